@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from encore.cli.output import counted
 from encore.curation.curation_config import DraftConfig
 from encore.options import JsonOption, command
@@ -31,7 +33,7 @@ def rules_draft(config: DraftConfig, *, json: JsonOption = False) -> None:
     with terminal_reporter() as reporter:
         report = draft_rules(config, reporter=reporter)
     if json:
-        print_json(report.as_dict())
+        print_json(asdict(report))
     if report.judge is not None:
         say(f"judge {report.judge}: {len(report.drafted)} drafted; replies: {report.run_dir}")
     for rule_id, reason in report.failed.items():

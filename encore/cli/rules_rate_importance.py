@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from encore.cli.output import counted
 from encore.curation.curation_config import ImportanceConfig
 from encore.options import JsonOption, command
@@ -25,11 +27,11 @@ def rules_rate_importance(config: ImportanceConfig, *, json: JsonOption = False)
     with terminal_reporter() as reporter:
         report = rate_importance(config, reporter=reporter)
     if json:
-        print_json(report.as_dict())
+        print_json(asdict(report))
     if report.judge is not None:
         say(
             f"judge {report.judge}: {report.num_ratings} of {counted(report.num_rules, 'rule')} "
-            f"rated; shards: {report.summary}; replies: {report.run_dir}"
+            f"rated; shards: {report.summary}; run {report.run_key}"
         )
     for reason, count in report.null_reasons.items():
         warn(f"{counted(count, 'rule')} without a rating: {reason.replace('_', ' ')}")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from encore.cli.output import NOTHING, compact_table, number, span
+from encore.cli.output import TableColumns, compact_table, number, record_table, span
 from encore.curation.curation_config import SelectConfig
 from encore.options import JsonOption, command
-from encore.terminal import out, print_json, say, terminal_reporter, visible, warn
+from encore.terminal import out, print_json, say, warn
 
 if TYPE_CHECKING:
     from encore.curation.select import Selection
@@ -25,43 +25,34 @@ def rules_select(config: SelectConfig, *, json: JsonOption = False) -> None:
     """
     from encore.curation.select import select_rules
 
-    with terminal_reporter():
-        selection = select_rules(config)
+    selection = select_rules(config)
     if json:
         print_json(selection.as_dict())
     else:
         _print_tables(selection)
     for note in selection.notes:
         warn(note)
-    say(f"{selection.output}: {len(selection.selected)} rules; all rules: {selection.table}")
+    say(f"{selection.output}: {selection.num_selected} rules; all rules: {selection.table}")
 
 
 def _print_tables(selection: Selection) -> None:
+    rules: TableColumns = {
+        "rule": "rule.title",
+        "rank": "rank",
+        "importance": "importance",
+        "ratings": lambda one: len(one.ratings),
+        "pool": "rule.source",
+    }
+    out.print(record_table(selection.rules[: selection.num_selected], rules, title="Selected"))
+    agreement = {
+        "people and judges (the paper: 0.71)": selection.people_and_judges,
+        "among people": selection.among_people,
+        "among judges": selection.among_judges,
+    }
     rows = [
-        (rule.title, str(rule.rank), number(rule.importance), rule.num_ratings, rule.source)
-        for rule in selection.selected
+        (name, number(one.r.value), span(one.r.low, one.r.high, number), one.num_pairs)
+        for name, one in agreement.items()
     ]
-    columns = ("rule", "rank", "importance", "ratings", "pool")
-    out.print(compact_table(columns, rows, title="Selected rules"))
-    rows = [
-        (
-            name,
-            number(found.r.value),
-            span(found.r.low, found.r.high, number),
-            found.num_pairs,
-            paper,
-        )
-        for name, found, paper in (
-            ("people and judges", selection.people_and_judges, "0.71"),
-            ("among people", selection.among_people, NOTHING),
-            ("among judges", selection.among_judges, NOTHING),
-        )
-    ]
-    raters = f"{selection.num_people} people, {selection.num_judges} judges"
-    out.print(
-        compact_table(
-            ("agreement", "mean r", "95 % interval", "pairs of raters", "the paper"),
-            rows,
-            title=visible(f"Agreement of {raters}"),
-        )
-    )
+    columns = ("agreement", "mean r", "95 % interval", "pairs")
+    title = f"{selection.num_people} people, {selection.num_judges} judges"
+    out.print(compact_table(columns, rows, title=title))

@@ -72,33 +72,34 @@ class LintConfig(StageConfig):
     strict: bool = option(False, help="Exit code 1 if there is a finding.")
 
 
-class ImportanceConfig(StageConfig):
-    """`encore rules rate-importance`: which rules, which judge, which people."""
+class QuestionConfig(StageConfig):
+    """Which judge is asked about rules, and how; an option of its own says about what."""
 
-    pool: Path = option(
-        positional=True, identity=False, help="The rules: a pool file (TOML, CSV or JSON lines)."
-    )
-    output: Path = option(
-        metavar="FOLDER",
-        identity=False,
-        help="Where the ratings of all judges and people of this pool lie.",
-    )
     judge: JudgeConfig | None = None
-    people: tuple[Path, ...] = option(
-        (),
-        metavar="FILE",
-        identity=False,
-        help="A CSV file with people's answers: columns annotator, rule_id and importance, or "
-        "rule_id and a column per annotator; repeatable.",
-    )
-    allow_unfinished: bool = option(
-        False, help="Accept annotators who did not rate every rule; the rest counts as missing."
-    )
     shard_size: int = option(
         50, ge=1, le=100_000, help="Rules per shard: per file, what one crash can cost."
     )
     max_reply_tokens: int = option(
         16, ge=2, le=MAX_RATING_REPLY_TOKENS, help="A longer reply is cut off and therefore null."
+    )
+
+
+class ImportanceConfig(QuestionConfig):
+    """`encore rules rate-importance`: which rules, which judge, which people."""
+
+    pool: Path = option(positional=True, help="The rules: .toml, .csv or .jsonl.")
+    output: Path = option(
+        metavar="FOLDER", help="Where the ratings of all judges and people of this pool lie."
+    )
+    people: tuple[Path, ...] = option(
+        (),
+        metavar="FILE",
+        help="A CSV file with people's answers: columns annotator, rule_id and importance, or "
+        "rule_id and a column per annotator; repeatable. Given again, they take the place of "
+        "those before.",
+    )
+    allow_unfinished: bool = option(
+        False, help="Accept annotators who did not rate every rule; the rest counts as missing."
     )
 
     @model_validator(mode="after")
@@ -111,19 +112,15 @@ class ImportanceConfig(StageConfig):
 class SelectConfig(StageConfig):
     """`encore rules select`: how many rules of which ratings of importance."""
 
-    folder: Path = option(
-        positional=True, identity=False, help="Ratings made by `encore rules rate-importance`."
-    )
+    folder: Path = option(positional=True, help="Ratings made by `encore rules rate-importance`.")
     top: int = option(
         ge=1,
         metavar="N",
         help="How many rules, those of highest mean importance. The paper's sets have 10 and 20.",
-        source="appendix Rule Set Construction",
     )
     output: Path = option(
-        metavar="RULES.toml",
-        identity=False,
-        help="The rule set; beside it goes the table of all rules, RULES.json.",
+        metavar="FILE.toml",
+        help="The rule set; beside it goes the table of all rules, FILE.json.",
     )
     min_ratings: int | None = option(
         None,
@@ -133,30 +130,22 @@ class SelectConfig(StageConfig):
     seed: int = option(0, ge=0, help="Of the bootstrap.")
 
 
-class DraftConfig(StageConfig):
+class DraftConfig(QuestionConfig):
     """`encore rules draft`: which principles, which judge; or which drafts are accepted."""
 
     pool: Path = option(
-        positional=True,
-        identity=False,
-        help="Rules and principles; with --accept the file that has the drafts.",
+        positional=True, help="Rules and principles; with --accept the file that has the drafts."
     )
-    judge: JudgeConfig | None = None
     output: Path | None = option(
         None,
         metavar="FILE",
-        identity=False,
-        help="Where the rules go, drafts among them (TOML). Drafts that are in it stay.",
+        help="Where the rules go, drafts among them. Drafts that are in it stay.",
     )
     accept: tuple[str, ...] = option(
         (),
         metavar="RULE_ID",
-        identity=False,
         help=f"A person has read this draft and takes it as a rule; repeatable. {ALL}: every "
         "draft of the file.",
-    )
-    shard_size: int = option(
-        20, ge=1, le=100_000, help="Rules per shard: per file, what one crash can cost."
     )
     max_reply_tokens: int = option(
         512, ge=16, le=8192, help="A longer reply is cut off, and its rule stays a principle."
@@ -165,8 +154,6 @@ class DraftConfig(StageConfig):
     @model_validator(mode="after")
     def _has_one_task(self) -> Self:
         drafts = (self.judge is not None, self.output is not None)
-        if self.accept and any(drafts):
-            raise ValueError("--accept takes no --judge and no --output: the file itself changes")
-        if not (self.accept or all(drafts)):
-            raise ValueError("give --judge and --output to draft, or --accept to accept drafts")
+        if any(drafts) if self.accept else not all(drafts):
+            raise ValueError("give --judge and --output to draft, or --accept alone to accept")
         return self

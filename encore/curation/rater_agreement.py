@@ -57,28 +57,18 @@ def rater_agreement(
     if not pairs:
         return RaterAgreement()
     x_PR, y_PR = (np.stack(ratings) for ratings in zip(*pairs, strict=True))
+
+    def mean_r(times_DR: _Floats) -> _Floats:
+        r_DP = _pearson(x_PR, y_PR, times_DR)
+        has_r_DP = np.isfinite(r_DP)
+        with np.errstate(invalid="ignore"):
+            return np.asarray(np.nansum(r_DP, axis=1) / has_r_DP.sum(axis=1))
+
     times_R = np.ones(rating_AR.shape[1])
-    r_P = _pearson(x_PR, y_PR, times_R[None])[0]
-    has_r_P = np.isfinite(r_P)
-    if not has_r_P.any():
-        return RaterAgreement(num_without=len(pairs))
-    x_PR, y_PR = x_PR[has_r_P], y_PR[has_r_P]
-    r = resampled_interval(
-        float(r_P[has_r_P].mean()),
-        lambda times_DR: _known_mean(_pearson(x_PR, y_PR, times_DR)),
-        times_R,
-        seed=seed,
-        num_draws=num_draws,
-    )
-    num_pairs = int(has_r_P.sum())
+    num_pairs = int(np.isfinite(_pearson(x_PR, y_PR, times_R[None])).sum())
+    value = float(mean_r(times_R[None])[0]) if num_pairs else None
+    r = resampled_interval(value, mean_r, times_R, seed=seed, num_draws=num_draws)
     return RaterAgreement(r=r, num_pairs=num_pairs, num_without=len(pairs) - num_pairs)
-
-
-def _known_mean(r_DP: _Floats) -> _Floats:
-    """The mean over the pairs that have an r in a draw; NaN where none has."""
-    known_DP = np.isfinite(r_DP)
-    with np.errstate(invalid="ignore"):
-        return np.asarray(np.where(known_DP, r_DP, 0.0).sum(axis=1) / known_DP.sum(axis=1))
 
 
 def _pearson(x_PR: _Floats, y_PR: _Floats, times_DR: _Floats) -> _Floats:
@@ -104,6 +94,6 @@ def _pearson(x_PR: _Floats, y_PR: _Floats, times_DR: _Floats) -> _Floats:
 
 def _centred(value_PR: _Floats, known_PR: NDArray[np.bool_]) -> _Floats:
     """Values less their mean over what is known, 0 elsewhere: sums then lose no digits."""
-    filled_PR = np.where(known_PR, value_PR, 0.0)
-    num_known_P1 = np.maximum(known_PR.sum(axis=1, keepdims=True), 1)
-    return np.where(known_PR, filled_PR - filled_PR.sum(axis=1, keepdims=True) / num_known_P1, 0.0)
+    known = np.where(known_PR, value_PR, 0.0)
+    mean_P1 = known.sum(axis=1, keepdims=True) / np.maximum(known_PR.sum(axis=1, keepdims=True), 1)
+    return np.where(known_PR, known - mean_P1, 0.0)

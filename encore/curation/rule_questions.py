@@ -1,35 +1,43 @@
-"""Ask a judge one question about each of some rules: a sharded run, a row for each rule."""
+"""Ask a judge one question about each of some rules: a sharded run that keeps the replies.
+
+A reply is read when it is needed, not when it is made: what a run holds is what the judge said.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from encore.curation.curation_config import QuestionConfig
 from encore.curation.pool import PoolRule, title_of
 from encore.errors import InputError, StudyIncompleteError
+from encore.judges import open_judge
 from encore.judges.base import Decoding, Judge, Reply, ask, readable
 from encore.reporting import SILENT, Reporter
 from encore.runs import JudgedManifest, Shard, Slice, run_key_of, run_status
 from encore.shard_runner import Job, Tell, refuse_failures, work_through
 from encore.versions import package_versions
 
-#: The texts of a rule that a judge may read, as people call them.
-_TEXTS = {
-    "title": "Title",
-    "description": "Description",
-    "preference_rule": "Preference rule",
-    "rating_rule": "Rating rule",
-}
-_MARKED = PoolRule.model_validate({"rule_id": "marked", **{name: f"<{name}>" for name in _TEXTS}})
+#: The texts of a rule, as judges read them.
+TEXTS = ("title", "description", "preference_rule", "rating_rule")
+#: Grain: one row per rule, by rule_id. No reply: the prompt was too long to be asked.
+_REPLIES = pa.schema(
+    [
+        pa.field("rule_id", pa.string(), nullable=False),
+        pa.field("raw_reply", pa.string()),
+        pa.field("is_complete", pa.bool_()),
+        pa.field("null_reason", pa.string()),
+    ]
+)
 
 
 class RuleRun(JudgedManifest):
@@ -38,6 +46,8 @@ class RuleRun(JudgedManifest):
     FILE: ClassVar[str] = "run.json"
     KEY_FIELD: ClassVar[str] = "run_key"
     UNIT: ClassVar[str] = "rules"
+    #: The prompt, with ``{rule}`` where the rule's texts stand.
+    TEMPLATE: ClassVar[str]
 
     run_key: str
 
@@ -46,43 +56,10 @@ class RuleRun(JudgedManifest):
         """What the plan counts is rules, and each has one row."""
         return 1
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What a judge is asked about a rule, and how its reply is read.
-
-    Attributes:
-        kind: Of the run's manifest.
-        template: The prompt, with ``{rule}`` where the rule's texts stand.
-        read: The columns of a reply, ``null_reason`` among them; None: the prompt was too long.
-        columns: Their types.
-        reader_version: To be raised whenever any reply would be read differently.
-        max_reply_tokens: A longer reply is cut off.
-    """
-
-    kind: type[RuleRun]
-    template: str
-    read: Callable[[Reply | None], Mapping[str, Any]]
-    columns: Mapping[str, pa.DataType]
-    reader_version: int
-    max_reply_tokens: int
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Of a shard's file. Grain: one row per rule, by rule_id."""
-        own = [pa.field(name, kind) for name, kind in self.columns.items()]
-        return pa.schema(
-            [
-                pa.field("rule_id", pa.string(), nullable=False),
-                *own,
-                pa.field("null_reason", pa.string()),
-                pa.field("raw_reply", pa.string()),
-            ]
-        )
-
-    def prompt(self, rule: PoolRule) -> str:
+    @classmethod
+    def prompt(cls, rule: PoolRule) -> str:
         """The prompt for one rule; nothing in its texts is read as a part of the template."""
-        return self.template.replace("{rule}", shown_texts(rule))
+        return cls.TEMPLATE.replace("{rule}", shown_texts(rule))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,50 +69,43 @@ class RuleReplies:
     Attributes:
         run_dir: The run's folder.
         manifest: Judge, prompt and plan.
-        rows: A row for each rule, by rule_id.
+        replies: By rule id; None: the prompt was too long to be asked.
         summary: What this call did, e.g. ``2 rated, 0 reused, 0 failed``.
     """
 
     run_dir: Path
     manifest: RuleRun
-    rows: tuple[Mapping[str, Any], ...]
+    replies: dict[str, Reply | None]
     summary: str = ""
-
-    @property
-    def null_reasons(self) -> dict[str, int]:
-        """Replies that could not be used, by reason."""
-        reasons = (row["null_reason"] for row in self.rows)
-        return dict(sorted(Counter(one for one in reasons if one is not None).items()))
 
 
 def shown_texts(rule: PoolRule) -> str:
     """The texts that a rule has, a line each; of a principle its text alone."""
-    texts = {shown: getattr(rule, name) for name, shown in _TEXTS.items()}
+    texts = {name: getattr(rule, name) for name in TEXTS if getattr(rule, name)}
     if rule.title == title_of(rule.description):
-        del texts[_TEXTS["title"]]
-    there = {shown: text for shown, text in texts.items() if text}
-    if len(there) == 1:
+        del texts["title"]
+    if len(texts) == 1:
         return rule.description
-    return "\n".join(f"{shown}: {text}" for shown, text in there.items())
+    return "\n".join(f"{name.replace('_', ' ')}: {text}" for name, text in texts.items())
 
 
 def ask_about_rules(
     rules: Sequence[PoolRule],
-    question: Question,
+    kind: type[RuleRun],
+    config: QuestionConfig,
     *,
     folder: Path,
-    judge: Judge,
-    shard_size: int,
+    judge: Judge | None = None,
     reporter: Reporter = SILENT,
 ) -> RuleReplies:
     """Ask a judge about every rule; finished shards are reused, in ``folder/<run key>``.
 
     Args:
         rules: At least one; their order changes nothing.
-        question: What is asked.
+        kind: What is asked.
+        config: Which judge, shards and length of replies.
         folder: Holds the runs of several judges beside each other.
-        judge: Stays open.
-        shard_size: Rules per shard.
+        judge: The config's, where it is open already; it stays open.
         reporter: Told how far it is, in rules.
 
     Raises:
@@ -143,36 +113,42 @@ def ask_about_rules(
         StudyIncompleteError: Shards failed; the same call asks only about these.
         EncoreError: The judge does not load.
     """
+    assert config.judge is not None, "the caller has looked"
     plan = sorted(rules, key=lambda rule: rule.rule_id)
-    manifest = _manifest(plan, question, judge=judge, shard_size=shard_size)
-    decoding = Decoding(max_reply_tokens=question.max_reply_tokens)
-    judge.check(decoding)
+    decoding = Decoding(max_reply_tokens=config.max_reply_tokens)
+    with contextlib.ExitStack() as stack:
+        opened = judge or stack.enter_context(contextlib.closing(open_judge(config.judge)))
+        opened.check(decoding)
+        manifest = _manifest(plan, kind, config, judge=opened)
 
-    def start() -> int:
-        reporter.started("starting the judge's engine")
-        judge.start()
-        return 1
+        def start() -> int:
+            reporter.started("starting the judge's engine")
+            opened.start()
+            return 1
 
-    def compute(shard: Shard, tell: Tell) -> Slice:
-        asked = plan[shard.start : shard.stop]
-        texts = readable(judge, map(question.prompt, asked), decoding=decoding)
-        replies = ask(judge, list(texts), decoding=decoding, on_progress=tell)
-        rows = [
-            {
-                "rule_id": rule.rule_id,
-                **question.read(reply),
-                "raw_reply": reply and reply.text,
-            }
-            for rule, reply in zip(asked, replies, strict=True)
-        ]
-        return Slice(table=pa.Table.from_pylist(rows, schema=question.schema))
+        def compute(shard: Shard, tell: Tell) -> Slice:
+            asked = plan[shard.start : shard.stop]
+            prompts = [*readable(opened, map(kind.prompt, asked), decoding=decoding)]
+            replies = ask(opened, prompts, decoding=decoding, on_progress=tell)
+            rows = [
+                {"rule_id": rule.rule_id}
+                if reply is None
+                else {
+                    "rule_id": rule.rule_id,
+                    "raw_reply": reply.text,
+                    "is_complete": reply.is_complete,
+                    "null_reason": reply.null_reason,
+                }
+                for rule, reply in zip(asked, replies, strict=True)
+            ]
+            return Slice(table=pa.Table.from_pylist(rows, schema=_REPLIES))
 
-    run_dir = folder / manifest.key
-    job = Job(run_dir=run_dir, manifest=manifest, compute=compute, start=start)
-    report = work_through(job, reporter=reporter)
+        run_dir = folder / manifest.key
+        job = Job(run_dir=run_dir, manifest=manifest, compute=compute, start=start)
+        report = work_through(job, reporter=reporter)
     reporter.finished()
     refuse_failures(run_dir, report.failures, num_shards=len(manifest.shards))
-    return dataclasses.replace(read_replies(run_dir, question.kind), summary=report.summary)
+    return dataclasses.replace(read_replies(run_dir, kind), summary=report.summary)
 
 
 def read_replies(run_dir: Path, kind: type[RuleRun]) -> RuleReplies:
@@ -187,39 +163,42 @@ def read_replies(run_dir: Path, kind: type[RuleRun]) -> RuleReplies:
             f"{run_dir} ({status.manifest.title}): {len(status.problems)} of {len(status.shards)} "
             f"shards are missing; run the same `{kind.COMMAND}` again, or delete this folder"
         )
-    tables = [pq.ParquetFile(path).read() for path in status.paths]
-    rows = tuple(pa.concat_tables(tables).to_pylist())
-    return RuleReplies(run_dir=run_dir, manifest=status.manifest, rows=rows)
+    rows = [row for path in status.paths for row in pq.ParquetFile(path).read().to_pylist()]
+    replies = {
+        row["rule_id"]: None
+        if row["raw_reply"] is None
+        else Reply(
+            text=row["raw_reply"], is_complete=row["is_complete"], null_reason=row["null_reason"]
+        )
+        for row in rows
+    }
+    return RuleReplies(run_dir=run_dir, manifest=status.manifest, replies=replies)
 
 
 def texts_digest(rules: Sequence[PoolRule]) -> str:
     """SHA-256 over ids and texts of some rules, the same for every order of them."""
-    texts = sorted([rule.rule_id, *(getattr(rule, name) for name in _TEXTS)] for rule in rules)
+    texts = sorted([rule.rule_id, *(getattr(rule, name) for name in TEXTS)] for rule in rules)
     return hashlib.sha256(json.dumps(texts, ensure_ascii=False).encode()).hexdigest()
 
 
 def _manifest(
-    plan: Sequence[PoolRule], question: Question, *, judge: Judge, shard_size: int
+    plan: Sequence[PoolRule], kind: type[RuleRun], config: QuestionConfig, *, judge: Judge
 ) -> RuleRun:
-    context = judge.identity.max_model_len
-    if judge.tokenizer is not None and question.max_reply_tokens >= context:
+    context, most = judge.identity.max_model_len, config.max_reply_tokens
+    if judge.tokenizer is not None and most >= context:
         raise InputError(
-            f"--max-reply-tokens {question.max_reply_tokens}: the judge's context of {context} "
-            "tokens leaves no room for a prompt; give fewer"
+            f"--max-reply-tokens {most}: the judge's context of {context} tokens leaves no room "
+            "for a prompt; give fewer"
         )
+    marked = {"rule_id": "marked", **{name: f"<{name}>" for name in TEXTS}}
+    prompt = kind.prompt(PoolRule.model_validate(marked))
     identity = {
         "format": 1,
-        "question": question.kind.DOING,
+        "question": kind.DOING,
         "judge": dataclasses.asdict(judge.identity),
-        "prompt_sha256": hashlib.sha256(question.prompt(_MARKED).encode()).hexdigest(),
+        "prompt_sha256": hashlib.sha256(prompt.encode()).hexdigest(),
         "rules_sha256": texts_digest(plan),
-        "decoding": {
-            "temperature": 0.0,
-            "max_reply_tokens": question.max_reply_tokens,
-            "parser": question.reader_version,
-        },
-        "plan": {"order": "rule_id", "shard_size": shard_size, "num_pairs": len(plan)},
+        "decoding": {"temperature": 0.0, "max_reply_tokens": most},
+        "plan": {"order": "rule_id", "shard_size": config.shard_size, "num_pairs": len(plan)},
     }
-    return question.kind(
-        run_key=run_key_of(identity), identity=identity, versions=package_versions()
-    )
+    return kind(run_key=run_key_of(identity), identity=identity, versions=package_versions())

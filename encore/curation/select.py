@@ -1,13 +1,12 @@
 """`encore rules select` as a function: the rules of highest mean importance.
 
-Suffixes: A raters, R rules of the pool.
+Suffixes: A raters of one kind, R rules of the pool.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,11 +18,10 @@ import numpy as np
 
 from encore.curation.curation_config import SelectConfig
 from encore.curation.draft import has_all_texts
-from encore.curation.importance import POOL_FILE, ImportanceRun
-from encore.curation.people_importance import read_people
-from encore.curation.pool import PoolRule, check_output, read_pool, write_pool
+from encore.curation.importance import POOL_FILE, ImportanceRun, answers_of, read_people
+from encore.curation.pool import PoolRule, check_output, first_of, read_pool, write_pool
 from encore.curation.rater_agreement import RaterAgreement, rater_agreement
-from encore.curation.rule_questions import read_replies
+from encore.curation.rule_questions import TEXTS, read_replies
 from encore.errors import InputError
 from encore.files import atomic_write_bytes
 from encore.runs import list_runs
@@ -31,46 +29,34 @@ from encore.runs import list_runs
 #: How rules of equal mean importance are ordered.
 TIES = "the one that more raters rated first, then by the order of the pool"
 
-RaterKind = Literal["person", "judge"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rater:
-    """One person or judge: importance by rule id; ``judge`` is a judge's name in its manifest."""
+    """One person or judge: importance by rule id."""
 
-    kind: RaterKind
+    kind: Literal["person", "judge"]
     name: str
-    judge: str = ""
     ratings: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedRule:
-    """One rule of the pool in the table.
+    """One rule of the pool: its rank from 1 (None: too few ratings), and its ratings by rater."""
 
-    Attributes:
-        rule_id: The rule.
-        title: Its name.
-        rank: From 1, the most important first; None with too few ratings.
-        is_selected: Whether it is in the rule set.
-        importance: The mean over the raters who rated it; None without any.
-        num_ratings: How many did.
-        ratings: By rater.
-        source: Its pool.
-        licence: Of its pool.
-        origin: Where in that pool.
-    """
-
-    rule_id: str
-    title: str
-    rank: int | None
-    is_selected: bool
-    importance: float | None
-    num_ratings: int
+    rule: PoolRule
     ratings: Mapping[str, float]
-    source: str
-    licence: str
-    origin: str
+    rank: int | None = None
+
+    @property
+    def importance(self) -> float | None:
+        """The mean over the raters who rated it; None without any."""
+        return fmean(self.ratings.values()) if self.ratings else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The rule's row in the table."""
+        about = self.rule.model_dump(mode="json", exclude={"description", *TEXTS[2:]})
+        figures = {"rank": self.rank, "importance": self.importance, "ratings": self.ratings}
+        return figures | about
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,39 +65,36 @@ class Selection:
 
     Attributes:
         output: The rule set.
-        table: The file with all of this.
+        num_selected: How many rules are in it: the first ones.
         rules: All rules of the pool: those with a rank first, in order.
-        num_people: Raters of either kind.
-        num_judges: Raters of either kind.
-        min_ratings: Rules with fewer ratings have no rank.
-        people_and_judges: Agreement of every person with every judge (the paper: 0.71).
+        num_people: Raters of one kind.
+        num_judges: Raters of the other.
+        people_and_judges: Agreement of every person with every judge.
         among_people: Of every two people.
         among_judges: Of every two judges.
-        ties: How rules of equal importance are ordered.
         notes: What a reader should know, a sentence each.
     """
 
     output: Path
-    table: Path
+    num_selected: int
     rules: tuple[RankedRule, ...]
     num_people: int
     num_judges: int
-    min_ratings: int
     people_and_judges: RaterAgreement
     among_people: RaterAgreement
     among_judges: RaterAgreement
-    ties: str = TIES
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
 
     @property
-    def selected(self) -> tuple[RankedRule, ...]:
-        """The rules of the rule set."""
-        return tuple(rule for rule in self.rules if rule.is_selected)
+    def table(self) -> Path:
+        """The file with all of this, beside the rule set."""
+        return self.output.with_suffix(".json")
 
     def as_dict(self) -> dict[str, Any]:
-        """The JSON of ``encore rules select --json`` and of the table."""
-        paths = {"output": str(self.output), "table": str(self.table)}
-        return dataclasses.asdict(self) | paths
+        """The JSON of the table, and of ``encore rules select --json``."""
+        plain = dataclasses.asdict(dataclasses.replace(self, rules=()))
+        rules = [rule.as_dict() for rule in self.rules]
+        return plain | {"output": str(self.output), "ties": TIES, "rules": rules}
 
 
 def select_rules(config: SelectConfig) -> Selection:
@@ -125,151 +108,104 @@ def select_rules(config: SelectConfig) -> Selection:
     """
     check_output(config.output)
     if config.output.suffix != ".toml":
-        raise InputError(f"--output {config.output}: expected a file that ends in .toml")
-    rules = read_pool(config.folder / POOL_FILE).rules if config.folder.is_dir() else ()
-    if not rules:
-        raise InputError(
-            f"{config.folder}: no ratings of importance in it; make them with "
-            f"`{ImportanceRun.COMMAND}`"
-        )
-    raters = read_raters(config.folder, [rule.rule_id for rule in rules])
+        raise InputError(f"--output {config.output}: expected a name that ends in .toml")
+    rules, raters = _read(config.folder)
     enough = config.min_ratings or (len(raters) + 1) // 2
-    ranked = _ranked(rules, raters, top=config.top, min_ratings=enough)
-    num_ranked = sum(rule.rank is not None for rule in ranked)
+    ranked = _ranked(rules, raters, min_ratings=enough)
+    num_ranked = sum(one.rank is not None for one in ranked)
     if config.top > num_ranked:
         raise InputError(
             f"--top {config.top}: {num_ranked} of {len(rules)} rules have {enough} or more ratings "
             f"of {len(raters)} raters; give a smaller --top or --min-ratings"
         )
-    by_id = {rule.rule_id: rule for rule in rules}
-    chosen = [by_id[rule.rule_id] for rule in ranked if rule.is_selected]
+    people_AR, judges_AR = (
+        np.array([[one.ratings.get(rule.rule_id, np.nan) for rule in rules] for one in same])
+        for same in _by_kind(raters)
+    )
     selection = Selection(
         output=config.output,
-        table=config.output.with_suffix(".json"),
+        num_selected=config.top,
         rules=ranked,
-        num_people=sum(rater.kind == "person" for rater in raters),
-        num_judges=sum(rater.kind == "judge" for rater in raters),
-        min_ratings=enough,
-        notes=(*_notes(ranked, raters, min_ratings=enough), *_lacking(chosen, config.output)),
-        **_agreement(rules, raters, seed=config.seed),
+        num_people=len(people_AR),
+        num_judges=len(judges_AR),
+        people_and_judges=rater_agreement(people_AR, judges_AR, seed=config.seed),
+        among_people=rater_agreement(people_AR, seed=config.seed),
+        among_judges=rater_agreement(judges_AR, seed=config.seed),
+        notes=tuple(_notes(ranked, raters, config, min_ratings=enough)),
     )
-    write_pool(config.output, chosen)
+    write_pool(config.output, [one.rule for one in ranked[: config.top]])
     content = json.dumps(selection.as_dict(), indent=2, ensure_ascii=False, allow_nan=False)
     atomic_write_bytes(selection.table, f"{content}\n".encode())
     return selection
 
 
-def read_raters(folder: Path, rule_ids: Sequence[str]) -> tuple[Rater, ...]:
-    """Everybody whose ratings a folder has: people by name, then judges by run key.
+def _read(folder: Path) -> tuple[tuple[PoolRule, ...], tuple[Rater, ...]]:
+    """The rules of a folder, and everybody who rated them: people first.
 
-    Two runs of judges of one name are told apart by their keys.
-
-    Raises:
-        InputError: There is nobody.
-        StudyIncompleteError: A judge's run is not complete.
+    A judge whose name another rater has is called by its run key too.
     """
-    people = read_people(folder, rule_ids=rule_ids)
-    raters = [Rater(kind="person", name=name, ratings=answers) for name, answers in people.items()]
+    people = read_people(folder)
+    raters = [Rater(kind="person", name=name, ratings=one) for name, one in people.items()]
     runs = [read_replies(path, ImportanceRun) for path in list_runs(folder, ImportanceRun)]
-    times = Counter([*people, *(run.manifest.judge for run in runs)])
+    names = [*people, *(run.manifest.judge for run in runs)]
     for run in runs:
         judge, key = run.manifest.judge, run.manifest.key
-        known = (row for row in run.rows if row["importance"] is not None)
-        ratings = {row["rule_id"]: row["importance"] for row in known}
-        name = judge if times[judge] == 1 else f"{judge} ({key})"
-        raters.append(Rater(kind="judge", name=name, judge=judge, ratings=ratings))
+        name = judge if names.count(judge) == 1 else f"{judge} ({key})"
+        read = {rule_id: answer.rating for rule_id, answer in answers_of(run).items()}
+        ratings = {rule_id: value for rule_id, value in read.items() if value is not None}
+        raters.append(Rater(kind="judge", name=name, ratings=ratings))
     if not raters:
-        raise InputError(f"{folder}: nobody rated; run `{ImportanceRun.COMMAND}`")
-    return tuple(raters)
+        raise InputError(
+            f"{folder}: no ratings of importance in it; make them with `{ImportanceRun.COMMAND}`"
+        )
+    return read_pool(folder / POOL_FILE).rules, tuple(raters)
+
+
+def _by_kind(raters: Sequence[Rater]) -> Iterator[list[Rater]]:
+    for kind in ("person", "judge"):
+        yield [rater for rater in raters if rater.kind == kind]
 
 
 def _ranked(
-    rules: Sequence[PoolRule], raters: Sequence[Rater], *, top: int, min_ratings: int
+    rules: Sequence[PoolRule], raters: Sequence[Rater], *, min_ratings: int
 ) -> tuple[RankedRule, ...]:
-    found = []
+    rated = []
     for rule in rules:
-        ratings = {
-            rater.name: rater.ratings[rule.rule_id]
-            for rater in raters
-            if rule.rule_id in rater.ratings
-        }
-        found.append(
-            RankedRule(
-                rule_id=rule.rule_id,
-                title=rule.title,
-                rank=None,
-                is_selected=False,
-                importance=fmean(ratings.values()) if ratings else None,
-                num_ratings=len(ratings),
-                ratings=ratings,
-                source=rule.source,
-                licence=rule.licence,
-                origin=rule.origin,
-            )
-        )
-    enough = [rule for rule in found if rule.num_ratings >= min_ratings]
-    few = [rule for rule in found if rule.num_ratings < min_ratings]
-    enough.sort(key=lambda rule: (-(rule.importance or 0.0), -rule.num_ratings))  # keeps the order
-    placed = [
-        dataclasses.replace(rule, rank=rank, is_selected=rank <= top)
-        for rank, rule in enumerate(enough, start=1)
-    ]
-    return (*placed, *few)
-
-
-def _agreement(rules: Sequence[PoolRule], raters: Sequence[Rater], *, seed: int) -> dict[str, Any]:
-    def matrix(kind: RaterKind) -> Any:
-        nothing = float("nan")
-        rows = [
-            [rater.ratings.get(rule.rule_id, nothing) for rule in rules]
-            for rater in raters
-            if rater.kind == kind
-        ]
-        return np.array(rows, dtype=np.float64).reshape(-1, len(rules))
-
-    people_AR, judges_AR = matrix("person"), matrix("judge")
-    return {
-        "people_and_judges": rater_agreement(people_AR, judges_AR, seed=seed),
-        "among_people": rater_agreement(people_AR, seed=seed),
-        "among_judges": rater_agreement(judges_AR, seed=seed),
-    }
+        known = [rater for rater in raters if rule.rule_id in rater.ratings]
+        ratings = {rater.name: rater.ratings[rule.rule_id] for rater in known}
+        rated.append(RankedRule(rule=rule, ratings=ratings))
+    enough = [one for one in rated if len(one.ratings) >= min_ratings]
+    enough.sort(key=lambda one: (-(one.importance or 0.0), -len(one.ratings)))  # keeps the order
+    ranked = [dataclasses.replace(one, rank=rank) for rank, one in enumerate(enough, start=1)]
+    return (*ranked, *(one for one in rated if len(one.ratings) < min_ratings))
 
 
 def _notes(
-    ranked: Sequence[RankedRule], raters: Sequence[Rater], *, min_ratings: int
+    ranked: Sequence[RankedRule],
+    raters: Sequence[Rater],
+    config: SelectConfig,
+    *,
+    min_ratings: int,
 ) -> Iterator[str]:
-    if few := [rule.rule_id for rule in ranked if rule.rank is None]:
-        yield (
-            f"{len(few)} rules have fewer than {min_ratings} ratings and no rank: {', '.join(few)}"
-        )
-    if partly := [one.rule_id for one in ranked if one.rank and one.num_ratings < len(raters)]:
-        shown = ", ".join(partly)
-        yield f"{len(partly)} ranked rules lack some of {len(raters)} ratings: {shown}"
-    judges = Counter(rater.judge for rater in raters if rater.judge)
-    for judge, num_runs in judges.items():
-        if num_runs > 1:
-            yield (
-                f"judge {judge} has {num_runs} runs: each counts as a rater; delete the folders of "
-                "those that shall not count"
-            )
+    few = [one.rule.rule_id for one in ranked if one.rank is None]
+    if few:
+        yield f"{len(few)} rules have fewer than {min_ratings} ratings, so no rank: {first_of(few)}"
+    partly = [one.rule.rule_id for one in ranked if one.rank and len(one.ratings) < len(raters)]
+    if partly:
+        yield f"{len(partly)} ranked rules lack some of {len(raters)} ratings: {first_of(partly)}"
     for rater in raters:
         if len(rater.ratings) > 1 and len(set(rater.ratings.values())) == 1:
-            [value] = set(rater.ratings.values())
-            yield f"{rater.kind} {rater.name} rates every rule {value:g}: agrees with nobody"
-    placed = [rule for rule in ranked if rule.rank]
-    for last, following in pairwise(placed):
-        if last.is_selected > following.is_selected and last.importance == following.importance:
+            yield f"{rater.kind} {rater.name} rates every rule alike, so agrees with nobody"
+    for last, following in pairwise(ranked):
+        if last.rank == config.top and following.rank and last.importance == following.importance:
             yield (
-                f"{last.rule_id} is in and {following.rule_id} is out with the same importance; "
-                f"of a tie, {TIES}"
+                f"{last.rule.rule_id} is in and {following.rule.rule_id} is out with the same "
+                f"importance; of a tie, {TIES}"
             )
-
-
-def _lacking(chosen: Sequence[PoolRule], output: Path) -> Iterator[str]:
-    """What the selected rules need before a judge can rate under them."""
+    chosen = [one.rule for one in ranked[: config.top]]
     num_lacking = sum(not has_all_texts(rule) for rule in chosen)
     if num_lacking:
         yield (
             f"{num_lacking} of the rules lack texts that a rule set needs; `encore rules draft "
-            f"{output}` has a judge write them"
+            f"{config.output}` has a judge write them"
         )

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from encore.curation import draft
+from encore.curation import rule_questions
 from tests.curation.principles import judge_of, rules_in, write_answers, write_principles
 from tests.curation.test_draft import written
 
@@ -35,7 +35,7 @@ def test_a_judge_and_people_rate_and_the_first_rules_become_a_draft(
     # anna and ben differ by a constant: r = 1.
     assert json.loads((tmp_path / "two.json").read_text())["among_people"]["r"]["value"] == 1
     assert "2 of the rules lack texts" in done.err
-    monkeypatch.setattr(draft, "open_judge", lambda config: judge_of(written))
+    monkeypatch.setattr(rule_questions, "open_judge", lambda config: judge_of(written))
     done = encore("rules", "draft", selected, "--judge", "scripted", "--output", rules)
     assert "2 rules, 2 of them drafts" in done.err
     done = encore("rules", "draft", rules, "--accept", "ALL")
@@ -48,7 +48,7 @@ def test_a_wrong_call_is_one_clear_line(encore, pool, tmp_path):
     for more, said in (
         ((), "nobody rates: give --judge, --people, or both"),
         (("--backend", "transformers"), "--judge"),
-        (("--people", tmp_path / "no.csv"), "no.csv: no such file"),
+        (("--people", tmp_path / "no.csv"), "No such file"),
     ):
         done = encore(*rate, *more)
         assert done.code in (1, 2)

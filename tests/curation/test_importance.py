@@ -6,15 +6,11 @@ import pytest
 from pydantic import ValidationError
 
 from encore.config import JudgeConfig
-from encore.curation.curation_config import ImportanceConfig
-from encore.curation.importance import (
-    IMPORTANCE_TEMPLATE,
-    importance_question,
-    rate_importance,
-)
+from encore.curation.curation_config import ImportanceConfig, SelectConfig
+from encore.curation.importance import ImportanceRun, answers_of, rate_importance
 from encore.curation.pool import write_pool
 from encore.curation.rule_questions import read_replies
-from encore.curation.select import ImportanceRun, read_raters
+from encore.curation.select import select_rules
 from encore.errors import InputError, StudyIncompleteError
 from tests.curation.principles import (
     SCRIPTED,
@@ -36,22 +32,22 @@ def pool(tmp_path):
 
 
 def test_the_prompt_has_the_rules_texts_and_reads_nothing_in_them_as_its_own():
-    question = importance_question(16)
-    text = question.prompt(principle(1, description="Principle 1 says {rule} and {0}."))
+    text = ImportanceRun.prompt(principle(1, description="Principle 1 says {rule} and {0}."))
     assert "Principle 1 says {rule} and {0}." in text
-    assert text.startswith(IMPORTANCE_TEMPLATE.split("{rule}")[0])
+    assert text.startswith(ImportanceRun.TEMPLATE.split("{rule}")[0])
     texts = {"title": "T", "description": "D.", "rating_rule": "R.", "preference_rule": "P."}
-    whole = question.prompt(principle(1, **texts))
-    assert "Title: T\nDescription: D.\nPreference rule: P.\nRating rule: R.\n" in whole
+    whole = ImportanceRun.prompt(principle(1, **texts))
+    assert "title: T\ndescription: D.\npreference rule: P.\nrating rule: R.\n" in whole
 
 
 def test_a_reply_that_is_no_number_from_0_to_1_is_null_with_its_reason(pool, tmp_path):
     report = rated(pool, tmp_path / "out", REPLIES.__getitem__)
     assert report.num_ratings == 2
     assert report.null_reasons == {"empty_reply": 1, "not_a_single_number": 1, "out_of_range": 1}
-    rows = read_replies(report.run_dir, ImportanceRun).rows
-    assert [row["importance"] for row in rows] == [0.9, 0.8, None, None, None]
-    assert [row["raw_reply"] for row in rows] == REPLIES
+    found = read_replies(tmp_path / "out" / report.run_key, ImportanceRun)
+    assert [reply.text for reply in found.replies.values()] == REPLIES
+    ratings = [answer.rating for answer in answers_of(found).values()]
+    assert ratings == [0.9, 0.8, None, None, None]
 
 
 def test_the_same_call_again_asks_nothing_and_a_failed_shard_alone_is_asked_again(pool, tmp_path):
@@ -79,12 +75,8 @@ def test_judges_and_people_lie_beside_each_other_in_one_folder_for_one_pool(pool
         pool=pool, output=out, people=(write_answers(tmp_path / "anna.csv", lines),)
     )
     assert rate_importance(config).num_answers == {"anna": 5}
-    raters = read_raters(out, [rule.rule_id for rule in rules_in(pool)])
-    assert {(rater.kind, rater.name) for rater in raters} == {
-        ("person", "anna"),
-        ("judge", "first"),
-        ("judge", "second"),
-    }
+    selection = select_rules(SelectConfig(folder=out, top=1, output=tmp_path / "rules.toml"))
+    assert {*selection.rules[0].ratings} == {"anna", "first", "second"}
     other = write_principles(tmp_path / "other.toml", 4)
     with pytest.raises(InputError, match="holds the ratings of another pool"):
         rated(other, out, lambda _: "0.5")
@@ -96,7 +88,7 @@ def test_the_order_of_a_pool_changes_no_run_and_a_text_does(pool, tmp_path):
     for number, changed in enumerate([rules, rules[::-1], [principle(0, title="x"), *rules[1:]]]):
         path = tmp_path / f"{number}.toml"
         write_pool(path, changed)
-        keys.add(rated(path, tmp_path / f"out-{number}", lambda _: "0.5").run_dir.name)
+        keys.add(rated(path, tmp_path / f"out-{number}", lambda _: "0.5").run_key)
     assert len(keys) == 2
 
 
@@ -116,5 +108,6 @@ def test_a_real_judge_rates_importance_through_its_backend(pool, tmp_path):
     judge = JudgeConfig(model=str(folder), backend="transformers")
     report = rate_importance(ImportanceConfig(pool=pool, output=tmp_path / "out", judge=judge))
     assert (report.judge, report.num_ratings) == ("tiny", 5)
-    rows = read_replies(report.run_dir, ImportanceRun).rows
-    assert all(float(row["raw_reply"]) == row["importance"] for row in rows)
+    found = read_replies(tmp_path / "out" / report.run_key, ImportanceRun)
+    answers = answers_of(found)
+    assert all(float(one.text) == answers[rule].rating for rule, one in found.replies.items())

@@ -46,7 +46,7 @@ def test_the_mean_over_people_and_judges_ranks_and_a_null_is_no_zero(folder):
     found = select(folder)
     # Means: (0.9 + 0.7 + 0.8) / 3 = 0.8; twice 0.5; (0.1 + 0.3 + 0.2) / 3 = 0.2; of the last one,
     # which the judge did not rate, (0.2 + 0.1) / 2 = 0.15.
-    assert [rule.rule_id[-1] for rule in found.rules] == ["1", "2", "3", "0", "4"]
+    assert [one.rule.rule_id[-1] for one in found.rules] == ["1", "2", "3", "0", "4"]
     means = [rule.importance for rule in found.rules]
     assert means == pytest.approx([0.8, 0.5, 0.5, 0.2, 0.15])
     assert [rule.rank for rule in found.rules] == [1, 2, 3, 4, 5]
@@ -82,23 +82,26 @@ def test_the_rule_set_keeps_provenance_and_the_table_the_ratings(folder):
 def test_a_rule_with_too_few_ratings_has_no_rank_and_is_named(folder):
     found = select(folder, min_ratings=3)
     assert [rule.rank for rule in found.rules] == [1, 2, 3, 4, None]
-    assert found.notes[0] == "1 rules have fewer than 3 ratings and no rank: principle-4"
+    assert found.notes[0] == "1 rules have fewer than 3 ratings, so no rank: principle-4"
     with pytest.raises(InputError, match="--top 5: 4 of 5 rules have 3 or more ratings"):
         select(folder, top=5, min_ratings=3)
 
 
-def test_a_rater_who_always_says_the_same_and_a_judge_with_two_runs_are_named(folder):
+def test_a_rater_who_always_says_the_same_is_named_and_two_runs_of_a_judge_are_told_apart(folder):
     pool = folder.parent / "pool.toml"
     rated(pool, folder, lambda _: "0.7", max_reply_tokens=8)
-    notes = "\n".join(select(folder).notes)
-    assert "rates every rule 0.7: agrees with nobody" in notes
-    assert "judge scripted has 2 runs: each counts as a rater" in notes
+    found = select(folder)
+    assert "rates every rule alike, so agrees with nobody" in "\n".join(found.notes)
+    names = [*found.rules[0].ratings]
+    assert names[:2] == ["anna", "ben"]
+    assert all(name.startswith("scripted (") for name in names[2:])
+    assert len(set(names)) == 4
 
 
 def test_a_folder_without_ratings_or_with_an_unfinished_run_is_refused(folder, tmp_path):
     with pytest.raises(InputError, match="no ratings of importance in it; make them with `encore"):
         select(tmp_path / "nothing")
-    with pytest.raises(InputError, match=r"expected a file that ends in \.toml"):
+    with pytest.raises(InputError, match=r"expected a name that ends in \.toml"):
         select(folder, output=tmp_path / "rules.csv")
 
     def fail(index: int) -> str:
