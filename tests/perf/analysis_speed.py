@@ -1,6 +1,7 @@
-"""How fast are `encore analyze`, `encore weights --compare` and a benchmark's whole table?
+"""How fast are `encore analyze`, `encore weights --compare`, a benchmark's table, `rules dedupe`?
 
-    python -m tests.perf.analysis_speed [--millions 1.4 7] [--table-pairs 740 70000] [--rounds 3]
+    python -m tests.perf.analysis_speed [--millions 1.4 7] [--table-pairs 740 70000] [--rules 10000]
+        [--rounds 3]
 
 Ratings have hashed ids (32 hex digits) under ten rules: as a finished run, whose shards follow
 their digests, and as files from elsewhere, in order or in any order of rows, which need all checks.
@@ -10,6 +11,9 @@ The whole table is what `encore benchmark` makes once heads are scored: every ro
 from the scores of 20 heads and ratings of as many pairs, with 1,000 random vectors, bootstrap and
 McNemar of each row, rendered and with every pair's results. The bootstrap and late imports bound it
 at 740 pairs; at 70,000 the weights, the comparison of rows and writing share the time.
+
+De-duplication begins with embeddings and ends with a written pool: no rules are alike, every cosine
+is about 0.8, or all are above every threshold.
 
 Each call is a process of its own, imports before the call not counted.
 """
@@ -23,12 +27,17 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from encore.benchmarks.definition import load_benchmark
+from encore.curation.curation_config import DedupeConfig
+from encore.curation.dedupe import dedupe
+from encore.curation.embeddings import Embeddings
+from encore.curation.pool import PoolRule, write_pool
 from encore.data.rules import rules_digest
 from encore.rating_runs import RatingManifest
 from encore.runs import run_key_of
@@ -40,6 +49,7 @@ from tests.rating_shards import write_run, write_shard
 
 NUM_RULES, NUM_HEADS, NUM_LEVELS, SHARD_PAIRS = 10, 20, 11, 1000
 SHARDS_PER_FILE = 20
+EMBEDDING_SIZE = 384
 #: Leaves room for the process itself within 2.5 GB.
 LIMITS = {"ENCORE_DUCKDB_MEMORY_LIMIT": "1500MB", "OMP_NUM_THREADS": "1"}
 ANALYZE = """
@@ -59,6 +69,7 @@ with open_evidence(sys.argv[1]) as evidence:
     compare(evidence, options=SchemeOptions())
 print(time.perf_counter() - started)
 """
+DEDUPE = "import tests.perf.analysis_speed as it; it.dedupe_pool()"
 TABLE = "import tests.perf.analysis_speed as it; it.make_whole_table()"
 
 
@@ -69,6 +80,7 @@ def main() -> None:
     )
     parser.add_argument("--millions", type=float, nargs="*", default=[1.4, 7.0])
     parser.add_argument("--table-pairs", type=int, nargs="*", default=[740, 70_000])
+    parser.add_argument("--rules", type=int, nargs="*", default=[10_000])
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     for millions in options.millions:
@@ -78,6 +90,17 @@ def main() -> None:
     for num_pairs in options.table_pairs:
         with tempfile.TemporaryDirectory() as folder:
             _measure_table(Path(folder), num_pairs, rounds=options.rounds)
+    for num_rules in options.rules:
+        with tempfile.TemporaryDirectory() as folder:
+            calls = {
+                name: (DEDUPE, folder, num_rules, spread_of_rules)
+                for name, spread_of_rules in {
+                    "none alike": 1.0,
+                    "about 0.8": 0.5,
+                    "all alike": 0.01,
+                }.items()
+            }
+            _compare(calls, title=f"dedupe {num_rules:,} rules", rounds=options.rounds)
 
 
 def _measure_ratings(folder: Path, num_pairs: int, *, rounds: int) -> None:
@@ -113,6 +136,26 @@ def make_whole_table() -> None:
     rows, _ = rows_of(scores, pairs, ratings=study)
     write_table(study, rows, pairs=pairs)
     print(time.perf_counter() - started)
+
+
+def dedupe_pool() -> None:
+    """The child's part: de-duplicate a pool after embedding, print its seconds."""
+    folder, num_rules, spread_of_rules = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=EMBEDDING_SIZE) + spread_of_rules * rng.normal(
+        size=(num_rules, EMBEDDING_SIZE)
+    )
+    rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    found = Embeddings(embedding_ND=rows, is_cut_N=np.zeros(num_rules, dtype=np.bool_))
+    numbers = range(num_rules)
+    rules = [PoolRule(rule_id=f"r-{n}", title=f"{n}", description=f"Rule {n}.") for n in numbers]
+    pool = folder / f"pool-{spread_of_rules:g}.toml"
+    write_pool(pool, rules)
+    config = DedupeConfig(pool=str(pool), output=folder / "out.toml")
+    with mock.patch("encore.curation.dedupe.embed", return_value=found):
+        started = time.perf_counter()
+        dedupe(config)
+        print(time.perf_counter() - started)
 
 
 def _compare(calls: Mapping[str, Sequence[object]], *, title: str, rounds: int) -> None:
