@@ -8,7 +8,7 @@ Suffixes: I responses with a label and a rating, L levels that labels have, R ru
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,7 +102,7 @@ def label_agreement(table: pa.Table, *, seed: int = 0) -> LabelAgreement:
         entropy_with=entropy_with,
         num_rules_with=number,
         sentence=_sentence(entropy_with, number),
-        notes=tuple(_notes(rules)),
+        notes=tuple(_notes(rules, entropy_with)),
     )
 
 
@@ -151,7 +151,13 @@ def _sentence(entropy_with: dict[str, Estimate], number: dict[str, int]) -> str:
     return f"the paper's claim that higher entropy is lower accuracy, {'; '.join(said)}"
 
 
-def _notes(rules: Sequence[RuleLabels]) -> Iterator[str]:
+def _notes(rules: Sequence[RuleLabels], entropy_with: Mapping[str, Estimate]) -> Iterator[str]:
+    high = {name: found.high for name, found in entropy_with.items()}
+    if (high["agreement"] or 0) < 0 <= (high["kappa"] or 0):
+        yield (
+            "where one answer is rare, ratings have a low entropy and most labels are equal, "
+            "whoever judges; kappa and alpha take that out, and do not show the claim"
+        )
     if unrated := sum(one.num_labels - one.num_ratings for one in rules):
         yield f"{unrated} labels have no rating and count in no figure of agreement"
     if constant := [one.rule_id for one in rules if one.num_ratings and one.kappa.value is None]:

@@ -18,6 +18,7 @@ from encore.config import JudgeConfig
 from encore.errors import InputError, StudyIncompleteError
 from encore.labels.judge_labels import judge_labels
 from encore.labels.labels_config import LabelsConfig
+from encore.labels.rule_agreement import label_agreement
 from encore.schemas import LABELS
 from tests.golden.command_line import encore
 from tests.golden.tiny_llama import write_tiny_llama
@@ -257,3 +258,28 @@ def test_what_needs_pairs_says_so_of_labels_in_one_line(tmp_path, command):
         finished = encore(command, report.table)
         assert finished.code == 1
         assert "needs ratings of pairs" in finished.err
+
+
+def labelled_world(*, skill: float) -> pa.Table:
+    """Twelve rules that are true of 2 to 46 %; a judge who knows the label with this chance."""
+    rng, rows = np.random.default_rng(1), []
+    for place in range(12):
+        label = rng.random(400) < 0.02 + 0.04 * place
+        # Else it draws an answer as often yes as people say it.
+        judged = np.where(rng.random(400) < skill, label, rng.permutation(label))
+        rows += [
+            {"response_id": f"{n}", "source": "s", "rule_id": f"rule-{place}", "label": float(x)}
+            | {"rating": float(y)}
+            for n, (x, y) in enumerate(zip(label, judged, strict=True))
+        ]
+    return pa.Table.from_pylist(rows, schema=LABELS)
+
+
+def test_a_correlation_that_rare_answers_make_is_said_to_be_one():
+    """All rules are judged equally well: only how often they are true differs."""
+    found = label_agreement(labelled_world(skill=0.5))
+    assert found.entropy_with["agreement"].high < -0.8
+    assert found.entropy_with["kappa"].low < 0 < found.entropy_with["kappa"].high
+    assert found.num_rules_with == dict.fromkeys(("agreement", "kappa", "alpha"), 12)
+    assert "share of equal labels: r = -0.9" in found.sentence
+    assert any(note.startswith("where one answer is rare") for note in found.notes)

@@ -1,0 +1,43 @@
+"""A weak real judge on real labels: its agreement is that of both packages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import krippendorff
+import numpy as np
+import pytest
+from sklearn.metrics import cohen_kappa_score
+
+from encore.labels.rule_agreement import label_agreement
+
+pytest.importorskip("sentence_transformers")
+
+
+@pytest.mark.services  # loads an embedding model
+def test_a_probe_of_real_labels_agrees_as_both_packages_say(shared_data: Path) -> None:
+    from examples.rbr_probe import rate_half
+
+    gold = shared_data / "rbr-gold-dev.jsonl.gz"
+    table = rate_half([gold], limit=60)
+    found = label_agreement(table)
+    assert len(found.rules) == 23
+    assert table.num_rows == 23 * 30
+    num_kappas = 0
+    for rule in found.rules:
+        rows = [row for row in table.to_pylist() if row["rule_id"] == rule.rule_id]
+        people = np.array([row["label"] for row in rows]).astype(int)
+        judge = np.array([row["rating"] >= 0.5 for row in rows]).astype(int)
+        is_constant = len({*people}) == 1 or len({*judge}) == 1
+        assert (rule.kappa.value is None) == is_constant
+        if not is_constant:
+            num_kappas += 1
+            assert rule.kappa.value == pytest.approx(cohen_kappa_score(people, judge))
+            assert rule.kappa.low <= rule.kappa.value <= rule.kappa.high
+        if len({*people, *judge}) == 2:
+            alpha = krippendorff.alpha([people, judge], level_of_measurement="nominal")
+            assert rule.alpha.value == pytest.approx(alpha)
+        else:
+            assert rule.alpha.value is None
+    assert num_kappas >= 5
+    assert found.entropy_with["agreement"].value is not None
