@@ -13,8 +13,8 @@ from encore.options import new_app, run_main
 #: In the order a study goes through them; of two words: a command of a group.
 COMMANDS = (
     "demo",
-    *("rules merge", "rules dedupe", "rules rate-importance", "rules select", "rules draft"),
-    *("rules lint", "rules probe"),
+    *("rules merge", "rules dedupe", "rules rate-importance", "rules select"),
+    *("rules build", "rules draft", "rules lint", "rules probe"),
     *("ingest", "rate", "status", "show", "browse", "analyze", "weights", "theory"),
     *("report", "plan rate", "plan train", "train", "gate", "score", "benchmark", "judge"),
     *("annotate export", "annotate import", "labels", "compare", "paper", "export", "serve"),
