@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from encore.cli.output import compact_table, counted, number
+from encore.cli.output import compact_table, counted
 from encore.curation.curation_config import DedupeConfig
 from encore.options import JsonOption, command
 from encore.terminal import out, print_json, say, terminal_reporter
@@ -27,19 +27,22 @@ def rules_dedupe(config: DedupeConfig, *, json: JsonOption = False) -> None:
     with terminal_reporter() as reporter:
         found = dedupe(config, reporter=reporter)
     if json:
-        print_json(found.as_dict())
+        print_json(found)
     else:
+        mark = {True: "opposite?", False: ""}
         rows = [
-            (one.title, cluster.title, number(one.similarity), "opposite?" * one.may_be_opposite)
-            for cluster in found.clusters
-            for one in cluster.dropped
+            (one["title"], cluster["title"], one["similarity"], mark[one["may_be_opposite"]])
+            for cluster in found["clusters"]
+            for one in cluster["dropped"]
         ]
         if rows:
             columns = ("dropped", "stays", "cosine", "")
             out.print(compact_table(columns, rows, title="Near-duplicates"))
-        counts = [(f"{threshold:g}", count) for threshold, count in found.num_rules_at.items()]
+        counts = [(f"{one['threshold']:g}", one["num_rules"]) for one in found["num_rules_at"]]
         out.print(compact_table(("threshold", "rules"), counts, title="Rules by threshold"))
-    for note in found.notes:
+    for note in found["notes"]:
         say(f"note: {note}")
-    num_rules = counted(len(found.rules), "rule")
-    say(f"{num_rules} of {found.num_before:,} in {found.output}, threshold {found.threshold:g}")
+    say(
+        f"{counted(found['num_rules'], 'rule')} of {found['num_before']:,} in {config.output}, "
+        f"threshold {config.threshold:g}"
+    )

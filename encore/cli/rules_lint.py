@@ -24,14 +24,15 @@ def rules_lint(config: LintConfig, *, json: JsonOption = False) -> None:
     from encore.curation.lint import lint
 
     found = lint(config)
+    findings = found["findings"]
     if json:
-        print_json(found.as_dict())
-    elif found.findings:
-        rows = [(one.rule_id, one.check, one.field, one.said) for one in found.findings]
+        print_json(found)
+    elif findings:
+        rows = [[*finding.values()] for finding in findings]
         out.print(compact_table(("rule", "check", "field", "what"), rows))
-    for note in found.notes:
+    for note in found["notes"]:
         say(f"note: {note}")
-    summary = f"{counted(len(found.findings), 'finding')} in {counted(found.num_rules, 'rule')}"
-    if config.strict and found.findings:
+    summary = f"{counted(len(findings), 'finding')} in {counted(found['num_rules'], 'rule')}"
+    if config.strict and findings:
         raise EncoreError(f"{config.file}: {summary}; put them right, or leave out --strict")
-    say(f"{summary} of {found.name}")
+    say(f"{summary} of {found['name']}")

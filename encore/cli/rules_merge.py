@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from encore.cli.output import compact_table, counted, record_table
+from encore.cli.output import compact_table, counted
 from encore.curation.curation_config import MergeConfig
 from encore.options import JsonOption, command
 from encore.terminal import out, print_json, say, warn
@@ -27,26 +27,24 @@ def rules_merge(config: MergeConfig, *, json: JsonOption = False) -> None:
 
     merged = merge(config)
     if json:
-        print_json(merged.as_dict())
+        print_json(merged)
     else:
-        columns = ["pool", "rules", "copies", "empty", "without licence"]
-        fields = ["name", "num_rules", "num_copies", "num_empty", "num_without_licence"]
-        out.print(record_table(merged.pools, dict(zip(columns, fields, strict=True))))
-        if merged.copies:
-            rows = [(one.rule_id, f"{one.pool}, {one.origin}", one.kept) for one in merged.copies]
-            columns = ["copy", "from", "stays"]
-            out.print(compact_table(columns, rows[:_MAX_SHOWN], title="Copies"))
-    for one in merged.renamed[:_MAX_SHOWN]:
+        columns = ("pool", "rules", "copies", "empty", "without licence")
+        out.print(compact_table(columns, [[*pool.values()] for pool in merged["pools"]]))
+        copies = [
+            (one["rule_id"], f"{one['pool']}, {one['origin']}", one["kept"])
+            for one in merged["copies"][:_MAX_SHOWN]
+        ]
+        if copies:
+            out.print(compact_table(("copy", "from", "stays"), copies, title="Copies"))
+    for one in merged["renamed"][:_MAX_SHOWN]:
         warn(
-            f"rule_id {one.rule_id} of {one.source}, {one.origin} is used by another rule with "
-            f"another text: here it is {one.new_rule_id}"
+            f"rule_id {one['rule_id']} of {one['source']}, {one['origin']} is used by another rule "
+            f"with another text: here it is {one['new_rule_id']}"
         )
-    for what, num_hidden in (
-        ("copies", len(merged.copies) - _MAX_SHOWN),
-        ("new ids", len(merged.renamed) - _MAX_SHOWN),
-    ):
-        if num_hidden > 0:
+    for what in ("copies", "renamed"):
+        if (num_hidden := len(merged[what]) - _MAX_SHOWN) > 0:
             say(f"note: {num_hidden:,} more {what}; --json lists all of them")
-    for note in merged.notes:
+    for note in merged["notes"]:
         say(f"note: {note}")
-    say(f"{counted(len(merged.rules), 'rule')} in {merged.output}")
+    say(f"{counted(merged['num_rules'], 'rule')} in {config.output}")

@@ -10,9 +10,7 @@ chain A-B-C, and so drop C for a rule A that it is not similar to.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,66 +30,15 @@ THRESHOLDS = (0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 _ROWS_AT_ONCE = 512
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dropped:
-    """A rule that is dropped.
-
-    Attributes:
-        similarity: Its cosine to the rule that stays.
-        may_be_opposite: It may ask for the opposite. Embeddings hardly see a negation: "less
-            harmful" and "more harmful" are near-duplicates to them.
-    """
-
-    rule_id: str
-    title: str
-    source: str
-    similarity: float
-    may_be_opposite: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
-    """A rule that stays, and those that are dropped for it, the most similar first."""
-
-    rule_id: str
-    title: str
-    dropped: tuple[Dropped, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deduped:
-    """The rules that stay, and why the others do not."""
-
-    output: Path
-    threshold: float
-    num_before: int
-    rules: tuple[PoolRule, ...]
-    clusters: tuple[Cluster, ...]
-    num_rules_at: dict[float, int]
-    notes: tuple[str, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON values, with the rules' ids in the place of the rules."""
-        return {
-            "output": str(self.output),
-            "threshold": self.threshold,
-            "num_before": self.num_before,
-            "num_rules": len(self.rules),
-            "rule_ids": [rule.rule_id for rule in self.rules],
-            "clusters": [asdict(cluster) for cluster in self.clusters],
-            "num_rules_at": [
-                {"threshold": threshold, "num_rules": count}
-                for threshold, count in self.num_rules_at.items()
-            ],
-            "notes": [*self.notes],
-        }
-
-
-def dedupe(config: DedupeConfig, *, reporter: Reporter = SILENT) -> Deduped:
+def dedupe(config: DedupeConfig, *, reporter: Reporter = SILENT) -> dict[str, Any]:
     """Drop near-duplicates of a pool and write the rules that stay.
 
     Compared are the description and the rating text: what the rule asks, and not how it is called.
     A rule that stays remembers where the dropped ones come from.
+
+    Returns:
+        JSON values: the ``rule_ids``, ``clusters`` of a rule that stays and those ``dropped`` for
+        it, the most similar first, the number of rules by threshold, and ``notes``.
 
     Raises:
         EncoreError: The pool cannot be read, or the embedding model is not there.
@@ -99,25 +46,29 @@ def dedupe(config: DedupeConfig, *, reporter: Reporter = SILENT) -> Deduped:
     check_output(config.output, inputs=[rule_file(config.pool)])
     rules = read_pool(config.pool).rules
     texts = [compared_text(rule) for rule in rules]
+    embedding_ND, is_cut_N = embed(texts, model=config.model, reporter=reporter)
     # The packaged model knows English: letters of other scripts all look alike to it.
     is_read_N = np.array([config.model is not None or is_latin(text) for text in texts])
-    found = embed(texts, model=config.model, reporter=reporter)
-    # A row of zeros is near nothing.
-    embedding_ND = found.embedding_ND * is_read_N[:, None]
     thresholds = sorted({*THRESHOLDS, config.threshold})
-    near = find_near_duplicates(embedding_ND, thresholds)
-    place = thresholds.index(config.threshold)
-    clusters, kept = _clusters(rules, near.stays_TN[place], near.similarity_TN[place])
+    # A row of zeros is near nothing.
+    stays_TN, similarity_TN = find_near_duplicates(embedding_ND * is_read_N[:, None], thresholds)
+    num_rules_T = (stays_TN == np.arange(len(rules))).sum(axis=1).tolist()
+    at = thresholds.index(config.threshold)
+    clusters, kept = _clusters(rules, stays_TN[at].tolist(), similarity_TN[at].tolist())
     write_pool(config.output, kept)
-    return Deduped(
-        output=config.output,
-        threshold=config.threshold,
-        num_before=len(rules),
-        rules=tuple(kept),
-        clusters=tuple(clusters),
-        num_rules_at=dict(zip(thresholds, near.num_kept, strict=True)),
-        notes=tuple(_notes(rules, clusters, is_read_N=is_read_N, is_cut_N=found.is_cut_N)),
-    )
+    return {
+        "output": str(config.output),
+        "threshold": config.threshold,
+        "num_before": len(rules),
+        "num_rules": len(kept),
+        "rule_ids": [rule.rule_id for rule in kept],
+        "clusters": clusters,
+        "num_rules_at": [
+            {"threshold": threshold, "num_rules": count}
+            for threshold, count in zip(thresholds, num_rules_T, strict=True)
+        ],
+        "notes": _notes(rules, clusters, is_read_N=is_read_N, is_cut_N=is_cut_N),
+    }
 
 
 def compared_text(rule: PoolRule) -> str:
@@ -132,28 +83,9 @@ def is_latin(text: str) -> bool:
     return 2 * num_latin >= len(letters)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NearDuplicates:
-    """Which rule stays for each rule, at each threshold.
-
-    Attributes:
-        stays_TN: Index of the rule that stays; its own for a rule that stays.
-        similarity_TN: Its cosine to that rule; 1 for a rule that stays.
-    """
-
-    stays_TN: NDArray[np.int64]
-    similarity_TN: NDArray[np.float32]
-
-    @property
-    def num_kept(self) -> list[int]:
-        """The number of rules that stay at each threshold."""
-        is_kept_TN = self.stays_TN == np.arange(self.stays_TN.shape[1])
-        return [int(count) for count in is_kept_TN.sum(axis=1)]
-
-
 def find_near_duplicates(
     embedding_ND: NDArray[np.float32], thresholds: Sequence[float]
-) -> NearDuplicates:
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Go through rows in their order; each stays unless it is near a row before it that stays.
 
     One pass over the cosines for all thresholds. Time N² · (D + T); memory N · (D + T) and one
@@ -161,7 +93,11 @@ def find_near_duplicates(
 
     Args:
         embedding_ND: Rows of length 1; a row of zeros is near nothing.
-        thresholds: Cosines from 0 to 1; near is what is above.
+        thresholds: Cosines from 0 to 1 in rising order; near is what is above.
+
+    Returns:
+        At each threshold, the index of the row that stays for each row, and the cosine to it: its
+        own index and 1 for a row that stays. Shape [T, N].
     """
     num_rows, num_thresholds = len(embedding_ND), len(thresholds)
     limit_T1 = np.array(thresholds, dtype=np.float32)[:, None]
@@ -183,56 +119,51 @@ def find_near_duplicates(
             is_kept_TN[:, row] = ~is_near_T
             stays_TN[is_near_T, row] = nearest_T[is_near_T]
             similarity_TN[is_near_T, row] = similarity_T[is_near_T]
-    return NearDuplicates(stays_TN=stays_TN, similarity_TN=similarity_TN)
+    return stays_TN, similarity_TN
 
 
 def _clusters(
-    rules: Sequence[PoolRule], stays_N: NDArray[np.int64], similarity_N: NDArray[np.float32]
-) -> tuple[list[Cluster], list[PoolRule]]:
+    rules: Sequence[PoolRule], stays_N: Sequence[int], similarity_N: Sequence[float]
+) -> tuple[list[dict[str, Any]], list[PoolRule]]:
     """What was dropped for which rule, and the rules that stay with all their provenance."""
-    dropped_for: dict[int, list[tuple[int, float]]] = {}
-    for place, (stays, similarity) in enumerate(zip(stays_N, similarity_N, strict=True)):
-        if stays != place:
-            dropped_for.setdefault(int(stays), []).append((place, float(similarity)))
+    dropped_for: dict[int, list[int]] = {}
+    for place in sorted(range(len(rules)), key=lambda one: -similarity_N[one]):
+        if stays_N[place] != place:
+            dropped_for.setdefault(stays_N[place], []).append(place)
     clusters = []
-    for stays, dropped in sorted(dropped_for.items()):
-        most_similar_first = sorted(dropped, key=lambda one: -one[1])
-        parts = tuple(_dropped(rules[place], rules[stays], at) for place, at in most_similar_first)
-        clusters.append(
-            Cluster(rule_id=rules[stays].rule_id, title=rules[stays].title, dropped=parts)
-        )
-    kept = []
-    for place, rule in enumerate(rules):
-        if stays_N[place] == place:
-            copies = [rules[other] for other, _ in dropped_for.get(place, [])]
-            kept.append(rule.absorbing(*copies))
+    for stays, places in sorted(dropped_for.items()):
+        dropped = [
+            {"rule_id": rules[place].rule_id, "title": rules[place].title}
+            | {"source": rules[place].source, "similarity": round(similarity_N[place], 4)}
+            | {"may_be_opposite": are_opposed(_asked(rules[place]), _asked(rules[stays]))}
+            for place in places
+        ]
+        stays_as = {"rule_id": rules[stays].rule_id, "title": rules[stays].title}
+        clusters.append({**stays_as, "dropped": dropped})
+    kept = [
+        rule.absorbing(*(rules[other] for other in dropped_for.get(place, ())))
+        for place, rule in enumerate(rules)
+        if stays_N[place] == place
+    ]
     return clusters, kept
 
 
-def _dropped(rule: PoolRule, stays: PoolRule, similarity: float) -> Dropped:
-    return Dropped(
-        rule_id=rule.rule_id,
-        title=rule.title,
-        source=rule.source,
-        similarity=round(similarity, 4),
-        may_be_opposite=are_opposed(
-            rule.rating_rule or rule.description, stays.rating_rule or stays.description
-        ),
-    )
+def _asked(rule: PoolRule) -> str:
+    return rule.rating_rule or rule.description
 
 
 def _notes(
     rules: Sequence[PoolRule],
-    clusters: Iterable[Cluster],
+    clusters: Iterable[Mapping[str, Any]],
     *,
     is_read_N: NDArray[np.bool_],
     is_cut_N: NDArray[np.bool_],
 ) -> list[str]:
     opposite = [
-        f"{one.rule_id} (for {cluster.rule_id})"
+        f"{one['rule_id']} (for {cluster['rule_id']})"
         for cluster in clusters
-        for one in cluster.dropped
-        if one.may_be_opposite
+        for one in cluster["dropped"]
+        if one["may_be_opposite"]
     ]
     found = {
         "dropped rules may say the opposite of the rule that stays: read them": opposite,

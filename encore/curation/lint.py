@@ -8,9 +8,10 @@ it rests on. ``docs/rule-pools.md`` says how often they are right.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
+from textwrap import shorten
 from typing import Any, Literal
 
 from encore.curation.curation_config import LintConfig
@@ -21,6 +22,8 @@ from encore.curation.pool import PoolRule, first_of, read_pool, title_of
 Check = Literal["empty", "repeated-field", "repeated-text", "repeated-id", "two-things", "opposed"]
 _TEXTS = ("title", "description", "preference_rule", "rating_rule")
 _BOTH_FORMATS = ("preference_rule", "rating_rule")
+#: So much of a match is shown.
+_MAX_SHOWN = 60
 _SENTENCE_ASKS = re.compile(r"\b(?:should|must|shall|may not|ought to)\b", re.IGNORECASE)
 
 
@@ -41,25 +44,11 @@ class Finding:
     said: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Linted:
-    """What was found in a file, in the order of its rules."""
-
-    name: str
-    num_rules: int
-    findings: tuple[Finding, ...]
-    notes: tuple[str, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON values."""
-        return asdict(self) | {
-            "findings": [asdict(finding) for finding in self.findings],
-            "notes": [*self.notes],
-        }
-
-
-def lint(config: LintConfig) -> Linted:
+def lint(config: LintConfig) -> dict[str, Any]:
     """Look through a pool or a rule set.
+
+    Returns:
+        JSON values: ``name``, ``num_rules``, ``findings`` in the order of the rules, ``notes``.
 
     Raises:
         InputError: The file cannot be read.
@@ -79,14 +68,11 @@ def lint(config: LintConfig) -> Linted:
             said = f"may contradict the preference text: {rule.preference_rule!r}"
             findings.append(_finding(rule, "opposed", "rating_rule", said))
     drafts = [rule.rule_id for rule in pool.rules if rule.is_draft]
-    notes = []
-    if drafts:
-        notes.append(f"{len(drafts):,} rules are drafts: {first_of(drafts)}")
+    notes = [f"{len(drafts):,} rules are drafts: {first_of(drafts)}"] if drafts else []
     if is_plain:
         notes.append("no rule has the texts that a judge reads; `encore rules draft` writes them")
-    return Linted(
-        name=pool.name, num_rules=len(pool.rules), findings=tuple(findings), notes=tuple(notes)
-    )
+    found = [asdict(finding) for finding in findings]
+    return {"name": pool.name, "num_rules": len(pool.rules), "findings": found, "notes": notes}
 
 
 def _finding(rule: PoolRule, check: Check, field: str, said: str) -> Finding:
@@ -110,9 +96,8 @@ def _repeated(rules: Sequence[PoolRule]) -> dict[int, list[Finding]]:
 
 def _fields_of(rule: PoolRule) -> Iterator[Finding]:
     """Empty texts, and texts that stand in two fields."""
-    for field in _BOTH_FORMATS:
-        if not getattr(rule, field):
-            yield _finding(rule, "empty", field, "no text; `encore rules draft` writes it")
+    if empty := " and ".join(field for field in _BOTH_FORMATS if not getattr(rule, field)):
+        yield _finding(rule, "empty", empty, "no text; `encore rules draft` writes it")
     first: dict[str, str] = {}
     for field in _TEXTS:
         text = plain_text(getattr(rule, field))
@@ -131,7 +116,8 @@ def _two_things(rule: PoolRule) -> Iterator[Finding]:
     if len(sentences) > 1:
         matches.append(sentences[1])
     if matches:
-        yield _finding(rule, "two-things", field, f"seems to ask two things: {_quoted(matches)}")
+        shown = [repr(shorten(match, _MAX_SHOWN, placeholder="…")) for match in matches]
+        yield _finding(rule, "two-things", field, f"seems to ask two things: {first_of(shown)}")
 
 
 @cache
@@ -146,7 +132,3 @@ def _second_request() -> re.Pattern[str]:
         r"\s+\w+",
         re.IGNORECASE,
     )
-
-
-def _quoted(matches: Iterable[str]) -> str:
-    return ", ".join(repr(match) for match in matches)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,72 +15,19 @@ from encore.data.rules import rule_file
 from encore.errors import InputError, did_you_mean
 
 #: Description, preference text and rating text of a rule, in the form that copies share.
-_Texts = tuple[str, str, str]
+_Texts = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergedPool:
-    """What became of one pool: ``num_rules`` with a text, ``num_copies`` of them dropped."""
-
-    name: str
-    num_rules: int
-    num_copies: int
-    num_empty: int
-    num_without_licence: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Copy:
-    """A rule whose texts are those of an earlier rule, with the id ``kept``."""
-
-    rule_id: str
-    title: str
-    pool: str
-    origin: str
-    kept: str
-    has_other_title: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Renamed:
-    """A rule whose id another rule has."""
-
-    rule_id: str
-    new_rule_id: str
-    source: str
-    origin: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Merged:
-    """The one pool, and how it came about."""
-
-    output: Path
-    rules: tuple[PoolRule, ...]
-    pools: tuple[MergedPool, ...]
-    copies: tuple[Copy, ...]
-    renamed: tuple[Renamed, ...]
-    notes: tuple[str, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON values, with the rules' ids in the place of the rules."""
-        return {
-            "output": str(self.output),
-            "num_rules": len(self.rules),
-            "rule_ids": [rule.rule_id for rule in self.rules],
-            "pools": [asdict(pool) for pool in self.pools],
-            "copies": [asdict(copy) for copy in self.copies],
-            "renamed": [asdict(one) for one in self.renamed],
-            "notes": [*self.notes],
-        }
-
-
-def merge(config: MergeConfig) -> Merged:
+def merge(config: MergeConfig) -> dict[str, Any]:
     """Read pools, drop copies, give every rule an id of its own, and write one pool.
 
     A copy has the same description, preference text and rating text, but for case, spaces and the
     form of its characters. The first one stays, in the order of the pools and then of the file,
     and remembers where the others come from, with their titles.
+
+    Returns:
+        JSON values: the ``rule_ids``, counts of each of the ``pools``, ``copies`` with the rule
+        that is ``kept`` for each, ``renamed`` rules whose id another one has, and ``notes``.
 
     Raises:
         InputError: A pool that cannot be read, two pools of one name, a licence of no pool.
@@ -93,15 +40,20 @@ def merge(config: MergeConfig) -> Merged:
     kept, copies = _without_copies(pools)
     rules, renamed = _with_own_ids([*kept.values()])
     write_pool(config.output, rules)
-    id_of = {texts: rule.rule_id for texts, rule in zip(kept, rules, strict=True)}
-    return Merged(
-        output=config.output,
-        rules=rules,
-        pools=tuple(_count(pool, copies) for pool in pools),
-        copies=tuple(_copy(pool, rule, kept[texts], id_of[texts]) for pool, rule, texts in copies),
-        renamed=renamed,
-        notes=tuple(_notes(pools)),
-    )
+    kept_for = dict(zip(kept, rules, strict=True))
+    return {
+        "output": str(config.output),
+        "num_rules": len(rules),
+        "rule_ids": [rule.rule_id for rule in rules],
+        "pools": [_counts(pool, [name for name, _ in copies]) for pool in pools],
+        "copies": [
+            {"rule_id": rule.rule_id, "title": rule.title, "pool": name, "origin": rule.origin}
+            | {"kept": kept_for[_texts(rule)].rule_id}
+            for name, rule in copies
+        ],
+        "renamed": renamed,
+        "notes": _notes(pools),
+    }
 
 
 def _name_and_file(text: str) -> tuple[str | None, str]:
@@ -149,65 +101,53 @@ def plain_text(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
+def _texts(rule: PoolRule) -> _Texts:
+    return tuple(map(plain_text, (rule.description, rule.preference_rule, rule.rating_rule)))
+
+
 def _without_copies(
     pools: Iterable[Pool],
-) -> tuple[dict[_Texts, PoolRule], list[tuple[str, PoolRule, _Texts]]]:
-    """The rules that stay, by their texts; each copy with its pool and its texts."""
+) -> tuple[dict[_Texts, PoolRule], list[tuple[str, PoolRule]]]:
+    """The rules that stay, by their texts; each copy with the name of its pool."""
     kept: dict[_Texts, PoolRule] = {}
     copies = []
     for pool in pools:
         for rule in pool.rules:
-            description, preference, rating = map(
-                plain_text, (rule.description, rule.preference_rule, rule.rating_rule)
-            )
-            texts = (description, preference, rating)
+            texts = _texts(rule)
             if texts in kept:
                 kept[texts] = kept[texts].absorbing(rule)
-                copies.append((pool.name, rule, texts))
+                copies.append((pool.name, rule))
             else:
                 kept[texts] = rule
     return kept, copies
 
 
-def _copy(pool: str, rule: PoolRule, kept: PoolRule, kept_id: str) -> Copy:
-    return Copy(
-        rule_id=rule.rule_id,
-        title=rule.title,
-        pool=pool,
-        origin=rule.origin,
-        kept=kept_id,
-        has_other_title=plain_text(rule.title) != plain_text(kept.title),
-    )
-
-
-def _with_own_ids(
-    rules: Sequence[PoolRule],
-) -> tuple[tuple[PoolRule, ...], tuple[Renamed, ...]]:
+def _with_own_ids(rules: Sequence[PoolRule]) -> tuple[list[PoolRule], list[dict[str, str]]]:
     """The rules, where an id that an earlier rule has gets the next free suffix: -2, -3, …."""
     taken, seen, suffixes = {rule.rule_id for rule in rules}, set(), Counter[str]()
     unique, renamed = [], []
     for rule in rules:
-        new_id = rule.rule_id
-        if rule.rule_id in seen:
+        old_id = new_id = rule.rule_id
+        if old_id in seen:
             while new_id in taken:
-                suffixes[rule.rule_id] += 1
-                new_id = f"{rule.rule_id}-{suffixes[rule.rule_id] + 1}"
+                suffixes[old_id] += 1
+                new_id = f"{old_id}-{suffixes[old_id] + 1}"
             taken.add(new_id)
-            ids = {"rule_id": rule.rule_id, "new_rule_id": new_id}
-            renamed.append(Renamed(**ids, source=rule.source, origin=rule.origin))
+            origin = {"source": rule.source, "origin": rule.origin}
+            renamed.append({"rule_id": old_id, "new_rule_id": new_id, **origin})
         seen.add(new_id)
         unique.append(rule.model_copy(update={"rule_id": new_id}))
-    return tuple(unique), tuple(renamed)
+    return unique, renamed
 
 
-def _count(pool: Pool, copies: Iterable[tuple[str, PoolRule, _Texts]]) -> MergedPool:
-    return MergedPool(
-        name=pool.name,
-        num_rules=len(pool.rules),
-        num_copies=sum(name == pool.name for name, _, _ in copies),
-        num_empty=len(pool.empty),
-        num_without_licence=sum(not rule.licence for rule in pool.rules),
-    )
+def _counts(pool: Pool, copied_from: Sequence[str]) -> dict[str, str | int]:
+    return {
+        "pool": pool.name,
+        "num_rules": len(pool.rules),
+        "num_copies": copied_from.count(pool.name),
+        "num_empty": len(pool.empty),
+        "num_without_licence": sum(not rule.licence for rule in pool.rules),
+    }
 
 
 def _notes(pools: Sequence[Pool]) -> list[str]:

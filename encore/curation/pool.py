@@ -149,14 +149,8 @@ def read_pool(
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Record:
-    """One record of a file and where it stands."""
-
-    place: str
-    values: Any
-
-
+#: Where a record stands, and its values.
+_Record = tuple[str, Any]
 _Read = tuple[Mapping[str, Any], Iterable[_Record]]
 
 
@@ -171,10 +165,10 @@ def _read_toml(text: str) -> _Read:
         raise ValueError("key 'rules': expected a [[rules]] table for each rule")
     lines = enumerate(text.splitlines(), start=1)
     begins = [number for number, line in lines if line.strip() == "[[rules]]"]
-    if len(begins) != len(tables):  # written in another way, e.g. as one array
-        return header, [_Record(place=f"rule {n}", values=one) for n, one in enumerate(tables)]
-    found = zip(begins, tables, strict=True)
-    return header, [_Record(place=f"line {number}", values=table) for number, table in found]
+    places = [f"line {number}" for number in begins]
+    if len(places) != len(tables):  # written in another way, e.g. as one array
+        places = [f"rule {number}" for number in range(len(tables))]
+    return header, zip(places, tables, strict=True)
 
 
 def _read_csv(text: str) -> _Read:
@@ -203,19 +197,16 @@ def _csv_record(row: Mapping[str | None, Any], last_line: int) -> _Record:
     values = {str(key): from_cell(cell) for key, cell in row.items() if cell}
     num_breaks = sum(cell.count("\n") for cell in values.values())
     place = f"line {last_line - num_breaks}"
-    if merged := values.get("merged_from"):
-        return _Record(
-            place=place,
-            values=values | {"merged_from": _json(merged, f"{place}, key 'merged_from'")},
-        )
-    return _Record(place=place, values=values)
+    if merged := values.pop("merged_from", None):
+        return place, values | {"merged_from": _json(merged, f"{place}, key 'merged_from'")}
+    return place, values
 
 
 def _read_json_lines(text: str) -> _Read:
     # Not splitlines: a text may have other characters that Unicode calls a line's end.
     lines = enumerate(text.split("\n"), start=1)
-    places = {f"line {number}": line for number, line in lines if line.strip()}
-    return {}, [_Record(place=place, values=_json(line, place)) for place, line in places.items()]
+    found = [(f"line {number}", line) for number, line in lines if line.strip()]
+    return {}, [(place, _json(line, place)) for place, line in found]
 
 
 def _json(text: str, place: str) -> Any:
@@ -230,25 +221,22 @@ _READERS = {".toml": _read_toml, ".csv": _read_csv, ".jsonl": _read_json_lines}
 
 def _rules_of(records: Iterable[_Record], header: Mapping[str, Any], name: str) -> Pool:
     rules, empty, formulas = [], [], []
-    for record in records:
-        if not isinstance(record.values, Mapping):
-            raise ValueError(f"{record.place}: expected a JSON object with the keys of a rule")
-        values = {key: value for key, value in record.values.items() if not _is_blank(value)}
-        formulas += [
-            f"{record.place} ({key})"
-            for key, value in values.items()
-            if isinstance(value, str) and is_formula(value)
-        ]
+    for place, record in records:
+        if not isinstance(record, Mapping):
+            raise ValueError(f"{place}: expected a JSON object with the keys of a rule")
+        values = {key: value for key, value in record.items() if not _is_blank(value)}
+        texts = {key: value for key, value in values.items() if isinstance(value, str)}
+        formulas += [f"{place} ({key})" for key, text in texts.items() if is_formula(text)]
         if {"text", "description"} <= values.keys():
-            raise ValueError(f"{record.place}: both 'text' and 'description'; give one of them")
+            raise ValueError(f"{place}: both 'text' and 'description'; give one of them")
         text = next((values[key] for key in _TEXT_KEYS if key in values), None)
         values.pop("text", None)
         if text is None:
-            empty.append(record.place)
+            empty.append(place)
             continue
-        origin = str(values.get("rule_id", record.place))
+        origin = str(values.get("rule_id", place))
         defaults = {"source": name, "licence": header.get("licence") or "", "origin": origin}
-        rules.append(_rule(record.place, {**defaults, **values, "description": text}))
+        rules.append(_rule(place, {**defaults, **values, "description": text}))
     return Pool(name=name, rules=tuple(rules), empty=tuple(empty), formulas=tuple(formulas))
 
 
@@ -343,15 +331,13 @@ def _toml_text(records: Iterable[Mapping[str, Any]], name: str) -> str:
         lines += ["", "[[rules]]"]
         for key, value in record.items():
             if key == "merged_from":
-                lines += [f"{key} = [", *(f"    {_toml_table(one)}," for one in value), "]"]
+                tables = [
+                    ", ".join(f"{name} = {_toml(one[name])}" for name in one) for one in value
+                ]
+                lines += [f"{key} = [", *(f"    {{ {table} }}," for table in tables), "]"]
             else:
                 lines.append(f"{key} = {_toml(value)}")
     return "\n".join([*lines, ""])
-
-
-def _toml_table(record: Mapping[str, str]) -> str:
-    pairs = ", ".join(f"{key} = {_toml(value)}" for key, value in record.items())
-    return f"{{ {pairs} }}"
 
 
 def _toml(value: str | bool) -> str:

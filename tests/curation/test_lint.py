@@ -77,9 +77,10 @@ def rule(rule_id: str, **texts: str) -> PoolRule:
 
 def test_the_papers_rules_have_two_findings_and_both_are_true():
     """Rules 12 and 15 each ask for two things."""
-    found = lint(LintConfig(file="encore-20")).findings
-    assert [(one.check, one.field) for one in found] == [("two-things", "rating_rule")] * 2
-    assert ["'and promote critical'" in found[0].said, "'and promote equality'" in found[1].said]
+    found = lint(LintConfig(file="encore-20"))["findings"]
+    assert [(one["check"], one["field"]) for one in found] == [("two-things", "rating_rule")] * 2
+    assert "'and promote critical'" in found[0]["said"]
+    assert "'and promote equality'" in found[1]["said"]
     # Not even between the texts of two different rules.
     pairs = [(one.preference_rule, other.rating_rule) for one in PAPER for other in PAPER]
     assert not any(are_opposed(*pair) for pair in pairs)
@@ -102,7 +103,8 @@ def test_planted_double_rules_are_found(tmp_path):
     texts = [f"The response should {first} and {second}." for first, second in pairwise(requests)]
     path = tmp_path / "rules.toml"
     write_pool(path, [rule(f"rule-{n}", rating_rule=text) for n, text in enumerate(texts)])
-    found = [one for one in lint(LintConfig(file=str(path))).findings if one.check == "two-things"]
+    findings = lint(LintConfig(file=str(path)))["findings"]
+    found = [one for one in findings if one["check"] == "two-things"]
     assert (len(found), len(texts)) == (NUM_DOUBLE_FOUND, 19)
 
 
@@ -140,5 +142,5 @@ def test_a_plain_pool_is_looked_at_without_its_missing_texts(tmp_path, repeated)
     second = {"rule_id": "a", "text": "Two."} if repeated == "id" else {"text": "one"}
     path.write_text('{"rule_id": "a", "text": "One."}\n' + json.dumps(second))
     found = lint(LintConfig(file=str(path)))
-    assert {one.check for one in found.findings} == {f"repeated-{repeated}"}
-    assert "encore rules draft" in found.notes[0]
+    assert {one["check"] for one in found["findings"]} == {f"repeated-{repeated}"}
+    assert "encore rules draft" in found["notes"][0]

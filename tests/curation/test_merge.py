@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -36,8 +35,10 @@ def write_lines(path: Path, *records: object) -> Path:
 
 
 def merged(folder: Path, *pools: object, licence: tuple[str, ...] = ()):
-    pools_given = tuple(map(str, pools))
-    return merge(MergeConfig(pools=pools_given, output=folder / "pool.toml", licence=licence))
+    """What `merge` says, and the rules that it wrote."""
+    output = folder / "pool.toml"
+    said = merge(MergeConfig(pools=tuple(map(str, pools)), output=output, licence=licence))
+    return said, read_pool(output).rules
 
 
 @pytest.mark.parametrize("suffix", [".toml", ".csv", ".jsonl"])
@@ -65,10 +66,10 @@ def test_a_pool_is_read_as_it_was_written(tmp_path, suffix):
 def test_a_formula_in_a_cell_is_neutralised_and_counted(tmp_path):
     bad = '=HYPERLINK("http://x","y")'
     pool = write(tmp_path / "bad.csv", 'title,text\nA,"=HYPERLINK(""http://x"",""y"")"\n')
-    result = merged(tmp_path, pool)
-    assert result.notes[0].endswith("kept as texts: line 2 (text)")
-    assert result.rules[0].description == bad
-    write_pool(tmp_path / "out.csv", result.rules)
+    said, rules = merged(tmp_path, pool)
+    assert said["notes"][0].endswith("kept as texts: line 2 (text)")
+    assert rules[0].description == bad
+    write_pool(tmp_path / "out.csv", rules)
     with (tmp_path / "out.csv").open(newline="") as stream:
         assert [row["description"] for row in csv.DictReader(stream)] == [f"'{bad}"]
 
@@ -76,22 +77,18 @@ def test_a_formula_in_a_cell_is_neutralised_and_counted(tmp_path):
 def test_a_rule_under_two_names_is_one_and_remembers_both(tmp_path):
     first = write(tmp_path / "a.csv", 'title,text,licence\nPrivacy,"Protect  users.",MIT\n')
     second = write_lines(tmp_path / "b.jsonl", {"title": "Secrecy", "text": "protect users."})
-    result = merged(tmp_path, first, f"second={second}", licence=("second=CC BY 4.0",))
-    [rule] = result.rules
+    licence = ("second=CC BY 4.0",)
+    said, rules = merged(tmp_path, first, f"second={second}", licence=licence)
+    [rule] = rules
     assert (rule.title, rule.source, rule.licence, rule.origin) == ("Privacy", "a", "MIT", "line 2")
     [copy] = rule.merged_from
     assert (copy.title, copy.source, copy.licence) == ("Secrecy", "second", "CC BY 4.0")
-    [said] = result.copies
-    assert (said.rule_id, said.kept, said.has_other_title) == ("secrecy", "privacy", True)
+    expected = {"rule_id": "secrecy", "title": "Secrecy", "pool": "second", "kept": "privacy"}
+    assert said["copies"] == [expected | {"origin": "line 1"}]
     # A merged pool keeps all of it when it is merged again, with the pool that it came from too.
-    again = merge(
-        MergeConfig(
-            pools=(str(result.output), f"second={second}"),
-            output=tmp_path / "again.toml",
-            licence=("second=CC BY 4.0",),
-        )
-    )
-    assert again.rules == result.rules
+    (tmp_path / "again").mkdir()
+    pools = (tmp_path / "pool.toml", f"second={second}")
+    assert merged(tmp_path / "again", *pools, licence=licence)[1] == rules
 
 
 def test_an_id_with_two_texts_gets_a_suffix_and_is_said(tmp_path):
@@ -118,7 +115,7 @@ def test_texts_of_any_language_and_length_get_a_title_and_an_id(tmp_path):
         "x " * 99,
     ]
     pool = write_lines(tmp_path / "p.jsonl", *({"text": text} for text in texts))
-    rules = merged(tmp_path, pool).rules
+    _, rules = merged(tmp_path, pool)
     assert [rule.description for rule in rules] == [text.strip() for text in texts]
     assert all(len(rule.title) <= 80 for rule in rules)
     assert rules[2].rule_id == "eviter-la-violence"
@@ -127,19 +124,18 @@ def test_texts_of_any_language_and_length_get_a_title_and_an_id(tmp_path):
 
 def test_records_without_text_are_left_out_and_named(tmp_path):
     pool = write_lines(tmp_path / "p.jsonl", {"text": " "}, {"title": "Only a title"}, {})
-    result = merged(tmp_path, pool)
-    assert [rule.description for rule in result.rules] == ["Only a title"]
-    assert result.pools[0].num_empty == 2
-    assert result.notes[0] == "pool p: 2 records have no text and are left out: line 1, line 3"
-    assert "no licence is named for rules of p" in result.notes[1]
+    said, rules = merged(tmp_path, pool)
+    assert [rule.description for rule in rules] == ["Only a title"]
+    assert said["pools"][0]["num_empty"] == 2
+    assert said["notes"][0] == "pool p: 2 records have no text and are left out: line 1, line 3"
+    assert "no licence is named for rules of p" in said["notes"][1]
 
 
 def test_ten_thousand_rules_are_merged(tmp_path):
     records = ({"title": "Same", "text": f"Rule {number % 9_000}"} for number in range(10_000))
-    result = merged(tmp_path, write_lines(tmp_path / "p.jsonl", *records))
-    assert (len(result.rules), len(result.copies), len(result.renamed)) == (9_000, 1_000, 8_999)
-    assert [rule.rule_id for rule in result.rules[:3]] == ["same", "same-2", "same-3"]
-    assert len(read_pool(result.output).rules) == 9_000
+    said, rules = merged(tmp_path, write_lines(tmp_path / "p.jsonl", *records))
+    assert (len(rules), len(said["copies"]), len(said["renamed"])) == (9_000, 1_000, 8_999)
+    assert [rule.rule_id for rule in rules[:3]] == ["same", "same-2", "same-3"]
 
 
 def test_the_papers_rules_in_three_formats_with_copies_come_back_as_twenty(tmp_path):
@@ -150,13 +146,13 @@ def test_the_papers_rules_in_three_formats_with_copies_come_back_as_twenty(tmp_p
     write_pool(tmp_path / "b.csv", [*rules[9:15], *renamed])
     louder = [rule.model_copy(update={"description": rule.description.upper()}) for rule in rules]
     write_pool(tmp_path / "c.jsonl", [*rules[15:], *louder[::2], rules[0]])
-    result = merged(tmp_path, *(tmp_path / name for name in ("a.toml", "b.csv", "c.jsonl")))
+    said, merged_rules = merged(tmp_path, *(tmp_path / f for f in ("a.toml", "b.csv", "c.jsonl")))
     # 4 copies in b, 10 and 1 in c.
-    assert [pool.num_copies for pool in result.pools] == [0, 4, 11]
-    assert {rule.rule_id for rule in result.rules} == set(twenty.rule_ids)
+    assert [pool["num_copies"] for pool in said["pools"]] == [0, 4, 11]
+    assert {rule.rule_id for rule in merged_rules} == set(twenty.rule_ids)
     # It is a rule set, with the texts and so the digest of the paper's.
-    assert load_rule_set(result.output).rules == twenty.rules
-    assert tomllib.loads(result.output.read_text())["rules"][0]["source"] == "encore-20"
+    assert load_rule_set(tmp_path / "pool.toml").digest == twenty.digest
+    assert merged_rules[0].source == "encore-20"
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,6 @@ import pyarrow.parquet as pq
 from encore.benchmarks.definition import load_benchmark
 from encore.curation.curation_config import DedupeConfig
 from encore.curation.dedupe import dedupe
-from encore.curation.embeddings import Embeddings
 from encore.curation.pool import PoolRule, write_pool
 from encore.data.rules import rules_digest
 from encore.rating_runs import RatingManifest
@@ -146,7 +145,7 @@ def dedupe_pool() -> None:
         size=(num_rules, EMBEDDING_SIZE)
     )
     rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
-    found = Embeddings(embedding_ND=rows, is_cut_N=np.zeros(num_rules, dtype=np.bool_))
+    found = rows, np.zeros(num_rules, dtype=np.bool_)
     numbers = range(num_rules)
     rules = [PoolRule(rule_id=f"r-{n}", title=f"{n}", description=f"Rule {n}.") for n in numbers]
     pool = folder / f"pool-{spread_of_rules:g}.toml"
