@@ -10,7 +10,6 @@ import pytest
 from encore.curation import dedupe
 from encore.curation.build import RuleRecipe, build_rules, load_rule_recipe
 from encore.curation.curation_config import BuildConfig
-from encore.curation.embeddings import Embeddings
 from encore.curation.pool import write_pool
 from encore.errors import InputError
 from tests.curation.principles import index_in, principle, rules_in, write_answers
@@ -26,10 +25,10 @@ def text_of(number: int) -> str:
     return f"Principle {number % NUM_DISTINCT} says what is right{'!' * (number // NUM_DISTINCT)}."
 
 
-def planted(texts: list[str], **_: object) -> Embeddings:
+def planted(texts: list[str], **_: object) -> tuple[np.ndarray, np.ndarray]:
     """Embeddings in which a principle and its near-duplicates have a cosine of 1, others of 0."""
     embedding_ND = np.eye(NUM_DISTINCT, dtype=np.float32)[[index_in(text) for text in texts]]
-    return Embeddings(embedding_ND=embedding_ND, is_cut_N=np.zeros(len(texts), dtype=bool))
+    return embedding_ND, np.zeros(len(texts), dtype=bool)
 
 
 @pytest.fixture
