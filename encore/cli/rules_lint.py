@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from encore.cli.output import compact_table, counted
 from encore.curation.curation_config import LintConfig
-from encore.errors import EncoreError
 from encore.options import JsonOption, command
 from encore.terminal import out, print_json, say
 
@@ -17,9 +16,7 @@ def rules_lint(config: LintConfig, *, json: JsonOption = False) -> None:
     a rule that asks for a second thing after "and", which a judge cannot rate with one number.
     opposed: a preference text that asks for the opposite of the rating text.
 
-    Examples: `encore rules lint encore-20`, `encore rules lint my-rules.toml --strict`.
-
-    Exit code 1 with --strict, if anything is found.
+    Examples: `encore rules lint encore-20`, `encore rules lint my-rules.toml`.
     """
     from encore.curation.lint import lint
 
@@ -32,7 +29,5 @@ def rules_lint(config: LintConfig, *, json: JsonOption = False) -> None:
         out.print(compact_table(("rule", "check", "field", "what"), rows))
     for note in found["notes"]:
         say(f"note: {note}")
-    summary = f"{counted(len(findings), 'finding')} in {counted(found['num_rules'], 'rule')}"
-    if config.strict and findings:
-        raise EncoreError(f"{config.file}: {summary}; put them right, or leave out --strict")
-    say(f"{summary} of {found['name']}")
+    num_rules = counted(found["num_rules"], "rule")
+    say(f"{counted(len(findings), 'finding')} in {num_rules} of {found['name']}")

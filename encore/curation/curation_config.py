@@ -71,7 +71,6 @@ class LintConfig(StageConfig):
     file: str = option(
         positional=True, metavar="FILE", help="A pool or a rule set; encore-10 or encore-20."
     )
-    strict: bool = option(False, help="Exit code 1 if there is a finding.")
 
 
 class QuestionConfig(StageConfig):

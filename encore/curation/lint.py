@@ -19,7 +19,7 @@ from encore.curation.merge import plain_text
 from encore.curation.polarity import are_opposed, verb_forms
 from encore.curation.pool import PoolRule, first_of, read_pool, title_of
 
-Check = Literal["empty", "repeated-field", "repeated-text", "repeated-id", "two-things", "opposed"]
+Check = Literal["empty", "repeated-field", "repeated-text", "two-things", "opposed"]
 _TEXTS = ("title", "description", "preference_rule", "rating_rule")
 _BOTH_FORMATS = ("preference_rule", "rating_rule")
 #: So much of a match is shown.
@@ -53,7 +53,7 @@ def lint(config: LintConfig) -> dict[str, Any]:
     Raises:
         InputError: The file cannot be read.
     """
-    pool = read_pool(config.file, ids_may_repeat=True)
+    pool = read_pool(config.file)
     is_plain = not any(rule.preference_rule or rule.rating_rule for rule in pool.rules)
     findings = [
         Finding(rule_id=place, check="empty", field="description", said="the record has no text")
@@ -80,17 +80,16 @@ def _finding(rule: PoolRule, check: Check, field: str, said: str) -> Finding:
 
 
 def _repeated(rules: Sequence[PoolRule]) -> dict[int, list[Finding]]:
-    """Ids and texts that an earlier rule has, by the rule's identity."""
+    """Texts that an earlier rule has, by the rule's identity."""
     found: dict[int, list[Finding]] = {}
     first: dict[tuple[str, str], PoolRule] = {}
     for rule in rules:
-        for field in ("rule_id", *_TEXTS):
+        for field in _TEXTS:
             text = plain_text(getattr(rule, field))
             other = first.setdefault((field, text), rule)
             if text and other is not rule:
-                check: Check = "repeated-id" if field == "rule_id" else "repeated-text"
                 said = f"the same as that of {other.rule_id} ({other.source}, {other.origin})"
-                found.setdefault(id(rule), []).append(_finding(rule, check, field, said))
+                found.setdefault(id(rule), []).append(_finding(rule, "repeated-text", field, said))
     return found
 
 
