@@ -32,6 +32,8 @@ PAPER_WIN_RATE = 0.83
 SIGNIFICANCE = 0.05
 
 _TAIL = SIGNIFICANCE / 2
+#: Levels and ratings that differ by less are equally near.
+_LEVEL_DIGITS = 9
 #: Of [D, P] at a time: 32 MB.
 _MOST_CELLS = 4_000_000
 #: The package holds items times squared values, several times over.
@@ -51,6 +53,22 @@ class Estimate:
     value: float | None = None
     low: float | None = None
     high: float | None = None
+
+
+def nearest_level(rating_I: _Floats, levels: Sequence[float]) -> _Floats:
+    """Each rating as the nearest of the values that labels have, the higher of two equally near.
+
+    With labels 0 and 1 it is cut at one half.
+
+    Args:
+        rating_I: NaN stays NaN.
+        levels: Ascending.
+    """
+    level_V = np.asarray(levels, dtype=np.float64)
+    # 0.3 is as near to 0.2 as to 0.4, but for rounding.
+    middle_V = ((level_V[1:] + level_V[:-1]) / 2).round(_LEVEL_DIGITS)
+    place_I = np.searchsorted(middle_V, np.round(rating_I, _LEVEL_DIGITS), side="right")
+    return np.where(np.isnan(rating_I), np.nan, level_V[place_I])
 
 
 # --- alpha --------------------------------------------------------------------------------------

@@ -5,12 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
-
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from typing import NamedTuple
 
 from encore.annotation.questionnaire import QUESTION_NAMES
 from encore.errors import InputError
@@ -34,51 +32,11 @@ class AnswerFile:
 
     path: Path
     sample: str
-    answers: Mapping[str, tuple[Answer, ...]]
+    answers: Mapping[str, list[Answer]]
 
 
-class _SavedAnswer(BaseModel):
-    item_id: str
-    question: str
-    value: str
-
-
-class _SavedPage(BaseModel):
-    encore_annotations: Literal[1]
-    sample: str
-    annotator: str = Field(min_length=1)
-    answers: list[_SavedAnswer]
-
-
-class _User(BaseModel):
-    id: int
-    email: str = ""
-
-
-class _Result(BaseModel):
-    from_name: str
-    value: dict[str, Any]
-
-
-class _Annotation(BaseModel):
-    completed_by: int | str | _User
-    was_cancelled: bool = False
-    result: list[_Result]
-
-    @property
-    def annotator(self) -> str:
-        who = self.completed_by
-        return (who.email or str(who.id)) if isinstance(who, _User) else str(who)
-
-
-class _TaskData(BaseModel):
-    sample: str
-    item_id: str
-
-
-class _Task(BaseModel):
-    data: _TaskData
-    annotations: list[_Annotation]
+#: The samples that a file names, and answers by annotator.
+_Found = tuple[set[str], dict[str, list[Answer]]]
 
 
 def read_answer_file(argument: str) -> AnswerFile:
@@ -96,84 +54,61 @@ def read_answer_file(argument: str) -> AnswerFile:
     path = Path(where)
     try:
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        samples, answers = (_read_json if text.lstrip()[:1] in ("{", "[") else _read_table)(text)
+    # What a file of another kind has in their place.
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
         raise InputError(
-            f"{path}: cannot be read ({error}); expected a file that the page saved, a CSV file in "
-            "UTF-8, or a JSON export of Label Studio"
+            f"{path}: cannot be read as answers ({error!r}); expected a file that the page saved, "
+            "a CSV file in UTF-8, or a JSON export of Label Studio"
         ) from error
-    read = _read_json if text.lstrip()[:1] in ("{", "[") else _read_table
-    try:
-        found = read(path, text)
-    except (ValueError, csv.Error) as error:
-        raise InputError(f"{path}: {_problem(error)}; export or save the answers again") from error
-    if not name:
-        return found
-    if len(found.answers) != 1:
+    if len(samples) != 1 or not all(answers):
         raise InputError(
-            f"{argument}: {path} has {len(found.answers)} annotators; NAME= is for a file of one"
+            f"{path}: expected one sample and annotators with names, found samples "
+            f"{', '.join(sorted(samples)) or 'none'}; export or save the answers again"
         )
-    (answers,) = found.answers.values()
-    return AnswerFile(path=path, sample=found.sample, answers={name: answers})
+    if name and len(answers) != 1:
+        raise InputError(
+            f"{argument}: {path} has {len(answers)} annotators; NAME= is for a file of one"
+        )
+    if name:
+        answers = dict(zip([name], answers.values(), strict=True))
+    return AnswerFile(path=path, sample=samples.pop(), answers=answers)
 
 
-def _problem(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        first = error.errors(include_url=False)[0]
-        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-    return str(error)
-
-
-def _read_json(path: Path, text: str) -> AnswerFile:
+def _read_json(text: str) -> _Found:
     data = json.loads(text)
     if isinstance(data, dict):
-        page = _SavedPage.model_validate(data)
-        answers = tuple(Answer(**one.model_dump()) for one in page.answers)
-        return AnswerFile(path=path, sample=page.sample, answers={page.annotator: answers})
+        keys = ("item_id", "question", "value")
+        answers = [Answer(*(str(one[key]) for key in keys)) for one in data["answers"]]
+        return {str(data["sample"])}, {str(data["annotator"]): answers}
+    samples: set[str] = set()
     found: dict[str, list[Answer]] = {}
-    samples = set()
-    for task in TypeAdapter(list[_Task]).validate_python(data):
-        samples.add(task.data.sample)
-        for annotation in task.annotations:
-            if not annotation.was_cancelled:
-                given = found.setdefault(annotation.annotator, [])
-                given += _labelled(task.data.item_id, annotation)
-    return _one_sample(path, samples, found)
+    for task in data:
+        samples.add(str(task["data"]["sample"]))
+        for annotation in task["annotations"]:
+            who = annotation["completed_by"]
+            name = (who.get("email") or who["id"]) if isinstance(who, dict) else who
+            given = found.setdefault(str(name), [])
+            results = [] if annotation.get("was_cancelled") else annotation["result"]
+            for one in results:
+                value = ", ".join(map(str, one["value"]["choices"]))
+                given.append(Answer(str(task["data"][_ID_COLUMN]), str(one["from_name"]), value))
+    return samples, found
 
 
-def _labelled(item_id: str, annotation: _Annotation) -> Iterator[Answer]:
-    for result in annotation.result:
-        if "choices" in result.value:
-            value = ", ".join(map(str, result.value["choices"]))
-            yield Answer(item_id, result.from_name, value)
-
-
-def _read_table(path: Path, text: str) -> AnswerFile:
+def _read_table(text: str) -> _Found:
     """A table as a spreadsheet saves it; empty cells are no answers."""
-    head = text.partition("\n")[0]
-    separator = next((one for one in _SEPARATORS if _ID_COLUMN in head.split(one)), None)
-    if separator is None:
-        raise ValueError(f"neither JSON nor a CSV file with a column {_ID_COLUMN}")
-    found: dict[str, list[Answer]] = {}
-    samples = set()
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # conversations may be long
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator)
-    columns = [name for name in reader.fieldnames or () if name in QUESTION_NAMES]
+    tables = [csv.DictReader(io.StringIO(text, newline=""), delimiter=one) for one in _SEPARATORS]
+    table = next((one for one in tables if _ID_COLUMN in (one.fieldnames or ())), tables[0])
+    columns = [name for name in QUESTION_NAMES if name in (table.fieldnames or ())]
     if not columns:
-        raise ValueError(f"no column to fill in; expected one of {', '.join(QUESTION_NAMES)}")
-    for number, row in enumerate(reader, start=1):
-        sample, annotator = row.get("sample"), row.get("annotator")
-        if not (sample and annotator and row[_ID_COLUMN]):
-            raise ValueError(f"row {number} has no sample, annotator or {_ID_COLUMN}")
-        samples.add(sample)
-        given = found.setdefault(annotator.strip(), [])
+        raise ValueError(f"no column {_ID_COLUMN}, or none of {', '.join(QUESTION_NAMES)}")
+    samples: set[str] = set()
+    found: dict[str, list[Answer]] = {}
+    for row in table:
+        samples.add(row["sample"])
+        given = found.setdefault(row["annotator"].strip(), [])
         asked = ((name, row[name] or "") for name in columns)
         given += [Answer(row[_ID_COLUMN], name, value) for name, value in asked if value.strip()]
-    return _one_sample(path, samples, found)
-
-
-def _one_sample(path: Path, samples: set[str], found: Mapping[str, list[Answer]]) -> AnswerFile:
-    if len(samples) != 1 or not found:
-        named = ", ".join(sorted(samples)) or "none"
-        raise ValueError(f"expected one sample and an annotator, found samples: {named}")
-    answers = {name: tuple(given) for name, given in found.items()}
-    return AnswerFile(path=path, sample=samples.pop(), answers=answers)
+    return samples, found

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from encore.annotation.annotate_config import Kind
@@ -19,8 +17,6 @@ from encore.annotation.questionnaire import Question, questions_of
 from encore.data.study import Study
 from encore.errors import InputError
 from encore.schemas import ANSWERS, CHOICES, SAMPLED_RESPONSES, SAMPLED_RULES
-
-# Suffixes: N ratings, L labels of a scale.
 
 SAMPLE_FILE, ITEMS_FILE, ANSWERS_FILE = "sample.json", "sample.parquet", "answers.parquet"
 _FOLDER = "annotations"
@@ -120,16 +116,3 @@ def people_labels(study: Study) -> Iterator[tuple[Sample, dict[tuple[str, str, s
 def lower_median(labels: Sequence[float]) -> float:
     """The median; of an even number the lower one in the middle, which is on the scale."""
     return sorted(labels)[(len(labels) - 1) // 2]
-
-
-def on_scale(rating_N: NDArray[np.float64], levels: Sequence[float]) -> NDArray[np.float64]:
-    """Each rating as the nearest level, the lower of two that are equally near, shape [N].
-
-    Args:
-        rating_N: NaN stays NaN.
-        levels: Of a scale, rising.
-    """
-    level_L = np.array(levels)
-    # Rounded: 0.3 is as near to 0.2 as to 0.4.
-    distance_NL = np.abs(rating_N[:, None] - level_L).round(9)
-    return np.where(np.isnan(rating_N), np.nan, level_L[distance_NL.argmin(axis=1)])

@@ -8,63 +8,47 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
 import numpy as np
 
-from encore.annotation.annotate_config import Format, Order
+from encore.annotation.annotate_config import AnnotateExportConfig
 from encore.annotation.questionnaire import Item, Questionnaire
+from encore.spreadsheets import to_cell
 
 #: What a saved page says of itself.
 PAGE_FORMAT = 1
-#: With these a spreadsheet takes a cell for a formula.
-_FORMULA_SIGNS = tuple("=+-@\t\r\n＝＋－＠")
 _PAGE = Path(__file__).parent / "page"
 #: Keys of choices on the page, in the order of all choices of an item.
 _KEYS = "1234567890qwert"
 
 
-def handouts(
-    sheet: Questionnaire,
-    *,
-    key: str,
-    seed: int,
-    file_format: Format,
-    num_annotators: int,
-    order: Order,
-) -> dict[str, bytes]:
+def handouts(sheet: Questionnaire, config: AnnotateExportConfig, *, key: str) -> dict[str, bytes]:
     """The content of each file for annotators, by name.
 
     Label Studio gives one set of tasks to all of its annotators, so order and number are its own.
 
     Args:
         sheet: What they see.
+        config: Which format, for how many people, in which order.
         key: Of the sample.
-        seed: Of the annotators' own orders.
-        file_format: Of the files.
-        num_annotators: How many files of HTML or CSV.
-        order: ``same``: that of the questionnaire.
     """
-    if file_format == "label-studio":
+    if config.format == "label-studio":
         return {
             "tasks.json": _json(_tasks(sheet, key)).encode(),
             "labelling-config.xml": _labelling_config(sheet),
         }
     files = {}
-    for number in range(1, num_annotators + 1):
-        annotator, items = f"annotator-{number}", sheet.items
-        if order == "own":
-            places = np.random.default_rng([seed, number]).permutation(len(items))
-            items = tuple(items[place] for place in places)
-        if file_format == "csv":
-            content = _table(sheet, items, key=key, annotator=annotator)
-        else:
-            content = _page(sheet, items, key=key, annotator=annotator)
-        files[f"{annotator}.{file_format}"] = content.encode()
+    for number in range(1, config.annotators + 1):
+        annotator, own = f"annotator-{number}", sheet
+        if config.order == "own":
+            places = np.random.default_rng([config.seed, number]).permutation(len(sheet.items))
+            own = replace(sheet, items=tuple(sheet.items[place] for place in places))
+        write = _table if config.format == "csv" else _page
+        files[f"{annotator}.{config.format}"] = write(own, key=key, annotator=annotator).encode()
     return files
 
 
@@ -104,12 +88,7 @@ def _texts(item: Item) -> dict[str, str]:
 # --- CSV ----------------------------------------------------------------------------------------
 
 
-def plain_cell(text: str) -> str:
-    """The text as a cell that no spreadsheet takes for a formula."""
-    return f"'{text}" if text.lstrip(" ").startswith(_FORMULA_SIGNS) else text
-
-
-def _table(sheet: Questionnaire, items: Sequence[Item], *, key: str, annotator: str) -> str:
+def _table(sheet: Questionnaire, *, key: str, annotator: str) -> str:
     """One row an item, with an empty column for each question."""
     asked = " | ".join(
         f"{question.name}: {question.text} ({', '.join(one.text for one in question.choices)})"
@@ -119,18 +98,18 @@ def _table(sheet: Questionnaire, items: Sequence[Item], *, key: str, annotator: 
     stream.write("\ufeff")  # without it, Excel takes UTF-8 for another encoding
     head = {"sample": key, "annotator": annotator}
     tail = {"question": asked, **dict.fromkeys((one.name for one in sheet.questions), "")}
-    rows = [{**head, "item_id": item.item_id, **_texts(item), **tail} for item in items]
+    rows = [{**head, "item_id": item.item_id, **_texts(item), **tail} for item in sheet.items]
     writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\r\n")
     writer.writeheader()
     for row in rows:
-        writer.writerow({name: plain_cell(text) for name, text in row.items()})
+        writer.writerow({name: to_cell(text) for name, text in row.items()})
     return stream.getvalue()
 
 
 # --- HTML ---------------------------------------------------------------------------------------
 
 
-def _page(sheet: Questionnaire, items: Sequence[Item], *, key: str, annotator: str) -> str:
+def _page(sheet: Questionnaire, *, key: str, annotator: str) -> str:
     """One file with its style, script and data, which loads nothing and runs no other script."""
     template, script, style = (
         (_PAGE / name).read_text(encoding="utf-8")
@@ -144,10 +123,8 @@ def _page(sheet: Questionnaire, items: Sequence[Item], *, key: str, annotator: s
         "format": PAGE_FORMAT,
         "sample": key,
         "annotator": annotator,
-        "kind": sheet.kind,
         "keys": _KEYS,
-        "questions": [asdict(question) for question in sheet.questions],
-        "items": [asdict(item) for item in items],
+        **asdict(sheet),
     }
     parts = {"policy": policy, "style": style, "script": script, "data": _escaped(_json(data))}
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from encore.annotation.annotate_config import AnnotateImportConfig
@@ -70,29 +70,28 @@ def import_answers(config: AnnotateImportConfig) -> tuple[Sample, tuple[Imported
     files = [read_answer_file(argument) for argument in config.files]
     sample = _sample_of(study, files)
     items = {row["item_id"]: row for row in read_items(study, sample).to_pylist()}
-    given: dict[str, AnswerFile] = {}
+    file_of: dict[str, AnswerFile] = {}
     rows: list[_Row] = []
     for file in files:
         for annotator, answers in file.answers.items():
-            if annotator in given:
+            if annotator in file_of:
                 raise InputError(
-                    f"annotator {annotator!r} is in {given[annotator].path} and in {file.path}; "
+                    f"annotator {annotator!r} is in {file_of[annotator].path} and in {file.path}; "
                     f"give one of them another name, e.g. OTHER={file.path}, or import one"
                 )
-            given[annotator] = file
-            rows += _checked(answers, items, sample, f"{file.path}, annotator {annotator!r}")
-            for row in rows[len(rows) - len(answers) :]:
-                row["annotator"] = annotator
+            file_of[annotator] = file
+            where = f"{file.path}, annotator {annotator!r}"
+            checked = _checked(answers, items, sample, where)
+            rows += [{**row, "annotator": annotator} for row in checked]
     with changed_study(study.path) as change:
-        before = read_answers(study, sample)
-        is_given = pc.is_in(before["annotator"], value_set=pa.array(list(given), pa.string()))
-        fresh = pa.Table.from_pylist(rows, schema=sample.answer_schema)
-        table = pa.concat_tables([before.filter(pc.invert(is_given)), fresh])
-        keys = [name for name in ("annotator", "item_id", "question") if name in table.column_names]
-        table = table.sort_by([(name, "ascending") for name in keys])
+        before = read_answers(study, sample).to_pylist()
+        kept = [row for row in before if row["annotator"] not in file_of]
+        kept += sorted(rows, key=lambda row: (row["item_id"], row.get("question", "")))
+        kept.sort(key=itemgetter("annotator"))
+        table = pa.Table.from_pylist(kept, schema=sample.answer_schema)
         pq.write_table(table, change.path(sample.path(ANSWERS_FILE)), compression="zstd")
-    replaced = Counter(before.filter(is_given)["annotator"].to_pylist())
-    return sample, tuple(_imported(sample, rows, replaced, one) for one in given)
+    replaced = Counter(row["annotator"] for row in before)
+    return sample, tuple(_imported(sample, rows, replaced[one], one) for one in file_of)
 
 
 def _sample_of(study: Study, files: Sequence[AnswerFile]) -> Sample:
@@ -160,7 +159,7 @@ def _value(text: str, question: Question) -> str | None:
 
 
 def _imported(
-    sample: Sample, rows: Sequence[_Row], replaced: Mapping[str, int], annotator: str
+    sample: Sample, rows: Sequence[_Row], num_replaced: int, annotator: str
 ) -> ImportedAnnotator:
     own = [row for row in rows if row["annotator"] == annotator]
     said = [str(row.get("choice", row.get("label"))) for row in own]
@@ -169,6 +168,6 @@ def _imported(
         annotator=annotator,
         num_answers=len(own),
         num_missing=sample.num_items * len(sample.questions) - len(own),
-        num_replaced=replaced.get(annotator, 0),
+        num_replaced=num_replaced,
         always=said[0] if is_constant else None,
     )

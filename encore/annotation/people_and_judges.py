@@ -1,23 +1,21 @@
 """How far people agree with each other and with judges, and whether they prefer low entropy.
 
-A judge's rating counts as the nearest label of the scale, the lower of two that are equally near.
-Where several people labelled a response, judges are compared with the median of their labels, the
-lower of two. Kappa weighs a disagreement by the square of how many labels it goes over; of more
-than two people it is the mean over all pairs of them, with the mean ends of their intervals, which
-is wider than need be. Alpha takes labels as numbers. Figures are those of the sample, in which rare
-ratings are more frequent than among all responses.
+A judge's rating counts as the nearest label of the scale. Where several people labelled a response,
+judges are compared with the median of their labels, the lower of two. Kappa weighs a disagreement
+by the square of how many labels it goes over; of more than two people it is the mean over all pairs
+of them, with the mean ends of their intervals, which is wider than need be. Figures are those of
+the sample, in which rare ratings are more frequent than among all responses.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -26,18 +24,20 @@ from encore.agreement import (
     alpha_interval,
     comparisons_needed,
     kappa_interval,
+    nearest_level,
     win_rate_interval,
 )
-from encore.annotation.answers import Sample, lower_median, on_scale, read_answers, read_items
+from encore.annotation.answers import Sample, lower_median, read_answers, read_items
 from encore.data.study import Study
 from encore.rating_runs import list_runs, run_status
 
-# Suffixes: A annotators, I items.
+# Suffixes: A annotators, J judges, I items.
 
-#: Who judges are compared with, and what the row of all rules is called.
-PEOPLE, ALL_RULES = "people", "all rules"
+#: Who judges are compared with, and what the rows of all rules and questions are called.
+PEOPLE, ALL_RULES, BOTH = "people", "all rules", "both"
 
 _Floats = NDArray[np.float64]
+_Items = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,16 +46,14 @@ class RuleAgreement:
 
     Attributes:
         rule_id: The rule; `ALL_RULES` for all together.
-        who: `PEOPLE`, or the judge.
-        run_key: The judge's run; None for people.
+        who: `PEOPLE`, or the judge with the key of its run.
         num_items: Items with two labels to compare.
         kappa: Cohen's, weighted.
-        alpha: Krippendorff's.
+        alpha: Krippendorff's, ordinal.
     """
 
     rule_id: str
     who: str
-    run_key: str | None
     num_items: int
     kappa: Estimate
     alpha: Estimate
@@ -66,19 +64,15 @@ class Disagreement:
     """A response on which people, or people and a judge, differ.
 
     Attributes:
-        item_id: The item.
-        response_id: ``pair_id:chosen`` or ``pair_id:rejected``.
         rule_id: The rule.
-        labels: What each annotator said.
-        judges: What each judge's rating is on the scale, by run key.
+        response_id: ``pair_id:chosen`` or ``pair_id:rejected``.
+        said: The label of each annotator, and each judge's rating on the scale.
         spread: Between the lowest and the highest of them.
     """
 
-    item_id: str
-    response_id: str
     rule_id: str
-    labels: dict[str, float]
-    judges: dict[str, float]
+    response_id: str
+    said: dict[str, float]
     spread: float
 
 
@@ -87,10 +81,10 @@ class WinRate:
     """How often the rule of lower entropy was chosen.
 
     Attributes:
-        question: ``clarity``, ``reliability`` or ``both``.
+        question: ``clarity``, ``reliability`` or `BOTH`.
         num_comparisons: Answers.
         num_items: Pairs of rules.
-        win_rate: With its interval over pairs of rules.
+        win_rate: With its interval, in which several answers about one pair belong together.
         alpha: Krippendorff's between people, of which side they chose.
     """
 
@@ -108,7 +102,7 @@ class PeopleReport:
     Attributes:
         sample: Its key.
         annotators: Everybody who answered.
-        rules: Of ``--kind responses``, people first, then judges; all rules first.
+        rules: Of ``--kind responses``, all rules first; of each people first, then judges.
         disagreements: Of the same, the largest spread first.
         win_rates: Of ``--kind rules``.
         comparisons_needed: Of the same: independent comparisons that show the paper's 83 % against
@@ -125,91 +119,73 @@ class PeopleReport:
 
 def people_report(study: Study, sample: Sample) -> PeopleReport:
     """Agreement on the items of a sample that were answered; all annotators, all rating runs."""
-    answers = read_answers(study, sample)
-    annotators = tuple(sorted(set(answers["annotator"].to_pylist())))
+    rows = read_answers(study, sample).to_pylist()
+    items = read_items(study, sample).to_pylist()
+    people = tuple(sorted({row["annotator"] for row in rows}))
     if sample.kind == "rules":
         return PeopleReport(
             sample=sample.key,
-            annotators=annotators,
-            win_rates=tuple(_win_rates(study, sample, answers, annotators)),
+            annotators=people,
+            win_rates=tuple(_win_rates(rows, items, people)),
             comparisons_needed=comparisons_needed(),
         )
-    items = read_items(study, sample).to_pylist()
-    label_AI = _table(answers["annotator"], answers["item_id"], answers["label"], annotators, items)
-    judges = {
-        run_key: (title, on_scale(rating_I, sample.levels))
-        for run_key, title, rating_I in _judges(study, items)
-    }
+    said = ((row["annotator"], row["item_id"], row["label"]) for row in rows)
+    label_AI = _table(said, people, [item["item_id"] for item in items])
+    judges = dict(_judges(study, items, sample))
     return PeopleReport(
         sample=sample.key,
-        annotators=annotators,
+        annotators=people,
         rules=tuple(_rules(items, label_AI, judges)),
-        disagreements=tuple(_disagreements(items, annotators, label_AI, judges)),
+        disagreements=tuple(_disagreements(items, label_AI, people=people, judges=judges)),
     )
 
 
 def _table(
-    annotator_N: pa.ChunkedArray,
-    item_N: pa.ChunkedArray,
-    label_N: Any,
-    annotators: Sequence[str],
-    items: Sequence[Mapping[str, Any]],
+    said: Iterable[tuple[str, str, float]], people: Sequence[str], units: Sequence[str]
 ) -> _Floats:
-    """Labels by annotator and item, NaN where there is none, shape [A, I]."""
-    row_of = {name: row for row, name in enumerate(annotators)}
-    column_of = {item["item_id"]: column for column, item in enumerate(items)}
-    label_AI = np.full((len(annotators), len(items)), np.nan)
-    rows = [row_of[one] for one in annotator_N.to_pylist()]
-    label_AI[rows, [column_of[one] for one in item_N.to_pylist()]] = np.asarray(label_N)
+    """Labels by annotator and unit, NaN where there is none, shape [A, I]."""
+    row_of, column_of = ({name: at for at, name in enumerate(names)} for names in (people, units))
+    label_AI = np.full((len(people), len(units)), np.nan)
+    for annotator, unit, label in said:
+        label_AI[row_of[annotator], column_of[unit]] = label
     return label_AI
 
 
-def _judges(study: Study, items: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str, _Floats]]:
-    """Key, title and ratings of the items of each rating run; NaN where it has none."""
-    keys = ("source", "pair_id", "response", "rule_id")
+def _judges(study: Study, items: _Items, sample: Sample) -> Iterator[tuple[str, _Floats]]:
+    """The name of each rating run, and its ratings of the items on the scale; NaN without one."""
+    keys = ["source", "pair_id", "response", "rule_id"]
     place_of = {tuple(item[key] for key in keys): place for place, item in enumerate(items)}
     filters = [("pair_id", "in", {item["pair_id"] for item in items})]
     for run_dir in list_runs(study.ratings_dir):
         status = run_status(run_dir)
         rating_I = np.full(len(items), np.nan)
         for path in status.paths:
-            rows = pq.read_table(
-                path, columns=[*keys, "rating"], filters=filters, partitioning=None
-            )
-            for row in rows.to_pylist():
-                place = place_of.get(tuple(row[key] for key in keys))
-                if place is not None and row["rating"] is not None:
-                    rating_I[place] = row["rating"]
-        yield status.manifest.run_key, status.manifest.title, rating_I
+            columns = [*keys, "rating"]
+            table = pq.read_table(path, columns=columns, filters=filters, partitioning=None)
+            for *key, rating in zip(*table.to_pydict().values(), strict=True):
+                if tuple(key) in place_of and rating is not None:
+                    rating_I[place_of[tuple(key)]] = rating
+        name = f"{status.manifest.title} ({status.manifest.run_key[:8]})"
+        yield name, nearest_level(rating_I, sample.levels)
 
 
 def _rules(
-    items: Sequence[Mapping[str, Any]],
-    label_AI: _Floats,
-    judges: Mapping[str, tuple[str, _Floats]],
+    items: _Items, label_AI: _Floats, judges: Mapping[str, _Floats]
 ) -> Iterator[RuleAgreement]:
     rule_I = np.array([item["rule_id"] for item in items], dtype=object)
+    median_I = np.array([_median(label_A) for label_A in label_AI.T])
     for rule_id in (ALL_RULES, *sorted(set(rule_I))):
-        is_of_I = np.full(len(items), True) if rule_id == ALL_RULES else rule_I == rule_id
-        own_AI = label_AI[:, is_of_I]
-        yield RuleAgreement(
-            rule_id=rule_id,
-            who=PEOPLE,
-            run_key=None,
-            num_items=int(((~np.isnan(own_AI)).sum(axis=0) >= 2).sum()),
-            kappa=_kappa_of_people(own_AI),
-            alpha=alpha_interval(own_AI, level="interval"),
-        )
-        median_I = np.array([_median(label_A) for label_A in own_AI.T])
-        for run_key, (title, rating_I) in judges.items():
-            both_2I = np.stack([median_I, rating_I[is_of_I]])
+        is_of_I = (rule_I == rule_id) | (rule_id == ALL_RULES)
+        compared = {PEOPLE: label_AI}
+        compared |= {name: np.stack([median_I, rating_I]) for name, rating_I in judges.items()}
+        for who, labels in compared.items():
+            own = labels[:, is_of_I]
             yield RuleAgreement(
                 rule_id=rule_id,
-                who=title,
-                run_key=run_key,
-                num_items=int((~np.isnan(both_2I).any(axis=0)).sum()),
-                kappa=kappa_interval(*both_2I, is_ordered=True),
-                alpha=alpha_interval(both_2I, level="interval"),
+                who=who,
+                num_items=int(((~np.isnan(own)).sum(axis=0) >= 2).sum()),
+                kappa=_mean_kappa(own),
+                alpha=alpha_interval(own, level="ordinal"),
             )
 
 
@@ -218,8 +194,8 @@ def _median(label_A: _Floats) -> float:
     return lower_median(known) if known else math.nan
 
 
-def _kappa_of_people(label_AI: _Floats) -> Estimate:
-    """The mean over pairs of annotators for which kappa is defined."""
+def _mean_kappa(label_AI: _Floats) -> Estimate:
+    """The mean over pairs of raters for which kappa is defined."""
     pairs = [kappa_interval(*two, is_ordered=True) for two in combinations(label_AI, 2)]
     known = [
         (one.value, one.low, one.high)
@@ -233,62 +209,37 @@ def _kappa_of_people(label_AI: _Floats) -> Estimate:
 
 
 def _disagreements(
-    items: Sequence[Mapping[str, Any]],
-    annotators: Sequence[str],
-    label_AI: _Floats,
-    judges: Mapping[str, tuple[str, _Floats]],
+    items: _Items, label_AI: _Floats, *, people: Sequence[str], judges: Mapping[str, _Floats]
 ) -> list[Disagreement]:
-    """The items on which labels or ratings differ, the largest spread first."""
+    """The answered items on which labels or ratings differ, the largest spread first."""
+    label_JI = np.concatenate([label_AI, np.reshape([*judges.values()], (-1, len(items)))])
     found = []
-    for place, item in enumerate(items):
-        labels = _known(annotators, label_AI[:, place])
-        ratings = _known(list(judges), [rating_I[place] for _, rating_I in judges.values()])
-        values = [*labels.values(), *ratings.values()]
-        if labels and max(values) > min(values):
+    for place in np.flatnonzero(~np.isnan(label_AI).all(axis=0)).tolist():
+        labels = zip((*people, *judges), label_JI[:, place].tolist(), strict=True)
+        said = {name: label for name, label in labels if not math.isnan(label)}
+        item, spread = items[place], max(said.values()) - min(said.values())
+        if spread:
+            response_id = f"{item['pair_id']}:{item['response']}"
             found.append(
                 Disagreement(
-                    item_id=item["item_id"],
-                    response_id=f"{item['pair_id']}:{item['response']}",
-                    rule_id=item["rule_id"],
-                    labels=labels,
-                    judges=ratings,
-                    spread=max(values) - min(values),
+                    rule_id=item["rule_id"], response_id=response_id, said=said, spread=spread
                 )
             )
-    return sorted(found, key=lambda one: (-one.spread, one.item_id))
+    return sorted(found, key=lambda one: -one.spread)
 
 
-def _known(names: Sequence[str], values: Any) -> dict[str, float]:
-    return {
-        name: float(value) for name, value in zip(names, values, strict=True) if not np.isnan(value)
-    }
-
-
-def _win_rates(
-    study: Study, sample: Sample, answers: pa.Table, annotators: Sequence[str]
-) -> Iterator[WinRate]:
-    items = read_items(study, sample).to_pylist()
+def _win_rates(rows: _Items, items: _Items, people: Sequence[str]) -> Iterator[WinRate]:
     lower = {item["item_id"]: item["lower_entropy"] for item in items}
-    question_N = np.array(answers["question"].to_pylist(), dtype=object)
-    item_N = np.array(answers["item_id"].to_pylist(), dtype=object)
-    won_N = np.array(
-        [
-            choice == lower[item]
-            for item, choice in zip(item_N, answers["choice"].to_pylist(), strict=True)
-        ],
-        dtype=bool,
-    )
-    for name in ("both", *(question.name for question in sample.questions)):
-        is_of_N = np.full(len(won_N), True) if name == "both" else question_N == name
-        alpha = Estimate()
-        if name != "both":
-            own = answers.filter(pa.array(is_of_N))
-            won_AI = _table(own["annotator"], own["item_id"], won_N[is_of_N], annotators, items)
-            alpha = alpha_interval(won_AI)
+    for question in (BOTH, *dict.fromkeys(row["question"] for row in rows)):
+        own = [row for row in rows if question in (BOTH, row["question"])]
+        pairs = [row["item_id"] for row in own]
+        won = [row["choice"] == lower[row["item_id"]] for row in own]
+        units = [f"{row['item_id']} {row['question']}" for row in own]
+        said = zip((row["annotator"] for row in own), units, won, strict=True)
         yield WinRate(
-            question=name,
-            num_comparisons=int(is_of_N.sum()),
-            num_items=len(set(item_N[is_of_N])),
-            win_rate=win_rate_interval(won_N[is_of_N].tolist(), group_C=item_N[is_of_N].tolist()),
-            alpha=alpha,
+            question=question,
+            num_comparisons=len(own),
+            num_items=len(set(pairs)),
+            win_rate=win_rate_interval(won, group_C=pairs),
+            alpha=alpha_interval(_table(said, people, list(dict.fromkeys(units)))),
         )

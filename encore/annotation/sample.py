@@ -68,14 +68,7 @@ def export_sample(config: AnnotateExportConfig) -> ExportedSample:
         run_key=ratings.manifest.run_key,
         num_items=len(items),
     )
-    contents = handouts(
-        sheet,
-        key=sample.key,
-        seed=config.seed,
-        file_format=config.format,
-        num_annotators=config.annotators,
-        order=config.order,
-    )
+    contents = handouts(sheet, config, key=sample.key)
     folder = config.out or study.path / sample.path("handouts")
     files = {folder / name: content for name, content in contents.items()}
     _refuse_others(files)

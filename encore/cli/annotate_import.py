@@ -24,7 +24,7 @@ def annotate_import(config: AnnotateImportConfig, *, json: JsonOption = False) -
     and writes all or none. An annotator's earlier answers are replaced, so importing a file again
     changes nothing. Missing answers are allowed and counted.
 
-    A judge's rating counts as the nearest label of the scale, the lower of two that are equally
+    A judge's rating counts as the nearest label of the scale, the higher of two that are equally
     near. Judges are compared with the median label of people. Samples of --kind rules give the win
     rate of lower-entropy rules (the paper: 83%).
 
@@ -79,9 +79,7 @@ def _print_agreement(report: PeopleReport, sample: Sample, *, show: int) -> None
 
 
 def _disagreement(one: Disagreement) -> str:
-    people = ", ".join(f"{name} {label:g}" for name, label in one.labels.items())
-    judges = ", ".join(f"judge {key[:8]} {rating:g}" for key, rating in one.judges.items())
-    said = "; ".join(filter(None, (people, judges)))
+    said = ", ".join(f"{name} {label:g}" for name, label in one.said.items())
     return f"  {one.rule_id}, {one.response_id}: {said}"
 
 

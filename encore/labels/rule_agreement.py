@@ -16,7 +16,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from encore.agreement import Estimate, alpha_interval, kappa_interval, pearson_interval
+from encore.agreement import (
+    Estimate,
+    alpha_interval,
+    kappa_interval,
+    nearest_level,
+    pearson_interval,
+)
 from encore.evidence.level_codes import entropies_of
 
 _Floats = NDArray[np.float64]
@@ -111,8 +117,7 @@ def _rule_labels(
 ) -> RuleLabels:
     is_rated_I = ~np.isnan(rating_I)
     people_I, rated_I = label_I[is_rated_I], rating_I[is_rated_I]
-    middle_L = (level_L[1:] + level_L[:-1]) / 2
-    judged_I = level_L[np.searchsorted(middle_L, rated_I, side="right")]
+    judged_I = nearest_level(rated_I, level_L)
     figures: dict[str, Any] = dict.fromkeys(("judged_positive", "agreement", "entropy_nats"))
     if len(rated_I):
         counts = np.unique(rated_I, return_counts=True)[1]

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.agreement import cohens_kappa
-from encore.annotation.answers import on_scale, people_labels
+from encore.agreement import cohens_kappa, nearest_level
+from encore.annotation.answers import people_labels
 from encore.data.records import RESPONSES
 from encore.data.study import Study
 from encore.errors import InputError
@@ -76,7 +76,7 @@ def _labelled(pairs: PairRatings, study: Study | None) -> tuple[_Floats, _Floats
                 rating = rating_2PR[RESPONSES.index(response), pair, rule]
                 rows.append((label, rating, rule, pair))
         columns = np.array(rows).reshape(-1, 4).T
-        columns[1] = on_scale(columns[1], sample.levels)
+        columns[1] = nearest_level(columns[1], sample.levels)
         found.append(columns[:, ~np.isnan(columns[1])])
     label_N, rating_N, rule_N, pair_N = np.concatenate(found, axis=1)
     return label_N, rating_N, rule_N.astype(np.intp), pair_N.astype(np.intp)

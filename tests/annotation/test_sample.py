@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from encore.annotation.answers import read_items, read_samples
 from encore.annotation.drawing import NUM_EXAMPLES, pair_rules, spread
-from encore.annotation.handouts import plain_cell
 from encore.cli.annotate_export import annotate_export
 from encore.data.pairs import iter_pairs
 from encore.data.study import open_study
@@ -131,12 +130,6 @@ def test_a_file_that_somebody_filled_is_not_written_over(study):
     with pytest.raises(InputError, match=r"annotator-1\.csv: there already, with other content"):
         exported(study, items=5, format="csv", order="same")
     assert made.files[0].read_bytes() == filled
-
-
-@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@sum", "\t=1", "  =1", "＝1"])
-def test_no_cell_is_a_formula(text):
-    assert plain_cell(text) == f"'{text}"
-    assert plain_cell(f"a{text}") == f"a{text}"
 
 
 def test_hostile_texts_leave_every_format_whole(study):
