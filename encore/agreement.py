@@ -55,7 +55,7 @@ class Estimate:
     high: float | None = None
 
 
-def nearest_level(rating_I: _Floats, levels: Sequence[float]) -> _Floats:
+def nearest_level(rating_I: _Floats, levels: Sequence[float] | _Floats) -> _Floats:
     """Each rating as the nearest of the values that labels have, the higher of two equally near.
 
     With labels 0 and 1 it is cut at one half.

@@ -134,7 +134,7 @@ def _changed(change: Callable[[list[dict[str, str]]], object]) -> Callable[[Path
         (_changed(lambda a: a[3].update(question="x")), "question 'x' is not in sample"),
         (_changed(lambda a: a.append(a[0])), "is answered more than once"),
         (lambda file: file.write_text("{"), "Expecting property name"),
-        (lambda file: file.write_text("[]"), "found samples: none"),
+        (lambda file: file.write_text("[]"), "found samples none"),
         (lambda file: file.write_text("a,b\n1,2\n"), "no column item_id, or none of label"),
         (lambda file: file.write_text("item_id,label\ni,1\n"), "KeyError('sample')"),
         (lambda file: file.write_bytes(b"\xff\xfe\x00"), "cannot be read"),

@@ -14,8 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from encore.annotation.annotate_config import AnnotateExportConfig
 from encore.annotation.answers import read_items, read_samples
 from encore.annotation.drawing import NUM_EXAMPLES, pair_rules, spread
+from encore.annotation.handouts import handouts
+from encore.annotation.questionnaire import Card, Item, Questionnaire, questions_of
 from encore.cli.annotate_export import annotate_export
 from encore.data.pairs import iter_pairs
 from encore.data.study import open_study
@@ -130,6 +133,16 @@ def test_a_file_that_somebody_filled_is_not_written_over(study):
     with pytest.raises(InputError, match=r"annotator-1\.csv: there already, with other content"):
         exported(study, items=5, format="csv", order="same")
     assert made.files[0].read_bytes() == filled
+
+
+def test_a_response_that_is_a_formula_is_a_text_in_the_table():
+    card = Card(name="response", title="Response", parts=(("", "=1+1"),))
+    items = (Item(item_id="item-1", cards=(card,)),)
+    sheet = Questionnaire(kind="rules", questions=questions_of("rules", ()), items=items)
+    config = AnnotateExportConfig(study=Path("study"), format="csv")
+    [content] = handouts(sheet, config, key="rules-1").values()
+    [row] = csv.DictReader(io.StringIO(content.decode("utf-8-sig")))
+    assert (row["response"], row["clarity"], row["reliability"]) == ("'=1+1", "", "")
 
 
 def test_hostile_texts_leave_every_format_whole(study):
