@@ -16,9 +16,9 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from encore.config import JudgeConfig, StageConfig
 from encore.curation.curation_config import (
@@ -30,7 +30,7 @@ from encore.curation.curation_config import (
     SelectConfig,
 )
 from encore.curation.dedupe import dedupe
-from encore.curation.importance import rate_importance
+from encore.curation.importance import PEOPLE_FILE, rate_importance
 from encore.curation.merge import merge
 from encore.curation.pool import read_pool
 from encore.curation.rule_questions import texts_digest
@@ -68,6 +68,12 @@ class RuleRecipe(StageConfig):
     """Of the rule sets."""
     paper_counts: dict[str, int] = Field(default_factory=dict)
     """What a publication counted after a step, by the step: shown beside."""
+
+    @model_validator(mode="after")
+    def _has_raters(self) -> Self:
+        if not (self.judges or self.people):
+            raise ValueError("nobody rates: give judges, people, or both")
+        return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +122,10 @@ def build_rules(
     merge(MergeConfig(pools=recipe.pools, licence=recipe.licence, output=merged))
     done = [_without_duplicates(merged, distinct, recipe, reporter=reporter)]
     rated = folder / f"importance-{texts_digest(read_pool(distinct).rules)[:_DIGITS]}"
+    if not recipe.people:  # those of an earlier recipe do not count any more
+        (rated / PEOPLE_FILE).unlink(missing_ok=True)
     asked: Sequence[JudgeConfig | None] = recipe.judges or (None,)
+    run_keys = []
     for place, judge in enumerate(asked):
         importance = ImportanceConfig(
             pool=distinct,
@@ -127,10 +136,14 @@ def build_rules(
         )
         opened = judges[place] if judges else None
         report = rate_importance(importance, judge=opened, reporter=reporter)
-        if report.judge is not None:
+        if report.run_key is not None:
+            run_keys.append(report.run_key)
             done.append(f"judge {report.judge}: {report.num_ratings} ratings; {report.summary}")
     selections = [
-        select_rules(SelectConfig(folder=rated, top=size, output=folder / f"top-{size}.toml"))
+        select_rules(
+            SelectConfig(folder=rated, top=size, output=folder / f"top-{size}.toml"),
+            run_keys=run_keys,
+        )
         for size in recipe.sizes
     ]
     files = [merged, distinct, *(one.output for one in selections)]
@@ -161,8 +174,8 @@ def load_rule_recipe(name: str) -> RuleRecipe:
         ) from error
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
-        place = ".".join(map(str, problem["loc"]))
-        raise InputError(f"recipe {path}: {place}: {problem['msg']}") from error
+        where = ".".join(map(str, problem["loc"])) or "all of it"
+        raise InputError(f"recipe {path}: {where}: {problem['msg']}") from error
     except ValueError as error:
         raise InputError(f"recipe {path}: {error}; correct the TOML") from error
 

@@ -37,13 +37,14 @@ def read_answers(
     """
     found: dict[str, dict[str, float]] = {}
     file_of: dict[str, Path] = {}
+    known = set(rule_ids)
     for path in files:
         for where, annotator, rule_id, text in _cells(path):
             answers = found.setdefault(annotator, {})
             problem = ""
             if file_of.setdefault(annotator, path) != path:
                 problem = f"annotator {annotator!r} is in {file_of[annotator]} too"
-            elif rule_id not in rule_ids:
+            elif rule_id not in known:
                 problem = f"unknown rule {rule_id!r}{did_you_mean(rule_id, rule_ids)}"
             elif rule_id in answers:
                 problem = f"annotator {annotator!r} rates rule {rule_id!r} a second time"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -97,10 +97,14 @@ class Selection:
         return plain | {"output": str(self.output), "ties": TIES, "rules": rules}
 
 
-def select_rules(config: SelectConfig) -> Selection:
+def select_rules(config: SelectConfig, *, run_keys: Collection[str] | None = None) -> Selection:
     """Rank the rules by mean importance, write the first N and the table of all.
 
     Every rater counts alike, as in the paper: the mean is over people and judges together.
+
+    Args:
+        config: Ratings, how many rules, and where they go.
+        run_keys: Of the judges that count; None: all of the folder.
 
     Raises:
         InputError: No ratings; fewer rules than N have enough of them.
@@ -109,7 +113,7 @@ def select_rules(config: SelectConfig) -> Selection:
     check_output(config.output)
     if config.output.suffix != ".toml":
         raise InputError(f"--output {config.output}: expected a name that ends in .toml")
-    rules, raters = _read(config.folder)
+    rules, raters = _read(config.folder, run_keys)
     enough = config.min_ratings or (len(raters) + 1) // 2
     ranked = _ranked(rules, raters, min_ratings=enough)
     num_ranked = sum(one.rank is not None for one in ranked)
@@ -139,14 +143,18 @@ def select_rules(config: SelectConfig) -> Selection:
     return selection
 
 
-def _read(folder: Path) -> tuple[tuple[PoolRule, ...], tuple[Rater, ...]]:
+def _read(
+    folder: Path, run_keys: Collection[str] | None
+) -> tuple[tuple[PoolRule, ...], tuple[Rater, ...]]:
     """The rules of a folder, and everybody who rated them: people first.
 
     A judge whose name another rater has is called by its run key too.
     """
     people = read_people(folder)
     raters = [Rater(kind="person", name=name, ratings=one) for name, one in people.items()]
-    runs = [read_replies(path, ImportanceRun) for path in list_runs(folder, ImportanceRun)]
+    paths = list_runs(folder, ImportanceRun)
+    counted = [path for path in paths if run_keys is None or path.name in run_keys]
+    runs = [read_replies(path, ImportanceRun) for path in counted]
     names = [*people, *(run.manifest.judge for run in runs)]
     for run in runs:
         judge, key = run.manifest.judge, run.manifest.key

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from encore.curation import dedupe
-from encore.curation.build import RuleRecipe, build_rules, load_rule_recipe
+from encore.curation.build import build_rules, load_rule_recipe
 from encore.curation.curation_config import BuildConfig
 from encore.curation.pool import write_pool
 from encore.errors import InputError
@@ -69,6 +69,11 @@ def test_259_principles_become_87_then_20_and_10_and_a_rerun_asks_nothing(recipe
     assert again.done[0] == "near-duplicates: as before"
     assert [judge.num_asked for judge in judges] == [NUM_DISTINCT] * 4
     assert again.steps == report.steps
+    recipe.write_text(recipe.read_text().replace('"fourth"', '"fifth"'))
+    judges[3] = ScriptedJudge(name="fifth")
+    changed = build_rules(config, judges=judges)
+    assert (judges[0].num_asked, judges[3].num_asked) == (NUM_DISTINCT, NUM_DISTINCT)
+    assert {*changed.selection.rules[0].ratings} == {*"abcde", *JUDGES[:3], "fifth"}
     table = json.loads((tmp_path / "out" / "top-20.json").read_text())
     assert [row["rank"] for row in table["rules"]] == [*range(1, NUM_DISTINCT + 1)]
 
@@ -81,6 +86,7 @@ def test_the_shipped_recipe_is_the_papers_and_a_wrong_one_is_one_clear_error(tmp
         build_rules(BuildConfig(recipe="paper", output=tmp_path / "out"))
     for lines, said in (
         (["pools = []"], "pools: Tuple should have at least 1 item"),
+        (['pools = ["a"]'], "nobody rates: give judges, people, or both"),
         (['pools = ["a"]', "size = 3"], "size: Extra inputs are not permitted"),
         (["pools = "], "correct the TOML"),
     ):
@@ -88,4 +94,3 @@ def test_the_shipped_recipe_is_the_papers_and_a_wrong_one_is_one_clear_error(tmp
             load_rule_recipe(str(write_answers(tmp_path / "wrong.toml", lines)))
     with pytest.raises(InputError, match="expected paper, or a TOML file"):
         load_rule_recipe("papr")
-    assert RuleRecipe(pools=("a",)).sizes == (20, 10)
