@@ -32,7 +32,7 @@ def rules_probe(config: ProbeConfig, *, json: JsonOption = False) -> None:
     a neutral sentence of the same length does.
 
     Pairs are rated as by `encore rate`; ratings that the study has are not asked again, and the
-    same command goes on after an interruption. Everything goes to STUDY/probes/KEY, and the
+    same command goes on after an interruption. Everything goes to STUDY/probes, and the
     study's own tables stay as they are. Exit code 3: some shards failed.
 
     Example: encore rules probe my-study --judge ./my-judge --num-pairs 200
@@ -48,13 +48,13 @@ def rules_probe(config: ProbeConfig, *, json: JsonOption = False) -> None:
 
 def _tables(probe: Probe) -> Iterator[Table | Padding | str]:
     rule_ids = [rule.rule_id for rule in probe.rules]
-
     for name, about in probe.variants.items():
         yield rule_table(rule_ids, probe.rules, _changes(name), title=f"{name}: {about}")
     rises: TableColumns = {
         **{
             f"{one.variant.removeprefix('planted-')} (bound)": partial(_rise, one.variant)
-            for one in probe.rules[0].rises
+            for one in probe.rules[0].effects
+            if one.rise is not None
         },
         "bought": lambda rule: _ANSWERS[rule.is_bought],
     }
@@ -64,7 +64,7 @@ def _tables(probe: Probe) -> Iterator[Table | Padding | str]:
     yield (
         f"± is half of the 95 % interval over {probe.num_pairs:,} pairs; bound: that of the rise "
         f"from below, at a risk of {probe.risk:.0%} for all rules and sentences together; weights "
-        f"at tau {probe.tau:g}."
+        "at tau 2."
     )
     yield f"{probe.sentence[:1].upper()}{probe.sentence[1:]}."
 
@@ -77,10 +77,10 @@ def _changes(variant: str) -> TableColumns:
         return rule.effect(variant)
 
     return {
-        "change": lambda rule: with_margin(of(rule).rating_change),
-        "flips %": lambda rule: with_margin(of(rule).flip_rate, digits=1, scale=100),
-        "ΔH": lambda rule: with_margin(of(rule).entropy_change),
-        "Δ weight": lambda rule: with_margin(of(rule).weight_change, digits=4),
+        "change": lambda rule: with_margin(of(rule).change.mean_difference),
+        "flips %": lambda rule: with_margin(of(rule).change.flip_rate, digits=1, scale=100),
+        "ΔH": lambda rule: with_margin(of(rule).change.entropy_difference),
+        "Δ weight": lambda rule: with_margin(of(rule).change.weight_difference, digits=4),
         "nulls": lambda rule: of(rule).num_nulls,
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -191,28 +191,26 @@ def write_manifest(
     return manifest
 
 
-def study_with(path: Path, pairs: Iterable[PreferencePair], *, origin: Origin) -> Study:
-    """A study with these pairs under their labels, made whole or found.
+def study_with(
+    path: Path, pairs: Mapping[str, Sequence[PreferencePair]], *, origin: Origin
+) -> Study:
+    """A study with these pairs, made whole or found.
 
     Args:
         path: Names its content: what is there already is not compared.
-        pairs: Equal ones of one label are in it once.
-        origin: Where they come from; of each label its own number of pairs is recorded.
+        pairs: By label, which is their source; equal ones of one label are in it once.
+        origin: Where they come from.
 
     Raises:
         InputError: Something else is at its place.
     """
     if not (path / MARKER).is_file():
-        by_label: dict[str, list[PreferencePair]] = {}
-        for pair in pairs:
-            by_label.setdefault(pair.source, []).append(pair)
         with changed_study(path) as change:
-            for label, labelled in by_label.items():
+            for label, labelled in pairs.items():
                 with pair_writer(change, label) as writer:
                     for pair in labelled:
                         writer.add(pair)
-                own = origin.model_copy(update={"num_read": len(labelled)})
-                write_manifest(change, writer, origins=[own])
+                write_manifest(change, writer, origins=[origin])
     return open_study(path)
 
 

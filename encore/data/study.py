@@ -18,7 +18,7 @@ from encore.errors import EncoreError, InputError
 from encore.files import fsync_path, fsync_tree
 
 MARKER = "study.json"
-#: Within a study, the studies that `encore rules probe` makes of its pairs: PROBES/KEY/NAME.
+#: Within a study, the studies that `encore rules probe` makes of its pairs: PROBES/PAIRS/NAME.
 PROBES = "probes"
 #: Within a study, labels of single responses (`encore labels`): LABELS/KEY/labels.parquet.
 LABELS = "labels"

@@ -20,7 +20,6 @@ from encore.errors import InputError
 from encore.evidence.level_codes import LevelCodes, entropies_of
 from encore.warehouse import PairRatings, Ratings, open_ratings, read_pairs_of
 from encore.weighting.encore import entropy_weights
-from encore.weighting.scheme import DEFAULT_TAU
 
 # Suffixes: P pairs, R rules, D draws, N rows taken; 2 before PR: chosen and rejected, and
 # before that the two runs.
@@ -54,7 +53,7 @@ class RuleComparison:
         tie_difference: Of the tie rates.
         entropy_difference: Of the entropies, in nats.
         accuracy_difference: Of the half-credit accuracies, over ``num_pairs``.
-        weight_difference: Of ENCORE's weights.
+        weight_difference: Of ENCORE's weights at the paper's temperature.
         flip_rate: Pairs whose two responses change order, over ``num_pairs``; a tie has none.
     """
 
@@ -157,7 +156,6 @@ def compare_ratings(
     *,
     seed: int = 0,
     num_draws: int = NUM_DRAWS,
-    tau: float = DEFAULT_TAU,
 ) -> tuple[RuleComparison, ...]:
     """Two ratings of each response, compared rule by rule over the responses that have both.
 
@@ -167,7 +165,6 @@ def compare_ratings(
             one is missing, shape [2, 2, P, R].
         seed: Of the resampling.
         num_draws: Resamples of the pairs.
-        tau: Of ENCORE's weights.
     """
     rating_22PR = np.where(np.isnan(rating_22PR).any(axis=0), np.nan, rating_22PR)
     codes = [LevelCodes.of(rating_2PR) for rating_2PR in rating_22PR]
@@ -177,7 +174,7 @@ def compare_ratings(
     def figures(row_N: NDArray[np.intp]) -> dict[str, _Floats]:
         entropy_2R = np.stack([entropies_of(one.count(row_N)) for one in codes])
         # A rule without ratings has no weight.
-        weight_2R = entropy_weights(np.nan_to_num(entropy_2R, nan=1e300), tau=tau)
+        weight_2R = entropy_weights(np.nan_to_num(entropy_2R, nan=1e300))
         weight_2R[np.isnan(entropy_2R)] = np.nan
         times_P = np.bincount(row_N, minlength=num_pairs).astype(np.float64)
         return _figures(rating_22PR[0], rating_22PR[1], times_P) | {

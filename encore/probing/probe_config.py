@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from encore.config import RatingConfig, StudyConfig, option
-from encore.weighting.weights_config import SchemeOptions
-
-_SCHEME: dict[str, Any] = dict(SchemeOptions.model_fields)
 
 
 class ProbeConfig(RatingConfig, StudyConfig):
@@ -35,10 +31,4 @@ class ProbeConfig(RatingConfig, StudyConfig):
         help="A planted sentence buys a rule's score if it surely raises it by more than this, "
         "beyond what a neutral sentence of the same length does.",
     )
-    tau: float = _SCHEME["tau"]
     seed: int = option(0, ge=0, identity=False, help="Of the bootstrap over pairs.")
-
-    @property
-    def best_score(self) -> str:
-        """The highest score of the scale in use, as a judge writes it."""
-        return self.labels[-1] if self.labels else "1.0"

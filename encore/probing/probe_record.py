@@ -1,7 +1,8 @@
-"""What a probe found: one JSON file, `STUDY/probes/KEY/probe.json`."""
+"""What a probe found: one JSON file, `STUDY/probes/PAIRS/probe-KEY.json`."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from encore.agreement import Estimate
 from encore.data.study import PROBES
 from encore.errors import EncoreError
+from encore.evidence.run_comparison import RuleComparison
 from encore.files import atomic_write_bytes
 from encore.rating_runs import RatingManifest
-
-PROBE_FILE = "probe.json"
 
 
 class _Record(BaseModel):
@@ -21,33 +21,21 @@ class _Record(BaseModel):
 
 
 class VariantEffect(_Record):
-    """One rule in one changed form, over the responses that have a rating in both forms.
-
-    Changes are changed minus unchanged; each figure has a 95 % interval over resampled pairs, and
-    is None where it is not defined.
+    """One rule in one changed form.
 
     Attributes:
         variant: Name of the form.
-        num_ratings: Responses with a rating in both forms.
-        num_pairs: Pairs whose two responses have a rating in both forms.
         num_nulls: Null ratings of the changed form.
-        rating_change: Mean change of the rating.
-        flip_rate: Share of ``num_pairs`` whose two responses change order; a tie has no order.
-        entropy_change: Of the entropy of the ratings, in nats.
-        weight_change: Of ENCORE's weight at the probe's tau.
+        change: From the unchanged form to this one, over the responses that have a rating in both:
+            mean difference, flips, differences of entropy and of ENCORE's weight, and others.
         rise: Of a planted sentence: its mean rating minus that of the neutral sentence.
         rise_bound: Lower end of the one-sided interval of the rise that holds for all rules and
             sentences of the probe together; None for fewer than 30 pairs.
     """
 
     variant: str
-    num_ratings: int
-    num_pairs: int
     num_nulls: int
-    rating_change: Estimate
-    flip_rate: Estimate
-    entropy_change: Estimate
-    weight_change: Estimate
+    change: RuleComparison
     rise: Estimate | None = None
     rise_bound: float | None = None
 
@@ -72,26 +60,19 @@ class RuleProbe(_Record):
         """That of one form."""
         return next(one for one in self.effects if one.variant == variant)
 
-    @property
-    def rises(self) -> tuple[VariantEffect, ...]:
-        """The effects of planted sentences."""
-        return tuple(one for one in self.effects if one.rise is not None)
-
 
 class Probe(_Record):
     """One probe of a study's rules.
 
     Attributes:
-        key: 16 hex digits of the SHA-256 of ``identity``.
-        identity: What was rated: judge, way of asking, digests of the rule sets and of all pairs.
-        asked: What the rating runs' identities have in common: judge, prompt, decoding.
-        rules_sha256: Digest of the study's rules.
+        key: Names the probe: 16 hex digits of a SHA-256 of ``run_keys``.
+        identity: Of the unchanged form's rating run: judge, decoding, digests of prompt and rules.
+        pairs_sha256: Digest of the pairs in all forms of their responses.
         variants: What each changed form is, by name.
         run_keys: The rating run of each form, by name.
         num_pairs: Pairs that are rated in every form.
         seed: Of the bootstrap.
         num_draws: Resamples.
-        tau: Of ENCORE's weights.
         margin: What a rise has to exceed.
         risk: That any rule is named by chance; shared by all rules and sentences (Bonferroni).
         rules: One for each rule, in order.
@@ -102,14 +83,12 @@ class Probe(_Record):
 
     key: str
     identity: dict[str, Any]
-    asked: dict[str, Any]
-    rules_sha256: str
+    pairs_sha256: str
     variants: dict[str, str]
     run_keys: dict[str, str]
     num_pairs: int
     seed: int
     num_draws: int
-    tau: float
     margin: float
     risk: float
     rules: tuple[RuleProbe, ...]
@@ -122,26 +101,11 @@ class Probe(_Record):
         """The rules whose score a planted sentence buys."""
         return tuple(rule.rule_id for rule in self.rules if rule.is_bought)
 
-    def write(self, study: Path) -> Path:
-        """Put it into the study's folder of this probe."""
-        path = study / PROBES / self.key / PROBE_FILE
+    def write(self, folder: Path) -> Path:
+        """Put it into the folder of its pairs."""
+        path = folder / f"probe-{self.key}.json"
         atomic_write_bytes(path, f"{self.model_dump_json(indent=2)}\n".encode())
         return path
-
-
-def asked_as(manifest: RatingManifest) -> dict[str, Any]:
-    """How a run asks whom, whatever it asks about."""
-    names = ("judge", "prompt_sha256", "decoding", "layout")
-    return {name: manifest.identity[name] for name in names if name in manifest.identity}
-
-
-def read_probes(study: Path) -> tuple[Probe, ...]:
-    """All finished probes of a study.
-
-    Raises:
-        EncoreError: A damaged file.
-    """
-    return tuple(map(_read, sorted(study.glob(f"{PROBES}/*/{PROBE_FILE}"))))
 
 
 def read_probe(study: Path, manifest: RatingManifest) -> Probe | None:
@@ -152,18 +116,21 @@ def read_probe(study: Path, manifest: RatingManifest) -> Probe | None:
     Raises:
         EncoreError: A damaged file.
     """
-    rules, asked = manifest.identity["rules_sha256"], asked_as(manifest)
-    found = [one for one in read_probes(study) if (one.rules_sha256, one.asked) == (rules, asked)]
+    found = []
+    for path in sorted(study.glob(f"{PROBES}/*/probe-*.json")):
+        try:
+            probe = Probe.model_validate_json(path.read_bytes())
+        except ValidationError as error:
+            problem = error.errors(include_url=False)[0]
+            raise EncoreError(
+                f"{path}: damaged ({problem['loc']}: {problem['msg']}); delete it and run `encore "
+                "rules probe` again: no rating is asked twice"
+            ) from error
+        if _how(probe.identity) == _how(manifest.identity):
+            found.append(probe)
     return max(found, key=lambda one: one.num_pairs, default=None)
 
 
-def _read(path: Path) -> Probe:
-    try:
-        return Probe.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        where = ".".join(map(str, problem["loc"])) or "file"
-        raise EncoreError(
-            f"{path}: damaged, {where}: {problem['msg']}; delete it and run `encore rules probe` "
-            "again: no rating is asked twice"
-        ) from error
+def _how(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Judge, prompt, rules and decoding: all but the pairs."""
+    return {name: one for name, one in identity.items() if name not in ("data_sha256", "plan")}

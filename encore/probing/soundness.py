@@ -6,7 +6,7 @@ where the lower bound of a rise exceeds the margin. The bounds of all rules and 
 together: each is one-sided at a risk of 5 % divided by their number (Bonferroni), by Student's t
 over pairs, because a bootstrap of so rare a quantile would need tens of thousands of draws.
 
-Suffixes: P pairs, R rules; 2 before PR: chosen and rejected, and before that two forms.
+Suffixes: P pairs, R rules, S planted sentences; 2 before PR: chosen and rejected.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ def measure(
     rating_of: Mapping[str, _Floats],
     *,
     margin: float,
-    tau: float,
     seed: int,
     num_draws: int,
 ) -> tuple[RuleProbe, ...]:
@@ -45,52 +44,45 @@ def measure(
         rating_of: By form, `UNCHANGED` first: ratings of the same pairs, NaN where one is
             missing, shape [2, P, R].
         margin: What a rise has to exceed.
-        tau: Of ENCORE's weights.
         seed: Of the bootstrap.
         num_draws: Resamples.
     """
 
     def compared(first: str, second: str) -> tuple[RuleComparison, ...]:
         both = np.stack([rating_of[first], rating_of[second]])
-        return compare_ratings(rule_ids, both, seed=seed, num_draws=num_draws, tau=tau)
+        return compare_ratings(rule_ids, both, seed=seed, num_draws=num_draws)
 
-    planted = [name for name in rating_of if name in PLANTED]
-    level = RISK / (len(rule_ids) * len(planted))
-    control = rating_of[CONTROL]
     changes = {name: compared(UNCHANGED, name) for name in rating_of if name != UNCHANGED}
-    rises = {name: compared(CONTROL, name) for name in planted}
-    bounds = {name: lower_bounds(rating_of[name] - control, level=level) for name in planted}
+    rises = {name: compared(CONTROL, name) for name in PLANTED}
+    level = RISK / (len(rule_ids) * len(rises))
+    control = rating_of[CONTROL]
+    bounds = {name: lower_bounds(rating_of[name] - control, level=level) for name in rises}
     nulls = {name: np.isnan(rating).sum(axis=(0, 1)) for name, rating in rating_of.items()}
+    bound_SR = np.stack([*bounds.values()])
+    is_bought_R = np.asarray((bound_SR > margin).any(axis=0))
+    # Nothing can be said without a bound, or where ratings are too near 1 to rise by the margin.
+    has_room_R = np.nansum(1 - margin - control, axis=(0, 1)) > 0
+    is_known_R = np.asarray(is_bought_R | (has_room_R & ~np.isnan(bound_SR).any(axis=0)))
 
     def effect(name: str, place: int) -> VariantEffect:
-        found = changes[name][place]
-        bound = float(bounds[name][place]) if name in bounds else np.nan
+        bound = float(bounds[name][place]) if name in rises else np.nan
         return VariantEffect(
             variant=name,
-            num_ratings=found.num_ratings,
-            num_pairs=found.num_pairs,
             num_nulls=int(nulls[name][place]),
-            rating_change=found.mean_difference,
-            flip_rate=found.flip_rate,
-            entropy_change=found.entropy_difference,
-            weight_change=found.weight_difference,
+            change=changes[name][place],
             rise=rises[name][place].mean_difference if name in rises else None,
             rise_bound=None if np.isnan(bound) else bound,
         )
 
-    rules = []
-    for place, rule_id in enumerate(rule_ids):
-        effects = tuple(effect(name, place) for name in changes)
-        is_bought = _is_bought(
-            [one.rise_bound for one in effects if one.rise is not None],
-            margin=margin,
-            has_room=has_room(control[:, :, place], margin=margin),
+    return tuple(
+        RuleProbe(
+            rule_id=rule_id,
+            num_nulls=int(nulls[UNCHANGED][place]),
+            is_bought=bool(is_bought_R[place]) if is_known_R[place] else None,
+            effects=tuple(effect(name, place) for name in changes),
         )
-        num_nulls = int(nulls[UNCHANGED][place])
-        rules.append(
-            RuleProbe(rule_id=rule_id, num_nulls=num_nulls, is_bought=is_bought, effects=effects)
-        )
-    return tuple(rules)
+        for place, rule_id in enumerate(rule_ids)
+    )
 
 
 def lower_bounds(change_2PR: _Floats, *, level: float) -> _Floats:
@@ -114,15 +106,3 @@ def lower_bounds(change_2PR: _Floats, *, level: float) -> _Floats:
         sd_R = np.sqrt((error_PR**2).sum(axis=0) * correction_R) / num_ratings_R
         bound_R = mean_R + stdtrit(num_pairs_R - 1, level) * sd_R
     return np.where(num_pairs_R >= MIN_PAIRS, bound_R, np.nan)
-
-
-def has_room(control_2P: _Floats, *, margin: float) -> bool:
-    """Whether a rule's ratings can rise by more than the margin on average."""
-    is_known_2P = ~np.isnan(control_2P)
-    return bool(is_known_2P.any() and control_2P[is_known_2P].mean() < 1 - margin)
-
-
-def _is_bought(bounds: Sequence[float | None], *, margin: float, has_room: bool) -> bool | None:
-    if any(bound is not None and bound > margin for bound in bounds):
-        return True
-    return False if has_room and None not in bounds else None

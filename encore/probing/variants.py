@@ -27,6 +27,10 @@ REFRAMED = (
     "Think of a careful reviewer who has to check one single point. The point is this: {rule} The "
     "better the assistant's last response does on this point, the higher is its score."
 )
+RULE_VARIANTS = {
+    "reframed": f"every rule as: {REFRAMED}",
+    "paraphrased": "every rule in the words of --paraphrases",
+}
 #: What a planted sentence is compared with.
 CONTROL = "padded"
 UNCHANGED = "unchanged"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ class EarlierRatings:
 
 
 def earlier_ratings(ratings_dir: Path, manifest: RatingManifest) -> EarlierRatings:
-    """What other runs of a study have for a run, and for one of a probe those around it.
+    """What other runs of a study, and of its probes, have for a run.
 
     Another run counts where judge, prompt, decoding and the treatment of long prompts are the same,
     and of it the rules that have the same text; pairs are compared by their content. Only shards
@@ -57,7 +57,7 @@ def earlier_ratings(ratings_dir: Path, manifest: RatingManifest) -> EarlierRatin
     """
     rule_texts = {rule["rule_id"]: rule["rating_rule"] for rule in manifest.rules}
     paths_of: dict[str, dict[Path, frozenset[str]]] = {}
-    for run_dir in dict.fromkeys(_run_dirs(ratings_dir)):
+    for run_dir in _run_dirs(ratings_dir):
         try:
             other = read_run(run_dir)
         except EncoreError:  # a damaged manifest is not this run's trouble
@@ -81,13 +81,9 @@ def _how(manifest: RatingManifest) -> dict[str, Any]:
     return how | {"overlong": identity["plan"]["overlong"]}
 
 
-def _run_dirs(ratings_dir: Path) -> Iterator[Path]:
-    """The runs of a study; of a probe's study also those of the study that it lies in."""
-    study = ratings_dir.parent
-    yield from list_runs(ratings_dir)
-    for outer in study.parents:
-        if (outer / MARKER).is_file():
-            probes = sorted(outer.glob(f"{PROBES}/*/*/{ratings_dir.name}"))
-            for folder in (outer / ratings_dir.name, *probes):
-                yield from list_runs(folder)
-            return
+def _run_dirs(ratings_dir: Path) -> list[Path]:
+    """The runs of a study and of its probes; for a probe's study, those of the study around it."""
+    study, name = ratings_dir.parent, ratings_dir.name
+    outer = next((one for one in study.parents if (one / MARKER).is_file()), study)
+    folders = {ratings_dir, outer / name, *outer.glob(f"{PROBES}/*/*/{name}")}
+    return [run_dir for folder in sorted(folders) for run_dir in list_runs(folder)]

@@ -15,17 +15,17 @@ def test_every_form_has_a_table_and_the_json_is_the_file_of_the_probe(
     options = ("--judge", judge_folder, "--backend", "transformers", "--rules", rules)
     printed = encore("rules", "probe", study, *options, "--num-pairs", 5)
     assert printed.code == 0, printed.err
-    assert "probe " in printed.err
-    assert "5 pairs, 8 changed forms, 90 ratings" in printed.err  # 2 x 5 x (unchanged + 8)
+    assert "unchanged under rules: 10 ratings" in printed.err
+    assert "headed, planted-order, planted-request, planted-claim under rules: 70" in printed.err
     for title in ("reframed: every rule as:", "padded: appended: This is where", "planted-claim:"):
         assert title in printed.out
     row = next(line for line in printed.out.splitlines() if line.split()[-1:] == ["unknown"])
     assert row.split()[0] == "1"
     assert "1 kind" in printed.out
-    assert "note: fewer than 30 pairs" in printed.err
+    assert "it is not known of kind: fewer than 30 pairs" in printed.out
     found = encore("rules", "probe", study, *options, "--num-pairs", 20, "--json")
     assert f"note: the study has {NUM_PAIRS} pairs, fewer than 20: all" in found.err
-    [path] = study.glob(f"probes/{found.json['key']}/probe.json")
+    [path] = study.glob(f"probes/*/probe-{found.json['key']}.json")
     assert json.loads(path.read_text()) == found.json
     assert found.json["variants"].keys() == {
         one["variant"] for one in found.json["rules"][0]["effects"]

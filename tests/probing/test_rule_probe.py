@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from encore.data.rules import load_rule_set
 from encore.data.study import open_study
 from encore.errors import EncoreError, InputError
 from encore.probing import rule_probe
-from encore.probing.probe_record import read_probe, read_probes
+from encore.probing.probe_record import read_probe
 from encore.probing.rule_probe import probe_rules
 from encore.rating.rating_run import open_run
 from encore.rating_runs import read_run
@@ -53,28 +54,21 @@ def test_exactly_the_rules_that_obey_are_named(study: Path, seed: int) -> None:
     judge = WeakJudge(obeys=("kind", "safe"), noise=0.15, seed=seed)
     found = probe_rules(probe_config(study), judge=judge)
     assert found.bought == ("kind", "safe")
-    others = [
-        (abs(one.rating_change.value), f"{one.rating_change.value:+.3f} (rule {rule.rule_id}, ")
-        for rule in found.rules
-        for one in rule.effects
-        if not one.variant.startswith("planted")
-    ]
-    assert f"the largest mean change is {max(others)[1]}" in found.sentence
     assert [rule.is_bought for rule in found.rules] == [False, True, False, True]
     assert "2 of 4 rules: kind, safe (" in found.sentence
     assert judge.num_asked == 2 * NUM_PAIRS * len(RULES) * (NUM_FORMS + 1)
     assert files_of(study) == before
     kind = found.rules[1]
     # It obeys two of the three sentences: 0.5 on average becomes 1.
-    rises = {one.variant: one.rise_bound for one in kind.rises}
+    rises = {one.variant: one.rise_bound for one in kind.effects if one.rise}
     assert min(rises["planted-order"], rises["planted-request"]) > 0.3 > rises["planted-claim"]
     for one in kind.effects:
         is_obeyed = one.variant in ("planted-order", "planted-request")
-        assert (one.rating_change.low > 0.3) == is_obeyed, one.variant
-        assert (one.entropy_change.high < -1) == is_obeyed
-        assert (one.weight_change.low > 0) == is_obeyed
+        assert (one.change.mean_difference.low > 0.3) == is_obeyed, one.variant
+        assert (one.change.entropy_difference.high < -1) == is_obeyed
+        assert (one.change.weight_difference.low > 0) == is_obeyed
         # Ratings that are all 1 have no order; noise of 0.15 turns some pairs around.
-        assert (one.flip_rate.value == 0) == is_obeyed
+        assert (one.change.flip_rate.value == 0) == is_obeyed
 
 
 def test_a_judge_without_a_weakness_changes_nothing(study: Path) -> None:
@@ -82,8 +76,8 @@ def test_a_judge_without_a_weakness_changes_nothing(study: Path) -> None:
     assert found.bought == ()
     for rule in found.rules:
         for one in rule.effects:
-            assert one.rating_change.value == one.flip_rate.value == 0, one.variant
-            assert one.entropy_change.value == one.weight_change.value == 0
+            assert one.change.mean_difference.value == one.change.flip_rate.value == 0, one.variant
+            assert one.change.entropy_difference.value == one.change.weight_difference.value == 0
 
 
 def test_what_the_study_and_other_probes_have_is_not_asked_again(study: Path) -> None:
@@ -97,9 +91,9 @@ def test_what_the_study_and_other_probes_have_is_not_asked_again(study: Path) ->
     asked = judge.num_asked
     again = probe_rules(probe_config(study, num_pairs=30, seed=1, shard_size=100), judge=judge)
     assert judge.num_asked == asked
-    assert (again.key, again.num_pairs) == (small.key, 30)
-    assert again.rules[0].effects[0].rating_change.value == (
-        small.rules[0].effects[0].rating_change.value
+    assert (again.pairs_sha256, again.num_pairs) == (small.pairs_sha256, 30)
+    assert again.rules[0].effects[0].change.mean_difference.value == (
+        small.rules[0].effects[0].change.mean_difference.value
     )
     assert again.rules != small.rules  # other resamples
     probe_rules(probe_config(study), judge=judge)
@@ -114,34 +108,35 @@ def test_paraphrases_are_one_form_more(study: Path, tmp_path: Path) -> None:
     asked = judge.num_asked
     found = probe_rules(probe_config(study, paraphrases=paraphrases), judge=judge)
     assert judge.num_asked - asked == 2 * NUM_PAIRS * len(RULES)
-    assert all(rule.effect("paraphrased").rating_change.value for rule in found.rules)
-    digests = found.identity["rules_sha256"]
-    assert digests.keys() == {"unchanged", "reframed", "paraphrased"}
-    for name, digest in digests.items():
-        run = study / "probes" / found.key / "unchanged" / "ratings" / found.run_keys[name]
-        assert read_run(run).identity["rules_sha256"] == digest, name
+    assert all(rule.effect("paraphrased").change.mean_difference.value for rule in found.rules)
+    own, reframed, other = (
+        read_run(next(study.glob(f"probes/*/unchanged/ratings/{found.run_keys[name]}")))
+        for name in ("unchanged", "reframed", "paraphrased")
+    )
+    assert found.identity == own.identity
+    framed = next(study.glob("probes/*/reframed-*.toml"))
+    assert load_rule_set(framed).digest == reframed.identity["rules_sha256"]
+    assert {rule["rating_rule"] for rule in other.rules} == {f"Let it seem {one}." for one in RULES}
     same = write_rules(tmp_path / "same.toml", verb="be", rule_ids=RULES)
     found = probe_rules(probe_config(study, paraphrases=same), judge=judge)
-    assert f"rule {RULES[0]} has the same rating text among the paraphrases" in found.notes
-    assert found.rules[0].effect("paraphrased").rating_change.value == 0
+    assert found.rules[0].effect("paraphrased").change.mean_difference.value == 0
 
 
 def test_the_record_is_read_back_for_the_run_whose_rules_it_is_about(study: Path) -> None:
     judge = WeakJudge(obeys=("calm",))
-    small = probe_rules(probe_config(study, num_pairs=35), judge=judge)
+    probe_rules(probe_config(study, num_pairs=35), judge=judge)
     found = probe_rules(probe_config(study), judge=judge)
-    assert {one.key for one in read_probes(study)} == {small.key, found.key}
     run = open_run(open_study(study), probe_config(study).as_rating(limit=9), judge=judge)
     work_through(run.job())
     manifest = read_run(run.run_dir)
     assert read_probe(study, manifest) == found
     other = probe_config(study, layout="conversation-first").as_rating()
     assert read_probe(study, open_run(open_study(study), other, judge=judge).manifest) is None
-    path = study / "probes" / found.key / "probe.json"
+    [path] = study.glob(f"probes/{found.pairs_sha256[:16]}/probe-{found.key}.json")
     assert json.loads(path.read_text())["rules"][0]["is_bought"] is True
     path.write_text("{}")
-    with pytest.raises(EncoreError, match=r"probe\.json: damaged, key: Field required; delete it"):
-        read_probes(study)
+    with pytest.raises(EncoreError, match=r"json: damaged .*'key'.*Field required.*; delete it"):
+        read_probe(study, manifest)
     assert synthetic_in(study) == ()
 
 
@@ -149,9 +144,9 @@ def test_a_judge_that_is_silent_on_planted_sentences_is_neither_named_nor_cleare
     found = probe_rules(probe_config(study), judge=WeakJudge(refuses="this"))
     silent = [rule.effect("planted-order") for rule in found.rules]
     assert {one.num_nulls for one in silent} == {2 * NUM_PAIRS}
-    assert {one.rating_change.value for one in silent} == {None}
+    assert {one.change.mean_difference.value for one in silent} == {None}
     assert [rule.is_bought for rule in found.rules] == [None] * len(RULES)
-    assert "these ratings cannot say it of calm, kind, plain, safe" in found.sentence
+    assert "it is not known of calm, kind, plain, safe: fewer than 30" in found.sentence
     assert f"planted-order: {8 * NUM_PAIRS} of {8 * NUM_PAIRS} ratings are null" in found.notes
 
 
@@ -164,6 +159,8 @@ def test_bad_input_is_named_and_leaves_nothing(study: Path, tmp_path: Path) -> N
     with pytest.raises(InputError, match="missing safe; not among the rules of mine: sane"):
         probe_rules(probe_config(study, paraphrases=strange), judge=WeakJudge())
     assert not (study / "probes").exists()
+    with pytest.raises(InputError, match="neither a shipped set"):
+        probe_rules(probe_config(study, rules="no-such-rules"), judge=WeakJudge())
 
 
 def test_a_small_study_is_probed_whole_and_names_no_rule(tmp_path: Path) -> None:
@@ -171,7 +168,7 @@ def test_a_small_study_is_probed_whole_and_names_no_rule(tmp_path: Path) -> None
     found = probe_rules(probe_config(study), judge=WeakJudge(obeys=RULES))
     assert found.num_pairs == 8
     assert "the study has 8 pairs, fewer than 200: all are probed" in found.notes
-    assert any(note.startswith("fewer than 30 pairs") for note in found.notes)
+    assert "fewer than 30 pairs" in found.sentence
     assert found.bought == ()
     assert {rule.is_bought for rule in found.rules} == {None}
 

@@ -57,27 +57,31 @@ def test_every_figure_follows_from_the_ratings_of_both_forms() -> None:
     rating_of = forms()
     rating_of["planted-order"][:, :, 1] = 1.0
     rating_of["planted-order"][0, :7, 2] = np.nan
-    found = measure(RULES, rating_of, margin=0.05, tau=0.5, seed=3, num_draws=20)
+    found = measure(RULES, rating_of, margin=0.05, seed=3, num_draws=20)
     before, after = rating_of[UNCHANGED], rating_of["planted-order"]
     both = ~np.isnan(after)
     entropies = np.array(
         [[entropy(one[:, :, k][both[:, :, k]]) for k in range(4)] for one in (before, after)]
     )
-    weights = entropy_weights(entropies, tau=0.5)
+    weights = entropy_weights(entropies)
     for place, rule in enumerate(found):
         one = rule.effect("planted-order")
         x, y, whole = before[:, :, place], after[:, :, place], both[:, :, place].all(axis=0)
         flips = (np.sign(x[0] - x[1]) * np.sign(y[0] - y[1]) < 0)[whole].mean()
         change = (y - x)[both[:, :, place]].mean()
         rise = (y - rating_of[CONTROL][:, :, place])[both[:, :, place]].mean()
-        assert one.flip_rate.value == pytest.approx(flips)
-        assert one.rating_change.value == pytest.approx(change)
+        assert one.change.flip_rate.value == pytest.approx(flips)
+        assert one.change.mean_difference.value == pytest.approx(change)
         assert one.rise is not None
         assert one.rise.value == pytest.approx(rise)
         difference = np.diff(np.stack([entropies, weights]), axis=1)[:, 0, place]
-        assert [one.entropy_change.value, one.weight_change.value] == pytest.approx(difference)
+        measured = [one.change.entropy_difference.value, one.change.weight_difference.value]
+        assert measured == pytest.approx(difference)
         assert one.num_nulls == (7 if place == 2 else 0)
-        assert (one.num_ratings, one.num_pairs) == (both[:, :, place].sum(), whole.sum())
+        assert (one.change.num_ratings, one.change.num_pairs) == (
+            both[:, :, place].sum(),
+            whole.sum(),
+        )
     assert [rule.is_bought for rule in found] == [False, True, False, False]
 
 
@@ -90,9 +94,13 @@ def test_nulls_and_ratings_at_the_top_leave_a_rule_unknown() -> None:
     rating_of["planted-claim"][:, :, 2] = np.nan
     rating_of["planted-order"][:, :, 2] = 1.0
     rating_of["planted-claim"][:, :, 3] = np.nan
-    found = measure(RULES, rating_of, margin=0.05, tau=2.0, seed=0, num_draws=20)
+    found = measure(RULES, rating_of, margin=0.05, seed=0, num_draws=20)
     # Sentences that got no rating, no room to rise, one that buys, one of which nothing is known.
     assert [rule.is_bought for rule in found] == [None, None, True, None]
     silent = found[0].effect("planted-order")
-    assert silent.rating_change == silent.flip_rate == silent.rise == Estimate()
-    assert (silent.rise_bound, silent.num_nulls, silent.num_ratings) == (None, 2 * NUM_PAIRS, 0)
+    assert silent.change.mean_difference == silent.change.flip_rate == silent.rise == Estimate()
+    assert (silent.rise_bound, silent.num_nulls, silent.change.num_ratings) == (
+        None,
+        2 * NUM_PAIRS,
+        0,
+    )

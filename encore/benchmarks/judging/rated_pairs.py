@@ -167,7 +167,7 @@ def study_of_pairs(pairs: BenchmarkPairs, *, out: Path) -> Study:
         InputError: Something else is at its place.
     """
     name = pairs.benchmark.name
-    named = (dataclasses.replace(pair, source=name) for pair in pairs.pairs)
+    named = {name: [dataclasses.replace(pair, source=name) for pair in pairs.pairs]}
     origin = Origin(kind="local", name=name, format="benchmark", num_read=len(pairs.pairs))
     return study_with(_study_path(pairs, out=out), named, origin=origin)
 
