@@ -67,20 +67,20 @@ def draw_rules(
     return _shuffled(rows), examples
 
 
-def spread(cell_N: _Places, level_N: NDArray[Any], rng: np.random.Generator) -> _Places:
+def spread(cell_N: NDArray[Any], level_N: NDArray[Any], rng: np.random.Generator) -> _Places:
     """An order of ratings of which every beginning is spread over cells, and in each over levels.
 
     So a level that is rare among ratings occurs early, and a larger sample of the same seed
     contains the smaller one.
 
     Args:
-        cell_N: A number for what is sampled alike, e.g. source and rule of each rating, shape [N].
+        cell_N: What is sampled alike, e.g. the source and rule of each rating, shape [N].
         level_N: The level of each rating, shape [N].
         rng: Breaks ties.
     """
     chance_N = rng.random(len(cell_N))
-    levels, place_N = np.unique(level_N, return_inverse=True)
-    stratum_N = cell_N * len(levels) + place_N
+    _, level_N = np.unique(level_N, return_inverse=True)
+    stratum_N = np.unique(np.stack([cell_N, level_N]), axis=1, return_inverse=True)[1]
     in_stratum_N = _place_within(stratum_N, chance_N)
     in_cell_N = _place_within(cell_N, chance_N, in_stratum_N)
     return np.asarray(np.lexsort((chance_N, in_cell_N)))

@@ -29,7 +29,7 @@ from encore.agreement import (
 )
 from encore.annotation.answers import Sample, lower_median, read_answers, read_items
 from encore.data.study import Study
-from encore.rating_runs import list_runs, run_status
+from encore.rating_runs import RatingManifest, list_runs, run_status
 
 # Suffixes: A annotators, J judges, I items.
 
@@ -117,6 +117,11 @@ class PeopleReport:
     comparisons_needed: int | None = None
 
 
+def run_name(manifest: RatingManifest) -> str:
+    """What the judge of a run is called beside people."""
+    return f"{manifest.title} ({manifest.run_key[:8]})"
+
+
 def people_report(study: Study, sample: Sample) -> PeopleReport:
     """Agreement on the items of a sample that were answered; all annotators, all rating runs."""
     rows = read_answers(study, sample).to_pylist()
@@ -165,8 +170,7 @@ def _judges(study: Study, items: _Items, sample: Sample) -> Iterator[tuple[str, 
             for *key, rating in zip(*table.to_pydict().values(), strict=True):
                 if tuple(key) in place_of and rating is not None:
                     rating_I[place_of[tuple(key)]] = rating
-        name = f"{status.manifest.title} ({status.manifest.run_key[:8]})"
-        yield name, nearest_level(rating_I, sample.levels)
+        yield run_name(status.manifest), nearest_level(rating_I, sample.levels)
 
 
 def _rules(

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from encore.annotation.annotate_config import AnnotateImportConfig
-from encore.cli.output import NOTHING, counted, number, percent, record_table, span, warn_of
+from encore.cli.output import NOTHING, counted, number, percent, record_table, span
 from encore.options import JsonOption, command
 from encore.terminal import out, print_json, say, visible, warn
 
@@ -34,7 +34,6 @@ def annotate_import(config: AnnotateImportConfig, *, json: JsonOption = False) -
     from encore.annotation.import_answers import import_answers
     from encore.annotation.people_and_judges import people_report
     from encore.data.study import open_study
-    from encore.synthetic import synthetic_in
 
     sample, imported = import_answers(config)
     for one in imported:
@@ -49,7 +48,6 @@ def annotate_import(config: AnnotateImportConfig, *, json: JsonOption = False) -
         _print_win_rates(report)
     else:
         _print_agreement(report, sample, show=config.show)
-    warn_of(synthetic=synthetic_in(config.study))
     if len(report.annotators) < 2:
         say("note: one annotator so far; agreement between people needs two")
 
@@ -97,6 +95,6 @@ def _print_win_rates(report: PeopleReport) -> None:
     out.print(record_table(report.win_rates, columns, title=title))
     out.print(
         f"The paper's 83% would be shown by {report.comparisons_needed} independent comparisons "
-        "(against 50%, at 5%, power 0.8). In the intervals, several annotators of one pair count "
-        "for less than as many pairs."
+        "(against 50%, at 5%, power 0.8). Intervals resample pairs of rules: several annotators of "
+        "one pair count for less than as many pairs."
     )

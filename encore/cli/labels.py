@@ -35,8 +35,8 @@ def labels(config: LabelsConfig, *, json: JsonOption = False) -> None:
     the same command goes on after an interruption. A table that has ratings needs no judge. Per
     rule: how often people say yes, equal labels, Cohen's kappa and Krippendorff's alpha with 95 %
     intervals, and the entropy of the ratings; then how that entropy goes with agreement over rules.
-    A rating counts as the nearest of the values that labels have: it is cut at one half for yes and
-    no. Labels without pairs are not for `encore analyze`, `weights` and `train`.
+    A rating counts as the nearest of the values that labels have: as yes from one half on. Labels
+    without pairs are not for `encore analyze`, `weights` and `train`.
 
     Examples: encore labels gold.jsonl.gz --to study --judge ./my-judge --rules propositions.yaml
 

@@ -23,8 +23,8 @@ def weights(config: WeightsConfig, *, json: JsonOption = False) -> None:
     whose ratings are all the same takes the largest weight (entropy 0) and moves nothing.
 
     Leakage says what a scheme has seen of the answers it is measured by. Scheme bradley-terry
-    learns from people's preferences, agreement from their labels of responses (`encore annotate`):
-    read their accuracy on held-out pairs, five folds with every prompt whole in one.
+    learns from people's preferences, so read its accuracy on held-out pairs: five folds, every
+    prompt whole in one.
 
     Examples: `encore weights study --tau 0.5 --json`,
     `encore weights study --scheme top-k --k 3`, `encore weights study --compare`.

@@ -36,8 +36,7 @@ _FEW_OF_A_KIND = 10
 class RuleLabels:
     """One rule: people's labels beside a judge's ratings.
 
-    A rating counts as the nearest of the values that labels have; of two equally near ones as the
-    higher one. With labels 0 and 1 it is cut at one half.
+    A rating counts as the nearest of the values that labels have (`nearest_level`).
 
     Attributes:
         rule_id: The rule.

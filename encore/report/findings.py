@@ -14,8 +14,9 @@ from encore.benchmarks.table import BenchmarkTable, read_table, table_folders
 from encore.data.study import Study
 from encore.errors import InputError
 from encore.evidence.ratings_needed import ratings_needed
-from encore.report.drawing import Missing
+from encore.report.drawing import DataTable, Missing
 from encore.report.provenance import Provenance, provenance_of
+from encore.report.rules_and_people import rules_and_people
 from encore.report.words import plural, printable, sentence
 from encore.warehouse import PairRatings, Ratings, open_ratings, open_warehouse, read_pair_ratings
 from encore.weighting.scheme import SchemeOptions
@@ -50,6 +51,7 @@ class Findings:
         pairs: The ratings of every pair, over all sources.
         comparison: Every weighting scheme on these ratings.
         sweep: ENCORE's weights over temperatures.
+        people: What people and probes say of each rule; None where the study knows nothing.
         enough: How many ratings are enough, as a sentence; None where nothing can be said.
         benchmarks: The benchmark tables of the ratings' study that have rows, by figure name.
         provenance: Where the ratings come from.
@@ -62,6 +64,7 @@ class Findings:
     pairs: PairRatings
     comparison: SchemeComparison | Missing
     sweep: TauSweep | Missing
+    people: DataTable | None
     enough: str | None
     benchmarks: Mapping[str, BenchmarkTable | Missing]
     provenance: Provenance
@@ -178,14 +181,17 @@ def gather(
     if (num_hidden := len(sources) - MAX_DRAWN_SOURCES) > 0:
         notes.append(f"{plural(num_hidden, 'further source')}: in the tables, not in the drawings")
     provenance = provenance_of(source, sources=sources)
+    titles = {one: printable(provenance.titles.get(one) or one) for one in rule_ids}
+    pooled = tuple(rule for rule in analysis.rules if rule.source == POOLED)
     label = "ratings" if source.table is not None else Path(source.label).resolve().name
     return Findings(
         label=printable(label),
-        titles={one: printable(provenance.titles.get(one) or one) for one in rule_ids},
+        titles=titles,
         analysis=analysis,
         pairs=pairs,
         comparison=comparison,
         sweep=swept,
+        people=rules_and_people(source, titles, pooled),
         enough=enough,
         benchmarks=_benchmarks(source.study),
         provenance=provenance,

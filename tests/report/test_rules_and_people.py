@@ -1,0 +1,93 @@
+"""The section on people and probes: there where the study knows something, and only there."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from encore.annotation.annotate_config import AnnotateExportConfig, AnnotateImportConfig
+from encore.annotation.import_answers import import_answers
+from encore.annotation.sample import export_sample
+from encore.config import JudgeConfig
+from encore.data.study import open_study
+from encore.labels.judge_labels import judge_labels
+from encore.labels.labels_config import LabelsConfig
+from encore.probing.rule_probe import probe_rules
+from encore.rating.rating_run import open_run
+from encore.report.write_report import report
+from encore.shard_runner import work_through
+from tests.annotation.answering import pages_of
+from tests.labels.test_labels_command import write_lines
+from tests.probing.scripted_probes import RULES, WeakJudge, make_study, probe_config
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A rated study of a judge that one rule makes obey."""
+    study = make_study(tmp_path_factory.mktemp("rated"), num_pairs=40)
+    config = probe_config(study).as_rating()
+    work_through(open_run(open_study(study), config, judge=WeakJudge(obeys=["calm"])).job())
+    return study.parent
+
+
+@pytest.fixture
+def study(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "made")) / "study"
+
+
+def section_of(study: Path) -> list[list[str]]:
+    """The rows of the section; empty without one."""
+    page = report(study, out=study.parent / "report").page.read_text(encoding="utf-8")
+    found = re.search(r'<section id="people">(.*?)</section>', page, re.S)
+    assert ('href="#people"' in page) == (found is not None)
+    rows = re.findall(r"<tr>(.*?)</tr>", found[1], re.S) if found else []
+    return [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in rows]
+
+
+@pytest.mark.usefixtures("quick")
+def test_there_is_no_section_where_nobody_labelled_and_nothing_was_probed(study: Path) -> None:
+    assert section_of(study) == []
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_probe_and_labels_of_single_responses_stand_beside_entropy(study: Path) -> None:
+    judge = WeakJudge(obeys=["calm"])
+    probe_rules(probe_config(study, num_pairs=40), judge=judge)
+    head, *rows = section_of(study)
+    assert head[0] == "rule"
+    assert head[-1] == "bought"
+    assert [row[0] for row in rows] == [*RULES]
+    assert [row[-1] for row in rows] == ["yes", "no", "no", "no"]
+    assert all(row[3] == row[4] == "–" for row in rows)
+    labels = write_lines(
+        study.parent / "labels.jsonl",
+        *(
+            {"prompt": f"Question {n}?", "response": f"Answer {n}", "rule": "kind", "label": n % 2}
+            for n in range(20)
+        ),
+    )
+    config = LabelsConfig(
+        files=(labels,),
+        to=study,
+        judge=JudgeConfig(model="weak"),
+        rules=str(study.parent / "rules.toml"),
+    )
+    kind = judge_labels(config, judge=judge).agreement.rules[0]
+    _, *rows = section_of(study)
+    assert [row[3] for row in rows] == ["–", "20", "–", "–"]
+    assert rows[1][4] == f"{kind.kappa.value:.2f}".replace("-", "−")
+
+
+@pytest.mark.usefixtures("quick")
+def test_two_annotators_stand_beside_the_judge(study: Path) -> None:
+    sample = export_sample(AnnotateExportConfig(study=study, items=40, annotators=2))
+    answers = (lambda item, _: str(int(item[-1], 16) % 2), lambda *_: "1")
+    pages = pages_of(sample, study.parent, *answers)
+    import_answers(AnnotateImportConfig(study=study, files=tuple(map(str, pages))))
+    _, *rows = section_of(study)
+    assert sum(int(row[3]) for row in rows) == 40
+    # One of the two always says the same, so that people have no kappa.
+    assert [row[6] for row in rows] == ["–"] * 4
