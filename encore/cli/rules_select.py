@@ -54,5 +54,5 @@ def _print_tables(selection: Selection) -> None:
         for name, one in agreement.items()
     ]
     columns = ("agreement", "mean r", "95 % interval", "pairs")
-    title = f"{selection.num_people} people, {selection.num_judges} judges"
+    title = f"People: {selection.num_people}; judges: {selection.num_judges}"
     out.print(compact_table(columns, rows, title=title))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -175,7 +175,9 @@ def load_rule_recipe(name: str) -> RuleRecipe:
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         where = ".".join(map(str, problem["loc"])) or "all of it"
-        raise InputError(f"recipe {path}: {where}: {problem['msg']}") from error
+        raise InputError(
+            f"recipe {path}: {where}: {problem['msg'].removeprefix('Value error, ')}"
+        ) from error
     except ValueError as error:
         raise InputError(f"recipe {path}: {error}; correct the TOML") from error
 
@@ -185,21 +187,14 @@ def _without_duplicates(
 ) -> str:
     """Write the distinct rules, unless they were made from just this; what was done, in words."""
     mark = distinct.with_name(".distinct.json")
-    made_from: Mapping[str, Any] = {
-        "merged": file_sha256(merged),
-        "threshold": recipe.threshold,
-        "model": recipe.model and str(recipe.model),
-    }
-    if mark.is_file() and distinct.is_file():
-        made = {"made_from": made_from, "sha256": file_sha256(distinct)}
-        if json.loads(mark.read_bytes()) == made:
-            return "near-duplicates: as before"
-    dedupe(
-        DedupeConfig(
-            pool=str(merged), output=distinct, threshold=recipe.threshold, model=recipe.model
-        ),
-        reporter=reporter,
-    )
-    made = {"made_from": made_from, "sha256": file_sha256(distinct)}
-    atomic_write_bytes(mark, json.dumps(made).encode())
-    return "near-duplicates: dropped"
+    how: dict[str, Any] = {"threshold": recipe.threshold, "model": recipe.model}
+
+    def made_from() -> bytes:
+        digests = {path.name: file_sha256(path) for path in (merged, distinct)}
+        return json.dumps(digests | how, default=str).encode()
+
+    if mark.is_file() and distinct.is_file() and mark.read_bytes() == made_from():
+        return "near-duplicates: as before"
+    dedupe(DedupeConfig(pool=str(merged), output=distinct, **how), reporter=reporter)
+    atomic_write_bytes(mark, made_from())
+    return "near-duplicates: compared"
