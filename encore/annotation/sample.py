@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -131,14 +130,16 @@ def _draw(
         )
     rows, examples = draw_rules(ratings, num_items=num_items, seed=seed)
     records = _records(study, ratings, [row for of_rule in examples.values() for row in of_rule])
-    card = partial(_rule_card, rules=rules, examples=examples, records=records)
-    return rows, tuple(
-        Item(
-            item_id=row["item_id"],
-            cards=tuple(card(row[f"{side}_rule"], side=side) for side in SIDES),
-        )
-        for row in rows
-    )
+    parts = {one: _rule_parts(rules[one], shown, records) for one, shown in examples.items()}
+    items = []
+    for row in rows:
+        cards = []
+        for side in SIDES:
+            rule_id = row[f"{side}_rule"]
+            title = f"{side.capitalize()} rule: {rules[rule_id]['title']}"
+            cards.append(Card(name=f"{side}_rule", title=title, parts=parts[rule_id]))
+        items.append(Item(item_id=row["item_id"], cards=tuple(cards)))
+    return rows, tuple(items)
 
 
 def _response_item(row: Row, rule: Mapping[str, str], pair: PreferencePair) -> Item:
@@ -152,23 +153,16 @@ def _response_item(row: Row, rule: Mapping[str, str], pair: PreferencePair) -> I
     return Item(item_id=row["item_id"], cards=cards)
 
 
-def _rule_card(
-    rule_id: str,
-    *,
-    side: str,
-    rules: Mapping[str, Mapping[str, str]],
-    examples: Mapping[str, Sequence[Row]],
-    records: _Records,
-) -> Card:
-    rule = rules[rule_id]
+def _rule_parts(
+    rule: Mapping[str, str], examples: Sequence[Row], records: _Records
+) -> tuple[tuple[str, str], ...]:
     parts = [("Description", rule["description"])]
-    for number, row in enumerate(examples[rule_id], start=1):
+    for number, row in enumerate(examples, start=1):
         pair = records[row["source"], row["pair_id"]]
         turns = [*_turns(pair), ("response", pair.response_text(row["response"]))]
         text = "\n\n".join(f"{role}: {said}" for role, said in turns)
         parts.append((f"Example {number}, score {row['rating']:g}", text))
-    title = f"{side.capitalize()} rule: {rule['title']}"
-    return Card(name=f"{side}_rule", title=title, parts=tuple(parts))
+    return tuple(parts)
 
 
 def _turns(pair: PreferencePair) -> tuple[tuple[str, str], ...]:
