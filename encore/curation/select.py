@@ -211,9 +211,9 @@ def _notes(
                 f"importance; of a tie, {TIES}"
             )
     chosen = [one.rule for one in ranked[: config.top]]
-    num_lacking = sum(not has_all_texts(rule) for rule in chosen)
-    if num_lacking:
+    num_unready = sum(rule.is_draft or not has_all_texts(rule) for rule in chosen)
+    if num_unready:
         yield (
-            f"{num_lacking} of the rules lack texts that a rule set needs; `encore rules draft "
-            f"{config.output}` has a judge write them"
+            f"{num_unready} of the rules are principles or drafts, under which nothing is rated: "
+            "`encore rules draft` has a judge write their texts, and a person accepts them"
         )
