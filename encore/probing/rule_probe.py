@@ -36,17 +36,11 @@ from encore.evidence.run_comparison import NUM_DRAWS
 from encore.files import check_writable
 from encore.judges import open_judge
 from encore.judges.base import Judge
+from encore.probing import variants as fixed
 from encore.probing.probe_config import ProbeConfig
 from encore.probing.probe_record import Probe, RuleProbe
 from encore.probing.soundness import MIN_PAIRS, RISK, measure
-from encore.probing.variants import (
-    REFRAMED,
-    RULE_VARIANTS,
-    UNCHANGED,
-    ResponseVariant,
-    Rewrite,
-    response_variants,
-)
+from encore.probing.variants import UNCHANGED
 from encore.rating.rating_run import local_work, open_run
 from encore.rating_runs import RatingManifest
 from encore.reporting import SILENT, Reporter
@@ -81,7 +75,7 @@ def probe_rules(
     """
     study, rules = open_study(config.study), load_rule_set(config.rules)
     _check_paraphrases(config, rules)
-    variants = response_variants(config.labels[-1] if config.labels else "1.0")
+    variants = fixed.response_variants(config.labels[-1] if config.labels else "1.0")
     forms = _forms(study, variants, num_pairs=config.num_pairs)
     pairs_sha256 = _digest(forms)
     folder = study.path / PROBES / pairs_sha256[:16]
@@ -90,7 +84,7 @@ def probe_rules(
         runs, ratings = _rate(folder, config, rules, forms, judge=opened, reporter=reporter)
     settings = config.model_dump(include={"margin", "seed"}) | {"num_draws": NUM_DRAWS}
     found = measure(rules.rule_ids, ratings, **settings)
-    about = RULE_VARIANTS | {name: one.about for name, one in variants.items()}
+    about = fixed.RULE_VARIANTS | {name: one.about for name, one in variants.items()}
     run_keys = {name: run.run_key for name, run in runs.items()}
     probe = Probe(
         key=run_key_of(run_keys),
@@ -111,6 +105,7 @@ def probe_rules(
 
 
 def _check_paraphrases(config: ProbeConfig, rules: RuleSet) -> None:
+    """Refuse paraphrases that lack a rule or have one more."""
     if config.paraphrases is None:
         return
     found = load_rule_set(config.paraphrases).rule_ids
@@ -124,12 +119,15 @@ def _check_paraphrases(config: ProbeConfig, rules: RuleSet) -> None:
         )
 
 
-def _forms(study: Study, variants: Mapping[str, ResponseVariant], *, num_pairs: int) -> _Forms:
+def _forms(
+    study: Study, variants: Mapping[str, fixed.ResponseVariant], *, num_pairs: int
+) -> _Forms:
+    """The first pairs of the study's plan, in every form of their responses."""
     planned = study_pairs.planned_pairs(study_pairs.read_pairs(study), limit=num_pairs)
     # Sources may share a pair, which is one pair here.
     pairs = {one.pair_id: one for one in study_pairs.records_of(planned)}
 
-    def changed(pair: PreferencePair, name: str, rewrite: Rewrite) -> PreferencePair:
+    def changed(pair: PreferencePair, name: str, rewrite: fixed.Rewrite) -> PreferencePair:
         chosen, rejected = rewrite(pair.chosen), rewrite(pair.rejected)
         pair_id = pair_id_of(pair.prompt, chosen=chosen, rejected=rejected)
         return dataclasses.replace(
@@ -144,6 +142,7 @@ def _forms(study: Study, variants: Mapping[str, ResponseVariant], *, num_pairs: 
 
 
 def _digest(forms: _Forms) -> str:
+    """SHA-256 of all pairs under the names of their forms."""
     pairs = [pair for form in forms.values() for pair in form]
     ids = [{"source": pair.source, "pair_id": pair.pair_id} for pair in pairs]
     return study_pairs.data_digest_of(pa.Table.from_pylist(ids))
@@ -162,7 +161,7 @@ def _rate(
     folder.mkdir(parents=True, exist_ok=True)
     reframed = folder / f"reframed-{rules.digest[:16]}.toml"
     texts = [
-        dataclasses.asdict(rule) | {"rating_rule": REFRAMED.format(rule=rule.rating_rule)}
+        dataclasses.asdict(rule) | {"rating_rule": fixed.REFRAMED.format(rule=rule.rating_rule)}
         for rule in rules.rules
     ]
     write_pool(reframed, [PoolRule(**text) for text in texts])

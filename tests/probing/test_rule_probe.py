@@ -17,13 +17,7 @@ from encore.rating.rating_run import open_run
 from encore.rating_runs import read_run
 from encore.shard_runner import work_through
 from encore.synthetic import synthetic_in
-from tests.probing.scripted_probes import (
-    RULES,
-    WeakJudge,
-    make_study,
-    probe_config,
-    write_rules,
-)
+from tests.probing.scripted_probes import RULES, WeakJudge, make_study, probe_config, write_rules
 from tests.studies import create_study
 
 NUM_PAIRS = 40
@@ -126,8 +120,10 @@ def test_the_record_is_read_back_for_the_run_whose_rules_it_is_about(study: Path
     judge = WeakJudge(obeys=("calm",))
     probe_rules(probe_config(study, num_pairs=35), judge=judge)
     found = probe_rules(probe_config(study), judge=judge)
+    asked = judge.num_asked
     run = open_run(open_study(study), probe_config(study).as_rating(limit=9), judge=judge)
     work_through(run.job())
+    assert judge.num_asked == asked  # the probes have these ratings
     manifest = read_run(run.run_dir)
     assert read_probe(study, manifest) == found
     other = probe_config(study, layout="conversation-first").as_rating()
