@@ -276,7 +276,8 @@ def resampled_interval(
     It is symmetric on Fisher's scale, atanh, and as wide there as Student's t asks. The plain
     interval between quantiles of draws covered 93 % for few items: it is no wider for a small
     sample. This one covered 93 to 97 % in all simulated designs, from 20 to 300 items. Draws in
-    which all labels are equal do not count. Where all items agree the interval is the value alone.
+    which all labels are equal do not count. Where all items agree the interval is the value alone;
+    where all draws are alike without it, as of raters who never vary, there is none.
 
     Args:
         value: The figure of all items.
@@ -299,7 +300,7 @@ def resampled_interval(
         [figures(rng.multinomial(num_items, share_P, size=one).astype(float)) for one in sizes]
     )
     drawn_D = drawn_D[np.isfinite(drawn_D)]
-    if not len(drawn_D):
+    if not len(drawn_D) or np.ptp(drawn_D) < _ROUNDING:
         return Estimate(value=value)
     error = float(drawn_D.std()) * math.sqrt(num_items / (num_items - 1)) / (1 - value**2)
     reach = float(stdtrit(num_items - 1, 1 - _TAIL)) * error

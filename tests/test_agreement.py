@@ -103,6 +103,9 @@ def test_what_is_not_defined_is_null():
     assert win_rate_interval([]) == Estimate()
     # Perfect agreement is 1, and nothing says how far from it other items are.
     assert alpha_interval(np.stack([varied, varied])) == Estimate(value=1.0, low=1.0, high=1.0)
+    # Two raters who never vary: every sample is the same, and says nothing of others.
+    opposed = np.stack([constant, constant + 1])
+    assert alpha_interval(opposed) == Estimate(value=krippendorff_alpha(opposed))
     # One item with two labels: a value, no interval.
     pair = np.array([[0.0, N], [1.0, 1.0]])
     assert alpha_interval(pair) == Estimate(value=krippendorff_alpha(pair))

@@ -11,7 +11,13 @@ from typing import Any
 
 from encore.data.records import Message, PreferencePair, pair_id_of
 from encore.data.sources.local import SUFFIXES, data_suffix, read_records
-from encore.data.sources.raw_records import MalformedRecordError, field, messages_of, text_field
+from encore.data.sources.raw_records import (
+    MalformedRecordError,
+    field,
+    messages_of,
+    split_final_response,
+    text_field,
+)
 from encore.errors import InputError
 
 _WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
@@ -93,12 +99,10 @@ def _rows_of(record: Mapping[str, Any], *, source: str) -> Iterator[LabelledRow]
     """The labels of a record: of each proposition, or the one of a table's row."""
     asked: PreferencePair | None
     if "propositions" in record:
-        *turns, response = [
-            message
-            for name in ("prompt", "completion")
-            for message in messages_of(field(record, name), name=name)
-        ]
-        asked, rating = _asked(turns, response.content, source=source), None
+        completion = messages_of(field(record, "completion"), name="completion")
+        turns, response = split_final_response(completion, name="completion")
+        prompt = messages_of(field(record, "prompt"), name="prompt")
+        asked, rating = _asked((*prompt, *turns), response, source=source), None
         response_id, labels = asked.pair_id, record["propositions"]
         if not isinstance(labels, dict):
             raise MalformedRecordError("wrong-type", "propositions: expected an object of labels")

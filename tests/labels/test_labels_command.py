@@ -205,6 +205,11 @@ def test_a_yaml_file_that_is_none_is_refused(tmp_path, text, said):
         ({"response": "\ud800", "rule": "kind", "label": 1}, "surrogate"),
         ({"response": "a", "rule": "kind", "label": None}, "no label there"),
         ([1], "expected an object"),
+        (
+            {"propositions": {"a": 1}, "prompt": [], "completion": []},
+            "completion ends with nothing",
+        ),
+        ({"propositions": {"a": 1}, "prompt": []}, "column 'completion' is missing"),
         ({"response": "a", "rule": "kind", "label": 1}, "no ratings in it; give --judge"),
     ],
 )
