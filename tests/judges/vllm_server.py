@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -74,8 +75,8 @@ def _running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]
         yield process
     finally:
         process.terminate()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        with contextlib.suppress(ProcessLookupError):  # the engine of a killed server outlives it
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
