@@ -14,8 +14,3 @@ def is_formula(text: str) -> bool:
 def to_cell(text: str) -> str:
     """The text as a cell that a spreadsheet shows: an apostrophe stands before a formula."""
     return f"'{text}" if is_formula(text) else text
-
-
-def from_cell(cell: str) -> str:
-    """The text of a cell that `to_cell` made."""
-    return cell[1:] if cell.startswith("'") and is_formula(cell[1:]) else cell

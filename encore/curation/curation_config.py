@@ -19,9 +19,9 @@ class OutputConfig(StageConfig):
     """Where a step puts its rules."""
 
     output: Path = option(
-        metavar="FILE",
-        help="Where the rules go: .toml (a rule set once every rule has its texts), .csv or "
-        ".jsonl. Replaced if it is there.",
+        metavar="FILE.toml",
+        help="Where the rules go; a rule set once every rule has its texts. Replaced if it is "
+        "there.",
     )
 
 
@@ -95,9 +95,8 @@ class ImportanceConfig(QuestionConfig):
     people: tuple[Path, ...] = option(
         (),
         metavar="FILE",
-        help="A CSV file with people's answers: columns annotator, rule_id and importance, or "
-        "rule_id and a column per annotator; repeatable. Given again, they take the place of "
-        "those before.",
+        help="A CSV file with people's answers: columns rule_id and one per annotator; "
+        "repeatable. Given again, they take the place of those before.",
     )
     allow_unfinished: bool = option(
         False, help="Accept annotators who did not rate every rule; the rest counts as missing."
@@ -139,7 +138,7 @@ class DraftConfig(QuestionConfig):
     )
     output: Path | None = option(
         None,
-        metavar="FILE",
+        metavar="FILE.toml",
         help="Where the rules go, drafts among them. Drafts that are in it stay.",
     )
     accept: tuple[str, ...] = option(

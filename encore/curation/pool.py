@@ -8,7 +8,7 @@ import io
 import json
 import tomllib
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from textwrap import shorten
@@ -20,7 +20,7 @@ from encore.data.records import Rule, slug
 from encore.data.rules import RULE_ID_PATTERN, rule_file
 from encore.errors import InputError, did_you_mean
 from encore.files import atomic_write_bytes
-from encore.spreadsheets import from_cell, is_formula, to_cell
+from encore.spreadsheets import is_formula
 
 #: A principle without a title is called by its beginning.
 _MAX_TITLE = 80
@@ -73,7 +73,7 @@ class PoolRule(Provenance):
 
 
 #: The keys of a file in their order: what a rule says, then where it comes from.
-_COLUMNS = [*dict.fromkeys([*(one.name for one in fields(Rule)), *PoolRule.model_fields])]
+_KEYS = [*dict.fromkeys([*(one.name for one in fields(Rule)), *PoolRule.model_fields])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +140,7 @@ def read_pool(
     try:
         header, records = read(path.read_bytes().decode("utf-8-sig"))
         found = _rules_of(records, header, name or str(header.get("name") or path.stem))
-    except (ValueError, csv.Error) as error:
+    except ValueError as error:
         raise InputError(f"pool {path}: {error}") from error
     if not found.rules:
         raise InputError(f"pool {path}: no record has a text; expected one rule or more")
@@ -163,57 +163,49 @@ def _read_toml(text: str) -> _Read:
     tables = header.get("rules", [])
     if not (isinstance(tables, list) and all(isinstance(table, dict) for table in tables)):
         raise ValueError("key 'rules': expected a [[rules]] table for each rule")
-    lines = enumerate(text.splitlines(), start=1)
-    begins = [number for number, line in lines if line.strip() == "[[rules]]"]
-    places = [f"line {number}" for number in begins]
-    if len(places) != len(tables):  # written in another way, e.g. as one array
-        places = [f"rule {number}" for number in range(len(tables))]
-    return header, zip(places, tables, strict=True)
+    return header, [(f"rule {number}", table) for number, table in enumerate(tables)]
 
 
 def _read_csv(text: str) -> _Read:
-    return {}, _csv_records(csv.DictReader(io.StringIO(text, newline=""), strict=True))
+    return {}, csv_rows(text)[1]
 
 
-def _csv_records(reader: csv.DictReader[str]) -> Iterator[_Record]:
-    columns = reader.fieldnames or []
+def csv_rows(text: str) -> tuple[Sequence[str], list[tuple[str, dict[str, str]]]]:
+    """The columns of a CSV text, and for each row where it begins and its cells with a text.
+
+    Raises:
+        ValueError: The line, and what is wrong there.
+    """
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    columns, rows = reader.fieldnames or [], []
     repeated = {column for column in columns if columns.count(column) > 1}
     if repeated:
         raise ValueError(f"line 1: column {min(repeated)!r} is there twice")
     try:
         for row in reader:
-            yield _csv_record(row, reader.line_num)
+            if None in row:
+                raise ValueError(
+                    f"line {reader.line_num}: more cells than the header has columns; put a text "
+                    "with commas in quotes"
+                )
+            cells = {column: cell for column, cell in row.items() if cell}
+            num_breaks = sum(cell.count("\n") for cell in cells.values())
+            rows.append((f"line {reader.line_num - num_breaks}", cells))
     except csv.Error as error:
         raise ValueError(f"after line {reader.line_num}: {error}") from error
-
-
-def _csv_record(row: Mapping[str | None, Any], last_line: int) -> _Record:
-    if None in row:
-        raise ValueError(
-            f"line {last_line}: more cells than the header has columns; put a text with commas in "
-            "quotes"
-        )
-    # A row that is too short ends in None.
-    values = {str(key): from_cell(cell) for key, cell in row.items() if cell}
-    num_breaks = sum(cell.count("\n") for cell in values.values())
-    place = f"line {last_line - num_breaks}"
-    if merged := values.pop("merged_from", None):
-        return place, values | {"merged_from": _json(merged, f"{place}, key 'merged_from'")}
-    return place, values
+    return columns, rows
 
 
 def _read_json_lines(text: str) -> _Read:
+    records = []
     # Not splitlines: a text may have other characters that Unicode calls a line's end.
-    lines = enumerate(text.split("\n"), start=1)
-    found = [(f"line {number}", line) for number, line in lines if line.strip()]
-    return {}, [(place, _json(line, place)) for place, line in found]
-
-
-def _json(text: str, place: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"{place}: not valid JSON: {error}") from error
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            try:
+                records.append((f"line {number}", json.loads(line)))
+            except ValueError as error:
+                raise ValueError(f"line {number}: not valid JSON: {error}") from error
+    return {}, records
 
 
 _READERS = {".toml": _read_toml, ".csv": _read_csv, ".jsonl": _read_json_lines}
@@ -258,7 +250,7 @@ def _rule(place: str, values: dict[str, Any]) -> PoolRule:
         key = ".".join(map(str, problem["loc"]))
         if problem["type"] != "extra_forbidden":
             raise ValueError(f"{place}, key {key!r}: {problem['msg']}") from error
-        known = [*_COLUMNS, "text"]
+        known = [*_KEYS, "text"]
         near = did_you_mean(key, known) or f"; keys are {', '.join(known)}"
         raise ValueError(f"{place}: unknown key {key!r}{near}") from error
 
@@ -297,69 +289,36 @@ def check_output(path: Path, *, inputs: Iterable[Path] = ()) -> None:
     Raises:
         InputError: Another suffix, no such folder, or one of the files that are read.
     """
-    if path.suffix.lower() not in _WRITERS:
-        raise InputError(f"--output {path}: expected a name that ends in {', '.join(_WRITERS)}")
-    if not path.parent.is_dir():
-        raise InputError(f"--output {path}: no folder {path.parent}; make it first")
     if path.resolve() in [one.resolve() for one in inputs]:
         raise InputError(
             f"--output {path}: this file is read; give another name, so that no rule is lost"
         )
+    if path.suffix != ".toml":
+        raise InputError(f"--output {path}: expected a name that ends in .toml")
+    if not path.parent.is_dir():
+        raise InputError(f"--output {path}: no folder {path.parent}; make it first")
 
 
-def write_pool(path: Path, rules: Sequence[PoolRule], *, name: str | None = None) -> None:
-    """Put rules into a TOML, CSV or JSON lines file by its suffix, whole or not at all.
+def write_pool(path: Path, rules: Iterable[PoolRule], *, name: str | None = None) -> None:
+    """Put rules into a TOML file, whole or not at all.
 
     Args:
         path: The file; replaced if it is there.
         rules: In the order of the file.
-        name: The pool's name, which TOML alone has room for; default: the file's, without suffix.
-
-    Raises:
-        InputError: Another suffix, or no such folder.
+        name: The pool's name; default: the file's, without suffix.
     """
-    check_output(path)
-    dumps = [rule.model_dump(mode="json", exclude_defaults=True) for rule in rules]
-    records = [{key: dump[key] for key in _COLUMNS if key in dump} for dump in dumps]
-    text = _WRITERS[path.suffix.lower()](records, name or path.stem)
-    atomic_write_bytes(path, text.encode())
-
-
-def _toml_text(records: Iterable[Mapping[str, Any]], name: str) -> str:
-    lines = [f"name = {_toml(name)}"]
-    for record in records:
+    lines = [f"name = {_toml(name or path.stem)}"]
+    for rule in rules:
+        record = rule.model_dump(mode="json", exclude_defaults=True)
         lines += ["", "[[rules]]"]
-        for key, value in record.items():
-            if key == "merged_from":
-                tables = [
-                    ", ".join(f"{name} = {_toml(one[name])}" for name in one) for one in value
-                ]
-                lines += [f"{key} = [", *(f"    {{ {table} }}," for table in tables), "]"]
-            else:
-                lines.append(f"{key} = {_toml(value)}")
-    return "\n".join([*lines, ""])
+        lines += [f"{key} = {_toml(record[key])}" for key in _KEYS if key in record]
+    atomic_write_bytes(path, "\n".join([*lines, ""]).encode())
 
 
-def _toml(value: str | bool) -> str:
+def _toml(value: Any) -> str:
     """A TOML value. JSON has the same escapes, but for the one control character that it allows."""
+    if isinstance(value, list):
+        return "\n".join(["[", *(f"    {_toml(one)}," for one in value), "]"])
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{key} = {_toml(one)}' for key, one in value.items())} }}"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _csv_text(records: Iterable[Mapping[str, Any]], _name: str) -> str:
-    stream = io.StringIO(newline="")
-    writer = csv.DictWriter(stream, _COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for record in records:
-        cells = {
-            key: to_cell(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            for key, value in record.items()
-        }
-        writer.writerow(cells)
-    return stream.getvalue()
-
-
-def _json_lines_text(records: Iterable[Mapping[str, Any]], _name: str) -> str:
-    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-
-
-_WRITERS = {".toml": _toml_text, ".csv": _csv_text, ".jsonl": _json_lines_text}

@@ -111,8 +111,6 @@ def select_rules(config: SelectConfig, *, run_keys: Collection[str] | None = Non
         StudyIncompleteError: A judge's run is not complete.
     """
     check_output(config.output)
-    if config.output.suffix != ".toml":
-        raise InputError(f"--output {config.output}: expected a name that ends in .toml")
     rules, raters = _read(config.folder, run_keys)
     enough = config.min_ratings or (len(raters) + 1) // 2
     ranked = _ranked(rules, raters, min_ratings=enough)

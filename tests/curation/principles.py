@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from encore.config import JudgeConfig
@@ -59,6 +61,20 @@ def write_answers(path: Path, lines: Iterable[str]) -> Path:
     """A CSV file of people's answers."""
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
+
+
+def write_in_any_format(path: Path, rules: Sequence[PoolRule]) -> None:
+    """A pool file in the format of its suffix, as a user may have it."""
+    records = [rule.model_dump(exclude={"merged_from", "is_draft"}) for rule in rules]
+    if path.suffix == ".toml":
+        write_pool(path, rules)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    else:
+        with path.open("w", newline="") as stream:
+            writer = csv.DictWriter(stream, records[0], lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(records)
 
 
 def rules_in(path: Path) -> tuple[PoolRule, ...]:

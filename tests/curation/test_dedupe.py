@@ -18,6 +18,7 @@ from encore.curation.pool import PoolRule, read_pool, write_pool
 from encore.data.rules import load_rule_set
 from encore.reporting import SILENT
 from tests.cli.invoking import Command
+from tests.curation.principles import write_in_any_format
 
 #: Rows of length 1, and whether each text was cut.
 Embedded = tuple[np.ndarray, np.ndarray]
@@ -136,9 +137,9 @@ def test_the_papers_rules_with_paraphrased_copies_come_back_as_twenty(tmp_path):
         )
         for rule in rules[::3]
     ]
-    write_pool(tmp_path / "a.toml", rules[:12])
-    write_pool(tmp_path / "b.csv", rules[12:])
-    write_pool(tmp_path / "c.jsonl", [*copies, rules[0]])
+    write_in_any_format(tmp_path / "a.toml", rules[:12])
+    write_in_any_format(tmp_path / "b.csv", rules[12:])
+    write_in_any_format(tmp_path / "c.jsonl", [*copies, rules[0]])
     names = tuple(str(tmp_path / name) for name in ("a.toml", "b.csv", "c.jsonl"))
     pool, output = tmp_path / "pool.toml", tmp_path / "out.toml"
     assert merge(MergeConfig(pools=names, output=pool))["num_rules"] == 27
@@ -155,13 +156,13 @@ def test_opposites_and_other_scripts_are_said(tmp_path):
     ]
     korean = ["사용자의 개인 정보를 존중하십시오.", "정확한 정보를 제공하십시오."]
     write_pool(pool, rules_of([*texts, *korean, "long " * 400]))
-    finished = command(pool, "--output", tmp_path / "out.jsonl")
+    finished = command(pool, "--output", tmp_path / "out.toml")
     assert "opposite?" in finished.stdout
     assert "1 dropped rules may say the opposite" in finished.stderr
     # Their cosine is 0.95 in a model that does not know their letters.
     assert "2 rules are in letters that the packaged model does not know" in finished.stderr
     assert "1 texts are longer than what the model reads" in finished.stderr
-    shown = json.loads(command(pool, "--output", tmp_path / "out.jsonl", "--json").stdout)
+    shown = json.loads(command(pool, "--output", tmp_path / "out.toml", "--json").stdout)
     assert shown["rule_ids"] == ["rule-0", "rule-2", "rule-3", "rule-4"]
     assert {"threshold": 0.8, "num_rules": 4} in shown["num_rules_at"]
 

@@ -122,7 +122,7 @@ def test_each_planted_defect_is_found_once(tmp_path):
     found = json.loads(command(path, "--json").stdout)
     seen = [(one["rule_id"], one["check"], one["field"]) for one in found["findings"]]
     assert seen == [
-        ("line 51", "empty", "description"),
+        ("rule 7", "empty", "description"),
         ("repeats", "repeated-text", "description"),
         ("same", "repeated-field", "rating_rule"),
         ("bare", "empty", "rating_rule"),
