@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator
@@ -14,10 +13,10 @@ from encore.config import RunChoice, StudyConfig, option
 #: What is sampled: responses under a rule, or pairs of rules.
 Kind = Literal["responses", "rules"]
 Format = Literal["html", "csv", "label-studio"]
-Order = Literal["own", "same"]
 
 #: Of responses, and of pairs of rules.
 DEFAULT_ITEMS: Mapping[Kind, int] = {"responses": 200, "rules": 25}
+#: As many as the page has keys for choices.
 MAX_LABELS = 15
 
 
@@ -59,17 +58,10 @@ class AnnotateExportConfig(StudyConfig, RunChoice):
         "fill in. label-studio: tasks and labelling config.",
     )
     annotators: int = option(
-        1, ge=1, le=100, help="How many people get the same items, each a file (html, csv)."
-    )
-    order: Order = option(
-        "own",
-        help="Of the items. own: each annotator has another one, so that no item is always met "
-        "when people are tired. same: all have one.",
-    )
-    out: Path | None = option(
-        None,
-        metavar="FOLDER",
-        help="Where files for annotators go. Default: STUDY/annotations/KEY/handouts.",
+        1,
+        ge=1,
+        le=100,
+        help="How many people get the same items, each a file in an order of its own (html, csv).",
     )
 
 
@@ -83,4 +75,3 @@ class AnnotateImportConfig(StudyConfig):
         help="Answers: what the page saved, filled CSV files, Label Studio's JSON export; all of "
         "one sample. NAME= gives the annotator of a file another name.",
     )
-    show: int = option(10, ge=0, help="How many disagreements are listed; --json has all of them.")

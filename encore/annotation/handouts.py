@@ -10,20 +10,15 @@ import json
 import re
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree as ET
 
 import numpy as np
 
 from encore.annotation.annotate_config import AnnotateExportConfig
-from encore.annotation.questionnaire import Item, Questionnaire
+from encore.annotation.questionnaire import Questionnaire
 from encore.spreadsheets import to_cell
 
-#: What a saved page says of itself.
-PAGE_FORMAT = 1
 _PAGE = Path(__file__).parent / "page"
-#: Keys of choices on the page, in the order of all choices of an item.
-_KEYS = "1234567890qwert"
 
 
 def handouts(sheet: Questionnaire, config: AnnotateExportConfig, *, key: str) -> dict[str, bytes]:
@@ -33,32 +28,25 @@ def handouts(sheet: Questionnaire, config: AnnotateExportConfig, *, key: str) ->
 
     Args:
         sheet: What they see.
-        config: Which format, for how many people, in which order.
+        config: Which format, and for how many people.
         key: Of the sample.
     """
     if config.format == "label-studio":
+        tasks = [
+            {"data": {"sample": key, "item_id": item.item_id, **item.texts}} for item in sheet.items
+        ]
         return {
-            "tasks.json": _json(_tasks(sheet, key)).encode(),
+            "tasks.json": json.dumps(tasks, ensure_ascii=False).encode(),
             "labelling-config.xml": _labelling_config(sheet),
         }
-    files = {}
+    write, files = _table if config.format == "csv" else _page, {}
     for number in range(1, config.annotators + 1):
-        annotator, own = f"annotator-{number}", sheet
-        if config.order == "own":
-            places = np.random.default_rng([config.seed, number]).permutation(len(sheet.items))
-            own = replace(sheet, items=tuple(sheet.items[place] for place in places))
-        write = _table if config.format == "csv" else _page
-        files[f"{annotator}.{config.format}"] = write(own, key=key, annotator=annotator).encode()
+        # No item is always met when people are tired.
+        places = np.random.default_rng([config.seed, number]).permutation(len(sheet.items))
+        own = replace(sheet, items=tuple(sheet.items[place] for place in places))
+        name = f"annotator-{number}"
+        files[f"{name}.{config.format}"] = write(own, key=key, annotator=name).encode()
     return files
-
-
-# --- Label Studio -------------------------------------------------------------------------------
-
-
-def _tasks(sheet: Questionnaire, key: str) -> list[dict[str, Any]]:
-    return [
-        {"data": {"sample": key, "item_id": item.item_id} | _texts(item)} for item in sheet.items
-    ]
 
 
 def _labelling_config(sheet: Questionnaire) -> bytes:
@@ -68,45 +56,33 @@ def _labelling_config(sheet: Questionnaire) -> bytes:
     for name in names:
         ET.SubElement(view, "Header", value=name.replace("_", " ").capitalize(), size="4")
         ET.SubElement(view, "Text", name=name, value=f"${name}")
-    keys = iter(_KEYS)
     for question in sheet.questions:
         ET.SubElement(view, "Header", value=question.text, size="4")
         choices = ET.SubElement(
             view, "Choices", name=question.name, toName=names[-1], choice="single", required="true"
         )
-        for one in question.choices:
-            about = {"value": one.text, "alias": one.value, "hotkey": next(keys)}
-            ET.SubElement(choices, "Choice", about)
+        for value, text in question.choices:
+            ET.SubElement(choices, "Choice", value=text, alias=value)
     ET.indent(view)
     return f"{ET.tostring(view, encoding='unicode')}\n".encode()
-
-
-def _texts(item: Item) -> dict[str, str]:
-    return {card.name: card.text for card in item.cards}
-
-
-# --- CSV ----------------------------------------------------------------------------------------
 
 
 def _table(sheet: Questionnaire, *, key: str, annotator: str) -> str:
     """One row an item, with an empty column for each question."""
     asked = " | ".join(
-        f"{question.name}: {question.text} ({', '.join(one.text for one in question.choices)})"
+        f"{question.name}: {question.text} ({', '.join(text for _, text in question.choices)})"
         for question in sheet.questions
     )
     stream = io.StringIO()
     stream.write("\ufeff")  # without it, Excel takes UTF-8 for another encoding
     head = {"sample": key, "annotator": annotator}
     tail = {"question": asked, **dict.fromkeys((one.name for one in sheet.questions), "")}
-    rows = [{**head, "item_id": item.item_id, **_texts(item), **tail} for item in sheet.items]
+    rows = [{**head, "item_id": item.item_id, **item.texts, **tail} for item in sheet.items]
     writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\r\n")
     writer.writeheader()
     for row in rows:
         writer.writerow({name: to_cell(text) for name, text in row.items()})
     return stream.getvalue()
-
-
-# --- HTML ---------------------------------------------------------------------------------------
 
 
 def _page(sheet: Questionnaire, *, key: str, annotator: str) -> str:
@@ -115,30 +91,14 @@ def _page(sheet: Questionnaire, *, key: str, annotator: str) -> str:
         (_PAGE / name).read_text(encoding="utf-8")
         for name in ("annotate.html", "annotate.js", "annotate.css")
     )
+    digests = [hashlib.sha256(text.encode()).digest() for text in (script, style)]
+    hashes = [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
     policy = (
-        f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; "
+        f"default-src 'none'; script-src {hashes[0]}; style-src {hashes[1]}; "
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
     )
-    data = {
-        "format": PAGE_FORMAT,
-        "sample": key,
-        "annotator": annotator,
-        "keys": _KEYS,
-        **asdict(sheet),
-    }
-    parts = {"policy": policy, "style": style, "script": script, "data": _escaped(_json(data))}
+    data = json.dumps({"sample": key, "annotator": annotator, **asdict(sheet)}, ensure_ascii=False)
+    # Escaped, it ends no script element and opens no comment in it.
+    data = re.sub("[<>&\u2028\u2029]", lambda match: f"\\u{ord(match[0]):04x}", data)
+    parts = {"policy": policy, "style": style, "script": script, "data": data}
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
-
-
-def _digest(text: str) -> str:
-    """How a page's policy names an inline script or style."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _escaped(data: str) -> str:
-    """JSON that ends no script element and opens no comment in it."""
-    return re.sub("[<>&\u2028\u2029]", lambda match: f"\\u{ord(match[0]):04x}", data)
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)

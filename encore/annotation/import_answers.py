@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from encore.annotation.annotate_config import AnnotateImportConfig
-from encore.annotation.answer_files import Answer, AnswerFile, read_answer_file
+from encore.annotation.answer_files import Answer, read_answer_file
 from encore.annotation.answers import (
     ANSWERS_FILE,
     Sample,
@@ -48,14 +49,6 @@ class ImportedAnnotator:
     num_replaced: int
     always: str | None
 
-    @property
-    def line(self) -> str:
-        """What was done, in one line."""
-        total = self.num_answers + self.num_missing
-        missing = f", {self.num_missing:,} missing" if self.num_missing else ""
-        replaced = f"; {self.num_replaced:,} earlier ones replaced" if self.num_replaced else ""
-        return f"{self.annotator}: {self.num_answers:,} of {total:,} answers{missing}{replaced}"
-
 
 def import_answers(config: AnnotateImportConfig) -> tuple[Sample, tuple[ImportedAnnotator, ...]]:
     """Check the files of some annotators and put their answers in the study, all or none.
@@ -70,19 +63,17 @@ def import_answers(config: AnnotateImportConfig) -> tuple[Sample, tuple[Imported
     files = [read_answer_file(argument) for argument in config.files]
     sample = _sample_of(study, files)
     items = {row["item_id"]: row for row in read_items(study, sample).to_pylist()}
-    file_of: dict[str, AnswerFile] = {}
+    file_of: dict[str, Path] = {}
     rows: list[_Row] = []
-    for file in files:
-        for annotator, answers in file.answers.items():
+    for path, answers in files:
+        for annotator in dict.fromkeys(answer.annotator for answer in answers):
             if annotator in file_of:
                 raise InputError(
-                    f"annotator {annotator!r} is in {file_of[annotator].path} and in {file.path}; "
-                    f"give one of them another name, e.g. OTHER={file.path}, or import one"
+                    f"annotator {annotator!r} is in {file_of[annotator]} and in {path}; "
+                    f"give one of them another name, e.g. OTHER={path}, or import one"
                 )
-            file_of[annotator] = file
-            where = f"{file.path}, annotator {annotator!r}"
-            checked = _checked(answers, items, sample, where)
-            rows += [{**row, "annotator": annotator} for row in checked]
+            file_of[annotator] = path
+        rows += _checked(answers, items, sample, path)
     with changed_study(study.path) as change:
         before = read_answers(study, sample).to_pylist()
         kept = [row for row in before if row["annotator"] not in file_of]
@@ -94,80 +85,78 @@ def import_answers(config: AnnotateImportConfig) -> tuple[Sample, tuple[Imported
     return sample, tuple(_imported(sample, rows, replaced[one], one) for one in file_of)
 
 
-def _sample_of(study: Study, files: Sequence[AnswerFile]) -> Sample:
+def _sample_of(study: Study, files: Sequence[tuple[Path, list[Answer]]]) -> Sample:
     """The one sample that all files are of."""
     known = {sample.key: sample for sample in read_samples(study)}
-    first = files[0]
-    for file in files:
-        if file.sample not in known:
+    file_of = {answer.sample: path for path, answers in files for answer in answers}
+    for key, path in file_of.items():
+        if key not in known:
             raise InputError(
-                f"{file.path}: answers of sample {file.sample}, which study {study.path} does not "
-                f"have (samples: {', '.join(known) or 'none'}); import them into its study"
+                f"{path}: answers of sample {key}, which study {study.path} does not have "
+                f"(samples: {', '.join(known) or 'none'}); import them into its study"
             )
-        if file.sample != first.sample:
-            raise InputError(
-                f"{file.path}: answers of sample {file.sample}, but {first.path} has those of "
-                f"{first.sample}; import one sample at a time"
-            )
-    return known[first.sample]
+    if len(file_of) > 1:
+        found = ", ".join(f"{path} of {key}" for key, path in file_of.items())
+        raise InputError(f"answers of several samples: {found}; import one sample at a time")
+    return known[next(iter(file_of))]
 
 
 def _checked(
-    answers: Sequence[Answer], items: Mapping[str, _Row], sample: Sample, where: str
+    answers: Sequence[Answer], items: Mapping[str, _Row], sample: Sample, path: Path
 ) -> Iterator[_Row]:
-    """The answers of one annotator as rows of the sample's schema, without the annotator."""
+    """The answers of a file as rows of the sample's schema."""
     questions = {question.name: question for question in sample.questions}
-    seen: set[tuple[str, str]] = set()
+    seen: set[Answer] = set()
     for answer in answers:
+        where = f"{path}, annotator {answer.annotator!r}: item {answer.item_id!r}"
         item, question = items.get(answer.item_id), questions.get(answer.question)
         if item is None or question is None:
             raise InputError(
-                f"{where}: item {answer.item_id!r}, question {answer.question!r} is not in sample "
-                f"{sample.key}; leave it out, or export the sample again"
+                f"{where}, question {answer.question!r} is not in sample {sample.key}; leave it "
+                "out, or export the sample again"
             )
-        if answer[:2] in seen:
-            raise InputError(
-                f"{where}: item {answer.item_id!r} is answered more than once; keep one answer"
-            )
-        seen.add(answer[:2])
+        if (place := answer._replace(value="")) in seen:
+            raise InputError(f"{where} is answered more than once; keep one answer")
+        seen.add(place)
         value = _value(answer.value, question)
         if value is None:
             raise InputError(
-                f"{where}: item {answer.item_id!r} has {question.name} {answer.value!r}; expected "
-                f"one of {', '.join(question.values)}, or nothing"
+                f"{where} has {question.name} {answer.value!r}; expected one of "
+                f"{', '.join(dict(question.choices))}, or nothing"
             )
+        row = {**item, "annotator": answer.annotator}
         if sample.kind == "responses":
             response_id = f"{item['pair_id']}:{item['response']}"
-            yield {**item, "response_id": response_id, "label": float(value)}
+            yield {**row, "response_id": response_id, "label": float(value)}
         else:
-            yield {**item, "question": question.name, "choice": value}
+            yield {**row, "question": question.name, "choice": value}
 
 
-def _value(text: str, question: Question) -> str | None:
+def _value(said: str, question: Question) -> str | None:
     """The choice that a text means; spreadsheets write 0.50 or 0,5 for 0.5."""
-    text = text.strip().removeprefix("'")
-    for choice in question.choices:
-        if text.casefold() in (choice.value, choice.text.casefold()):
-            return choice.value
-    for value in question.values:
-        try:
-            if float(text.replace(",", ".")) == float(value):
-                return value
-        except ValueError:
-            return None
+    said = said.strip().removeprefix("'").casefold()
+    for value, text in question.choices:
+        if said in (value, text.casefold()) or _number(said) == _number(value) is not None:
+            return value
     return None
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text.replace(",", "."))
+    except ValueError:
+        return None
 
 
 def _imported(
     sample: Sample, rows: Sequence[_Row], num_replaced: int, annotator: str
 ) -> ImportedAnnotator:
-    own = [row for row in rows if row["annotator"] == annotator]
-    said = [str(row.get("choice", row.get("label"))) for row in own]
+    said = [row.get("choice", row.get("label")) for row in rows if row["annotator"] == annotator]
     is_constant = len(said) >= _MANY_ALIKE and len(set(said)) == 1
     return ImportedAnnotator(
         annotator=annotator,
-        num_answers=len(own),
-        num_missing=sample.num_items * len(sample.questions) - len(own),
+        num_answers=len(said),
+        num_missing=sample.num_items * len(sample.questions) - len(said),
         num_replaced=num_replaced,
-        always=said[0] if is_constant else None,
+        always=str(said[0]) if is_constant else None,
     )

@@ -16,25 +16,15 @@ QUESTION_NAMES = ("label", "clarity", "reliability")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """One answer: its value in files, and its text for people."""
-
-    value: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A question about every item; ``name`` is its column."""
+    """A question about every item; ``name`` is its column.
+
+    A choice is its value in files and its text for people.
+    """
 
     name: str
     text: str
-    choices: tuple[Choice, ...]
-
-    @property
-    def values(self) -> tuple[str, ...]:
-        """The values of its choices."""
-        return tuple(choice.value for choice in self.choices)
+    choices: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +49,11 @@ class Item:
 
     item_id: str
     cards: tuple[Card, ...]
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """Plain text by column."""
+        return {card.name: card.text for card in self.cards}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +83,7 @@ def questions_of(kind: Kind, scale: Sequence[str]) -> tuple[Question, ...]:
         scale: Labels for responses, the lowest first.
     """
     if kind == "rules":
-        sides = tuple(Choice(value=side, text=f"the {side} rule") for side in SIDES)
+        sides = tuple((side, f"the {side} rule") for side in SIDES)
         asked = {
             "clarity": "Clarity: which rule is easier to interpret and to apply consistently "
             "across different examples?",
@@ -97,6 +92,6 @@ def questions_of(kind: Kind, scale: Sequence[str]) -> tuple[Question, ...]:
         }
         return tuple(Question(name=name, text=text, choices=sides) for name, text in asked.items())
     meanings = {scale[0]: " – not at all", scale[-1]: " – fully"}
-    choices = tuple(Choice(value=one, text=one + meanings.get(one, "")) for one in scale)
+    choices = tuple((one, one + meanings.get(one, "")) for one in scale)
     text = "How far does the response follow the rule? Look at this rule alone."
     return (Question(name="label", text=text, choices=choices),)

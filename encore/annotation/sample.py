@@ -68,7 +68,7 @@ def export_sample(config: AnnotateExportConfig) -> ExportedSample:
         num_items=len(items),
     )
     contents = handouts(sheet, config, key=sample.key)
-    folder = config.out or study.path / sample.path("handouts")
+    folder = study.path / sample.path("handouts")
     files = {folder / name: content for name, content in contents.items()}
     _refuse_others(files)
     _record(study, sample, rows)
@@ -84,8 +84,8 @@ def _refuse_others(files: Mapping[Path, bytes]) -> None:
     for path, content in files.items():
         if path.exists() and not (path.is_file() and path.read_bytes() == content):
             raise InputError(
-                f"{path}: there already, with other content, perhaps an annotator's answers; name "
-                "another folder with --out, or move it away"
+                f"{path}: there already, with other content, perhaps an annotator's answers; move "
+                "it away"
             )
 
 

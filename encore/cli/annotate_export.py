@@ -34,10 +34,7 @@ def annotate_export(config: AnnotateExportConfig, *, json: JsonOption = False) -
         say(f"note: {note}")
     what = "response" if config.kind == "responses" else "pair of rules"
     items = counted(made.sample.num_items, "item")
-    order = "each annotator in an order of their own" if config.order == "own" else "in one order"
-    if config.format == "label-studio":
-        order = "in the order that Label Studio is set to"
     say(
-        f"sample {made.sample.key}: {items}, each a {what}; the same for all annotators, {order}. "
+        f"sample {made.sample.key}: {items}, each a {what}; the same for all annotators. "
         f"Then: encore annotate import {config.study} FILES"
     )

@@ -13,7 +13,10 @@ from encore.terminal import out, print_json, say, visible, warn
 if TYPE_CHECKING:
     from encore.agreement import Estimate
     from encore.annotation.answers import Sample
-    from encore.annotation.people_and_judges import Disagreement, PeopleReport
+    from encore.annotation.people_and_judges import PeopleReport
+
+#: How many disagreements are listed; --json has all of them.
+_NUM_DISAGREEMENTS = 10
 
 
 @command
@@ -37,7 +40,9 @@ def annotate_import(config: AnnotateImportConfig, *, json: JsonOption = False) -
 
     sample, imported = import_answers(config)
     for one in imported:
-        say(one.line)
+        replaced = f"; {one.num_replaced:,} earlier ones replaced" if one.num_replaced else ""
+        total = one.num_answers + one.num_missing
+        say(f"{one.annotator}: {one.num_answers:,} of {total:,} answers{replaced}")
         if one.always is not None:
             warn(f"{one.annotator} gave the same answer to every item: {one.always}")
     report = people_report(open_study(config.study), sample)
@@ -47,7 +52,7 @@ def annotate_import(config: AnnotateImportConfig, *, json: JsonOption = False) -
     elif sample.kind == "rules":
         _print_win_rates(report)
     else:
-        _print_agreement(report, sample, show=config.show)
+        _print_agreement(report, sample)
     if len(report.annotators) < 2:
         say("note: one annotator so far; agreement between people needs two")
 
@@ -61,7 +66,7 @@ def _estimate(name: str, show: Any = number) -> Any:
     return cell
 
 
-def _print_agreement(report: PeopleReport, sample: Sample, *, show: int) -> None:
+def _print_agreement(report: PeopleReport, sample: Sample) -> None:
     columns = {
         "rule": "rule_id",
         "people and": "who",
@@ -74,13 +79,9 @@ def _print_agreement(report: PeopleReport, sample: Sample, *, show: int) -> None
     out.print(record_table(report.rules, columns, title=f"Agreement of {people}, scale {scale}"))
     found = report.disagreements
     out.print(f"Disagreements: {counted(len(found), 'item')}" + ", the largest first" * bool(found))
-    for one in found[:show]:
-        out.print(visible(_disagreement(one)), soft_wrap=True)
-
-
-def _disagreement(one: Disagreement) -> str:
-    said = ", ".join(f"{name} {label:g}" for name, label in one.said.items())
-    return f"  {one.rule_id}, {one.response_id}: {said}"
+    for one in found[:_NUM_DISAGREEMENTS]:
+        said = ", ".join(f"{name} {label:g}" for name, label in one.said.items())
+        out.print(visible(f"  {one.rule_id}, {one.response_id}: {said}"), soft_wrap=True)
 
 
 def _print_win_rates(report: PeopleReport) -> None:

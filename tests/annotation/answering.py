@@ -32,7 +32,7 @@ def save_page(page: Path, out: Path, answer: Answering, **changes: Any) -> Path:
         for question in data["questions"]
         if (value := answer(item["item_id"], question["name"]))
     ]
-    saved = {"encore_annotations": 1, "sample": data["sample"], "annotator": data["annotator"]}
+    saved = {"sample": data["sample"], "annotator": data["annotator"]}
     out.write_text(json.dumps({**saved, "answers": answers, **changes}))
     return out
 

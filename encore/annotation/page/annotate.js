@@ -5,6 +5,7 @@
 const byId = (id) => document.getElementById(id);
 const data = JSON.parse(byId("data").textContent);
 const { items, questions } = data;
+const KEYS = "1234567890qwert"; // of choices, in the order of all choices of an item
 const STORED_AS = `encore-annotate:${data.sample}:${data.annotator}`;
 
 let answers = {}; // by item, then by question
@@ -36,7 +37,7 @@ function recall() {
     for (const item of items) {
       for (const question of questions) {
         const value = kept.answers?.[item.item_id]?.[question.name];
-        if (question.choices.some((one) => one.value === value)) put(item, question.name, value);
+        if (question.choices.some(([known]) => known === value)) put(item, question.name, value);
       }
     }
     if (Number.isInteger(kept.at) && items[kept.at]) at = kept.at;
@@ -76,12 +77,12 @@ function shownCard(card) {
   return element("article", {}, element("h2", { dir: "auto" }, card.title), ...parts);
 }
 
-function shownChoice(question, choice, place) {
-  const input = element("input", { type: "radio", name: question.name, value: choice.value });
-  input.checked = given(items[at], question) === choice.value;
-  input.addEventListener("change", () => answer(question.name, choice.value));
-  return element("label", { "data-key": data.keys[place] },
-    input, element("kbd", {}, data.keys[place]), choice.text);
+function shownChoice(question, [value, text], place) {
+  const input = element("input", { type: "radio", name: question.name, value });
+  input.checked = given(items[at], question) === value;
+  input.addEventListener("change", () => answer(question.name, value));
+  return element("label", { "data-key": KEYS[place] },
+    input, element("kbd", {}, KEYS[place]), text);
 }
 
 function count() {
@@ -124,9 +125,7 @@ function save() {
     .map((question) => ({
       item_id: item.item_id, question: question.name, value: given(item, question),
     })));
-  const content = {
-    encore_annotations: data.format, sample: data.sample, annotator: data.annotator, answers: found,
-  };
+  const content = { sample: data.sample, annotator: data.annotator, answers: found };
   const blob = new Blob([`${JSON.stringify(content, null, 1)}\n`], { type: "application/json" });
   const link = element("a", { download: `${data.sample}-${data.annotator}.json` });
   link.href = URL.createObjectURL(blob);
