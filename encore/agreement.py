@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -40,7 +41,7 @@ _MOST_CELLS = 4_000_000
 _MOST_CELLS_OF_PACKAGE = 20_000_000
 #: Differences below this are rounding.
 _ROUNDING = 1e-12
-_MOST_COMPARISONS = 200_000
+_MOST_COMPARISONS = 10_000
 
 _Floats = NDArray[np.float64]
 _Figures = Callable[[_Floats], _Floats]
@@ -71,6 +72,38 @@ def nearest_level(rating_I: _Floats, levels: Sequence[float] | _Floats) -> _Floa
     return np.where(np.isnan(rating_I), np.nan, level_V[place_I])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Patterns:
+    """Items that are labelled alike, counted together.
+
+    Attributes:
+        code_RP: The place of each rater's label among the values; their number: there is none.
+        times_P: How many items have the pattern.
+        value_V: Ascending.
+    """
+
+    code_RP: NDArray[np.intp]
+    times_P: _Floats
+    value_V: _Floats
+
+    @classmethod
+    def of(cls, label_RI: _Floats) -> Self:
+        """The patterns of a table of labels, NaN where there is none."""
+        value_V, code = np.unique(label_RI, return_inverse=True)  # all NaN are one, the last
+        code_RP, times_P = np.unique(code.reshape(label_RI.shape), axis=1, return_counts=True)
+        is_value_V = ~np.isnan(value_V)
+        return cls(code_RP=code_RP, times_P=times_P.astype(float), value_V=value_V[is_value_V])
+
+    @property
+    def count_PV(self) -> Any:
+        """How often each value is in each pattern; sparse."""
+        from scipy.sparse import csr_array
+
+        rater, pattern = np.nonzero(self.code_RP < len(self.value_V))
+        cells = (np.ones(len(rater)), (pattern, self.code_RP[rater, pattern]))
+        return csr_array(cells, shape=(len(self.times_P), len(self.value_V)))
+
+
 # --- alpha --------------------------------------------------------------------------------------
 
 
@@ -84,18 +117,7 @@ def krippendorff_alpha(label_RI: _Floats, *, level: Level = "nominal") -> float 
     Returns:
         None where no item has two labels, or all labels are equal.
     """
-    items = _AlphaItems.of(label_RI, level)
-    if items is None:
-        return None
-    num_items, num_values = int(items.times_P.sum()), len(items.value_V)
-    if num_items * num_values**2 > _MOST_CELLS_OF_PACKAGE:
-        return float(items.figures(items.times_P[None])[0])
-    from krippendorff import alpha
-
-    count_IV = np.repeat(items.count_PV.toarray(), items.times_P.astype(np.int64), axis=0)
-    return float(
-        alpha(value_counts=count_IV, value_domain=items.value_V, level_of_measurement=level)
-    )
+    return alpha_interval(label_RI, level=level, num_draws=0).value
 
 
 def alpha_interval(
@@ -109,76 +131,48 @@ def alpha_interval(
         seed: Of the resampling.
         num_draws: How many resamples.
     """
-    items = _AlphaItems.of(label_RI, level)
-    if items is None:
+    label_RI = label_RI[:, (~np.isnan(label_RI)).sum(axis=0) >= 2]
+    items = _Patterns.of(np.sort(label_RI, axis=0))
+    num_values, times_P = len(items.value_V), items.times_P
+    if num_values < 2:
         return Estimate()
-    value = krippendorff_alpha(label_RI, level=level)
-    return resampled_interval(value, items.figures, items.times_P, seed=seed, num_draws=num_draws)
+    figures = partial(_alphas, items, level)
+    if times_P.sum() * num_values**2 > _MOST_CELLS_OF_PACKAGE:
+        value = float(figures(times_P[None])[0])
+    else:
+        from krippendorff import alpha
 
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _AlphaItems:
-    """Items with two labels or more.
-
-    Attributes:
-        count_PV: How often each value is in a pattern; sparse.
-        times_P: How many items have the pattern.
-        value_V: Ascending.
-        level: Of measurement.
-    """
-
-    count_PV: Any
-    times_P: _Floats
-    value_V: _Floats
-    level: Level
-
-    @classmethod
-    def of(cls, label_RI: _Floats, level: Level) -> Self | None:
-        """The items of a table; None where alpha is not defined."""
-        from scipy.sparse import csr_array
-
-        label_RI = np.asarray(label_RI, dtype=np.float64)
-        label_RI = label_RI[:, (~np.isnan(label_RI)).sum(axis=0) >= 2]
-        is_there_RI = ~np.isnan(label_RI)
-        value_V, code = np.unique(label_RI[is_there_RI], return_inverse=True)
-        if len(value_V) < 2:
-            return None
-        code_RI = np.full(label_RI.shape, len(value_V))
-        code_RI[is_there_RI] = code
-        code_RP, times_P = np.unique(np.sort(code_RI, axis=0), axis=1, return_counts=True)
-        rater, pattern = np.nonzero(code_RP < len(value_V))
-        cells = (np.ones(len(rater)), (pattern, code_RP[rater, pattern]))
-        shape = (code_RP.shape[1], len(value_V))
-        return cls(
-            count_PV=csr_array(cells, shape=shape),
-            times_P=times_P.astype(np.float64),
-            value_V=value_V,
-            level=level,
+        count_IV = np.repeat(items.count_PV.toarray(), times_P.astype(np.int64), axis=0)
+        value = float(
+            alpha(value_counts=count_IV, value_domain=items.value_V, level_of_measurement=level)
         )
+    return resampled_interval(value, figures, times_P, seed=seed, num_draws=num_draws)
 
-    def figures(self, weight_DP: _Floats) -> _Floats:
-        """Alpha where each pattern counts so often; NaN where all labels are equal.
 
-        1 - (n - 1) · observed / expected, of n labels. The distance of two values is 1, or the
-        squared difference of their scores: the values, or their mean ranks among the n labels.
-        """
-        size_P = self.count_PV.sum(axis=1)
-        count_DV = weight_DP @ self.count_PV
-        total_D = count_DV.sum(axis=1)
-        if self.level == "nominal":
-            alike_P = (self.count_PV * self.count_PV).sum(axis=1) - size_P
-            observed_D = weight_DP @ (size_P - alike_P / (size_P - 1))
-            expected_D = total_D**2 - (count_DV**2).sum(axis=1)
-        else:
-            mean_D = (count_DV @ self.value_V) / total_D
-            score_DV = self.value_V - mean_D[:, None]
-            if self.level == "ordinal":
-                score_DV = count_DV.cumsum(axis=1) - (count_DV + total_D[:, None]) / 2
-            sum_DP, square_DP = (one @ self.count_PV.T for one in (score_DV, score_DV**2))
-            spread_DP = (size_P * square_DP - sum_DP**2) / (size_P - 1)
-            observed_D = 2 * (weight_DP * spread_DP).sum(axis=1)
-            expected_D = 2 * total_D * (count_DV * score_DV**2).sum(axis=1)
-        return _one_minus((total_D - 1) * observed_D, expected_D)
+def _alphas(items: _Patterns, level: Level, weight_DP: _Floats) -> _Floats:
+    """Alpha where each pattern counts so often; NaN where all labels are equal.
+
+    1 - (n - 1) · observed / expected, of n labels. The distance of two values is 1, or the squared
+    difference of their scores: the values, or their mean ranks among the n labels.
+    """
+    count_PV = items.count_PV
+    size_P = count_PV.sum(axis=1)
+    count_DV = weight_DP @ count_PV
+    total_D = count_DV.sum(axis=1)
+    if level == "nominal":
+        alike_P = (count_PV * count_PV).sum(axis=1) - size_P
+        observed_D = weight_DP @ (size_P - alike_P / (size_P - 1))
+        expected_D = total_D**2 - (count_DV**2).sum(axis=1)
+    else:
+        mean_D = (count_DV @ items.value_V) / total_D
+        score_DV = items.value_V - mean_D[:, None]
+        if level == "ordinal":
+            score_DV = count_DV.cumsum(axis=1) - (count_DV + total_D[:, None]) / 2
+        sum_DP, square_DP = (one @ count_PV.T for one in (score_DV, score_DV**2))
+        spread_DP = (size_P * square_DP - sum_DP**2) / (size_P - 1)
+        observed_D = 2 * (weight_DP * spread_DP).sum(axis=1)
+        expected_D = 2 * total_D * (count_DV * score_DV**2).sum(axis=1)
+    return _one_minus((total_D - 1) * observed_D, expected_D)
 
 
 # --- kappa --------------------------------------------------------------------------------------
@@ -195,8 +189,7 @@ def cohens_kappa(first_I: _Floats, second_I: _Floats, *, is_ordered: bool = Fals
     Returns:
         None where a rater gives one label only: kappa would be 0 whatever the other one says.
     """
-    items = _KappaItems.of(first_I, second_I, is_ordered=is_ordered)
-    return None if items is None else float(items.figures(items.times_P[None])[0])
+    return kappa_interval(first_I, second_I, is_ordered=is_ordered, num_draws=0).value
 
 
 def kappa_interval(
@@ -216,53 +209,32 @@ def kappa_interval(
         seed: Of the resampling.
         num_draws: How many resamples.
     """
-    items = _KappaItems.of(first_I, second_I, is_ordered=is_ordered)
-    if items is None:
+    label_2I = np.stack([first_I, second_I])
+    label_2I = label_2I[:, ~np.isnan(label_2I).any(axis=0)]
+    if not (label_2I != label_2I[:, :1]).any(axis=1).all():
         return Estimate()
-    value = float(items.figures(items.times_P[None])[0])
-    return resampled_interval(value, items.figures, items.times_P, seed=seed, num_draws=num_draws)
+    items = _Patterns.of(label_2I)
+    figures = partial(_kappas, items, is_ordered)
+    value = float(figures(items.times_P[None])[0])
+    return resampled_interval(value, figures, items.times_P, seed=seed, num_draws=num_draws)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _KappaItems:
-    """Items that both raters labelled; a pattern is the places of both labels among the values."""
-
-    code_2P: NDArray[np.intp]
-    times_P: _Floats
-    num_values: int
-    is_ordered: bool
-
-    @classmethod
-    def of(cls, first_I: _Floats, second_I: _Floats, *, is_ordered: bool) -> Self | None:
-        label_2I = np.stack([np.asarray(one, dtype=np.float64) for one in (first_I, second_I)])
-        label_2I = label_2I[:, ~np.isnan(label_2I).any(axis=0)]
-        if not label_2I.size or not (label_2I != label_2I[:, :1]).any(axis=1).all():
-            return None
-        value_V, code = np.unique(label_2I, return_inverse=True)
-        code_2P, times_P = np.unique(code.reshape(2, -1), axis=1, return_counts=True)
-        return cls(
-            code_2P=code_2P,
-            times_P=times_P.astype(np.float64),
-            num_values=len(value_V),
-            is_ordered=is_ordered,
-        )
-
-    def figures(self, weight_DP: _Floats) -> _Floats:
-        """Kappa where each pattern counts so often; NaN where all labels are equal."""
-        total_D = weight_DP.sum(axis=1)
-        first_DV, second_DV = (
-            weight_DP @ (code_P[:, None] == np.arange(self.num_values)) for code_P in self.code_2P
-        )
-        gap_P = np.abs(self.code_2P[0] - self.code_2P[1])
-        if not self.is_ordered:
-            observed_D = weight_DP @ (gap_P > 0)
-            expected_D = total_D - (first_DV * second_DV).sum(axis=1) / total_D
-        else:
-            place_V = np.arange(self.num_values) - (self.num_values - 1) / 2
-            sums = (first_DV @ place_V) * (second_DV @ place_V)
-            observed_D = weight_DP @ gap_P**2
-            expected_D = (first_DV + second_DV) @ place_V**2 - 2 * sums / total_D
-        return _one_minus(observed_D, expected_D)
+def _kappas(items: _Patterns, is_ordered: bool, weight_DP: _Floats) -> _Floats:
+    """Kappa where each pattern counts so often; NaN where all labels are equal."""
+    num_values, total_D = len(items.value_V), weight_DP.sum(axis=1)
+    first_DV, second_DV = (
+        weight_DP @ (code_P[:, None] == np.arange(num_values)) for code_P in items.code_RP
+    )
+    gap_P = np.abs(items.code_RP[0] - items.code_RP[1])
+    if not is_ordered:
+        observed_D = weight_DP @ (gap_P > 0)
+        expected_D = total_D - (first_DV * second_DV).sum(axis=1) / total_D
+    else:
+        place_V = np.arange(num_values) - (num_values - 1) / 2
+        sums = (first_DV @ place_V) * (second_DV @ place_V)
+        observed_D = weight_DP @ gap_P**2
+        expected_D = (first_DV + second_DV) @ place_V**2 - 2 * sums / total_D
+    return _one_minus(observed_D, expected_D)
 
 
 # --- intervals ----------------------------------------------------------------------------------
@@ -289,7 +261,7 @@ def resampled_interval(
     from scipy.special import stdtrit
 
     num_items, num_patterns = int(times_P.sum()), len(times_P)
-    if value is None or num_items < 2:
+    if value is None or num_items < 2 or not num_draws:
         return Estimate(value=value)
     if 1 - abs(value) < _ROUNDING:
         return Estimate(value=value, low=value, high=value)
@@ -390,38 +362,21 @@ def win_rate_power(num_comparisons: NDArray[np.int64] | int, *, win_rate: float)
     return np.asarray(binom.sf(most, num_comparisons, win_rate) + below, dtype=np.float64)
 
 
-def comparisons_needed(
-    win_rate: float = PAPER_WIN_RATE,
-    *,
-    power: float = 0.8,
-    num_annotators: int = 1,
-    correlation: float = 0.0,
-) -> int:
+def comparisons_needed(win_rate: float = PAPER_WIN_RATE, *, power: float = 0.8) -> int:
     """How many comparisons show a win rate: no larger number has less power than asked for.
 
     Args:
-        win_rate: The true one, above one half.
+        win_rate: The true one.
         power: How probably `win_rate_power`'s test is to show it.
-        num_annotators: Who compare each pair of rules; all their comparisons are counted.
-        correlation: Between two annotators' choices on one pair, 0 to 1: they take
-            1 + (num_annotators - 1) * correlation times as many comparisons.
 
     Raises:
-        InputError: A win rate that takes more than 200,000 comparisons; a power of 1.
+        InputError: It takes more than 10,000 comparisons.
     """
-    if not (0.5 < win_rate <= 1 and 0 < power < 1):
+    numbers = np.arange(1, _MOST_COMPARISONS + 1)
+    is_enough = win_rate_power(numbers, win_rate=win_rate) >= power
+    if not is_enough[-1]:
         raise InputError(
-            f"win rate {win_rate}, power {power}: expected a win rate above 0.5, at most 1, and a "
-            "power between 0 and 1"
+            f"win rate {win_rate}, power {power}: to show it takes more than "
+            f"{_MOST_COMPARISONS:,} comparisons; give a rate up to 1 and further from 0.5"
         )
-    most = 64
-    while (win_rate_power(np.arange(most // 2, most), win_rate=win_rate) < power).any():
-        most *= 2
-        if most > _MOST_COMPARISONS:
-            raise InputError(
-                f"win rate {win_rate}: to show it takes more than {_MOST_COMPARISONS:,} "
-                "comparisons; give one further from 0.5"
-            )
-    is_short = win_rate_power(np.arange(1, most), win_rate=win_rate) < power
-    number = int(np.flatnonzero(is_short)[-1]) + 2
-    return math.ceil(number * (1 + (num_annotators - 1) * correlation))
+    return int(numbers[~is_enough][-1]) + 1
