@@ -68,13 +68,13 @@ def _of_json(text: str) -> Iterator[Answer]:
             yield Answer(*map(str, (data["sample"], data["annotator"], *about)))
         return
     for task in data:
-        about = (task["data"]["sample"], task["data"]["item_id"])
+        sample, item_id = str(task["data"]["sample"]), str(task["data"]["item_id"])
         for annotation in task["annotations"]:
             who = annotation["completed_by"]
             name = (who.get("email") or who["id"]) if isinstance(who, dict) else who
             for one in () if annotation.get("was_cancelled") else annotation["result"]:
                 value = ", ".join(map(str, one["value"]["choices"]))
-                yield Answer(about[0], str(name), about[1], str(one["from_name"]), value)
+                yield Answer(sample, str(name), item_id, str(one["from_name"]), value)
 
 
 def _of_table(text: str) -> Iterator[Answer]:
