@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from encore.cli.output import counted
 from encore.curation.curation_config import DraftConfig
 from encore.options import JsonOption, command
@@ -31,13 +29,14 @@ def rules_draft(config: DraftConfig, *, json: JsonOption = False) -> None:
         say(f"{config.pool}: {counted(len(accepted), 'draft')} accepted")
         return
     with terminal_reporter() as reporter:
-        report = draft_rules(config, reporter=reporter)
+        found = draft_rules(config, reporter=reporter)
     if json:
-        print_json(asdict(report))
-    if report.judge is not None:
-        say(f"judge {report.judge}: {len(report.drafted)} drafted; replies: {report.run_dir}")
-    for rule_id, reason in report.failed.items():
+        print_json(found)
+    if "judge" in found:
+        say(f"judge {found['judge']}: {len(found['drafted'])} drafted; replies: {found['run_dir']}")
+    for rule_id, reason in found["failed"].items():
         warn(f"rule {rule_id} stays a principle: {reason.replace('_', ' ')}")
-    say(f"{report.output}: {counted(report.num_rules, 'rule')}, {report.num_drafts} of them drafts")
-    if report.num_drafts:
-        say(f"next: read them, then encore rules draft {report.output} --accept RULE_ID")
+    num_rules = counted(found["num_rules"], "rule")
+    say(f"{config.output}: {num_rules}, {found['num_drafts']} of them drafts")
+    if found["num_drafts"]:
+        say(f"next: read them, then encore rules draft {config.output} --accept RULE_ID")

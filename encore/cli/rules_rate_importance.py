@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from encore.cli.output import counted
 from encore.curation.curation_config import ImportanceConfig
 from encore.options import JsonOption, command
@@ -27,14 +25,15 @@ def rules_rate_importance(config: ImportanceConfig, *, json: JsonOption = False)
     with terminal_reporter() as reporter:
         report = rate_importance(config, reporter=reporter)
     if json:
-        print_json(asdict(report))
-    if report.judge is not None:
+        print_json(report)
+    num_rules = counted(report["num_rules"], "rule")
+    if "judge" in report:
         say(
-            f"judge {report.judge}: {report.num_ratings} of {counted(report.num_rules, 'rule')} "
-            f"rated; shards: {report.summary}; run {report.run_key}"
+            f"judge {report['judge']}: {report['num_ratings']} of {num_rules} rated; shards: "
+            f"{report['summary']}; run {report['run_key']}"
         )
-    for reason, count in report.null_reasons.items():
-        warn(f"{counted(count, 'rule')} without a rating: {reason.replace('_', ' ')}")
-    for annotator, count in report.num_answers.items():
-        say(f"annotator {annotator}: {count} of {counted(report.num_rules, 'rule')} rated")
-    say(f"next: encore rules select {report.folder} --top 10 --output rules.toml")
+        for reason, count in report["null_reasons"].items():
+            warn(f"{counted(count, 'rule')} without a rating: {reason.replace('_', ' ')}")
+    for annotator, count in report["num_answers"].items():
+        say(f"annotator {annotator}: {count} of {num_rules} rated")
+    say(f"next: encore rules select {config.output} --top 10 --output rules.toml")

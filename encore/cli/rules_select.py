@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from encore.cli.output import TableColumns, compact_table, number, record_table, span
+from encore.cli.output import compact_table, number, span
 from encore.curation.curation_config import SelectConfig
 from encore.options import JsonOption, command
 from encore.terminal import out, print_json, say, warn
 
-if TYPE_CHECKING:
-    from encore.curation.select import Selection
+_RULE_COLUMNS = ("rule", "rank", "importance", "ratings", "pool")
+_AGREEMENT_COLUMNS = ("agreement", "mean r", "95 % interval", "pairs")
+_AGREEMENT = {
+    "people_and_judges": "people and judges (the paper: 0.71)",
+    "among_people": "among people",
+    "among_judges": "among judges",
+}
 
 
 @command
@@ -25,34 +28,22 @@ def rules_select(config: SelectConfig, *, json: JsonOption = False) -> None:
     """
     from encore.curation.select import select_rules
 
-    selection = select_rules(config)
+    found = select_rules(config)
     if json:
-        print_json(selection.as_dict())
+        print_json(found)
     else:
-        _print_tables(selection)
-    for note in selection.notes:
+        rules = [
+            (row["title"], row["rank"], row["importance"], len(row["ratings"]), row["source"])
+            for row in found["rules"][: config.top]
+        ]
+        out.print(compact_table(_RULE_COLUMNS, rules, title="Selected"))
+        rows = {name: found[key].values() for key, name in _AGREEMENT.items()}
+        agreement = [
+            (name, r["value"], span(r["low"], r["high"], number), num_pairs)
+            for name, (r, num_pairs) in rows.items()
+        ]
+        title = f"People: {found['num_people']}; judges: {found['num_judges']}"
+        out.print(compact_table(_AGREEMENT_COLUMNS, agreement, title=title))
+    for note in found["notes"]:
         warn(note)
-    say(f"{selection.output}: {selection.num_selected} rules; all rules: {selection.table}")
-
-
-def _print_tables(selection: Selection) -> None:
-    rules: TableColumns = {
-        "rule": "rule.title",
-        "rank": "rank",
-        "importance": "importance",
-        "ratings": lambda one: len(one.ratings),
-        "pool": "rule.source",
-    }
-    out.print(record_table(selection.rules[: selection.num_selected], rules, title="Selected"))
-    agreement = {
-        "people and judges (the paper: 0.71)": selection.people_and_judges,
-        "among people": selection.among_people,
-        "among judges": selection.among_judges,
-    }
-    rows = [
-        (name, number(one.r.value), span(one.r.low, one.r.high, number), one.num_pairs)
-        for name, one in agreement.items()
-    ]
-    columns = ("agreement", "mean r", "95 % interval", "pairs")
-    title = f"People: {selection.num_people}; judges: {selection.num_judges}"
-    out.print(compact_table(columns, rows, title=title))
+    say(f"{config.output}: {config.top} rules; all rules: {found['table']}")

@@ -1,20 +1,17 @@
 """`encore rules build` as a function: a recipe from pools of principles to rule sets.
 
     merged.toml             all principles of the pools
-    distinct.toml           without near-duplicates; .distinct.json: what it was made from
+    distinct.toml           without near-duplicates
     importance-<digest>/    the ratings of these rules by judges and people
     top-20.toml, .json      the most important ones, a rule set and a table for each size
 
-Pools are not compared again while they, threshold and model are the same, and a judge is asked only
-what is missing.
+A judge is asked only what is missing.
 """
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -34,9 +31,8 @@ from encore.curation.importance import PEOPLE_FILE, rate_importance
 from encore.curation.merge import merge
 from encore.curation.pool import read_pool
 from encore.curation.rule_questions import texts_digest
-from encore.curation.select import Selection, select_rules
+from encore.curation.select import select_rules
 from encore.errors import InputError
-from encore.files import atomic_write_bytes, file_sha256
 from encore.judges.base import Judge
 from encore.reporting import SILENT, Reporter
 
@@ -76,40 +72,20 @@ class RuleRecipe(StageConfig):
         return self
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepCount:
-    """How many rules a step of a recipe has left, and how many the publication had there."""
-
-    step: str
-    num_rules: int
-    file: str
-    paper: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuildReport:
-    """What a recipe gave.
-
-    Attributes:
-        steps: In order.
-        done: What each of the steps that take long did in this call.
-        selection: The first rule set: agreement is the same for all sizes.
-    """
-
-    steps: tuple[StepCount, ...]
-    done: tuple[str, ...]
-    selection: Selection
-
-
 def build_rules(
     config: BuildConfig, *, judges: Sequence[Judge] | None = None, reporter: Reporter = SILENT
-) -> BuildReport:
+) -> dict[str, Any]:
     """Merge pools, drop near-duplicates, have the rest rated, and write the most important ones.
 
     Args:
         config: The recipe, and where its files go.
         judges: The recipe's, where they are open already; they stay open.
         reporter: Told how far it is.
+
+    Returns:
+        JSON values: ``steps`` with the number of rules after each and how many the ``paper`` had
+        there; ``importance``: what each judge did (`rate_importance`); ``selection``: the first
+        rule set (`select_rules`; agreement is the same for all sizes).
 
     Raises:
         InputError: What is wrong in the recipe, in a pool or in a file of people's answers.
@@ -120,43 +96,37 @@ def build_rules(
     folder.mkdir(parents=True, exist_ok=True)
     merged, distinct = folder / "merged.toml", folder / "distinct.toml"
     merge(MergeConfig(pools=recipe.pools, licence=recipe.licence, output=merged))
-    done = [_without_duplicates(merged, distinct, recipe, reporter=reporter)]
+    how = recipe.model_dump(include={"threshold", "model"})
+    dedupe(DedupeConfig(pool=str(merged), output=distinct, **how), reporter=reporter)
     rated = folder / f"importance-{texts_digest(read_pool(distinct).rules)[:_DIGITS]}"
     if not recipe.people:  # those of an earlier recipe do not count any more
         (rated / PEOPLE_FILE).unlink(missing_ok=True)
+    answers = recipe.model_dump(include={"people", "allow_unfinished"})
     asked: Sequence[JudgeConfig | None] = recipe.judges or (None,)
-    run_keys = []
-    for place, judge in enumerate(asked):
-        importance = ImportanceConfig(
-            pool=distinct,
-            output=rated,
-            judge=judge,
-            people=recipe.people,
-            allow_unfinished=recipe.allow_unfinished,
+    importance = [
+        rate_importance(
+            ImportanceConfig(pool=distinct, output=rated, judge=judge, **answers),
+            judge=judges[place] if judges else None,
+            reporter=reporter,
         )
-        opened = judges[place] if judges else None
-        report = rate_importance(importance, judge=opened, reporter=reporter)
-        if report.run_key is not None:
-            run_keys.append(report.run_key)
-            done.append(f"judge {report.judge}: {report.num_ratings} ratings; {report.summary}")
-    selections = [
-        select_rules(
-            SelectConfig(folder=rated, top=size, output=folder / f"top-{size}.toml"),
-            run_keys=run_keys,
-        )
-        for size in recipe.sizes
+        for place, judge in enumerate(asked)
     ]
-    files = [merged, distinct, *(one.output for one in selections)]
-    steps = tuple(
-        StepCount(
-            step=file.stem,
-            num_rules=len(read_pool(file).rules),
-            file=str(file),
-            paper=recipe.paper_counts.get(file.stem),
-        )
-        for file in files
-    )
-    return BuildReport(steps=steps, done=tuple(done), selection=selections[0])
+    run_keys = [report["run_key"] for report in importance if "run_key" in report]
+    files = {size: folder / f"top-{size}.toml" for size in recipe.sizes}
+    selections = [
+        select_rules(SelectConfig(folder=rated, top=size, output=file), run_keys=run_keys)
+        for size, file in files.items()
+    ]
+    steps = [
+        {
+            "step": file.stem,
+            "num_rules": len(read_pool(file).rules),
+            "paper": recipe.paper_counts.get(file.stem),
+            "file": str(file),
+        }
+        for file in (merged, distinct, *files.values())
+    ]
+    return {"steps": steps, "importance": importance, "selection": selections[0]}
 
 
 def load_rule_recipe(name: str) -> RuleRecipe:
@@ -180,21 +150,3 @@ def load_rule_recipe(name: str) -> RuleRecipe:
         ) from error
     except ValueError as error:
         raise InputError(f"recipe {path}: {error}; correct the TOML") from error
-
-
-def _without_duplicates(
-    merged: Path, distinct: Path, recipe: RuleRecipe, *, reporter: Reporter
-) -> str:
-    """Write the distinct rules, unless they were made from just this; what was done, in words."""
-    mark = distinct.with_name(".distinct.json")
-    how: dict[str, Any] = {"threshold": recipe.threshold, "model": recipe.model}
-
-    def made_from() -> bytes:
-        digests = {path.name: file_sha256(path) for path in (merged, distinct)}
-        return json.dumps(digests | how, default=str).encode()
-
-    if mark.is_file() and distinct.is_file() and mark.read_bytes() == made_from():
-        return "near-duplicates: as before"
-    dedupe(DedupeConfig(pool=str(merged), output=distinct, **how), reporter=reporter)
-    atomic_write_bytes(mark, made_from())
-    return "near-duplicates: compared"

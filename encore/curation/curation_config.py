@@ -122,12 +122,6 @@ class SelectConfig(StageConfig):
         metavar="FILE.toml",
         help="The rule set; beside it goes the table of all rules, FILE.json.",
     )
-    min_ratings: int | None = option(
-        None,
-        ge=1,
-        help="A rule that fewer raters rated is not selected. Default: half of the raters.",
-    )
-    seed: int = option(0, ge=0, help="Of the bootstrap.")
 
 
 class DraftConfig(QuestionConfig):

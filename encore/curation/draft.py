@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -63,34 +62,9 @@ class DraftTexts(BaseModel):
     rating_rule: _Text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DraftReport:
-    """What one call did.
-
-    Attributes:
-        output: The file with all rules.
-        num_rules: Of the pool.
-        num_drafts: Drafts in the file that nobody accepted yet.
-        judge: Its name; None if no rule lacked texts.
-        run_dir: Where its replies lie.
-        prompt_sha256: Of the prompt that it read, rendered from marked texts.
-        drafted: Rules that were written now.
-        failed: Rules that stay principles: the reason by rule id.
-    """
-
-    output: str
-    num_rules: int
-    num_drafts: int
-    judge: str | None = None
-    run_dir: str | None = None
-    prompt_sha256: str | None = None
-    drafted: tuple[str, ...] = ()
-    failed: dict[str, str] = field(default_factory=dict)
-
-
 def draft_rules(
     config: DraftConfig, *, judge: Judge | None = None, reporter: Reporter = SILENT
-) -> DraftReport:
+) -> dict[str, Any]:
     """Have a judge write the texts that rules lack; rules that have all four stay as they are.
 
     Rules that the output has already, drafts and accepted ones, are not asked about again.
@@ -99,6 +73,11 @@ def draft_rules(
         config: With a judge and an output.
         judge: The config's, where it is open already; it stays open.
         reporter: Told how far it is, in rules.
+
+    Returns:
+        JSON values: ``num_rules`` of the file, and ``num_drafts`` in it that nobody accepted yet;
+        ``drafted``: rules that were written now; ``failed``: the reason by rule that stays a
+        principle. Where rules lacked texts also ``judge``, its ``run_dir`` and ``prompt_sha256``.
 
     Raises:
         InputError: The output has rules that the pool lacks.
@@ -110,7 +89,7 @@ def draft_rules(
     pool = read_pool(config.pool).rules
     known = {rule.rule_id: rule for rule in pool} | _written_before(config.output, pool)
     principles = [rule for rule in known.values() if not has_all_texts(rule)]
-    about: dict[str, Any] = {}
+    about: dict[str, Any] = {"drafted": [], "failed": {}}
     if principles:
         folder = config.output.with_suffix(".replies")
         found = ask_about_rules(
@@ -127,14 +106,13 @@ def draft_rules(
             "judge": found.manifest.judge,
             "run_dir": str(found.run_dir),
             "prompt_sha256": found.manifest.identity["prompt_sha256"],
-            "drafted": tuple(drafts),
+            "drafted": [*drafts],
             "failed": {rule_id: reason for rule_id, (_, reason) in read.items() if reason},
         }
     write_pool(config.output, [*known.values()])
     num_drafts = sum(rule.is_draft for rule in known.values())
-    return DraftReport(
-        output=str(config.output), num_rules=len(known), num_drafts=num_drafts, **about
-    )
+    counts = {"num_rules": len(known), "num_drafts": num_drafts}
+    return {"output": str(config.output), **counts, **about}
 
 
 def accept_drafts(path: Path, accepted: Sequence[str]) -> tuple[str, ...]:
@@ -181,11 +159,8 @@ def parse_draft(reply: Reply | None) -> tuple[DraftTexts | None, str | None]:
     fenced = _FENCED.fullmatch(text)
     try:
         return DraftTexts.model_validate_json(fenced[1] if fenced else text), None
-    except ValidationError as error:
-        kinds = {problem["type"] for problem in error.errors(include_url=False)}
-    if kinds & {"json_invalid", "model_type"}:
-        return None, "not_a_json_object" if text else "empty_reply"
-    return None, "wrong_keys" if kinds & {"missing", "extra_forbidden"} else "not_a_text"
+    except ValidationError:
+        return None, "not_the_four_texts_as_json"
 
 
 def has_all_texts(rule: PoolRule) -> bool:

@@ -5,11 +5,9 @@ Suffixes: A raters of one kind, R rules of the pool.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
@@ -20,7 +18,7 @@ from encore.curation.curation_config import SelectConfig
 from encore.curation.draft import has_all_texts
 from encore.curation.importance import POOL_FILE, ImportanceRun, answers_of, read_people
 from encore.curation.pool import PoolRule, check_output, first_of, read_pool, write_pool
-from encore.curation.rater_agreement import RaterAgreement, rater_agreement
+from encore.curation.rater_agreement import rater_agreement
 from encore.curation.rule_questions import TEXTS, read_replies
 from encore.errors import InputError
 from encore.files import atomic_write_bytes
@@ -39,72 +37,21 @@ class Rater:
     ratings: Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankedRule:
-    """One rule of the pool: its rank from 1 (None: too few ratings), and its ratings by rater."""
-
-    rule: PoolRule
-    ratings: Mapping[str, float]
-    rank: int | None = None
-
-    @property
-    def importance(self) -> float | None:
-        """The mean over the raters who rated it; None without any."""
-        return fmean(self.ratings.values()) if self.ratings else None
-
-    def as_dict(self) -> dict[str, Any]:
-        """The rule's row in the table."""
-        about = self.rule.model_dump(mode="json", exclude={"description", *TEXTS[2:]})
-        figures = {"rank": self.rank, "importance": self.importance, "ratings": self.ratings}
-        return figures | about
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
-    """The rules by importance, and how far the raters agree.
-
-    Attributes:
-        output: The rule set.
-        num_selected: How many rules are in it: the first ones.
-        rules: All rules of the pool: those with a rank first, in order.
-        num_people: Raters of one kind.
-        num_judges: Raters of the other.
-        people_and_judges: Agreement of every person with every judge.
-        among_people: Of every two people.
-        among_judges: Of every two judges.
-        notes: What a reader should know, a sentence each.
-    """
-
-    output: Path
-    num_selected: int
-    rules: tuple[RankedRule, ...]
-    num_people: int
-    num_judges: int
-    people_and_judges: RaterAgreement
-    among_people: RaterAgreement
-    among_judges: RaterAgreement
-    notes: tuple[str, ...]
-
-    @property
-    def table(self) -> Path:
-        """The file with all of this, beside the rule set."""
-        return self.output.with_suffix(".json")
-
-    def as_dict(self) -> dict[str, Any]:
-        """The JSON of the table, and of ``encore rules select --json``."""
-        plain = dataclasses.asdict(dataclasses.replace(self, rules=()))
-        rules = [rule.as_dict() for rule in self.rules]
-        return plain | {"output": str(self.output), "ties": TIES, "rules": rules}
-
-
-def select_rules(config: SelectConfig, *, run_keys: Collection[str] | None = None) -> Selection:
+def select_rules(
+    config: SelectConfig, *, run_keys: Collection[str] | None = None
+) -> dict[str, Any]:
     """Rank the rules by mean importance, write the first N and the table of all.
 
-    Every rater counts alike, as in the paper: the mean is over people and judges together.
+    Every rater counts alike, as in the paper: the mean is over people and judges together. A rule
+    that fewer than half of the raters rated has no rank.
 
     Args:
         config: Ratings, how many rules, and where they go.
         run_keys: Of the judges that count; None: all of the folder.
+
+    Returns:
+        The JSON of the table: all ``rules`` of the pool, those with a rank first, in order; how
+        far raters agree: ``people_and_judges``, ``among_people``, ``among_judges``; ``notes``.
 
     Raises:
         InputError: No ratings; fewer rules than N have enough of them.
@@ -112,32 +59,39 @@ def select_rules(config: SelectConfig, *, run_keys: Collection[str] | None = Non
     """
     check_output(config.output)
     rules, raters = _read(config.folder, run_keys)
-    enough = config.min_ratings or (len(raters) + 1) // 2
-    ranked = _ranked(rules, raters, min_ratings=enough)
-    num_ranked = sum(one.rank is not None for one in ranked)
+    rows = _ranked(rules, raters)
+    num_ranked = sum(row["rank"] is not None for row in rows)
     if config.top > num_ranked:
         raise InputError(
-            f"--top {config.top}: {num_ranked} of {len(rules)} rules have {enough} or more ratings "
-            f"of {len(raters)} raters; give a smaller --top or --min-ratings"
+            f"--top {config.top}: {num_ranked} of {len(rules)} rules have ratings of half of the "
+            f"{len(raters)} raters; give a smaller --top"
         )
     people_AR, judges_AR = (
         np.array([[one.ratings.get(rule.rule_id, np.nan) for rule in rules] for one in same])
-        for same in _by_kind(raters)
+        for same in ([one for one in raters if one.kind == kind] for kind in ("person", "judge"))
     )
-    selection = Selection(
-        output=config.output,
-        num_selected=config.top,
-        rules=ranked,
-        num_people=len(people_AR),
-        num_judges=len(judges_AR),
-        people_and_judges=rater_agreement(people_AR, judges_AR, seed=config.seed),
-        among_people=rater_agreement(people_AR, seed=config.seed),
-        among_judges=rater_agreement(judges_AR, seed=config.seed),
-        notes=tuple(_notes(ranked, raters, config, min_ratings=enough)),
-    )
-    write_pool(config.output, [one.rule for one in ranked[: config.top]])
-    content = json.dumps(selection.as_dict(), indent=2, ensure_ascii=False, allow_nan=False)
-    atomic_write_bytes(selection.table, f"{content}\n".encode())
+    pools = {rule.rule_id: rule for rule in rules}
+    chosen = [pools[row["rule_id"]] for row in rows[: config.top]]
+    agreement = {
+        "people_and_judges": rater_agreement(people_AR, judges_AR),
+        "among_people": rater_agreement(people_AR),
+        "among_judges": rater_agreement(judges_AR),
+    }
+    table = config.output.with_suffix(".json")
+    selection = {
+        "output": str(config.output),
+        "table": str(table),
+        "num_selected": config.top,
+        "num_people": len(people_AR),
+        "num_judges": len(judges_AR),
+        **{name: {"r": asdict(r), "num_pairs": pairs} for name, (r, pairs) in agreement.items()},
+        "ties": TIES,
+        "rules": rows,
+        "notes": [*_notes(rows, raters, chosen)],
+    }
+    write_pool(config.output, chosen)
+    content = json.dumps(selection, indent=2, ensure_ascii=False, allow_nan=False)
+    atomic_write_bytes(table, f"{content}\n".encode())
     return selection
 
 
@@ -167,48 +121,40 @@ def _read(
     return read_pool(folder / POOL_FILE).rules, tuple(raters)
 
 
-def _by_kind(raters: Sequence[Rater]) -> Iterator[list[Rater]]:
-    for kind in ("person", "judge"):
-        yield [rater for rater in raters if rater.kind == kind]
-
-
-def _ranked(
-    rules: Sequence[PoolRule], raters: Sequence[Rater], *, min_ratings: int
-) -> tuple[RankedRule, ...]:
-    rated = []
+def _ranked(rules: Sequence[PoolRule], raters: Sequence[Rater]) -> list[dict[str, Any]]:
+    """A row for each rule: rank from 1, mean importance, ratings by rater, where it comes from."""
+    rows = []
     for rule in rules:
         known = [rater for rater in raters if rule.rule_id in rater.ratings]
         ratings = {rater.name: rater.ratings[rule.rule_id] for rater in known}
-        rated.append(RankedRule(rule=rule, ratings=ratings))
-    enough = [one for one in rated if len(one.ratings) >= min_ratings]
-    enough.sort(key=lambda one: (-(one.importance or 0.0), -len(one.ratings)))  # keeps the order
-    ranked = [dataclasses.replace(one, rank=rank) for rank, one in enumerate(enough, start=1)]
-    return (*ranked, *(one for one in rated if len(one.ratings) < min_ratings))
+        importance = fmean(ratings.values()) if ratings else None
+        about = rule.model_dump(mode="json", exclude={*TEXTS[1:]})
+        rows.append({"rank": None, "importance": importance, "ratings": ratings, **about})
+    ranked = [row for row in rows if 2 * len(row["ratings"]) >= len(raters)]
+    ranked.sort(key=lambda row: (-row["importance"], -len(row["ratings"])))  # keeps the order
+    for rank, row in enumerate(ranked, start=1):
+        row["rank"] = rank
+    return [*ranked, *(row for row in rows if row["rank"] is None)]
 
 
 def _notes(
-    ranked: Sequence[RankedRule],
-    raters: Sequence[Rater],
-    config: SelectConfig,
-    *,
-    min_ratings: int,
+    rows: Sequence[Mapping[str, Any]], raters: Sequence[Rater], chosen: Sequence[PoolRule]
 ) -> Iterator[str]:
-    few = [one.rule.rule_id for one in ranked if one.rank is None]
+    few = [row["rule_id"] for row in rows if row["rank"] is None]
     if few:
-        yield f"{len(few)} rules have fewer than {min_ratings} ratings, so no rank: {first_of(few)}"
-    partly = [one.rule.rule_id for one in ranked if one.rank and len(one.ratings) < len(raters)]
+        yield f"{len(few)} rules have ratings of less than half of the raters: {first_of(few)}"
+    partly = [row["rule_id"] for row in rows if row["rank"] and len(row["ratings"]) < len(raters)]
     if partly:
         yield f"{len(partly)} ranked rules lack some of {len(raters)} ratings: {first_of(partly)}"
     for rater in raters:
         if len(rater.ratings) > 1 and len(set(rater.ratings.values())) == 1:
             yield f"{rater.kind} {rater.name} rates every rule alike, so agrees with nobody"
-    for last, following in pairwise(ranked):
-        if last.rank == config.top and following.rank and last.importance == following.importance:
-            yield (
-                f"{last.rule.rule_id} is in and {following.rule.rule_id} is out with the same "
-                f"importance; of a tie, {TIES}"
-            )
-    chosen = [one.rule for one in ranked[: config.top]]
+    last, *following = rows[len(chosen) - 1 :]
+    if following and following[0]["rank"] and last["importance"] == following[0]["importance"]:
+        yield (
+            f"{last['rule_id']} is in and {following[0]['rule_id']} is out with the same "
+            f"importance; of a tie, {TIES}"
+        )
     num_unready = sum(rule.is_draft or not has_all_texts(rule) for rule in chosen)
     if num_unready:
         yield (

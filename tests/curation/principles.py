@@ -7,10 +7,11 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from encore.config import JudgeConfig
 from encore.curation.curation_config import ImportanceConfig
-from encore.curation.importance import ImportanceReport, rate_importance
+from encore.curation.importance import rate_importance
 from encore.curation.pool import PoolRule, read_pool, title_of, write_pool
 from tests.scripted_judge import ScriptedJudge
 
@@ -51,7 +52,7 @@ def judge_of(reply: Callable[[int], str], **changes: object) -> ScriptedJudge:
 
 def rated(
     pool: Path, out: Path, reply: Callable[[int], str], *, name: str = "scripted", **more: object
-) -> ImportanceReport:
+) -> dict[str, Any]:
     """One judge's ratings of a pool."""
     config = ImportanceConfig(pool=pool, output=out, judge=SCRIPTED, shard_size=2, **more)
     return rate_importance(config, judge=judge_of(reply, name=name))

@@ -47,14 +47,14 @@ def drafted(pool, reply: Callable[[int], str] = written, **more):
     [
         (WHOLE, None),
         (f" ```json\n{WHOLE}\n``` ", None),
-        (f"Here it is:\n{WHOLE}", "not_a_json_object"),
-        (WHOLE + WHOLE, "not_a_json_object"),
-        ('["title"]', "not_a_json_object"),
-        (" ", "empty_reply"),
-        (json.dumps(TEXTS | {"note": "x"}), "wrong_keys"),
-        (json.dumps({"title": "Kindness"}), "wrong_keys"),
-        (json.dumps(TEXTS | {"title": "  "}), "not_a_text"),
-        (json.dumps(TEXTS | {"title": 3}), "not_a_text"),
+        (f"Here it is:\n{WHOLE}", "not_the_four_texts_as_json"),
+        (WHOLE + WHOLE, "not_the_four_texts_as_json"),
+        ('["title"]', "not_the_four_texts_as_json"),
+        (" ", "not_the_four_texts_as_json"),
+        (json.dumps(TEXTS | {"note": "x"}), "not_the_four_texts_as_json"),
+        (json.dumps({"title": "Kindness"}), "not_the_four_texts_as_json"),
+        (json.dumps(TEXTS | {"title": "  "}), "not_the_four_texts_as_json"),
+        (json.dumps(TEXTS | {"title": 3}), "not_the_four_texts_as_json"),
     ],
 )
 def test_a_reply_is_the_four_texts_or_the_reason_why_not(text, reason):
@@ -68,45 +68,45 @@ def test_a_reply_is_the_four_texts_or_the_reason_why_not(text, reason):
 
 def test_what_a_judge_wrote_is_a_draft_with_its_provenance_and_is_refused_as_a_rule(pool):
     report, _ = drafted(pool)
-    assert (report.num_drafts, report.failed) == (3, {})
-    before, after = rules_in(pool), rules_in(Path(report.output))
+    assert (report["num_drafts"], report["failed"]) == (3, {})
+    before, after = rules_in(pool), rules_in(Path(report["output"]))
     for index, (old, new) in enumerate(zip(before, after, strict=True)):
         assert new.is_draft
         assert (new.title, new.rating_rule) == (f"Kindness {index}", TEXTS["rating_rule"])
         assert (new.rule_id, new.origin, new.licence) == (old.rule_id, old.origin, old.licence)
-    manifest = json.loads((Path(report.run_dir) / "run.json").read_text())
+    manifest = json.loads((Path(report["run_dir"]) / "run.json").read_text())
     assert manifest["identity"]["judge"]["name"] == "scripted"
-    assert manifest["identity"]["prompt_sha256"] == report.prompt_sha256
+    assert manifest["identity"]["prompt_sha256"] == report["prompt_sha256"]
     with pytest.raises(InputError, match=r"Kindness 0.* is a draft"):
-        load_rule_set(report.output)
-    assert accept_drafts(Path(report.output), ["principle-1"]) == ("principle-1",)
+        load_rule_set(report["output"])
+    assert accept_drafts(Path(report["output"]), ["principle-1"]) == ("principle-1",)
     with pytest.raises(InputError, match="draft"):
-        load_rule_set(report.output)
-    assert accept_drafts(Path(report.output), ["ALL"]) == ("principle-0", "principle-2")
-    assert load_rule_set(report.output).rules[1].title == "Kindness 1"
+        load_rule_set(report["output"])
+    assert accept_drafts(Path(report["output"]), ["ALL"]) == ("principle-0", "principle-2")
+    assert load_rule_set(report["output"]).rules[1].title == "Kindness 1"
 
 
 def test_a_reply_that_does_not_parse_leaves_a_principle_and_is_named(pool):
     report, _ = drafted(pool, lambda index: "I would rather not." if index == 1 else WHOLE)
-    assert report.failed == {"principle-1": "not_a_json_object"}
-    assert rules_in(Path(report.output))[1] == rules_in(pool)[1]
+    assert report["failed"] == {"principle-1": "not_the_four_texts_as_json"}
+    assert rules_in(Path(report["output"]))[1] == rules_in(pool)[1]
     with pytest.raises(InputError, match="--accept principle-1: it lacks some of the four texts"):
-        accept_drafts(Path(report.output), ["principle-1"])
+        accept_drafts(Path(report["output"]), ["principle-1"])
     with pytest.raises(InputError, match=r"no such rule in .*rules.toml; did you mean principle-"):
-        accept_drafts(Path(report.output), ["principle-9"])
+        accept_drafts(Path(report["output"]), ["principle-9"])
 
 
 def test_a_rerun_asks_about_what_has_no_draft_and_keeps_what_people_did(pool):
     report, _ = drafted(pool, lambda index: "no" if index == 1 else WHOLE)
-    accept_drafts(Path(report.output), ["principle-0"])
+    accept_drafts(Path(report["output"]), ["principle-0"])
     edited = [
         rule.model_copy(update={"title": "Edited"}) if rule.rule_id == "principle-2" else rule
-        for rule in rules_in(Path(report.output))
+        for rule in rules_in(Path(report["output"]))
     ]
-    write_pool(Path(report.output), edited)
+    write_pool(Path(report["output"]), edited)
     again, judge = drafted(pool)
-    assert (judge.num_asked, again.drafted) == (1, ("principle-1",))
-    rules = rules_in(Path(again.output))
+    assert (judge.num_asked, again["drafted"]) == (1, ["principle-1"])
+    rules = rules_in(Path(again["output"]))
     assert [rule.is_draft for rule in rules] == [False, True, True]
     assert rules[2].title == "Edited"
     assert drafted(pool)[1].num_asked == 0
@@ -116,8 +116,8 @@ def test_a_rule_with_all_texts_is_not_asked_about_and_other_peoples_files_are_re
     write_pool(pool, [principle(0, **TEXTS), principle(1)])
     report, judge = drafted(pool)
     assert judge.num_asked == 1
-    assert rules_in(Path(report.output))[0] == rules_in(pool)[0]
-    write_pool(Path(report.output), [principle(7)])
+    assert rules_in(Path(report["output"]))[0] == rules_in(pool)[0]
+    write_pool(Path(report["output"]), [principle(7)])
     with pytest.raises(InputError, match="has rule principle-7, which the pool lacks"):
         drafted(pool)
 
@@ -133,5 +133,5 @@ def test_texts_that_a_rule_has_are_not_written_anew(pool):
     own = {"title": "Truth", "description": "Principle 0 says: be true.", "rating_rule": "Be true."}
     write_pool(pool, [principle(0, **own)])
     report, _ = drafted(pool)
-    [rule] = rules_in(Path(report.output))
+    [rule] = rules_in(Path(report["output"]))
     assert {name: getattr(rule, name) for name in TEXTS} == {**TEXTS, **own}

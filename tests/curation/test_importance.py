@@ -42,9 +42,9 @@ def test_the_prompt_has_the_rules_texts_and_reads_nothing_in_them_as_its_own():
 
 def test_a_reply_that_is_no_number_from_0_to_1_is_null_with_its_reason(pool, tmp_path):
     report = rated(pool, tmp_path / "out", REPLIES.__getitem__)
-    assert report.num_ratings == 2
-    assert report.null_reasons == {"empty_reply": 1, "not_a_single_number": 1, "out_of_range": 1}
-    found = read_replies(tmp_path / "out" / report.run_key, ImportanceRun)
+    assert report["num_ratings"] == 2
+    assert report["null_reasons"] == {"empty_reply": 1, "not_a_single_number": 1, "out_of_range": 1}
+    found = read_replies(tmp_path / "out" / report["run_key"], ImportanceRun)
     assert [reply.text for reply in found.replies.values()] == REPLIES
     ratings = [answer.rating for answer in answers_of(found).values()]
     assert ratings == [0.9, 0.8, None, None, None]
@@ -60,9 +60,9 @@ def test_the_same_call_again_asks_nothing_and_a_failed_shard_alone_is_asked_agai
         rated(pool, tmp_path / "out", fail_at_4)
     config = ImportanceConfig(pool=pool, output=tmp_path / "out", judge=SCRIPTED, shard_size=2)
     judge = judge_of(lambda _: "0.5")
-    assert rate_importance(config, judge=judge).summary == "1 rated, 2 reused, 0 failed"
+    assert rate_importance(config, judge=judge)["summary"] == "1 rated, 2 reused, 0 failed"
     assert judge.num_asked == 1  # the third shard has one rule
-    assert rate_importance(config, judge=judge).summary == "0 rated, 3 reused, 0 failed"
+    assert rate_importance(config, judge=judge)["summary"] == "0 rated, 3 reused, 0 failed"
     assert judge.num_asked == 1
 
 
@@ -74,9 +74,9 @@ def test_judges_and_people_lie_beside_each_other_in_one_folder_for_one_pool(pool
     config = ImportanceConfig(
         pool=pool, output=out, people=(write_answers(tmp_path / "anna.csv", lines),)
     )
-    assert rate_importance(config).num_answers == {"anna": 5}
+    assert rate_importance(config)["num_answers"] == {"anna": 5}
     selection = select_rules(SelectConfig(folder=out, top=1, output=tmp_path / "rules.toml"))
-    assert {*selection.rules[0].ratings} == {"anna", "first", "second"}
+    assert {*selection["rules"][0]["ratings"]} == {"anna", "first", "second"}
     other = write_principles(tmp_path / "other.toml", 4)
     with pytest.raises(InputError, match="holds the ratings of another pool"):
         rated(other, out, lambda _: "0.5")
@@ -88,14 +88,14 @@ def test_the_order_of_a_pool_changes_no_run_and_a_text_does(pool, tmp_path):
     for number, changed in enumerate([rules, rules[::-1], [principle(0, title="x"), *rules[1:]]]):
         path = tmp_path / f"{number}.toml"
         write_pool(path, changed)
-        keys.add(rated(path, tmp_path / f"out-{number}", lambda _: "0.5").run_key)
+        keys.add(rated(path, tmp_path / f"out-{number}", lambda _: "0.5")["run_key"])
     assert len(keys) == 2
 
 
 def test_a_prompt_beyond_the_context_is_null_and_nobody_to_rate_is_refused(pool, tmp_path):
     config = ImportanceConfig(pool=pool, output=tmp_path / "out", judge=SCRIPTED)
     short = judge_of(lambda _: "0.5", max_model_len=100)
-    assert rate_importance(config, judge=short).null_reasons == {"prompt_too_long": 5}
+    assert rate_importance(config, judge=short)["null_reasons"] == {"prompt_too_long": 5}
     assert short.num_asked == 0
     with pytest.raises(InputError, match="context of 10 tokens leaves no room"):
         rate_importance(config, judge=judge_of(lambda _: "0.5", max_model_len=10))
@@ -107,7 +107,7 @@ def test_a_real_judge_rates_importance_through_its_backend(pool, tmp_path):
     folder = make_tiny_judge(tmp_path / "tiny", max_model_len=2048)
     judge = JudgeConfig(model=str(folder), backend="transformers")
     report = rate_importance(ImportanceConfig(pool=pool, output=tmp_path / "out", judge=judge))
-    assert (report.judge, report.num_ratings) == ("tiny", 5)
-    found = read_replies(tmp_path / "out" / report.run_key, ImportanceRun)
+    assert (report["judge"], report["num_ratings"]) == ("tiny", 5)
+    found = read_replies(tmp_path / "out" / report["run_key"], ImportanceRun)
     answers = answers_of(found)
     assert all(float(one.text) == answers[rule].rating for rule, one in found.replies.items())

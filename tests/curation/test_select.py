@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from encore.curation.curation_config import ImportanceConfig, SelectConfig
 from encore.curation.importance import rate_importance
-from encore.curation.select import Selection, select_rules
+from encore.curation.select import select_rules
 from encore.errors import InputError, StudyIncompleteError
 from tests.curation.principles import (
     SCRIPTED,
@@ -37,7 +39,7 @@ def folder(tmp_path):
     return tmp_path / "importance"
 
 
-def select(folder, **more) -> Selection:
+def select(folder, **more) -> dict[str, Any]:
     given = {"folder": folder, "top": 2, "output": folder.parent / "rules.toml", **more}
     return select_rules(SelectConfig(**given))
 
@@ -46,13 +48,13 @@ def test_the_mean_over_people_and_judges_ranks_and_a_null_is_no_zero(folder):
     found = select(folder)
     # Means: (0.9 + 0.7 + 0.8) / 3 = 0.8; twice 0.5; (0.1 + 0.3 + 0.2) / 3 = 0.2; of the last one,
     # which the judge did not rate, (0.2 + 0.1) / 2 = 0.15.
-    assert [one.rule.rule_id[-1] for one in found.rules] == ["1", "2", "3", "0", "4"]
-    means = [rule.importance for rule in found.rules]
-    assert means == pytest.approx([0.8, 0.5, 0.5, 0.2, 0.15])
-    assert [rule.rank for rule in found.rules] == [1, 2, 3, 4, 5]
-    assert found.rules[-1].ratings == {"anna": 0.2, "ben": 0.1}
-    assert (found.num_people, found.num_judges) == (2, 1)
-    tie, partly = (next(one for one in found.notes if word in one) for word in ("tie", "lack"))
+    rows = found["rules"]
+    assert [row["rule_id"][-1] for row in rows] == ["1", "2", "3", "0", "4"]
+    assert [row["importance"] for row in rows] == pytest.approx([0.8, 0.5, 0.5, 0.2, 0.15])
+    assert [row["rank"] for row in rows] == [1, 2, 3, 4, 5]
+    assert rows[-1]["ratings"] == {"anna": 0.2, "ben": 0.1}
+    assert (found["num_people"], found["num_judges"]) == (2, 1)
+    tie, partly = (next(one for one in found["notes"] if word in one) for word in ("tie", "lack"))
     assert tie.startswith("principle-2 is in and principle-3 is out with the same importance")
     assert partly == "1 ranked rules lack some of 3 ratings: principle-4"
 
@@ -61,38 +63,39 @@ def test_agreement_is_numpys_correlation_over_the_rules_that_both_rated(folder):
     found = select(folder)
     judge = [0.2, 0.8, 0.5, 0.5]
     across = [np.corrcoef(PEOPLE[name][:4], judge)[0, 1] for name in PEOPLE]
-    assert found.people_and_judges.r.value == pytest.approx(np.mean(across))
+    assert found["people_and_judges"]["r"]["value"] == pytest.approx(np.mean(across))
     within = np.corrcoef(PEOPLE["anna"], PEOPLE["ben"])[0, 1]
-    assert found.among_people.r.value == pytest.approx(within)
-    assert found.among_judges.num_pairs == 0
+    assert found["among_people"]["r"]["value"] == pytest.approx(within)
+    assert found["among_judges"]["num_pairs"] == 0
 
 
 def test_the_rule_set_keeps_provenance_and_the_table_the_ratings(folder):
     found = select(folder, top=3)
-    written = rules_in(found.output)
-    assert written == rules_in(folder / "pool.toml")[1:4]
-    assert "importance" not in found.output.read_text()
-    table = json.loads(found.table.read_text())
-    assert table == json.loads(json.dumps(found.as_dict()))
+    output = Path(found["output"])
+    assert rules_in(output) == rules_in(folder / "pool.toml")[1:4]
+    assert "importance" not in output.read_text()
+    table = json.loads(Path(found["table"]).read_text())
+    assert table == found
     first = table["rules"][0]
     assert (first["source"], first["licence"], first["origin"]) == ("made-up", "CC0-1.0", "line 1")
     assert first["ratings"] == {"anna": 0.9, "ben": 0.7, "scripted": 0.8}
 
 
-def test_a_rule_with_too_few_ratings_has_no_rank_and_is_named(folder):
-    found = select(folder, min_ratings=3)
-    assert [rule.rank for rule in found.rules] == [1, 2, 3, 4, None]
-    assert found.notes[0] == "1 rules have fewer than 3 ratings, so no rank: principle-4"
-    with pytest.raises(InputError, match="--top 5: 4 of 5 rules have 3 or more ratings"):
-        select(folder, top=5, min_ratings=3)
+def test_a_rule_with_too_few_ratings_has_no_rank_and_is_named(folder, tmp_path):
+    rated(folder.parent / "pool.toml", tmp_path / "judge", JUDGE.__getitem__)
+    found = select(tmp_path / "judge")
+    assert [row["rank"] for row in found["rules"]] == [1, 2, 3, 4, None]
+    assert found["notes"][0].startswith("1 rules have ratings of less than half of the raters")
+    with pytest.raises(InputError, match="--top 5: 4 of 5 rules have ratings of half of the 1"):
+        select(tmp_path / "judge", top=5)
 
 
 def test_a_rater_who_always_says_the_same_is_named_and_two_runs_of_a_judge_are_told_apart(folder):
     pool = folder.parent / "pool.toml"
     rated(pool, folder, lambda _: "0.7", max_reply_tokens=8)
     found = select(folder)
-    assert "rates every rule alike, so agrees with nobody" in "\n".join(found.notes)
-    names = [*found.rules[0].ratings]
+    assert "rates every rule alike, so agrees with nobody" in "\n".join(found["notes"])
+    names = [*found["rules"][0]["ratings"]]
     assert names[:2] == ["anna", "ben"]
     assert all(name.startswith("scripted (") for name in names[2:])
     assert len(set(names)) == 4
