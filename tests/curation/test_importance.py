@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from encore.config import JudgeConfig
 from encore.curation.curation_config import ImportanceConfig, SelectConfig
 from encore.curation.importance import ImportanceRun, answers_of, rate_importance
 from encore.curation.pool import write_pool
@@ -21,7 +20,6 @@ from tests.curation.principles import (
     write_answers,
     write_principles,
 )
-from tests.tiny_judge import make_tiny_judge
 
 REPLIES = ["0.9", "Score: 0.8", "very important", "1.5", ""]
 
@@ -97,17 +95,5 @@ def test_a_prompt_beyond_the_context_is_null_and_nobody_to_rate_is_refused(pool,
     short = judge_of(lambda _: "0.5", max_model_len=100)
     assert rate_importance(config, judge=short)["null_reasons"] == {"prompt_too_long": 5}
     assert short.num_asked == 0
-    with pytest.raises(InputError, match="context of 10 tokens leaves no room"):
-        rate_importance(config, judge=judge_of(lambda _: "0.5", max_model_len=10))
     with pytest.raises(ValidationError, match="nobody rates: give --judge, --people, or both"):
         ImportanceConfig(pool=pool, output=tmp_path)
-
-
-def test_a_real_judge_rates_importance_through_its_backend(pool, tmp_path):
-    folder = make_tiny_judge(tmp_path / "tiny", max_model_len=2048)
-    judge = JudgeConfig(model=str(folder), backend="transformers")
-    report = rate_importance(ImportanceConfig(pool=pool, output=tmp_path / "out", judge=judge))
-    assert (report["judge"], report["num_ratings"]) == ("tiny", 5)
-    found = read_replies(tmp_path / "out" / report["run_key"], ImportanceRun)
-    answers = answers_of(found)
-    assert all(float(one.text) == answers[rule].rating for rule, one in found.replies.items())

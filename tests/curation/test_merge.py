@@ -11,7 +11,6 @@ from encore.cli.rules_merge import rules_merge
 from encore.curation.curation_config import MergeConfig
 from encore.curation.merge import merge
 from encore.curation.pool import PoolRule, Provenance, read_pool
-from encore.data.rules import load_rule_set
 from encore.errors import InputError
 from tests.cli.invoking import Command
 from tests.curation.principles import write_in_any_format
@@ -129,23 +128,6 @@ def test_ten_thousand_rules_are_merged(tmp_path):
     said, rules = merged(tmp_path, write_lines(tmp_path / "p.jsonl", *records))
     assert (len(rules), len(said["copies"]), len(said["renamed"])) == (9_000, 1_000, 8_999)
     assert [rule.rule_id for rule in rules[:3]] == ["same", "same-2", "same-3"]
-
-
-def test_the_papers_rules_in_three_formats_with_copies_come_back_as_twenty(tmp_path):
-    twenty = load_rule_set("encore-20")
-    rules = read_pool("encore-20").rules
-    write_in_any_format(tmp_path / "a.toml", rules[:9])
-    renamed = [rule.model_copy(update={"title": f"My {rule.title}"}) for rule in rules[3:7]]
-    write_in_any_format(tmp_path / "b.csv", [*rules[9:15], *renamed])
-    louder = [rule.model_copy(update={"description": rule.description.upper()}) for rule in rules]
-    write_in_any_format(tmp_path / "c.jsonl", [*rules[15:], *louder[::2], rules[0]])
-    said, merged_rules = merged(tmp_path, *(tmp_path / f for f in ("a.toml", "b.csv", "c.jsonl")))
-    # 4 copies in b, 10 and 1 in c.
-    assert [pool["num_copies"] for pool in said["pools"]] == [0, 4, 11]
-    assert {rule.rule_id for rule in merged_rules} == set(twenty.rule_ids)
-    # It is a rule set, with the texts and so the digest of the paper's.
-    assert load_rule_set(tmp_path / "pool.toml").digest == twenty.digest
-    assert merged_rules[0].source == "encore-20"
 
 
 @pytest.mark.parametrize(
