@@ -117,10 +117,10 @@ def _rated(
     if config.to is None:
         raise InputError("--judge: its ratings are kept in a study; give --to STUDY")
     asked = {row.asked.pair_id: row.asked for row in rows if row.asked is not None}
-    if lacking := [row.response_id for row in rows if row.asked is None]:
+    lacking = next((row.response_id for row in rows if row.asked is None), None)
+    if lacking is not None:
         raise InputError(
-            f"--judge: {len(lacking)} labels have no text to rate, the first is of response "
-            f"{lacking[0]!r}; give the column response"
+            f"--judge: no text to rate, of response {lacking!r} first; give the column response"
         )
     rule_set = rules_of_labels(config.rules, (row.rule_id for row in rows))
     pairs = pa.Table.from_pylist(list(map(dataclasses.asdict, asked.values())), schema=PAIRS)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ class LabelledRow:
     """What people say of one response under one rule.
 
     Attributes:
-        response_id: As the table has it, else of the content; ``ID-2`` for a second label.
+        response_id: As the table has it, else of the content.
         source: As the table has it, else the file's name.
         rule_id: The rule.
         label: From 0, the rule does not hold, to 1.
@@ -58,17 +57,12 @@ def read_labels(files: Sequence[Path]) -> list[LabelledRow]:
         InputError: No such file, no label in it; the record that is wrong.
     """
     rows: list[LabelledRow] = []
-    labelled = Counter[tuple[str, str, str]]()
     for path in files:
         for number, record in _records(path):
             try:
-                found = [*_rows_of(record, source=path.name.partition(".")[0])]
+                rows += _rows_of(record, source=path.name.partition(".")[0])
             except MalformedRecordError as error:
                 raise InputError(f"labels {path}, record {number}: {error.detail}") from error
-            for row in found:
-                labelled[place := (row.source, row.response_id, row.rule_id)] += 1
-                again = f"-{labelled[place]}" if labelled[place] > 1 else ""
-                rows.append(replace(row, response_id=row.response_id + again))
     if not rows:
         raise InputError(
             f"labels {', '.join(map(str, files))}: no label there; expected the columns response, "
@@ -79,8 +73,8 @@ def read_labels(files: Sequence[Path]) -> list[LabelledRow]:
 
 def _records(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     if not path.is_file() or (path.suffix != _CSV and data_suffix(path) is None):
-        problem = "no such file" if not path.exists() else "not a file of labels"
-        raise InputError(f"labels {path}: {problem}; expected {', '.join((_CSV, *SUFFIXES))}")
+        known = ", ".join((_CSV, *SUFFIXES))
+        raise InputError(f"labels {path}: no such file, or none of labels; expected {known}")
     if path.suffix == _CSV:
         try:
             with path.open(encoding="utf-8-sig", newline="") as file:
@@ -99,9 +93,10 @@ def _rows_of(record: Mapping[str, Any], *, source: str) -> Iterator[LabelledRow]
     """The labels of a record: of each proposition, or the one of a table's row."""
     asked: PreferencePair | None
     if "propositions" in record:
-        completion = messages_of(field(record, "completion"), name="completion")
+        prompt, completion = (
+            messages_of(field(record, name), name=name) for name in ("prompt", "completion")
+        )
         turns, response = split_final_response(completion, name="completion")
-        prompt = messages_of(field(record, "prompt"), name="prompt")
         asked, rating = _asked((*prompt, *turns), response, source=source), None
         response_id, labels = asked.pair_id, record["propositions"]
         if not isinstance(labels, dict):
@@ -109,7 +104,11 @@ def _rows_of(record: Mapping[str, Any], *, source: str) -> Iterator[LabelledRow]
     else:
         source = str(record.get("source") or source)
         text = record.get("response")
-        asked = None if text is None else _asked(_turns(record), str(text), source=source)
+        said = record.get("prompt") or ()
+        if isinstance(said, str):
+            said = [{"role": "user", "content": said}]
+        turns = messages_of(said, name="prompt")
+        asked = None if text is None else _asked(turns, str(text), source=source)
         response_id = str(record.get("response_id") or ("" if asked is None else asked.pair_id))
         rule = text_field(record, "rule" if "rule" in record else "rule_id").strip()
         if not response_id or not rule:
@@ -139,13 +138,6 @@ def _asked(prompt: Sequence[Message], response: str, *, source: str) -> Preferen
     )
 
 
-def _turns(record: Mapping[str, Any]) -> Sequence[Message]:
-    prompt = record.get("prompt")
-    if isinstance(prompt, str):
-        return (Message(role="user", content=prompt),) if prompt else ()
-    return () if prompt is None else messages_of(prompt, name="prompt")
-
-
 def _number(record: Mapping[str, Any], name: str) -> float | None:
     """A label or rating; None where there is none."""
     value = record.get(name)
@@ -153,7 +145,7 @@ def _number(record: Mapping[str, Any], name: str) -> float | None:
     if text in ("", "nan"):
         return None
     try:
-        number = _WORDS[text] if text in _WORDS else float(text)
+        number = float(_WORDS.get(text, text))
     except ValueError:
         number = -1.0
     if not 0 <= number <= 1:

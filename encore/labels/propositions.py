@@ -48,16 +48,13 @@ def _propositions(path: Path) -> tuple[Rule, ...]:
 
     try:
         file: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-        questions = {
-            str(name): str(one["prompt"]) for name, one in file["simple_propositions"].items()
-        }
-    except OSError as error:
-        raise InputError(f"rules {path}: cannot be read ({error.strerror})") from error
-    except (yaml.YAMLError, ValueError, KeyError, TypeError, AttributeError) as error:
+        known = file["simple_propositions"].items()
+        questions = {str(name): str(one["prompt"]) for name, one in known}
+    except (OSError, yaml.YAMLError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
-            f"rules {path}: no propositions of Rule Based Rewards ({type(error).__name__}: "
-            f"{' '.join(str(error).split())[:100]}); expected simple_propositions, each with a "
-            "prompt"
+            f"rules {path}: cannot be read as propositions of Rule Based Rewards "
+            f"({type(error).__name__}: {' '.join(str(error).split())[:100]}); expected "
+            "simple_propositions, each with a prompt"
         ) from error
     return tuple(
         Rule(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +26,7 @@ from encore.evidence.level_codes import entropies_of
 
 _Floats = NDArray[np.float64]
 
-#: What entropy is correlated with: the attribute of a rule and how it is called.
+#: What entropy is correlated with, and how it is called.
 _MEASURES = {"agreement": "share of equal labels", "kappa": "kappa", "alpha": "alpha"}
 _FEW_OF_A_KIND = 10
 
@@ -97,11 +96,17 @@ def label_agreement(table: pa.Table, *, seed: int = 0) -> LabelAgreement:
         _rule_labels(str(rule), label_I[rule_I == rule], rating_I[rule_I == rule], level_L, seed)
         for rule in dict.fromkeys(rule_I.tolist())
     )
+    figures = {
+        "agreement": [one.agreement for one in rules],
+        "kappa": [one.kappa.value for one in rules],
+        "alpha": [one.alpha.value for one in rules],
+    }
+    entropy_R = np.array([one.entropy_nats for one in rules], dtype=np.float64)  # None is NaN
     entropy_with, number = {}, {}
-    for name in _MEASURES:
-        rows = [(one.entropy_nats, _value(getattr(one, name))) for one in rules]
-        known = np.array([row for row in rows if None not in row], dtype=np.float64).reshape(-1, 2)
-        entropy_with[name], number[name] = pearson_interval(*known.T), len(known)
+    for name, found in figures.items():
+        figure_R = np.array(found, dtype=np.float64)
+        entropy_with[name] = pearson_interval(entropy_R, figure_R)
+        number[name] = int((~np.isnan(entropy_R + figure_R)).sum())
     return LabelAgreement(
         rules=rules,
         entropy_with=entropy_with,
@@ -117,28 +122,18 @@ def _rule_labels(
     is_rated_I = ~np.isnan(rating_I)
     people_I, rated_I = label_I[is_rated_I], rating_I[is_rated_I]
     judged_I = nearest_level(rated_I, level_L)
-    figures: dict[str, Any] = dict.fromkeys(("judged_positive", "agreement", "entropy_nats"))
-    if len(rated_I):
-        counts = np.unique(rated_I, return_counts=True)[1]
-        figures = {
-            "judged_positive": float(judged_I.mean()),
-            "agreement": float((people_I == judged_I).mean()),
-            "entropy_nats": float(entropies_of(counts[:, None])[0]),
-        }
-    both_2I = np.stack([people_I, judged_I])
+    counts = np.unique(rated_I, return_counts=True)[1]
     return RuleLabels(
         rule_id=rule_id,
         num_labels=len(label_I),
         num_ratings=len(rated_I),
         positive=float(label_I.mean()),
+        judged_positive=float(judged_I.mean()) if len(rated_I) else None,
+        agreement=float((people_I == judged_I).mean()) if len(rated_I) else None,
         kappa=kappa_interval(people_I, judged_I, is_ordered=True, seed=seed),
-        alpha=alpha_interval(both_2I, level="ordinal", seed=seed),
-        **figures,
+        alpha=alpha_interval(np.stack([people_I, judged_I]), level="ordinal", seed=seed),
+        entropy_nats=float(entropies_of(counts[:, None])[0]) if len(rated_I) else None,
     )
-
-
-def _value(figure: Estimate | float | None) -> float | None:
-    return figure.value if isinstance(figure, Estimate) else figure
 
 
 def _sentence(entropy_with: dict[str, Estimate], number: dict[str, int]) -> str:
@@ -174,7 +169,5 @@ def _notes(rules: Sequence[RuleLabels], entropy_with: Mapping[str, Estimate]) ->
         and one.rule_id not in constant
     ]
     if rare:
-        yield (
-            f"fewer than {_FEW_OF_A_KIND} labels on one side, so that intervals say little: "
-            f"{', '.join(rare)}"
-        )
+        names = ", ".join(rare)
+        yield f"fewer than {_FEW_OF_A_KIND} labels on one side, intervals say little: {names}"
