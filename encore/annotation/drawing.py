@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -32,16 +32,9 @@ def draw_responses(ratings: Ratings, *, num_items: int, seed: int) -> list[Row]:
     response_N, pair_N, rule_N = np.nonzero(~np.isnan(pairs.rating_2PR))
     cell_N = _sources(pairs)[pair_N] * len(pairs.rule_ids) + rule_N
     level_N = pairs.rating_2PR[response_N, pair_N, rule_N]
-    order = spread(cell_N, level_N, np.random.default_rng(seed))
-    rows = []
-    for place in order[:num_items].tolist():
-        identity = {
-            **_response(pairs, pair_N[place], response_N[place]),
-            "rule_id": pairs.rule_ids[rule_N[place]],
-        }
-        rating = float(level_N[place])
-        rows.append({"item_id": _item_id(seed, identity), **identity, "rating": rating})
-    return _shuffled(rows)
+    order = spread(cell_N, level_N, np.random.default_rng(seed))[:num_items]
+    drawn = zip(response_N[order], pair_N[order], rule_N[order], strict=True)
+    return _with_ids([_rated(pairs, *places) for places in drawn], seed)
 
 
 def draw_rules(
@@ -59,12 +52,15 @@ def draw_rules(
     rows = []
     for low_and_high in pair_rules(rules, rng=rng)[:num_items]:
         place = int(rng.integers(2))
-        identity = {"first_rule": low_and_high[place], "second_rule": low_and_high[1 - place]}
-        item_id = _item_id(seed, identity)
-        rows.append({"item_id": item_id, **identity, "lower_entropy": SIDES[place]})
+        sides = {"first_rule": low_and_high[place], "second_rule": low_and_high[1 - place]}
+        rows.append({**sides, "lower_entropy": SIDES[place]})
     used = {row[f"{side}_rule"] for row in rows for side in SIDES}
-    examples = {one: _examples(pairs, one, rng) for one in pairs.rule_ids if one in used}
-    return _shuffled(rows), examples
+    examples = {
+        rule_id: _examples(pairs, rule, rng)
+        for rule, rule_id in enumerate(pairs.rule_ids)
+        if rule_id in used
+    }
+    return _with_ids(rows, seed), examples
 
 
 def spread(cell_N: NDArray[Any], level_N: NDArray[Any], rng: np.random.Generator) -> _Places:
@@ -127,26 +123,22 @@ def pair_rules(rules: Sequence[RuleStats], *, rng: np.random.Generator) -> list[
     return pairs
 
 
-def _examples(pairs: PairRatings, rule_id: str, rng: np.random.Generator) -> list[Row]:
+def _examples(pairs: PairRatings, rule: int, rng: np.random.Generator) -> list[Row]:
     """Rated responses of one rule, spread over sources and ratings, no pair twice."""
-    rating_2P = pairs.rating_2PR[:, :, pairs.rule_ids.index(rule_id)]
+    rating_2P = pairs.rating_2PR[:, :, rule]
     response_N, pair_N = np.nonzero(~np.isnan(rating_2P))
     order = spread(_sources(pairs)[pair_N], rating_2P[response_N, pair_N], rng)
     first_N = np.sort(np.unique(pair_N[order], return_index=True)[1])[:NUM_EXAMPLES]
-    return [
-        {
-            **_response(pairs, pair_N[place], response_N[place]),
-            "rating": float(rating_2P[response_N[place], pair_N[place]]),
-        }
-        for place in order[first_N].tolist()
-    ]
+    return [_rated(pairs, response_N[one], pair_N[one], rule) for one in order[first_N]]
 
 
-def _response(pairs: PairRatings, pair: int, response: int) -> dict[str, str]:
+def _rated(pairs: PairRatings, response: int, pair: int, rule: int) -> Row:
     return {
         "source": pairs.source_P[pair],
         "pair_id": pairs.pair_id_P[pair],
         "response": RESPONSES[response],
+        "rule_id": pairs.rule_ids[rule],
+        "rating": float(pairs.rating_2PR[response, pair, rule]),
     }
 
 
@@ -155,12 +147,14 @@ def _sources(pairs: PairRatings) -> _Places:
     return np.asarray(np.unique(pairs.source_P, return_inverse=True)[1])
 
 
-def _shuffled(rows: list[Row]) -> list[Row]:
-    """Sorted by id, which is a digest: the order tells nothing."""
-    return sorted(rows, key=lambda row: str(row["item_id"]))
+def _with_ids(rows: Sequence[Row], seed: int) -> list[Row]:
+    """Rows under ids that are digests, sorted by them: neither id nor order tells anything.
 
-
-def _item_id(seed: int, identity: Mapping[str, str]) -> str:
-    """An id that tells nothing; it begins with a letter, as `Questionnaire.key` does."""
-    text = "\0".join([str(seed), *identity.values()])
-    return f"item-{hashlib.sha256(text.encode()).hexdigest()[:_ID_DIGITS]}"
+    An id begins with a letter, as `Questionnaire.key` does.
+    """
+    found = {}
+    for row in rows:
+        text = "\0".join(map(str, (seed, *row.values())))
+        item_id = f"item-{hashlib.sha256(text.encode()).hexdigest()[:_ID_DIGITS]}"
+        found[item_id] = {"item_id": item_id, **row}
+    return [found[item_id] for item_id in sorted(found)]

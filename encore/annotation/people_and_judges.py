@@ -201,14 +201,10 @@ def _median(label_A: _Floats) -> float:
 def _mean_kappa(label_AI: _Floats) -> Estimate:
     """The mean over pairs of raters for which kappa is defined."""
     pairs = [kappa_interval(*two, is_ordered=True) for two in combinations(label_AI, 2)]
-    known = [
-        (one.value, one.low, one.high)
-        for one in pairs
-        if one.value is not None and one.low is not None and one.high is not None
-    ]
+    known = [(one.value, one.low, one.high) for one in pairs if one.low is not None]
     if not known:
         return Estimate()
-    value, low, high = np.mean(known, axis=0).tolist()
+    value, low, high = np.array(known, dtype=np.float64).mean(axis=0).tolist()
     return Estimate(value=value, low=low, high=high)
 
 
@@ -223,11 +219,9 @@ def _disagreements(
         said = {name: label for name, label in labels if not math.isnan(label)}
         item, spread = items[place], max(said.values()) - min(said.values())
         if spread:
-            response_id = f"{item['pair_id']}:{item['response']}"
+            rule_id, response_id = item["rule_id"], f"{item['pair_id']}:{item['response']}"
             found.append(
-                Disagreement(
-                    rule_id=item["rule_id"], response_id=response_id, said=said, spread=spread
-                )
+                Disagreement(rule_id=rule_id, response_id=response_id, said=said, spread=spread)
             )
     return sorted(found, key=lambda one: -one.spread)
 

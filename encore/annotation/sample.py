@@ -6,7 +6,7 @@ the examples of a rule, as in the paper's study), nor entropies, nor what was ch
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,12 +71,22 @@ def export_sample(config: AnnotateExportConfig) -> ExportedSample:
     folder = study.path / sample.path("handouts")
     files = {folder / name: content for name, content in contents.items()}
     _refuse_others(files)
-    _record(study, sample, rows)
+    if not (study.path / sample.path(SAMPLE_FILE)).is_file():
+        with changed_study(study.path) as change:
+            table = pa.Table.from_pylist(rows, schema=sample.item_schema)
+            pq.write_table(table, change.path(sample.path(ITEMS_FILE)), compression="zstd")
+            text = sample.model_dump_json(indent=2) + "\n"
+            change.path(sample.path(SAMPLE_FILE)).write_text(text, encoding="utf-8")
     folder.mkdir(parents=True, exist_ok=True)
     for path, content in files.items():
         atomic_write_bytes(path, content)
-    notes = tuple(_notes(config, ratings, num_items=len(items)))
-    return ExportedSample(sample=sample, files=tuple(files), notes=notes)
+    notes = []
+    if len(items) < num_items and (config.items or config.kind == "responses"):
+        notes.append(f"{len(items)} items are all there are; {num_items} were asked for")
+    if ratings.num_missing_shards and not ratings.enough:
+        shards = f"{ratings.num_missing_shards} of {ratings.num_shards}"
+        notes.append(f"drawn from the finished shards; {shards} are missing")
+    return ExportedSample(sample=sample, files=tuple(files), notes=tuple(notes))
 
 
 def _refuse_others(files: Mapping[Path, bytes]) -> None:
@@ -87,27 +97,6 @@ def _refuse_others(files: Mapping[Path, bytes]) -> None:
                 f"{path}: there already, with other content, perhaps an annotator's answers; move "
                 "it away"
             )
-
-
-def _record(study: Study, sample: Sample, rows: Sequence[Row]) -> None:
-    if (study.path / sample.path(SAMPLE_FILE)).is_file():
-        return
-    with changed_study(study.path) as change:
-        table = pa.Table.from_pylist(list(rows), schema=sample.item_schema)
-        pq.write_table(table, change.path(sample.path(ITEMS_FILE)), compression="zstd")
-        text = sample.model_dump_json(indent=2) + "\n"
-        change.path(sample.path(SAMPLE_FILE)).write_text(text, encoding="utf-8")
-
-
-def _notes(config: AnnotateExportConfig, ratings: Ratings, *, num_items: int) -> Iterator[str]:
-    wanted = config.items or DEFAULT_ITEMS[config.kind]
-    if num_items < wanted and (config.items or config.kind == "responses"):
-        yield f"{num_items} items are all there are; {wanted} were asked for"
-    if ratings.num_missing_shards and not ratings.enough:
-        yield (
-            f"drawn from the finished shards; {ratings.num_missing_shards} of "
-            f"{ratings.num_shards} are missing"
-        )
 
 
 # --- texts --------------------------------------------------------------------------------------
@@ -131,15 +120,18 @@ def _draw(
     rows, examples = draw_rules(ratings, num_items=num_items, seed=seed)
     records = _records(study, ratings, [row for of_rule in examples.values() for row in of_rule])
     parts = {one: _rule_parts(rules[one], shown, records) for one, shown in examples.items()}
-    items = []
-    for row in rows:
-        cards = []
-        for side in SIDES:
-            rule_id = row[f"{side}_rule"]
-            title = f"{side.capitalize()} rule: {rules[rule_id]['title']}"
-            cards.append(Card(name=f"{side}_rule", title=title, parts=parts[rule_id]))
-        items.append(Item(item_id=row["item_id"], cards=tuple(cards)))
-    return rows, tuple(items)
+
+    def card(side: str, rule_id: str) -> Card:
+        title = f"{side.capitalize()} rule: {rules[rule_id]['title']}"
+        return Card(name=f"{side}_rule", title=title, parts=parts[rule_id])
+
+    return rows, tuple(
+        Item(
+            item_id=row["item_id"],
+            cards=tuple(card(side, row[f"{side}_rule"]) for side in SIDES),
+        )
+        for row in rows
+    )
 
 
 def _response_item(row: Row, rule: Mapping[str, str], pair: PreferencePair) -> Item:

@@ -22,7 +22,6 @@ from encore.weighting.scheme import Evidence, SchemeOptions, Weighed, WeightingS
 # Suffixes: P pairs, R rules, N labelled responses.
 
 _Floats = NDArray[np.float64]
-_Places = NDArray[np.intp]
 
 
 def agreement_weights(kappa_R: _Floats) -> _Floats:
@@ -39,17 +38,17 @@ def agreement_weights(kappa_R: _Floats) -> _Floats:
 def _find(evidence: Evidence, _options: SchemeOptions) -> Weighed:
     # Only labels of the pairs at hand: what the weights are tested on is held out there.
     pairs = evidence.read_pairs()
-    label_N, rating_N, rule_N, pair_N = _labelled(pairs, evidence.study)
-    if not len(label_N):
+    found_N4 = _labelled(pairs, evidence.study)
+    if not len(found_N4):
         raise InputError(
             f"scheme agreement: no labels of people for these {pairs.num_pairs} pairs under these "
             "rules; draw a sample with `encore annotate export`, and take in the answers with "
             "`encore annotate import`"
         )
-    places = range(len(pairs.rule_ids))
+    label_N, rating_N, rule_N, pair_N = found_N4.T
     kappas = [
-        cohens_kappa(label_N[rule_N == place], rating_N[rule_N == place], is_ordered=True)
-        for place in places
+        cohens_kappa(label_N[rule_N == rule], rating_N[rule_N == rule], is_ordered=True)
+        for rule in range(len(pairs.rule_ids))
     ]
     kappa_R = np.array([kappa or 0.0 for kappa in kappas])
     return agreement_weights(kappa_R), {
@@ -59,27 +58,21 @@ def _find(evidence: Evidence, _options: SchemeOptions) -> Weighed:
     }
 
 
-def _labelled(pairs: PairRatings, study: Study | None) -> tuple[_Floats, _Floats, _Places, _Places]:
-    """People's label, the judge's rating on the same scale, rule and pair of each; shapes [N]."""
-    pair_of = {
-        key: row for row, key in enumerate(zip(pairs.source_P, pairs.pair_id_P, strict=True))
-    }
+def _labelled(pairs: PairRatings, study: Study | None) -> _Floats:
+    """People's label, the judge's rating on the same scale, rule and pair of each; shape [N, 4]."""
+    ids = zip(pairs.source_P, pairs.pair_id_P, strict=True)
+    pair_of = {key: row for row, key in enumerate(ids)}
     rule_of = {rule_id: place for place, rule_id in enumerate(pairs.rule_ids)}
-    rating_2PR = pairs.rating_2PR
-    found = [np.empty((4, 0))]
+    found = []
     for sample, labels in people_labels(study) if study is not None else ():
-        rows = []
         for (source, response_id, rule_id), label in labels.items():
             pair_id, _, response = response_id.rpartition(":")
             pair, rule = pair_of.get((source, pair_id)), rule_of.get(rule_id)
             if pair is not None and rule is not None:
-                rating = rating_2PR[RESPONSES.index(response), pair, rule]
-                rows.append((label, rating, rule, pair))
-        columns = np.array(rows).reshape(-1, 4).T
-        columns[1] = nearest_level(columns[1], sample.levels)
-        found.append(columns[:, ~np.isnan(columns[1])])
-    label_N, rating_N, rule_N, pair_N = np.concatenate(found, axis=1)
-    return label_N, rating_N, rule_N.astype(np.intp), pair_N.astype(np.intp)
+                rating = pairs.rating_2PR[RESPONSES.index(response), pair, rule]
+                found.append((label, nearest_level(rating, sample.levels), rule, pair))
+    found_N4: _Floats = np.array(found, dtype=np.float64).reshape(-1, 4)
+    return np.asarray(found_N4[~np.isnan(found_N4[:, 1])])
 
 
 SCHEME = WeightingScheme(name="agreement", uses_labels=True, find=_find)
