@@ -117,16 +117,14 @@ def build_rules(
         select_rules(SelectConfig(folder=rated, top=size, output=file), run_keys=run_keys)
         for size, file in files.items()
     ]
-    steps = [
-        {
-            "step": file.stem,
-            "num_rules": len(read_pool(file).rules),
-            "paper": recipe.paper_counts.get(file.stem),
-            "file": str(file),
-        }
-        for file in (merged, distinct, *files.values())
-    ]
+    steps = [_step(file, recipe) for file in (merged, distinct, *files.values())]
     return {"steps": steps, "importance": importance, "selection": selections[0]}
+
+
+def _step(file: Path, recipe: RuleRecipe) -> dict[str, Any]:
+    paper = recipe.paper_counts.get(file.stem)
+    num_rules = len(read_pool(file).rules)
+    return {"step": file.stem, "num_rules": num_rules, "paper": paper, "file": str(file)}
 
 
 def load_rule_recipe(name: str) -> RuleRecipe:

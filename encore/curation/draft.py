@@ -96,17 +96,13 @@ def draft_rules(
             principles, DraftRun, config, folder=folder, judge=judge, reporter=reporter
         )
         read = {rule_id: parse_draft(reply) for rule_id, reply in found.replies.items()}
-        drafts = {
-            rule_id: _draft_of(known[rule_id], texts)
-            for rule_id, (texts, _) in read.items()
-            if texts is not None
-        }
-        known |= drafts
+        drafted = {rule_id: texts for rule_id, (texts, _) in read.items() if texts is not None}
+        known |= {rule_id: _draft_of(known[rule_id], texts) for rule_id, texts in drafted.items()}
         about = {
             "judge": found.manifest.judge,
             "run_dir": str(found.run_dir),
             "prompt_sha256": found.manifest.identity["prompt_sha256"],
-            "drafted": [*drafts],
+            "drafted": [*drafted],
             "failed": {rule_id: reason for rule_id, (_, reason) in read.items() if reason},
         }
     write_pool(config.output, [*known.values()])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,17 +35,32 @@ def merge(config: MergeConfig) -> dict[str, Any]:
     named = [_name_and_file(pool) for pool in config.pools]
     check_output(config.output, inputs=[rule_file(file) for _, file in named])
     pools = [read_pool(file, name=name, ids_may_repeat=True) for name, file in named]
-    _check_names([pool.name for pool in pools])
+    names = Counter(pool.name for pool in pools)
+    if repeated := [name for name, count in names.items() if count > 1]:
+        raise InputError(
+            f"two pools are called {repeated[0]!r}; give each a name of its own as NAME=FILE, so "
+            "that every rule's source says which one it is of"
+        )
     pools = _licensed(pools, config.licence)
     kept, copies = _without_copies(pools)
     rules, renamed = _with_own_ids([*kept.values()])
     write_pool(config.output, rules)
+    num_copies = Counter(name for name, _ in copies)
     kept_for = dict(zip(kept, rules, strict=True))
     return {
         "output": str(config.output),
         "num_rules": len(rules),
         "rule_ids": [rule.rule_id for rule in rules],
-        "pools": [_counts(pool, [name for name, _ in copies]) for pool in pools],
+        "pools": [
+            {
+                "pool": pool.name,
+                "num_rules": len(pool.rules),
+                "num_copies": num_copies[pool.name],
+                "num_empty": len(pool.empty),
+                "num_without_licence": sum(not rule.licence for rule in pool.rules),
+            }
+            for pool in pools
+        ],
         "copies": [
             {"rule_id": rule.rule_id, "title": rule.title, "pool": name, "origin": rule.origin}
             | {"kept": kept_for[_texts(rule)].rule_id}
@@ -65,15 +80,6 @@ def _name_and_file(text: str) -> tuple[str | None, str]:
     return name.strip(), file
 
 
-def _check_names(names: Sequence[str]) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(
-                f"two pools are called {name!r}; give each a name of its own as NAME=FILE, so that "
-                "every rule's source says which one it is of"
-            )
-
-
 def _licensed(pools: Sequence[Pool], given: Iterable[str]) -> list[Pool]:
     """The pools; where a rule names no licence, it has that of its source."""
     licences = {}
@@ -86,14 +92,11 @@ def _licensed(pools: Sequence[Pool], given: Iterable[str]) -> list[Pool]:
             near = did_you_mean(name, sources) or f"; pools are {', '.join(sources)}"
             raise InputError(f"--licence {text!r}: no pool is called {name!r}{near}")
         licences[name] = licence
-    return [
-        replace(pool, rules=tuple(_with_licence(rule, licences) for rule in pool.rules))
-        for pool in pools
-    ]
 
+    def licensed(rule: PoolRule) -> PoolRule:
+        return rule.model_copy(update={"licence": rule.licence or licences.get(rule.source, "")})
 
-def _with_licence(rule: PoolRule, licences: Mapping[str, str]) -> PoolRule:
-    return rule.model_copy(update={"licence": rule.licence or licences.get(rule.source, "")})
+    return [replace(pool, rules=tuple(map(licensed, pool.rules))) for pool in pools]
 
 
 def plain_text(text: str) -> str:
@@ -138,16 +141,6 @@ def _with_own_ids(rules: Sequence[PoolRule]) -> tuple[list[PoolRule], list[dict[
         seen.add(new_id)
         unique.append(rule.model_copy(update={"rule_id": new_id}))
     return unique, renamed
-
-
-def _counts(pool: Pool, copied_from: Sequence[str]) -> dict[str, str | int]:
-    return {
-        "pool": pool.name,
-        "num_rules": len(pool.rules),
-        "num_copies": copied_from.count(pool.name),
-        "num_empty": len(pool.empty),
-        "num_without_licence": sum(not rule.licence for rule in pool.rules),
-    }
 
 
 def _notes(pools: Sequence[Pool]) -> list[str]:

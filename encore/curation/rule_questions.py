@@ -136,8 +136,8 @@ def ask_about_rules(
             return Slice(table=pa.Table.from_pylist(rows, schema=_REPLIES))
 
         run_dir = folder / manifest.key
-        job = Job(run_dir=run_dir, manifest=manifest, compute=compute, start=start)
-        report = work_through(job, reporter=reporter)
+        work = Job(run_dir=run_dir, manifest=manifest, compute=compute, start=start)
+        report = work_through(work, reporter=reporter)
     reporter.finished()
     refuse_failures(run_dir, report.failures, num_shards=len(manifest.shards))
     return dataclasses.replace(read_replies(run_dir, kind), summary=report.summary)

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from encore.curation.curation_config import SelectConfig
 from encore.curation.draft import has_all_texts
 from encore.curation.importance import POOL_FILE, ImportanceRun, answers_of, read_people
+from encore.curation.people_importance import People
 from encore.curation.pool import PoolRule, check_output, first_of, read_pool, write_pool
 from encore.curation.rater_agreement import rater_agreement
 from encore.curation.rule_questions import TEXTS, read_replies
@@ -26,15 +27,6 @@ from encore.runs import list_runs
 
 #: How rules of equal mean importance are ordered.
 TIES = "the one that more raters rated first, then by the order of the pool"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rater:
-    """One person or judge: importance by rule id."""
-
-    kind: Literal["person", "judge"]
-    name: str
-    ratings: Mapping[str, float]
 
 
 def select_rules(
@@ -58,7 +50,8 @@ def select_rules(
         StudyIncompleteError: A judge's run is not complete.
     """
     check_output(config.output)
-    rules, raters = _read(config.folder, run_keys)
+    rules, people, judges = _read(config.folder, run_keys)
+    raters = {**people, **judges}
     rows = _ranked(rules, raters)
     num_ranked = sum(row["rank"] is not None for row in rows)
     if config.top > num_ranked:
@@ -66,25 +59,15 @@ def select_rules(
             f"--top {config.top}: {num_ranked} of {len(rules)} rules have ratings of half of the "
             f"{len(raters)} raters; give a smaller --top"
         )
-    people_AR, judges_AR = (
-        np.array([[one.ratings.get(rule.rule_id, np.nan) for rule in rules] for one in same])
-        for same in ([one for one in raters if one.kind == kind] for kind in ("person", "judge"))
-    )
     pools = {rule.rule_id: rule for rule in rules}
     chosen = [pools[row["rule_id"]] for row in rows[: config.top]]
-    agreement = {
-        "people_and_judges": rater_agreement(people_AR, judges_AR),
-        "among_people": rater_agreement(people_AR),
-        "among_judges": rater_agreement(judges_AR),
-    }
     table = config.output.with_suffix(".json")
     selection = {
         "output": str(config.output),
         "table": str(table),
-        "num_selected": config.top,
-        "num_people": len(people_AR),
-        "num_judges": len(judges_AR),
-        **{name: {"r": asdict(r), "num_pairs": pairs} for name, (r, pairs) in agreement.items()},
+        "num_people": len(people),
+        "num_judges": len(judges),
+        **_agreement(rules, people, judges),
         "ties": TIES,
         "rules": rows,
         "notes": [*_notes(rows, raters, chosen)],
@@ -97,36 +80,48 @@ def select_rules(
 
 def _read(
     folder: Path, run_keys: Collection[str] | None
-) -> tuple[tuple[PoolRule, ...], tuple[Rater, ...]]:
-    """The rules of a folder, and everybody who rated them: people first.
+) -> tuple[tuple[PoolRule, ...], People, People]:
+    """The rules of a folder, and the ratings of people and of judges.
 
     A judge whose name another rater has is called by its run key too.
     """
     people = read_people(folder)
-    raters = [Rater(kind="person", name=name, ratings=one) for name, one in people.items()]
     paths = list_runs(folder, ImportanceRun)
     counted = [path for path in paths if run_keys is None or path.name in run_keys]
     runs = [read_replies(path, ImportanceRun) for path in counted]
+    if not (people or runs):
+        raise InputError(
+            f"{folder}: no ratings of importance in it; make them with `{ImportanceRun.COMMAND}`"
+        )
     names = [*people, *(run.manifest.judge for run in runs)]
+    judges = {}
     for run in runs:
         judge, key = run.manifest.judge, run.manifest.key
         name = judge if names.count(judge) == 1 else f"{judge} ({key})"
         read = {rule_id: answer.rating for rule_id, answer in answers_of(run).items()}
-        ratings = {rule_id: value for rule_id, value in read.items() if value is not None}
-        raters.append(Rater(kind="judge", name=name, ratings=ratings))
-    if not raters:
-        raise InputError(
-            f"{folder}: no ratings of importance in it; make them with `{ImportanceRun.COMMAND}`"
-        )
-    return read_pool(folder / POOL_FILE).rules, tuple(raters)
+        judges[name] = {rule_id: value for rule_id, value in read.items() if value is not None}
+    return read_pool(folder / POOL_FILE).rules, people, judges
 
 
-def _ranked(rules: Sequence[PoolRule], raters: Sequence[Rater]) -> list[dict[str, Any]]:
+def _agreement(rules: Sequence[PoolRule], people: People, judges: People) -> dict[str, Any]:
+    people_AR, judges_AR = (
+        np.array([[one.get(rule.rule_id, np.nan) for rule in rules] for one in raters.values()])
+        for raters in (people, judges)
+    )
+    found = {
+        "people_and_judges": rater_agreement(people_AR, judges_AR),
+        "among_people": rater_agreement(people_AR),
+        "among_judges": rater_agreement(judges_AR),
+    }
+    return {name: {"r": asdict(r), "num_pairs": pairs} for name, (r, pairs) in found.items()}
+
+
+def _ranked(rules: Sequence[PoolRule], raters: People) -> list[dict[str, Any]]:
     """A row for each rule: rank from 1, mean importance, ratings by rater, where it comes from."""
     rows = []
     for rule in rules:
-        known = [rater for rater in raters if rule.rule_id in rater.ratings]
-        ratings = {rater.name: rater.ratings[rule.rule_id] for rater in known}
+        known = [name for name, answers in raters.items() if rule.rule_id in answers]
+        ratings = {name: raters[name][rule.rule_id] for name in known}
         importance = fmean(ratings.values()) if ratings else None
         about = rule.model_dump(mode="json", exclude={*TEXTS[1:]})
         rows.append({"rank": None, "importance": importance, "ratings": ratings, **about})
@@ -138,7 +133,7 @@ def _ranked(rules: Sequence[PoolRule], raters: Sequence[Rater]) -> list[dict[str
 
 
 def _notes(
-    rows: Sequence[Mapping[str, Any]], raters: Sequence[Rater], chosen: Sequence[PoolRule]
+    rows: Sequence[Mapping[str, Any]], raters: People, chosen: Sequence[PoolRule]
 ) -> Iterator[str]:
     few = [row["rule_id"] for row in rows if row["rank"] is None]
     if few:
@@ -146,9 +141,9 @@ def _notes(
     partly = [row["rule_id"] for row in rows if row["rank"] and len(row["ratings"]) < len(raters)]
     if partly:
         yield f"{len(partly)} ranked rules lack some of {len(raters)} ratings: {first_of(partly)}"
-    for rater in raters:
-        if len(rater.ratings) > 1 and len(set(rater.ratings.values())) == 1:
-            yield f"{rater.kind} {rater.name} rates every rule alike, so agrees with nobody"
+    for name, answers in raters.items():
+        if len(answers) > 1 and len(set(answers.values())) == 1:
+            yield f"{name} rates every rule alike, so agrees with nobody"
     last, *following = rows[len(chosen) - 1 :]
     if following and following[0]["rank"] and last["importance"] == following[0]["importance"]:
         yield (
