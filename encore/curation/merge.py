@@ -26,8 +26,8 @@ def merge(config: MergeConfig) -> dict[str, Any]:
     and remembers where the others come from, with their titles.
 
     Returns:
-        JSON values: the ``rule_ids``, counts of each of the ``pools``, ``copies`` with the rule
-        that is ``kept`` for each, ``renamed`` rules whose id another one has, and ``notes``.
+        JSON values: counts of each of the ``pools``, ``copies`` with the rule that is ``kept`` for
+        each, ``renamed`` rules whose id another one has, and ``notes``.
 
     Raises:
         InputError: A pool that cannot be read, two pools of one name, a licence of no pool.
@@ -50,7 +50,6 @@ def merge(config: MergeConfig) -> dict[str, Any]:
     return {
         "output": str(config.output),
         "num_rules": len(rules),
-        "rule_ids": [rule.rule_id for rule in rules],
         "pools": [
             {
                 "pool": pool.name,

@@ -8,6 +8,7 @@ import io
 import json
 import tomllib
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -144,8 +145,13 @@ def read_pool(
         raise InputError(f"pool {path}: {error}") from error
     if not found.rules:
         raise InputError(f"pool {path}: no record has a text; expected one rule or more")
-    if not ids_may_repeat:
-        _check_ids(path, found.rules)
+    num_uses = Counter(rule.rule_id for rule in found.rules)
+    repeated = [rule_id for rule_id, count in num_uses.items() if count > 1]
+    if repeated and not ids_may_repeat:
+        raise InputError(
+            f"pool {path}: rule_id {repeated[0]!r} is used twice; `encore rules merge {path} "
+            "--output FILE.toml` gives each its own"
+        )
     return found
 
 
@@ -216,7 +222,7 @@ def _rules_of(records: Iterable[_Record], header: Mapping[str, Any], name: str) 
     for place, record in records:
         if not isinstance(record, Mapping):
             raise ValueError(f"{place}: expected a JSON object with the keys of a rule")
-        values = {key: value for key, value in record.items() if not _is_blank(value)}
+        values = {key: value for key, value in record.items() if _is_given(value)}
         texts = {key: value for key, value in values.items() if isinstance(value, str)}
         formulas += [f"{place} ({key})" for key, text in texts.items() if is_formula(text)]
         if {"text", "description"} <= values.keys():
@@ -232,8 +238,8 @@ def _rules_of(records: Iterable[_Record], header: Mapping[str, Any], name: str) 
     return Pool(name=name, rules=tuple(rules), empty=tuple(empty), formulas=tuple(formulas))
 
 
-def _is_blank(value: object) -> bool:
-    return value is None or (isinstance(value, str) and not value.strip())
+def _is_given(value: object) -> bool:
+    return value is not None and bool(str(value).strip())
 
 
 def _rule(place: str, values: dict[str, Any]) -> PoolRule:
@@ -270,16 +276,6 @@ def rule_id_of(title: str) -> str:
     return slug(plain) or f"rule-{digest[:_ID_DIGITS]}"
 
 
-def _check_ids(path: Path, rules: Iterable[PoolRule]) -> None:
-    first: dict[str, PoolRule] = {}
-    for rule in rules:
-        if (other := first.setdefault(rule.rule_id, rule)) is not rule:
-            raise InputError(
-                f"pool {path}: rule_id {rule.rule_id!r} is used twice ({other.origin} and "
-                f"{rule.origin}); `encore rules merge {path} --output FILE` gives each its own"
-            )
-
-
 # --- write ----------------------------------------------------------------------------------------
 
 
@@ -306,7 +302,11 @@ def write_pool(path: Path, rules: Iterable[PoolRule], *, name: str | None = None
         path: The file; replaced if it is there.
         rules: In the order of the file.
         name: The pool's name; default: the file's, without suffix.
+
+    Raises:
+        InputError: As for `check_output`.
     """
+    check_output(path)
     lines = [f"name = {_toml(name or path.stem)}"]
     for rule in rules:
         record = rule.model_dump(mode="json", exclude_defaults=True)

@@ -129,11 +129,7 @@ def ask_about_rules(
             asked = plan[shard.start : shard.stop]
             prompts = [*readable(opened, map(kind.prompt, asked), decoding=decoding)]
             replies = ask(opened, prompts, decoding=decoding, on_progress=tell)
-            rows = [
-                {"rule_id": rule.rule_id, **({} if reply is None else dataclasses.asdict(reply))}
-                for rule, reply in zip(asked, replies, strict=True)
-            ]
-            return Slice(table=pa.Table.from_pylist(rows, schema=_REPLIES))
+            return Slice(table=_table(asked, replies))
 
         run_dir = folder / manifest.key
         work = Job(run_dir=run_dir, manifest=manifest, compute=compute, start=start)
@@ -141,6 +137,14 @@ def ask_about_rules(
     reporter.finished()
     refuse_failures(run_dir, report.failures, num_shards=len(manifest.shards))
     return dataclasses.replace(read_replies(run_dir, kind), summary=report.summary)
+
+
+def _table(asked: Sequence[PoolRule], replies: Sequence[Reply | None]) -> pa.Table:
+    rows = [
+        {"rule_id": rule.rule_id, **({} if reply is None else dataclasses.asdict(reply))}
+        for rule, reply in zip(asked, replies, strict=True)
+    ]
+    return pa.Table.from_pylist(rows, schema=_REPLIES)
 
 
 def read_replies(run_dir: Path, kind: type[RuleRun]) -> RuleReplies:

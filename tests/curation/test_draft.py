@@ -15,7 +15,14 @@ from encore.curation.pool import write_pool
 from encore.data.rules import load_rule_set
 from encore.errors import InputError
 from encore.judges.base import Reply
-from tests.curation.principles import SCRIPTED, judge_of, principle, rules_in, write_principles
+from tests.curation.principles import (
+    SCRIPTED,
+    judge_of,
+    principle,
+    rules_in,
+    write_in_any_format,
+    write_principles,
+)
 
 TEXTS = {
     "title": "Kindness",
@@ -89,6 +96,10 @@ def test_a_reply_that_does_not_parse_leaves_a_principle_and_is_named(pool):
     assert rules_in(Path(report["output"]))[1] == rules_in(pool)[1]
     with pytest.raises(InputError, match="--accept principle-1: it lacks some of the four texts"):
         accept_drafts(Path(report["output"]), ["principle-1"])
+    other_format = pool.with_suffix(".jsonl")
+    write_in_any_format(other_format, rules_in(pool))
+    with pytest.raises(InputError, match=r"expected a name that ends in \.toml"):
+        accept_drafts(other_format, ["ALL"])
     with pytest.raises(InputError, match=r"no such rule in .*rules.toml; did you mean principle-"):
         accept_drafts(Path(report["output"]), ["principle-9"])
 
@@ -109,11 +120,14 @@ def test_a_rerun_asks_about_what_has_no_draft_and_keeps_what_people_did(pool):
     assert drafted(pool)[1].num_asked == 0
 
 
-def test_a_rule_with_all_texts_is_not_asked_about_and_other_peoples_files_are_refused(pool):
-    write_pool(pool, [principle(0, **TEXTS), principle(1)])
+def test_texts_that_a_rule_has_are_not_written_anew_and_other_peoples_files_are_refused(pool):
+    own = {"title": "Truth", "description": "Principle 1 says: be true.", "rating_rule": "Be true."}
+    write_pool(pool, [principle(0, **TEXTS), principle(1, **own)])
     report, judge = drafted(pool)
     assert judge.num_asked == 1
-    assert rules_in(Path(report["output"]))[0] == rules_in(pool)[0]
+    whole, partly = rules_in(Path(report["output"]))
+    assert whole == rules_in(pool)[0]
+    assert {name: getattr(partly, name) for name in TEXTS} == {**TEXTS, **own}
     write_pool(Path(report["output"]), [principle(7)])
     with pytest.raises(InputError, match="has rule principle-7, which the pool lacks"):
         drafted(pool)
@@ -124,11 +138,3 @@ def test_drafting_and_accepting_are_two_calls(pool):
         DraftConfig(pool=pool, judge=SCRIPTED)
     with pytest.raises(ValidationError, match="or --accept alone to accept"):
         DraftConfig(pool=pool, judge=SCRIPTED, accept=("x",))
-
-
-def test_texts_that_a_rule_has_are_not_written_anew(pool):
-    own = {"title": "Truth", "description": "Principle 0 says: be true.", "rating_rule": "Be true."}
-    write_pool(pool, [principle(0, **own)])
-    report, _ = drafted(pool)
-    [rule] = rules_in(Path(report["output"]))
-    assert {name: getattr(rule, name) for name in TEXTS} == {**TEXTS, **own}
