@@ -159,17 +159,17 @@ def _table(
 def _judges(study: Study, items: _Items, sample: Sample) -> Iterator[tuple[str, _Floats]]:
     """The name of each rating run, and its ratings of the items on the scale; NaN without one."""
     keys = ["source", "pair_id", "response", "rule_id"]
-    place_of = {tuple(item[key] for key in keys): place for place, item in enumerate(items)}
     filters = [("pair_id", "in", {item["pair_id"] for item in items})]
     for run_dir in list_runs(study.ratings_dir):
         status = run_status(run_dir)
-        rating_I = np.full(len(items), np.nan)
+        rating_of: dict[tuple[str, ...], float | None] = {}
         for path in status.paths:
             columns = [*keys, "rating"]
             table = pq.read_table(path, columns=columns, filters=filters, partitioning=None)
-            for *key, rating in zip(*table.to_pydict().values(), strict=True):
-                if tuple(key) in place_of and rating is not None:
-                    rating_I[place_of[tuple(key)]] = rating
+            *ids, ratings = table.to_pydict().values()
+            rating_of |= dict(zip(zip(*ids, strict=True), ratings, strict=True))
+        found = [rating_of.get(tuple(item[key] for key in keys)) for item in items]
+        rating_I = np.array(found, dtype=np.float64)  # None is NaN
         yield run_name(status.manifest), nearest_level(rating_I, sample.levels)
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from encore.annotation.annotate_config import AnnotateImportConfig
-from encore.cli.output import NOTHING, counted, number, percent, record_table, span
+from encore.cli.output import TableColumns, counted, estimate_of, percent, record_table
 from encore.options import JsonOption, command
 from encore.terminal import out, print_json, say, visible, warn
 
 if TYPE_CHECKING:
-    from encore.agreement import Estimate
     from encore.annotation.answers import Sample
     from encore.annotation.people_and_judges import PeopleReport
 
@@ -40,15 +39,15 @@ def annotate_import(config: AnnotateImportConfig, *, json: JsonOption = False) -
 
     sample, imported = import_answers(config)
     for one in imported:
-        replaced = f"; {one.num_replaced:,} earlier ones replaced" if one.num_replaced else ""
-        total = one.num_answers + one.num_missing
-        say(f"{one.annotator}: {one.num_answers:,} of {total:,} answers{replaced}")
-        if one.always is not None:
-            warn(f"{one.annotator} gave the same answer to every item: {one.always}")
+        num, again = one["num_answers"], one["num_replaced"]
+        replaced = f"; {again:,} earlier ones replaced" if again else ""
+        total = num + one["num_missing"]
+        say(f"{one['annotator']}: {num:,} of {total:,} answers{replaced}")
+        if one["always"] is not None:
+            warn(f"{one['annotator']} gave the same answer to every item: {one['always']}")
     report = people_report(open_study(config.study), sample)
     if json:
-        annotators = [dataclasses.asdict(one) for one in imported]
-        print_json({"imported": annotators, **dataclasses.asdict(report)})
+        print_json({"imported": imported, **dataclasses.asdict(report)})
     elif sample.kind == "rules":
         _print_win_rates(report)
     else:
@@ -57,22 +56,13 @@ def annotate_import(config: AnnotateImportConfig, *, json: JsonOption = False) -
         say("note: one annotator so far; agreement between people needs two")
 
 
-def _estimate(name: str, show: Any = number) -> Any:
-    def cell(record: Any) -> str:
-        found: Estimate = getattr(record, name)
-        interval = span(found.low, found.high, show)
-        return NOTHING if found.value is None else f"{show(found.value)} ({interval})"
-
-    return cell
-
-
 def _print_agreement(report: PeopleReport, sample: Sample) -> None:
-    columns = {
+    columns: TableColumns = {
         "rule": "rule_id",
         "people and": "who",
         "items": "num_items",
-        "kappa (95 %)": _estimate("kappa"),
-        "alpha (95 %)": _estimate("alpha"),
+        "kappa (95 %)": estimate_of("kappa"),
+        "alpha (95 %)": estimate_of("alpha"),
     }
     people = counted(len(report.annotators), "annotator")
     scale = ", ".join(sample.scale)
@@ -85,12 +75,12 @@ def _print_agreement(report: PeopleReport, sample: Sample) -> None:
 
 
 def _print_win_rates(report: PeopleReport) -> None:
-    columns = {
+    columns: TableColumns = {
         "question": "question",
         "comparisons": "num_comparisons",
         "pairs of rules": "num_items",
-        "lower entropy chosen (95 %)": _estimate("win_rate", percent),
-        "alpha (95 %)": _estimate("alpha"),
+        "lower entropy chosen (95 %)": estimate_of("win_rate", percent),
+        "alpha (95 %)": estimate_of("alpha"),
     }
     title = f"Rules of lower entropy, {counted(len(report.annotators), 'annotator')}"
     out.print(record_table(report.win_rates, columns, title=title))

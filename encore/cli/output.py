@@ -230,6 +230,18 @@ def span_of(name: str, show: Callable[[float | None], str] = percent) -> Callabl
     return lambda record: span(*ends(record), show)
 
 
+def estimate_of(name: str, show: Callable[[float | None], str] = number) -> Callable[[Any], str]:
+    """A column with an `encore.agreement.Estimate` and its interval."""
+    estimate = attrgetter(name)
+
+    def cell(record: Any) -> str:
+        found = estimate(record)
+        ends = f" ({span(found.low, found.high, show)})"
+        return show(found.value) + ends * (found.value is not None)
+
+    return cell
+
+
 def shown_judge(manifest: RatingManifest) -> str:
     """A run's judge by name; that of the demo has none but its folder's, ``judge``."""
     return JUDGE_NAME if manifest.synthetic else f"judge {manifest.judge}"

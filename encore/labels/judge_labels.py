@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -84,7 +84,7 @@ def judge_labels(
         EncoreError: The judge does not load.
     """
     rows = read_labels(config.files)
-    notes, folder, name = [*_notes(rows)], None, None
+    folder, name = None, None
     synthetic: tuple[str, ...] = ()
     if judge is not None or config.judge is not None:
         rows, folder, manifest = _rated(rows, config, judge, reporter)
@@ -106,7 +106,12 @@ def judge_labels(
         with atomic_path(path) as temporary:
             pq.write_table(table, temporary, compression="zstd")
     found = label_agreement(table, seed=config.seed)
-    found = replace(found, notes=(*notes, *found.notes))
+    places = {(row.source, row.content_id, row.rule_id) for row in rows}
+    if num_again := len(rows) - len(places):
+        again = (
+            f"{num_again} labels are of a text that has one already under that rule; each counts"
+        )
+        found = replace(found, notes=(again, *found.notes))
     return LabelReport(agreement=found, judge=name, table=path, synthetic=synthetic)
 
 
@@ -167,9 +172,3 @@ def _digest(rows: Sequence[LabelledRow]) -> str:
     """SHA-256 of what people said of which texts, the same for every order."""
     said = sorted((row.source, row.content_id, row.rule_id, row.label) for row in rows)
     return hashlib.sha256(json.dumps(said, ensure_ascii=False).encode()).hexdigest()
-
-
-def _notes(rows: Sequence[LabelledRow]) -> Iterator[str]:
-    places = [(row.source, row.asked.pair_id, row.rule_id) for row in rows if row.asked is not None]
-    if num_again := len(places) - len(set(places)):
-        yield f"{num_again} labels are of a text that has one already under that rule; each counts"
