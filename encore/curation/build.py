@@ -58,8 +58,6 @@ class RuleRecipe(StageConfig):
     """Each rates the importance of every distinct rule."""
     people: tuple[Path, ...] = ()
     """As for `encore rules rate-importance`."""
-    allow_unfinished: bool = False
-    """As for `encore rules rate-importance`."""
     sizes: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(20, 10), min_length=1)
     """Of the rule sets."""
     paper_counts: dict[str, int] = Field(default_factory=dict)
@@ -101,11 +99,10 @@ def build_rules(
     rated = folder / f"importance-{texts_digest(read_pool(distinct).rules)[:_DIGITS]}"
     if not recipe.people:  # those of an earlier recipe do not count any more
         (rated / PEOPLE_FILE).unlink(missing_ok=True)
-    answers = recipe.model_dump(include={"people", "allow_unfinished"})
     asked: Sequence[JudgeConfig | None] = recipe.judges or (None,)
     importance = [
         rate_importance(
-            ImportanceConfig(pool=distinct, output=rated, judge=judge, **answers),
+            ImportanceConfig(pool=distinct, output=rated, judge=judge, people=recipe.people),
             judge=judges[place] if judges else None,
             reporter=reporter,
         )

@@ -95,11 +95,8 @@ class ImportanceConfig(QuestionConfig):
     people: tuple[Path, ...] = option(
         (),
         metavar="FILE",
-        help="A CSV file with people's answers: columns rule_id and one per annotator; "
-        "repeatable. Given again, they take the place of those before.",
-    )
-    allow_unfinished: bool = option(
-        False, help="Accept annotators who did not rate every rule; the rest counts as missing."
+        help="A CSV file with people's answers: columns rule_id and one per annotator; an empty "
+        "cell is missing; repeatable. Given again, they take the place of those before.",
     )
 
     @model_validator(mode="after")

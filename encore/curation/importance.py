@@ -78,8 +78,7 @@ def rate_importance(
         raise InputError(
             f"{folder}: holds the ratings of another pool ({path}); name another --output"
         )
-    rule_ids = [rule.rule_id for rule in rules]
-    people = read_answers(config.people, rule_ids, allow_unfinished=config.allow_unfinished)
+    people = read_answers(config.people, [rule.rule_id for rule in rules])
     folder.mkdir(parents=True, exist_ok=True)
     write_pool(path, rules)
     if people:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from encore.curation.pool import PoolRule, csv_rows, first_of
+from encore.curation.pool import PoolRule, csv_rows
 from encore.errors import InputError, did_you_mean
 
 #: Importance by rule id, by annotator.
@@ -18,15 +18,12 @@ People = Mapping[str, Mapping[str, float]]
 _RULE = "rule_id"
 
 
-def read_answers(
-    files: Sequence[Path], rule_ids: Sequence[str], *, allow_unfinished: bool
-) -> People:
-    """Everybody's answers in some files.
+def read_answers(files: Sequence[Path], rule_ids: Sequence[str]) -> People:
+    """Everybody's answers in some files; what is not rated is missing.
 
     Args:
         files: Of different people.
         rule_ids: The rules that are rated.
-        allow_unfinished: Accept annotators who did not rate every rule.
 
     Raises:
         InputError: File, line and what is wrong there.
@@ -39,13 +36,8 @@ def read_answers(
                     f"{path}: annotator {annotator!r} is in another file too; give every person a "
                     "name of their own, in one file"
                 )
-            missing = [rule_id for rule_id in rule_ids if rule_id not in answers]
-            if missing and not allow_unfinished:
-                raise InputError(
-                    f"{path}: annotator {annotator!r} rated {len(answers)} of {len(rule_ids)} "
-                    f"rules; missing: {first_of(missing)}; finish the file, or give "
-                    "--allow-unfinished"
-                )
+            if not answers:
+                raise InputError(f"{path}: annotator {annotator!r} rated no rule; give numbers")
             found[annotator] = answers
     return found
 

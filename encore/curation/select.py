@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from encore.curation.curation_config import SelectConfig
-from encore.curation.draft import has_all_texts
 from encore.curation.importance import POOL_FILE, ImportanceRun, answers_of, read_people
 from encore.curation.people_importance import People
 from encore.curation.pool import PoolRule, check_output, first_of, read_pool, write_pool
@@ -70,7 +69,7 @@ def select_rules(
         **_agreement(rules, people, judges),
         "ties": TIES,
         "rules": rows,
-        "notes": [*_notes(rows, raters, chosen)],
+        "notes": [*_notes(rows, raters, top=config.top)],
     }
     write_pool(config.output, chosen)
     content = json.dumps(selection, indent=2, ensure_ascii=False, allow_nan=False)
@@ -132,9 +131,7 @@ def _ranked(rules: Sequence[PoolRule], raters: People) -> list[dict[str, Any]]:
     return [*ranked, *(row for row in rows if row["rank"] is None)]
 
 
-def _notes(
-    rows: Sequence[Mapping[str, Any]], raters: People, chosen: Sequence[PoolRule]
-) -> Iterator[str]:
+def _notes(rows: Sequence[Mapping[str, Any]], raters: People, *, top: int) -> Iterator[str]:
     few = [row["rule_id"] for row in rows if row["rank"] is None]
     if few:
         yield f"{len(few)} rules have ratings of less than half of the raters: {first_of(few)}"
@@ -144,15 +141,9 @@ def _notes(
     for name, answers in raters.items():
         if len(answers) > 1 and len(set(answers.values())) == 1:
             yield f"{name} rates every rule alike, so agrees with nobody"
-    last, *following = rows[len(chosen) - 1 :]
+    last, *following = rows[top - 1 :]
     if following and following[0]["rank"] and last["importance"] == following[0]["importance"]:
         yield (
             f"{last['rule_id']} is in and {following[0]['rule_id']} is out with the same "
             f"importance; of a tie, {TIES}"
-        )
-    num_unready = sum(rule.is_draft or not has_all_texts(rule) for rule in chosen)
-    if num_unready:
-        yield (
-            f"{num_unready} of the rules are principles or drafts, under which nothing is rated: "
-            "`encore rules draft` has a judge write their texts, and a person accepts them"
         )

@@ -16,9 +16,9 @@ ANSWERS = {
 }
 
 
-def read(tmp_path, *files, allow_unfinished=False):
+def read(tmp_path, *files):
     paths = [write_answers(tmp_path / f"{place}.csv", one) for place, one in enumerate(files)]
-    return read_answers(paths, RULES, allow_unfinished=allow_unfinished)
+    return read_answers(paths, RULES)
 
 
 @pytest.mark.parametrize("lines", [LINES, ["\ufeff" + LINES[0], "", *LINES[1:]]])
@@ -36,9 +36,7 @@ def test_a_column_per_annotator_is_their_answers(tmp_path, lines):
         ([*LINES[:-1], "private,c,0,nan"], "line 4: importance 'nan'"),
         ([*LINES[:-1], 'private,c,0,"0,6"'], "line 4: importance '0,6'"),
         ([*LINES[:-1], "private,c,0,0,6"], "line 4: more cells than the header has columns"),
-        (LINES[:-1], "annotator 'anna' rated 2 of 3 rules; missing: private; finish the file"),
-        ([*LINES[:-1], "private,c,0.0"], "annotator 'ben' rated 2 of 3 rules; missing: private"),
-        (["rule_id,anna,ben", *(f"{one},1," for one in RULES)], "'ben' rated 0 of 3 rules"),
+        (["rule_id,anna,ben", *(f"{one},1," for one in RULES)], "annotator 'ben' rated no rule"),
         (["rule,anna", "kind,1"], "columns 'rule, anna', 1 rows; expected"),
         (["rule_id,title", "kind,1"], "columns 'rule_id, title', 1 rows; expected"),
         (["rule_id,anna,", "kind,1,"], "columns 'rule_id, anna, ', 1 rows; expected"),
@@ -55,14 +53,13 @@ def test_one_name_in_two_files_and_files_that_are_none_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"1.csv: annotator 'anna' is in another file too"):
         read(tmp_path, LINES, LINES)
     with pytest.raises(InputError, match="No such file"):
-        read_answers([tmp_path / "no.csv"], RULES, allow_unfinished=False)
+        read_answers([tmp_path / "no.csv"], RULES)
     (tmp_path / "0.csv").write_bytes(b"rule_id,\xff\n")
     with pytest.raises(InputError, match="expected a CSV file in UTF-8"):
-        read_answers([tmp_path / "0.csv"], RULES, allow_unfinished=False)
+        read_answers([tmp_path / "0.csv"], RULES)
 
 
-def test_an_unfinished_file_is_read_where_that_is_allowed(tmp_path):
-    assert read(tmp_path, [*LINES[:-1], "private,c,0.0,"], allow_unfinished=True)["ben"] == {
-        "kind": 0.2,
-        "honest": 0.4,
-    }
+@pytest.mark.parametrize("last", ["private,c,0.0,", "private,c,0.0"])
+def test_what_is_not_rated_is_missing(tmp_path, last):
+    found = read(tmp_path, [*LINES[:-1], last])
+    assert found == {"anna": ANSWERS["anna"], "ben": {"kind": 0.2, "honest": 0.4}}
