@@ -23,7 +23,7 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,6 +78,23 @@ def run_key_of(identity: Mapping[str, Any]) -> str:
     """16 hex digits of the SHA-256 of an identity in canonical JSON."""
     canonical = json.dumps(identity, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+
+def differences(first: Any, second: Any) -> Iterator[tuple[str, str, str]]:
+    """What two identities differ in: the place, and both values as JSON."""
+    one, other = dict(_leaves(first)), dict(_leaves(second))
+    for path in sorted(one | other):
+        if one.get(path) != other.get(path):
+            yield ".".join(path), one.get(path, "nothing"), other.get(path, "nothing")
+
+
+def _leaves(value: Any, *path: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    """What a JSON value holds, as text, by its path."""
+    if isinstance(value, Mapping) and value:
+        for name, inner in value.items():
+            yield from _leaves(inner, *path, name)
+    else:
+        yield path, json.dumps(value, ensure_ascii=False)
 
 
 class RunManifest(BaseModel):

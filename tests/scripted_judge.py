@@ -11,6 +11,7 @@ from typing import Any
 
 from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply, Usage
 from encore.judges.chat import FROZEN_DATE, ChatTokenizer
+from tests.model.tokenizers import byte_level
 
 SPECIAL_TOKENS = ["<pad>", "<bos>", "<eot>", "<user>", "<assistant>"]
 CHAT_TEMPLATE = (
@@ -22,19 +23,8 @@ CHAT_TEMPLATE = (
 @cache
 def byte_tokenizer(chat_template: str = CHAT_TEMPLATE) -> Any:
     """One token a byte, five special tokens, and a chat template."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {token: index for index, token in enumerate([*SPECIAL_TOKENS, *alphabet])}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(SPECIAL_TOKENS)
     named = {"bos_token": "<bos>", "eos_token": "<eot>", "pad_token": "<pad>"}
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **named)
-    fast.chat_template = chat_template
-    return fast
+    return byte_level(SPECIAL_TOKENS, template=chat_template, **named)
 
 
 def hashed_score(prompt: str) -> str:

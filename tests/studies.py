@@ -1,9 +1,12 @@
-"""Studies without pairs, for tests of what else a study holds."""
+"""Studies for tests, and the lines of JSON that they are made from."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from pathlib import Path
 
+from encore.data.ingestion import ingest
 from encore.data.study import Study, changed_study, open_study
 
 
@@ -12,3 +15,18 @@ def create_study(path: Path) -> Study:
     with changed_study(path):
         pass
     return open_study(path)
+
+
+def write_lines(path: Path, rows: Iterable[object]) -> Path:
+    """One JSON object a line."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def study_of(
+    rows: Iterable[object], path: Path, *, label: str = "mine", replace: bool = False
+) -> Path:
+    """The study of some pairs, which also stand in a file beside it."""
+    source = write_lines(path.with_name(f"{path.name}.jsonl"), rows)
+    ingest([f"{label}={source}"], out=path, replace=replace)
+    return path

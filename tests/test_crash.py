@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,11 +17,11 @@ from encore.config import JudgeConfig, RatingConfig
 from encore.data.ingestion import ingest
 from encore.rating.rating_run import rate
 from encore.rating_runs import list_runs, run_status
+from tests.signals import start_and_kill
 from tests.test_rating import write_source
 from tests.tiny_judge import make_tiny_judge
 
 PAIRS_PER_SHARD = 2
-KILL_TIMEOUT_SECONDS = 300
 
 
 def rate_command(study: Path, judge: Path, backend: str) -> list[str]:
@@ -43,21 +41,13 @@ def written(study: Path) -> dict[str, tuple[int, int]]:
 
 def rate_and_kill(study: Path, command: list[str], *, rng: random.Random) -> None:
     """Start rating and kill -9 it at a random moment after it has written a shard."""
-    before = len(written(study))
-    process = subprocess.Popen(
+    start_and_kill(
         command,
-        env=environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        environment(),
+        progress=lambda: len(written(study)),
+        rng=rng,
+        latest_seconds=0.3,
     )
-    deadline = time.monotonic() + KILL_TIMEOUT_SECONDS
-    while len(written(study)) == before:
-        assert process.poll() is None, f"ended by itself with {process.returncode}"
-        assert time.monotonic() < deadline, "no shard was written"
-        time.sleep(0.002)
-    time.sleep(rng.random() * 0.3)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL, "the run was over before it could be killed"
 
 
 def all_ratings(study: Path) -> pa.Table:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.golden.tiny_llama import write_tiny_llama
+from tests.studies import write_lines
 
 ROOT = Path(__file__).resolve().parents[1]
 FIELD = """    label_smoothing: float = option(
@@ -85,7 +86,7 @@ def test_mlflow_shows_it_and_runs_at_its_default_keep_their_key(
         {"prompt": f"Question {n}?", "chosen": "Please ask first.", "rejected": "Just do it."}
         for n in range(8)
     ]
-    (tmp_path / "p.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    write_lines(tmp_path / "p.jsonl", pairs)
     study = tmp_path / "study"
     python(changed, "-m", "encore.cli", "ingest", f"mine={tmp_path / 'p.jsonl'}", "--out", study)
     train = ("-m", "encore.cli", "train", study, "--backbone", llama, "--json")

@@ -39,6 +39,7 @@ from encore.recipes.recipe import (
 from encore.recipes.recipe_run import Work, check_names, check_within_reach, run_recipe
 from encore.reporting import SILENT
 from encore.training.config import GateConfig, TrainingConfig
+from tests.studies import write_lines
 from tests.tiny_judge import make_tiny_judge
 from tests.training.studies import backbone_config, make_backbone
 
@@ -205,12 +206,11 @@ class Stopped(BaseException):
 
 def tiny_recipe(folder: Path, **changes: Any) -> Recipe:
     """The demo's recipe with everything in it made small: six pairs, two steps, random weights."""
-    pairs = folder / "pairs.jsonl"
     lines = [
         {"prompt": f"About {n}?", "chosen": f"{n} is {'so ' * n}good.", "rejected": f"Not {n}."}
         for n in range(6)
     ]
-    pairs.write_text("".join(json.dumps(row) + "\n" for row in lines))
+    pairs = write_lines(folder / "pairs.jsonl", lines)
     judge = JudgeConfig(model=str(make_tiny_judge(folder / "judge")), backend="transformers")
     trunk = backbone_config(make_backbone(folder / "trunk"))
     fast = TrainingConfig(

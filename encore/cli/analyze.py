@@ -76,5 +76,5 @@ def _how_many_are_enough(analysis: Analysis, ratings: Ratings) -> Iterator[str]:
 
     counts = [rule.num_ratings for rule in analysis.rules if rule.source == POOLED]
     if 0 not in counts and sum(counts) <= _MAX_RATINGS:
-        sentence = ratings_needed(read_pairs_of(ratings)).sentence
+        sentence = ratings_needed(read_pairs_of(ratings))
         yield f"How many ratings are enough? {sentence[:1].upper()}{sentence[1:]}.\n"

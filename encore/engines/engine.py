@@ -9,11 +9,10 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 from encore.engines.signs import (
     MOST_ENGINES,
@@ -27,7 +26,7 @@ from encore.engines.signs import (
 )
 from encore.errors import EncoreError, InputError, meets_every_shard
 from encore.reporting import SILENT, Reporter
-from encore.runs import Shard, ShardState, finished_shards, read_manifest
+from encore.runs import Shard, ShardState, differences, finished_shards, read_manifest
 from encore.shard_runner import WHOLE_PLAN, Job, RunReport, Tally, begin, work_on
 from encore.versions import code_digest
 
@@ -109,28 +108,16 @@ def _check_order(job: Job, order: EngineOrder) -> None:
         )
     if _is_run(job, order):
         return
-    ours, theirs = _flat(job.manifest.identity), {}
+    differing = []
     with contextlib.suppress(EncoreError):
-        there = job.run_dir.parent / order.run_key
-        theirs = _flat(read_manifest(there, type(job.manifest)).identity)
-    differing = [
-        f"{name} is {ours.get(name)!r} here and {theirs.get(name)!r} in the run"
-        for name in sorted(ours.keys() | theirs.keys())
-        if ours.get(name) != theirs.get(name)
-    ]
+        run = read_manifest(job.run_dir.parent / order.run_key, type(job.manifest))
+        for name, ours, theirs in differences(job.manifest.identity, run.identity):
+            differing.append(f"{name} is {ours} here and {theirs} in the run")
     raise InputError(
         f"{here}: it would make run {job.manifest.key} instead of {order.run_key}: "
         f"{'; '.join(differing[:3]) or 'the run is not there'}; engines need the parent's judge, "
         "rules and pairs"
     )
-
-
-def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in content.items():
-        inner = _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {}
-        flat |= inner or {f"{prefix}{name}": value}
-    return flat
 
 
 @dataclass(slots=True, kw_only=True)

@@ -6,7 +6,6 @@ The error falls as 1/sqrt(n), its bias even faster.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,23 +16,10 @@ from encore.warehouse import PairRatings
 TARGET = 0.01
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RatingsNeeded:
-    """How many ratings bring all weights within a target of the true ones, 95 % confidence.
-
-    Attributes:
-        sentence: The answer in words, without a full stop.
-        error_now: Of the weights from all pairs; None, as the next, where nothing is promised.
-        num_pairs_needed: Pairs that the target takes, also beyond those at hand.
-    """
-
-    sentence: str
-    error_now: float | None = None
-    num_pairs_needed: int | None = None
-
-
-def ratings_needed(pairs: PairRatings, *, seed: int = 0, target: float = TARGET) -> RatingsNeeded:
+def ratings_needed(pairs: PairRatings, *, seed: int = 0, target: float = TARGET) -> str:
     """How close ENCORE's weights of these pairs are to the true ones, and how many are enough.
+
+    A sentence without a full stop, with 95 % confidence.
 
     Args:
         pairs: Each rule has at least one rating.
@@ -42,24 +28,21 @@ def ratings_needed(pairs: PairRatings, *, seed: int = 0, target: float = TARGET)
     """
     found = weight_error(pairs, seed=seed)
     if found.error is None:
-        return RatingsNeeded(sentence=f"no number of ratings can be named: {found.obstacle}")
+        return f"no number of ratings can be named: {found.obstacle}"
     error_now, num_pairs = found.error, pairs.num_pairs
     needed = max(math.ceil(num_pairs * (error_now / target) ** 2), 1)
     per_pair = 2 - float(np.isnan(pairs.rating_2PR).sum(axis=0).mean())
     if needed <= num_pairs:
-        sentence = (
+        return (
             f"these weights are within {_percent(target)} of the true ones after "
             f"{_about(needed * per_pair)} ratings per rule ({_about(needed)} pairs), 95 % "
             "confidence"
         )
-    else:
-        sentence = (
-            f"{_about(num_pairs * per_pair)} ratings per rule are too few for "
-            f"{_percent(target)}: these weights are within {_percent(error_now)} of the true ones, "
-            f"95 % confidence; {_percent(target)} would take about {_about(needed * per_pair)} "
-            "(extrapolated)"
-        )
-    return RatingsNeeded(sentence=sentence, error_now=error_now, num_pairs_needed=needed)
+    return (
+        f"{_about(num_pairs * per_pair)} ratings per rule are too few for {_percent(target)}: "
+        f"these weights are within {_percent(error_now)} of the true ones, 95 % confidence; "
+        f"{_percent(target)} would take about {_about(needed * per_pair)} (extrapolated)"
+    )
 
 
 def _about(number: float) -> str:

@@ -6,7 +6,6 @@ passed over: its engine says what it lacks.
 
 from __future__ import annotations
 
-import math
 import os
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 
 from encore.config import JudgeConfig
 from encore.errors import EncoreError, InputError
+from encore.judges.base import num_devices
 from encore.model.config import BackboneConfig
 from encore.training.backbone_shape import find_shape
 from encore.training.config import TrainingConfig
@@ -81,9 +81,7 @@ def refuse_judge_too_large(judge: JudgeConfig, *, machine: Machine) -> None:
     if num_weights is None or {"quantization", "cpu_offload_gb"} & judge.engine_args.keys():
         return
     needed = num_weights * (4 if judge.dtype == "float32" else 2)
-    sizes = [judge.engine_args.get(f"{kind}_parallel_size", 1) for kind in ("tensor", "pipeline")]
-    num_asked = math.prod(size for size in sizes if isinstance(size, int) and size > 0)
-    num_used = min(num_asked, machine.num_gpus)
+    num_used = min(num_devices(judge), machine.num_gpus)
     if needed <= (num_used * machine.gpu_bytes if num_used else machine.memory_bytes):
         return
     advice = "rate where they fit and bring the study back, or give a smaller judge with --judge"

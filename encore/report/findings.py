@@ -176,7 +176,7 @@ def gather(
             swept = sweep(evidence, taus=_TAUS)
             notes += [*comparison.notes, *swept.notes]
             on_step("drawing samples of pairs")
-            enough = sentence(ratings_needed(pairs).sentence)
+            enough = sentence(ratings_needed(pairs))
     sources = _single_sources(analysis)
     if (num_hidden := len(sources) - MAX_DRAWN_SOURCES) > 0:
         notes.append(f"{plural(num_hidden, 'further source')}: in the tables, not in the drawings")

@@ -27,7 +27,7 @@ from typing import Any
 from encore.config import identity_of
 from encore.errors import EncoreError, InputError
 from encore.files import atomic_write_bytes, file_sha256, fsync_path
-from encore.runs import run_key_of
+from encore.runs import differences, run_key_of
 from encore.training.config import TrainConfig
 
 TRAINING_DIR = "training"
@@ -148,24 +148,11 @@ def refuse_other_identity(recorded: Any, wanted: Any, *, place: Path) -> None:
     Raises:
         InputError: They differ: the first place, both values, the next step.
     """
-    there, here = dict(_leaves(recorded)), dict(_leaves(wanted))
-    for path in sorted(there | here):
-        if there.get(path) != here.get(path):
-            values = [side.get(path, "nothing") for side in (there, here)]
-            raise InputError(
-                f"{place} belongs to another training run: {'.'.join(path)} is {values[0]} there "
-                f"and {values[1]} here; give the same settings to continue it, or another --out to "
-                "train anew"
-            )
-
-
-def _leaves(value: Any, *path: str) -> Iterator[tuple[tuple[str, ...], str]]:
-    """What a JSON value holds, as text, by its path."""
-    if isinstance(value, Mapping) and value:
-        for name, inner in value.items():
-            yield from _leaves(inner, *path, name)
-    else:
-        yield path, json.dumps(value, ensure_ascii=False)
+    for name, there, here in differences(recorded, wanted):
+        raise InputError(
+            f"{place} belongs to another training run: {name} is {there} there and {here} here; "
+            "give the same settings to continue it, or another --out to train anew"
+        )
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,9 @@ from encore.benchmarks.scheme_rows import scheme_rows
 from encore.data.records import Message, PreferencePair
 from encore.scoring.head_scores import HeadScores
 from encore.weighting.weigh import open_evidence
+from tests.scoring.models import make_model
+from tests.studies import write_lines
+from tests.training.studies import make_study, write_ratings
 from tests.weighting.evidence_for_tests import table_of
 
 # Suffixes: P pairs, R heads, N pairs of the training study.
@@ -129,10 +131,21 @@ def jsonl_rows(num_pairs: int, *, subsets: Sequence[str]) -> list[dict[str, str]
     ]
 
 
-def write_jsonl(path: Path, rows: Sequence[Mapping[str, object]]) -> Path:
-    """One object a line."""
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
+def make_world(folder: Path, *, num_rows: int, num_pairs: int = 12, **about: object) -> Path:
+    """A folder with a rated study, two models and a benchmark's rows; nothing is scored.
+
+    Args:
+        folder: Where they are made.
+        num_rows: Of the benchmark.
+        num_pairs: Of the study.
+        about: What the multi-head model says of itself.
+    """
+    make_study(folder / "study", num_pairs=num_pairs)
+    write_ratings(folder / "study", folder / "ratings.parquet")
+    make_model(folder / "model", **about)
+    make_model(folder / "initial", head_ids=("reward",), seed=1)
+    write_lines(folder / "rows.jsonl", jsonl_rows(num_rows, subsets=("refuse", "respond")))
+    return folder
 
 
 def rows_of(

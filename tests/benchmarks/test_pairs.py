@@ -21,6 +21,7 @@ from encore.benchmarks.definition import BENCHMARK_NAMES, Benchmark, Subset, loa
 from encore.benchmarks.pairs import BenchmarkPairs, read_benchmark_pairs
 from encore.errors import InputError
 from tests.sources.mini_hub import HubRepo, mini_hub
+from tests.studies import write_lines
 
 ROOT = Path(__file__).parents[2]
 SAFETY = load_benchmark("rewardbench-safety")
@@ -59,9 +60,8 @@ def written(path: Path, rows: list[Any]) -> Path:
     """The rows in the form that a file's name says."""
     if path.suffix == ".parquet":
         path.write_bytes(parquet_bytes(rows))
-    else:
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
+        return path
+    return write_lines(path, rows)
 
 
 def parquet_bytes(rows: list[dict[str, Any]]) -> bytes:

@@ -36,11 +36,12 @@ from encore.scoring.head_scores import read_head_scores
 from encore.training.config import GateConfig
 from encore.training.gate import RESULT_FILE
 from encore.training.gating_network import fit_gate, save_gate
-from tests.benchmarks.table_world import benchmark_pairs, jsonl_rows, turned, write_jsonl
+from tests.benchmarks.table_world import benchmark_pairs, make_world, turned
 from tests.model.test_opening import make_classifier
 from tests.rating_shards import shard_path
 from tests.scoring.models import make_model, score_pairs
-from tests.training.studies import RULES, make_study, write_ratings
+from tests.studies import write_lines
+from tests.training.studies import RULES, write_ratings
 
 NUM_PAIRS = 20
 HIDDEN_SIZE = 32
@@ -50,12 +51,7 @@ ROWS = {"schemes": ("encore", "random"), "taus": (2.0,), "num_random": 10}
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("run")
-    make_study(folder / "study", num_pairs=12)
-    write_ratings(folder / "study", folder / "ratings.parquet")
-    make_model(folder / "model")
-    make_model(folder / "initial", head_ids=("reward",), seed=1)
-    write_jsonl(folder / "rows.jsonl", jsonl_rows(NUM_PAIRS, subsets=("refuse", "respond")))
+    folder = make_world(tmp_path_factory.mktemp("run"), num_rows=NUM_PAIRS)
     save_gate(folder / "gate", small_gate())
     about = {"model": f"sha256:{folder_digest(folder / 'model')}", "synthetic": []}
     (folder / "gate" / RESULT_FILE).write_text(json.dumps(about), encoding="utf-8")
@@ -293,7 +289,7 @@ def test_pairs_whose_answers_were_seen_are_counted(study, made, whole):
     # A table with Bradley-Terry weights over its own training pairs says so.
     texts = {"chosen": trained[0].chosen, "rejected": trained[0].rejected, "subset": "refuse"}
     row = {"prompt": trained[0].prompt[0].content, **texts}
-    data = write_jsonl(made / "seen.jsonl", [row])
+    data = write_lines(made / "seen.jsonl", [row])
     found = run(study, made, data=data, schemes=("bradley-terry",))
     assert any(note.startswith("1 of the 1 pairs are in") for note in found.table.notes)
 

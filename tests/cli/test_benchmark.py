@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from encore.cli.benchmark import benchmark
-from tests.benchmarks.table_world import jsonl_rows, write_jsonl
+from tests.benchmarks.table_world import jsonl_rows, make_world
 from tests.cli.invoking import Command
-from tests.scoring.models import make_model
-from tests.training.studies import RULES, make_study, write_ratings
+from tests.studies import write_lines
+from tests.training.studies import RULES
 
 NUM_PAIRS = 30
 
@@ -23,12 +23,7 @@ error_of = invoke.error_of
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("benchmark")
-    make_study(folder / "study", num_pairs=12)
-    write_ratings(folder / "study", folder / "ratings.parquet")
-    make_model(folder / "model", synthetic=["backbone (made up)"])
-    make_model(folder / "initial", head_ids=("reward",), seed=1)
-    write_jsonl(folder / "rows.jsonl", jsonl_rows(NUM_PAIRS, subsets=("refuse", "respond")))
-    return folder
+    return make_world(folder, num_rows=NUM_PAIRS, synthetic=["backbone (made up)"])
 
 
 @pytest.fixture
@@ -54,7 +49,7 @@ def test_one_command_prints_every_row_and_a_second_one_scores_nothing(usual, mad
 def test_a_partial_benchmark_is_refused_or_marked(usual, made):
     partial = ["rewardbench-safety" if one == "generic" else one for one in usual]
     rows = jsonl_rows(6, subsets=("donotanswer", "refusals-dangerous"))
-    partial[-1] = write_jsonl(made / "partial.jsonl", rows)
+    partial[-1] = write_lines(made / "partial.jsonl", rows)
     assert "--allow-partial" in str(error_of(*partial))
     result = invoke(*partial, "--allow-partial")
     assert "PARTIAL" in result.stdout

@@ -15,9 +15,9 @@ from tests.benchmarks.judging.scripted import (
     make_pair,
     verdict_of,
 )
-from tests.benchmarks.table_world import write_jsonl
 from tests.cli.invoking import Command
 from tests.scripted_judge import ScriptedJudge
+from tests.studies import write_lines
 
 NUM_PAIRS = 10
 
@@ -37,7 +37,7 @@ def arguments(tmp_path: Path) -> list[object]:
         }
         for index, pair in enumerate(map(make_pair, range(NUM_PAIRS)))
     ]
-    data = write_jsonl(tmp_path / "rows.jsonl", rows)
+    data = write_lines(tmp_path / "rows.jsonl", rows)
     own = ["--benchmark", "generic", "--data", data, "--out", tmp_path / "judged"]
     return [*own, "--judge", "scripted", "--shard-size", 4]
 

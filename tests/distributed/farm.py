@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import subprocess
@@ -22,7 +21,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from encore.config import JudgeConfig, RatingConfig
-from encore.data.ingestion import ingest
 from encore.data.pairs import planned_pairs, read_pairs, records_of
 from encore.data.study import open_study
 from encore.rating.rating_run import open_run
@@ -30,6 +28,7 @@ from encore.rating_runs import choose_run, run_status
 from encore.shard_runner import work_through
 from tests.distributed.steered_judge import FOLDER, WHO, Control, SteeredJudge
 from tests.prefect_server import PrefectServer, background_process, free_port, wait_until_healthy
+from tests.studies import study_of
 
 ROOT = Path(__file__).resolve().parents[2]
 COORDINATORS, ENGINES = "encore", "encore-gpu"
@@ -56,14 +55,11 @@ def wait_until(ask: Callable[[], Found], *, seconds: float, what: str) -> Found:
 
 def make_study(folder: Path, *, num_pairs: int) -> Path:
     """A study of small pairs, each with a name that the judge finds in the prompt."""
-    source = folder / "pairs.jsonl"
     rows = [
         {"prompt": f"Topic {i}?", "chosen": f"Here: {i}.", "rejected": f"Not {i}."}
         for i in range(num_pairs)
     ]
-    source.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    ingest([f"small={source}"], out=folder / "study", replace=True)
-    return folder / "study"
+    return study_of(rows, folder / "study", label="small", replace=True)
 
 
 def shard_names(study: Path, *, shard_size: int = 1) -> list[str]:

@@ -164,7 +164,7 @@ def test_slices_in_three_processes_equal_one_run(
 @pytest.mark.parametrize(
     ("there", "named"),
     [
-        ({"judge": ScriptedJudge(revision="2")}, "judge.revision is '2' here and '1' in the run"),
+        ({"judge": ScriptedJudge(revision="2")}, 'judge.revision is "2" here and "1" in the run'),
         ({"rules": "encore-20"}, "rules_sha256 is "),
         ({"num_pairs": NUM_PAIRS + 1}, "data_sha256 is "),
         ({"code": "another"}, "its code of encore"),

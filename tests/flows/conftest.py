@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ from encore.data.ingestion import ingest
 from encore.errors import EncoreError
 from tasks.artifacts import artifact_key
 from tests.prefect_server import PrefectServer, running_server
+from tests.studies import write_lines
 from tests.tasks.mlflow_store import copied, new_template
 from tests.tiny_judge import make_tiny_judge
 
@@ -103,7 +103,6 @@ def tiny_judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def pairs_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("pairs") / "pairs.jsonl"
     rows = [
         {
             "prompt": f"Tell me about topic {number}.",
@@ -112,8 +111,7 @@ def pairs_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         }
         for number in range(NUM_PAIRS)
     ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
+    return write_lines(tmp_path_factory.mktemp("pairs") / "pairs.jsonl", rows)
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from pathlib import Path
@@ -11,7 +10,6 @@ import openai._base_client
 import pytest
 
 from encore.config import JudgeConfig
-from encore.data.ingestion import ingest
 from encore.errors import EncoreError, JudgeUnavailableError
 from encore.judges import http_server, open_judge
 from encore.judges.base import Decoding, Reply
@@ -20,6 +18,7 @@ from encore.rating_runs import status
 from tests.golden.command_line import Finished, encore
 from tests.judges.hostile_server import ANSWERS, FAULTS, KEY, MODEL, HostileServer, serving
 from tests.scripted_judge import hashed_score
+from tests.studies import study_of
 
 TEXT = Decoding(max_reply_tokens=16)
 DIGITS = tuple("0123456789")
@@ -201,14 +200,11 @@ def test_options_that_do_not_fit_are_refused_and_no_key_is_shown(changes, words)
 
 def write_study(folder: Path, *, num_pairs: int) -> Path:
     folder.mkdir(exist_ok=True)
-    path = folder / "pairs.jsonl"
     lines = [
         {"prompt": f"Question {n}?", "chosen": f"Answer {n}.", "rejected": f"No {n}."}
         for n in range(num_pairs)
     ]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    ingest([f"mine={path}"], out=folder / "study")
-    return folder / "study"
+    return study_of(lines, folder / "study")
 
 
 def rate(study: Path, server: HostileServer, *options: object) -> Finished:

@@ -21,7 +21,7 @@ LLAMA_3_TEMPLATE = (
 )
 
 
-def byte_level(specials: Sequence[str], *, template: str | None = None, **named: str) -> Any:
+def byte_level(specials: Sequence[str], *, template: str | None = None, **named: Any) -> Any:
     """A byte-level tokenizer; ``named`` are transformers' names, such as ``eos_token``."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from encore.query.study_tables import StudyTables, study_tables
 from encore.rating.rating_run import open_run
 from encore.shard_runner import work_through
 from tests.scripted_judge import ScriptedJudge
+from tests.studies import write_lines
 
 NUM_RULES = 10
 #: Pairs of each source; a third record of "pku" is no pair and is set aside.
@@ -38,7 +38,6 @@ def make_pairs(folder: Path, *, prefix: str = "") -> Path:
     """A study of two sources with pairs and one record that is none."""
     sources = []
     for label, num_pairs in NUM_PAIRS.items():
-        path = folder / f"{label}.jsonl"
         records: list[dict[str, str]] = [
             {
                 "prompt": f"{label} question {index}?",
@@ -49,7 +48,7 @@ def make_pairs(folder: Path, *, prefix: str = "") -> Path:
         ]
         if label == "pku":
             records.insert(2, {"prompt": "Alike?", "chosen": "same", "rejected": "same"})
-        path.write_text("".join(json.dumps(record) + "\n" for record in records))
+        path = write_lines(folder / f"{label}.jsonl", records)
         sources.append(f"{prefix}{label}={path}")
     ingest(sources, out=folder / "study")
     return folder / "study"

@@ -10,11 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from encore.benchmarks.benchmark_config import BenchmarkStudyConfig, PairsConfig, RowsConfig
-from encore.data.ingestion import ingest
-from tests.benchmarks.table_world import jsonl_rows, write_jsonl
-from tests.scoring.models import make_model
-from tests.training.studies import make_study as make_rated_study
-from tests.training.studies import write_ratings
+from tests.benchmarks.table_world import make_world
+from tests.studies import study_of, write_lines
 
 RUN_KEY = "ab12" * 4
 _IDENTITY = {
@@ -26,11 +23,8 @@ _IDENTITY = {
 
 def make_study(folder: Path) -> Path:
     """Two pairs, nothing else."""
-    pairs = folder.parent / f"{folder.name}.jsonl"
     rows = [{"prompt": f"Q {n}", "chosen": f"yes {n}", "rejected": f"no {n}"} for n in range(2)]
-    pairs.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    ingest([f"small={pairs}"], out=folder)
-    return folder
+    return study_of(rows, folder, label="small")
 
 
 def train(study: Path, *, num_steps: int, is_finished: bool = False) -> Path:
@@ -50,8 +44,7 @@ def train(study: Path, *, num_steps: int, is_finished: bool = False) -> Path:
         for step in range(2, num_steps + 1, 2)
     ]
     for name, records in (("log", steps), ("evaluations", evaluations)):
-        text = "".join(json.dumps(record) + "\n" for record in records)
-        (folder / f"{name}.jsonl").write_text(text)
+        write_lines(folder / f"{name}.jsonl", records)
     for path in folder.glob("checkpoints/*"):
         path.rmdir()
     for record in evaluations[-2:]:
@@ -103,11 +96,7 @@ def benchmark(study: Path, *, key: str = "0123456789abcdef", rows: int = 3) -> P
 
 def make_evaluation(folder: Path, *, num_pairs: int) -> BenchmarkStudyConfig:
     """A study, a model of its rules, another with one head, and a benchmark; nothing is scored."""
-    make_rated_study(folder / "study", num_pairs=8)
-    write_ratings(folder / "study", folder / "ratings.parquet")
-    make_model(folder / "model")
-    make_model(folder / "initial", head_ids=("reward",), seed=1)
-    write_jsonl(folder / "rows.jsonl", jsonl_rows(num_pairs, subsets=("refuse", "respond")))
+    make_world(folder, num_rows=num_pairs, num_pairs=8)
     return BenchmarkStudyConfig(
         study=folder / "study",
         model=str(folder / "model"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from itertools import product
@@ -12,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from encore.data.ingestion import ingest
 from encore.data.pairs import read_pairs
 from encore.data.study import open_study
 from encore.model.config import BackboneConfig
 from encore.schemas import RATINGS_CONTRACT
 from encore.training.config import TrainingConfig
 from encore.training.run_folder import read_log
+from tests.studies import study_of
 from tests.tiny_judge import make_tiny_judge
 
 RULES = ("be-kind", "be-honest", "be-brief")
@@ -32,7 +31,6 @@ def make_study(folder: Path, *, num_pairs: int, seed: int = 0) -> Path:
     def text(num_words: int) -> str:
         return " ".join(generator.choice(_WORDS, num_words))
 
-    source = folder.with_name(f"{folder.name}.jsonl")
     records = [
         {
             "prompt": f"{index}: {text(int(generator.integers(1, 6)))}",
@@ -41,9 +39,7 @@ def make_study(folder: Path, *, num_pairs: int, seed: int = 0) -> Path:
         }
         for index in range(num_pairs)
     ]
-    source.write_text("".join(json.dumps(record) + "\n" for record in records))
-    ingest([f"mine={source}"], out=folder)
-    return folder
+    return study_of(records, folder)
 
 
 def write_ratings(

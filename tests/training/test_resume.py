@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import random
 import re
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,11 +13,11 @@ import pytest
 from encore.training.checkpoints import OPTIMIZER_FILE, WEIGHTS_FILE, checkpoint_path
 from encore.training.checkpoints import checkpoint_steps as steps_in
 from encore.training.run_folder import read_log
+from tests.signals import start_and_kill
 from tests.training.studies import make_world, one_thread, repeatable, train_command
 
 CHECKPOINT_EVERY = 4
 SETTINGS = {"batch_pairs": 4, "evaluate_every": 7, "checkpoint_every": CHECKPOINT_EVERY}
-KILL_TIMEOUT_SECONDS = 300
 #: Longer than the steps between two checkpoints take: a kill may come at any moment of training,
 #: of an evaluation or of writing a checkpoint.
 LATEST_KILL_SECONDS = 0.2
@@ -31,18 +29,13 @@ def newest(out: Path) -> int:
 
 def train_and_kill(command: list[str], out: Path, *, rng: random.Random) -> None:
     """Start training and kill -9 it at a random moment after it has written a checkpoint."""
-    before = newest(out)
-    process = subprocess.Popen(
-        command, env=one_thread(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    start_and_kill(
+        command,
+        one_thread(),
+        progress=lambda: newest(out),
+        rng=rng,
+        latest_seconds=LATEST_KILL_SECONDS,
     )
-    deadline = time.monotonic() + KILL_TIMEOUT_SECONDS
-    while newest(out) == before:
-        assert process.poll() is None, f"ended by itself with {process.returncode}"
-        assert time.monotonic() < deadline, "no checkpoint was written"
-        time.sleep(0.002)
-    time.sleep(rng.random() * LATEST_KILL_SECONDS)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL, "the run was over before it could be killed"
 
 
 @pytest.mark.parametrize(

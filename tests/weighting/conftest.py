@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from encore.config import JudgeConfig, RatingConfig
-from encore.data.ingestion import ingest
 from encore.data.study import Study, open_study
 from encore.rating.rating_run import open_run
 from encore.shard_runner import work_through
 from tests.scripted_judge import ScriptedJudge
+from tests.studies import study_of
 
 NUM_PROMPTS = 8
 NUM_PAIRS = 3 * NUM_PROMPTS
@@ -22,17 +20,10 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     """Eight prompts with three pairs each, rated under ten rules by a judge that rolls dice."""
     folder = tmp_path_factory.mktemp("weighting")
     records = [
-        {
-            "prompt": f"Question {index // 3}?",
-            "chosen": f"Answer {index}.",
-            "rejected": f"No {index}.",
-        }
-        for index in range(NUM_PAIRS)
+        {"prompt": f"Question {n // 3}?", "chosen": f"Answer {n}.", "rejected": f"No {n}."}
+        for n in range(NUM_PAIRS)
     ]
-    source = folder / "pairs.jsonl"
-    source.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-    ingest([f"mine={source}"], out=folder / "study")
-    opened = open_study(folder / "study")
+    opened = open_study(study_of(records, folder / "study"))
     config = RatingConfig(judge=JudgeConfig(model="scripted"), shard_size=10)
     work_through(open_run(opened, config, judge=ScriptedJudge()).job())
     return opened
