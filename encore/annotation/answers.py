@@ -6,6 +6,7 @@ with what annotators do not see, and ``answers.parquet`` the answers of all anno
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -114,5 +115,9 @@ def people_labels(study: Study) -> Iterator[tuple[Sample, dict[tuple[str, str, s
 
 
 def lower_median(labels: Sequence[float]) -> float:
-    """The median; of an even number the lower one in the middle, which is on the scale."""
-    return sorted(labels)[(len(labels) - 1) // 2]
+    """The median; of an even number the lower one in the middle, which is on the scale.
+
+    NaN is no label; without any it is NaN.
+    """
+    known = sorted(label for label in labels if not math.isnan(label))
+    return known[(len(known) - 1) // 2] if known else math.nan

@@ -177,7 +177,7 @@ def _rules(
     items: _Items, label_AI: _Floats, judges: Mapping[str, _Floats]
 ) -> Iterator[RuleAgreement]:
     rule_I = np.array([item["rule_id"] for item in items], dtype=object)
-    median_I = np.array([_median(label_A) for label_A in label_AI.T])
+    median_I = np.array([lower_median(label_A) for label_A in label_AI.T.tolist()])
     for rule_id in (ALL_RULES, *sorted(set(rule_I))):
         is_of_I = (rule_I == rule_id) | (rule_id == ALL_RULES)
         compared = {PEOPLE: label_AI}
@@ -191,11 +191,6 @@ def _rules(
                 kappa=_mean_kappa(own),
                 alpha=alpha_interval(own, level="ordinal"),
             )
-
-
-def _median(label_A: _Floats) -> float:
-    known = label_A[~np.isnan(label_A)].tolist()
-    return lower_median(known) if known else math.nan
 
 
 def _mean_kappa(label_AI: _Floats) -> Estimate:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -45,12 +46,11 @@ def labels(config: LabelsConfig, *, json: JsonOption = False) -> None:
     from encore.labels.judge_labels import judge_labels
 
     with terminal_reporter() as reporter:
-        report = judge_labels(config, reporter=reporter)
-    found = report.agreement
-    show_result(report.as_dict(), _tables(found), found.notes, ratings=None, as_json=json)
-    warn_of(synthetic=report.synthetic)
-    if report.table is not None:
-        say(f"labels and ratings: {report.table}")
+        found = judge_labels(config, reporter=reporter)
+    show_result(asdict(found), _tables(found), found.notes, ratings=None, as_json=json)
+    warn_of(synthetic=found.synthetic)
+    if found.table is not None:
+        say(f"labels and ratings: {found.table}")
 
 
 def _tables(found: LabelAgreement) -> Iterator[Table | Padding | str]:

@@ -7,9 +7,9 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -42,31 +42,9 @@ class LabelManifest(RatingManifest):
     COMMAND: ClassVar[str] = "encore labels"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelReport:
-    """What `encore labels` found.
-
-    Attributes:
-        agreement: Between judge and people.
-        judge: Its name; None for a table that had ratings.
-        table: Where labels and ratings are kept; None: nowhere.
-        synthetic: What is synthetic, in words.
-    """
-
-    agreement: LabelAgreement
-    judge: str | None
-    table: Path | None
-    synthetic: tuple[str, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """The JSON of ``encore labels --json``."""
-        about = {"judge": self.judge, "table": None if self.table is None else str(self.table)}
-        return {**about, "synthetic": self.synthetic, **asdict(self.agreement)}
-
-
 def judge_labels(
     config: LabelsConfig, *, judge: Judge | None = None, reporter: Reporter = SILENT
-) -> LabelReport:
+) -> LabelAgreement:
     """Compare a judge with people, rule by rule, on labelled responses.
 
     A judge rates every response under every rule that has labels; finished shards are reused. A
@@ -106,13 +84,17 @@ def judge_labels(
         with atomic_path(path) as temporary:
             pq.write_table(table, temporary, compression="zstd")
     found = label_agreement(table, seed=config.seed)
-    places = {(row.source, row.content_id, row.rule_id) for row in rows}
+    notes, places = found.notes, {(row.source, row.content_id, row.rule_id) for row in rows}
     if num_again := len(rows) - len(places):
-        again = (
-            f"{num_again} labels are of a text that has one already under that rule; each counts"
-        )
-        found = replace(found, notes=(again, *found.notes))
-    return LabelReport(agreement=found, judge=name, table=path, synthetic=synthetic)
+        again = f"{num_again} labels are of a text that has one already under that rule"
+        notes = (f"{again}; each counts", *notes)
+    return replace(
+        found,
+        notes=notes,
+        judge=name,
+        table=None if path is None else str(path),
+        synthetic=synthetic,
+    )
 
 
 def _rated(

@@ -72,6 +72,9 @@ class LabelAgreement:
         num_rules_with: How many rules have both, by the same names.
         sentence: What that says of the paper's claim.
         notes: What limits these figures, a sentence each.
+        judge: Its name; None for a table that had ratings.
+        table: Where labels and ratings are kept; None: nowhere.
+        synthetic: What is synthetic, in words.
     """
 
     rules: tuple[RuleLabels, ...]
@@ -79,6 +82,9 @@ class LabelAgreement:
     num_rules_with: dict[str, int]
     sentence: str
     notes: tuple[str, ...]
+    judge: str | None = None
+    table: str | None = None
+    synthetic: tuple[str, ...] = ()
 
 
 def label_agreement(table: pa.Table, *, seed: int = 0) -> LabelAgreement:
