@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from encore.cli.output import (
     TableColumns,
-    estimate_of,
     number,
     percent_of,
     rule_legend,
     rule_table,
     show_result,
+    span,
     warn_of,
 )
 from encore.labels.labels_config import LabelsConfig
@@ -61,8 +61,10 @@ def _tables(found: LabelAgreement) -> Iterator[Table | Padding | str]:
         "rated": "num_ratings",
         "yes": percent_of("positive"),
         "equal": percent_of("agreement"),
-        "kappa (95 %)": estimate_of("kappa", two),
-        "alpha (95 %)": estimate_of("alpha", two),
+        "kappa": lambda rule: two(rule.kappa.value),
+        "95 % ": lambda rule: span(rule.kappa.low, rule.kappa.high, two),
+        "alpha": lambda rule: two(rule.alpha.value),
+        "95 %": lambda rule: span(rule.alpha.low, rule.alpha.high, two),
         "H": lambda rule: two(rule.entropy_nats),
     }
     yield rule_table(rule_ids, found.rules, columns, title="Judge and people, by rule")
