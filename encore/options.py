@@ -26,6 +26,7 @@ from pydantic.fields import FieldInfo
 
 from encore.config import StageConfig, about_option
 from encore.errors import EncoreError, InputError
+from encore.stopping import stop_threads
 from encore.terminal import console, fail, say
 
 #: What a lone hyphen stands for; the parser would take it for an option without a name.
@@ -241,6 +242,7 @@ def _told_of_signals() -> Iterator[None]:
 
     def stop(number: int, _frame: types.FrameType | None) -> None:
         say("stopping …")
+        stop_threads()
         heard.append(TerminatedError() if number == signal.SIGTERM else KeyboardInterrupt())
         raise heard[-1]
 

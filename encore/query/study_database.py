@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
 from encore.errors import EncoreError, InputError
+from encore.stopping import stopped_by_signals
 
 #: What a query may put on disk while it runs, in a folder that is deleted afterwards.
 _SPILL_LIMIT = "20GB"
@@ -133,7 +134,10 @@ def open_database(
             "allow_community_extensions": False,
             "allow_persistent_secrets": False,
         }
-        with duckdb.connect(config={**config, **settings}) as connection:
+        with (
+            duckdb.connect(config={**config, **settings}) as connection,
+            stopped_by_signals(connection.interrupt),
+        ):
             connection.execute("set enable_progress_bar = false")  # it would be drawn on stdout
             database = StudyDatabase(connection)
             for name, table in tables.items():

@@ -17,6 +17,7 @@ from encore.data.records import RESPONSES
 from encore.errors import EncoreError, InputError
 from encore.schemas import RATINGS, RATINGS_CONTRACT
 from encore.settings import duckdb_config
+from encore.stopping import stopped_by_signals
 from encore.warehouse.ratings import Ratings, check_schema, read_schema
 
 #: Queries that group by pair look at this many rows at a time, few enough that their groups fit
@@ -60,7 +61,10 @@ def open_warehouse(ratings: Ratings, *, part_rows: int = PART_ROWS) -> Iterator[
     """
     with tempfile.TemporaryDirectory(prefix="encore-duckdb-") as spill_dir:
         settings = {"temp_directory": spill_dir, "preserve_insertion_order": False}
-        with duckdb.connect(config=duckdb_config() | settings) as connection:
+        with (
+            duckdb.connect(config=duckdb_config() | settings) as connection,
+            stopped_by_signals(connection.interrupt),
+        ):
             yield Warehouse(connection, ratings, part_rows=part_rows)
 
 

@@ -57,10 +57,13 @@ def test_a_signal_during_a_query_is_one_line():
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        assert process.stdout.readline() == "asked\n"
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE) == 143
-        said = process.stderr.read().splitlines()
+        try:
+            assert process.stdout.readline() == "asked\n"
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE) == 143
+            said = process.stderr.read().splitlines()
+        finally:
+            process.kill()
     assert said[0] == "stopping …"
     assert said[1].startswith("error: terminated")
     assert len(said) == 2
