@@ -42,11 +42,7 @@ def written(study: Path) -> dict[str, tuple[int, int]]:
 def rate_and_kill(study: Path, command: list[str], *, rng: random.Random) -> None:
     """Start rating and kill -9 it at a random moment after it has written a shard."""
     start_and_kill(
-        command,
-        environment(),
-        progress=lambda: len(written(study)),
-        rng=rng,
-        latest_seconds=0.3,
+        command, environment(), progress=lambda: len(written(study)), rng=rng, latest_seconds=0.3
     )
 
 

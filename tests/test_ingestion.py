@@ -19,13 +19,7 @@ from hypothesis import strategies as st
 
 from encore.cli.ingest import ingest as ingest_command
 from encore.data.ingestion import IngestReport, ingest
-from encore.data.pairs import (
-    PairsManifest,
-    iter_pairs,
-    labels_of,
-    read_manifest,
-    read_pairs,
-)
+from encore.data.pairs import PairsManifest, iter_pairs, labels_of, read_manifest, read_pairs
 from encore.data.study import open_study
 from encore.errors import InputError
 from encore.schemas import SET_ASIDE_FIELDS

@@ -24,18 +24,8 @@ from encore.errors import EncoreError, InputError
 from encore.files import file_sha256
 from encore.model.config import BackboneConfig
 from encore.model.opening import open_reward_model
-from encore.recipes.machine import (
-    Machine,
-    refuse_judge_too_large,
-    refuse_training_too_large,
-)
-from encore.recipes.recipe import (
-    RECIPE_NAMES,
-    Recipe,
-    RowModel,
-    changed,
-    load_recipe,
-)
+from encore.recipes.machine import Machine, refuse_judge_too_large, refuse_training_too_large
+from encore.recipes.recipe import RECIPE_NAMES, Recipe, RowModel, changed, load_recipe
 from encore.recipes.recipe_run import Work, check_names, check_within_reach, run_recipe
 from encore.reporting import SILENT
 from encore.training.config import GateConfig, TrainingConfig

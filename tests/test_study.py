@@ -111,10 +111,7 @@ def test_two_changes_at_once_are_refused(study: Path) -> None:
 
 def test_a_study_that_somebody_else_made_meanwhile_stays(tmp_path: Path) -> None:
     path = tmp_path / "study"
-    with (
-        pytest.raises(EncoreError, match="another process made it"),
-        changed_study(path) as change,
-    ):
+    with pytest.raises(EncoreError, match="another process made it"), changed_study(path) as change:
         change.path("pairs/a").write_text("late")
         with changed_study(path) as other:
             other.path("pairs/a").write_text("early")
@@ -122,9 +119,7 @@ def test_a_study_that_somebody_else_made_meanwhile_stays(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_a_killed_process_left_is_cleared_but_not_what_another_works_in(
-    study: Path,
-) -> None:
+def test_what_a_killed_process_left_is_cleared_but_not_what_another_works_in(study: Path) -> None:
     folders = {name: study / f".change.tmp-{name}" for name in ("dead", "working", "young")}
     for name, folder in folders.items():
         folder.mkdir()

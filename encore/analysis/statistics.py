@@ -204,10 +204,7 @@ def _densities(
 
 
 def _rule_stats(
-    spread: _Row,
-    density: tuple[float, float] | tuple[None, None],
-    counts: PairCounts,
-    place: int,
+    spread: _Row, density: tuple[float, float] | tuple[None, None], counts: PairCounts, place: int
 ) -> RuleStats:
     wins, losses, ties = (
         int(count_R[place]) for count_R in (counts.wins_R, counts.losses_R, counts.ties_R)

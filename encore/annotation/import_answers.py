@@ -13,13 +13,7 @@ import pyarrow.parquet as pq
 
 from encore.annotation.annotate_config import AnnotateImportConfig
 from encore.annotation.answer_files import Answer, read_answer_file
-from encore.annotation.answers import (
-    ANSWERS_FILE,
-    Sample,
-    read_answers,
-    read_items,
-    read_samples,
-)
+from encore.annotation.answers import ANSWERS_FILE, Sample, read_answers, read_items, read_samples
 from encore.annotation.questionnaire import Question
 from encore.data.study import Study, changed_study, open_study
 from encore.errors import InputError

@@ -126,10 +126,7 @@ def _draw(
         return Card(name=f"{side}_rule", title=title, parts=parts[rule_id])
 
     return rows, tuple(
-        Item(
-            item_id=row["item_id"],
-            cards=tuple(card(side, row[f"{side}_rule"]) for side in SIDES),
-        )
+        Item(item_id=row["item_id"], cards=tuple(card(side, row[f"{side}_rule"]) for side in SIDES))
         for row in rows
     )
 

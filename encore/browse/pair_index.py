@@ -171,9 +171,7 @@ class PairIndex:
         try:
             in_runs = [
                 pair_in_files(
-                    pair,
-                    found.manifest,
-                    [path for path in paths if path.parent == found.run_dir],
+                    pair, found.manifest, [path for path in paths if path.parent == found.run_dir]
                 )
                 for found in self._statuses
             ]

@@ -116,8 +116,7 @@ class SelectConfig(StageConfig):
         help="How many rules, those of highest mean importance. The paper's sets have 10 and 20.",
     )
     output: Path = option(
-        metavar="FILE.toml",
-        help="The rule set; beside it goes the table of all rules, FILE.json.",
+        metavar="FILE.toml", help="The rule set; beside it goes the table of all rules, FILE.json."
     )
 
 

@@ -151,11 +151,7 @@ def _in_common(both: Sequence[PairRatings], *, labels: Sequence[str]) -> tuple[l
 
 
 def compare_ratings(
-    rule_ids: Sequence[str],
-    rating_22PR: _Floats,
-    *,
-    seed: int = 0,
-    num_draws: int = NUM_DRAWS,
+    rule_ids: Sequence[str], rating_22PR: _Floats, *, seed: int = 0, num_draws: int = NUM_DRAWS
 ) -> tuple[RuleComparison, ...]:
     """Two ratings of each response, compared rule by rule over the responses that have both.
 

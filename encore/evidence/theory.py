@@ -581,9 +581,7 @@ def shared_noise_example() -> PairRatings:
     disturbance_P = np.tile([1.0, -1.0, 0.0, 0.0], 100)
     margin_PR = np.stack([0.3 + 0.5 * disturbance_P, 0.5 * disturbance_P], axis=1)
     return _pairs(
-        ("disturbed", "disturbance"),
-        chosen_PR=0.5 + margin_PR / 2,
-        rejected_PR=0.5 - margin_PR / 2,
+        ("disturbed", "disturbance"), chosen_PR=0.5 + margin_PR / 2, rejected_PR=0.5 - margin_PR / 2
     )
 
 

@@ -75,10 +75,7 @@ def labelled(decoding: Decoding, logprobs: Sequence[float], usage: Usage) -> Rep
     """The reply of `expected`: its most likely label, the lower one of two equal ones."""
     best = max(range(len(logprobs)), key=logprobs.__getitem__)
     return Reply(
-        text=decoding.labels[best],
-        is_complete=True,
-        label_logprobs=tuple(logprobs),
-        usage=usage,
+        text=decoding.labels[best], is_complete=True, label_logprobs=tuple(logprobs), usage=usage
     )
 
 

@@ -32,11 +32,7 @@ def chat_request(model: str, message: Prompt, decoding: Decoding) -> dict[str, A
 
 
 def completions_request(
-    model: str,
-    prompts: Sequence[Prompt],
-    *,
-    decoding: Decoding,
-    label_ids: Sequence[int],
+    model: str, prompts: Sequence[Prompt], *, decoding: Decoding, label_ids: Sequence[int]
 ) -> dict[str, Any]:
     """The body of one completion for several prompts of token ids, as vLLM understands it.
 

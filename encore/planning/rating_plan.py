@@ -20,12 +20,7 @@ from encore.errors import EncoreError
 from encore.judges.base import num_devices
 from encore.planning.plan_config import PlanRateConfig
 from encore.rating.rating_run import RatingRun, open_run
-from encore.rating.token_counts import (
-    MAX_COUNTED_PAIRS,
-    TokenCounts,
-    count_tokens,
-    kv_block_size,
-)
+from encore.rating.token_counts import MAX_COUNTED_PAIRS, TokenCounts, count_tokens, kv_block_size
 from encore.reporting import SILENT, Reporter
 from encore.shard_runner import RunReport, work_through
 from encore.training.backbone_shape import find_shape, flops_per_token
@@ -216,9 +211,7 @@ def _work(counts: TokenCounts) -> int:
 
 
 def _row(
-    counts: TokenCounts,
-    seconds_of: Clock | None,
-    config: PlanRateConfig,
+    counts: TokenCounts, seconds_of: Clock | None, config: PlanRateConfig
 ) -> dict[str, float | None]:
     """Tokens, hours and money; the money of what has a price."""
     hours = seconds_of(counts) / 3600 if seconds_of else None

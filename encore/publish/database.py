@@ -44,12 +44,7 @@ class PublishedDatabase(Publication):
 
 
 def publish_database(
-    study: Path,
-    *,
-    out: Path,
-    run: str | None = None,
-    judge: str | None = None,
-    force: bool = False,
+    study: Path, *, out: Path, run: str | None = None, judge: str | None = None, force: bool = False
 ) -> PublishedDatabase:
     """Write every table of a study, the queries of `sql/` as views, and where it all comes from.
 

@@ -182,10 +182,7 @@ class ShardRater:
         usage = Usage(*map(sum, zip(NO_TOKENS, *(one.usage for one in replies), strict=True)))
         return Slice(
             table=pa.Table.from_pylist(rows, schema=self.schema),
-            footer={
-                "num_ratings": len(rows) - reasons.total(),
-                "num_nulls": reasons.total(),
-            },
+            footer={"num_ratings": len(rows) - reasons.total(), "num_nulls": reasons.total()},
             took={
                 "num_calls": len(replies),
                 "prompt_tokens": usage.prompt_tokens,

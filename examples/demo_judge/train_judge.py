@@ -45,14 +45,7 @@ from encore.data.records import Message
 from encore.data.rules import load_rule_set
 from encore.demo import JUDGE_PATH
 from encore.rating.prompts import RATING_TEMPLATE, render_conversation, render_rating_prompt
-from examples.demo_judge.make_data import (
-    STANCES,
-    Turn,
-    World,
-    split_words,
-    texts_of,
-    world_facts,
-)
+from examples.demo_judge.make_data import STANCES, Turn, World, split_words, texts_of, world_facts
 
 _LOG = logging.getLogger(__name__)
 SEED, SENTENCE_STEPS, RATING_STEPS, ROWS_PER_BATCH = 2, 1100, 1600, 48

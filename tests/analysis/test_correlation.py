@@ -8,11 +8,7 @@ import numpy as np
 import pytest
 
 from encore.analysis.analyze import analyze
-from encore.analysis.correlation import (
-    pearson_p_value,
-    pearson_r,
-    spearman_rho,
-)
+from encore.analysis.correlation import pearson_p_value, pearson_r, spearman_rho
 from encore.analysis.statistics import TIE_POLICIES, TiePolicy
 from tests.weighting.evidence_for_tests import rule_names, table_of
 

@@ -39,12 +39,7 @@ def ours(analysis: Analysis) -> dict[str, str]:
 
 def test_ours_stand_beside_them_where_the_sources_are_the_papers() -> None:
     analysis = analysis_of()
-    assert ours(analysis) == {
-        "HH": "hh",
-        "PKU": "pku",
-        "HH-PKU": "all",
-        "HH-170K, 10 rules": "hh",
-    }
+    assert ours(analysis) == {"HH": "hh", "PKU": "pku", "HH-PKU": "all", "HH-170K, 10 rules": "hh"}
     found = {(c.source, c.entropy, c.accuracy): c for c in analysis.correlation}
     for row in analysis.paper:
         if row.our_source is None:

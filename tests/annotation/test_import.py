@@ -18,13 +18,7 @@ from encore.annotation.people_and_judges import ALL_RULES, PEOPLE, PeopleReport,
 from encore.annotation.sample import ExportedSample
 from encore.cli.annotate_import import annotate_import
 from encore.data.study import open_study
-from tests.annotation.answering import (
-    Answering,
-    export_tasks,
-    fill_table,
-    pages_of,
-    save_page,
-)
+from tests.annotation.answering import Answering, export_tasks, fill_table, pages_of, save_page
 from tests.annotation.conftest import exported, run_of
 from tests.cli.invoking import Command
 

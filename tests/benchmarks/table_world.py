@@ -75,10 +75,7 @@ def benchmark_pairs(
 def turned(pairs: BenchmarkPairs) -> BenchmarkPairs:
     """The same pairs in the other order."""
     return replace(
-        pairs,
-        pairs=pairs.pairs[::-1],
-        subset_P=pairs.subset_P[::-1],
-        row_id_P=pairs.row_id_P[::-1],
+        pairs, pairs=pairs.pairs[::-1], subset_P=pairs.subset_P[::-1], row_id_P=pairs.row_id_P[::-1]
     )
 
 

@@ -19,12 +19,7 @@ from encore.benchmarks.compare import compare_tables, compare_two, read_studies
 from encore.benchmarks.models import ScoredModel, Scorer, encoded_pairs
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.benchmarks.rows import TableRow
-from encore.benchmarks.run import (
-    BenchmarkRun,
-    initial_notes,
-    overlap_notes,
-    run_benchmark,
-)
+from encore.benchmarks.run import BenchmarkRun, initial_notes, overlap_notes, run_benchmark
 from encore.benchmarks.table import OwnFigures, table_folders
 from encore.data.pairs import iter_pairs
 from encore.data.study import open_study

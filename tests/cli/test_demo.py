@@ -210,9 +210,7 @@ def _contents(study: Path) -> dict[str, bytes]:
     }
 
 
-def test_make_demo_logs_trainings_and_rows_in_the_study_and_says_how_to_look(
-    again: Shown,
-) -> None:
+def test_make_demo_logs_trainings_and_rows_in_the_study_and_says_how_to_look(again: Shown) -> None:
     uri = f"sqlite:///{again.study.resolve()}/mlflow.db"
     trainings = Logged(uri).runs().values()
     assert [run.info.status for run in trainings] == ["FINISHED"] * 3

@@ -39,11 +39,7 @@ def test_rope_is_said_in_both_forms_or_refused_where_version_4_would_take_it_for
     factors = {"short_factor": [1.0, 1.0], "long_factor": [2.0, 4.0]}
     phi_3 = {"rope_type": "longrope", **base, **factors}
     for model_type, rope, message in (
-        (
-            "qwen2",
-            {"rope_type": "yarn", "factor": 4.0, **base},
-            "'factor': 4.0.* of 512 positions",
-        ),
+        ("qwen2", {"rope_type": "yarn", "factor": 4.0, **base}, "'factor': 4.0.* of 512 positions"),
         ("qwen2", {"rope_type": "yarn", "truncate": False, **base}, "'truncate': False"),
         ("qwen2", {"rope_type": "longrope", **base}, "'longrope'"),
         ("phi3", phi_3 | {"attention_factor": 1.2}, "'attention_factor': 1.2"),

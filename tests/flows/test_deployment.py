@@ -54,9 +54,7 @@ def test_a_worker_runs_the_deployments_from_the_api(
         worker(ENGINE_POOL, environ, tmp_path / "engine.log"),
     ):
         pipeline_id = start_run(
-            server,
-            "pipeline/encore-pipeline",
-            {"config": {**config, "rating": rating}},
+            server, "pipeline/encore-pipeline", {"config": {**config, "rating": rating}}
         )
         pipeline = server.wait_for(pipeline_id)
         assert pipeline["state"]["message"] == "3 rated, 0 reused, 0 failed", (

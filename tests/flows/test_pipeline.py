@@ -36,10 +36,7 @@ def start(
     study: Path, source: Path, rating: RatingConfig, store: str | None = None, **weighing: Any
 ) -> State[Any]:
     config = PipelineConfig(
-        sources=(f"small={source}",),
-        study=study,
-        rating=rating,
-        weighing=Weighing(**weighing),
+        sources=(f"small={source}",), study=study, rating=rating, weighing=Weighing(**weighing)
     )
     return pipeline(config, tracking=TrackingConfig(tracking_uri=store), return_state=True)
 

@@ -17,11 +17,7 @@ SCHEMES = (
 )
 #: 2,000 and more seeded draws lie behind the ends of intervals.
 DRAWN = 0.03
-ANALYSIS = {
-    "intervals.*_low": DRAWN,
-    "intervals.*_high": DRAWN,
-    "correlation.*.null_*": DRAWN,
-}
+ANALYSIS = {"intervals.*_low": DRAWN, "intervals.*_high": DRAWN, "correlation.*.null_*": DRAWN}
 WEIGHTS = {
     "*provenance.encore_version": ANY,
     # scipy's and other solvers end close to one another, not on the same bit.

@@ -192,10 +192,7 @@ def test_llama_3_is_left_without_any_date():
 
 def test_the_plain_template_shows_turns_between_the_backbones_own_tokens():
     tokenizer = ConversationTokenizer(bert(), max_length=100)
-    prompt = (
-        Message(role="system", content="Be kind."),
-        Message(role="user", content=" Hello. "),
-    )
+    prompt = (Message(role="system", content="Be kind."), Message(role="user", content=" Hello. "))
     text = "[CLS]System: Be kind.\n\nHuman: Hello.\n\nAssistant: There.[SEP]"
     assert tokenizer.render(prompt, "There.") == text
     ids = tokenizer.encode(prompt, "kind [SEP]").token_ids.tolist()

@@ -39,11 +39,7 @@ def byte_level(specials: Sequence[str], *, template: str | None = None, **named:
 
 def llama_3(**named: str) -> Any:
     """Llama-3's special tokens; by default it pads with the token that ends a turn, as many do."""
-    names = {
-        "bos_token": "<|begin_of_text|>",
-        "eos_token": "<|eot_id|>",
-        "pad_token": "<|eot_id|>",
-    }
+    names = {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>", "pad_token": "<|eot_id|>"}
     return byte_level(LLAMA_3_TOKENS, template=LLAMA_3_TEMPLATE, **(names | named))
 
 

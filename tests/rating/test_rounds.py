@@ -225,9 +225,7 @@ def test_a_budget_that_not_even_one_shard_fits_into_is_refused_before_the_first_
         bench.rate(budget_calls=CALLS - 1)
 
 
-def test_money_is_what_tokens_cost_and_the_first_shard_tells_what_others_will(
-    bench: Bench,
-) -> None:
+def test_money_is_what_tokens_cost_and_the_first_shard_tells_what_others_will(bench: Bench) -> None:
     # A token is a byte: some 400 of a prompt and three of a reply, at 2 and 10 a million.
     one = bench.rate(budget=1e-9, **PRICES)
     assert len(one.outcomes) == 1  # what a shard costs is not known before

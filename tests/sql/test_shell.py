@@ -254,8 +254,7 @@ def test_a_query_that_needs_too_much_memory_is_stopped(found: StudyTables) -> No
 
 
 @pytest.mark.parametrize(
-    "option",
-    [("--timeout", "0"), ("--timeout", "nan"), ("--memory-limit", "lots")],
+    "option", [("--timeout", "0"), ("--timeout", "nan"), ("--memory-limit", "lots")]
 )
 def test_an_impossible_limit_is_one_line(one_run: Path, option: tuple[str, str]) -> None:
     assert option[0] in refusal("select 1", "--study", one_run, *option)

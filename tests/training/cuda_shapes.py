@@ -81,13 +81,7 @@ def _forward(model: MultiHeadRewardModel, layout: Any) -> Any:
     sequences = [np.concatenate([prompt, np.arange(tail, dtype=np.int32)]) for tail in (50, 70)]
     if layout == "single":
         sequences = sequences[:1]
-    microbatch = lay_out(
-        sequences,
-        layout=layout,
-        groups=[(0, 1)],
-        pad_token_id=0,
-        is_causal=True,
-    )
+    microbatch = lay_out(sequences, layout=layout, groups=[(0, 1)], pad_token_id=0, is_causal=True)
     with torch.no_grad():
         return model(microbatch.to("cuda"))
 

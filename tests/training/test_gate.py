@@ -12,12 +12,7 @@ from encore.cli.gate import gate as gate_command
 from encore.data.study import open_study
 from encore.errors import EncoreError, InputError
 from encore.training.config import GateConfig, TrainConfig, TrainGateConfig
-from encore.training.gate import (
-    RESULT_FILE,
-    GateResult,
-    gate_warnings,
-    train_gate,
-)
+from encore.training.gate import RESULT_FILE, GateResult, gate_warnings, train_gate
 from encore.training.gating_network import (
     GATE_FILE,
     WEIGHTS_FILE,

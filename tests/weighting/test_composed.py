@@ -10,12 +10,7 @@ import scipy.stats
 
 from encore.errors import InputError
 from encore.weighting import composed
-from encore.weighting.composed import (
-    Outcome,
-    composed_outcomes,
-    credits_of,
-    half_credit_interval,
-)
+from encore.weighting.composed import Outcome, composed_outcomes, credits_of, half_credit_interval
 from encore.weighting.scheme_comparison import sweep
 from tests.weighting.evidence_for_tests import evidence_of_margins
 

@@ -7,11 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from encore.data.records import Message, PreferencePair, Role
-from encore.data.sources.raw_records import (
-    MalformedRecordError,
-    pair_of_conversations,
-    text_field,
-)
+from encore.data.sources.raw_records import MalformedRecordError, pair_of_conversations, text_field
 
 #: A speaker starts a turn only after a blank line or at the very start. The data set contains
 #: "Human:" inside turns, even as their first word ("Assistant: Human: …"); that is text.

@@ -29,11 +29,7 @@ def make_pair(index: int, *, chosen: str = "", rejected: str = "") -> Preference
     )
 
 
-def benchmark_of(
-    pairs: Sequence[PreferencePair],
-    *,
-    subsets: int = 1,
-) -> BenchmarkPairs:
+def benchmark_of(pairs: Sequence[PreferencePair], *, subsets: int = 1) -> BenchmarkPairs:
     """These pairs as a benchmark, dealt over some subsets."""
     rows = range(len(pairs))
     return BenchmarkPairs(
