@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from encore.cli.output import compact_table, counted, shown_judge
@@ -13,7 +11,7 @@ from encore.options import JsonOption, command
 from encore.terminal import out, print_json
 
 if TYPE_CHECKING:
-    from encore.rating_runs import RatingManifest, RatingStatus
+    from encore.rating_runs import RatingStatus
 
 
 class StatusConfig(RunKeyConfig, StudyConfig):
@@ -42,9 +40,9 @@ def status(config: StatusConfig, *, json: JsonOption = False) -> None:
             _print(found)
     unfinished = [found for found in statuses if found.problems and not enough_of(found)]
     if num_open := sum(len(found.problems) for found in unfinished):
-        commands = "; ".join(_continuing(config.study, found.manifest) for found in unfinished)
         raise StudyIncompleteError(
-            f"{counted(num_open, 'shard')} not done; to rate exactly these: {commands}"
+            f"{counted(num_open, 'shard')} not done; `encore rate` with the options that the run "
+            "was begun with rates exactly these"
         )
 
 
@@ -56,8 +54,7 @@ def _as_dict(found: RatingStatus) -> dict[str, Any]:
         "num_shards": len(found.shards),
         "is_complete": found.is_complete,
         **_counts(found),
-        "num_ratings": found.total("num_ratings"),
-        "num_nulls": found.total("num_nulls"),
+        **{name: found.total(name) for name in counts},
         "shards": [
             {name: getattr(shard, name) for name in ("index", "state", "detail")}
             | {name: int(shard.footer.get(name, 0)) for name in counts}
@@ -88,36 +85,3 @@ def _print(found: RatingStatus) -> None:
         out.print(f"  {enough}\n", soft_wrap=True)
     elif rows := [(shard.index, shard.state, shard.detail) for shard in found.problems]:
         out.print(compact_table(("shard", "state", "why"), rows))
-
-
-def _continuing(study: Path, manifest: RatingManifest) -> str:
-    """The command that continues a run: its key does not say where judge and rule file lie."""
-    from encore.data.rules import SHIPPED_RULE_SETS
-
-    identity = manifest.identity
-    judge, plan = identity["judge"], identity["plan"]
-    decoding, is_http = identity["decoding"], judge["backend"] == "http"
-    is_folder = str(judge["revision"]).startswith("sha256:")
-    is_shipped = manifest.rule_set in SHIPPED_RULE_SETS
-    found = {
-        "judge": f"FOLDER/{judge['name']}" if is_folder else judge["name"],
-        "revision": None if is_folder else judge["revision"],
-        "backend": judge["backend"],
-        "base-url": "URL" if is_http else None,
-        "tokenizer": "FOLDER" if is_http and judge["chat_template_sha256"] else None,
-        "dtype": None if is_http else judge["dtype"],
-        "max-model-len": judge["max_model_len"],
-        "rules": manifest.rule_set if is_shipped else f"FOLDER/{manifest.rule_set}.toml",
-        "limit": plan["num_pairs"],
-        "shard-size": plan["shard_size"],
-        "overlong": plan["overlong"],
-        "layout": identity.get("layout"),
-        "decode": decoding.get("kind"),
-        "scale": ",".join(decoding.get("labels", ())),
-        "min-label-mass": decoding.get("min_label_mass"),
-        "max-reply-tokens": decoding["max_reply_tokens"],
-    }
-    words = [str(word) for name, value in found.items() if value for word in (f"--{name}", value)]
-    for name, value in () if is_http else judge["engine_args"].items():
-        words += ["--engine-arg", f"{name}={value}"]
-    return shlex.join(["encore", "rate", str(study), *words])

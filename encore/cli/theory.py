@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from encore.cli.output import (
     TableColumns,
-    number,
     opened_ratings,
     percent_of,
     record_table,
@@ -59,9 +59,9 @@ def theory(config: TheoryConfig, *, json: JsonOption = False) -> None:
     and shows the learned weights beside ENCORE's, which see no label. They are free in size and
     sign; compare their order. (`encore weights --scheme bradley-terry` fits them to the end.)
 
-    Three synthetic counter-examples follow, because the theorem calls such rules maximally
-    entropic, and entropy is another matter: a rule with uniform ratings that is always right, a
-    constant rule, and a rule that only cancels another's noise.
+    Two synthetic counter-examples follow, because the theorem calls such rules maximally entropic,
+    and entropy is another matter: a rule with uniform ratings that is always right, and a constant
+    rule.
 
     Examples: `encore theory study`, `encore theory ratings.parquet --json`,
     `encore theory --synthetic`.
@@ -73,45 +73,34 @@ def theory(config: TheoryConfig, *, json: JsonOption = False) -> None:
     from encore.evidence.theory import theory as check_theorem
 
     ratings = None if config.synthetic else opened_ratings(config)
-    found = check_theorem(ratings, synthetic=config.synthetic, tau=config.tau, seed=config.seed)
-    show_result(found.as_dict(), _tables(found), found.notes, ratings=ratings, as_json=json)
+    found = check_theorem(ratings, tau=config.tau, seed=config.seed)
+    show_result(asdict(found), _tables(found), found.notes, ratings=ratings, as_json=json)
 
 
 def _tables(found: Theory) -> Iterator[Table | Padding | str]:
     what = ": SYNTHETIC DATA" if found.is_synthetic else ""
-    examined = found.examination
-    rule_ids = [rule.rule_id for rule in examined.rules]
-    four = partial(number, digits=4)
+    rule_ids = [rule.rule_id for rule in found.rules]
     entropy: TableColumns = {"entropy": "entropy_nats"}
     half: TableColumns = {"half": percent_of("half_accuracy")}
     gradients: TableColumns = {
-        "margin": lambda rule: four(rule.mean_margin),
-        "gradient": lambda rule: four(rule.gradient_at_zero),
-        "z": lambda rule: number(rule.z, digits=1),
-        "near zero": lambda rule: four(rule.gradient_near_zero),
-    }
-    title = f"Gradient of the mean loss at zero weights, {examined.num_pairs:,} pairs{what}"
-    yield rule_table(rule_ids, examined.rules, {**entropy, **half, **gradients}, title=title)
-    weights: TableColumns = {"ENCORE": "encore_weight"}
-    steps: TableColumns = {
-        f"step {record.step}": partial(_learned_weight, place)
-        for place, record in enumerate(examined.steps[1:])
-    }
-    title = f"Weights by gradient descent from zero, beside ENCORE's{what}"
-    yield rule_table(rule_ids, examined.rules, {**entropy, **weights, **steps}, title=title)
-    yield rule_legend(rule_ids)
-    of_example: TableColumns = {
-        "rule": "rule_id",
-        **entropy,
-        **weights,
-        **half,
-        "ties": percent_of("tie_rate"),
+        "margin": "mean_margin",
         "gradient": "gradient_at_zero",
-        "last step": partial(_learned_weight, -1),
+        "z": "z",
+        "near zero": "gradient_near_zero",
     }
+    weight: TableColumns = {"ENCORE": "encore_weight"}
+    steps: TableColumns = {
+        f"step {step}": partial(_learned_weight, place) for place, step in enumerate(found.steps)
+    }
+    title = f"Gradient of the mean loss at zero weights, {found.num_pairs:,} pairs{what}"
+    yield rule_table(rule_ids, found.rules, {**entropy, **half, **gradients}, title=title)
+    title = f"Weights by gradient descent from zero, beside ENCORE's{what}"
+    yield rule_table(rule_ids, found.rules, {**entropy, **weight, **steps}, title=title)
+    yield rule_legend(rule_ids)
+    last: TableColumns = {"last step": partial(_learned_weight, -1)}
+    of_example: TableColumns = {"rule": "rule_id", **entropy, **weight, **half, **gradients, **last}
     for one in found.counter_examples:
-        shown = [rule for rule in one.examination.rules if rule.rule_id in one.rule_ids]
-        yield record_table(shown, of_example, title=f"Counter-example (synthetic): {one.name}")
+        yield record_table(one.rules, of_example, title=f"Counter-example (synthetic): {one.name}")
         yield f"The claim: {one.claim}\nWhat happens: {one.finding}\n"
     for statement in found.statements:
         yield f"- {statement}"
