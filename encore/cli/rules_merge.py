@@ -29,7 +29,7 @@ def rules_merge(config: MergeConfig, *, json: JsonOption = False) -> None:
     if json:
         print_json(merged)
     else:
-        columns = ("pool", "rules", "copies", "empty", "without licence")
+        columns = ("pool", "rules", "copies", "empty")
         out.print(compact_table(columns, [[*pool.values()] for pool in merged["pools"]]))
         copies = [
             (one["rule_id"], f"{one['pool']}, {one['origin']}", one["kept"])

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from encore.curation.curation_config import MergeConfig
 from encore.curation.pool import Pool, PoolRule, check_output, first_of, read_pool, write_pool
 from encore.data.rules import rule_file
-from encore.errors import InputError, did_you_mean
-
-#: Description, preference text and rating text of a rule, in the form that copies share.
-_Texts = tuple[str, ...]
+from encore.errors import InputError
+from encore.spreadsheets import is_formula
 
 
 def merge(config: MergeConfig) -> dict[str, Any]:
@@ -35,18 +32,16 @@ def merge(config: MergeConfig) -> dict[str, Any]:
     named = [_name_and_file(pool) for pool in config.pools]
     check_output(config.output, inputs=[rule_file(file) for _, file in named])
     pools = [read_pool(file, name=name, ids_may_repeat=True) for name, file in named]
-    names = Counter(pool.name for pool in pools)
-    if repeated := [name for name, count in names.items() if count > 1]:
+    names = [pool.name for pool in pools]
+    if repeated := [name for name in names if names.count(name) > 1]:
         raise InputError(
             f"two pools are called {repeated[0]!r}; give each a name of its own as NAME=FILE, so "
             "that every rule's source says which one it is of"
         )
-    pools = _licensed(pools, config.licence)
-    kept, copies = _without_copies(pools)
-    rules, renamed = _with_own_ids([*kept.values()])
+    licences = _licences(config.licence, pools)
+    rules, copies, renamed = _unique(pools, licences)
     write_pool(config.output, rules)
-    num_copies = Counter(name for name, _ in copies)
-    kept_for = dict(zip(kept, rules, strict=True))
+    num_copies = Counter(copy["pool"] for copy in copies)
     return {
         "output": str(config.output),
         "num_rules": len(rules),
@@ -56,17 +51,12 @@ def merge(config: MergeConfig) -> dict[str, Any]:
                 "num_rules": len(pool.rules),
                 "num_copies": num_copies[pool.name],
                 "num_empty": len(pool.empty),
-                "num_without_licence": sum(not rule.licence for rule in pool.rules),
             }
             for pool in pools
         ],
-        "copies": [
-            {"rule_id": rule.rule_id, "title": rule.title, "pool": name, "origin": rule.origin}
-            | {"kept": kept_for[_texts(rule)].rule_id}
-            for name, rule in copies
-        ],
+        "copies": copies,
         "renamed": renamed,
-        "notes": _notes(pools),
+        "notes": [*_notes(pools, rules)],
     }
 
 
@@ -79,23 +69,19 @@ def _name_and_file(text: str) -> tuple[str | None, str]:
     return name.strip(), file
 
 
-def _licensed(pools: Sequence[Pool], given: Iterable[str]) -> list[Pool]:
-    """The pools; where a rule names no licence, it has that of its source."""
-    licences = {}
+def _licences(given: Sequence[str], pools: Sequence[Pool]) -> dict[str, str]:
+    """The licences that are given, by source."""
     sources = sorted({rule.source for pool in pools for rule in pool.rules})
+    licences = {}
     for text in given:
         name, _, licence = (part.strip() for part in text.partition("="))
-        if not licence:
-            raise InputError(f"--licence {text!r}: expected NAME=TEXT, e.g. my-pool=MIT")
-        if name not in sources:
-            near = did_you_mean(name, sources) or f"; pools are {', '.join(sources)}"
-            raise InputError(f"--licence {text!r}: no pool is called {name!r}{near}")
+        if name not in sources or not licence:
+            raise InputError(
+                f"--licence {text!r}: expected NAME=TEXT, e.g. my-pool=MIT; NAME is one of "
+                f"{', '.join(sources)}"
+            )
         licences[name] = licence
-
-    def licensed(rule: PoolRule) -> PoolRule:
-        return rule.model_copy(update={"licence": rule.licence or licences.get(rule.source, "")})
-
-    return [replace(pool, rules=tuple(map(licensed, pool.rules))) for pool in pools]
+    return licences
 
 
 def plain_text(text: str) -> str:
@@ -103,51 +89,51 @@ def plain_text(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
-def _texts(rule: PoolRule) -> _Texts:
-    return tuple(map(plain_text, (rule.description, rule.preference_rule, rule.rating_rule)))
+def _unique(
+    pools: Sequence[Pool], licences: Mapping[str, str]
+) -> tuple[list[PoolRule], list[dict[str, str]], list[dict[str, str]]]:
+    """The rules that stay, each with an id of its own; the copies; rules that got another id.
 
-
-def _without_copies(
-    pools: Iterable[Pool],
-) -> tuple[dict[_Texts, PoolRule], list[tuple[str, PoolRule]]]:
-    """The rules that stay, by their texts; each copy with the name of its pool."""
-    kept: dict[_Texts, PoolRule] = {}
-    copies = []
-    for pool in pools:
-        for rule in pool.rules:
-            texts = _texts(rule)
-            if texts in kept:
-                kept[texts] = kept[texts].absorbing(rule)
-                copies.append((pool.name, rule))
-            else:
-                kept[texts] = rule
-    return kept, copies
-
-
-def _with_own_ids(rules: Sequence[PoolRule]) -> tuple[list[PoolRule], list[dict[str, str]]]:
-    """The rules, where an id that an earlier rule has gets the next free suffix: -2, -3, …."""
-    taken, seen, suffixes = {rule.rule_id for rule in rules}, set(), Counter[str]()
-    unique, renamed = [], []
-    for rule in rules:
+    An id that an earlier rule has gets the next free suffix: -2, -3, ….
+    """
+    kept: dict[tuple[str, ...], PoolRule] = {}
+    copies, renamed = [], []
+    taken = {rule.rule_id for pool in pools for rule in pool.rules}
+    seen, suffixes = set(), Counter[str]()
+    for name, rule in [(pool.name, rule) for pool in pools for rule in pool.rules]:
+        texts = tuple(map(plain_text, (rule.description, rule.preference_rule, rule.rating_rule)))
         old_id = new_id = rule.rule_id
+        licence = rule.licence or licences.get(rule.source, "")
+        found = rule.model_copy(update={"licence": licence})
+        if texts in kept:
+            kept[texts] = kept[texts].absorbing(found)
+            about = {"rule_id": old_id, "title": rule.title, "pool": name}
+            copies.append({**about, "origin": rule.origin, "kept": kept[texts].rule_id})
+            continue
         if old_id in seen:
             while new_id in taken:
                 suffixes[old_id] += 1
                 new_id = f"{old_id}-{suffixes[old_id] + 1}"
-            taken.add(new_id)
-            origin = {"source": rule.source, "origin": rule.origin}
-            renamed.append({"rule_id": old_id, "new_rule_id": new_id, **origin})
-        seen.add(new_id)
-        unique.append(rule.model_copy(update={"rule_id": new_id}))
-    return unique, renamed
+            about = {"rule_id": old_id, "new_rule_id": new_id}
+            renamed.append({**about, "source": rule.source, "origin": rule.origin})
+        seen.add(old_id)
+        taken.add(new_id)
+        kept[texts] = found.model_copy(update={"rule_id": new_id})
+    return [*kept.values()], copies, renamed
 
 
-def _notes(pools: Sequence[Pool]) -> list[str]:
-    notes = [note for pool in pools for note in pool.notes]
-    bare = sorted({rule.source for pool in pools for rule in pool.rules if not rule.licence})
-    if bare:
-        notes.append(
+def _notes(pools: Sequence[Pool], rules: Sequence[PoolRule]) -> Iterator[str]:
+    for pool in pools:
+        if pool.empty:
+            where = first_of(pool.empty)
+            yield f"pool {pool.name}: {len(pool.empty):,} records have no text, left out: {where}"
+    if formulas := [rule.rule_id for rule in rules if any(map(is_formula, rule.texts.values()))]:
+        yield (
+            f"{len(formulas):,} rules have texts that begin like a spreadsheet's formula, kept as "
+            f"texts: {first_of(formulas)}"
+        )
+    if bare := sorted({rule.source for rule in rules if not rule.licence}):
+        yield (
             f"no licence is named for rules of {first_of(bare)}; where you know it: --licence "
             f"{bare[0]}=TEXT"
         )
-    return notes

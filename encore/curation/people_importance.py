@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from encore.curation.pool import PoolRule, csv_rows
+from encore.curation.pool import PoolRule
+from encore.data.tables import csv_rows
 from encore.errors import InputError, did_you_mean
 
 #: Importance by rule id, by annotator.
@@ -43,21 +44,19 @@ def read_answers(files: Sequence[Path], rule_ids: Sequence[str]) -> People:
 
 
 def _answers_in(path: Path, rule_ids: Sequence[str]) -> dict[str, dict[str, float]]:
-    try:
-        columns, rows = csv_rows(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"--people {path}: {error}; expected a CSV file in UTF-8") from error
+    rows = dict(csv_rows(path))
+    columns = [*next(iter(rows.values()), ())]
     found: dict[str, dict[str, float]] = {
         name: {} for name in columns if name not in PoolRule.model_fields
     }
-    if _RULE not in columns or not found or not all(found) or not rows:
+    if _RULE not in columns or not found or not all(found):
         raise InputError(
             f"{path}: columns {', '.join(columns)!r}, {len(rows)} rows; expected {_RULE} and a "
             "column named after each annotator, with numbers from 0 to 1"
         )
     rated = set()
-    for place, row in rows:
-        rule_id = row.get(_RULE, "").strip()
+    for place, row in rows.items():
+        rule_id = row[_RULE].strip()
         if rule_id not in rule_ids:
             near = did_you_mean(rule_id, rule_ids)
             raise InputError(f"{path}, {place}: unknown rule {rule_id!r}{near}")
@@ -65,7 +64,7 @@ def _answers_in(path: Path, rule_ids: Sequence[str]) -> dict[str, dict[str, floa
             raise InputError(f"{path}, {place}: rule {rule_id!r} a second time; expected it once")
         rated.add(rule_id)
         for name, answers in found.items():
-            if text := row.get(name, "").strip():
+            if text := row[name].strip():
                 answers[rule_id] = _importance(text, where=f"{path}, {place}")
     return found
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import tomllib
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from textwrap import shorten
@@ -19,9 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from encore.data.records import Rule, slug
 from encore.data.rules import RULE_ID_PATTERN, rule_file
+from encore.data.tables import read_table
 from encore.errors import InputError, did_you_mean
 from encore.files import atomic_write_bytes
-from encore.spreadsheets import is_formula
 
 #: A principle without a title is called by its beginning.
 _MAX_TITLE = 80
@@ -29,6 +27,8 @@ _ID_DIGITS = 8
 #: What becomes the description: the first of these that a record has.
 _TEXT_KEYS = ("text", "description", "title", "rating_rule", "preference_rule")
 _FILE_KEYS = ("name", "source", "licence", "rules")
+#: The texts of a rule, as judges read them.
+TEXTS = ("title", "description", "preference_rule", "rating_rule")
 
 
 class Provenance(BaseModel):
@@ -61,16 +61,20 @@ class PoolRule(Provenance):
     is_draft: bool = False
 
     @property
-    def provenance(self) -> Provenance:
-        """Where the rule comes from, as another rule remembers it that stays in its place."""
-        return Provenance(**{name: getattr(self, name) for name in Provenance.model_fields})
+    def texts(self) -> dict[str, str]:
+        """The texts that the rule has, as judges read them."""
+        return {name: getattr(self, name) for name in TEXTS if getattr(self, name)}
+
+    @property
+    def provenances(self) -> list[Provenance]:
+        """Where the rule comes from, and then the rules in whose place it stays."""
+        own = {name: getattr(self, name) for name in Provenance.model_fields}
+        return [Provenance(**own), *self.merged_from]
 
     def absorbing(self, *others: PoolRule) -> PoolRule:
         """This rule, with where the others and their copies come from."""
-        known = [self.provenance, *self.merged_from]
-        for other in others:
-            known += [other.provenance, *other.merged_from]
-        return self.model_copy(update={"merged_from": tuple(dict.fromkeys(known))[1:]})
+        known = dict.fromkeys(one for rule in (self, *others) for one in rule.provenances)
+        return self.model_copy(update={"merged_from": tuple(known)[1:]})
 
 
 #: The keys of a file in their order: what a rule says, then where it comes from.
@@ -85,26 +89,11 @@ class Pool:
         name: The file's ``name``, or its own without the suffix.
         rules: Every record that has a text.
         empty: Where records without any text stand; they are in no rule.
-        formulas: Where texts stand that a spreadsheet would run; they are kept as texts.
     """
 
     name: str
     rules: tuple[PoolRule, ...]
-    empty: tuple[str, ...] = ()
-    formulas: tuple[str, ...] = ()
-
-    @property
-    def notes(self) -> list[str]:
-        """What a reader must know about the file, one sentence each."""
-        found = {
-            "records have no text and are left out": self.empty,
-            "texts begin like a spreadsheet's formula and are kept as texts": self.formulas,
-        }
-        return [
-            f"pool {self.name}: {len(where):,} {what}: {first_of(where)}"
-            for what, where in found.items()
-            if where
-        ]
+    empty: tuple[str, ...]
 
 
 def first_of(names: Sequence[str], *, count: int = 5) -> str:
@@ -133,132 +122,58 @@ def read_pool(
         InputError: The file, the line and the key that is wrong; no rule has a text.
     """
     path = rule_file(name_or_path)
-    read = _READERS.get(path.suffix.lower())
-    if read is None:
-        raise InputError(f"pool {path}: expected a file in {', '.join(_READERS)}, by its suffix")
-    if not path.is_file():
-        raise InputError(f"pool {path}: no such file; give the path of a pool")
-    try:
-        header, records = read(path.read_bytes().decode("utf-8-sig"))
-        found = _rules_of(records, header, name or str(header.get("name") or path.stem))
-    except ValueError as error:
-        raise InputError(f"pool {path}: {error}") from error
-    if not found.rules:
+    rules, empty = [], []
+    header, records = _read_toml(path) if path.suffix == ".toml" else ({}, read_table(path))
+    name = name or str(header.get("name") or path.stem)
+    about = {"source": name, "licence": header.get("licence") or ""}
+    for place, record in records:
+        values = {key: value for key, value in record.items() if str(value or "").strip()}
+        if values.keys() & {*_TEXT_KEYS}:
+            rules.append(_rule(path, place, about | values))
+        else:
+            empty.append(place)
+    if not rules:
         raise InputError(f"pool {path}: no record has a text; expected one rule or more")
-    num_uses = Counter(rule.rule_id for rule in found.rules)
+    num_uses = Counter(rule.rule_id for rule in rules)
     repeated = [rule_id for rule_id, count in num_uses.items() if count > 1]
     if repeated and not ids_may_repeat:
         raise InputError(
             f"pool {path}: rule_id {repeated[0]!r} is used twice; `encore rules merge {path} "
             "--output FILE.toml` gives each its own"
         )
-    return found
+    return Pool(name=name, rules=tuple(rules), empty=tuple(empty))
 
 
-#: Where a record stands, and its values.
-_Record = tuple[str, Any]
-_Read = tuple[Mapping[str, Any], Iterable[_Record]]
-
-
-def _read_toml(text: str) -> _Read:
-    header = tomllib.loads(text)
-    for key in header:
-        if key not in _FILE_KEYS:
-            near = did_you_mean(key, _FILE_KEYS) or f"; keys are {', '.join(_FILE_KEYS)}"
-            raise ValueError(f"unknown key {key!r}{near}")
+def _read_toml(path: Path) -> tuple[Mapping[str, Any], Iterator[tuple[str, Any]]]:
+    """The keys of a file; each of its rules, and where it stands."""
+    try:
+        header = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: {error}; expected a pool in TOML") from error
+    if unknown := [key for key in header if key not in _FILE_KEYS]:
+        near = did_you_mean(unknown[0], _FILE_KEYS)
+        raise InputError(f"{path}: unknown key {unknown[0]!r}{near}")
     tables = header.get("rules", [])
     if not (isinstance(tables, list) and all(isinstance(table, dict) for table in tables)):
-        raise ValueError("key 'rules': expected a [[rules]] table for each rule")
-    return header, [(f"rule {number}", table) for number, table in enumerate(tables)]
+        raise InputError(f"{path}, key 'rules': expected a [[rules]] table for each rule")
+    return header, ((f"rule {number}", table) for number, table in enumerate(tables))
 
 
-def _read_csv(text: str) -> _Read:
-    return {}, csv_rows(text)[1]
-
-
-def csv_rows(text: str) -> tuple[Sequence[str], list[tuple[str, dict[str, str]]]]:
-    """The columns of a CSV text, and for each row where it begins and its cells with a text.
-
-    Raises:
-        ValueError: The line, and what is wrong there.
-    """
-    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
-    columns, rows = reader.fieldnames or [], []
-    repeated = {column for column in columns if columns.count(column) > 1}
-    if repeated:
-        raise ValueError(f"line 1: column {min(repeated)!r} is there twice")
-    try:
-        for row in reader:
-            if None in row:
-                raise ValueError(
-                    f"line {reader.line_num}: more cells than the header has columns; put a text "
-                    "with commas in quotes"
-                )
-            cells = {column: cell for column, cell in row.items() if cell}
-            num_breaks = sum(cell.count("\n") for cell in cells.values())
-            rows.append((f"line {reader.line_num - num_breaks}", cells))
-    except csv.Error as error:
-        raise ValueError(f"after line {reader.line_num}: {error}") from error
-    return columns, rows
-
-
-def _read_json_lines(text: str) -> _Read:
-    records = []
-    # Not splitlines: a text may have other characters that Unicode calls a line's end.
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            try:
-                records.append((f"line {number}", json.loads(line)))
-            except ValueError as error:
-                raise ValueError(f"line {number}: not valid JSON: {error}") from error
-    return {}, records
-
-
-_READERS = {".toml": _read_toml, ".csv": _read_csv, ".jsonl": _read_json_lines}
-
-
-def _rules_of(records: Iterable[_Record], header: Mapping[str, Any], name: str) -> Pool:
-    rules, empty, formulas = [], [], []
-    for place, record in records:
-        if not isinstance(record, Mapping):
-            raise ValueError(f"{place}: expected a JSON object with the keys of a rule")
-        values = {key: value for key, value in record.items() if _is_given(value)}
-        texts = {key: value for key, value in values.items() if isinstance(value, str)}
-        formulas += [f"{place} ({key})" for key, text in texts.items() if is_formula(text)]
-        if {"text", "description"} <= values.keys():
-            raise ValueError(f"{place}: both 'text' and 'description'; give one of them")
-        text = next((values[key] for key in _TEXT_KEYS if key in values), None)
-        values.pop("text", None)
-        if text is None:
-            empty.append(place)
-            continue
-        origin = str(values.get("rule_id", place))
-        defaults = {"source": name, "licence": header.get("licence") or "", "origin": origin}
-        rules.append(_rule(place, {**defaults, **values, "description": text}))
-    return Pool(name=name, rules=tuple(rules), empty=tuple(empty), formulas=tuple(formulas))
-
-
-def _is_given(value: object) -> bool:
-    return value is not None and bool(str(value).strip())
-
-
-def _rule(place: str, values: dict[str, Any]) -> PoolRule:
-    text = values["description"]
-    if isinstance(text, str):
-        values.setdefault("title", title_of(text))
-    if isinstance(values.get("title"), str):
-        values.setdefault("rule_id", rule_id_of(values["title"]))
+def _rule(path: Path, place: str, values: dict[str, Any]) -> PoolRule:
+    """A record's rule: what it does not say follows from its text and its place."""
+    text = next(values[key] for key in _TEXT_KEYS if key in values)
+    if "description" not in values:
+        values["description"] = values.pop("text", text)
+    values = {"title": title_of(str(text)), "origin": str(values.get("rule_id", place))} | values
+    values.setdefault("rule_id", rule_id_of(str(values["title"])))
     try:
         return PoolRule.model_validate(values)
     except ValidationError as error:
-        # Where a text is no text, the title and the id that are made of it are missing.
-        problem = min(error.errors(include_url=False), key=lambda one: one["type"] == "missing")
-        key = ".".join(map(str, problem["loc"]))
-        if problem["type"] != "extra_forbidden":
-            raise ValueError(f"{place}, key {key!r}: {problem['msg']}") from error
-        known = [*_KEYS, "text"]
-        near = did_you_mean(key, known) or f"; keys are {', '.join(known)}"
-        raise ValueError(f"{place}: unknown key {key!r}{near}") from error
+        problem = error.errors(include_url=False)[0]
+        key, near = ".".join(map(str, problem["loc"])), ""
+        if problem["type"] == "extra_forbidden":
+            near = did_you_mean(key, _KEYS) or f"; keys are {', '.join(_KEYS)}, text"
+        raise InputError(f"{path}, {place}, key {key!r}: {problem['msg']}{near}") from error
 
 
 def title_of(text: str) -> str:

@@ -81,7 +81,7 @@ def test_the_shipped_recipe_is_the_papers_and_a_wrong_one_is_one_clear_error(tmp
     paper = load_rule_recipe("paper")
     assert (len(paper.pools), len(paper.judges)) == (5, 4)
     assert (paper.threshold, paper.sizes, paper.paper_counts) == (0.8, (20, 10), PAPER)
-    with pytest.raises(InputError, match=r"pool pools/constitutional-ai\.csv: no such file"):
+    with pytest.raises(InputError, match=r"^pools/constitutional-ai\.csv: no such file"):
         build_rules(BuildConfig(recipe="paper", output=tmp_path / "out"))
     for lines, said in (
         (["pools = []"], "pools: Tuple should have at least 1 item"),

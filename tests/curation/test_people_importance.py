@@ -40,8 +40,8 @@ def test_a_column_per_annotator_is_their_answers(tmp_path, lines):
         (["rule,anna", "kind,1"], "columns 'rule, anna', 1 rows; expected"),
         (["rule_id,title", "kind,1"], "columns 'rule_id, title', 1 rows; expected"),
         (["rule_id,anna,", "kind,1,"], "columns 'rule_id, anna, ', 1 rows; expected"),
-        (["rule_id,anna"], "columns 'rule_id, anna', 0 rows; expected"),
-        ([*LINES, '"anna'], "unexpected end of data; expected a CSV file"),
+        (["rule_id,anna"], "columns '', 0 rows; expected"),
+        ([*LINES, '"anna'], "unexpected end of data .after line 4.; expected a CSV file"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_named(tmp_path, lines, said):
