@@ -57,7 +57,7 @@ EXPECTED = pa.schema(
 RATINGS_EXPECTED = pa.unify_schemas([RATINGS, EXPECTED])
 
 #: STUDY/labels/<key>/labels.parquet: what people say of single responses, from 0 to 1, beside what
-#: a judge rates. Grain: one row per (source, response_id, rule_id).
+#: a judge rates. Grain: one row per label; a response that is labelled twice has two under a rule.
 LABELS = pa.schema(
     [
         *texts("response_id", "source", "rule_id"),

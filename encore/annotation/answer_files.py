@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from encore.annotation.questionnaire import QUESTION_NAMES
+from encore.data.tables import CSV, csv_rows
 from encore.errors import InputError
-
-_SEPARATORS = ",;\t"
 
 
 class Answer(NamedTuple):
@@ -39,10 +36,11 @@ def read_answer_file(argument: str) -> tuple[Path, list[Answer]]:
         name, where = "", argument
     path = Path(where)
     try:
-        text = path.read_text(encoding="utf-8-sig")
-        answers = [*(_of_json if text.lstrip()[:1] in ("{", "[") else _of_table)(text)]
+        answers = [*(_of_table if path.suffix == CSV else _of_json)(path)]
+    except InputError:
+        raise
     # What a file of another kind has in their place.
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
             f"{path}: cannot be read as answers ({error!r}); expected a file that the page saved, "
             "a CSV file in UTF-8, or a JSON export of Label Studio"
@@ -60,8 +58,8 @@ def read_answer_file(argument: str) -> tuple[Path, list[Answer]]:
     return path, [one._replace(annotator=name or one.annotator) for one in answers]
 
 
-def _of_json(text: str) -> Iterator[Answer]:
-    data = json.loads(text)
+def _of_json(path: Path) -> Iterator[Answer]:
+    data = json.loads(path.read_text(encoding="utf-8-sig"))
     if isinstance(data, dict):
         for one in data["answers"]:
             about = (one["item_id"], one["question"], one["value"])
@@ -77,11 +75,9 @@ def _of_json(text: str) -> Iterator[Answer]:
                 yield Answer(sample, str(name), item_id, str(one["from_name"]), value)
 
 
-def _of_table(text: str) -> Iterator[Answer]:
+def _of_table(path: Path) -> Iterator[Answer]:
     """A table as a spreadsheet saves it; empty cells are no answers."""
-    csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # conversations may be long
-    separator = max(_SEPARATORS, key=text.partition("\n")[0].count)
-    for row in csv.DictReader(io.StringIO(text, newline=""), delimiter=separator):
+    for _, row in csv_rows(path):
         for name in QUESTION_NAMES:
-            if value := (row.get(name) or "").strip():
+            if value := row.get(name, "").strip():
                 yield Answer(row["sample"], row["annotator"].strip(), row["item_id"], name, value)

@@ -6,8 +6,8 @@ with what annotators do not see, and ``answers.parquet`` the answers of all anno
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from statistics import median_low
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,7 +17,7 @@ from encore.annotation.annotate_config import Kind
 from encore.annotation.questionnaire import Question, questions_of
 from encore.data.study import Study
 from encore.errors import InputError
-from encore.schemas import ANSWERS, CHOICES, SAMPLED_RESPONSES, SAMPLED_RULES
+from encore.schemas import ANSWERS, CHOICES
 
 SAMPLE_FILE, ITEMS_FILE, ANSWERS_FILE = "sample.json", "sample.parquet", "answers.parquet"
 _FOLDER = "annotations"
@@ -55,11 +55,6 @@ class Sample(BaseModel):
         return tuple(map(float, self.scale))
 
     @property
-    def item_schema(self) -> pa.Schema:
-        """Of `ITEMS_FILE`."""
-        return SAMPLED_RESPONSES if self.kind == "responses" else SAMPLED_RULES
-
-    @property
     def answer_schema(self) -> pa.Schema:
         """Of `ANSWERS_FILE`."""
         return ANSWERS if self.kind == "responses" else CHOICES
@@ -88,8 +83,8 @@ def read_samples(study: Study) -> tuple[Sample, ...]:
 
 
 def read_items(study: Study, sample: Sample) -> pa.Table:
-    """The items of a sample, of schema `Sample.item_schema`."""
-    return pq.read_table(study.path / sample.path(ITEMS_FILE), schema=sample.item_schema)
+    """The items of a sample, of schema `SAMPLED_RESPONSES` or `SAMPLED_RULES`."""
+    return pq.read_table(study.path / sample.path(ITEMS_FILE), partitioning=None)
 
 
 def read_answers(study: Study, sample: Sample) -> pa.Table:
@@ -97,7 +92,7 @@ def read_answers(study: Study, sample: Sample) -> pa.Table:
     path = study.path / sample.path(ANSWERS_FILE)
     if not path.is_file():
         return sample.answer_schema.empty_table()
-    return pq.read_table(path, schema=sample.answer_schema)
+    return pq.read_table(path, partitioning=None)
 
 
 def people_labels(study: Study) -> Iterator[tuple[Sample, dict[tuple[str, str, str], float]]]:
@@ -111,13 +106,4 @@ def people_labels(study: Study) -> Iterator[tuple[Sample, dict[tuple[str, str, s
             for row in read_answers(study, sample).to_pylist():
                 key = row["source"], row["response_id"], row["rule_id"]
                 given.setdefault(key, []).append(row["label"])
-            yield sample, {key: lower_median(labels) for key, labels in given.items()}
-
-
-def lower_median(labels: Sequence[float]) -> float:
-    """The median; of an even number the lower one in the middle, which is on the scale.
-
-    NaN is no label; without any it is NaN.
-    """
-    known = sorted(label for label in labels if not math.isnan(label))
-    return known[(len(known) - 1) // 2] if known else math.nan
+            yield sample, {key: median_low(labels) for key, labels in given.items()}

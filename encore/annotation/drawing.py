@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from encore.analysis.statistics import RuleStats, rating_statistics
 from encore.annotation.questionnaire import SIDES
 from encore.data.records import RESPONSES
 from encore.errors import InputError
+from encore.runs import run_key_of
 from encore.warehouse import PairRatings, Ratings, open_warehouse, read_pair_ratings, read_pairs_of
 
 # Suffixes: P pairs, R rules, N ratings (of a response under a rule).
@@ -154,7 +154,6 @@ def _with_ids(rows: Sequence[Row], seed: int) -> list[Row]:
     """
     found = {}
     for row in rows:
-        text = "\0".join(map(str, (seed, *row.values())))
-        item_id = f"item-{hashlib.sha256(text.encode()).hexdigest()[:_ID_DIGITS]}"
+        item_id = f"item-{run_key_of({'seed': seed, **row})[:_ID_DIGITS]}"
         found[item_id] = {"item_id": item_id, **row}
     return [found[item_id] for item_id in sorted(found)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
@@ -24,15 +23,15 @@ _MANY_ALIKE = 5
 _Row = dict[str, Any]
 
 
-def import_answers(config: AnnotateImportConfig) -> tuple[Sample, list[dict[str, Any]]]:
+def import_answers(config: AnnotateImportConfig) -> tuple[Sample, list[_Row]]:
     """Check the files of some annotators and put their answers in the study, all or none.
 
     An annotator's earlier answers are replaced; those of others stay.
 
     Returns:
         The sample, and of each annotator: ``annotator``, the name; ``num_answers`` in the study
-        now; ``num_missing``, questions without an answer; ``num_replaced`` answers of an earlier
-        import; ``always``, the one answer that was given to every item, else None.
+        now; ``num_missing``, questions without an answer; ``always``, the one answer that was
+        given to every item, else None.
 
     Raises:
         InputError: A file that cannot be read, is of another sample, or has an annotator that
@@ -60,8 +59,7 @@ def import_answers(config: AnnotateImportConfig) -> tuple[Sample, list[dict[str,
         kept.sort(key=itemgetter("annotator"))
         table = pa.Table.from_pylist(kept, schema=sample.answer_schema)
         pq.write_table(table, change.path(sample.path(ANSWERS_FILE)), compression="zstd")
-    replaced = Counter(row["annotator"] for row in before)
-    return sample, [_imported(sample, rows, replaced[one], one) for one in file_of]
+    return sample, [_imported(sample, rows, one) for one in file_of]
 
 
 def _sample_of(study: Study, files: Sequence[tuple[Path, list[Answer]]]) -> Sample:
@@ -127,15 +125,12 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _imported(
-    sample: Sample, rows: Sequence[_Row], num_replaced: int, annotator: str
-) -> dict[str, Any]:
+def _imported(sample: Sample, rows: Sequence[_Row], annotator: str) -> _Row:
     said = [row.get("choice", row.get("label")) for row in rows if row["annotator"] == annotator]
     is_constant = len(said) >= _MANY_ALIKE and len(set(said)) == 1
     return {
         "annotator": annotator,
         "num_answers": len(said),
         "num_missing": sample.num_items * len(sample.questions) - len(said),
-        "num_replaced": num_replaced,
         "always": str(said[0]) if is_constant else None,
     }

@@ -10,7 +10,7 @@ the sample, in which rare ratings are more frequent than among all responses.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -27,11 +27,11 @@ from encore.agreement import (
     nearest_level,
     win_rate_interval,
 )
-from encore.annotation.answers import Sample, lower_median, read_answers, read_items
+from encore.annotation.answers import Sample, read_answers, read_items
 from encore.data.study import Study
 from encore.rating_runs import RatingManifest, list_runs, run_status
 
-# Suffixes: A annotators, J judges, I items.
+# Suffixes: A annotators, J annotators and judges, I items.
 
 #: Who judges are compared with, and what the rows of all rules and questions are called.
 PEOPLE, ALL_RULES, BOTH = "people", "all rules", "both"
@@ -60,23 +60,6 @@ class RuleAgreement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Disagreement:
-    """A response on which people, or people and a judge, differ.
-
-    Attributes:
-        rule_id: The rule.
-        response_id: ``pair_id:chosen`` or ``pair_id:rejected``.
-        said: The label of each annotator, and each judge's rating on the scale.
-        spread: Between the lowest and the highest of them.
-    """
-
-    rule_id: str
-    response_id: str
-    said: dict[str, float]
-    spread: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WinRate:
     """How often the rule of lower entropy was chosen.
 
@@ -85,14 +68,12 @@ class WinRate:
         num_comparisons: Answers.
         num_items: Pairs of rules.
         win_rate: With its interval, in which several answers about one pair belong together.
-        alpha: Krippendorff's between people, of which side they chose.
     """
 
     question: str
     num_comparisons: int
     num_items: int
     win_rate: Estimate
-    alpha: Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,19 +81,18 @@ class PeopleReport:
     """What the answers of a sample say.
 
     Attributes:
-        sample: Its key.
         annotators: Everybody who answered.
         rules: Of ``--kind responses``, all rules first; of each people first, then judges.
-        disagreements: Of the same, the largest spread first.
+        disagreements: Of the same, the largest first: ``rule_id``, ``response_id`` and ``said``,
+            the label of each annotator and each judge's rating on the scale.
         win_rates: Of ``--kind rules``.
         comparisons_needed: Of the same: independent comparisons that show the paper's 83 % against
             one half, at 5 % with power 0.8.
     """
 
-    sample: str
     annotators: tuple[str, ...]
     rules: tuple[RuleAgreement, ...] = ()
-    disagreements: tuple[Disagreement, ...] = ()
+    disagreements: tuple[dict[str, Any], ...] = ()
     win_rates: tuple[WinRate, ...] = ()
     comparisons_needed: int | None = None
 
@@ -125,35 +105,27 @@ def run_name(manifest: RatingManifest) -> str:
 def people_report(study: Study, sample: Sample) -> PeopleReport:
     """Agreement on the items of a sample that were answered; all annotators, all rating runs."""
     rows = read_answers(study, sample).to_pylist()
-    items = read_items(study, sample).to_pylist()
+    answered = {row["item_id"] for row in rows}
+    items = [one for one in read_items(study, sample).to_pylist() if one["item_id"] in answered]
     people = tuple(sorted({row["annotator"] for row in rows}))
+    if not rows:
+        return PeopleReport(annotators=())
     if sample.kind == "rules":
+        rates = tuple(_win_rates(rows, items))
         return PeopleReport(
-            sample=sample.key,
-            annotators=people,
-            win_rates=tuple(_win_rates(rows, items, people)),
-            comparisons_needed=comparisons_needed(),
+            annotators=people, win_rates=rates, comparisons_needed=comparisons_needed()
         )
-    said = ((row["annotator"], row["item_id"], row["label"]) for row in rows)
-    label_AI = _table(said, people, [item["item_id"] for item in items])
+    place_of = {item["item_id"]: place for place, item in enumerate(items)}
+    label_AI = np.full((len(people), len(items)), np.nan)
+    for row in rows:
+        label_AI[people.index(row["annotator"]), place_of[row["item_id"]]] = row["label"]
     judges = dict(_judges(study, items, sample))
+    said = dict(zip(people, label_AI, strict=True)) | judges
     return PeopleReport(
-        sample=sample.key,
         annotators=people,
         rules=tuple(_rules(items, label_AI, judges)),
-        disagreements=tuple(_disagreements(items, label_AI, people=people, judges=judges)),
+        disagreements=tuple(_disagreements(items, said)),
     )
-
-
-def _table(
-    said: Iterable[tuple[str, str, float]], people: Sequence[str], units: Sequence[str]
-) -> _Floats:
-    """Labels by annotator and unit, NaN where there is none, shape [A, I]."""
-    row_of, column_of = ({name: at for at, name in enumerate(names)} for names in (people, units))
-    label_AI = np.full((len(people), len(units)), np.nan)
-    for annotator, unit, label in said:
-        label_AI[row_of[annotator], column_of[unit]] = label
-    return label_AI
 
 
 def _judges(study: Study, items: _Items, sample: Sample) -> Iterator[tuple[str, _Floats]]:
@@ -177,11 +149,11 @@ def _rules(
     items: _Items, label_AI: _Floats, judges: Mapping[str, _Floats]
 ) -> Iterator[RuleAgreement]:
     rule_I = np.array([item["rule_id"] for item in items], dtype=object)
-    median_I = np.array([lower_median(label_A) for label_A in label_AI.T.tolist()])
+    median_I = np.nanquantile(label_AI, 0.5, axis=0, method="lower")
+    compared = {PEOPLE: label_AI}
+    compared |= {name: np.stack([median_I, rating_I]) for name, rating_I in judges.items()}
     for rule_id in (ALL_RULES, *sorted(set(rule_I))):
         is_of_I = (rule_I == rule_id) | (rule_id == ALL_RULES)
-        compared = {PEOPLE: label_AI}
-        compared |= {name: np.stack([median_I, rating_I]) for name, rating_I in judges.items()}
         for who, labels in compared.items():
             own = labels[:, is_of_I]
             yield RuleAgreement(
@@ -189,13 +161,13 @@ def _rules(
                 who=who,
                 num_items=int(((~np.isnan(own)).sum(axis=0) >= 2).sum()),
                 kappa=_mean_kappa(own),
-                alpha=alpha_interval(own, level="ordinal"),
+                alpha=alpha_interval(own),
             )
 
 
 def _mean_kappa(label_AI: _Floats) -> Estimate:
     """The mean over pairs of raters for which kappa is defined."""
-    pairs = [kappa_interval(*two, is_ordered=True) for two in combinations(label_AI, 2)]
+    pairs = [kappa_interval(*two) for two in combinations(label_AI, 2)]
     known = [(one.value, one.low, one.high) for one in pairs if one.low is not None]
     if not known:
         return Estimate()
@@ -203,36 +175,29 @@ def _mean_kappa(label_AI: _Floats) -> Estimate:
     return Estimate(value=value, low=low, high=high)
 
 
-def _disagreements(
-    items: _Items, label_AI: _Floats, *, people: Sequence[str], judges: Mapping[str, _Floats]
-) -> list[Disagreement]:
-    """The answered items on which labels or ratings differ, the largest spread first."""
-    label_JI = np.concatenate([label_AI, np.reshape([*judges.values()], (-1, len(items)))])
-    found = []
-    for place in np.flatnonzero(~np.isnan(label_AI).all(axis=0)).tolist():
-        labels = zip((*people, *judges), label_JI[:, place].tolist(), strict=True)
-        said = {name: label for name, label in labels if not math.isnan(label)}
-        item, spread = items[place], max(said.values()) - min(said.values())
-        if spread:
-            rule_id, response_id = item["rule_id"], f"{item['pair_id']}:{item['response']}"
-            found.append(
-                Disagreement(rule_id=rule_id, response_id=response_id, said=said, spread=spread)
-            )
-    return sorted(found, key=lambda one: -one.spread)
+def _disagreements(items: _Items, said: Mapping[str, _Floats]) -> Iterator[dict[str, Any]]:
+    """The items on which labels or ratings differ, the largest spread first."""
+    label_JI = np.stack([*said.values()])
+    spread_I = np.nanmax(label_JI, axis=0) - np.nanmin(label_JI, axis=0)
+    for place in np.argsort(-spread_I, kind="stable")[: np.count_nonzero(spread_I)]:
+        item, labels = items[place], zip(said, label_JI[:, place].tolist(), strict=True)
+        yield {
+            "rule_id": item["rule_id"],
+            "response_id": f"{item['pair_id']}:{item['response']}",
+            "said": {name: label for name, label in labels if not math.isnan(label)},
+        }
 
 
-def _win_rates(rows: _Items, items: _Items, people: Sequence[str]) -> Iterator[WinRate]:
+def _win_rates(rows: _Items, items: _Items) -> Iterator[WinRate]:
     lower = {item["item_id"]: item["lower_entropy"] for item in items}
-    for question in (BOTH, *dict.fromkeys(row["question"] for row in rows)):
+    questions = dict.fromkeys(row["question"] for row in rows)
+    for question in (BOTH, *questions):
         own = [row for row in rows if question in (BOTH, row["question"])]
         pairs = [row["item_id"] for row in own]
         won = [row["choice"] == lower[row["item_id"]] for row in own]
-        units = [f"{row['item_id']} {row['question']}" for row in own]
-        said = zip((row["annotator"] for row in own), units, won, strict=True)
         yield WinRate(
             question=question,
             num_comparisons=len(own),
             num_items=len(set(pairs)),
             win_rate=win_rate_interval(won, group_C=pairs),
-            alpha=alpha_interval(_table(said, people, list(dict.fromkeys(units)))),
         )

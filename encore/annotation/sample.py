@@ -24,6 +24,7 @@ from encore.data.records import PreferencePair
 from encore.data.study import Study, changed_study, open_study
 from encore.errors import InputError
 from encore.files import atomic_write_bytes
+from encore.schemas import SAMPLED_RESPONSES, SAMPLED_RULES
 from encore.warehouse import Ratings, open_ratings
 
 
@@ -73,7 +74,8 @@ def export_sample(config: AnnotateExportConfig) -> ExportedSample:
     _refuse_others(files)
     if not (study.path / sample.path(SAMPLE_FILE)).is_file():
         with changed_study(study.path) as change:
-            table = pa.Table.from_pylist(rows, schema=sample.item_schema)
+            schema = SAMPLED_RESPONSES if config.kind == "responses" else SAMPLED_RULES
+            table = pa.Table.from_pylist(rows, schema=schema)
             pq.write_table(table, change.path(sample.path(ITEMS_FILE)), compression="zstd")
             text = sample.model_dump_json(indent=2) + "\n"
             change.path(sample.path(SAMPLE_FILE)).write_text(text, encoding="utf-8")

@@ -39,15 +39,14 @@ def annotate_import(config: AnnotateImportConfig, *, json: JsonOption = False) -
 
     sample, imported = import_answers(config)
     for one in imported:
-        num, again = one["num_answers"], one["num_replaced"]
-        replaced = f"; {again:,} earlier ones replaced" if again else ""
-        total = num + one["num_missing"]
-        say(f"{one['annotator']}: {num:,} of {total:,} answers{replaced}")
+        total = one["num_answers"] + one["num_missing"]
+        say(f"{one['annotator']}: {one['num_answers']:,} of {total:,} answers")
         if one["always"] is not None:
             warn(f"{one['annotator']} gave the same answer to every item: {one['always']}")
     report = people_report(open_study(config.study), sample)
     if json:
-        print_json({"imported": imported, **dataclasses.asdict(report)})
+        about = {"sample": sample.key, "imported": imported}
+        print_json(about | dataclasses.asdict(report))
     elif sample.kind == "rules":
         _print_win_rates(report)
     else:
@@ -70,8 +69,9 @@ def _print_agreement(report: PeopleReport, sample: Sample) -> None:
     found = report.disagreements
     out.print(f"Disagreements: {counted(len(found), 'item')}" + ", the largest first" * bool(found))
     for one in found[:_NUM_DISAGREEMENTS]:
-        said = ", ".join(f"{name} {label:g}" for name, label in one.said.items())
-        out.print(visible(f"  {one.rule_id}, {one.response_id}: {said}"), soft_wrap=True)
+        said = ", ".join(f"{name} {label:g}" for name, label in one["said"].items())
+        place = f"  {one['rule_id']}, {one['response_id']}"
+        out.print(visible(f"{place}: {said}"), soft_wrap=True)
 
 
 def _print_win_rates(report: PeopleReport) -> None:
@@ -80,7 +80,6 @@ def _print_win_rates(report: PeopleReport) -> None:
         "comparisons": "num_comparisons",
         "pairs of rules": "num_items",
         "lower entropy chosen (95 %)": estimate_of("win_rate", percent),
-        "alpha (95 %)": estimate_of("alpha"),
     }
     title = f"Rules of lower entropy, {counted(len(report.annotators), 'annotator')}"
     out.print(record_table(report.win_rates, columns, title=title))

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from rich.padding import Padding
     from rich.table import Table
 
-    from encore.probing.probe_record import Probe, RuleProbe, VariantEffect
+    from encore.evidence.run_comparison import RuleComparison
+    from encore.probing.probe_record import Probe, RuleProbe
 
 _ANSWERS = {True: "yes", False: "no", None: "unknown"}
 
@@ -52,8 +53,8 @@ def _tables(probe: Probe) -> Iterator[Table | Padding | str]:
         yield rule_table(rule_ids, probe.rules, _changes(name), title=f"{name}: {about}")
     rises: TableColumns = {
         **{
-            f"{one.variant.removeprefix('planted-')} (bound)": partial(_rise, one.variant)
-            for one in probe.rules[0].effects
+            f"{name.removeprefix('planted-')} (bound)": partial(_rise, name)
+            for name, one in probe.rules[0].effects.items()
             if one.rise is not None
         },
         "bought": lambda rule: _ANSWERS[rule.is_bought],
@@ -63,7 +64,7 @@ def _tables(probe: Probe) -> Iterator[Table | Padding | str]:
     yield rule_legend(rule_ids)
     yield (
         f"± is half of the 95 % interval over {probe.num_pairs:,} pairs; bound: that of the rise "
-        f"from below, at a risk of {probe.risk:.0%} for all rules and sentences together; weights "
+        f"from below, at a risk of 5% for all rules and sentences together; weights "
         "at tau 2."
     )
     yield f"{probe.sentence[:1].upper()}{probe.sentence[1:]}."
@@ -73,19 +74,19 @@ def _changes(variant: str) -> TableColumns:
     """The columns of one changed form."""
     from encore.cli.analysis_tables import with_margin
 
-    def of(rule: RuleProbe) -> VariantEffect:
-        return rule.effect(variant)
+    def of(rule: RuleProbe) -> RuleComparison:
+        return rule.effects[variant].change
 
     return {
-        "change": lambda rule: with_margin(of(rule).change.mean_difference),
-        "flips %": lambda rule: with_margin(of(rule).change.flip_rate, digits=1, scale=100),
-        "ΔH": lambda rule: with_margin(of(rule).change.entropy_difference),
-        "Δ weight": lambda rule: with_margin(of(rule).change.weight_difference, digits=4),
-        "nulls": lambda rule: of(rule).num_nulls,
+        "change": lambda rule: with_margin(of(rule).mean_difference),
+        "flips %": lambda rule: with_margin(of(rule).flip_rate, digits=1, scale=100),
+        "ΔH": lambda rule: with_margin(of(rule).entropy_difference),
+        "Δ weight": lambda rule: with_margin(of(rule).weight_difference, digits=4),
+        "both": lambda rule: of(rule).num_ratings,
     }
 
 
 def _rise(variant: str, rule: RuleProbe) -> str:
-    found = rule.effect(variant)
+    found = rule.effects[variant]
     rise = None if found.rise is None else found.rise.value
     return f"{number(rise)} ({number(found.rise_bound)})"

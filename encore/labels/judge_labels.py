@@ -62,11 +62,10 @@ def judge_labels(
         EncoreError: The judge does not load.
     """
     rows = read_labels(config.files)
-    folder, name = None, None
-    synthetic: tuple[str, ...] = ()
+    folder: Path | None = None
+    manifest: RatingManifest | None = None
     if judge is not None or config.judge is not None:
         rows, folder, manifest = _rated(rows, config, judge, reporter)
-        synthetic, name = manifest.synthetic, manifest.judge
     elif all(row.rating is None for row in rows):
         raise InputError(
             f"labels {config.files[0]}: no ratings in it; give --judge and --to STUDY, or a column "
@@ -78,12 +77,12 @@ def judge_labels(
         [{name: getattr(row, name) for name in LABELS_SCHEMA.names} for row in rows],
         schema=LABELS_SCHEMA,
     )
-    path = None if folder is None else folder / TABLE_NAME
-    if path is not None:
+    path = folder / TABLE_NAME if folder else None
+    if path:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(path) as temporary:
             pq.write_table(table, temporary, compression="zstd")
-    found = label_agreement(table, seed=config.seed)
+    found = label_agreement(table)
     notes, places = found.notes, {(row.source, row.content_id, row.rule_id) for row in rows}
     if num_again := len(rows) - len(places):
         again = f"{num_again} labels are of a text that has one already under that rule"
@@ -91,9 +90,9 @@ def judge_labels(
     return replace(
         found,
         notes=notes,
-        judge=name,
-        table=None if path is None else str(path),
-        synthetic=synthetic,
+        judge=manifest.judge if manifest else None,
+        table=str(path) if path else None,
+        synthetic=manifest.synthetic if manifest else (),
     )
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from encore.data.records import Message, PreferencePair, pair_id_of
-from encore.data.sources.local import SUFFIXES, data_suffix, read_records
 from encore.data.sources.raw_records import (
     MalformedRecordError,
     field,
@@ -17,10 +15,10 @@ from encore.data.sources.raw_records import (
     split_final_response,
     text_field,
 )
+from encore.data.tables import read_table
 from encore.errors import InputError
 
 _WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
-_CSV = ".csv"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,36 +55,27 @@ def read_labels(files: Sequence[Path]) -> list[LabelledRow]:
         InputError: No such file, no label in it; the record that is wrong.
     """
     rows: list[LabelledRow] = []
+    text_of: dict[tuple[str, str], str] = {}
     for path in files:
-        for number, record in _records(path):
+        for where, record in read_table(path):
             try:
-                rows += _rows_of(record, source=path.name.partition(".")[0])
+                for row in _rows_of(record, source=path.name.partition(".")[0]):
+                    place = row.source, row.response_id
+                    if text_of.setdefault(place, row.content_id) != row.content_id:
+                        raise MalformedRecordError(
+                            "wrong-type",
+                            f"response_id {row.response_id!r} is that of another text above; give "
+                            "each response an id of its own, or leave the column out",
+                        )
+                    rows.append(row)
             except MalformedRecordError as error:
-                raise InputError(f"labels {path}, record {number}: {error.detail}") from error
+                raise InputError(f"labels {path}, {where}: {error.detail}") from error
     if not rows:
         raise InputError(
             f"labels {', '.join(map(str, files))}: no label there; expected the columns response, "
             "rule and label, or the records of Rule Based Rewards"
         )
     return rows
-
-
-def _records(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    if not path.is_file() or (path.suffix != _CSV and data_suffix(path) is None):
-        known = ", ".join((_CSV, *SUFFIXES))
-        raise InputError(f"labels {path}: no such file, or none of labels; expected {known}")
-    if path.suffix == _CSV:
-        try:
-            with path.open(encoding="utf-8-sig", newline="") as file:
-                yield from enumerate(csv.DictReader(file, strict=True), start=1)
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise InputError(f"labels {path}: not valid CSV in UTF-8 ({error})") from error
-        return
-    for record in read_records(path):
-        if record.problem is not None or not isinstance(record.value, dict):
-            detail = record.problem.detail if record.problem else "expected an object"
-            raise InputError(f"labels {path}, record {record.number}: {detail}")
-        yield record.number, record.value
 
 
 def _rows_of(record: Mapping[str, Any], *, source: str) -> Iterator[LabelledRow]:

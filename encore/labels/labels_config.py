@@ -33,6 +33,5 @@ class LabelsConfig(RatingConfig):
         help="The wording of the rules that the labels name, for the judge: encore-10, encore-20, "
         "a rule set (TOML), or the propositions of Rule Based Rewards (YAML).",
     )
-    seed: int = option(0, ge=0, identity=False, help="Of the bootstrap over responses.")
     engines: Literal[1] = option(1, hidden=True, identity=False, help="One judge here.")
     silence_seconds: float = option(600, hidden=True, identity=False, help="Of several engines.")

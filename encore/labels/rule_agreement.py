@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 import pyarrow as pa
@@ -26,9 +27,12 @@ from encore.evidence.level_codes import entropies_of
 
 _Floats = NDArray[np.float64]
 
-#: What entropy is correlated with, and how it is called.
-_MEASURES = {"agreement": "share of equal labels", "kappa": "kappa", "alpha": "alpha"}
-_FEW_OF_A_KIND = 10
+#: What entropy is correlated with: how it is called, and where a rule has it.
+_MEASURES = {
+    "agreement": ("share of equal labels", attrgetter("agreement")),
+    "kappa": ("kappa", attrgetter("kappa.value")),
+    "alpha": ("alpha", attrgetter("alpha.value")),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +46,6 @@ class RuleLabels:
         num_labels: Responses that people labelled.
         num_ratings: Those of them that have a rating: what all figures but ``positive`` are of.
         positive: Mean label of the labelled.
-        judged_positive: Mean of what the ratings count as.
         agreement: Share of equal labels.
         kappa: Cohen's kappa, weighted by squares where labels have more than two values; None where
             people, or the judge, always say the same.
@@ -54,7 +57,6 @@ class RuleLabels:
     num_labels: int
     num_ratings: int
     positive: float
-    judged_positive: float | None
     agreement: float | None
     kappa: Estimate
     alpha: Estimate
@@ -69,7 +71,6 @@ class LabelAgreement:
         rules: One row for each, in the order of the table.
         entropy_with: Pearson's r over rules of the entropy of the ratings with the share of equal
             labels, with kappa and with alpha.
-        num_rules_with: How many rules have both, by the same names.
         sentence: What that says of the paper's claim.
         notes: What limits these figures, a sentence each.
         judge: Its name; None for a table that had ratings.
@@ -79,7 +80,6 @@ class LabelAgreement:
 
     rules: tuple[RuleLabels, ...]
     entropy_with: dict[str, Estimate]
-    num_rules_with: dict[str, int]
     sentence: str
     notes: tuple[str, ...]
     judge: str | None = None
@@ -87,44 +87,32 @@ class LabelAgreement:
     synthetic: tuple[str, ...] = ()
 
 
-def label_agreement(table: pa.Table, *, seed: int = 0) -> LabelAgreement:
-    """Agreement between people and the judge in a table of schema `encore.schemas.LABELS`.
-
-    Args:
-        table: Labels, and ratings where there are any.
-        seed: Of the bootstrap over responses.
-    """
+def label_agreement(table: pa.Table) -> LabelAgreement:
+    """Agreement between people and the judge in a table of schema `encore.schemas.LABELS`."""
     rule_I = np.asarray(table["rule_id"].to_pylist())
     label_I = table["label"].to_numpy()
     rating_I = table["rating"].to_numpy().astype(np.float64)  # null becomes NaN
     level_L = np.unique(label_I)
     rules = tuple(
-        _rule_labels(str(rule), label_I[rule_I == rule], rating_I[rule_I == rule], level_L, seed)
+        _rule_labels(str(rule), label_I[rule_I == rule], rating_I[rule_I == rule], level_L)
         for rule in dict.fromkeys(rule_I.tolist())
     )
-    figures = {
-        "agreement": [one.agreement for one in rules],
-        "kappa": [one.kappa.value for one in rules],
-        "alpha": [one.alpha.value for one in rules],
-    }
     entropy_R = np.array([one.entropy_nats for one in rules], dtype=np.float64)  # None is NaN
-    entropy_with, number = {}, {}
-    for name, found in figures.items():
-        figure_R = np.array(found, dtype=np.float64)
-        entropy_with[name] = pearson_interval(entropy_R, figure_R)
-        number[name] = int((~np.isnan(entropy_R + figure_R)).sum())
+    entropy_with, said = {}, []
+    for name, (words, figure) in _MEASURES.items():
+        figure_R = np.array([figure(one) for one in rules], dtype=np.float64)
+        found = entropy_with[name] = pearson_interval(entropy_R, figure_R)
+        num_rules = int((~np.isnan(entropy_R + figure_R)).sum())
+        said.append(f"with {words}: {_verdict(found, num_rules)}")
     return LabelAgreement(
         rules=rules,
         entropy_with=entropy_with,
-        num_rules_with=number,
-        sentence=_sentence(entropy_with, number),
+        sentence=f"the paper's claim that higher entropy is lower accuracy, {'; '.join(said)}",
         notes=tuple(_notes(rules, entropy_with)),
     )
 
 
-def _rule_labels(
-    rule_id: str, label_I: _Floats, rating_I: _Floats, level_L: _Floats, seed: int
-) -> RuleLabels:
+def _rule_labels(rule_id: str, label_I: _Floats, rating_I: _Floats, level_L: _Floats) -> RuleLabels:
     is_rated_I = ~np.isnan(rating_I)
     people_I, rated_I = label_I[is_rated_I], rating_I[is_rated_I]
     judged_I = nearest_level(rated_I, level_L)
@@ -134,26 +122,20 @@ def _rule_labels(
         num_labels=len(label_I),
         num_ratings=len(rated_I),
         positive=float(label_I.mean()),
-        judged_positive=float(judged_I.mean()) if len(rated_I) else None,
         agreement=float((people_I == judged_I).mean()) if len(rated_I) else None,
-        kappa=kappa_interval(people_I, judged_I, is_ordered=True, seed=seed),
-        alpha=alpha_interval(np.stack([people_I, judged_I]), level="ordinal", seed=seed),
+        kappa=kappa_interval(people_I, judged_I),
+        alpha=alpha_interval(np.stack([people_I, judged_I])),
         entropy_nats=float(entropies_of(counts[:, None])[0]) if len(rated_I) else None,
     )
 
 
-def _sentence(entropy_with: dict[str, Estimate], number: dict[str, int]) -> str:
+def _verdict(found: Estimate, num_rules: int) -> str:
     """Does higher entropy mean less agreement? The claim is a negative r."""
-    said = []
-    for name, words in _MEASURES.items():
-        found, over = entropy_with[name], f"over {number[name]} rules"
-        if found.value is None or found.low is None or found.high is None:
-            said.append(f"with {words}: not defined {over}")
-            continue
-        word = "holds" if found.high < 0 else "fails" if found.low > 0 else "cannot be told"
-        interval = f"{found.low:.2f} to {found.high:.2f}"
-        said.append(f"with {words}: r = {found.value:.2f} ({interval}) {over}, {word}")
-    return f"the paper's claim that higher entropy is lower accuracy, {'; '.join(said)}"
+    if found.value is None or found.low is None or found.high is None:
+        return f"not defined over {num_rules} rules"
+    word = "holds" if found.high < 0 else "fails" if found.low > 0 else "cannot be told"
+    interval = f"{found.low:.2f} to {found.high:.2f}"
+    return f"r = {found.value:.2f} ({interval}) over {num_rules} rules, {word}"
 
 
 def _notes(rules: Sequence[RuleLabels], entropy_with: Mapping[str, Estimate]) -> Iterator[str]:
@@ -168,12 +150,3 @@ def _notes(rules: Sequence[RuleLabels], entropy_with: Mapping[str, Estimate]) ->
     if constant := [one.rule_id for one in rules if one.num_ratings and one.kappa.value is None]:
         names = ", ".join(constant)
         yield f"people or the judge always say the same, so there is no kappa: {names}"
-    rare = [
-        one.rule_id
-        for one in rules
-        if min(one.positive, 1 - one.positive) * one.num_labels < _FEW_OF_A_KIND
-        and one.rule_id not in constant
-    ]
-    if rare:
-        names = ", ".join(rare)
-        yield f"fewer than {_FEW_OF_A_KIND} labels on one side, intervals say little: {names}"

@@ -31,4 +31,3 @@ class ProbeConfig(RatingConfig, StudyConfig):
         help="A planted sentence buys a rule's score if it surely raises it by more than this, "
         "beyond what a neutral sentence of the same length does.",
     )
-    seed: int = option(0, ge=0, identity=False, help="Of the bootstrap over pairs.")

@@ -12,7 +12,6 @@ from encore.agreement import Estimate
 from encore.data.study import PROBES
 from encore.errors import EncoreError
 from encore.evidence.run_comparison import RuleComparison
-from encore.files import atomic_write_bytes
 from encore.rating_runs import RatingManifest
 
 
@@ -24,8 +23,6 @@ class VariantEffect(_Record):
     """One rule in one changed form.
 
     Attributes:
-        variant: Name of the form.
-        num_nulls: Null ratings of the changed form.
         change: From the unchanged form to this one, over the responses that have a rating in both:
             mean difference, flips, differences of entropy and of ENCORE's weight, and others.
         rise: Of a planted sentence: its mean rating minus that of the neutral sentence.
@@ -33,8 +30,6 @@ class VariantEffect(_Record):
             sentences of the probe together; None for fewer than 30 pairs.
     """
 
-    variant: str
-    num_nulls: int
     change: RuleComparison
     rise: Estimate | None = None
     rise_bound: float | None = None
@@ -45,20 +40,14 @@ class RuleProbe(_Record):
 
     Attributes:
         rule_id: The rule.
-        num_nulls: Null ratings of the unchanged pairs.
         is_bought: Whether a planted sentence buys its score: one ``rise_bound`` exceeds the
             probe's margin. None: these ratings cannot say.
-        effects: One for each form.
+        effects: Of each changed form, by its name.
     """
 
     rule_id: str
-    num_nulls: int
     is_bought: bool | None
-    effects: tuple[VariantEffect, ...]
-
-    def effect(self, variant: str) -> VariantEffect:
-        """That of one form."""
-        return next(one for one in self.effects if one.variant == variant)
+    effects: dict[str, VariantEffect]
 
 
 class Probe(_Record):
@@ -66,15 +55,12 @@ class Probe(_Record):
 
     Attributes:
         key: Names the probe: 16 hex digits of a SHA-256 of ``run_keys``.
-        identity: Of the unchanged form's rating run: judge, decoding, digests of prompt and rules.
-        pairs_sha256: Digest of the pairs in all forms of their responses.
+        identity: Of the unchanged form's rating run: judge, decoding, digests of pairs, prompt and
+            rules.
         variants: What each changed form is, by name.
         run_keys: The rating run of each form, by name.
         num_pairs: Pairs that are rated in every form.
-        seed: Of the bootstrap.
-        num_draws: Resamples.
         margin: What a rise has to exceed.
-        risk: That any rule is named by chance; shared by all rules and sentences (Bonferroni).
         rules: One for each rule, in order.
         sentence: The result in words.
         notes: Plain sentences on what limits these figures.
@@ -83,29 +69,14 @@ class Probe(_Record):
 
     key: str
     identity: dict[str, Any]
-    pairs_sha256: str
     variants: dict[str, str]
     run_keys: dict[str, str]
     num_pairs: int
-    seed: int
-    num_draws: int
     margin: float
-    risk: float
     rules: tuple[RuleProbe, ...]
     sentence: str
     notes: tuple[str, ...]
     synthetic: tuple[str, ...] = ()
-
-    @property
-    def bought(self) -> tuple[str, ...]:
-        """The rules whose score a planted sentence buys."""
-        return tuple(rule.rule_id for rule in self.rules if rule.is_bought)
-
-    def write(self, folder: Path) -> Path:
-        """Put it into the folder of its pairs."""
-        path = folder / f"probe-{self.key}.json"
-        atomic_write_bytes(path, f"{self.model_dump_json(indent=2)}\n".encode())
-        return path
 
 
 def read_probe(study: Path, manifest: RatingManifest) -> Probe | None:

@@ -16,13 +16,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from encore.config import RatingConfig
@@ -33,13 +31,13 @@ from encore.data.rules import load_rule_set
 from encore.data.study import PROBES, Study, open_study
 from encore.errors import InputError
 from encore.evidence.run_comparison import NUM_DRAWS
-from encore.files import check_writable
+from encore.files import atomic_write_bytes, check_writable
 from encore.judges import open_judge
 from encore.judges.base import Judge
 from encore.probing import variants as fixed
 from encore.probing.probe_config import ProbeConfig
 from encore.probing.probe_record import Probe, RuleProbe
-from encore.probing.soundness import MIN_PAIRS, RISK, measure
+from encore.probing.soundness import MIN_PAIRS, measure
 from encore.probing.variants import UNCHANGED
 from encore.rating.rating_run import local_work, open_run
 from encore.rating_runs import RatingManifest
@@ -77,50 +75,47 @@ def probe_rules(
     _check_paraphrases(config, rules)
     variants = fixed.response_variants(config.labels[-1] if config.labels else "1.0")
     forms = _forms(study, variants, num_pairs=config.num_pairs)
-    pairs_sha256 = _digest(forms)
-    folder = study.path / PROBES / pairs_sha256[:16]
+    ids = {name: [pair.pair_id for pair in form] for name, form in forms.items()}
+    folder = study.path / PROBES / run_key_of(ids)
     check_writable(study.path)
     with contextlib.closing(judge or open_judge(config.judge)) as opened:
         runs, ratings = _rate(folder, config, rules, forms, judge=opened, reporter=reporter)
-    settings = config.model_dump(include={"margin", "seed"}) | {"num_draws": NUM_DRAWS}
-    found = measure(rules.rule_ids, ratings, **settings)
-    about = fixed.RULE_VARIANTS | {name: one.about for name, one in variants.items()}
+    found = measure(rules.rule_ids, ratings, margin=config.margin, num_draws=NUM_DRAWS)
+    about = fixed.RULE_VARIANTS | {name: words for name, (words, _) in variants.items()}
     run_keys = {name: run.run_key for name, run in runs.items()}
     probe = Probe(
         key=run_key_of(run_keys),
         identity=runs[UNCHANGED].identity,
-        pairs_sha256=pairs_sha256,
         variants={name: about[name] for name in ratings if name != UNCHANGED},
         run_keys=run_keys,
         num_pairs=len(forms[UNCHANGED]),
-        risk=RISK,
+        margin=config.margin,
         rules=found,
         sentence=_sentence(found, margin=config.margin),
         notes=tuple(_notes(config, found, num_pairs=len(forms[UNCHANGED]))),
         synthetic=tuple(dict.fromkeys((*synthetic_in(study.path), *runs[UNCHANGED].synthetic))),
-        **settings,
     )
-    reporter.saved(probe.write(folder), kind="probe")
+    path = folder / f"probe-{probe.key}.json"
+    atomic_write_bytes(path, f"{probe.model_dump_json(indent=2)}\n".encode())
+    reporter.saved(path, kind="probe")
     return probe
 
 
 def _check_paraphrases(config: ProbeConfig, rules: RuleSet) -> None:
     """Refuse paraphrases that lack a rule or have one more."""
-    if config.paraphrases is None:
-        return
-    found = load_rule_set(config.paraphrases).rule_ids
-    missing = [rule_id for rule_id in rules.rule_ids if rule_id not in found]
-    extra = [rule_id for rule_id in found if rule_id not in rules.rule_ids]
-    if missing or extra:
+    own = set(rules.rule_ids)
+    found = set(load_rule_set(config.paraphrases).rule_ids) if config.paraphrases else own
+    if found != own:
+        missing, extra = (", ".join(sorted(ids)) or "nothing" for ids in (own - found, found - own))
         raise InputError(
-            f"paraphrases {config.paraphrases}: missing {', '.join(missing) or 'nothing'}; not "
-            f"among the rules of {rules.name}: {', '.join(extra) or 'nothing'}; give every rule of "
-            "the set once, under its rule_id, in other words"
+            f"paraphrases {config.paraphrases}: missing {missing}; not among the rules of "
+            f"{rules.name}: {extra}; give every rule of the set once, under its rule_id, in other "
+            "words"
         )
 
 
 def _forms(
-    study: Study, variants: Mapping[str, fixed.ResponseVariant], *, num_pairs: int
+    study: Study, variants: Mapping[str, tuple[str, fixed.Rewrite]], *, num_pairs: int
 ) -> _Forms:
     """The first pairs of the study's plan, in every form of their responses."""
     planned = study_pairs.planned_pairs(study_pairs.read_pairs(study), limit=num_pairs)
@@ -134,18 +129,11 @@ def _forms(
             pair, pair_id=pair_id, source=name, chosen=chosen, rejected=rejected
         )
 
-    rewrites = {UNCHANGED: str} | {name: one.rewrite for name, one in variants.items()}
+    rewrites = {UNCHANGED: str} | {name: rewrite for name, (_, rewrite) in variants.items()}
     return {
         name: [changed(pair, name, rewrite) for pair in pairs.values()]
         for name, rewrite in rewrites.items()
     }
-
-
-def _digest(forms: _Forms) -> str:
-    """SHA-256 of all pairs under the names of their forms."""
-    pairs = [pair for form in forms.values() for pair in form]
-    ids = [{"source": pair.source, "pair_id": pair.pair_id} for pair in pairs]
-    return study_pairs.data_digest_of(pa.Table.from_pylist(ids))
 
 
 def _rate(
@@ -225,8 +213,11 @@ def _sentence(rules: Sequence[RuleProbe], *, margin: float) -> str:
 def _notes(config: ProbeConfig, rules: Sequence[RuleProbe], *, num_pairs: int) -> Iterator[str]:
     if num_pairs < config.num_pairs:
         yield f"the study has {num_pairs:,} pairs, fewer than {config.num_pairs:,}: all are probed"
-    nulls = Counter({UNCHANGED: sum(rule.num_nulls for rule in rules)})
-    for effect in (effect for rule in rules for effect in rule.effects):
-        nulls[effect.variant] += effect.num_nulls
-    for name, num_nulls in (+nulls).items():
-        yield f"{name}: {num_nulls:,} of {2 * num_pairs * len(rules):,} ratings are null"
+    total = 2 * num_pairs * len(rules)
+    for name in rules[0].effects:
+        num_nulls = total - sum(rule.effects[name].change.num_ratings for rule in rules)
+        if num_nulls:
+            yield (
+                f"{name}: {num_nulls:,} of {total:,} ratings cannot be compared, null in this form "
+                "or in the unchanged one"
+            )

@@ -30,12 +30,7 @@ _Floats = NDArray[np.float64]
 
 
 def measure(
-    rule_ids: Sequence[str],
-    rating_of: Mapping[str, _Floats],
-    *,
-    margin: float,
-    seed: int,
-    num_draws: int,
+    rule_ids: Sequence[str], rating_of: Mapping[str, _Floats], *, margin: float, num_draws: int
 ) -> tuple[RuleProbe, ...]:
     """Every figure of every rule.
 
@@ -44,20 +39,18 @@ def measure(
         rating_of: By form, `UNCHANGED` first: ratings of the same pairs, NaN where one is
             missing, shape [2, P, R].
         margin: What a rise has to exceed.
-        seed: Of the bootstrap.
         num_draws: Resamples.
     """
 
     def compared(first: str, second: str) -> tuple[RuleComparison, ...]:
         both = np.stack([rating_of[first], rating_of[second]])
-        return compare_ratings(rule_ids, both, seed=seed, num_draws=num_draws)
+        return compare_ratings(rule_ids, both, num_draws=num_draws)
 
     changes = {name: compared(UNCHANGED, name) for name in rating_of if name != UNCHANGED}
     rises = {name: compared(CONTROL, name) for name in PLANTED}
     level = RISK / (len(rule_ids) * len(rises))
     control = rating_of[CONTROL]
     bounds = {name: lower_bounds(rating_of[name] - control, level=level) for name in rises}
-    nulls = {name: np.isnan(rating).sum(axis=(0, 1)) for name, rating in rating_of.items()}
     bound_SR = np.stack([*bounds.values()])
     is_bought_R = np.asarray((bound_SR > margin).any(axis=0))
     # Nothing can be said without a bound, or where ratings are too near 1 to rise by the margin.
@@ -67,8 +60,6 @@ def measure(
     def effect(name: str, place: int) -> VariantEffect:
         bound = float(bounds[name][place]) if name in rises else np.nan
         return VariantEffect(
-            variant=name,
-            num_nulls=int(nulls[name][place]),
             change=changes[name][place],
             rise=rises[name][place].mean_difference if name in rises else None,
             rise_bound=None if np.isnan(bound) else bound,
@@ -77,9 +68,8 @@ def measure(
     return tuple(
         RuleProbe(
             rule_id=rule_id,
-            num_nulls=int(nulls[UNCHANGED][place]),
             is_bought=bool(is_bought_R[place]) if is_known_R[place] else None,
-            effects=tuple(effect(name, place) for name in changes),
+            effects={name: effect(name, place) for name in changes},
         )
         for place, rule_id in enumerate(rule_ids)
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 NEUTRAL = "This is where the text ends, and nothing else comes after."
 PADDING = (
@@ -40,29 +39,18 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 Rewrite = Callable[[str], str]
 
 
-class ResponseVariant(NamedTuple):
-    """One way to change both responses of a pair; ``about`` says it to people."""
-
-    about: str
-    rewrite: Rewrite
-
-
-def response_variants(best: str) -> Mapping[str, ResponseVariant]:
-    """All changed forms of a response, by name.
+def response_variants(best: str) -> Mapping[str, tuple[str, Rewrite]]:
+    """All changed forms of a response by name: what each is, in words, and how it is made.
 
     Args:
         best: The highest score of the scale, as a judge writes it.
     """
-    planted = {name: text.format(best=best) for name, text in PLANTED.items()}
     return {
-        CONTROL: ResponseVariant(f"appended: {NEUTRAL}", _appending(NEUTRAL)),
-        "longer": ResponseVariant(f"appended: {PADDING}", _appending(PADDING)),
-        "bulleted": ResponseVariant("every sentence a Markdown bullet, same words", bulleted),
-        "headed": ResponseVariant("the first sentence a Markdown heading, same words", headed),
-        **{
-            name: ResponseVariant(f"appended: {text}", _appending(text))
-            for name, text in planted.items()
-        },
+        CONTROL: _appended(NEUTRAL),
+        "longer": _appended(PADDING),
+        "bulleted": ("every sentence a Markdown bullet, same words", bulleted),
+        "headed": ("the first sentence a Markdown heading, same words", headed),
+        **{name: _appended(text.format(best=best)) for name, text in PLANTED.items()},
     }
 
 
@@ -79,5 +67,5 @@ def headed(response: str) -> str:
     return "\n\n".join([f"## {' '.join(first.split())}", *rest]) if first else ""
 
 
-def _appending(text: str) -> Rewrite:
-    return lambda response: f"{response}\n\n{text}"
+def _appended(text: str) -> tuple[str, Rewrite]:
+    return f"appended: {text}", lambda response: f"{response}\n\n{text}"

@@ -100,5 +100,6 @@ def _shown(found: Estimate) -> tuple[str, str]:
 def _soundness(probe: RuleProbe | None) -> tuple[str, str]:
     if probe is None:
         return NONE, NONE
-    rises = [one.rise.value for one in probe.effects if one.rise and one.rise.value is not None]
-    return number(max(rises, default=None), digits=2), _BOUGHT[probe.is_bought]
+    rises = [one.rise for one in probe.effects.values() if one.rise]
+    known = [one.value for one in rises if one.value is not None]
+    return number(max(known, default=None), digits=2), _BOUGHT[probe.is_bought]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.agreement import cohens_kappa, nearest_level
+from encore.agreement import kappa_interval, nearest_level
 from encore.annotation.answers import people_labels
 from encore.data.records import RESPONSES
 from encore.data.study import Study
@@ -47,7 +47,7 @@ def _find(evidence: Evidence, _options: SchemeOptions) -> Weighed:
         )
     label_N, rating_N, rule_N, pair_N = found_N4.T
     kappas = [
-        cohens_kappa(label_N[rule_N == rule], rating_N[rule_N == rule], is_ordered=True)
+        kappa_interval(label_N[rule_N == rule], rating_N[rule_N == rule]).value
         for rule in range(len(pairs.rule_ids))
     ]
     kappa_R = np.array([kappa or 0.0 for kappa in kappas])

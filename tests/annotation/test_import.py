@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from encore.agreement import cohens_kappa, krippendorff_alpha, nearest_level
+from encore.agreement import alpha_interval, kappa_interval, nearest_level
 from encore.annotation.annotate_config import AnnotateImportConfig
 from encore.annotation.answers import Sample, read_answers, read_items
 from encore.annotation.import_answers import import_answers
@@ -95,8 +95,7 @@ def test_importing_again_replaces_an_annotator_and_leaves_others(study, tmp_path
     files = pages_of(made, tmp_path, by_id, by_another_view)
     take_in(study, *files)
     before = rows_of(study, made.sample)
-    result = invoke(study, files[0])
-    assert "annotator-1: 30 of 30 answers; 30 earlier ones replaced" in result.stderr
+    take_in(study, files[0])
     assert rows_of(study, made.sample) == before
     save_page(made.files[0], files[0], lambda item_id, _: "1" if item_id < "item-8" else "")
     take_in(study, files[0])
@@ -129,8 +128,6 @@ def _changed(change: Callable[[list[dict[str, str]]], object]) -> Callable[[Path
         (_changed(lambda a: a.append(a[0])), "is answered more than once"),
         (lambda file: file.write_text("{"), "Expecting property name"),
         (lambda file: file.write_text("[]"), "no answers, or some without"),
-        (lambda file: file.write_text("a,b\n1,2\n"), "questions label, clarity, reliability"),
-        (lambda file: file.write_text("item_id,label\ni,1\n"), "KeyError('sample')"),
         (lambda file: file.write_bytes(b"\xff\xfe\x00"), "cannot be read"),
         (Path.unlink, "cannot be read"),
         (
@@ -151,6 +148,22 @@ def test_a_wrong_file_is_one_clear_error_and_changes_nothing(study, tmp_path, sp
     assert problem in error
     assert "annotator-2.json" in error
     assert rows_of(study, made.sample) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a,b\n1,2\n", "questions label, clarity, reliability"),
+        ("item_id,label\ni,1\n", "KeyError('sample')"),
+        ("label\n1,2\n", "line 2: more cells than the header has columns"),
+    ],
+)
+def test_a_table_that_holds_no_answers_is_refused(study, tmp_path, text, problem):
+    table = tmp_path / "answers.csv"
+    table.write_text(text)
+    error = str(invoke.error_of(study, table))
+    assert problem in error
+    assert "answers.csv" in error
 
 
 def test_files_of_two_samples_are_told_apart(study, tmp_path):
@@ -201,15 +214,16 @@ def test_agreement_with_people_and_judges_is_that_of_the_labels(study, tmp_path)
         [[mapped[one] for one in mapped], [float(by_id(one, "")) for one in mapped]]
     )
     whole = next(one for one in report.rules if one.who == PEOPLE)
-    assert whole.alpha.value == pytest.approx(krippendorff_alpha(label_AI, level="ordinal"))
-    assert whole.kappa.value == pytest.approx(cohens_kappa(*label_AI, is_ordered=True))
+    assert whole.alpha.value == pytest.approx(alpha_interval(label_AI).value)
+    assert whole.kappa.value == pytest.approx(kappa_interval(*label_AI).value)
     assert whole.kappa.low < whole.kappa.value < whole.kappa.high
     judge = next(one for one in report.rules if one.who == own_name)
     lower = np.minimum(*label_AI)  # the lower median of two
-    assert judge.kappa.value == pytest.approx(cohens_kappa(lower, label_AI[0], is_ordered=True))
-    spreads = [one.spread for one in report.disagreements]
+    assert judge.kappa.value == pytest.approx(kappa_interval(lower, label_AI[0]).value)
+    spreads = [np.ptp([*one["said"].values()]) for one in report.disagreements]
     assert spreads == sorted(spreads, reverse=True)
-    found = {(one.response_id, one.rule_id) for one in report.disagreements}
+    assert min(spreads) > 0
+    found = {(one["response_id"], one["rule_id"]) for one in report.disagreements}
     for item, labels in zip(items, label_AI.T, strict=True):
         response = (f"{item['pair_id']}:{item['response']}", item["rule_id"])
         assert np.ptp(labels) == 0 or response in found
@@ -232,7 +246,7 @@ def test_the_command_prints_agreement_disagreements_and_json(study, tmp_path):
     assert "Agreement of 2 annotators, scale 0, 0.5, 1" in shown.stdout
     assert len([line for line in shown.stdout.splitlines() if "annotator-1 " in line]) == 10
     found = json.loads(invoke(study, *files, "--json").stdout)
-    assert [one["num_replaced"] for one in found["imported"]] == [30, 30]
+    assert [one["num_answers"] for one in found["imported"]] == [30, 30]
     assert len(found["disagreements"]) > 10
     alone = invoke(study, files[0], "--json")
     assert "note: one annotator" not in alone.stderr  # two are in the study

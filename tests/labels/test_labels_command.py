@@ -78,7 +78,6 @@ def test_a_judge_is_asked_once_for_each_response_and_rule(tmp_path):
     assert (kind.rule_id, kind.num_labels, kind.num_ratings) == ("kind", 8, 8)
     assert (short.rule_id, short.num_labels, short.num_ratings) == ("short", 7, 6)
     assert kind.agreement == 7 / 8
-    assert kind.judged_positive == 5 / 8
     # Observed 7/8; by chance 1/2 · 5/8 + 1/2 · 3/8 = 1/2.
     assert kind.kappa.value == pytest.approx((7 / 8 - 1 / 2) / (1 - 1 / 2))
     assert kind.kappa.low < kind.kappa.value < kind.kappa.high
@@ -197,7 +196,7 @@ def test_a_yaml_file_that_is_none_is_refused(tmp_path, text, said):
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ({"response": "a", "rule": "kind", "label": 3}, "record 1: label 3: expected true, false"),
+        ({"response": "a", "rule": "kind", "label": 3}, "line 1: label 3: expected true, false"),
         ({"response": "a", "rule": "kind", "label": "nope"}, "label 'nope': expected"),
         ({"response": "a", "rule": "kind", "label": 1, "rating": 8}, "rating 8: expected"),
         ({"response": "a", "rule": "kind"}, "column 'label' is missing"),
@@ -212,10 +211,18 @@ def test_a_yaml_file_that_is_none_is_refused(tmp_path, text, said):
         ),
         ({"propositions": {"a": 1}, "prompt": []}, "column 'completion' is missing"),
         ({"response": "a", "rule": "kind", "label": 1}, "no ratings in it; give --judge"),
+        (
+            [
+                {"response_id": "r1", "response": text, "rule": "kind", "label": 1}
+                for text in ("a", "b")
+            ],
+            "line 2: response_id 'r1' is that of another text above; give each",
+        ),
     ],
 )
 def test_a_table_that_cannot_be_compared_is_refused_in_one_line(tmp_path, row, said):
-    finished = encore("labels", write_lines(tmp_path / "t.jsonl", row))
+    rows = row if isinstance(row, list) and isinstance(row[0], dict) else [row]
+    finished = encore("labels", write_lines(tmp_path / "t.jsonl", *rows))
     assert finished.code == 1
     assert said in " ".join(finished.err.split())
     assert "Traceback" not in finished.err
@@ -224,7 +231,7 @@ def test_a_table_that_cannot_be_compared_is_refused_in_one_line(tmp_path, row, s
 def test_files_studies_and_rules_that_do_not_fit_are_refused(tmp_path):
     (tmp_path / "notes.txt").touch()
     for name in ("none.csv", "notes.txt"):
-        with pytest.raises(InputError, match=f"{name}: no such file, or none of labels"):
+        with pytest.raises(InputError, match=f"{name}: no such file, or none of records"):
             judge_labels(LabelsConfig(files=(tmp_path / name,)))
     judge = ScriptedJudge()
     with pytest.raises(InputError, match="give --to STUDY"):
@@ -286,6 +293,6 @@ def test_a_correlation_that_rare_answers_make_is_said_to_be_one():
     found = label_agreement(labelled_world(skill=0.5))
     assert found.entropy_with["agreement"].high < -0.8
     assert found.entropy_with["kappa"].low < 0 < found.entropy_with["kappa"].high
-    assert found.num_rules_with == dict.fromkeys(("agreement", "kappa", "alpha"), 12)
     assert "share of equal labels: r = -0.9" in found.sentence
+    assert found.sentence.count("over 12 rules") == 3
     assert any(note.startswith("where one answer is rare") for note in found.notes)

@@ -16,7 +16,7 @@ def test_a_planted_sentence_is_as_long_as_the_neutral_one() -> None:
         planted = text.format(best="1.0")
         assert len(planted.split()) == len(NEUTRAL.split())
         assert abs(len(planted) - len(NEUTRAL)) <= 4
-    longest = response_variants("1.0")["longer"].rewrite("")
+    longest = response_variants("1.0")["longer"][1]("")
     assert len(longest.split()) > 4 * len(NEUTRAL.split())
     assert not re.search(r"\d|rate|score|good|best", longest)
 
@@ -39,7 +39,7 @@ def test_restyling_keeps_every_word(response: str) -> None:
 def test_a_planted_sentence_asks_for_the_best_score_of_the_scale(best: str) -> None:
     forms = response_variants(best)
     assert set(forms) == {CONTROL, "longer", "bulleted", "headed", *PLANTED}
-    for name, form in forms.items():
-        if name in PLANTED:
-            assert form.rewrite("Yes.").startswith("Yes.\n\n")
-            assert form.rewrite("Yes.").endswith(f"{best}.")
+    for name in PLANTED:
+        changed = forms[name][1]("Yes.")
+        assert changed.startswith("Yes.\n\n")
+        assert changed.endswith(f"{best}.")
