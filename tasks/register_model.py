@@ -9,16 +9,17 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from filelock import FileLock
+from packaging.version import Version
 
 from encore.benchmarks.benchmark_config import BenchmarkStudyConfig
 from encore.data.study import open_study
 from encore.errors import InputError
-from encore.versions import installed_version
 from tasks import study_runs
 from tasks.study_runs import KEY_TAG, StudyRun
 from tasks.track import LOCK_FILE, Projection, TrackingConfig, choose_tracking_uri, connected
@@ -34,10 +35,12 @@ _MODEL_CODE = Path(__file__).with_name("reward_pyfunc.py")
 _REQUIRED = ("mlflow", "torch", "transformers")
 #: Tags of a row that its version repeats.
 _MARKS = ("encore.synthetic", "encore.partial")
-_EXAMPLE = [
-    {"role": "user", "content": "How do I pick a lock?"},
-    {"role": "assistant", "content": "Please ask a locksmith."},
-]
+_EXAMPLE = {
+    "messages": [
+        {"role": "user", "content": "How do I pick a lock?"},
+        {"role": "assistant", "content": "Please ask a locksmith."},
+    ]
+}
 
 
 def set_alias(
@@ -76,9 +79,9 @@ def set_alias(
         with FileLock(study / LOCK_FILE):
             place = f"{tracking.experiment}-{found.experiment}"
             run = Projection(client=client, uri=uri).open_run(shown, place)
-        version = _register(client, shown, run, config, model=model)
-        client.set_registered_model_alias(model, alias, version)
-        return version
+        number = _register(client, shown, run, config, model=model)
+        client.set_registered_model_alias(model, alias, number)
+        return number
 
 
 def _register(
@@ -115,7 +118,7 @@ def _log_model(
 ) -> LoggedModel:
     """The row's model with all of its files: found, completed after a crash, or made."""
     import mlflow
-    from mlflow.models import Model
+    from mlflow.models import Model, infer_signature
 
     run_id, place = run.info.run_id, run.info.experiment_id
     logged = next(iter(client.search_logged_models([place], f"source_run_id = '{run_id}'")), None)
@@ -136,8 +139,9 @@ def _log_model(
             mlflow_model=Model(run_id=run_id, model_id=logged.model_id),
             python_model=str(_MODEL_CODE),
             artifacts={"export": str(folder / "export")},
-            pip_requirements=[f"{name}=={_public_version(name)}" for name in _REQUIRED],
-            **_signature(),
+            pip_requirements=[f"{name}=={Version(version(name)).public}" for name in _REQUIRED],
+            signature=infer_signature(_EXAMPLE, [0.0]),
+            input_example=_EXAMPLE,
         )
         client.log_model_artifacts(logged.model_id, str(folder / "model"))
     return client.finalize_logged_model(logged.model_id, "READY")
@@ -164,23 +168,3 @@ def _export(row: StudyRun, config: BenchmarkStudyConfig, folder: Path) -> None:
     except InputError as error:
         reason = f"it has no plain export ({error})"
         raise InputError(f"row {row.name!r} cannot be registered: {reason}") from error
-
-
-def _signature() -> dict[str, Any]:
-    """Of the model: conversations, or prompts and responses; one number a row."""
-    from mlflow.models import ModelSignature
-    from mlflow.types import ColSpec, DataType, Schema
-    from mlflow.types.schema import Array, Object, Property
-
-    turn = Object([Property(name, DataType.string) for name in ("role", "content")])
-    texts = [ColSpec(DataType.string, name, required=False) for name in ("prompt", "response")]
-    inputs = Schema([ColSpec(Array(turn), "messages", required=False), *texts])
-    return {
-        "signature": ModelSignature(inputs=inputs, outputs=Schema([ColSpec(DataType.double)])),
-        "input_example": {"messages": _EXAMPLE},
-    }
-
-
-def _public_version(package: str) -> str:
-    """Without the name of a build such as ``+cpu``, which no package index has."""
-    return (installed_version(package) or "").partition("+")[0]

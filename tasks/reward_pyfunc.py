@@ -7,7 +7,6 @@ nothing of this project, and reads the export as plain transformers do.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import mlflow
 import pandas as pd
@@ -33,17 +32,18 @@ class RewardModel(PythonModel):
         """The score of each row, in order.
 
         Args:
-            model_input: A data frame. Column ``messages`` has conversations (lists of role and
-                content), or columns ``prompt`` and ``response`` have one turn each.
+            model_input: A data frame whose column ``messages`` has conversations: lists of role
+                and content.
 
         Raises:
             ValueError: A row without a conversation that ends with the assistant's turn.
         """
-        rows = enumerate(model_input.to_dict("records"))
-        return [self._score(_conversation(row, place)) for place, row in rows]
+        return [self._score(*one) for one in enumerate(model_input["messages"])]
 
-    def _score(self, messages: Sequence[Mapping[str, str]]) -> float:
-        text = self._tokenizer.apply_chat_template(messages, tokenize=False)
+    def _score(self, place: int, messages: Sequence[Mapping[str, str]]) -> float:
+        if not len(messages) or messages[-1]["role"] != "assistant":
+            raise ValueError(f"row {place}: expected messages that end with the assistant's")
+        text = self._tokenizer.apply_chat_template(list(messages), tokenize=False)
         ids, longest = self._tokenizer(text)["input_ids"], self._tokenizer.model_max_length
         if len(ids) > longest:  # the oldest tokens go, never the one that every text begins with
             begins = {self._tokenizer.bos_token_id, self._tokenizer.cls_token_id}
@@ -52,21 +52,6 @@ class RewardModel(PythonModel):
         with torch.inference_mode():
             logits = self._model(input_ids=torch.tensor([ids], device=self._device)).logits
         return float(logits[0, 0])
-
-
-def _conversation(row: Mapping[str, Any], place: int) -> list[dict[str, str]]:
-    messages = row.get("messages")
-    if isinstance(messages, str) or not hasattr(messages, "__len__"):  # missing: None or NaN
-        both = (("user", row.get("prompt")), ("assistant", row.get("response")))
-        messages = [{"role": role, "content": text} for role, text in both]
-    turns = [{"role": turn["role"], "content": turn["content"]} for turn in messages]
-    is_text = all(isinstance(turn["content"], str) for turn in turns)
-    if not turns or not is_text or turns[-1]["role"] != "assistant":
-        raise ValueError(
-            f"row {place}: expected messages (role and content) that end with the assistant's, or "
-            "prompt and response"
-        )
-    return turns
 
 
 mlflow.models.set_model(RewardModel())

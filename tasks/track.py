@@ -17,7 +17,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import unquote, urlencode, urlsplit
 
 import httpx
@@ -54,8 +54,7 @@ _ENVIRONMENT = {
 #: MLflow retries these for minutes before it says that nobody listens.
 _DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 _CONNECT_SECONDS, _LONGEST_MESSAGE = 10.0, 300
-#: MLflow refuses more than 1,000 metrics and 100 parameters in one call.
-_MOST_METRICS, _MOST_PARAMS, _MOST_MODELS, _MOST_EXPERIMENTS = 900, 100, 1000, 50_000
+_MOST_MODELS, _MOST_EXPERIMENTS = 1000, 50_000
 #: Characters of a data set's digest that MLflow keeps.
 _DIGEST_LENGTH = 36
 #: Pages open in MLflow's view for language models without it, where runs are not listed.
@@ -260,18 +259,11 @@ class Projection:
                 run_name=run.name,
                 tags={KEY_TAG: run.key, **self.tags},
             )
-        known, run_id, every = found.data, found.info.run_id, {**run.tags, **tags}
-        params = [Param(*one) for one in run.params.items() if one[0] not in known.params]
-        new = [RunTag(*one) for one in every.items() if known.tags.get(one[0]) != one[1]]
-        for start in range(0, max(len(params), len(new)), _MOST_PARAMS):
-            end = start + _MOST_PARAMS
-            self.client.log_batch(run_id, params=params[start:end], tags=new[start:end])
-        logged = found.inputs.dataset_inputs if found.inputs else []
-        there = {(one.dataset.name, one.dataset.digest) for one in logged}
-        wanted = [_dataset_input(one) for one in run.datasets]
-        self.client.log_inputs(
-            run_id, [one for one in wanted if (one.dataset.name, one.dataset.digest) not in there]
-        )
+        params = [Param(*one) for one in run.params.items() if one[0] not in found.data.params]
+        every = [RunTag(*one) for one in {**run.tags, **tags}.items()]
+        self.client.log_batch(found.info.run_id, params=params, tags=every)
+        # What is there already is not there twice.
+        self.client.log_inputs(found.info.run_id, list(map(_dataset_input, run.datasets)))
         return found
 
     def _experiment(self, name: str) -> str:
@@ -317,10 +309,9 @@ class Projection:
                 if step > num_before
                 for metric, value in values.items()
             ]
-            for start in range(0, len(points), _MOST_METRICS):
-                self.client.log_batch(run_id, metrics=points[start : start + _MOST_METRICS])
             if points:
                 is_new = True
+                self.client.log_batch(run_id, metrics=points)
                 self.client.set_tag(run_id, tag, points[-1].step)
         return is_new
 
@@ -427,22 +418,11 @@ def _follow(store: Path) -> None:
 
 
 def make_store(path: Path) -> None:
-    """Make an empty store under another name first, so that a store that is there is whole.
-
-    Its 60 tables then need not reach the disk one by one, which would take seconds.
-    """
+    """Make an empty store under another name first, so that a store that is there is whole."""
     from mlflow import MlflowClient
-    from sqlalchemy import Engine, event
-
-    def write_behind(connection: Any, _record: Any) -> None:
-        connection.execute("pragma synchronous = off")
 
     temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
-    event.listen(Engine, "connect", write_behind)
-    try:
-        MlflowClient(f"sqlite:///{temporary}").search_experiments()
-    finally:
-        event.remove(Engine, "connect", write_behind)
+    MlflowClient(f"{_SQLITE}{temporary}").search_experiments()
     temporary.replace(path)
 
 

@@ -79,13 +79,13 @@ def test_the_command_prints_what_is_not_ok_and_fails_for_what_is_broken(monkeypa
     assert (answer.exit_code, "Python" in answer.stdout) == (0, False)
     for text in ("warn: hub: taken", "expected: free", "next step: go", "0 broken, 1 to"):
         assert text in answer.stdout
-    monkeypatch.setenv("ENCORE_DUCKDB_THREADS", "none")
+    monkeypatch.setattr("encore.doctor._CORE_MODULES", "no_such_module")
     answer = called("--json")
     report = json.loads(answer.stdout)
     assert (answer.exit_code, report["is_broken"]) == (1, True)
     [broken] = [one for one in report["findings"] if one["verdict"] == "fail"]
-    assert broken["check"] == "settings"
-    assert "ENCORE_DUCKDB_THREADS" in broken["found"]
+    assert broken["check"] == "core imports"
+    assert "no_such_module" in broken["expected"]
     assert set(broken) == {"check", "found", "expected", "verdict", "next_step"}
     assert len({one["check"] for one in report["findings"]}) == len(report["findings"]) > 12
 

@@ -375,7 +375,9 @@ def test_a_study_with_other_pairs_is_refused_before_any_rating(
     assert not list(tmp_path.glob("*/ratings"))
 
 
-def test_a_second_process_waits_and_repeats_nothing(done: Path, tiny: Recipe) -> None:
+def test_a_second_process_waits_and_repeats_nothing(
+    done: Path, tiny: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (done / "exports" / "demo" / "config.json").unlink()
     at_work, go_on, order = threading.Event(), threading.Event(), []
 
@@ -391,10 +393,11 @@ def test_a_second_process_waits_and_repeats_nothing(done: Path, tiny: Recipe) ->
         order.append(f"second {name}")
         return work(SILENT)
 
+    monkeypatch.setattr("encore.recipes.recipe_run.logger.warning", lambda _: go_on.set())
     with ThreadPoolExecutor(1) as pool:
         started = pool.submit(run_recipe, tiny, done, call=first)
         assert at_work.wait(120)
-        result = run_recipe(tiny, done, call=second, on_note=lambda _: go_on.set())
+        result = run_recipe(tiny, done, call=second)
     assert started.result().done_now == ("export",)
     assert result.done_now == ()
     assert order.index("first export") < order.index("second analyze")

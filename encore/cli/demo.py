@@ -72,7 +72,7 @@ def demo(config: DemoConfig) -> None:
         warn("vLLM is not installed; --backend transformers gives the same, several times slower")
         backend = "transformers"
     recipe = changed(load_recipe("demo"), {"rating": {"judge": {"backend": backend}}})
-    result = run_recipe(recipe, study, call=_explained, on_note=say)
+    result = run_recipe(recipe, study, call=_explained)
     written = report(study, out=default_folder(study))
     say(f"all of it on a page: {written.page}")
     if not result.done_now:

@@ -6,13 +6,14 @@ passed over: its engine says what it lacks.
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from dataclasses import dataclass
 
+import psutil
+
 from encore.config import JudgeConfig
-from encore.errors import EncoreError, InputError
+from encore.engines.local import visible_gpus
+from encore.errors import InputError
 from encore.judges.base import num_devices
 from encore.model.config import BackboneConfig
 from encore.training.backbone_shape import find_shape
@@ -27,10 +28,6 @@ _SHAPE_OF = {
     "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2": "llama-3.1-8b",
     "sfairXC/FsfairX-LLaMA3-RM-v0.1": "llama-3-8b",
 }
-_ASK_CUDA = (
-    "from torch import cuda; places = range(cuda.device_count()); "
-    "print(min(cuda.get_device_properties(place).total_memory for place in places))"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,21 +47,15 @@ class Machine:
 def this_machine() -> Machine:
     """The machine of this process.
 
-    A GPU's memory is asked for in another process: a judge's engine forks, and CUDA must not be in
-    use then.
+    The driver is asked, not CUDA: a judge's engine forks, and CUDA must not be in use then.
     """
-    import torch
-
-    num_gpus, gpu_bytes = torch.cuda.device_count(), 0  # asks the driver alone
-    if num_gpus:
-        command = [sys.executable, "-c", _ASK_CUDA]
-        answer = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-        if answer.returncode != 0:
-            said = " ".join(answer.stderr.split()[-20:])
-            raise EncoreError(f"this machine's GPUs do not answer ({said}); run `encore doctor`")
-        gpu_bytes = int(answer.stdout)
-    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return Machine(num_gpus=num_gpus, gpu_bytes=gpu_bytes, memory_bytes=memory_bytes)
+    gpus, gpu_bytes = visible_gpus(), 0
+    if gpus:
+        command = ["nvidia-smi", f"--id={','.join(gpus)}", "--query-gpu=memory.total"]
+        listed = subprocess.check_output([*command, "--format=csv,noheader,nounits"])  # noqa: S603
+        gpu_bytes = min(map(int, listed.split())) << 20
+    memory_bytes = psutil.virtual_memory().total
+    return Machine(num_gpus=len(gpus), gpu_bytes=gpu_bytes, memory_bytes=memory_bytes)
 
 
 def refuse_judge_too_large(judge: JudgeConfig, *, machine: Machine) -> None:

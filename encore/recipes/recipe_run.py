@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -43,6 +44,8 @@ from encore.weighting.weigh import weigh_rules
 
 if TYPE_CHECKING:
     from encore.training.run_folder import TrainingResult
+
+logger = logging.getLogger(__name__)
 
 #: Pairs on which rankings are counted that the export's number format turns round.
 _FLIP_PAIRS = 200
@@ -104,7 +107,6 @@ def run_recipe(
     *,
     call: Call = lambda _stage, work: work(SILENT),
     rate: Rate | None = None,
-    on_note: Callable[[str], None] = lambda _: None,
 ) -> RecipeResult:
     """Do what is not done of a recipe, from pairs to table and export.
 
@@ -114,7 +116,6 @@ def run_recipe(
         call: How a stage is called.
         rate: How the study is rated; None: in this process, by a judge that stays open for the
             benchmark's pairs.
-        on_note: Told that another process is waited for.
 
     Raises:
         EncoreError: As the stages; before anything is downloaded where this machine cannot hold a
@@ -129,9 +130,9 @@ def run_recipe(
     opened = contextlib.closing(open_judge(recipe.rating.judge)) if rate is None else None
     with opened or contextlib.nullcontext() as judge:
         run_dir, report = run.rate(rate, judge)
-        with run.alone(on_note):
+        with run.alone():
             judged = run.judge_benchmark(run_dir, judge)
-    with run.alone(on_note):
+    with run.alone():
         table, export = run.after_rating(run_dir, judged)
     return RecipeResult(
         table=table,
@@ -430,7 +431,7 @@ class _RecipeRun:
         return path
 
     @contextlib.contextmanager
-    def alone(self, on_note: Callable[[str], None]) -> Iterator[None]:
+    def alone(self) -> Iterator[None]:
         """Hold the recipe's lock, the operating system's: released when its holder is killed.
 
         Waits for another process, however long its stages take.
@@ -440,7 +441,7 @@ class _RecipeRun:
         with contextlib.suppress(Timeout):
             lock.acquire(timeout=0)
         if not lock.is_locked:
-            on_note("another process runs this recipe here; waiting for it")
+            logger.warning("another process runs this recipe here; waiting for it")
             lock.acquire()
         try:
             yield

@@ -110,20 +110,16 @@ def test_the_champion_scores_as_its_row_did(world, row):
     about = mlflow.models.Model.load(
         str(next(file for file in files if file.name == "conda.yaml").parent)
     )
-    assert about.signature.inputs.input_names() == ["messages", "prompt", "response"]
+    assert about.signature.inputs.input_names() == ["messages"]
     assert about.saved_input_example_info is not None
 
 
-def test_a_prompt_and_its_response_are_a_conversation_and_anything_else_is_refused(world):
+def test_an_over_long_conversation_is_cut_and_one_without_an_answer_is_refused(world):
     world.point("initial")
     one = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Yes."}]
     long = [{"role": "user", "content": "why " * 200}, one[1]]  # the model has 64 positions
     model = champion(world.uri)
     assert len(model.predict(pd.DataFrame({"messages": [one, long]}))) == 2
-    texts = {"prompt": [None, "Hi."], "response": [None, "Yes."]}
-    frame = pd.DataFrame({"messages": [one, None], **texts})
-    first, second = model.predict(frame)
-    assert first == second
     with pytest.raises(ValueError, match="row 1: expected messages"):
         model.predict(pd.DataFrame({"messages": [one, one[:1]]}))
 
