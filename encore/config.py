@@ -8,6 +8,7 @@ this module has what all of them share.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
@@ -18,11 +19,6 @@ from pydantic.fields import FieldInfo
 from encore.errors import JudgeUnavailableError
 
 _ABOUT = "encore"
-_COMPUTING = "Reading and computing"
-_ENGINES = "Engines"
-_HTTP = "Judge over HTTP"
-_LIMITS = "Limits"
-_PRICES = "Prices"
 
 EngineValue = bool | int | float | str
 #: A reply to a rating prompt is a number: more tokens than this are none.
@@ -96,6 +92,15 @@ def option(
     return Field(description=help, json_schema_extra=extra, **{default_is: default}, **bounds)
 
 
+#: An option that changes no result; and such ones of a panel of the help text.
+_free = partial(option, identity=False)
+_engines = partial(_free, group="Engines")
+_http = partial(_free, group="Judge over HTTP")
+_limits = partial(_free, group="Limits")
+_prices = partial(_free, group="Prices")
+_computing = partial(option, group="Reading and computing")
+
+
 def about_option(field: FieldInfo) -> Mapping[str, Any]:
     """What `option` was told of a field beside its default, help and bounds."""
     extra = field.json_schema_extra
@@ -133,9 +138,7 @@ class IngestConfig(StageConfig):
         "file or a folder of such files. FORMAT is hh, pku, rlhflow or pairs; without it, it is "
         "told from the first record. LABEL becomes the `source` column.",
     )
-    out: Path = option(
-        metavar="STUDY", identity=False, help="The study directory; made if it is not there."
-    )
+    out: Path = _free(metavar="STUDY", help="The study directory; made if it is not there.")
     prefer: Literal["safer", "better"] | None = option(
         None,
         help="Which label of raw PKU-SafeRLHF says what is chosen: safer (harmlessness, the "
@@ -149,23 +152,20 @@ class IngestConfig(StageConfig):
         examples=["train", "test", "train+test"],
         help="Split of the hub sources: train (the default), test or train+test.",
     )
-    replace: bool = option(False, identity=False, help="Put other pairs in the place of a label's.")
+    replace: bool = _free(False, help="Put other pairs in the place of a label's.")
 
 
 class StudyConfig(StageConfig):
     """What a stage of a study works on."""
 
-    study: Path = option(
-        positional=True, identity=False, help="The study directory (made by `encore ingest`)."
-    )
+    study: Path = _free(positional=True, help="The study directory (made by `encore ingest`).")
 
 
 class RunKeyConfig(StageConfig):
     """Which rating run of a study."""
 
-    run: str | None = option(
+    run: str | None = _free(
         None,
-        identity=False,
         metavar="RUN_KEY",
         help="Which run, when there are several (a unique prefix of its key is enough).",
     )
@@ -174,17 +174,14 @@ class RunKeyConfig(StageConfig):
 class RunChoice(RunKeyConfig):
     """Which ratings of a study are read."""
 
-    judge: str | None = option(
-        None, identity=False, metavar="NAME", help="Which judge, when there are several."
-    )
+    judge: str | None = _free(None, metavar="NAME", help="Which judge, when there are several.")
 
 
 class RatingsConfig(RunChoice):
     """Which ratings are read, by stages that look at ratings from anywhere."""
 
-    ratings: Path = option(
+    ratings: Path = _free(
         positional=True,
-        identity=False,
         help="A study, a Parquet file, or a folder of them (with subfolders), with the columns "
         "pair_id, source, response (chosen or rejected), rule_id and rating (0 to 1, or null).",
     )
@@ -230,33 +227,27 @@ class JudgeConfig(StageConfig):
         name="engine-arg",
         help="Passed to vLLM, e.g. tensor_parallel_size=4 or quantization=fp8; repeatable.",
     )
-    base_url: str | None = option(
+    base_url: str | None = _http(
         None,
-        group=_HTTP,
-        identity=False,
         metavar="URL",
         examples=["http://127.0.0.1:8000/v1", "https://api.openai.com/v1"],
         help="Where the server or its router listens. Texts are sent there.",
     )
-    tokenizer: str | None = option(
+    tokenizer: str | None = _http(
         None,
-        group=_HTTP,
+        identity=True,
         since=True,
         metavar="FOLDER_OR_ID",
         help="The judge's own tokenizer, where the server is vLLM: prompts are sent as token ids, "
         "and replies are those of --backend vllm. Default: chat completions.",
     )
-    concurrency: int = option(
-        64, ge=1, le=4096, group=_HTTP, identity=False, help="Requests under way at once."
+    concurrency: int = _http(64, ge=1, le=4096, help="Requests under way at once.")
+    request_timeout_seconds: float = _http(
+        120, gt=0, help="How long one answer may take (seconds)."
     )
-    request_timeout_seconds: float = option(
-        120, gt=0, group=_HTTP, identity=False, help="How long one answer may take (seconds)."
-    )
-    api_key_env: str = option(
+    api_key_env: str = _http(
         "OPENAI_API_KEY",
         min_length=1,
-        group=_HTTP,
-        identity=False,
         metavar="NAME",
         help="The environment variable that has the server's key, if it wants one.",
     )
@@ -292,19 +283,13 @@ class JudgeConfig(StageConfig):
 class EnginesConfig(StageConfig):
     """How many engines share the shards of a run; another number goes on with the same run."""
 
-    engines: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = option(
+    engines: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = _engines(
         1,
-        group=_ENGINES,
-        identity=False,
         help="Engines that share the shards, each a process with GPUs of its own: local processes, "
         "or on a Prefect server as many runs on its GPU pool. auto: all there are.",
     )
-    silence_seconds: float = option(
-        600,
-        ge=1,
-        group=_ENGINES,
-        identity=False,
-        help="Replace an engine that finished no request for so long (seconds).",
+    silence_seconds: float = _engines(
+        600, ge=1, help="Replace an engine that finished no request for so long (seconds)."
     )
 
 
@@ -318,11 +303,9 @@ def _checked_slice(text: str) -> str:
 class SlicedConfig(StageConfig):
     """Which share of a run one call does, where nothing else divides it."""
 
-    slice: Annotated[str, AfterValidator(_checked_slice)] | None = option(
+    slice: Annotated[str, AfterValidator(_checked_slice)] | None = _engines(
         None,
-        group=_ENGINES,
         metavar="I/N",
-        identity=False,
         help="Only the I-th of N parts of the shards, I from 0: for array jobs without an "
         "orchestrator.",
     )
@@ -397,11 +380,8 @@ class RatingConfig(EnginesConfig):
     max_reply_tokens: int = option(
         16, ge=2, le=MAX_RATING_REPLY_TOKENS, help="A longer reply is cut off and therefore null."
     )
-    shard_timeout_seconds: float | None = option(
-        None,
-        ge=0.001,
-        identity=False,
-        help="Give up on a shard whose generation takes longer (seconds).",
+    shard_timeout_seconds: float | None = _free(
+        None, ge=0.001, help="Give up on a shard whose generation takes longer (seconds)."
     )
 
     @property
@@ -426,67 +406,48 @@ class RatingConfig(EnginesConfig):
 class PricesConfig(StageConfig):
     """What the judge's tokens and its GPUs cost, in any one currency."""
 
-    price_input: float | None = option(
-        None, ge=0, group=_PRICES, identity=False, help="Money per million prompt tokens."
+    price_input: float | None = _prices(None, ge=0, help="Money per million prompt tokens.")
+    price_output: float | None = _prices(
+        None, ge=0, help="Money per million tokens of the replies."
     )
-    price_output: float | None = option(
-        None, ge=0, group=_PRICES, identity=False, help="Money per million tokens of the replies."
-    )
-    price_gpu_hour: float | None = option(
-        None, ge=0, group=_PRICES, identity=False, help="Money per hour of one GPU."
-    )
+    price_gpu_hour: float | None = _prices(None, ge=0, help="Money per hour of one GPU.")
 
 
 class BatchConfig(StageConfig):
     """Files in which a provider is asked, and answers."""
 
-    batch_file: Path | None = option(
+    batch_file: Path | None = _http(
         None,
-        group=_HTTP,
-        identity=False,
         metavar="FILE",
         help="Write the requests of what is left to rate, for a provider's batch service, and end. "
         "Several files where one may not hold all.",
     )
-    batch_results: tuple[Path, ...] = option(
-        (),
-        group=_HTTP,
-        identity=False,
-        metavar="FILE",
-        help="Rate with the answers in this file of the provider; repeatable.",
+    batch_results: tuple[Path, ...] = _http(
+        (), metavar="FILE", help="Rate with the answers in this file of the provider; repeatable."
     )
 
 
 class LimitsConfig(PricesConfig):
     """When a rating run ends before its plan does; a run goes on with other limits."""
 
-    until_weights_within: float | None = option(
+    until_weights_within: float | None = _limits(
         None,
         gt=0,
         lt=1,
-        group=_LIMITS,
         metavar="SHARE",
-        identity=False,
         examples=[0.02],
         help="Rate in growing rounds, and stop when every weight of ENCORE lies within this share "
         "of the one that all pairs would give, 95 % confidence.",
     )
-    budget: float | None = option(
+    budget: float | None = _limits(
         None,
         gt=0,
-        group=_LIMITS,
         metavar="MONEY",
-        identity=False,
         help="Stop before a shard that would make the run, with all earlier calls, cost more than "
         "this at the prices given.",
     )
-    budget_calls: int | None = option(
-        None,
-        ge=1,
-        group=_LIMITS,
-        metavar="CALLS",
-        identity=False,
-        help="The same for the judge's calls.",
+    budget_calls: int | None = _limits(
+        None, ge=1, metavar="CALLS", help="The same for the judge's calls."
     )
 
     @model_validator(mode="after")
@@ -515,8 +476,8 @@ class LimitedRatingConfig(LimitsConfig, RatingConfig):
 class RateConfig(SlicedConfig, LimitedRatingConfig, StudyConfig):
     """`encore rate`: a rating run of a study, and how this call works on it."""
 
-    shard: tuple[Annotated[int, Field(ge=0)], ...] = option(
-        (), identity=False, help="Only this shard; repeat for several."
+    shard: tuple[Annotated[int, Field(ge=0)], ...] = _free(
+        (), help="Only this shard; repeat for several."
     )
 
     @model_validator(mode="after")
@@ -533,30 +494,27 @@ class RateConfig(SlicedConfig, LimitedRatingConfig, StudyConfig):
 class ComputingConfig(StageConfig):
     """How a reward model is opened, and how it computes."""
 
-    layout: Layout = option(
+    layout: Layout = _computing(
         "auto",
-        group=_COMPUTING,
         identity=False,
         help="How responses are put side by side; changes speed, and scores by rounding only. "
         "auto: nothing is padded, and a pair's common prompt is computed once where the model "
         "allows it.",
     )
-    tokens_per_microbatch: Annotated[int, Field(ge=1)] | None = option(
+    tokens_per_microbatch: Annotated[int, Field(ge=1)] | None = _computing(
         None,
-        group=_COMPUTING,
         identity=False,
         help="Tokens of one forward pass: bounds the memory. Default: by device.",
     )
-    max_length: Annotated[int, Field(ge=16)] | None = option(
+    max_length: Annotated[int, Field(ge=16)] | None = _computing(
         None,
-        group=_COMPUTING,
         help="Tokens of a conversation; the oldest beyond it are cut, and counted. Default: as the "
         "model was trained.",
     )
-    dtype: Literal["auto", "float32", "bfloat16"] = option(
-        "auto", group=_COMPUTING, help="Number format; auto: bfloat16 on CUDA, float32 on CPU."
+    dtype: Literal["auto", "float32", "bfloat16"] = _computing(
+        "auto", help="Number format; auto: bfloat16 on CUDA, float32 on CPU."
     )
-    revision: str | None = option(None, group=_COMPUTING, help="Of the hub id given as --model.")
+    revision: str | None = _computing(None, help="Of the hub id given as --model.")
 
 
 class ScoringConfig(EnginesConfig, ComputingConfig):
@@ -567,10 +525,9 @@ class ScoringConfig(EnginesConfig, ComputingConfig):
         help="A training run or its model folder, an export, or any plain "
         "…ForSequenceClassification with a linear head, as a folder or a hub id.",
     )
-    out: Path | None = option(
+    out: Path | None = _free(
         None,
         metavar="DIR",
-        identity=False,
         help="The scores' folder. Default: STUDY/scores/KEY, a key of model, data and plan.",
     )
     limit: Annotated[int, Field(ge=1)] | None = option(
