@@ -64,18 +64,15 @@ class TerminatedError(KeyboardInterrupt):
 class Option:
     """One field of a config on the command line; ``path`` leads to it through nested configs.
 
-    A field without default is not required where a config around it has one.
+    ``about`` is what `encore.config.option` was told of it. A field without default is not required
+    where a config around it has one.
     """
 
     flag: str
     path: tuple[str, ...]
     field: FieldInfo
+    about: Mapping[str, Any]
     is_required: bool
-
-    @property
-    def about(self) -> Mapping[str, Any]:
-        """What `encore.config.option` was told of it."""
-        return about_option(self.field)
 
     @property
     def parameter_name(self) -> str:
@@ -118,7 +115,8 @@ def options_of(
         elif not about.get("hidden"):
             word = about.get("name") or name.replace("_", "-")
             flag = word.upper() if about.get("positional") else f"--{word}"
-            found.append(Option(flag=flag, path=here, field=field, is_required=is_required))
+            one = Option(flag=flag, path=here, field=field, about=about, is_required=is_required)
+            found.append(one)
     return tuple(found)
 
 
@@ -130,12 +128,13 @@ def build(model: type[StageConfig], values: Mapping[tuple[str, ...], Any]) -> St
         InputError: Values that only the config's own checks refuse.
     """
     tree: dict[str, Any] = {}
-    for path, value in values.items():
+    required = [one.path for one in options_of(model) if one.is_required]
+    for path in (*required, *values):  # what is missing is then missed where it belongs
         branch = tree
         for name in path[:-1]:
             branch = branch.setdefault(name, {})
-        branch[path[-1]] = value
-    _add_required_branches(model, tree)
+        if path in values:
+            branch[path[-1]] = values[path]
     try:
         return model.model_validate(tree)
     except ValidationError as error:
@@ -269,9 +268,7 @@ def _exit(message: str, *, exit_code: int) -> NoReturn:
 
 
 def _config_in(annotation: Any) -> type[StageConfig] | None:
-    """The config class of an annotation, through Annotated and ``| None``."""
-    if typing.get_origin(annotation) is Annotated:
-        return _config_in(typing.get_args(annotation)[0])
+    """The config class of an annotation, through ``| None``."""
     if typing.get_origin(annotation) in (Union, types.UnionType):
         rest = [one for one in typing.get_args(annotation) if one is not type(None)]
         return _config_in(rest[0]) if len(rest) == 1 else None
@@ -314,14 +311,6 @@ def bounds_of(field: FieldInfo) -> str:
         for name, sign in signs
         if hasattr(one, name)
     )
-
-
-def _add_required_branches(model: type[BaseModel], tree: dict[str, Any]) -> None:
-    """An empty branch for each nested config that must be there and of which nothing was given."""
-    for name, field in model.model_fields.items():
-        nested = _config_in(field.annotation)
-        if nested is not None and (field.is_required() or name in tree):
-            _add_required_branches(nested, tree.setdefault(name, {}))
 
 
 def _refusal(model: type[BaseModel], error: ValidationError) -> EncoreError:

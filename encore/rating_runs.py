@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
@@ -10,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import model_validator
 
 from encore import runs
 from encore.data.records import RESPONSES
@@ -109,36 +110,30 @@ def status(study: Path) -> tuple[RatingStatus, ...]:
     return tuple(run_status(run_dir) for run_dir in list_runs(open_study(study).ratings_dir))
 
 
-class Enough(BaseModel):
-    """What a run says that has ended because its weights were sure enough.
+def note_enough(run_dir: Path, *, num_shards: int, error: float) -> None:
+    """Say in a run's folder that it has ended because its weights were sure enough.
 
-    Attributes:
+    Args:
+        run_dir: The folder.
         num_shards: So many shards, from the plan's first on, are enough.
         error: Their weights are within this share of those of the whole plan, 95 % confidence.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    num_shards: int
-    error: float
-
-
-def note_enough(run_dir: Path, enough: Enough) -> None:
-    """Write it into the run's folder, for all who read the run."""
-    atomic_write_bytes(run_dir / _ENOUGH_FILE, f"{enough.model_dump_json()}\n".encode())
+    content = json.dumps({"num_shards": num_shards, "error": error})
+    atomic_write_bytes(run_dir / _ENOUGH_FILE, f"{content}\n".encode())
 
 
 def enough_of(status: RatingStatus) -> str:
     """Why a run needs no more shards than it has, as a sentence; empty: it does, or has all."""
     try:
-        enough = Enough.model_validate_json((status.run_dir / _ENOUGH_FILE).read_bytes())
-    except (OSError, ValidationError):
+        enough = json.loads((status.run_dir / _ENOUGH_FILE).read_bytes())
+        num_enough, error = int(enough["num_shards"]), float(enough["error"])
+    except (OSError, ValueError, KeyError, TypeError):
         return ""
-    if status.is_complete or any(one.index < enough.num_shards for one in status.problems):
+    if status.is_complete or any(one.index < num_enough for one in status.problems):
         return ""
     return (
         f"run {status.manifest.run_key} has {status.count('done')} of {len(status.shards)} shards "
-        f"and needs no more: {enough.num_shards} give every weight within {enough.error:.2%} of "
+        f"and needs no more: {num_enough} give every weight within {error:.2%} of "
         "what all would give (95% confidence)"
     )
 

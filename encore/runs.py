@@ -14,7 +14,6 @@ whose name carries the SHA-256 of its bytes (32 digits) and whose footer belongs
 and digest become visible with one rename, so no crash and no second writer leaves a damaged slice:
 two writers leave two whole files, and every reader takes the first one. The lock only saves work.
 What a slice took is not in its file: the same rows are the same bytes wherever they were made.
-Files of earlier versions (``shard-00003.parquet`` with ``shard-00003.sha256``) count as well.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from encore.versions import package_versions
 
 _FOOTER_KEY = "encore.shard"
 _DIGEST_DIGITS = 32
-_SHARD_NAME = re.compile(r"shard-(\d{5})(?:\.([0-9a-f]{32}))?\.parquet")
+_SHARD_NAME = re.compile(r"shard-(\d{5})\.([0-9a-f]{32})\.parquet")
 #: Beginnings of the names that a run writes into its folder, hidden temporary files included.
 _OWN_NAMES = ("locks", "engines", "shard-", "took-", "failed-", "enough.json", ".")
 
@@ -488,9 +487,8 @@ def _read(path: Path, manifest: RunManifest, shard: Shard) -> ShardState:
     assert match is not None
     num_rows = shard.num_pairs * manifest.rows_per_pair
     try:
-        expected = match[2] or path.with_suffix(".sha256").read_text(encoding="ascii").split()[0]
         digest = file_sha256(path)
-        if not digest.startswith(expected):
+        if not digest.startswith(match[2]):
             raise ValueError("its content does not match its SHA-256")
         file = pq.ParquetFile(path)
         metadata = file.metadata
@@ -501,7 +499,7 @@ def _read(path: Path, manifest: RunManifest, shard: Shard) -> ShardState:
         if metadata.num_rows != num_rows:
             raise ValueError(f"it has {metadata.num_rows} rows, not {num_rows}")
         manifest.check_values(file)
-    except (pa.ArrowException, OSError, KeyError, ValueError, IndexError) as error:
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         return ShardState(
             index=shard.index, state="damaged", detail=f"its file cannot be used: {error}"
         )

@@ -15,6 +15,12 @@ PROCESS_ENVIRONMENT = {
     "DO_NOT_TRACK": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    # A tracking server that is away must not hold a training up: the next call logs the rest.
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # it would print a password with it
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "TORCH_CPP_LOG_LEVEL": "ERROR",
     # vLLM would replace all log handlers when an engine starts, and wait for those in use: a flow

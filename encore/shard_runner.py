@@ -75,16 +75,13 @@ class Horizon(Protocol):
     @property
     def num_open(self) -> int:
         """Shards that may be taken, counted from the plan's first."""
-        ...
 
     @property
     def ending(self) -> Ending | None:
         """Why no further shard will be open, if it is for another reason than a failure."""
-        ...
 
     def look(self, done: Sequence[ShardState]) -> None:
         """Decide again; called when a run begins and after each shard that is finished."""
-        ...
 
 
 class _WholePlan:

@@ -27,16 +27,12 @@ class AliasConfig(StageConfig):
     candidate: str | None = option(
         None,
         metavar="ROW",
-        identity=False,
         help="Register this row, e.g. 'encore (τ 2)', under the alias candidate.",
     )
-    champion: str | None = option(
-        None, metavar="ROW", identity=False, help="The same under the alias champion."
-    )
+    champion: str | None = option(None, metavar="ROW", help="The same under the alias champion.")
     registered_model: str = option(
         DEFAULT_MODEL,
         pattern=r"^[A-Za-z0-9][\w.-]{0,127}$",
-        identity=False,
         help="The registered model whose aliases move.",
     )
 

@@ -8,15 +8,14 @@ As a command, with or without a Prefect server:
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
 
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
-from pydantic import BeforeValidator
 
 from encore.analysis.analyze import analyze
-from encore.config import JudgeConfig, LimitedRatingConfig, RatingConfig, StageConfig, option
+from encore.config import JudgeConfig, LimitedRatingConfig, StageConfig, option
 from encore.data.ingestion import ingest
 from encore.data.sources.pku import Prefer
 from encore.data.study import open_study
@@ -34,26 +33,22 @@ from tasks.stage import run_stage
 from tasks.study_runs import weighing_run
 from tasks.track import TrackingConfig
 
-_SOURCES: dict[str, Any] = {
-    "positional": True,
-    "metavar": "SOURCE...",
-    "help": "What to read, each as [LABEL=][FORMAT:]WHERE; `encore ingest --help` lists all.",
-}
-
-
-def _without_limits(rating: Any) -> Any:
-    """A plain `RatingConfig` as one that may have limits."""
-    return dict(rating) if isinstance(rating, RatingConfig) else rating
+_sources = partial(
+    option,
+    positional=True,
+    metavar="SOURCE...",
+    help="What to read, each as [LABEL=][FORMAT:]WHERE; `encore ingest --help` lists all.",
+)
 
 
 class PipelineConfig(StageConfig):
     """From preference pairs to weights."""
 
-    sources: tuple[str, ...] = option(min_length=1, **_SOURCES)
+    sources: tuple[str, ...] = _sources(min_length=1)
     study: Path = option(
         name="out", metavar="STUDY", help="The study directory; made if it is not there."
     )
-    rating: Annotated[LimitedRatingConfig, BeforeValidator(_without_limits)]
+    rating: LimitedRatingConfig
     prefer: Prefer | None = option(
         None, help="Which label of raw PKU-SafeRLHF says what is chosen."
     )
@@ -100,7 +95,7 @@ class _Rating(LimitedRatingConfig):
 class PipelineCommand(PipelineConfig):
     """Either sources and a judge, or a recipe."""
 
-    sources: tuple[str, ...] = option((), **_SOURCES)
+    sources: tuple[str, ...] = _sources(())
     recipe: str | None = option(
         None,
         metavar="NAME_OR_TOML",

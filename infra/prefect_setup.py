@@ -121,12 +121,8 @@ def register(*, pool_type: PoolType = "process", job_template: Path | None = Non
     with get_client(sync_client=True) as client:
         for name in (COORDINATOR_POOL, ENGINE_POOL):
             _register_pool(client, name, pool_type, template)
-        automation = crash_automation()
-        known = client.read_automations_by_name(AUTOMATION)
-        if automation.trigger not in [one.trigger for one in known]:
-            client.create_automation(automation)
-            for outdated in known:
-                client.delete_automation(outdated.id)
+        if not client.read_automations_by_name(AUTOMATION):
+            client.create_automation(crash_automation())
     command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
     command += ["--prefect-file", "infra/prefect.yaml"]
     environ = {"ENCORE_ROOT": str(ROOT), **os.environ}

@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # torch, which rating does not want
     from encore.warehouse import Ratings
     from encore.weighting.vector import Origin
     from encore.weighting.weigh import WeighedRules
-    from tasks.track import Tracked
+    from tasks.track import Projection
 
 _ENGINES_SECONDS = 10.0
 _ENGINES = (
@@ -211,7 +211,7 @@ def publish_table(run: BenchmarkRun, *, study: Path) -> None:
     publish_text("benchmark-table", run.markdown_path.read_text(encoding="utf-8"), about, study)
 
 
-def publish_tracked(tracked: Tracked | None, *folders: Path, study: Path) -> None:
+def publish_tracked(tracked: Projection | None, *folders: Path, study: Path) -> None:
     """Where trainings, weights and tables (default: all) are in MLflow, or that it was away."""
     away = "MLflow did not answer; a run with the same parameters shows this there later."
     publish_text("mlflow-run", tracked.how_to_look(*folders) if tracked else away, "", study)

@@ -44,7 +44,7 @@ class Tracker:
         self._arguments = {"study": study, **dict(config), "also": also, "tags": _flow_run_tags()}
         self._not_before = 0.0
 
-    def __call__(self, *, now: bool = False, **arguments: Any) -> track.Tracked | None:
+    def __call__(self, *, now: bool = False, **arguments: Any) -> track.Projection | None:
         """Show what is there, ``now`` or if it is time; None where that was not done."""
         if not now and time.monotonic() < self._not_before:
             return None

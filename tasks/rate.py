@@ -36,9 +36,7 @@ _ENGINE = "rate-pairs/encore-rate-engine"
 class ShardAttempts(StageConfig):
     """How hard a shard is tried."""
 
-    shard_retries: int = option(
-        2, ge=0, le=10, identity=False, help="Further attempts for a shard that fails."
-    )
+    shard_retries: int = option(2, ge=0, le=10, help="Further attempts for a shard that fails.")
 
 
 def rate_shards(

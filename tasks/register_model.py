@@ -103,9 +103,9 @@ def _register(
 
 
 def _registrable(rows: Mapping[str, StudyRun], name: str) -> StudyRun:
-    if name in rows and not rows[name].refusal:
-        return rows[name]
-    possible = [one for one, row in rows.items() if not row.refusal]
+    possible = {one: row for one, row in rows.items() if not row.refusal}
+    if name in possible:
+        return possible[name]
     reason = rows[name].refusal if name in rows else "the table has no such row"
     raise InputError(
         f"row {name!r} cannot be registered: {reason} (these can: "

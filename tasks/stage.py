@@ -35,7 +35,7 @@ _RETRY_DELAYS_SECONDS = [10.0, 60.0]
 def retries_option(name: str | None = None) -> Any:
     """The field ``retries`` of a config, under an option name of its own."""
     told = "Attempts after a network or a device failed."
-    return option(2, name=name, ge=0, le=10, identity=False, help=told)
+    return option(2, name=name, ge=0, le=10, help=told)
 
 
 class Attempts(StageConfig):
@@ -46,7 +46,6 @@ class Attempts(StageConfig):
         None,
         gt=0,
         hidden=True,
-        identity=False,
         help="Give up on an attempt that takes longer; what is finished is kept.",
     )
 

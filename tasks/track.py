@@ -43,14 +43,6 @@ _SECRET_NAME = re.compile(r"pass|pwd|secret|token|key|credential", re.IGNORECASE
 
 DEFAULT_EXPERIMENT = "encore"
 LOCK_FILE = ".mlflow.lock"
-#: A server that is away must not hold a training up: the next call logs what is missing.
-_ENVIRONMENT = {
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
-    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-    "MLFLOW_LOGGING_LEVEL": "WARNING",
-    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # it would print a password with it
-}
 #: MLflow retries these for minutes before it says that nobody listens.
 _DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 _CONNECT_SECONDS, _LONGEST_MESSAGE = 10.0, 300
@@ -132,14 +124,12 @@ class TrackingConfig(StageConfig):
     tracking_uri: Annotated[str, AfterValidator(refuse_secret)] | None = option(
         None,
         metavar="URI",
-        identity=False,
         help="MLflow's store, without a password. Default: MLFLOW_TRACKING_URI, or the file "
         "STUDY/mlflow.db.",
     )
     experiment: str = option(
         DEFAULT_EXPERIMENT,
         min_length=1,
-        identity=False,
         help="MLflow's experiment for new trainings and weights; tables have one for each set of "
         "pairs, whose name begins with it. Made if it is not there; what MLflow has already stays "
         "where it is.",
@@ -154,32 +144,6 @@ class NotMLflowError(TrackingUnavailableError):
     """Another service answers at the address of the tracking server."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tracked:
-    """Where a study is shown.
-
-    Attributes:
-        uri: Of the store, passwords hidden.
-        pages: By folder: of a training or rating its run; of a table its rows, the best first, then
-            the study's run.
-        num_new: Runs that were made or completed now.
-    """
-
-    uri: str
-    pages: Mapping[Path, Sequence[str]]
-    num_new: int
-
-    def how_to_look(self, *folders: Path) -> str:
-        """Pages of these folders, or of all, and how to serve a file, as Markdown."""
-        wanted = [self.pages[folder.resolve()] for folder in folders] or self.pages.values()
-        pages = dict.fromkeys(page for one in wanted for page in one)
-        server, how = re.sub("//.*@", "//", self.uri).rstrip("/"), ""
-        if not server.startswith("http"):
-            server = "http://127.0.0.1:5000"
-            how = f"    mlflow ui --backend-store-uri '{self.uri}' --host 127.0.0.1 --port 5000\n\n"
-        return how + "\n\n".join(f"<{server}{page}>" for page in pages)
-
-
 def sync(
     study: Path,
     *,
@@ -189,7 +153,7 @@ def sync(
     weighings: Sequence[StudyRun] = (),
     stopped: Literal["FAILED", "KILLED"] | None = None,
     tags: Mapping[str, str] | None = None,
-) -> Tracked:
+) -> Projection:
     """Show every training and every benchmark table of a study in MLflow; may be repeated.
 
     Args:
@@ -216,13 +180,22 @@ def sync(
                 projection.show(training, experiment)
             for table in tables:
                 projection.show_table(table, f"{experiment}-{table.experiment}")
-    shown = hide_secrets(uri, uri=uri)
-    return Tracked(uri=shown, pages=projection.pages, num_new=projection.num_new)
+    return projection
 
 
 @dataclass(slots=True, kw_only=True)
 class Projection:
-    """Runs of one store, each found by its key in whichever experiment it is."""
+    """Runs of one store, each found by its key in whichever experiment it is.
+
+    Attributes:
+        client: Of the store.
+        uri: Of the store.
+        stopped: How trainings that are not finished ended; None: they may go on.
+        tags: Of runs that are made now.
+        pages: By folder: of a training or rating its run; of a table its rows, the best first, then
+            the study's run.
+        num_new: Runs that were made now.
+    """
 
     client: MlflowClient
     uri: str
@@ -236,6 +209,17 @@ class Projection:
         """Look which experiments there are."""
         found = self.client.search_experiments(max_results=_MOST_EXPERIMENTS)
         self._experiments = {one.name: one.experiment_id for one in found}
+
+    def how_to_look(self, *folders: Path) -> str:
+        """Pages of these folders, or of all, and how to serve a file, as Markdown."""
+        wanted = [self.pages[folder.resolve()] for folder in folders] or self.pages.values()
+        pages = dict.fromkeys(page for one in wanted for page in one)
+        shown = hide_secrets(self.uri, uri=self.uri)
+        server, how = re.sub("//.*@", "//", shown).rstrip("/"), ""
+        if not server.startswith("http"):
+            server = "http://127.0.0.1:5000"
+            how = f"    mlflow ui --backend-store-uri '{shown}' --host 127.0.0.1 --port 5000\n\n"
+        return how + "\n\n".join(f"<{server}{page}>" for page in pages)
 
     def find_run(self, run: StudyRun) -> Run | None:
         """The run of this key, if it is there."""
@@ -434,8 +418,6 @@ def connected(uri: str) -> Iterator[MlflowClient]:
         TrackingUnavailableError: Whatever was raised.
     """
     prepare_environment()
-    for name, value in _ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
     # It logs every failed query with its traceback; what fails is said here, once.
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
     from mlflow import MlflowClient
@@ -502,8 +484,8 @@ def track(config: TrackConfig) -> None:
     """
     found = sync(**dict(config))
     say(
-        f"MLflow {found.uri}: {len(found.pages)} trainings and tables of {config.study}, "
-        f"{found.num_new} new runs"
+        f"MLflow {hide_secrets(found.uri, uri=found.uri)}: {found.num_new} new runs, "
+        f"{len(found.pages)} trainings and tables of {config.study}"
     )
 
 

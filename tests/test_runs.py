@@ -114,20 +114,6 @@ def test_a_files_name_carries_the_digest_of_its_bytes(done, tmp_path):
     assert names[0] == names[1]
 
 
-def test_a_run_of_the_earlier_layout_counts_as_done(done):
-    for index in range(3):
-        path = shard_path(done.run_dir, index)
-        old = path.rename(done.run_dir / f"shard-{index:05d}.parquet")
-        old.with_suffix(".sha256").write_text(f"{file_sha256(old)}  {old.name}\n")
-    assert states(done) == ["done"] * 3
-    assert work_through(done).summary == "0 squared, 3 reused, 0 failed"
-    (done.run_dir / "shard-00000.sha256").unlink()
-    (done.run_dir / "shard-00001.sha256").write_text("")
-    assert states(done) == ["damaged", "damaged", "done"]
-    assert work_through(done).summary == "2 squared, 1 reused, 0 failed"
-    assert len(list(done.run_dir.glob("*.parquet"))) == 3  # the damaged files are gone
-
-
 def test_every_flipped_bit_is_found(done):
     path = shard_path(done.run_dir, 0)
     content = path.read_bytes()

@@ -32,7 +32,7 @@ from typing import Any
 from encore.config import LimitsConfig, PricesConfig
 from encore.errors import EncoreError, InputError
 from encore.evidence.weight_error import CONFIDENCE, WeightError, weight_error
-from encore.rating_runs import Enough, RatingManifest, note_enough
+from encore.rating_runs import RatingManifest, note_enough
 from encore.reporting import Reporter
 from encore.runs import ShardState
 from encore.shard_runner import WHOLE_PLAN, Ending, Horizon
@@ -146,7 +146,7 @@ class Rounds:
         saved = f"{num_left * self.manifest.rows_per_pair:,} calls"
         share = num_left / self.manifest.num_pairs
         self.ending = Ending(f"enough: {told}; that saves {saved}, {share:.1%} of the plan", True)
-        note_enough(self.run_dir, Enough(num_shards=reached, error=found.error))
+        note_enough(self.run_dir, num_shards=reached, error=found.error)
 
     def _error(
         self, state_of: Mapping[int, ShardState], num_shards: int, *, num_looks: int

@@ -180,9 +180,8 @@ def changed(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
     """
     content = recipe.model_dump(exclude_unset=True)
     rating = changes.get("rating", {})
-    if rating.get("judge", {}).get("backend", recipe.rating.judge.backend) != (
-        recipe.rating.judge.backend
-    ):
+    backend = recipe.rating.judge.backend
+    if rating.get("judge", {}).get("backend", backend) != backend:
         content["rating"]["judge"].pop("engine_args", None)  # they are of the other engine
     if rating.get("limit") is not None:
         content["name"] = f"{recipe.name}_pilot_{rating['limit']}"

@@ -8,13 +8,13 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock, Timeout
+from filelock import AcquireReturnProxy, FileLock, Timeout
 
 from encore.analysis.analyze import analyze
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
@@ -430,23 +430,18 @@ class _RecipeRun:
         self._stage(stage, work, is_new=is_new)
         return path
 
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self) -> AcquireReturnProxy:
         """Hold the recipe's lock, the operating system's: released when its holder is killed.
 
         Waits for another process, however long its stages take.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.folder / ".lock")
-        with contextlib.suppress(Timeout):
-            lock.acquire(timeout=0)
-        if not lock.is_locked:
-            logger.warning("another process runs this recipe here; waiting for it")
-            lock.acquire()
         try:
-            yield
-        finally:
-            lock.release()
+            return lock.acquire(timeout=0)
+        except Timeout:
+            logger.warning("another process runs this recipe here; waiting for it")
+            return lock.acquire()
 
 
 def _made(folder: Path, made_from: Mapping[str, Any], make: Callable[[], Any]) -> bool:

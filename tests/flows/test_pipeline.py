@@ -12,7 +12,7 @@ import pytest
 from prefect.client.schemas.objects import State
 
 from encore.analysis.analyze import analyze
-from encore.config import RatingConfig
+from encore.config import LimitedRatingConfig, RatingConfig
 from encore.data.study import open_study
 from encore.errors import InputError
 from encore.options import UsageError, single_command
@@ -36,7 +36,10 @@ def start(
     study: Path, source: Path, rating: RatingConfig, store: str | None = None, **weighing: Any
 ) -> State[Any]:
     config = PipelineConfig(
-        sources=(f"small={source}",), study=study, rating=rating, weighing=Weighing(**weighing)
+        sources=(f"small={source}",),
+        study=study,
+        rating=LimitedRatingConfig(**dict(rating)),
+        weighing=Weighing(**weighing),
     )
     return pipeline(config, tracking=TrackingConfig(tracking_uri=store), return_state=True)
 
