@@ -430,7 +430,7 @@ class _RecipeRun:
         self._stage(stage, work, is_new=is_new)
         return path
 
-    def alone(self) -> AcquireReturnProxy:
+    def alone(self) -> AcquireReturnProxy[Any]:
         """Hold the recipe's lock, the operating system's: released when its holder is killed.
 
         Waits for another process, however long its stages take.
