@@ -144,9 +144,6 @@ class IngestConfig(StageConfig):
         help="Which label of raw PKU-SafeRLHF says what is chosen: safer (harmlessness, the "
         "default) or better (helpfulness).",
     )
-    revision: str | None = option(
-        None, help="Commit, branch or tag of the one hub source, instead of the pinned one."
-    )
     split: str | None = option(
         None,
         examples=["train", "test", "train+test"],

@@ -18,6 +18,7 @@ from encore.analysis.statistics import (
     EntropyKind,
     SourceStatistics,
     TiePolicy,
+    hits_by_policy,
     middle_95,
 )
 
@@ -166,10 +167,10 @@ def null_band(
         swing_DR: Of the same rules.
         accuracy: The tie policy.
     """
-    untied_R = (counts.wins_R + counts.losses_R).astype(np.float64)
-    counted_R = untied_R if accuracy == "untied" else untied_R + counts.ties_R
-    tie_credit = {"half": 0.5, "strict": 0.0, "untied": 0.0, "inclusive": 1.0}[accuracy]
-    accuracy_DR = ((untied_R + swing_DR) / 2 + tie_credit * counts.ties_R) / counted_R
+    untied_R = counts.wins_R + counts.losses_R
+    wins_DR, losses_DR = (untied_R + swing_DR) / 2, (untied_R - swing_DR) / 2
+    hits_DR, counted_DR = hits_by_policy(wins_DR, counts.ties_R, losses_DR)[accuracy]
+    accuracy_DR = hits_DR / counted_DR
     centred_DR = accuracy_DR - accuracy_DR.mean(axis=1, keepdims=True)
     norm_D = np.linalg.norm(centred_DR, axis=1)
     unit_R = _unit(entropy_R)

@@ -18,44 +18,6 @@ PAPER_POLICY: TiePolicy = "strict"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PaperSetting:
-    """One of the paper's five settings.
-
-    Attributes:
-        name: As here.
-        sources: The data sets, as `encore ingest` labels them.
-        num_rules: Of the paper's rules, the first so many.
-        judge: Who rated.
-        num_pairs: As the paper says; None where it does not.
-    """
-
-    name: str
-    sources: frozenset[str]
-    num_rules: int
-    judge: str
-    num_pairs: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PaperFigure:
-    """A number of the paper.
-
-    Attributes:
-        setting: Where it holds.
-        quantity: ``r, discrete``, ``p, discrete`` or ``r, differential``.
-        value: As printed.
-        source_in_paper: Where it stands.
-        remark: What does not fit with it, elsewhere in the paper or by arithmetic.
-    """
-
-    setting: str
-    quantity: str
-    value: float
-    source_in_paper: str
-    remark: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PaperComparison:
     """A number of the paper beside ours.
 
@@ -83,28 +45,22 @@ class PaperComparison:
     our_source: str | None
     source_in_paper: str
     paper_judge: str
-    paper_num_pairs: int | None
-    remark: str
+    paper_num_pairs: int | None = None
+    remark: str = ""
 
 
 @cache
-def paper_settings() -> dict[str, PaperSetting]:
-    """The paper's settings by name."""
-    return {
-        row["name"]: PaperSetting(**row | {"sources": frozenset(row["sources"])})
-        for row in _data()["settings"]
-    }
+def paper_figures() -> tuple[dict[str, Any], ...]:
+    """The paper's numbers, each with what `paper_correlations.toml` says of it and its setting.
 
-
-@cache
-def paper_figures() -> tuple[PaperFigure, ...]:
-    """The paper's numbers."""
-    return tuple(PaperFigure(**row) for row in _data()["figures"])
-
-
-def _data() -> dict[str, Any]:
+    That is ``setting``, ``quantity`` (``r, discrete``, ``p, discrete`` or ``r, differential``),
+    ``paper_value`` and ``source_in_paper``; ``sources`` as `encore ingest` labels them,
+    ``num_rules`` and ``paper_judge``; where there is one ``remark`` and ``paper_num_pairs``.
+    """
     path = Path(__file__).parent / "paper_correlations.toml"
-    return tomllib.loads(path.read_text(encoding="utf-8"))
+    data = tomllib.loads(path.read_text(encoding="utf-8"))
+    settings = {row["setting"]: row for row in data["settings"]}
+    return tuple(settings[row["setting"]] | row for row in data["figures"])
 
 
 def paper_comparisons(
@@ -120,45 +76,32 @@ def paper_comparisons(
         rules: Statistics of the same sources.
         sources: All sources of the ratings, reported on their own or not.
     """
+    reported = [rule.source for rule in rules]
+    names = {one: {one.lower()} for one in reported} | {POOLED: {one.lower() for one in sources}}
     found = []
     for figure in paper_figures():
-        setting = paper_settings()[figure.setting]
-        source = _our_source(setting, rules, sources)
-        quantity, entropy = figure.quantity.split(", ")
+        kept = dict(figure)
+        num_rules, wanted = kept.pop("num_rules"), set(kept.pop("sources"))
+        # The reported source that holds the setting's data, if as many rules were rated.
+        fitting = (one for one in reported if names[one] == wanted)
+        source = next((one for one in fitting if reported.count(one) == num_rules), None)
+        quantity, entropy = figure["quantity"].split(", ")
         ours = {
             row.accuracy: row.p_value if quantity == "p" else row.pearson_r
             for row in correlation
             if (row.source, row.entropy) == (source, entropy)
         }
-        remark = figure.remark
         if source is not None:
-            paper_rules = load_rule_set(f"encore-{setting.num_rules}").rule_ids
+            paper_rules = load_rule_set(f"encore-{num_rules}").rule_ids
             if {rule.rule_id for rule in rules if rule.source == source} != set(paper_rules):
-                remark = "; ".join(filter(None, (remark, "the rules here have other names")))
+                remarks = (figure.get("remark"), "the rules here have other names")
+                kept["remark"] = "; ".join(filter(None, remarks))
         comparison = PaperComparison(
-            setting=figure.setting,
-            quantity=figure.quantity,
-            paper_value=figure.value,
+            **kept,
             our_value=ours.get(PAPER_POLICY),
             our_half=ours.get("half"),
             our_untied=ours.get("untied"),
             our_source=source,
-            source_in_paper=figure.source_in_paper,
-            paper_judge=setting.judge,
-            paper_num_pairs=setting.num_pairs,
-            remark=remark,
         )
         found.append(comparison)
     return tuple(found)
-
-
-def _our_source(
-    setting: PaperSetting, rules: Sequence[RuleStats], sources: Sequence[str]
-) -> str | None:
-    """The reported source that holds the data of a setting, if as many rules were rated."""
-    reported = [rule.source for rule in rules]
-    for source in dict.fromkeys(reported):
-        names = {name.lower() for name in (sources if source == POOLED else [source])}
-        if names == setting.sources and reported.count(source) == setting.num_rules:
-            return source
-    return None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
-from encore.analysis.paper_figures import PaperFigure, paper_figures, paper_settings
-from encore.analysis.statistics import Z_95
+from encore.analysis.correlation import fisher_interval, pearson_p_value
+from encore.analysis.paper_figures import paper_figures
 from encore.benchmarks.paper_tables import PaperRow, paper_rows, printed, subset_counts
 
 #: The paper prints r with two decimals.
@@ -24,9 +25,9 @@ def check_paper() -> dict[str, Any]:
     """
     figures = paper_figures()
     printed_p = {
-        (one.setting, one.source_in_paper): one.value  # in the same figure's caption
+        (one["setting"], one["source_in_paper"]): one["paper_value"]  # in the figure's caption
         for one in figures
-        if one.quantity == "p, discrete"
+        if one["quantity"] == "p, discrete"
     }
     return {
         "subset_counts": dict(subset_counts()),
@@ -35,36 +36,30 @@ def check_paper() -> dict[str, Any]:
             for table in printed()["tables"]
         ],
         "correlations": [
-            _checked(one, printed_p.get((one.setting, one.source_in_paper)))
+            _checked(one, printed_p.get((one["setting"], one["source_in_paper"])))
             for one in figures
-            if one.quantity != "p, discrete"
+            if one["quantity"] != "p, discrete"
         ],
     }
 
 
-def p_of_r(r: float, *, num_rules: int) -> float:
-    """The two-sided p of Pearson's r for independent normal variables, as in scipy."""
-    from scipy.stats import beta
-
-    return 2 * float(beta(num_rules / 2 - 1, num_rules / 2 - 1, loc=-1, scale=2).sf(abs(r)))
-
-
-def _checked(figure: PaperFigure, printed: float | None) -> dict[str, Any]:
-    r, num_rules = figure.value, paper_settings()[figure.setting].num_rules
-    p_low, p_high = (
-        p_of_r(abs(r) + step, num_rules=num_rules) for step in (_HALF_STEP_OF_R, -_HALF_STEP_OF_R)
+def _checked(figure: Mapping[str, Any], printed: float | None) -> dict[str, Any]:
+    r, num_rules = figure["paper_value"], figure["num_rules"]
+    p_low, p_value, p_high = (
+        pearson_p_value(abs(r) + step, num_values=num_rules)
+        for step in (_HALF_STEP_OF_R, 0.0, -_HALF_STEP_OF_R)
     )
+    ci_low, ci_high = fisher_interval(r, num_values=num_rules)
     half_digit = 0.0 if printed is None else 0.5 * 10.0 ** math.floor(math.log10(printed))
-    half_width = Z_95 / math.sqrt(num_rules - 3)
     return {
-        "setting": figure.setting,
-        "entropy": figure.quantity.removeprefix("r, "),
-        "where": figure.source_in_paper,
+        "setting": figure["setting"],
+        "entropy": figure["quantity"].removeprefix("r, "),
+        "where": figure["source_in_paper"],
         "num_rules": num_rules,
         "r": r,
-        "ci_low": math.tanh(math.atanh(r) - half_width),
-        "ci_high": math.tanh(math.atanh(r) + half_width),
-        "p_value": p_of_r(r, num_rules=num_rules),
+        "ci_low": ci_low,
+        "ci_high": ci_high,
+        "p_value": p_value,
         "p_low": p_low,
         "p_high": p_high,
         "printed_p": printed,

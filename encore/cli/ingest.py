@@ -30,16 +30,7 @@ def ingest(config: IngestConfig, *, json: JsonOption = False) -> None:
     from encore.data.ingestion import ingest as ingest_sources
 
     with terminal_reporter() as reporter:
-        report = ingest_sources(
-            config.sources,
-            out=config.out,
-            prefer=config.prefer,
-            revision=config.revision,
-            split=config.split,
-            replace=config.replace,
-            on_note=say,
-            reporter=reporter,
-        )
+        report = ingest_sources(**dict(config), on_note=say, reporter=reporter)
     if json:
         print_json(report.as_dict())
     else:

@@ -67,7 +67,6 @@ def ingest(
     *,
     out: Path,
     prefer: Prefer | None = None,
-    revision: str | None = None,
     split: str | None = None,
     replace: bool = False,
     on_note: Callable[[str], None] = lambda _: None,
@@ -83,7 +82,6 @@ def ingest(
         sources: ``[LABEL=][FORMAT:]WHERE[@REVISION]`` each (`encore.data.sources.locate.locate`).
         out: The study's directory.
         prefer: Which label of raw PKU-SafeRLHF says what is chosen (default: safer).
-        revision: Of the one source on the hub (default: the pinned one, else main's commit).
         split: Of the sources on the hub (default: train).
         replace: Put other content in the place of a label's pairs.
         on_note: Called with what was decided for the user, such as a format.
@@ -94,7 +92,7 @@ def ingest(
             with other content.
         EncoreError: writing failed; another process is changing the study.
     """
-    found = resolve_sources(sources, prefer=prefer, revision=revision, split=split, on_note=on_note)
+    found = resolve_sources(sources, prefer=prefer, split=split, on_note=on_note)
     by_label: dict[str, list[Source]] = {}
     for source in sorted(found, key=lambda one: str(one.label)):
         by_label.setdefault(str(source.label), []).append(source)

@@ -7,7 +7,8 @@ import json
 import pytest
 from scipy import stats
 
-from encore.benchmarks.paper_check import check_paper, p_of_r
+from encore.analysis.correlation import pearson_p_value
+from encore.benchmarks.paper_check import check_paper
 from encore.benchmarks.paper_tables import paper_rows
 from encore.cli.paper import paper
 from tests.cli.invoking import Command
@@ -29,7 +30,7 @@ def test_p_follows_from_r_and_n_and_two_of_five_printed_ones_do_not():
     # Student's t with n - 2 degrees of freedom says the same.
     r, n = -0.84, 10
     t = abs(r) * ((n - 2) / (1 - r * r)) ** 0.5
-    assert p_of_r(r, num_rules=n) == pytest.approx(2 * stats.t(n - 2).sf(t))
+    assert pearson_p_value(r, num_values=n) == pytest.approx(2 * stats.t(n - 2).sf(t))
     found = check_paper()["correlations"]
     follows = [row["follows"] for row in found]
     assert (follows.count(True), follows.count(False)) == (3, 2)

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from encore.data.ingestion import ingest
 from encore.data.sources.hub import resolve_commit, stream_records
 from encore.data.sources.locate import Source, hub_sources
 from encore.errors import InputError
@@ -105,13 +104,3 @@ def test_pinned_commits_subsets_and_splits_are_read_and_recorded(
     assert origin["name"] == PAPER_HH.repo_id
     assert (origin["revision"], origin["split"]) == (HEAD, "train+test")
     assert found["pku"]["origins"][0]["revision"].startswith(PAPER_PKU.revision)
-
-
-def test_two_commits_of_one_data_set_do_not_mix(
-    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", endpoint)
-    repo = str(PAPER_HH.repo_id)
-    with pytest.raises(InputError, match="under one label 'hh'"):
-        ingest([f"{repo}@{HEAD}", f"{repo}@{OLDER}"], out=tmp_path / "study")
-    assert not (tmp_path / "study").exists()

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from encore.data.sources import local
 from encore.data.sources.local import data_files, read_records
 from encore.errors import InputError
 
@@ -69,17 +68,6 @@ def test_a_bad_line_is_given_with_its_number_and_the_next_one_is_read(tmp_path: 
     found = problems(written(tmp_path, "x.jsonl", content))
     bad = {4: "not-json", 5: "not-utf8", 6: "not-json", 9: "not-json"}
     assert found == [(number, bad.get(number)) for number in (2, *range(4, 11))]
-
-
-def test_a_line_longer_than_the_limit_is_skipped_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(local, "MAX_RECORD_BYTES", 20)
-    # 12 + 8 = 20 bytes with the line end: just allowed.
-    exact = b'{"a": "12345678901"}'[:19] + b"\n"
-    content = b'{"a": "' + b"x" * 100 + b'"}\n{"a": 2}\n' + exact + b"x" * 41
-    found = problems(written(tmp_path, "x.jsonl", content))
-    assert found == [(1, "too-long"), (2, None), (3, "not-json"), (4, "too-long")]
 
 
 @pytest.mark.parametrize("keep", [0.999, 0.01])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
@@ -46,14 +45,13 @@ def load_rule_set(name_or_path: str | Path) -> RuleSet:
             f"({', '.join(SHIPPED_RULE_SETS)}) nor a TOML file; give one of these or a path"
         )
     try:
-        text = path.read_text(encoding="utf-8-sig")
-        data = tomllib.loads(text)
+        data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"rule set {path}: not valid TOML: {error}") from error
     try:
         file = _RuleFile.model_validate(data)
     except ValidationError as error:
-        raise InputError(f"rule set {path}: {_problem(error, data, text)}") from error
+        raise InputError(f"rule set {path}: {_problem(error, data)}") from error
     texts = {field.name for field in fields(Rule)}
     rules = tuple(Rule(**rule.model_dump(include=texts)) for rule in file.rules)
     for index, rule in enumerate(rules):
@@ -102,8 +100,8 @@ class _RuleFile(BaseModel):
     rules: list[_RuleTable] = Field(min_length=1)
 
 
-def _problem(error: ValidationError, data: Mapping[str, Any], text: str) -> str:
-    """One error, with its line, the rule's number and title, what an unknown key may have meant."""
+def _problem(error: ValidationError, data: Mapping[str, Any]) -> str:
+    """One error, with the rule's number and title, what an unknown key may have meant."""
     problems = error.errors(include_url=False)
     # A key that is written wrong is unknown, and what it was meant to be is missing.
     first = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])
@@ -113,22 +111,12 @@ def _problem(error: ValidationError, data: Mapping[str, Any], text: str) -> str:
     if len(place) == 2:
         known = list(_RuleTable.model_fields)
         title = data["rules"][place[1]].get("title", "no title")
-        line = _line(text, int(place[1]), str(key))
-        where = f"line {line}, rule {place[1]} ({title!r}), "
+        where = f"rule {place[1]} ({title!r}), "
     if first["type"] == "extra_forbidden":
         near = did_you_mean(str(key), known) or f"; keys are {', '.join(known)}"
         return f"{where}unknown key {str(key)!r}{near}"
     next_step = "; `encore rules draft` writes it" if key in _WRITTEN_BY_DRAFT else ""
     return f"{where}key {str(key)!r}: {first['msg']}{next_step}"
-
-
-def _line(text: str, rule: int, key: str) -> int:
-    """Where a key of a rule stands, counted from 1; where its rule begins if it is not there."""
-    lines = [*text.splitlines(), "[[rules]]"]
-    begins = [number for number, line in enumerate(lines) if line.strip() == "[[rules]]"]
-    start, end = begins[rule : rule + 2] if rule + 1 < len(begins) else (0, len(lines))
-    is_key = re.compile(rf"""\s*["']?{re.escape(key)}["']?\s*=""").match
-    return 1 + next((number for number in range(start, end) if is_key(lines[number])), start)
 
 
 def rules_digest(rules: Sequence[Mapping[str, str]]) -> str:

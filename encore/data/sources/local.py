@@ -9,18 +9,12 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from encore.data.sources.raw_records import MalformedRecordError, RawRecord
 from encore.errors import InputError
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 SUFFIXES = (".jsonl", ".json", ".jsonl.gz", ".json.gz", ".parquet")
-#: A longer line is set aside instead of read into memory.
-MAX_RECORD_BYTES = 32 << 20
-
 _ROWS_PER_BATCH = 256
 #: Without it (and with `pre_buffer`, the default) a whole file is held while it is read.
 _BUFFER_BYTES = 1 << 20
@@ -55,7 +49,7 @@ def data_files(path: Path) -> tuple[Path, ...]:
 def read_records(path: Path, *, columns: Sequence[str] = ()) -> Iterator[RawRecord]:
     """Every record of a file in order: JSON lines and Parquet in constant memory, an array whole.
 
-    Blank lines are no records. A record that cannot be read (no UTF-8, no JSON, too long) is
+    Blank lines are no records. A record that cannot be read (no UTF-8, no JSON) is
     given with its problem, so that the caller can count it.
 
     Args:
@@ -95,27 +89,16 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 def _json_lines(stream: IO[bytes] | gzip.GzipFile) -> Iterator[RawRecord]:
-    number = 0
-    while line := stream.readline(MAX_RECORD_BYTES + 1):
-        number += 1
-        problem, value = None, None
-        if len(line) > MAX_RECORD_BYTES:
-            problem = MalformedRecordError(
-                "too-long", f"the line has more than {MAX_RECORD_BYTES:,} bytes"
-            )
-            rest = line
-            line = line[:1000]
-            while rest and not rest.endswith(b"\n"):
-                rest = stream.readline(MAX_RECORD_BYTES)
-        elif not line.strip():
+    for number, line in enumerate(stream, start=1):
+        if not line.strip():
             continue
-        else:
-            try:
-                value = json.loads(line.decode("utf-8"))
-            except UnicodeDecodeError as error:
-                problem = MalformedRecordError("not-utf8", f"byte {error.start}: {error.reason}")
-            except (ValueError, RecursionError) as error:
-                problem = MalformedRecordError("not-json", f"line {number}: {error}")
+        problem, value = None, None
+        try:
+            value = json.loads(line.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            problem = MalformedRecordError("not-utf8", f"byte {error.start}: {error.reason}")
+        except (ValueError, RecursionError) as error:
+            problem = MalformedRecordError("not-json", f"line {number}: {error}")
         yield RawRecord(number=number, value=value, problem=problem, raw=line)
 
 
@@ -144,23 +127,13 @@ def _parquet_records(path: Path, columns: Sequence[str]) -> Iterator[RawRecord]:
                         f"{path}: column {column!r} is missing (found: {', '.join(found)}); "
                         "rename a column, or name another format as FORMAT:PATH"
                     )
-            number = 0
-            for batch in file.iter_batches(_ROWS_PER_BATCH, columns=list(columns) or None):
-                yield from _rows(batch, first_number=number + 1)
-                number += batch.num_rows
+            batches = file.iter_batches(_ROWS_PER_BATCH, columns=list(columns) or None)
+            rows = (row for batch in batches for row in batch.to_struct_array())
+            for number, row in enumerate(rows, start=1):
+                try:
+                    yield RawRecord(number=number, value=row.as_py())
+                except UnicodeDecodeError as error:  # Arrow does not check text when it reads
+                    problem = MalformedRecordError("not-utf8", f"row {number}: {error.reason}")
+                    yield RawRecord(number=number, problem=problem, raw=bytes(error.object))
     except pa.ArrowException as error:
         raise InputError(f"{path}: no valid Parquet ({error}); get the file again") from error
-
-
-def _rows(batch: pa.RecordBatch, *, first_number: int) -> Iterator[RawRecord]:
-    try:
-        for number, value in enumerate(batch.to_pylist(), start=first_number):
-            yield RawRecord(number=number, value=value)
-    except UnicodeDecodeError as error:
-        # Arrow does not check text when it reads; look for the row that is to blame.
-        if batch.num_rows > 1:
-            for offset in range(batch.num_rows):
-                yield from _rows(batch.slice(offset, 1), first_number=first_number + offset)
-        else:
-            problem = MalformedRecordError("not-utf8", f"row {first_number}: {error.reason}")
-            yield RawRecord(number=first_number, problem=problem, raw=bytes(error.object))

@@ -163,7 +163,6 @@ def resolve_sources(
     arguments: Sequence[str],
     *,
     prefer: Prefer | None,
-    revision: str | None,
     split: str | None,
     on_note: Callable[[str], None],
 ) -> list[Source]:
@@ -171,23 +170,19 @@ def resolve_sources(
 
     Raises:
         InputError: unknown or unreadable source, a format that cannot be told, an option that
-            fits none of the sources, the same input twice.
+            fits none of the sources.
     """
     located = [found for argument in arguments for found in locate(argument)]
     if not located:
         raise InputError("no source given; name one, for example hh or a JSON-lines file")
-    num_hubs = sum(one.repo_id is not None for one in located)
-    if (split is not None and not num_hubs) or (revision is not None and num_hubs != 1):
-        raise InputError(
-            f"{num_hubs} sources are on the hub: --split needs one at least, --revision one and no "
-            "more; for several write OWNER/NAME@REVISION"
-        )
+    if split is not None and all(one.repo_id is None for one in located):
+        raise InputError(f"split {split!r}: no source is on the hub; leave out --split")
     sources = []
     for one in located:
         if one.path is not None:
             parts = [replace(one, path=file) for file in data_files(one.path)]
         else:
-            commit = resolve_commit(str(one.repo_id), revision or one.revision)
+            commit = resolve_commit(str(one.repo_id), one.revision)
             parts = [replace(one, revision=commit, split=split or _DEFAULT_SPLIT)]
         for part in parts:
             name = part.format or _told_format(part, on_note=on_note)
@@ -196,7 +191,6 @@ def resolve_sources(
             sources.append(replace(part, format=name, label=label, prefer=by))
     if prefer is not None and all(one.prefer is None for one in sources):
         raise InputError(f"prefer {prefer!r}: no source has format pku; leave out --prefer")
-    _refuse_repeats(sources)
     return sources
 
 
@@ -232,19 +226,3 @@ def detect_format(record: Mapping[str, Any]) -> FormatName | None:
     if isinstance(chosen, list):
         return "rlhflow"
     return "hh" if is_transcript(chosen) else None
-
-
-def _refuse_repeats(sources: Sequence[Source]) -> None:
-    seen = set[object]()
-    revisions: dict[object, str] = {}
-    for one in sources:
-        place = one.path.resolve() if one.path else (one.repo_id, one.revision, one.subset)
-        if place in seen:
-            raise InputError(f"{one.path or one.repo_id}: given twice; name every source once")
-        seen.add(place)
-        first = revisions.setdefault((one.label, one.repo_id), str(one.revision))
-        if first != str(one.revision):
-            raise InputError(
-                f"{one.repo_id}: revisions {first[:12]} and {str(one.revision)[:12]} under one "
-                f"label {one.label!r}; ingest one of them, or give each its own LABEL=SOURCE"
-            )

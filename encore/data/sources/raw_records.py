@@ -16,7 +16,6 @@ from encore.data.records import Message, PreferencePair, pair_id_of
 Reason = Literal[
     "not-utf8",  # bytes that are no UTF-8
     "not-json",  # a line that is no JSON
-    "too-long",  # one record of more than `encore.data.sources.local.MAX_RECORD_BYTES`
     "not-an-object",  # JSON, but a number, a list, …
     "missing-column",
     "wrong-type",
