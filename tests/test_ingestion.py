@@ -198,6 +198,8 @@ def test_the_same_content_again_changes_nothing_and_other_content_needs_replace(
 def bad_sources(folder: Path) -> list[tuple[list[str], dict[str, Any], str]]:
     """Arguments, options, and what the error must say."""
     good = write_lines(folder / "good.jsonl", pair(1))
+    link = folder / "link.jsonl"
+    link.symlink_to(good)
     empty, text = (str(folder / f"{name}.jsonl") for name in ("empty", "text"))
     Path(empty).write_bytes(b"\n\n  \n")
     Path(text).write_text("this is\nno JSON\n")
@@ -216,6 +218,7 @@ def bad_sources(folder: Path) -> list[tuple[list[str], dict[str, Any], str]]:
         ([unlike], {}, "the types of their values: hh has chosen, rejected"),
         ([f"pairs:{no_column}"], {}, rf"{no_pair} \(missing-column ×2\).*{missing}"),
         ([f"pairs:{parquet}"], {}, missing),
+        ([good, str(link)], {}, "given twice"),
         ([good, capital], {}, "differ only in case"),
         ([good, f"pairs:{no_column}"], {}, "missing-column"),
         ([good], {"prefer": "safer"}, "no source has format pku"),

@@ -170,7 +170,7 @@ def resolve_sources(
 
     Raises:
         InputError: unknown or unreadable source, a format that cannot be told, an option that
-            fits none of the sources.
+            fits none of the sources, the same input twice.
     """
     located = [found for argument in arguments for found in locate(argument)]
     if not located:
@@ -191,6 +191,10 @@ def resolve_sources(
             sources.append(replace(part, format=name, label=label, prefer=by))
     if prefer is not None and all(one.prefer is None for one in sources):
         raise InputError(f"prefer {prefer!r}: no source has format pku; leave out --prefer")
+    places = [one.path.resolve() if one.path else (one.repo_id, one.subset) for one in sources]
+    for one, place in zip(sources, places, strict=True):
+        if places.count(place) > 1:
+            raise InputError(f"{one.path or one.repo_id}: given twice; name every source once")
     return sources
 
 
