@@ -1,4 +1,4 @@
-"""Plain sentences on what limits an analysis: missing ratings, constant rules, ties, few pairs."""
+"""Plain sentences on what limits an analysis: missing ratings, constant rules, ties, few rules."""
 
 from __future__ import annotations
 
@@ -7,12 +7,8 @@ from collections.abc import Iterator, Sequence
 from encore.analysis.correlation import MIN_RULES, Correlation
 from encore.analysis.statistics import RuleStats, SourceStatistics
 
-#: Kernel densities of rules whose numbers of ratings differ by more than this are hard to compare.
-_MAX_RATIO_OF_RATINGS = 1.1
 #: From here on, ratings that hardly repeat are no accident of a small sample.
 _MANY_RATINGS = 100
-#: Samples of fewer pairs say little about their own spread.
-_FEW_PAIRS = 30
 _NAMES_SHOWN = 3
 
 
@@ -60,31 +56,21 @@ def _about_ratings(part: SourceStatistics) -> dict[str, str]:
             "the interval of entropy is an upper bound, because there are too many levels to count "
             f"pairs of them: {_names(bounded)}"
         )
-    counts = [rule.num_ratings for rule in rules if rule.kde_bandwidth is not None]
-    if counts and max(counts) > _MAX_RATIO_OF_RATINGS * min(counts):
-        found["density"] = (
-            f"rules have between {min(counts)} and {max(counts)} ratings; differential (KDE) "
-            "entropy falls with their number, so compare it between such rules with care"
-        )
     return found
 
 
 def _about_pairs(part: SourceStatistics) -> dict[str, str]:
     found = {}
-    pairs = _number(part.counts.num_pairs, "pair")
     if all(rule.num_pairs == 0 for rule in part.rules):
         found["no pairs"] = (
             "no rule rated both responses of any pair: entropy only, no accuracy and no "
             "correlation (weights by entropy need no more)"
         )
-    else:
-        if part.counts.num_one_sided:
-            found["one-sided"] = (
-                f"{part.counts.num_one_sided} of {pairs} have ratings of one response only: these "
-                "count for entropy, not for accuracy"
-            )
-        if part.counts.num_pairs < _FEW_PAIRS:
-            found["few pairs"] = f"{pairs}: intervals from so small a sample are too narrow"
+    elif part.counts.num_one_sided:
+        found["one-sided"] = (
+            f"{part.counts.num_one_sided} of {_number(part.counts.num_pairs, 'pair')} have ratings "
+            "of one response only: these count for entropy, not for accuracy"
+        )
     if partial := [rule for rule in part.rules if rule.num_pairs < rule.num_pairs_total]:
         least = min(partial, key=lambda rule: rule.num_pairs)
         found["coverage"] = (

@@ -76,14 +76,12 @@ def count_pairs(
         warehouse: The ratings.
         sources: All sources in them.
         levels: The different ratings of every rule, ascending, or None for a rule of too many to
-            count pairs of them. Counts are in the order of these rules.
+            count pairs of them. Counts are in the alphabetical order of these rules.
 
     Raises:
         InputError: A rating is there more than once.
     """
-    # The query counts sources and rules in alphabetical order.
-    sorted_sources, sorted_rules = sorted(sources), sorted(levels)
-    tally = _Tally(len(sorted_sources), [levels[rule_id] for rule_id in sorted_rules])
+    tally = _Tally(len(sources), [levels[rule_id] for rule_id in sorted(levels)])
     with contextlib.closing(warehouse.stream("coded_ratings")) as batches:
         for whole in _whole_pairs(batches):
             tally.add(whole)
@@ -95,10 +93,9 @@ def count_pairs(
             "two pairs have the same 64-bit hash and cannot be told apart; give the pairs other "
             "ids, for example with a letter in front"
         )
-    places = [sorted_rules.index(rule_id) for rule_id in levels]
     rows: dict[str | None, slice] = {None: slice(None)}
-    rows |= {source: slice(s, s + 1) for s, source in enumerate(sorted_sources)}
-    return {source: tally.counts(those).of_rules(places) for source, those in rows.items()}
+    rows |= {source: slice(s, s + 1) for s, source in enumerate(sorted(sources))}
+    return {source: tally.counts(those) for source, those in rows.items()}
 
 
 # --- rows -----------------------------------------------------------------------------------------

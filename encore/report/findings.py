@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 Found = TypeVar("Found")
 
-#: More sources than these, the largest, are told in tables and not drawn.
-MAX_DRAWN_SOURCES = 6
+#: More than these, all together among them, are told in tables and not drawn.
+MAX_DRAWN_SOURCES = 7
 #: Names of the figures of benchmark tables begin like this; a number follows.
 BENCHMARK_FIGURE = "benchmark-"
 #: Dense enough for a smooth line, from one rule alone to nearly uniform.
@@ -78,11 +78,8 @@ class Findings:
 
     @property
     def drawn_sources(self) -> tuple[str, ...]:
-        """All sources together, then the largest, in their order."""
-        pooled, *single = self.sources
-        sizes = {one: max(rule.num_pairs_total for rule in self.of_source(one)) for one in single}
-        largest = sorted(single, key=lambda one: -sizes[one])[:MAX_DRAWN_SOURCES]
-        return (pooled, *(one for one in single if one in largest))
+        """The sources that are drawn: of very many, all together alone."""
+        return self.sources if len(self.sources) <= MAX_DRAWN_SOURCES else (POOLED,)
 
     @property
     def pooled(self) -> tuple[RuleStats, ...]:
@@ -178,8 +175,8 @@ def gather(
             on_step("drawing samples of pairs")
             enough = sentence(ratings_needed(pairs))
     sources = _single_sources(analysis)
-    if (num_hidden := len(sources) - MAX_DRAWN_SOURCES) > 0:
-        notes.append(f"{plural(num_hidden, 'further source')}: in the tables, not in the drawings")
+    if len(sources) >= MAX_DRAWN_SOURCES:
+        notes.append(f"{plural(len(sources), 'source')}: each in the tables, together in drawings")
     provenance = provenance_of(source, sources=sources)
     titles = {one: printable(provenance.titles.get(one) or one) for one in rule_ids}
     pooled = tuple(rule for rule in analysis.rules if rule.source == POOLED)

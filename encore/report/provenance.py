@@ -84,26 +84,13 @@ def _recorded(source: Ratings, column: str) -> str | None:
 
 def _run_facts(status: RatingStatus) -> dict[str, str]:
     manifest = status.manifest
-    identity = manifest.identity
-    judge = identity["judge"]
-    apart = {"name", "revision", "chat_template_sha256", "engine_args"}
-    engine = {key: value for key, value in judge.items() if key not in apart}
-    done = f"{count(status.count('done'))} of {count(len(status.shards))}"
     facts = {
         "run key": manifest.run_key,
-        "judge": judge["name"],
-        "judge's revision": judge.get("revision"),
-        "judge's engine": _settings(engine | judge.get("engine_args", {})),
-        "chat template, SHA-256": judge.get("chat_template_sha256"),
         "rule set": f"{manifest.rule_set}, {plural(len(manifest.rules), 'rule')}",
-        "rules, SHA-256": identity.get("rules_sha256"),
-        "prompt, SHA-256": identity.get("prompt_sha256"),
-        "pairs, SHA-256": identity.get("data_sha256"),
-        "decoding": _settings(identity.get("decoding", {})),
-        "plan": _settings(identity["plan"]),
-        "shards": f"{done} finished and validated",
+        "shards": f"{count(status.count('done'))} of {count(len(status.shards))} validated",
+        **manifest.identity,
     }
-    return {name: str(value) for name, value in facts.items() if value}
+    return {name.replace("_", " "): _shown(value) for name, value in facts.items() if value}
 
 
 def _file_facts(source: Ratings, judge: str | None, run_key: str | None) -> dict[str, str]:
@@ -119,8 +106,12 @@ def _file_facts(source: Ratings, judge: str | None, run_key: str | None) -> dict
     return {name: value for name, value in facts.items() if value}
 
 
-def _settings(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in values.items())
+def _shown(value: Any) -> str:
+    """A fact in words: what a mapping holds one after the other, settings within settings too."""
+    if not isinstance(value, Mapping):
+        return str(value)
+    known = {key: one for key, one in value.items() if one not in (None, {})}
+    return ", ".join(f"{key.replace('_', ' ')} {_shown(one)}" for key, one in known.items())
 
 
 def _synthetic(

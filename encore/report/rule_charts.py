@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from encore.analysis.statistics import ENTROPY_KINDS, POOLED, TiePolicy
+from encore.analysis.statistics import POOLED, TiePolicy
 from encore.report.drawing import (
     BAND,
     INK,
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from encore.analysis.intervals import RuleInterval
     from encore.analysis.statistics import RuleStats
 
-#: From the top down: the two that are read together, then the two that random labels bend.
-_POLICIES: tuple[TiePolicy, ...] = ("half", "untied", "strict", "inclusive")
 _HEADLINE: dict[TiePolicy, str] = {"half": "a tie counts half", "untied": "ties left out"}
 #: Ratings are counted in bins around these values.
 BIN_MIDDLES = np.linspace(0, 1, 21)
@@ -137,18 +135,8 @@ def _draw_fan_and_fit(axes: Axes, x_R: Floats, y_R: Floats, row: Correlation) ->
     axes.axis(limits)
 
 
-def correlations(findings: Findings) -> Chart | Missing:
-    """One panel for each drawn source in which a correlation has a value."""
-    panels = [
-        _correlation_panel(findings, source)
-        for source in findings.drawn_sources
-        if any(row.pearson_r is not None for row in findings.correlations(source))
-    ]
-    if not panels:
-        return Missing(
-            "A correlation needs at least 3 rules with an entropy and an accuracy, and "
-            "neither may be the same for all."
-        )
+def correlation_table(findings: Findings) -> DataTable:
+    """Entropy against accuracy over the rules of every source, under every tie policy."""
     rows = [
         (
             findings.source_name(row.source),
@@ -165,34 +153,7 @@ def correlations(findings: Findings) -> Chart | Missing:
         for row in findings.correlations(source)
     ]
     columns = ("source", "entropy", "accuracy", "rules", "r", "p", "95 %", "Spearman's ρ", "null")
-    return Chart(panels, DataTable(columns, rows))
-
-
-def _correlation_panel(findings: Findings, source: str) -> Panel:
-    rows = findings.correlations(source)
-
-    def draw(axes: Axes) -> None:
-        axes.axvline(0.0, **REFERENCE)
-        for kind, shift, marker in zip(ENTROPY_KINDS, (-0.16, 0.16), "oD", strict=True):
-            own = [row for row in rows if row.entropy == kind]
-            place_N = [_POLICIES.index(row.accuracy) + shift for row in own]
-            r_N, low_N, high_N = floats([(x.pearson_r, x.ci_low, x.ci_high) for x in own]).T
-            null_N, end_N = floats([(row.null_low, row.null_high) for row in own]).T
-            axes.barh(place_N, end_N - null_N, 0.26, null_N, color=BAND)
-            error_2N = (r_N - low_N, high_N - r_N)
-            axes.errorbar(r_N, place_N, xerr=error_2N, fmt=marker, label=kind)
-        axes.set(xlim=(-1.03, 1.03), ylim=(len(_POLICIES) - 0.4, -1.05))
-        axes.set_yticks(range(len(_POLICIES)), _POLICIES)
-        axes.set_xlabel("Pearson's r of accuracy with +H")
-        axes.legend(loc="upper center", ncols=2)
-
-    headline = ", ".join(
-        f"{row.accuracy} {number(row.pearson_r, digits=2)}"
-        for row in rows
-        if row.entropy == "discrete" and row.accuracy in _HEADLINE
-    )
-    num_rules = plural(max(row.num_rules for row in rows), "rule")
-    return Panel(findings.source_name(source), f"{num_rules} · {headline}", draw)
+    return DataTable(columns, rows)
 
 
 def rating_histograms(findings: Findings) -> Chart | Missing:

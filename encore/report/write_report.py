@@ -26,7 +26,6 @@ REPORTS_FOLDER = "reports"
 #: File name -> its title and how it is made, in the order of the page.
 CHARTS: dict[str, tuple[str, Callable[[Findings], Chart | Missing]]] = {
     "entropy-accuracy": ("Entropy against accuracy", rule_charts.entropy_accuracy),
-    "correlations": ("Correlation of entropy with accuracy", rule_charts.correlations),
     "rating-histograms": ("How each rule's ratings are spread", rule_charts.rating_histograms),
     "ties": ("Who wins: chosen, rejected, or neither", rule_charts.ties),
     "rule-agreement": ("Do rules decide alike?", rule_charts.rule_agreement),
@@ -201,6 +200,7 @@ def render_page(findings: Findings, drawn: Drawn) -> str:
         "spread": _spread,
         "scheme_name": weight_charts.scheme_name,
         "leading": weight_charts.leading_rows,
+        "correlation_table": rule_charts.correlation_table,
     }
     style, script = (
         (_TEMPLATES / name).read_text(encoding="utf-8") for name in ("style.css", "script.js")

@@ -93,7 +93,7 @@ WRONG_CALLS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("ingest mine=PAIRS mine=PAIRS --out NEW", 1, ("PAIRS",)),
     ("ingest mine=hh:BROKEN --out NEW", 1, ("BROKEN",)),
     ("ingest mine=PAIRS --prefer nicer --out NEW", 2, ("prefer", "nicer")),
-    ("ingest mine=PAIRS --revision abc --out NEW", 1, ("revision",)),
+    ("ingest mine=PAIRS --split test --out NEW", 1, ("split",)),
     ("rate STUDY", 2, ("judge",)),
     ("rate nowhere --judge JUDGE", 1, ("nowhere",)),
     ("rate STUDY --judge EMPTY", 1, ("config.json",)),

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from encore.report.drawing import Chart, DataTable, Missing, Panel, draw_chart
 from encore.report.findings import MAX_DRAWN_SOURCES, Findings, gather
+from encore.report.rule_charts import correlation_table
 from encore.report.words import number, percent
 from encore.report.write_report import CHARTS
 from tests.report.studies import some_ratings
@@ -39,8 +40,7 @@ def test_every_figure_is_told_and_its_axes_are_labelled(findings: Findings, name
         assert "rule" in panel.subtitle or "pair" in panel.subtitle or "level" in panel.subtitle
         axes = axes_of(panel)
         assert axes.get_xlabel() or name == "scheme-weights"
-        has_names_for_rows = not len(axes.get_yticks()) or name == "correlations"
-        assert axes.get_ylabel() or has_names_for_rows
+        assert axes.get_ylabel() or not len(axes.get_yticks())
 
 
 def test_bars_are_the_shares_of_ratings_in_bins_on_shared_axes(findings: Findings):
@@ -81,11 +81,9 @@ def test_the_fit_is_the_least_squares_line_through_points_at_entropy_and_accurac
         assert axes.collections[1].get_segments()[0][:, 1].tolist() == pytest.approx(expected)
 
 
-def test_a_correlation_s_panel_has_r_of_every_policy(findings: Findings):
-    axes = axes_of(chart_of("correlations", findings).panels[0])
-    dots = [line.get_xdata() for line in axes.lines if line.get_marker() in {"o", "D"}]
-    r = [row.pearson_r for row in findings.analysis.correlation if row.source == "all"]
-    assert sorted(np.concatenate(dots)) == pytest.approx(sorted(r))
+def test_the_table_of_correlations_has_r_of_every_policy(findings: Findings):
+    r = [number(row.pearson_r) for row in findings.analysis.correlation]
+    assert sorted(row[4] for row in correlation_table(findings).rows) == sorted(r)
 
 
 def test_wins_ties_and_losses_fill_the_bar_and_stand_in_the_table(findings: Findings):
@@ -145,11 +143,11 @@ def test_a_tiny_weight_is_no_zero_and_its_cell_is_pale(findings: Findings):
     assert np.isnan(fold_R[2:]).all()  # grey
 
 
-def test_only_the_largest_sources_are_drawn():
-    sources = tuple(f"s{place}" for place in range(MAX_DRAWN_SOURCES + 2))
+def test_of_very_many_sources_none_is_drawn_alone():
+    sources = tuple(f"s{place}" for place in range(MAX_DRAWN_SOURCES))
     found = gather(some_ratings(sources=sources, rule_ids=("a", "b", "c"), num_pairs=80))
-    assert len(found.drawn_sources) == MAX_DRAWN_SOURCES + 1
-    assert len(found.sources) == len(sources) + 1
+    assert found.drawn_sources == ("all",)
+    assert found.sources == ("all", *sources)
 
 
 def test_a_source_that_is_called_as_all_are_is_not_told_apart():
@@ -171,7 +169,6 @@ def test_one_source_is_not_told_twice():
 @pytest.mark.parametrize(
     ("names", "ratings", "reason"),
     [
-        (["correlations"], some_ratings(rule_ids=("a", "b")), "at least 3 rules"),
         (["rule-agreement"], some_ratings(rule_ids=("a",)), "No two rules"),
         (["rating-histograms"], some_ratings(null_share=1.0), "not null"),
         (["ties", "entropy-accuracy"], some_ratings(null_share=1.0), "No pair has both"),

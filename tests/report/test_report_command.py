@@ -100,8 +100,8 @@ def test_a_new_report_replaces_the_old_one_and_its_figures(study: Path, tmp_path
     assert "o table of a benchmark" in second.page.read_text(encoding="utf-8")
     assert {path.stem for path in out.glob("figures/benchmark-*")} == {"benchmark-1"}
     third = report(some_ratings(rule_ids=("alone",)), out=out)
-    assert "correlations" in third.missing
-    assert not (out / "figures" / "correlations.svg").exists()
+    assert "rule-agreement" in third.missing
+    assert not (out / "figures" / "rule-agreement.svg").exists()
     assert not list(out.glob("figures/benchmark-*"))
     assert "benchmarks" not in third.page.read_text(encoding="utf-8").split("<body>")[1].casefold()
     assert (out / "mine.txt").read_text() == "kept"
