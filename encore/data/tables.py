@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from encore.data.sources.local import MAX_RECORD_BYTES, SUFFIXES, data_suffix, read_records
+from encore.data.sources.local import SUFFIXES, data_suffix, read_records
 from encore.errors import InputError
 
 CSV = ".csv"
 #: What stands between the cells of a table, by where the spreadsheet was made.
 _SEPARATORS = ",;\t"
+_MAX_CELL_BYTES = 32 << 20
 
 
 def read_table(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -50,7 +51,7 @@ def csv_rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     Raises:
         InputError: No CSV in UTF-8, two columns of one name, a row with more cells than columns.
     """
-    csv.field_size_limit(MAX_RECORD_BYTES)
+    csv.field_size_limit(_MAX_CELL_BYTES)
     last_line = 0
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
