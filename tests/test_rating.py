@@ -113,10 +113,8 @@ def test_a_second_call_reuses_every_shard_and_neither_starts_nor_asks_a_judge(st
     )
     judge = ScriptedJudge()
     for summary in ("3 rated, 0 reused, 0 failed", "0 rated, 3 reused, 0 failed"):
-        assert (
-            work_through(opened(study, judge).job(reporter=reporter), reporter=reporter).summary
-            == summary
-        )
+        job = opened(study, judge).job(reporter=reporter)
+        assert work_through(job, reporter=reporter).summary == summary
         assert judge.num_asked == NUM_PAIRS * 20
     # A2: while the engine starts, no bar stands at 0 of 500.
     rating = ("rating", NUM_PAIRS * 20)
@@ -349,9 +347,8 @@ def test_a_shard_with_a_rating_that_is_none_is_damaged_whatever_its_digest(study
     status = run_status(run.run_dir)
     assert status.shards[0].state == "damaged"
     assert f"a rating of {value}" in status.shards[0].detail
-    assert (
-        work_through(opened(study, ScriptedJudge()).job()).summary == "1 rated, 2 reused, 0 failed"
-    )
+    mended = work_through(opened(study, ScriptedJudge()).job())
+    assert mended.summary == "1 rated, 2 reused, 0 failed"
 
 
 def test_rules_and_folder_of_a_run_file_must_fit_its_key(study):

@@ -11,15 +11,15 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -70,7 +70,7 @@ def browse_app(index: PairIndex, *, host: str) -> ASGIApp:
 
     app = Starlette(
         routes=[
-            *(Route(path, _file(*content), methods=["GET"]) for path, content in _FILES.items()),
+            *(Route(path, partial(_file, *of), methods=["GET"]) for path, of in _FILES.items()),
             Route("/api/study", summary, methods=["GET"]),
             Route("/api/pairs", pairs, methods=["GET"]),
             Route("/api/pairs/{place:int}", pair, methods=["GET"]),
@@ -80,13 +80,8 @@ def browse_app(index: PairIndex, *, host: str) -> ASGIApp:
     return _Guarded(app, own_name=host)
 
 
-def _file(path: Path, media_type: str) -> Any:
-    content = path.read_bytes()
-
-    def answer(_request: Request) -> Response:
-        return Response(content, media_type=f"{media_type}; charset=utf-8")
-
-    return answer
+def _file(path: Path, media_type: str, _request: Request) -> Response:
+    return FileResponse(path, media_type=media_type)
 
 
 def _wanted(given: Mapping[str, str]) -> tuple[PairFilter, int]:

@@ -135,21 +135,15 @@ class PairIndex:
         with self._lock:
             found = self._places(wanted)
             places = found[(number - 1) * PAGE_SIZE : number * PAGE_SIZE].to_pylist()
-            openings = self._database.fetch(
-                _sql("openings"), places=places, excerpt=_EXCERPT_CHARACTERS
-            ).to_pylist()
-            figures = self._database.fetch(
-                _sql("figures"), places=places, rule=wanted.rule
-            ).to_pylist()
-        rows = {row["place"]: row | {"runs": []} for row in openings}
-        for of_run in figures:
-            rows[of_run.pop("place")]["runs"].append(of_run)
+            rows = self._database.fetch(
+                _sql("page"), places=places, rule=wanted.rule, excerpt=_EXCERPT_CHARACTERS
+            )
         return {
             "num_pairs": len(found),
             "num_pages": -(-len(found) // PAGE_SIZE),
             "page": number,
             "page_size": PAGE_SIZE,
-            "rows": [rows[place] for place in places],
+            "rows": rows.to_pylist(),
         }
 
     def pair(self, place: int) -> dict[str, Any]:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import sys
 
-from encore.browse.browse_config import BrowseConfig
 from encore.cli.output import counted, require_packages
+from encore.config import RunChoice, StudyConfig, option
 from encore.options import JsonOption, command
 from encore.terminal import console, print_json, say, warn
+
+
+class BrowseConfig(RunChoice, StudyConfig):
+    """A page over a study; without a run or a judge, over all of its runs."""
+
+    host: str = option("127.0.0.1", help="Address to listen on; the default is this machine alone.")
+    port: int = option(0, ge=0, le=65_535, help="0: any free one.")
 
 
 @command

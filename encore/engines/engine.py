@@ -62,9 +62,7 @@ def work_as_engine(
         run_dir = run_dir.parent / order.run_key
     life = SignOfLife(
         engine=order.name,
-        slot=order.slot,
         host=socket.gethostname(),
-        pid=os.getpid(),
         devices=os.environ.get("CUDA_VISIBLE_DEVICES") or "cpu",
         state="starting",
     )
@@ -166,10 +164,9 @@ class _Engine:
         while not self.job.cancelled.is_set():
             with self.lock:
                 at_work = self._look()
-                mine = [s for i, s in self.open.items() if i not in self.life.at_work]
                 self._hear_parent()
-                if self.reach.num_open is not None:
-                    mine = [shard for shard in mine if shard.index < self.reach.num_open]
+                free = [s for i, s in self.open.items() if i not in self.life.at_work]
+                mine = [shard for shard in free if shard.index < self.reach.num_open]
                 if not mine and (self.reach.is_final or self._is_orphaned()):
                     return None
                 taken = self._choose(mine, at_work)

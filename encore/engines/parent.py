@@ -328,8 +328,8 @@ class _Parent:
             logger.warning("%s is given up: %s", self._name(slot), slot.error)
 
     def _sign(self, slot: _Slot) -> SignOfLife:
-        order = slot.order
-        return self.signs.get(order.name) or SignOfLife(engine=order.name, slot=order.slot)
+        name = slot.order.name
+        return self.signs.get(name) or SignOfLife(engine=name)
 
     def _replace(self, slot: _Slot, reason: str) -> None:
         name, order = self._name(slot), slot.order

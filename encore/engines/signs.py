@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,9 +51,7 @@ class SignOfLife(BaseModel):
 
     Attributes:
         engine: Its name.
-        slot: Which of the engines it is.
         host: Its machine.
-        pid: Its process there.
         devices: Its GPUs as CUDA_VISIBLE_DEVICES has them, or ``cpu``.
         state: ``waiting`` for a place, then ``starting`` until its model is loaded.
         beat: Requests finished so far.
@@ -65,9 +64,7 @@ class SignOfLife(BaseModel):
     """
 
     engine: str
-    slot: int
     host: str = ""
-    pid: int = 0
     devices: str = ""
     state: Literal["waiting", "starting", "working", "ended"] = "waiting"
     beat: int = 0
@@ -83,12 +80,12 @@ class Reach(BaseModel):
     """What a parent tells its engines of the run's horizon.
 
     Attributes:
-        num_open: Shards that may be taken, counted from the plan's first; None: all.
+        num_open: Shards that may be taken, counted from the plan's first.
         is_final: Whether it stays so: an engine that has nothing to do need not wait.
         beat: While it is not final, another number shows that the parent is alive.
     """
 
-    num_open: int | None = None
+    num_open: int = sys.maxsize
     is_final: bool = True
     beat: int = 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from encore.config import Decode, JudgeConfig
@@ -61,14 +61,14 @@ class Reply:
         is_complete: False when the token limit cut it off.
         null_reason: Why the judge gave no answer, if it did not.
         label_logprobs: Of `expected`: natural logarithms of the labels' probabilities.
-        usage: Its tokens.
+        usage: Its tokens; the same reply may take more or fewer.
     """
 
     text: str
     is_complete: bool
     null_reason: str | None = None
     label_logprobs: tuple[float, ...] | None = None
-    usage: Usage = NO_TOKENS
+    usage: Usage = field(default=NO_TOKENS, compare=False)
 
 
 def labelled(decoding: Decoding, logprobs: Sequence[float], usage: Usage) -> Reply:

@@ -32,7 +32,8 @@ class ChatTokenizer:
 
     hf_tokenizer: Any
     template_sha256: str = field(init=False)
-    _frame: tuple[str, str] | None = field(init=False)
+    #: What the template puts before and after a message, if it does nothing else.
+    frame: tuple[str, str] | None = field(init=False)
     _encoder: TokenEncoder = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -44,19 +45,14 @@ class ChatTokenizer:
             )
         digest = hashlib.sha256(str(self.hf_tokenizer.chat_template).encode()).hexdigest()
         object.__setattr__(self, "template_sha256", digest)
-        object.__setattr__(self, "_frame", self._find_frame())
+        object.__setattr__(self, "frame", self._find_frame())
         object.__setattr__(self, "_encoder", TokenEncoder(self.hf_tokenizer))
 
     def render(self, prompt: str) -> str:
         """The full text the judge reads for one user message, reply header included."""
-        if self._frame is not None and prompt == prompt.strip():  # many templates trim
-            return self._frame[0] + prompt + self._frame[1]
+        if self.frame is not None and prompt == prompt.strip():  # many templates trim
+            return self.frame[0] + prompt + self.frame[1]
         return self._apply_template(prompt)
-
-    @property
-    def frame(self) -> tuple[str, str] | None:
-        """What the chat template puts before and after a message, if it does nothing else."""
-        return self._frame
 
     def spells_special(self, text: str) -> bool:
         """Whether a text has what would become a special token."""
@@ -117,7 +113,7 @@ class ChatTokenizer:
         return text[offsets[num_tokens][0] :]
 
     def _encode_as_plain_text(self, prompt: str) -> list[int]:
-        head, tail = self._frame or _split_around(self._apply_template(prompt), prompt)
+        head, tail = self.frame or _split_around(self._apply_template(prompt), prompt)
         [head_ids, tail_ids] = self._encoder.encode([head, tail])
         [content_ids] = self._encoder.encode([prompt], is_plain=True)
         return [*head_ids, *content_ids, *tail_ids]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import wait
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from encore.config import JudgeConfig
@@ -22,8 +22,12 @@ from encore.judges.chat import FROZEN_DATE, load_tokenizer
 from encore.judges.http_protocol import UnreadableAnswerError, first_words
 from encore.model_files import ModelRole
 
-if TYPE_CHECKING:
+try:
     import openai
+except ImportError as missing:
+    raise JudgeUnavailableError(
+        f"a judge over HTTP needs the package openai ({missing}); install the extra 'http'"
+    ) from missing
 
 logger = logging.getLogger(__name__)
 
@@ -41,14 +45,6 @@ _PROBE = "Answer with the number 0.5 and nothing else."
 _PROBE_LABELS = ("xq", "qx")
 _TOKENIZER = ModelRole(name="tokenizer", error=JudgeUnavailableError)
 _Result = TypeVar("_Result")
-
-
-class _Batch(NamedTuple):
-    """Prompts of one request, and the place of the first one."""
-
-    start: int
-    prompts: Sequence[Prompt]
-    session: str
 
 
 class HttpJudge:
@@ -71,7 +67,6 @@ class HttpJudge:
         self._server: _Server | None = None
         #: What the server says of its models, if it has a list.
         self._served: dict[str, dict[str, Any]] = {}
-        self._answers_as: str | None = None
 
     @property
     def identity(self) -> JudgeIdentity:
@@ -150,7 +145,8 @@ class HttpJudge:
         assert self._server is not None
         on_progress(0)
         replies: dict[int, Reply] = {}
-        work = self._ask_all(self._server, self._batches(prompts, sessions), decoding, replies)
+        named = sessions or [""] * len(prompts)
+        work = self._ask_all(self._server, prompts, named, decoding, replies)
         self._server.run(work, tell=lambda: on_progress(len(replies)))
         return [replies[place] for place in range(len(prompts))]
 
@@ -173,26 +169,29 @@ class HttpJudge:
         who = f"judge {self.config.model!r}: the server at {host_of(self.config)}"
         return JudgeUnavailableError(f"{who} {what}")
 
-    def _batches(self, prompts: Sequence[Prompt], sessions: Sequence[str]) -> Iterator[_Batch]:
-        """Token ids of one session together; chats one by one."""
+    def _requests(self, sessions: Sequence[str]) -> Iterator[list[int]]:
+        """The places of each request's prompts: token ids of one session together, chats alone."""
         most = 1 if self.tokenizer is None else _PROMPTS_PER_REQUEST
-        named = sessions or [""] * len(prompts)
-        for session, places in itertools.groupby(range(len(prompts)), key=named.__getitem__):
+        for _, places in itertools.groupby(range(len(sessions)), key=sessions.__getitem__):
             while some := list(itertools.islice(places, most)):
-                yield _Batch(some[0], prompts[some[0] : some[-1] + 1], session)
+                yield some
 
     async def _ask_all(
         self,
         server: _Server,
-        batches: Iterator[_Batch],
+        prompts: Sequence[Prompt],
+        sessions: Sequence[str],
         decoding: Decoding,
         replies: dict[int, Reply],
     ) -> None:
+        requests = self._requests(sessions)
+
         async def work() -> None:
-            for batch in batches:
+            for places in requests:
+                some, session = [prompts[place] for place in places], sessions[places[0]]
                 async with server.room:
-                    found = await self._ask(server, batch, decoding)
-                replies.update(enumerate(found, start=batch.start))
+                    found = await self._ask(server, some, session, decoding)
+                replies.update(zip(places, found, strict=True))
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -201,8 +200,10 @@ class HttpJudge:
         except BaseExceptionGroup as failed:  # the first one ended the others
             raise failed.exceptions[0] from None
 
-    async def _ask(self, server: _Server, batch: _Batch, decoding: Decoding) -> list[Reply]:
-        model, prompts = self.config.model, batch.prompts
+    async def _ask(
+        self, server: _Server, prompts: Sequence[Prompt], session: str, decoding: Decoding
+    ) -> list[Reply]:
+        model = self.config.model
         read: Callable[[Any], list[Reply]]
         if self.tokenizer is None:
             path, read = protocol.CHAT, partial(protocol.read_chat, decoding=decoding)
@@ -218,24 +219,15 @@ class HttpJudge:
             self._check_model(answer)
             return read(answer)
 
-        replies = await server.call(path, body, checked, session=batch.session)
+        replies = await server.call(path, body, checked, session=session)
         return [replace(reply, text=server.redacted(reply.text)) for reply in replies]
 
     def _check_model(self, answer: Any) -> None:
-        """Refuse answers by a model that was not asked.
-
-        The dated name of a model that was asked for without its date is allowed, as long as it
-        stays the same.
-        """
+        """Refuse answers by a model that was not asked, but for the dated name of one that was."""
         asked = self.config.model
-        name = answer.get("model") if isinstance(answer, dict) else None
-        if name is None:
-            return
-        if self._answers_as is None and str(name).startswith(asked):
-            self._answers_as = name
-        if name != self._answers_as:
-            expected = self._answers_as or asked
-            raise UnreadableAnswerError(f"it is by another model, {name!r} instead of {expected!r}")
+        name = (isinstance(answer, dict) and answer.get("model")) or asked
+        if not str(name).startswith(asked):
+            raise UnreadableAnswerError(f"it is by another model, {name!r} instead of {asked!r}")
 
 
 def host_of(config: JudgeConfig) -> str:
@@ -248,12 +240,6 @@ class _Server:
 
     def __init__(self, config: JudgeConfig) -> None:
         """Start the thread; nothing is sent."""
-        try:
-            import openai
-        except ImportError as error:
-            raise JudgeUnavailableError(
-                f"a judge over HTTP needs the package openai ({error}); install the extra 'http'"
-            ) from error
         for name in ("openai", "httpx", "httpcore", "httpx2", "httpcore2"):
             logging.getLogger(name).setLevel(logging.WARNING)  # below it, headers are logged
         self._config = config
@@ -273,11 +259,11 @@ class _Server:
         self, work: Coroutine[Any, Any, _Result], *, tell: Callable[[], None] = lambda: None
     ) -> _Result:
         """What the work returns; the caller's thread waits, tells and can be interrupted."""
-        future, is_done = asyncio.run_coroutine_threadsafe(work, self._loop), False
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
-            while not is_done:
-                is_done = bool(wait([future], timeout=_TICK_SECONDS).done)
+            while wait([future], timeout=_TICK_SECONDS).not_done:
                 tell()
+            tell()
             return future.result()
         except BaseException:
             future.cancel()
@@ -303,13 +289,12 @@ class _Server:
         Raises:
             EncoreError: The server's error, or its last answer.
         """
-        import openai
-
         options: Any = {"follow_redirects": False}  # texts go to the host that was named
         options |= {"headers": {"X-Session-ID": session}} if session else {}
         asked: dict[str, Any] = {"cast_to": object, "options": options}
         send = self._client.get if body is None else partial(self._client.post, body=body)
-        for attempt in itertools.count():
+        for attempt in range(1 + MAX_RETRIES):
+            await asyncio.sleep(min(0.5 * 2 ** (attempt - 1), 8) if attempt else 0)
             try:
                 return read(await send(path, **asked))
             except openai.APIStatusError as error:
@@ -320,14 +305,11 @@ class _Server:
             except openai.APIConnectionError as error:
                 raise self._explained(error) from None
             except (ValueError, UnreadableAnswerError) as error:  # no JSON, or not this protocol's
-                if attempt == MAX_RETRIES:
-                    raise UnreadableAnswerError(
-                        f"{self._who} does not answer as the OpenAI protocol says "
-                        f"({1 + MAX_RETRIES} attempts): {self.redacted(str(error))}; check "
-                        "--base-url (most servers need /v1 at its end), see the server's log"
-                    ) from None
-            await asyncio.sleep(min(0.5 * 2**attempt, 8))
-        raise AssertionError("the loop returns or raises")
+                said = self.redacted(str(error))
+        raise UnreadableAnswerError(
+            f"{self._who} does not answer as the OpenAI protocol says ({1 + MAX_RETRIES} attempts):"
+            f" {said}; check --base-url (most servers need /v1 at its end), see the server's log"
+        )
 
     def redacted(self, text: str) -> str:
         """A text of the server without the key."""
@@ -347,8 +329,6 @@ class _Server:
 
     def _explained(self, error: openai.APIError) -> EncoreError:
         """The client's error in one line, without the key."""
-        import openai
-
         attempts = f"({1 + MAX_RETRIES} attempts)"
         if isinstance(error, openai.APIStatusError):
             words = first_words(self.redacted(error.response.text))

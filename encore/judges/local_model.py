@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -28,6 +28,9 @@ class LocalJudge(ABC):
     """
 
     BACKEND: ClassVar[str]
+    #: Engine arguments that change speed or memory but not which model answers: left out of the run
+    #: key, so that a run may continue on another machine.
+    SPEED_ARGS: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, config: JudgeConfig) -> None:
         """Find the model, and look at its files before an engine takes a minute to do so."""
@@ -53,13 +56,12 @@ class LocalJudge(ABC):
             chat_template_sha256=self._tokenizer.template_sha256,
             frozen_date=FROZEN_DATE,
             max_model_len=self.max_model_len,
-            engine_args=self.result_args,
+            engine_args={
+                name: value
+                for name, value in sorted(self.config.engine_args.items())
+                if name not in self.SPEED_ARGS
+            },
         )
-
-    @property
-    def result_args(self) -> Mapping[str, bool | int | float | str]:
-        """The engine arguments that can change a reply."""
-        return {}
 
     @property
     def tokenizer(self) -> ChatTokenizer:

@@ -14,19 +14,7 @@ Parts = tuple[str, str]
 
 _PROMPTS_AT_ONCE = 500
 #: Ends of the first part, beginnings of the second, around which a tokenizer could merge.
-_ENDS = (
-    "word",
-    "3.5",
-    "(x)...",
-    "é",
-    "文字",
-    "🙂",
-    "a space ",
-    "tab\t",
-    "a line\n",
-    "\n\n",
-    " \r\n",
-)
+_ENDS = ("word", "3.5", "(x)...", "文字", "🙂", "a space ", "tab\t", "a line\n", "\n\n", " \r\n")
 _BEGINNINGS = ("Criterion", "Conversation", "You must")
 
 

@@ -9,7 +9,7 @@ import logging
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from encore.config import JudgeConfig
@@ -20,23 +20,6 @@ from encore.settings import load_settings, prepare_environment
 
 logger = logging.getLogger(__name__)
 
-#: Engine arguments that change speed or memory but not which model answers: left out of the run
-#: key, so that a run may continue on another machine.
-SPEED_ARGS = frozenset(
-    {
-        "tensor_parallel_size",
-        "pipeline_parallel_size",
-        "gpu_memory_utilization",
-        "kv_cache_memory_bytes",
-        "max_num_seqs",
-        "max_num_batched_tokens",
-        "block_size",
-        "enforce_eager",
-        "enable_prefix_caching",
-        "cpu_offload_gb",
-        "disable_custom_all_reduce",
-    }
-)
 #: Tokens of a block of the KV cache. On CPUs the engine's own default of 128 halves the gain of
 #: prefix caching, and 16 fails; on GPUs 16 is its default.
 CPU_BLOCK_SIZE, GPU_BLOCK_SIZE = 32, 16
@@ -63,18 +46,32 @@ class VllmJudge(LocalJudge):
     """
 
     BACKEND = "vllm"
+    SPEED_ARGS = frozenset(
+        {
+            "tensor_parallel_size",
+            "pipeline_parallel_size",
+            "gpu_memory_utilization",
+            "kv_cache_memory_bytes",
+            "max_num_seqs",
+            "max_num_batched_tokens",
+            "block_size",
+            "enforce_eager",
+            "enable_prefix_caching",
+            "cpu_offload_gb",
+            "disable_custom_all_reduce",
+        }
+    )
 
     def __init__(self, config: JudgeConfig) -> None:
         """Find model and tokenizer."""
-        _refuse_engine_args(config)
+        for name in config.engine_args:
+            if name in _OWN_ARGS | _UNSAFE_ARGS:
+                raise JudgeUnavailableError(
+                    f"engine argument {name!r} is refused: ENCORE sets it, by the option of that "
+                    "name if there is one, and judges run the engine's own code only"
+                )
         num_devices(config)
         super().__init__(config)
-
-    @property
-    def result_args(self) -> Mapping[str, bool | int | float | str]:
-        """All but those of speed and memory."""
-        given = sorted(self.config.engine_args.items())
-        return {name: value for name, value in given if name not in SPEED_ARGS}
 
     @property
     def is_on_cpu(self) -> bool:
@@ -159,19 +156,6 @@ class VllmJudge(LocalJudge):
             logger.warning("the old vLLM engine did not shut down cleanly", exc_info=True)
         self._engine = None
         gc.collect()
-
-
-def _refuse_engine_args(config: JudgeConfig) -> None:
-    for name in config.engine_args:
-        if name in _OWN_ARGS:
-            raise JudgeUnavailableError(
-                f"engine argument {name!r} is set by ENCORE; use the option of that name"
-            )
-        if name in _UNSAFE_ARGS:
-            raise JudgeUnavailableError(
-                f"engine argument {name!r} is refused: judges load safetensors weights with the "
-                "engine's own code only"
-            )
 
 
 def _is_cpu_build() -> bool:

@@ -28,7 +28,6 @@ from encore.training.gpus import Gpu, gpu_named
 
 #: Replies that an engine writes at once: each of its steps reads all weights.
 _REPLIES_AT_ONCE = 256
-_UNCACHED = "paper, no cache"
 
 #: How long some tokens take, in seconds, without the engines' start.
 Clock = Callable[[TokenCounts], float]
@@ -125,9 +124,6 @@ def _counts_by_layout(
             has_tokens = one.prompt_tokens is not None
             replies = one._replace(output_tokens=measured.output_tokens)
             counts[layout] = replies if has_tokens else measured
-    if run.judge.tokenizer is not None:
-        paper = counts["paper"]
-        counts[_UNCACHED] = paper._replace(computed_tokens=paper.prompt_tokens)
     return counts
 
 

@@ -202,7 +202,7 @@ def _read_result(line: str, where: str, judge: BatchJudge, decoding: Decoding) -
         judge.errors[custom_id] = reply
         return
     known = judge.replies.setdefault(custom_id, reply)
-    if _said(known) != _said(reply):
+    if known != reply:
         raise InputError(
             f"{where}: {custom_id} is answered twice, {known.text[:40]!r} and {reply.text[:40]!r}; "
             "leave one of the files out"
@@ -230,7 +230,3 @@ def _reply(row: Mapping[str, Any], judge: BatchJudge, decoding: Decoding) -> Rep
     except UnreadableAnswerError as unreadable:
         return str(unreadable)
     return reply
-
-
-def _said(reply: Reply) -> tuple[object, ...]:
-    return reply.text, reply.is_complete, reply.null_reason, reply.label_logprobs

@@ -6,25 +6,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal
-from typing import Literal
 
 import numpy as np
 from scipy.special import entr
 
 from encore.judges.base import Decoding, Reply
 from encore.shard_runner import RunReport
-
-NullReason = Literal[
-    "empty_reply",
-    "not_a_single_number",
-    "out_of_range",
-    "reply_cut_off",
-    "prompt_too_long",
-    "not_on_scale",
-    "low_label_mass",
-    "content_filter",
-    "refusal",
-]
 
 #: One ASCII decimal, perhaps ``Score:`` before it and a full stop after it. ``.5`` counts as a
 #: number; signs, exponents, leading zeros, thousands separators, percent signs, fractions do not.
@@ -34,14 +21,14 @@ _NEGATIVE = re.compile(rf"(?:score:\s*)?-{_NUMBER}\.?", re.IGNORECASE | re.ASCII
 _CENT = Decimal("0.01")
 
 #: Nulls that say more of a server than of a reply, and their share that is worth a warning.
-_NO_ANSWER: tuple[NullReason, ...] = ("content_filter", "refusal", "empty_reply")
+_NO_ANSWER = ("content_filter", "refusal", "empty_reply")
 _MOST_REFUSED = 0.05
 
 #: Part of a run's identity: raise it whenever any reply would be read differently.
 PARSER_VERSION = 1
 
 
-def parse_reply(raw_reply: str) -> tuple[float | None, NullReason | None]:
+def parse_reply(raw_reply: str) -> tuple[float | None, str | None]:
     """The rating in a reply, rounded half-even to 2 decimals, or the reason why there is none.
 
     Only ASCII white space around the reply is ignored. Anything but a single number (``8/10``,
@@ -77,7 +64,9 @@ class Answer:
 
     Attributes:
         rating: In [0, 1], on the grid of the way of answering: hundredths, or the scale's labels.
-        null_reason: Why there is none.
+        null_reason: Why there is none: ``empty_reply``, ``not_a_single_number``, ``out_of_range``,
+            ``reply_cut_off``, ``prompt_too_long``, ``not_on_scale``, ``low_label_mass``; of a
+            server also ``content_filter``, ``refusal``.
         expected_rating: Of `expected`: the mean over the labels.
         label_mass: Of `expected`: the probability of all labels together.
         reply_entropy: Of `expected`: entropy in nats of the distribution over the labels.

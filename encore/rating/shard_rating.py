@@ -19,7 +19,7 @@ from encore.judges.base import NO_TOKENS, Decoding, Judge, Prompt, Reply, Usage,
 from encore.judges.segments import SegmentEncoder
 from encore.rating.earlier_ratings import EarlierRatings, Key
 from encore.rating.prompts import RatingPrompt, render_conversation
-from encore.rating.replies import Answer, read_reply
+from encore.rating.replies import read_reply
 from encore.runs import Shard, Slice
 from encore.schemas import RATINGS, RATINGS_EXPECTED
 from encore.shard_runner import Tell
@@ -153,10 +153,10 @@ class ShardRater:
             on_progress=watch,
             sessions=[one.pair.pair_id for one in asked],
         )
-        seconds = watch.seconds
+        seconds, min_mass = watch.seconds, self.config.min_label_mass
         new = iter(
             {
-                **asdict(self._read(reply)),
+                **asdict(read_reply(reply, self.decoding, min_label_mass=min_mass)),
                 "raw_reply": None if reply is None else reply.text,
                 "num_truncated_tokens": num_cut,
             }
@@ -179,9 +179,11 @@ class ShardRater:
     ) -> Slice:
         """Rows, and what the replies among them took of tokens and of the engine's time."""
         reasons = Counter(row["null_reason"] for row in rows if row["null_reason"] is not None)
+        whole = RATINGS_EXPECTED if self.decoding.kind == "expected" else RATINGS
+        schema = pa.schema([field for field in whole if field.name not in RUN_COLUMNS])
         usage = Usage(*map(sum, zip(NO_TOKENS, *(one.usage for one in replies), strict=True)))
         return Slice(
-            table=pa.Table.from_pylist(rows, schema=self.schema),
+            table=pa.Table.from_pylist(rows, schema=schema),
             footer={"num_ratings": len(rows) - reasons.total(), "num_nulls": reasons.total()},
             took={
                 "num_calls": len(replies),
@@ -196,15 +198,6 @@ class ShardRater:
                 "num_known": num_known,
             },
         )
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Of a shard's file, without the run's own columns."""
-        whole = RATINGS_EXPECTED if self.decoding.kind == "expected" else RATINGS
-        return pa.schema([field for field in whole if field.name not in RUN_COLUMNS])
-
-    def _read(self, reply: Reply | None) -> Answer:
-        return read_reply(reply, self.decoding, min_label_mass=self.config.min_label_mass)
 
     def _truncated_left(
         self, question: Question, token_ids: Sequence[int], *, limit: int

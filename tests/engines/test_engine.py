@@ -45,7 +45,7 @@ def test_an_engine_that_had_nothing_to_do_is_not_silent_when_it_takes_work(
 ) -> None:
     clock = iter(range(0, 10_000, 20))
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    watch, idle = Watch(), SignOfLife(engine="one", slot=0, state="working", beat=7)
+    watch, idle = Watch(), SignOfLife(engine="one", state="working", beat=7)
     busy = idle.model_copy(update={"at_work": {3: 0}})
     since_first_look = [watch.silence(life) for life in (idle, idle, idle)]
     assert since_first_look == [20, 40, 60]

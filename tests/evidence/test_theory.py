@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 
@@ -132,11 +130,9 @@ def test_the_gradient_is_that_of_finite_differences_and_no_step_raises_the_loss(
 # --- the command ----------------------------------------------------------------------------------
 
 
-def test_the_command_gives_what_the_function_finds_as_json_or_tables(tmp_path: Path):
+def test_the_command_shows_tables_and_says_what_is_synthetic(tmp_path: Path):
     path = tmp_path / "r.parquet"
     pq.write_table(table_of_pairs(some_pairs(60)), path)
-    found = encore("theory", path, "--tau", "1", "--json").json
-    assert found == json.loads(json.dumps(asdict(theory(path, tau=1.0)), allow_nan=False))
     shown = encore("theory", path).out
     for text in ("4 rule-03", "step 1000", "near zero", "Counter-example (synthetic)"):
         assert text in shown

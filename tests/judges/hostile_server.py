@@ -47,7 +47,6 @@ class HostileServer:
     key: str = KEY
     seen: Counter[str] = field(default_factory=Counter)
     sessions: set[str] = field(default_factory=set)
-    bodies: list[dict[str, Any]] = field(default_factory=list)
     waited: list[float] = field(default_factory=list)
     most_at_once: int = 0
     base_url: str = ""

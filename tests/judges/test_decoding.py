@@ -25,13 +25,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_judge(place, max_model_len=2048, answers_scores=False)
 
 
-@pytest.fixture(scope="module")
-def vllm_judge(folder):
-    judge = open_judge(JudgeConfig(model=str(folder)))
-    yield judge
-    judge.close()
-
-
 def replies(judge, decoding: Decoding, *, num_conversations: int = 4) -> list[Reply]:
     prompt = RatingPrompt(layout="conversation-first", labels=decoding.labels)
     texts = [

@@ -13,14 +13,8 @@ from encore.data.rules import load_rule_set
 from encore.judges import open_judge
 from encore.judges.base import Decoding, Judge
 from encore.rating.prompts import render_conversation, render_rating_prompt
-from tests.tiny_judge import make_tiny_judge
 
 NUM_CONVERSATIONS = 20
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tiny_judge(tmp_path_factory.mktemp("judges") / "tiny", max_model_len=2048)
 
 
 def render_prompts(*, num_conversations: int = NUM_CONVERSATIONS) -> list[str]:
@@ -37,13 +31,6 @@ def render_prompts(*, num_conversations: int = NUM_CONVERSATIONS) -> list[str]:
 @pytest.fixture(scope="module")
 def prompts(folder: Path) -> list[list[int]]:
     return open_judge(JudgeConfig(model=str(folder))).tokenizer.encode(render_prompts())
-
-
-@pytest.fixture(scope="module")
-def vllm_judge(folder: Path):
-    judge = open_judge(JudgeConfig(model=str(folder)))
-    yield judge
-    judge.close()
 
 
 def ask(judge: Judge, prompts: list[list[int]]) -> list[str]:

@@ -20,7 +20,6 @@ from encore.reporting import Reporter
 from tests.judges.test_engines import render_prompts
 from tests.judges.test_http_judge import write_study
 from tests.judges.vllm_server import router, vllm_server, wait_until_ready
-from tests.tiny_judge import make_tiny_judge
 
 DECODINGS = (
     Decoding(max_reply_tokens=16),
@@ -28,11 +27,6 @@ DECODINGS = (
     Decoding(kind="expected", max_reply_tokens=16, labels=tuple("0123456789")),
 )
 KEYS = ("pair_id", "response", "rule_id")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tiny_judge(tmp_path_factory.mktemp("judges") / "tiny", max_model_len=2048)
 
 
 def over_http(folder: Path, url: str, **changes: object) -> JudgeConfig:
