@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,43 +62,22 @@ def head_accuracies(scores: HeadScores) -> tuple[HeadAccuracy, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainedSplit:
-    """How a model's training parted prompts by content hash (`encore.training.examples.split`).
-
-    Attributes:
-        evaluation_share: Prompts drawn below it were held out.
-        seed: Of the draw.
-    """
-
-    evaluation_share: float
-    seed: int
-
-    def holds_out(self, pair: PreferencePair) -> bool:
-        """Whether a pair would have been held out, whatever data the model was trained on."""
-        return place_of(group_of(pair), seed=self.seed) < self.evaluation_share
-
-
-def split_of(values: Mapping[str, Any] | None) -> TrainedSplit | None:
-    """The split with these values; None without them, or if nothing was held out."""
-    if not values or not values.get("evaluation_share"):
-        return None
-    return TrainedSplit(
-        evaluation_share=float(values["evaluation_share"]), seed=int(values.get("seed", 0))
-    )
-
-
 def held_out_P(
-    split: TrainedSplit, pairs: Iterable[PreferencePair], scores: HeadScores
+    split: Mapping[str, float], pairs: Iterable[PreferencePair], scores: HeadScores
 ) -> NDArray[np.bool_]:
     """Of each scored pair, whether training held out its prompt, shape [P].
 
+    That follows from the prompt alone, whatever data the model was trained on.
+
     Args:
-        split: The model's.
+        split: How the model's training parted prompts (`ScoreManifest`).
         pairs: At least the scored ones.
         scores: Of some pairs.
     """
-    held_out = {(pair.source, pair.pair_id) for pair in pairs if split.holds_out(pair)}
+    seed, share = int(split["seed"]), split["evaluation_share"]
+    held_out = {
+        (pair.source, pair.pair_id) for pair in pairs if place_of(group_of(pair), seed=seed) < share
+    }
     keys = zip(scores.source_P.tolist(), scores.pair_id_P.tolist(), strict=True)
     return np.array([key in held_out for key in keys], dtype=np.bool_)
 

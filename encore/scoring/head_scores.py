@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from encore.data.records import RESPONSES
 from encore.data.study import MARKER
 from encore.errors import InputError, StudyIncompleteError
 from encore.runs import RunManifest, RunStatus, choose_run, list_runs, run_status
@@ -58,7 +57,9 @@ def head_scores_schema(head_ids: Sequence[str]) -> pa.Schema:
 class ScoreManifest(RunManifest):
     """The manifest of a scoring; ``model`` is the model's name, for people.
 
-    ``split`` says how the model's training parted prompts; None where that is not known.
+    ``split`` says how the model's training parted prompts by content hash
+    (`encore.training.examples.split`): those drawn below ``evaluation_share`` with ``seed`` were
+    held out. None where that is not known, or none were.
 
     The identity holds the model's digest, the heads and their means, data and plan. How sequences
     are laid out and on what they are computed change rounding alone and are not part of it.
@@ -121,7 +122,7 @@ class HeadScores:
         score_P2R: Chosen first; float32, shape [P, 2, R].
         head_ids: The heads, in order.
         mean_R: What was subtracted from each head's targets, to be added where a number is shown
-            to people; 0 where the file does not say.
+            to people.
     """
 
     pair_id_P: _Objects
@@ -155,58 +156,27 @@ class HeadScores:
 
 
 def read_head_scores(path: Path) -> HeadScores:
-    """The head scores of a study, of one scoring's folder, or of any Parquet of their schema.
+    """The head scores of one scoring.
 
     Args:
-        path: A study with one scoring, a folder that `encore score` wrote, a Parquet file, or a
-            folder of Parquet files.
+        path: A study with one scoring, or a folder that `encore score` wrote.
 
     Raises:
-        InputError: no head scores; a response twice, missing, or without a finite score.
-        StudyIncompleteError: shards of the scoring are missing or damaged.
+        InputError: No scoring in the study, or several.
+        StudyIncompleteError: Shards of the scoring are missing or damaged.
+        EncoreError: No `score.json`, or a damaged one.
     """
     if (path / MARKER).is_file():
         path = choose_run(path / SCORES_DIR, ScoreManifest)
-    if (path / ScoreManifest.FILE).is_file():
-        status = run_status(path, ScoreManifest)
-        if problems := status.problems:
-            raise StudyIncompleteError(
-                f"{path}: {len(problems)} of {len(status.shards)} shards are not done (shard "
-                f"{problems[0].index}: {problems[0].state}); run the same `encore score` again"
-            )
-        mean_R = np.array(status.manifest.mean, dtype=np.float64)
-        return replace(_read(status.paths, name=str(path)), mean_R=mean_R)
-    return _read(sorted(path.glob("*.parquet")) if path.is_dir() else [path], name=str(path))
-
-
-def _read(paths: Sequence[Path], *, name: str) -> HeadScores:
-    try:
-        table = pa.concat_tables([pq.read_table(one, partitioning=None) for one in paths])
-    except (pa.ArrowException, OSError) as error:
-        problem = " ".join(str(error).split())[:200]
-        raise InputError(
-            f"{name}: cannot be read as head scores ({problem}); expected a study, a folder that "
-            "`encore score` wrote, or Parquet of one schema"
-        ) from error
-    heads = [field for field in table.schema if field.name not in KEY_NAMES]
-    is_whole = heads and set(KEY_NAMES) <= set(table.column_names)
-    if not is_whole or not all(pa.types.is_floating(field.type) for field in heads):
-        found = ", ".join(f"{field.name} ({field.type})" for field in table.schema)
-        raise InputError(
-            f"{name}: no head scores; expected {', '.join(KEY_NAMES)} and one column of floats per "
-            f"head, as `encore score` writes them; found {found}"
+    status = run_status(path, ScoreManifest)
+    if problems := status.problems:
+        raise StudyIncompleteError(
+            f"{path}: {len(problems)} of {len(status.shards)} shards are not done (shard "
+            f"{problems[0].index}: {problems[0].state}); run the same `encore score` again"
         )
-    head_ids = tuple(field.name for field in heads)
-    table = _paired(table, name=name)
-    columns = [table[head_id].to_numpy() for head_id in head_ids]  # a null becomes NaN
-    score_NR = np.stack(columns, axis=1).astype(np.float32)
-    is_bad_N = ~np.isfinite(score_NR).all(axis=1)
-    if is_bad_N.any():
-        row = table.slice(int(is_bad_N.argmax()), 1).to_pylist()[0]
-        raise InputError(
-            f"{name}: pair {row['pair_id']}: its {row['response']} response has no finite score "
-            "under every head; score again"
-        )
+    head_ids = status.manifest.head_ids
+    table = pa.concat_tables([pq.read_table(one, partitioning=None) for one in status.paths])
+    score_NR = np.stack([table[head_id].to_numpy() for head_id in head_ids], axis=1)
     pair_id_P, source_P, subset_P = (
         np.array(table[key].to_pylist()[::2], dtype=np.object_)
         for key in ("pair_id", "source", "subset")
@@ -217,23 +187,5 @@ def _read(paths: Sequence[Path], *, name: str) -> HeadScores:
         subset_P=subset_P,
         score_P2R=score_NR.reshape(-1, 2, len(head_ids)),
         head_ids=head_ids,
-        mean_R=np.zeros(len(head_ids)),
+        mean_R=np.array(status.manifest.mean, dtype=np.float64),
     )
-
-
-def _paired(table: pa.Table, *, name: str) -> pa.Table:
-    """The rows sorted by pair_id and source, each pair's chosen response before its rejected."""
-    keys = ("pair_id", "source", "response")
-    table = table.sort_by([(key, "ascending") for key in keys])
-    pair_id_N, source_N, response_N = (table[key].to_numpy() for key in keys)
-    is_next_N = (pair_id_N[1:] != pair_id_N[:-1]) | (source_N[1:] != source_N[:-1])
-    first_P = np.flatnonzero(np.r_[True, is_next_N][: len(pair_id_N)])
-    num_rows_P = np.diff(first_P, append=len(pair_id_N))
-    ends_P2 = response_N[np.stack([first_P, first_P + num_rows_P - 1], axis=1)]
-    wrong = first_P[(num_rows_P != 2) | (ends_P2 != RESPONSES).any(axis=1)]
-    if wrong.size:
-        raise InputError(
-            f"{name}: pair {pair_id_N[wrong[0]]}: expected exactly one row for its chosen and one "
-            "for its rejected response; score again, or read one scoring at a time"
-        )
-    return table

@@ -8,7 +8,6 @@ Suffixes: P pairs, N responses (two a pair, chosen first), R heads.
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,7 +41,6 @@ from encore.model.scoring import best_layout, computed_batches
 from encore.reporting import SILENT, Reporter
 from encore.runs import Shard, Slice, run_key_of
 from encore.scoring import head_scores
-from encore.scoring.head_accuracy import TrainedSplit, split_of
 from encore.scoring.head_scores import ScoreManifest
 from encore.shard_runner import Job, RunReport, Tell, work_through
 from encore.synthetic import synthetic_parts
@@ -72,7 +70,7 @@ class ScoreResult:
         padding_share: Of the token positions computed now; None where nothing was.
         notes: What a reader should know, counted, a sentence each.
         synthetic: What of data and model is synthetic, in words.
-        split: How the model's training parted prompts; None where that is not known.
+        split: As in the manifest (`ScoreManifest`).
     """
 
     out: Path
@@ -89,7 +87,7 @@ class ScoreResult:
     padding_share: float | None
     notes: tuple[str, ...]
     synthetic: tuple[str, ...]
-    split: TrainedSplit | None
+    split: Mapping[str, float] | None
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -225,7 +223,7 @@ def _result(
         padding_share=report.computed("num_padding") / num_computed if num_computed else None,
         notes=(note,) if num_cut else (),
         synthetic=manifest.synthetic,
-        split=split_of(manifest.split),
+        split=manifest.split,
     )
 
 
@@ -261,7 +259,8 @@ def score_manifest(
         "plan": {"order": "pair_id", "shard_size": shard_size, "num_pairs": num_pairs},
         **(further or {}),
     }
-    split = split_of(opened.metadata.get("config"))
+    training = opened.metadata.get("config") or {}
+    share, seed = training.get("evaluation_share"), training.get("seed", 0)
     marks = opened.metadata.get("synthetic", ())
     of_model = (f"{head_scores.SYNTHETIC_MODEL}{part}" for part in marks)
     return ScoreManifest(
@@ -269,7 +268,7 @@ def score_manifest(
         identity=identity,
         model=opened.name,
         synthetic=(*synthetic, *of_model),
-        split=dataclasses.asdict(split) if split is not None else None,
+        split={"evaluation_share": share, "seed": seed} if share else None,
         versions=package_versions(),
     )
 

@@ -10,9 +10,9 @@ from encore.data.pairs import iter_pairs
 from encore.data.records import Message, PreferencePair
 from encore.data.study import open_study
 from encore.model.opening import open_reward_model
-from encore.scoring.head_accuracy import TrainedSplit, head_accuracies, held_out_P
+from encore.scoring.head_accuracy import head_accuracies, held_out_P
 from encore.scoring.head_scores import HeadScores, read_head_scores
-from encore.training.examples import read_examples, split
+from encore.training.examples import group_of, place_of, read_examples, split
 from tests.scoring.models import make_model, score
 from tests.training.studies import make_study
 
@@ -24,7 +24,7 @@ def test_the_pairs_are_those_that_training_holds_out(tmp_path):
     make_study(folder / "study", num_pairs=NUM_PAIRS)
     model = make_model(folder / "model", config={"evaluation_share": 0.3, "seed": 5})
     result = score(folder / "study", model)
-    assert result.split == TrainedSplit(evaluation_share=0.3, seed=5)
+    assert result.split == {"evaluation_share": 0.3, "seed": 5}
     scores = read_head_scores(result.out)
     is_held_out_P = held_out_P(result.split, iter_pairs(open_study(folder / "study")), scores)
 
@@ -44,12 +44,12 @@ def test_the_pairs_are_those_that_training_holds_out(tmp_path):
 
 def test_a_pair_of_another_source_is_another_pair():
     """Ids of other tools' data need not be hashes: two sources may have the same ones."""
-    split_of_model = TrainedSplit(evaluation_share=0.5, seed=0)
+    split_of_model = {"evaluation_share": 0.5, "seed": 0}
     by_place = {}
     for index in range(20):  # among them are held-out pairs and others
         prompt = (Message(role="user", content=f"Question {index}?"),)
         pair = PreferencePair(pair_id="1", source="hh", prompt=prompt, chosen="a", rejected="b")
-        by_place[split_of_model.holds_out(pair)] = pair
+        by_place[place_of(group_of(pair), seed=0) < 0.5] = pair
     pairs = [by_place[True], dataclasses.replace(by_place[False], source="pku")]
     scores = HeadScores(
         pair_id_P=np.array(["1", "1"], dtype=np.object_),
