@@ -243,7 +243,4 @@ class CompareConfig(StageConfig):
         help="The row that every other is compared with: its name, or its id in --json. "
         "Default: the first table's, uniform weights.",
     )
-    row: tuple[str, ...] = option(
-        (), metavar="ROW", help="Given twice: compare only these two, the first with the second."
-    )
     seed: int = option(0, ge=0, help="Of the bootstrap.")

@@ -21,7 +21,7 @@ from encore.errors import InputError
 
 _ROUNDING = 1e-9
 _FIGURE = ("score", "ci_low", "ci_high", "num_pairs")
-_KEPT = {"uses_labels", "synthetic", "notes"}
+_KEPT = {"params", "uses_labels", "synthetic", "notes"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -119,54 +119,13 @@ def compare_tables(
     for row in rows:
         groups.setdefault(row.definition, []).append(row)
     if reference is not None and len(groups) > 1:
-        raise _other_definitions(
-            f"reference {reference!r}", *(group[0] for group in groups.values())
+        shown = "; ".join(" ".join(definition) for definition in groups)
+        raise InputError(
+            f"reference {reference!r}: on different pairs or by different definitions of one "
+            f"benchmark ({shown}); only results on the same pairs, counted alike, can be compared: "
+            "run all on the same data, or choose with --benchmark"
         )
     return [_compared(group, by=by, reference=reference, seed=seed) for group in groups.values()]
-
-
-def compare_two(
-    rows: Sequence[StoredRow], first: str, second: str, *, seed: int = 0
-) -> dict[str, Any]:
-    """The first row against the second on the headline, whichever tables they are in.
-
-    Returns:
-        The JSON of ``encore compare --row --row``.
-
-    Args:
-        rows: Of one or several studies.
-        first: A row's name or id.
-        second: Another's.
-        seed: Of the bootstrap.
-
-    Raises:
-        InputError: No such row, several of this name, rows on different pairs or by different
-            definitions, or one without results of its pairs.
-    """
-    one, other = both = find_row(rows, first), find_row(rows, second)
-    if one is other:
-        raise InputError(f"rows {first!r} and {second!r} are one and the same; give two")
-    if one.definition != other.definition:
-        raise _other_definitions(f"rows {first!r} and {second!r}", one, other)
-    comparison = _comparison(one, other, seed=seed)
-    if comparison is None:
-        raise InputError(
-            f"rows {first!r} and {second!r}: a mean of choices has no results of pairs"
-        )
-    marks = [
-        part
-        for row in both
-        for part in row.table.synthetic  # not another row's
-        if part.startswith("benchmark ") or part in row.line.own.synthetic
-    ]
-    return {
-        "first": one.row_id,
-        "second": other.row_id,
-        "comparison": comparison,
-        "is_partial": any(row.table.benchmark.is_partial for row in both),
-        "synthetic": list(dict.fromkeys(marks)),
-        "notes": {row.row_id: list(row.line.own.notes) for row in both},
-    }
 
 
 def find_row(rows: Sequence[StoredRow], name: str) -> StoredRow:
@@ -207,15 +166,6 @@ def _rows(folder: Path, *, study: str) -> Iterator[StoredRow]:
         )
 
 
-def _other_definitions(what: str, *rows: StoredRow) -> InputError:
-    shown = "; ".join(" ".join(row.definition) for row in rows)
-    return InputError(
-        f"{what}: on different pairs or by different definitions of one benchmark ({shown}); only "
-        "results on the same pairs, counted alike, can be compared: run all on the same data, or "
-        "choose with --benchmark"
-    )
-
-
 def _compared(
     rows: Sequence[StoredRow], *, by: str | None, reference: str | None, seed: int
 ) -> dict[str, Any]:
@@ -232,10 +182,6 @@ def _compared(
             "model": row.table.model,
             "name": row.line.name,
             "kind": row.line.kind,
-            "params": {
-                name: value if isinstance(value, str) else float(value)
-                for name, value in row.line.own.params.items()
-            },
             **row.line.own.model_dump(mode="json", include=_KEPT),
             "figures": {
                 name: {key: getattr(one, key) for key in _FIGURE}

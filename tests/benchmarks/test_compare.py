@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from encore.benchmarks.compare import compare_tables, compare_two, find_row, read_studies
+from encore.benchmarks.compare import compare_tables, find_row, read_studies
 from encore.errors import InputError
 from tests.benchmarks.stored_world import every_row, model_row, real_pairs, write_run
 from tests.benchmarks.table_world import turned
@@ -76,8 +76,6 @@ def test_other_pairs_and_other_definitions_are_another_table(study, tmp_path, co
     write_run(second, [model_row("best", [1] * 10, pairs=pairs)], pairs=pairs)
     rows = read_studies([study, second])
     assert [len(one["rows"]) for one in compare_tables(rows)] == [2, 1]
-    with pytest.raises(InputError, match="only results on the same pairs"):
-        compare_two(rows, "better", "best")
     with pytest.raises(InputError, match="on different pairs or by different definitions"):
         compare_tables(rows, reference="best")
 
@@ -86,7 +84,8 @@ def test_files_of_the_same_data_in_another_order_are_compared_pair_by_pair(study
     other, pairs = create_study(tmp_path / "second").path, real_pairs(SMALL)
     back = turned(pairs)
     write_run(other, [model_row("turned", [1] * 7 + [0] * 3, pairs=back)], pairs=back)
-    there = compare_two(read_studies([study, other]), "worse", "turned")["comparison"]
+    [found] = compare_tables(read_studies([study, other]), reference="turned")
+    [there] = [row["comparison"] for row in found["rows"] if row["name"] == "worse"]
     assert (there["num_only_first"], there["num_only_second"]) == (0, 0)
 
 
@@ -101,16 +100,12 @@ def test_a_mean_over_draws_of_choices_is_shown_but_not_compared(tmp_path):
     assert (mean["comparison"], mean["figures"]["Safety"]["num_pairs"]) == (None, 10)
     [single] = [row for row in found["rows"] if row["name"] == "single: be-kind"]
     assert single["comparison"]["num_pairs"] == 10  # choices, not pairs
-    with pytest.raises(InputError, match="no results of pairs"):
-        compare_two(rows, "uniform", "random (5 draws)")
 
 
 def test_what_is_not_there_is_named(study, tmp_path):
     rows = read_studies([study])
     with pytest.raises(InputError, match="give one of: 'worse', 'better'"):
         find_row(rows, "best")
-    with pytest.raises(InputError, match="one and the same"):
-        compare_two(rows, "better", "better")
     with pytest.raises(InputError, match="there are: Safety, refuse, respond"):
         compare_tables(rows, by="kindness")
     assert len(read_studies([study, tmp_path / "first" / ".." / "first"])) == len(rows)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from encore.benchmarks.benchmark_config import BenchmarkConfig, PairsConfig, RowsConfig
-from encore.benchmarks.compare import compare_tables, compare_two, read_studies
+from encore.benchmarks.compare import compare_tables, read_studies
 from encore.benchmarks.models import ScoredModel, Scorer, encoded_pairs
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.benchmarks.rows import TableRow
@@ -264,12 +264,9 @@ def test_a_second_smaller_evaluation_leaves_the_first_table_as_it_is(study, made
     assert len({first.out, judged.out} | folders) == 2 + len(changes)
     assert {path.name: path.read_bytes() for path in first.out.iterdir()} == whole
     assert set(table_folders(study)) == {first.out, judged.out} | folders
-    rows = read_studies([study])
-    [found] = compare_tables(rows)
+    [found] = compare_tables(read_studies([study]))
     names = [line.name for line in first.table.rows]
     assert sorted(row["name"] for row in found["rows"]) == sorted([*names, "judge a"])
-    two = compare_two(rows, "encore (τ 2)", "uniform")
-    assert two["comparison"]["num_pairs"] == NUM_PAIRS
 
 
 def test_pairs_whose_answers_were_seen_are_counted(study, made, whole):
@@ -328,15 +325,9 @@ def test_a_table_without_the_untouched_initial_model_says_so(whole):
 
 
 def test_what_needs_no_model_is_refused_before_any_is_opened(study, made, tmp_path):
-    first = run(study, made, model=None, reward_models={"initial": made / "initial"})
     one = {"initial": "x"}
     wrong: list[tuple[str, dict[str, Any]]] = [
         ("no results of a benchmark", {"results": (str(tmp_path / "missing.parquet"),)}),
-        ("row 'uniform': another row is called like", {"reward_models": {"uniform": 1}}),
-        (
-            "row 'initial': another row",
-            {"reward_models": one, "results": (f"{first.results_path}",)},
-        ),
         ("no-ratings", {"ratings": tmp_path / "no-ratings"}),
         ("no model to benchmark", {"model": None}),
         ("give it as --model", {"model": None, "reward_models": one, "gate": tmp_path}),
@@ -347,4 +338,4 @@ def test_what_needs_no_model_is_refused_before_any_is_opened(study, made, tmp_pa
     ratings = write_ratings(study, tmp_path / "other.parquet", rules=("be-loud", "be-late"))
     with pytest.raises(InputError, match="be-late, be-loud among the weights but no head"):
         run(study, made, ratings=ratings)
-    assert len(list((study / "benchmarks").glob("*/shard-*.parquet"))) == 1  # of the first call
+    assert not list((study / "benchmarks").glob("*/shard-*.parquet"))
