@@ -80,10 +80,6 @@ class Benchmark(BaseModel):
         twice = [name for name, num in Counter(one.name for one in self.subsets).items() if num > 1]
         if twice:
             raise ValueError(f"subset {twice[0]!r} is there more than once")
-        for subset in self.subsets:
-            if subset.num_pairs is not None and subset.num_pairs % (self.rejected_per_row or 1):
-                num = self.rejected_per_row
-                raise ValueError(f"subset {subset.name!r}: num_pairs is no multiple of {num}")
         return self
 
 

@@ -5,14 +5,12 @@ Suffixes: P pairs or units, S those of one subset, C distinct differences, D dra
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.analysis.statistics import Z_95
 from encore.benchmarks.definition import Weighting
 from encore.benchmarks.metrics import unit_weights
 
@@ -38,10 +36,6 @@ class Comparison:
         num_only_first: Pairs (or units) for which the first has more credit.
         num_only_second: Those for which the second has.
         num_pairs: All of them.
-        adjusted_low: A second lower end, from counts of pairs that differ: with one more win and
-            one more loss among two more pairs (Bonett and Price, 2012). A bootstrap cannot draw a
-            difference that it has not seen. Where every subset weighs alike, so of each subset,
-            their variances added up with squared weights.
     """
 
     difference: float
@@ -51,7 +45,6 @@ class Comparison:
     num_only_first: int
     num_only_second: int
     num_pairs: int
-    adjusted_low: float
 
 
 def compare_credits(
@@ -76,16 +69,12 @@ def compare_credits(
     weight_P = unit_weights(name_P.tolist(), weighting=weighting)
     difference = float(weight_P @ delta_P)
     masks = (np.asarray(name_P == name) for name in dict.fromkeys(name_P))
-    strata = [(delta_P[mask_P], float(weight_P[mask_P].sum())) for mask_P in masks]
     rng, drawn_D = np.random.default_rng(seed), np.zeros(NUM_DRAWS)
-    for delta_S, weight in strata:
-        drawn_D += weight * _drawn_means(delta_S, rng)
+    for mask_P in masks:
+        drawn_D += weight_P[mask_P].sum() * _drawn_means(delta_P[mask_P], rng)
     low, high = np.quantile(drawn_D, [0.025, 0.975]).tolist()
     num_first, num_second = int((delta_P > 0).sum()), int((delta_P < 0).sum())
     are_whole = bool(np.isin([first_P, second_P], (0, 1)).all())
-    # Where all pairs weigh alike they are one sample: else each subset would add a win and a loss.
-    samples = [(delta_P, 1.0)] if weighting == "examples" else strata
-    variance = sum(weight**2 * _adjusted_variance(delta_S) for delta_S, weight in samples)
     return Comparison(
         difference=difference,
         ci_low=min(low, difference),
@@ -94,7 +83,6 @@ def compare_credits(
         num_only_first=num_first,
         num_only_second=num_second,
         num_pairs=len(delta_P),
-        adjusted_low=difference - Z_95 * math.sqrt(variance),
     )
 
 
@@ -104,13 +92,6 @@ def _mcnemar_p(num_only_first: int, num_only_second: int) -> float:
 
     num = num_only_first + num_only_second
     return float(binomtest(num_only_first, num).pvalue) if num else 1.0
-
-
-def _adjusted_variance(delta_S: _Floats) -> float:
-    """Of the mean difference, as if one more pair were won and one more lost."""
-    num_first, num_second = int((delta_S > 0).sum()), int((delta_S < 0).sum())
-    num = len(delta_S) + 2
-    return (num_first + num_second + 2 - (num_first - num_second) ** 2 / num) / num**2
 
 
 def _drawn_means(delta_S: _Floats, rng: np.random.Generator) -> _Floats:

@@ -18,7 +18,7 @@ from encore.benchmarks.pairs import BenchmarkPairs, pairs_of
 from encore.benchmarks.render import render
 from encore.benchmarks.results import stored_rows, write_pair_results
 from encore.benchmarks.rows import TableRow
-from encore.benchmarks.scheme_rows import ROW_NAMES, scheme_rows
+from encore.benchmarks.scheme_rows import scheme_rows
 from encore.config import identity_of
 from encore.data.pairs import labels_of, verified_path
 from encore.data.study import Study
@@ -100,7 +100,6 @@ def run_benchmark(
     pairs = pairs_of(config.pairs)
     files = config.named_results
     stored = [row for name, path in files for row in stored_rows(path, pairs=pairs, name=name)]
-    _check_names([*config.named_models, *(row.name for row in stored)], config)
     root = study.path / tables.BENCHMARKS_DIR
     scorer = Scorer(pairs=pairs, root=root, config=config, reporter=reporter)
     weighed = _weighed(study, scorer)
@@ -175,17 +174,6 @@ def _check_models(config: BenchmarkConfig) -> None:
         raise InputError("no model to benchmark: give --model, --reward-model or --results")
     if config.model is None and config.gate is not None:
         raise InputError(f"gate {config.gate}: it weighs a model's heads; give it as --model")
-
-
-def _check_names(names: Sequence[str], config: BenchmarkConfig) -> None:
-    """Refuse names that two rows would have, those of schemes among them."""
-    for name in names:
-        is_own = config.model is not None and ROW_NAMES.fullmatch(name)
-        if is_own or names.count(name) > 1:
-            raise InputError(
-                f"row {name!r}: another row is called like that; give a name of its own "
-                "(--reward-model NAME=…, --results NAME=FILE)"
-            )
 
 
 def overlap_notes(

@@ -7,7 +7,6 @@ Suffixes: P pairs, R heads, V weight vectors.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,12 +30,6 @@ from encore.weighting.scheme_comparison import label_of
 NUM_TRIALS = 3
 #: Between the first seeds of two calls: more than anybody draws.
 _SEEDS_APART = 1_000_000
-
-#: What the rows of schemes and of a gate are called, whatever the options.
-ROW_NAMES = re.compile(
-    r"uniform|inverse-sd|agreement|bradley-terry weights|moe gate|top-\d+|single: .*|encore \(.*\)"
-    r"|(random|single)(-\d+)? \(.*\)"
-)
 
 _Floats = NDArray[np.float64]
 

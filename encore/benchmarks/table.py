@@ -172,7 +172,10 @@ def make_table(
     of_pairs = {name: getattr(pairs, name) for name in ("num_pairs", "digest", "is_partial")}
     names = [row.name for row in rows]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise InputError(f"table: several rows {twice[0]!r}; give every row a name of its own")
+        raise InputError(
+            f"table: several rows {twice[0]!r}; give every row a name of its own (--reward-model "
+            "NAME=…, --results NAME=FILE)"
+        )
     is_comparable = pairs.benchmark == load_benchmark(BENCHMARK)
     published = _published(paper) if is_comparable else {}
     lines = [

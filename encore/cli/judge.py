@@ -5,16 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
-from encore.cli.output import (
-    TableColumns,
-    compact_table,
-    percent,
-    percent_of,
-    record_table,
-    span_of,
-    warn_of,
-    warn_of_unused,
-)
+from encore.cli.output import compact_table, percent, span_of, warn_of, warn_of_unused
 from encore.options import JsonOption, command
 from encore.terminal import out, print_json, say, terminal_reporter, visible
 
@@ -47,7 +38,7 @@ def judge(config: JudgeBenchmarkConfig, *, json: JsonOption = False) -> None:
     if json:
         print_json(report.as_dict())
     else:
-        _print_tables(report)
+        _print_accuracy(report)
     if report.single_order_score is not None:
         single = report.single_order_score.headline
         say(f"with one order a pair, as RewardBench asks: {single.name} {single.score:.1%}")
@@ -58,32 +49,16 @@ def judge(config: JudgeBenchmarkConfig, *, json: JsonOption = False) -> None:
     say(f"next: encore benchmark STUDY --results {report.results}")
 
 
-def _print_tables(report: JudgeReport) -> None:
+def _print_accuracy(report: JudgeReport) -> None:
     """Accuracy by subset; by pair also how far the verdicts can be believed."""
-    score, strict = report.score, report.strict_score
+    score = report.score
     partial = ", partial" if score.is_partial else ""
     heading = visible(f"{report.name} on {score.benchmark}{partial}")
     out.print(f"{heading}; no verdict and a tie count one half", soft_wrap=True)
     figures: list[tuple[str, SubsetScore | Headline]]
-    figures = [(one.subset, one) for one in score.subsets]
-    figures.append((score.headline.name, score.headline))
-    if strict is not None:
-        figures.append((f"{strict.headline.name}, ties lost", strict.headline))
+    figures = [*((one.subset, one) for one in score.subsets), (score.headline.name, score.headline)]
     interval = span_of("ci")
     rows = [(name, one.num_pairs, percent(one.score), interval(one)) for name, one in figures]
     out.print(compact_table(("subset", "pairs", "accuracy", "95 % interval"), rows))
-    if not report.criteria:
-        return
-    out.print(
-        "Of pairs: mean over all of them, whatever the benchmark counts. Consistent: both "
-        "orders name the same answer; a coin does so in 50 %",
-        soft_wrap=True,
-    )
-    verdicts: TableColumns = {
-        "judged by": "criterion_id",
-        "of pairs": percent_of("accuracy"),
-        "consistent": percent_of("consistency"),
-        "first place": percent_of("share_first"),
-        "no verdict": lambda one: f"{one.num_unparsed:,} of {2 * one.num_pairs:,}",
-    }
-    out.print(record_table(report.criteria, verdicts))
+    if report.verdicts is not None:
+        out.print(report.verdicts.reliability, soft_wrap=True)

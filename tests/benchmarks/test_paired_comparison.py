@@ -80,29 +80,6 @@ def test_subsets_keep_their_size_in_every_draw_and_can_weigh_alike():
     assert alike.difference == pytest.approx((1.0 + 0.0) / 2)
 
 
-# --- the second lower end -------------------------------------------------------------------------
-
-
-def test_the_second_lower_end_counts_a_win_and_a_loss_more():
-    # 60 won, 38 lost of 740: n = 742, variance (60 + 38 + 2 - 22² / 742) / 742², so the standard
-    # error is sqrt(99.3477) / 742 = 0.0134330. Without 22²/742 it would be 0.0134771.
-    found = compared(60, 38, 740)
-    assert found.adjusted_low == pytest.approx(22 / 740 - Z * 0.0134330, abs=2e-7)
-    # No difference seen: -z sqrt(2) / (n + 2).
-    assert compared(0, 0, 276).adjusted_low == pytest.approx(-Z * math.sqrt(2) / 278)
-
-
-def test_where_subsets_weigh_alike_a_small_one_decides_how_much_is_known():
-    # No difference on 1,000 pairs, of which one subset has 20. Each weighs 1/2, and no win and no
-    # loss among n pairs have variance 2 / (n + 2)^2: z sqrt((2 / 22^2 + 2 / 982^2) / 4) = 6.30
-    # points. All pairs alike would give z sqrt(2) / 1002 = 0.28.
-    right_P, names = np.ones(1000), ["few"] * 20 + ["many"] * 980
-    pooled = compare_credits(right_P, right_P, subset_P=names)
-    assert pooled.adjusted_low == pytest.approx(-0.00277, abs=1e-5)
-    alike = compare_credits(right_P, right_P, subset_P=names, weighting="subsets")
-    assert alike.adjusted_low == pytest.approx(-0.06301, abs=1e-5)
-
-
 def test_thousands_of_different_differences_keep_the_interval_of_the_pairs():
     """A mean over 1,000 draws has as many values; they are drawn in steps."""
     rng = np.random.default_rng(0)

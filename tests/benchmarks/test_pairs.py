@@ -127,7 +127,6 @@ def test_a_wrong_definition_says_what_and_where(tmp_path):
         ('name = "hard"', 'name = "easy"', "subset 'easy' is there more than once"),
         ("[[subsets]]", 'dataset = "a/b"\n[[subsets]]', "dataset, revision and split belong"),
         ("[[subsets]]", 'revision = "main"\n[[subsets]]', "field revision: .*got 'main'"),
-        ("[[subsets]]", "rejected_per_row = 2\n[[subsets]]", "num_pairs is no multiple of 2"),
         ('name = "mine"', "= =", "not valid TOML"),
     ):
         path.write_text(OWN.replace(old, new, 1), encoding="utf-8")

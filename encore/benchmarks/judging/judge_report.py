@@ -15,10 +15,16 @@ from typing import Any
 import numpy as np
 
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig, JudgeBy
-from encore.benchmarks.judging import verdict_summary as verdicts
 from encore.benchmarks.judging.judged_pairs import judge_pairs
 from encore.benchmarks.judging.rated_pairs import RatedPairs, check_weights, origin_of, rate_pairs
-from encore.benchmarks.metrics import BenchmarkScore, benchmark_score
+from encore.benchmarks.judging.verdict_summary import (
+    VerdictSummary,
+    pair_credits,
+    remarks,
+    single_order_credits,
+    summarize,
+)
+from encore.benchmarks.metrics import BenchmarkScore, Headline, benchmark_score
 from encore.benchmarks.pairs import BenchmarkPairs, pairs_of
 from encore.benchmarks.results import write_pair_results
 from encore.benchmarks.rows import RowAbout, TableRow
@@ -59,9 +65,7 @@ class JudgeReport:
         score: Subsets and headline; a tie counts one half.
         single_order_score: By pair, the headline if one order a pair, drawn with the seed, had been
             asked: RewardBench's own protocol.
-        strict_score: By rating, the score with ties as losses, as those of reward models are.
-        bounds: By pair, the headline if all missing verdicts were wrong, and if all were right.
-        criteria: By pair, figures of the verdicts: one summary.
+        verdicts: By pair, how far the verdicts can be believed.
         weights: Of the rules; None by pair.
         num_pairs: Of the benchmark; where a row has several rejected answers, more than units are
             counted in the score.
@@ -81,9 +85,7 @@ class JudgeReport:
     results: Path
     score: BenchmarkScore
     single_order_score: BenchmarkScore | None = None
-    strict_score: BenchmarkScore | None = None
-    bounds: tuple[float, float] | None = None
-    criteria: tuple[verdicts.VerdictSummary, ...] = ()
+    verdicts: VerdictSummary | None = None
     weights: Mapping[str, float] | None = None
     num_pairs: int
     num_ties: int
@@ -155,17 +157,17 @@ def _by_pair(
 ) -> JudgeReport:
     found = judge_pairs(pairs, config, judge=judge, reporter=reporter)
     (manifest, verdict_P2, null_reasons), name = found, judge.identity.name
-    summary, credit_P = verdicts.summarize(verdict_P2), verdicts.pair_credits(verdict_P2)
-    bounds = (verdicts.pair_credits(verdict_P2, missing=one) for one in (0, 1))
+    summary, credit_P = summarize(verdict_P2), pair_credits(verdict_P2)
+    bounds = (pair_credits(verdict_P2, missing=one) for one in (0, 1))
     low, high = (benchmark_score(one, pairs=pairs, ties="half").headline for one in bounds)
     shown = f"{low.name} would be {low.score:.1%} or {high.score:.1%}"
-    said = verdicts.remarks(summary, null_reasons, range_shown=shown)
+    said = remarks(summary, null_reasons, range_shown=shown)
     notes = tuple(f"judge {name}: {one}" for one in said)
-    single_P = verdicts.single_order_credits(verdict_P2, seed=config.seed)
+    single_P = single_order_credits(verdict_P2, seed=config.seed)
     about = RowAbout(
         kind="judge",
         synthetic=_synthetic(pairs, judge),
-        notes=tuple(dict.fromkeys((f"judge {name}: {verdicts.reliability(summary)}", *notes))),
+        notes=tuple(dict.fromkeys((f"judge {name}: {summary.reliability}", *notes))),
         judge=name,
     )
     shown = config.name or f"judge {name} ({config.protocol or 'explained'})"
@@ -176,8 +178,7 @@ def _by_pair(
         manifest.key,
         by="pair",
         single_order_score=benchmark_score(single_P, pairs=pairs, ties="half"),
-        bounds=(low.score, high.score),
-        criteria=(summary,),
+        verdicts=summary,
         num_ties=int((credit_P == 1 / 2).sum()),
         null_reasons=null_reasons,
         notes=(*pairs.notes, *notes),
@@ -196,7 +197,7 @@ def _by_rating(
     by_rule = dict(zip(weights.rule_ids, weights.weights, strict=True))
     rated = rate_pairs(pairs, config, by_rule, judge=judge, reporter=reporter)
     name, credit_P = rated.manifest.judge, rated.credit_P
-    strict = benchmark_score(np.floor(credit_P), pairs=pairs, ties="loss", half_P=credit_P)
+    strict = benchmark_score(np.floor(credit_P), pairs=pairs, ties="loss").headline
     of_weights = synthetic_in(config.weights_from, run=config.weights_run)
     notes = tuple(f"judge {name}: {note}" for note in _rating_notes(rated, strict, weights))
     params = [f"{key} {weights.params[key]}" for key in _TELLING_PARAMS if key in weights.params]
@@ -222,7 +223,6 @@ def _by_rating(
         rated.study,
         rated.manifest.key,
         by="rating",
-        strict_score=strict,
         weights=by_rule,
         num_ties=rated.num_ties,
         num_unrated=rated.num_unrated,
@@ -231,14 +231,12 @@ def _by_rating(
     )
 
 
-def _rating_notes(
-    rated: RatedPairs, strict: BenchmarkScore, weights: WeightVector
-) -> Iterator[str]:
+def _rating_notes(rated: RatedPairs, strict: Headline, weights: WeightVector) -> Iterator[str]:
     """What a reader must know of ties, of missing ratings, and of where the weights come from."""
     if rated.num_ties or rated.num_unrated:
         yield (
             f"{rated.num_ties} pairs tie and {rated.num_unrated} have no reward; each counts one "
-            f"half; counted as losses they make {strict.headline.name} {strict.headline.score:.1%}"
+            f"half; counted as losses they make {strict.name} {strict.score:.1%}"
         )
     for reason, count in rated.null_reasons.items():
         yield f"{count} ratings are missing: {reason.replace('_', ' ')}"

@@ -20,7 +20,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pydantic import AliasChoices, Field
 
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
 from encore.benchmarks.judging import pairwise_protocol
@@ -35,7 +34,7 @@ from encore.versions import package_versions
 ORDERS = ("chosen-first", "rejected-first")
 
 _OF_REPLY = ("verdict", "preferred", "null_reason", "raw_reply")
-_COLUMNS = ("row_id", "subset", "pair_id", "order", "criterion", *_OF_REPLY, "judge", "run_key")
+_COLUMNS = ("row_id", "subset", "pair_id", "order", *_OF_REPLY, "judge", "run_key")
 #: Grain: one row per (pair of the benchmark in the plan's order, order), sorted so.
 VERDICTS = pa.schema([pa.field(name, pa.string(), nullable=name in _OF_REPLY) for name in _COLUMNS])
 
@@ -54,10 +53,7 @@ class JudgingManifest(JudgedManifest):
     DONE: ClassVar[str] = "judged"
     UNIT: ClassVar[str] = "replies"
 
-    #: Manifests of earlier versions call it ``key``.
-    judging_key: str = Field(  # type: ignore[pydantic-alias]
-        validation_alias=AliasChoices("judging_key", "key")
-    )
+    judging_key: str
     benchmark: str
 
 
@@ -132,7 +128,6 @@ def _manifest(pairs: BenchmarkPairs, judge: Judge, config: JudgeBenchmarkConfig)
         "judge": dataclasses.asdict(judge.identity),
         "protocol": protocol,
         "prompt_sha256": pairwise_protocol.prompt_digest(protocol),
-        "criterion_ids": [pairwise_protocol.CRITERION_ID],
         "decoding": {
             "temperature": 0.0,
             "max_reply_tokens": most,
@@ -180,7 +175,6 @@ def _ask(
                 "subset": pairs.subset_P[place],
                 "pair_id": pairs.pairs[place].pair_id,
                 "order": order,
-                "criterion": pairwise_protocol.CRITERION_ID,
                 "verdict": verdict,
                 "preferred": verdict and ("chosen" if is_chosen else "rejected"),
                 "null_reason": null_reason,

@@ -36,8 +36,6 @@ Consider how helpful, relevant, correct, thorough, creative and detailed each an
 Stay impartial: which answer was shown first, how long it is and what the assistants are called \
 must not count. There is no draw. {how_to_answer}"""
 
-#: What verdicts are by, in tables and files.
-CRITERION_ID = "overall"
 #: How a judge is to answer, by protocol: the end of the prompt.
 HOW_TO_ANSWER: Mapping[str, str] = {
     "explained": (
@@ -87,8 +85,7 @@ def prompt_digest(protocol: str) -> str:
         rejected="<rejected>",
     )
     prompt = render_comparison(pair, is_chosen_first=True, protocol=protocol)
-    inner = hashlib.sha256(f"{CRITERION_ID}\n{prompt}".encode()).digest()
-    return hashlib.sha256(inner).hexdigest()
+    return hashlib.sha256(prompt.encode()).hexdigest()
 
 
 def parse_verdict(reply: Reply | None) -> tuple[Place | None, str | None]:

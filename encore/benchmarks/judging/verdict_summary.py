@@ -11,8 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.benchmarks.judging.pairwise_protocol import CRITERION_ID, Place
-
 #: Why a reply has no verdict, in words.
 _WORDS_OF_REASON: Mapping[str, str] = {
     "empty_reply": "the reply is empty",
@@ -53,29 +51,35 @@ class VerdictSummary:
     """A judge's verdicts on some pairs.
 
     Attributes:
-        criterion_id: ``overall``.
         num_pairs: P; each was asked in both orders.
         num_unparsed: Replies, of 2 P, without a verdict.
-        accuracy: Mean of `pair_credits`: what RewardBench's single random order gives on average.
-        accuracy_low: The same if every missing verdict were wrong.
-        accuracy_high: The same if every missing verdict were right.
         num_answered_twice: Pairs with a verdict in both orders.
         consistency: Share of those that named the same answer both times; None without any.
         share_first: Share of the verdicts that name A, the place shown first; a judge that looks
             at the answers alone is at 0.5. None without verdicts.
-        always: The place that every verdict names, where there are two or more and it is one.
     """
 
-    criterion_id: str = CRITERION_ID
     num_pairs: int
     num_unparsed: int
-    accuracy: float
-    accuracy_low: float
-    accuracy_high: float
     num_answered_twice: int
     consistency: float | None
     share_first: float | None
-    always: Place | None
+
+    @property
+    def reliability(self) -> str:
+        """How many verdicts there are, how often both orders agree or the first place wins."""
+        num_replies = 2 * self.num_pairs
+        if self.share_first is None:
+            return (
+                f"no verdict in {num_replies} replies, so every pair counts one half; neither the "
+                "score nor its interval says anything"
+            )
+        share = "-" if self.consistency is None else f"{self.consistency:.1%}"
+        return (
+            f"{num_replies - self.num_unparsed} verdicts in {num_replies} replies; both orders "
+            f"agree on {share} of {self.num_answered_twice} pairs (a coin: 50%); "
+            f"{self.share_first:.1%} of the verdicts name the answer shown first"
+        )
 
 
 def summarize(verdict_P2: _Floats) -> VerdictSummary:
@@ -84,33 +88,12 @@ def summarize(verdict_P2: _Floats) -> VerdictSummary:
     num_verdicts, num_twice = int(is_verdict_P2.sum()), int(is_verdict_P2.all(axis=1).sum())
     num_first = int((verdict_P2 == (1, 0)).sum())
     num_consistent = int((verdict_P2[:, 0] == verdict_P2[:, 1]).sum())
-    always: Mapping[int, Place] = {0: "B", num_verdicts: "A"} if num_verdicts > 1 else {}
     return VerdictSummary(
         num_pairs=len(verdict_P2),
         num_unparsed=verdict_P2.size - num_verdicts,
-        accuracy=float(pair_credits(verdict_P2).mean()),
-        accuracy_low=float(pair_credits(verdict_P2, missing=0).mean()),
-        accuracy_high=float(pair_credits(verdict_P2, missing=1).mean()),
         num_answered_twice=num_twice,
         consistency=num_consistent / num_twice if num_twice else None,
         share_first=num_first / num_verdicts if num_verdicts else None,
-        always=always.get(num_first),
-    )
-
-
-def reliability(summary: VerdictSummary) -> str:
-    """How many verdicts there are, how often both orders agree, how often the first place wins."""
-    num_replies, num_twice = 2 * summary.num_pairs, summary.num_answered_twice
-    if summary.share_first is None:
-        return (
-            f"no verdict in {num_replies} replies, so every pair counts one half; neither the "
-            "score nor its interval says anything"
-        )
-    share = "-" if summary.consistency is None else f"{summary.consistency:.1%}"
-    agreement = f"both orders agree on {share} of {num_twice} pairs (a coin: 50%)"
-    return (
-        f"{num_replies - summary.num_unparsed} verdicts in {num_replies} replies; {agreement}; "
-        f"{summary.share_first:.1%} of the verdicts name the answer shown first"
     )
 
 
@@ -130,7 +113,7 @@ def remarks(
     if null_reasons:
         yield f"missing verdicts count one half; with all of them wrong or all right {range_shown}"
     if share is None:
-        yield reliability(summary)
+        yield summary.reliability
     elif max(share, 1 - share) >= _ALMOST_ALWAYS:
         place = "A" if share > 1 / 2 else "B"
         yield f"{max(share, 1 - share):.1%} of the verdicts are {place}: it follows the place"
