@@ -63,7 +63,7 @@ def head_accuracies(scores: HeadScores) -> tuple[HeadAccuracy, ...]:
 
 
 def held_out_P(
-    split: Mapping[str, float], pairs: Iterable[PreferencePair], scores: HeadScores
+    split: Mapping[str, int | float], pairs: Iterable[PreferencePair], scores: HeadScores
 ) -> NDArray[np.bool_]:
     """Of each scored pair, whether training held out its prompt, shape [P].
 

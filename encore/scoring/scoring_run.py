@@ -87,7 +87,7 @@ class ScoreResult:
     padding_share: float | None
     notes: tuple[str, ...]
     synthetic: tuple[str, ...]
-    split: Mapping[str, float] | None
+    split: Mapping[str, int | float] | None
 
     @property
     def tokens_per_second(self) -> float | None:
