@@ -148,22 +148,21 @@ def _rows(folder: Path, *, study: str) -> Iterator[StoredRow]:
     results = {row.name: row for row in file.rows}
     units = units_of(file.keys)
     weight_U = unit_weights(units.subset_U, weighting=file.weighting)
-    names = {line.name for line in table.own_rows}
-    is_same = table.benchmark.digest == file.data_digest and results.keys() <= names
-    for line in table.own_rows:
-        pairs = results.get(line.name)
-        if pairs is None:
-            is_same = is_same and line.own.is_mean
-        else:
-            gap = float(weight_U @ pairs.of_units(units)) - line.own.headline.score
-            is_same = is_same and abs(gap) < _ROUNDING
-        row_id = f"{study}/{folder.name}/{line.name}"
-        yield StoredRow(row_id=row_id, study=study, table=table, line=line, file=file, pairs=pairs)
-    if not is_same:
+    scores = {name: float(weight_U @ row.of_units(units)) for name, row in results.items()}
+    told = {
+        line.name: line.own.headline.score
+        for line in table.own_rows
+        if line.name in results or not line.own.is_mean
+    }
+    is_same = table.benchmark.digest == file.data_digest and scores.keys() == told.keys()
+    if not (is_same and all(abs(told[name] - scores[name]) < _ROUNDING for name in scores)):
         raise InputError(
             f"{folder}: {tables.TABLE_JSON} is not that of {tables.RESULTS_FILE}; run `encore "
             "benchmark` again"
         )
+    for line in table.own_rows:
+        row_id, pairs = f"{study}/{folder.name}/{line.name}", results.get(line.name)
+        yield StoredRow(row_id=row_id, study=study, table=table, line=line, file=file, pairs=pairs)
 
 
 def _compared(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from encore.analysis.correlation import fisher_interval, pearson_p_value
 from encore.analysis.paper_figures import paper_figures
-from encore.benchmarks.paper_tables import PaperRow, paper_rows, printed, subset_counts
+from encore.benchmarks.paper_tables import paper_rows, printed, subset_counts
 
 #: The paper prints r with two decimals.
 _HALF_STEP_OF_R = 0.005
@@ -32,7 +32,7 @@ def check_paper() -> dict[str, Any]:
     return {
         "subset_counts": dict(subset_counts()),
         "tables": [
-            table | {"rows": [_row_dict(row) for row in paper_rows() if row.table == table["name"]]}
+            table | {"rows": [asdict(row) for row in paper_rows() if row.table == table["name"]]}
             for table in printed()["tables"]
         ],
         "correlations": [
@@ -65,9 +65,3 @@ def _checked(figure: Mapping[str, Any], printed: float | None) -> dict[str, Any]
         "printed_p": printed,
         "follows": printed and p_low - half_digit <= printed <= p_high + half_digit,
     }
-
-
-def _row_dict(row: PaperRow) -> dict[str, Any]:
-    shown = dataclasses.asdict(row)
-    del shown["table"]
-    return shown | {"recomputed_safety": row.recomputed_safety, "follows": row.follows}

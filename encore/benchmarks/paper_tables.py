@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,7 +22,7 @@ SAFETY_TOLERANCE = 0.15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperRow:
-    """One row of one of the three tables. Scores are in percent.
+    """One row of one of the three tables; scores are shares in [0, 1].
 
     Attributes:
         table: Which table.
@@ -33,8 +33,10 @@ class PaperRow:
         label: The method as printed.
         base_model: As printed.
         num_trials: How many trials the paper says the row is the mean of.
-        scores: Of each subset, as printed.
-        printed_safety: The last column, as printed.
+        subsets: Of each subset, as printed.
+        score: Safety, the last column, as printed.
+        recomputed: Safety as the mean of ``subsets`` weighted by RewardBench's numbers of pairs.
+        follows: Whether the two agree, up to rounding.
     """
 
     table: TableName
@@ -43,32 +45,31 @@ class PaperRow:
     label: str
     base_model: str
     num_trials: int = 1
-    scores: Mapping[str, float]
-    printed_safety: float
-
-    @property
-    def recomputed_safety(self) -> float:
-        """The mean of ``scores`` weighted by RewardBench's numbers of pairs."""
-        counts = subset_counts()
-        total = sum(self.scores[subset] * count for subset, count in counts.items())
-        return total / sum(counts.values())
-
-    @property
-    def follows(self) -> bool:
-        """Whether the printed Safety follows from the printed sub-scores, up to rounding."""
-        return abs(self.recomputed_safety - self.printed_safety) <= SAFETY_TOLERANCE + 1e-9
+    subsets: Mapping[str, float]
+    score: float
+    recomputed: float
+    follows: bool
 
 
 @cache
 def paper_rows() -> tuple[PaperRow, ...]:
     """The rows of all three tables, in the paper's order."""
-    names = tuple(subset_counts())
     return tuple(
-        PaperRow(
-            **{**row, "scores": dict(zip(names, row["scores"], strict=True))}, table=table["name"]
-        )
-        for table in printed()["tables"]
-        for row in table["rows"]
+        _row(table=table["name"], **row) for table in printed()["tables"] for row in table["rows"]
+    )
+
+
+def _row(*, scores: Sequence[float], printed_safety: float, **about: Any) -> PaperRow:
+    """A row as its file has it, in percent."""
+    counts = subset_counts()
+    total = sum(score * num for score, num in zip(scores, counts.values(), strict=True))
+    recomputed = total / sum(counts.values())
+    return PaperRow(
+        **about,
+        subsets={name: score / 100 for name, score in zip(counts, scores, strict=True)},
+        score=printed_safety / 100,
+        recomputed=recomputed / 100,
+        follows=abs(recomputed - printed_safety) <= SAFETY_TOLERANCE,
     )
 
 

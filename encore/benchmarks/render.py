@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Literal
 
-from encore.benchmarks.table import BenchmarkTable, OwnFigures, PaperFigures
+from encore.benchmarks.paper_tables import PaperRow
+from encore.benchmarks.table import BenchmarkTable, OwnFigures
 
 NONE = "–"
 MINUS = "−"
@@ -101,7 +102,7 @@ def _own_cells(own: OwnFigures) -> list[str]:
     ]
 
 
-def _paper(paper: PaperFigures | None) -> str:
+def _paper(paper: PaperRow | None) -> str:
     if paper is None:
         return NONE
     own = "" if paper.follows else f" [{percent(paper.recomputed)}]"

@@ -6,7 +6,6 @@ Reading one back needs neither a model nor its packages.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from itertools import chain, combinations
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from encore.benchmarks.definition import Ties, Weighting, load_benchmark
 from encore.benchmarks.metrics import Headline, SubsetScore, benchmark_score, units_of_pairs
 from encore.benchmarks.paired_comparison import Comparison, compare_credits
 from encore.benchmarks.pairs import BenchmarkPairs
-from encore.benchmarks.paper_tables import BENCHMARK, TableName, paper_rows
+from encore.benchmarks.paper_tables import BENCHMARK, PaperRow, paper_rows
 from encore.benchmarks.rows import RowFacts, RowKind, TableRow
 from encore.errors import InputError
 
@@ -63,25 +62,6 @@ class OwnFigures(RowFacts):
         return {self.headline.name: self.headline, **subsets}
 
 
-class PaperFigures(TablePart):
-    """The paper's row of a method; scores are shares in [0, 1].
-
-    Attributes:
-        score: The headline as printed.
-        recomputed: The same from the paper's own sub-scores.
-        follows: Whether the two agree, up to rounding.
-    """
-
-    table: TableName
-    method: str
-    label: str
-    base_model: str
-    score: float
-    recomputed: float
-    follows: bool
-    subsets: Mapping[str, float]
-
-
 class TableLine(TablePart):
     """One method: our row, the paper's, or both.
 
@@ -95,7 +75,7 @@ class TableLine(TablePart):
     name: str
     kind: RowKind
     ours: OwnFigures | None = None
-    paper: PaperFigures | None = None
+    paper: PaperRow | None = None
     difference_to_paper: float | None = None
 
     @property
@@ -221,29 +201,18 @@ def read_table(folder: Path) -> BenchmarkTable:
         raise InputError(f"{path}: {problem}; run `encore benchmark` again") from error
 
 
-def _published(paper: PaperTables) -> dict[str, PaperFigures]:
+def _published(paper: PaperTables) -> dict[str, PaperRow]:
     """The paper's rows by method; what two tables have in common, from the first."""
-    found: dict[str, PaperFigures] = {}
+    found: dict[str, PaperRow] = {}
     wanted = (paper, "selection") if paper == "main" else (paper,)  # rule selection was on main
     for row in paper_rows():
-        figures = {
-            "score": row.printed_safety / 100,
-            "recomputed": row.recomputed_safety / 100,
-            "follows": row.follows,
-            "subsets": {name: score / 100 for name, score in row.scores.items()},
-        }
         if row.table in wanted:
-            found.setdefault(row.method, PaperFigures(**asdict(row) | figures))
+            found.setdefault(row.method, row)
     return found
 
 
 def _line(
-    row: TableRow,
-    reference: TableRow,
-    *,
-    paper: PaperFigures | None,
-    pairs: BenchmarkPairs,
-    seed: int,
+    row: TableRow, reference: TableRow, *, paper: PaperRow | None, pairs: BenchmarkPairs, seed: int
 ) -> TableLine:
     about = row.about
     score = benchmark_score(

@@ -40,9 +40,9 @@ def paper(*, json: JsonOption = False) -> None:
         rows = [
             (
                 f"{row['label']}, {row['base_model']}",
-                *(f"{score:.1f}" for score in row["scores"].values()),
-                f"{row['printed_safety']:.1f}",
-                f"{row['recomputed_safety']:.2f}{' ' if row['follows'] else '*'}",
+                *(f"{100 * score:.1f}" for score in row["subsets"].values()),
+                f"{100 * row['score']:.1f}",
+                f"{100 * row['recomputed']:.2f}{' ' if row['follows'] else '*'}",
             )
             for row in table["rows"]
         ]
