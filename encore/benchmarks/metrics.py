@@ -103,13 +103,11 @@ class Units:
     """Which pairs are counted together, in the order of their first pair.
 
     Attributes:
-        order_P: The pairs sorted so that those of one unit stand together.
-        start_U: Where each unit begins in ``order_P``.
+        unit_P: The place of each pair's unit.
         subset_U: Subset of each unit.
     """
 
-    order_P: NDArray[np.int64]
-    start_U: NDArray[np.int64]
+    unit_P: NDArray[np.int64]
     subset_U: tuple[str, ...]
 
 
@@ -117,9 +115,7 @@ def units_of(keys: Sequence[tuple[str, ...]]) -> Units:
     """The units of pairs, of which each key begins with subset and row id: one for each of both."""
     place: dict[tuple[str, ...], int] = {}
     unit_P = np.array([place.setdefault(key[:2], len(place)) for key in keys], dtype=np.int64)
-    order_P = np.argsort(unit_P, kind="stable")
-    start_U = np.searchsorted(unit_P[order_P], np.arange(len(place)))
-    return Units(order_P=order_P, start_U=start_U, subset_U=tuple(subset for subset, _ in place))
+    return Units(unit_P=unit_P, subset_U=tuple(subset for subset, _ in place))
 
 
 @lru_cache(maxsize=8)
@@ -142,9 +138,8 @@ def unit_credits(credit_P: _Floats, *, units: Units) -> _Floats:
     """
     if len(units.subset_U) == len(credit_P):
         return credit_P  # one pair each, in its order
-    sorted_P = credit_P[units.order_P]
     with np.errstate(divide="ignore"):
-        against_U = np.add.reduceat((1 - sorted_P) / sorted_P, units.start_U)
+        against_U = np.bincount(units.unit_P, weights=(1 - credit_P) / credit_P)
     return np.asarray(1 / (1 + against_U), dtype=np.float64)
 
 

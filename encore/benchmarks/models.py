@@ -217,8 +217,6 @@ class Scorer:
         The gate reads the state where the assistant's turn begins, so every prompt goes through the
         trunk once more; what is computed is kept beside the head scores.
         """
-        title = f"{opened.name}, prompts of the gate"
-        self.reporter.started(title, total=self.pairs.num_pairs)
         encoded = encoded_pairs(opened, self.pairs.pairs, truncation=self.config.truncation)
         state_P1D = embed(
             opened.model,

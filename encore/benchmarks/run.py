@@ -9,8 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from encore.benchmarks import table as tables
 from encore.benchmarks.benchmark_config import BenchmarkConfig
 from encore.benchmarks.models import ScoredModel, Scorer
@@ -20,7 +18,7 @@ from encore.benchmarks.results import stored_rows, write_pair_results
 from encore.benchmarks.rows import TableRow
 from encore.benchmarks.scheme_rows import scheme_rows
 from encore.config import identity_of
-from encore.data.pairs import labels_of, verified_path
+from encore.data.pairs import read_pairs
 from encore.data.study import Study
 from encore.errors import InputError
 from encore.files import atomic_write_bytes, file_sha256
@@ -181,11 +179,7 @@ def overlap_notes(
 ) -> tuple[str, ...]:
     """Whether the benchmark's own pairs are among those that may have been learnt from."""
     ids = {pair.pair_id for pair in pairs.pairs}
-    trained = ids.intersection(learnt)
-    for label in labels_of(study):
-        path = verified_path(study, label)
-        column = pq.read_table(path, columns=["pair_id"], partitioning=None)["pair_id"]
-        trained |= ids.intersection(column.to_pylist())
+    trained = ids.intersection([*learnt, *read_pairs(study)["pair_id"].to_pylist()])
     note = (
         f"{len(trained)} of the {len(ids)} pairs are in the training study or its ratings too: a "
         "model, a gate or weights that learnt from it have seen their answers"

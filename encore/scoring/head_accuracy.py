@@ -46,19 +46,16 @@ def head_accuracies(scores: HeadScores) -> tuple[HeadAccuracy, ...]:
     if not scores.num_pairs:
         return ()
     chosen_PR, rejected_PR = scores.score_P2R[:, 0], scores.score_P2R[:, 1]
-    num_wins_R = (chosen_PR > rejected_PR).sum(axis=0)
-    num_ties_R = (chosen_PR == rejected_PR).sum(axis=0)
+    is_win_PR, is_tie_PR = chosen_PR > rejected_PR, chosen_PR == rejected_PR
     return tuple(
         HeadAccuracy(
             head_id=head_id,
             num_pairs=scores.num_pairs,
-            num_ties=num_ties,
-            half=(num_wins + num_ties / 2) / scores.num_pairs,
-            strict=num_wins / scores.num_pairs,
+            num_ties=int(is_tie_PR[:, head].sum()),
+            half=float((is_win_PR[:, head] + is_tie_PR[:, head] / 2).mean()),
+            strict=float(is_win_PR[:, head].mean()),
         )
-        for head_id, num_wins, num_ties in zip(
-            scores.head_ids, num_wins_R.tolist(), num_ties_R.tolist(), strict=True
-        )
+        for head, head_id in enumerate(scores.head_ids)
     )
 
 
