@@ -7,6 +7,7 @@ machine-readable. What is rated is hostile text: control characters are shown as
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -61,8 +62,9 @@ def fail(message: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Write a value as indented JSON to stdout; NaN and infinity are refused."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    """Write a value as indented JSON to stdout, paths as text; NaN and infinity are refused."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=os.fspath)
+    sys.stdout.write(text + "\n")
 
 
 @contextmanager

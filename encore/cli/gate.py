@@ -31,7 +31,7 @@ def gate(config: TrainGateConfig, *, json: JsonOption = False) -> None:
         result = train_gate(open_study(config.study), config, reporter=reporter)
     warn_of(notes=result.notes, synthetic=result.synthetic)
     if json:
-        print_json({**dataclasses.asdict(result), "out": str(result.out)})
+        print_json(dataclasses.asdict(result))
         return
     weights = result.mean_weights.items()
     title = "The gate over held-out prompts"

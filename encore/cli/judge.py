@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
@@ -36,7 +37,7 @@ def judge(config: JudgeBenchmarkConfig, *, json: JsonOption = False) -> None:
     with terminal_reporter() as reporter:
         report = judge_benchmark(config, reporter=reporter)
     if json:
-        print_json(report.as_dict())
+        print_json(dataclasses.asdict(report))
     else:
         _print_accuracy(report)
     if report.single_order_score is not None:

@@ -41,8 +41,6 @@ def score(config: ScoreConfig, *, json: JsonOption = False) -> None:
         print_json(
             {
                 **dataclasses.asdict(result),
-                "out": str(result.out),
-                "failures": {str(index): error for index, error in result.failures.items()},
                 "tokens_per_second": result.tokens_per_second,
                 "accuracy": [dataclasses.asdict(one) for one in every],
                 "accuracy_held_out": [dataclasses.asdict(one) for one in held_out],

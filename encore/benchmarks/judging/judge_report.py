@@ -6,7 +6,6 @@ Suffixes: P pairs, 2 answers (chosen, rejected).
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,11 +93,6 @@ class JudgeReport:
     uses_labels: bool = False
     notes: tuple[str, ...]
     synthetic: tuple[str, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """The JSON of ``encore judge --json``."""
-        paths = {"folder": str(self.folder), "results": str(self.results)}
-        return dataclasses.asdict(self) | paths
 
 
 def judge_benchmark(
