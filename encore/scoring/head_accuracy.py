@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +15,8 @@ from encore.data.pairs import iter_pairs
 from encore.data.records import PreferencePair
 from encore.data.study import Study
 from encore.scoring.head_scores import HeadScores, read_head_scores
+from encore.scoring.scoring_run import ScoreResult
 from encore.training.examples import group_of, place_of
-
-if TYPE_CHECKING:
-    from encore.scoring.scoring_run import ScoreResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

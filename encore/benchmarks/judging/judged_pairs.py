@@ -8,8 +8,6 @@ Suffixes: P pairs, 2 orders (the chosen answer first, the rejected one first).
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -58,12 +56,6 @@ class JudgingManifest(JudgedManifest):
 
 
 Verdicts = tuple[JudgingManifest, NDArray[np.float64], Mapping[str, int]]
-
-
-def rows_digest(pairs: BenchmarkPairs) -> str:
-    """SHA-256 over subset, row id and content of every pair, the same for every order."""
-    rows = json.dumps(sorted(pairs.keys), ensure_ascii=False)
-    return hashlib.sha256(rows.encode()).hexdigest()
 
 
 def judge_pairs(
@@ -133,7 +125,7 @@ def _manifest(pairs: BenchmarkPairs, judge: Judge, config: JudgeBenchmarkConfig)
             "max_reply_tokens": most,
             "parser": pairwise_protocol.VERDICT_PARSER_VERSION,
         },
-        "data_sha256": rows_digest(pairs),
+        "data_sha256": pairs.digest,
         "plan": {
             "order": "subset, row_id, pair_id",
             "shard_size": config.shard_size,

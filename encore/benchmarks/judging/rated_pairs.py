@@ -19,7 +19,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
-from encore.benchmarks.judging.judged_pairs import rows_digest
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.data.pairs import Origin, data_digest, data_digest_of, study_with
 from encore.data.records import RuleSet
@@ -173,4 +172,4 @@ def study_of_pairs(pairs: BenchmarkPairs, *, out: Path) -> Study:
 
 
 def _study_path(pairs: BenchmarkPairs, *, out: Path) -> Path:
-    return out / f"rated-{rows_digest(pairs)[:16]}"
+    return out / f"rated-{pairs.digest[:16]}"

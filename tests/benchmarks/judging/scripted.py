@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Sequence
 from typing import Literal
@@ -38,7 +39,7 @@ def benchmark_of(pairs: Sequence[PreferencePair], *, subsets: int = 1) -> Benchm
         subset_P=tuple(f"subset-{row % subsets}" for row in rows),
         row_id_P=tuple(map(str, rows)),
         is_partial=False,
-        digest="0" * 64,
+        digest=hashlib.sha256(repr([pair.pair_id for pair in pairs]).encode()).hexdigest(),
         notes=(),
     )
 
