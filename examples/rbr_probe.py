@@ -69,7 +69,7 @@ def rate_half(files: list[Path], *, seed: int = 0, limit: int | None = None) -> 
 def _vectors(pairs: list[PreferencePair]) -> NDArray[np.float64]:
     """The embedding of each response, then that of the last turn of its prompt."""
     texts = [pair.chosen for pair in pairs], [pair.prompt[-1].content for pair in pairs]
-    both = [embed(one, model=None, reporter=SILENT)[0] for one in texts]
+    both = [embed(one, model=None, reporter=SILENT) for one in texts]
     return np.concatenate(both, axis=1).astype(np.float64)
 
 

@@ -14,7 +14,7 @@ from encore.options import new_app, run_main
 COMMANDS = (
     "demo",
     *("rules merge", "rules dedupe", "rules rate-importance", "rules select"),
-    *("rules build", "rules draft", "rules lint", "rules probe"),
+    *("rules draft", "rules lint", "rules probe"),
     *("ingest", "rate", "status", "show", "browse", "analyze", "weights", "theory"),
     *("report", "plan rate", "plan train", "train", "gate", "score", "benchmark", "judge"),
     *("annotate export", "annotate import", "labels", "compare", "paper", "export", "serve"),

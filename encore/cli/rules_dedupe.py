@@ -29,16 +29,15 @@ def rules_dedupe(config: DedupeConfig, *, json: JsonOption = False) -> None:
     if json:
         print_json(found)
     else:
-        mark = {True: "opposite?", False: ""}
-        rows = [
-            (one["title"], cluster["title"], one["similarity"], mark[one["may_be_opposite"]])
-            for cluster in found["clusters"]
-            for one in cluster["dropped"]
-        ]
+        rows = []
+        for cluster in found["clusters"]:
+            for one in cluster["dropped"]:
+                mark = "opposite?" if one["may_be_opposite"] else ""
+                rows.append((one["title"], cluster["title"], one["similarity"], mark))
         if rows:
             columns = ("dropped", "stays", "cosine", "")
             out.print(compact_table(columns, rows, title="Near-duplicates"))
-        counts = [(f"{one['threshold']:g}", one["num_rules"]) for one in found["num_rules_at"]]
+        counts = found["num_rules_at"].items()
         out.print(compact_table(("threshold", "rules"), counts, title="Rules by threshold"))
     for note in found["notes"]:
         say(f"note: {note}")

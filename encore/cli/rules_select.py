@@ -7,7 +7,7 @@ from encore.curation.curation_config import SelectConfig
 from encore.options import JsonOption, command
 from encore.terminal import out, print_json, say, warn
 
-_RULE_COLUMNS = ("rule", "rank", "importance", "ratings", "pool")
+_RULE_COLUMNS = ("rule", "importance", "ratings", "pool")
 _AGREEMENT_COLUMNS = ("agreement", "mean r", "95 % interval", "pairs")
 _AGREEMENT = {
     "people_and_judges": "people and judges (the paper: 0.71)",
@@ -33,7 +33,7 @@ def rules_select(config: SelectConfig, *, json: JsonOption = False) -> None:
         print_json(found)
     else:
         rules = [
-            (row["title"], row["rank"], row["importance"], len(row["ratings"]), row["source"])
+            (row["title"], row["importance"], len(row["ratings"]), row["source"])
             for row in found["rules"][: config.top]
         ]
         out.print(compact_table(_RULE_COLUMNS, rules, title="Selected"))
@@ -42,8 +42,7 @@ def rules_select(config: SelectConfig, *, json: JsonOption = False) -> None:
             (name, r["value"], span(r["low"], r["high"], number), num_pairs)
             for name, (r, num_pairs) in rows.items()
         ]
-        title = f"People: {found['num_people']}; judges: {found['num_judges']}"
-        out.print(compact_table(_AGREEMENT_COLUMNS, agreement, title=title))
+        out.print(compact_table(_AGREEMENT_COLUMNS, agreement))
     for note in found["notes"]:
         warn(note)
     say(f"{config.output}: {config.top} rules; all rules: {found['table']}")

@@ -11,8 +11,6 @@ from encore.config import MAX_RATING_REPLY_TOKENS, JudgeConfig, StageConfig, opt
 
 #: What ``--accept`` is given for every draft of a file; no rule_id has capital letters.
 ALL = "ALL"
-#: The shipped recipe of `encore rules build`.
-PAPER_RECIPE = "paper"
 
 
 class OutputConfig(StageConfig):
@@ -77,9 +75,6 @@ class QuestionConfig(StageConfig):
     """Which judge is asked about rules, and how; an option of its own says about what."""
 
     judge: JudgeConfig | None = None
-    shard_size: int = option(
-        50, ge=1, le=100_000, help="Rules per shard: per file, what one crash can cost."
-    )
     max_reply_tokens: int = option(
         16, ge=2, le=MAX_RATING_REPLY_TOKENS, help="A longer reply is cut off and therefore null."
     )
@@ -147,15 +142,3 @@ class DraftConfig(QuestionConfig):
         if any(drafts) if self.accept else not all(drafts):
             raise ValueError("give --judge and --output to draft, or --accept alone to accept")
         return self
-
-
-class BuildConfig(StageConfig):
-    """`encore rules build`: which recipe, and where its files go."""
-
-    recipe: str = option(
-        positional=True,
-        metavar="RECIPE.toml",
-        help=f"Pools, threshold, judges, people's files, sizes; or {PAPER_RECIPE}: the paper's "
-        "recipe, which reads its pools in the folder `pools`.",
-    )
-    output: Path = option(metavar="FOLDER", help="Where the files of all steps go.")

@@ -10,7 +10,7 @@ chain A-B-C, and so drop C for a rule A that it is not similar to.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,17 +45,20 @@ def dedupe(config: DedupeConfig, *, reporter: Reporter = SILENT) -> dict[str, An
     """
     check_output(config.output, inputs=[rule_file(config.pool)])
     rules = read_pool(config.pool).rules
-    texts = [compared_text(rule) for rule in rules]
-    embedding_ND, is_cut_N = embed(texts, model=config.model, reporter=reporter)
+    # What a rule asks. The paper does not say; a title in it would be compared twice.
+    texts = [" ".join(filter(None, (rule.description, rule.rating_rule))) for rule in rules]
     # The packaged model knows English: letters of other scripts all look alike to it.
     is_read_N = np.array([config.model is not None or is_latin(text) for text in texts])
-    thresholds = sorted({*THRESHOLDS, config.threshold})
     # A row of zeros is near nothing.
-    stays_TN, similarity_TN = find_near_duplicates(embedding_ND * is_read_N[:, None], thresholds)
+    embedding_ND = embed(texts, model=config.model, reporter=reporter) * is_read_N[:, None]
+    thresholds = sorted({*THRESHOLDS, config.threshold})
+    stays_TN = find_near_duplicates(embedding_ND, thresholds)
     num_rules_T = (stays_TN == np.arange(len(rules))).sum(axis=1).tolist()
-    at = thresholds.index(config.threshold)
-    clusters, kept = _clusters(rules, stays_TN[at].tolist(), similarity_TN[at].tolist())
+    stays_N = stays_TN[thresholds.index(config.threshold)]
+    similarity_N = (embedding_ND * embedding_ND[stays_N]).sum(axis=1)
+    clusters, kept = _clusters(rules, stays_N, similarity_N)
     write_pool(config.output, kept)
+    unread = [rule.rule_id for rule, is_read in zip(rules, is_read_N, strict=True) if not is_read]
     return {
         "output": str(config.output),
         "threshold": config.threshold,
@@ -63,17 +66,9 @@ def dedupe(config: DedupeConfig, *, reporter: Reporter = SILENT) -> dict[str, An
         "num_rules": len(kept),
         "rule_ids": [rule.rule_id for rule in kept],
         "clusters": clusters,
-        "num_rules_at": [
-            {"threshold": threshold, "num_rules": count}
-            for threshold, count in zip(thresholds, num_rules_T, strict=True)
-        ],
-        "notes": _notes(rules, clusters, is_read_N=is_read_N, is_cut_N=is_cut_N),
+        "num_rules_at": dict(zip(map(str, thresholds), num_rules_T, strict=True)),
+        "notes": [*_notes(clusters, unread)],
     }
-
-
-def compared_text(rule: PoolRule) -> str:
-    """What of a rule is embedded. The paper does not say; a title in it would be compared twice."""
-    return " ".join(filter(None, (rule.description, rule.rating_rule)))
 
 
 def is_latin(text: str) -> bool:
@@ -85,7 +80,7 @@ def is_latin(text: str) -> bool:
 
 def find_near_duplicates(
     embedding_ND: NDArray[np.float32], thresholds: Sequence[float]
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+) -> NDArray[np.int64]:
     """Go through rows in their order; each stays unless it is near a row before it that stays.
 
     One pass over the cosines for all thresholds. Time N² · (D + T); memory N · (D + T) and one
@@ -93,58 +88,49 @@ def find_near_duplicates(
 
     Args:
         embedding_ND: Rows of length 1; a row of zeros is near nothing.
-        thresholds: Cosines from 0 to 1 in rising order; near is what is above.
+        thresholds: Cosines from 0 to 1; near is what is above.
 
     Returns:
-        At each threshold, the index of the row that stays for each row, and the cosine to it: its
-        own index and 1 for a row that stays. Shape [T, N].
+        At each threshold, the index of the row that stays for each row: its own for a row that
+        stays. Shape [T, N].
     """
-    num_rows, num_thresholds = len(embedding_ND), len(thresholds)
-    limit_T1 = np.array(thresholds, dtype=np.float32)[:, None]
-    stays_TN = np.tile(np.arange(num_rows), (num_thresholds, 1))
-    similarity_TN = np.ones((num_thresholds, num_rows), dtype=np.float32)
-    is_kept_TN = np.ones((num_thresholds, num_rows), dtype=np.bool_)
+    limit_T, num_rows = np.array(thresholds, dtype=np.float32), len(embedding_ND)
+    stays_TN = np.tile(np.arange(num_rows), (len(thresholds), 1))
+    is_kept_TN = np.zeros(stays_TN.shape, dtype=np.bool_)
     for start in range(0, num_rows, _ROWS_AT_ONCE):
-        end = min(start + _ROWS_AT_ONCE, num_rows)
+        end = start + _ROWS_AT_ONCE
         similarity_BN = embedding_ND[start:end] @ embedding_ND[:end].T
-        for row in range(start, end):
-            earlier_N = similarity_BN[row - start, :row]
-            # Most rules are near none of those before them.
-            if not row or earlier_N.max() <= limit_T1[0, 0]:
-                continue
-            kept_similarity_TN = np.where(is_kept_TN[:, :row], earlier_N, -np.inf)
-            nearest_T = kept_similarity_TN.argmax(axis=1)
-            similarity_T = earlier_N[nearest_T]
-            is_near_T = kept_similarity_TN.max(axis=1) > limit_T1[:, 0]
-            is_kept_TN[:, row] = ~is_near_T
+        for row, similarity_N in enumerate(similarity_BN, start):
+            # This row and later ones are not among those that stay yet.
+            similarity_TN = np.where(is_kept_TN[:, :end], similarity_N, np.float32(-1))
+            nearest_T = similarity_TN.argmax(axis=1)
+            is_near_T = similarity_TN.max(axis=1) > limit_T
             stays_TN[is_near_T, row] = nearest_T[is_near_T]
-            similarity_TN[is_near_T, row] = similarity_T[is_near_T]
-    return stays_TN, similarity_TN
+            is_kept_TN[:, row] = ~is_near_T
+    return stays_TN
 
 
 def _clusters(
-    rules: Sequence[PoolRule], stays_N: Sequence[int], similarity_N: Sequence[float]
+    rules: Sequence[PoolRule], stays_N: NDArray[np.int64], similarity_N: NDArray[np.float32]
 ) -> tuple[list[dict[str, Any]], list[PoolRule]]:
     """What was dropped for which rule, and the rules that stay with all their provenance."""
     dropped_for: dict[int, list[int]] = {}
-    for place in sorted(range(len(rules)), key=lambda one: -similarity_N[one]):
-        if stays_N[place] != place:
-            dropped_for.setdefault(stays_N[place], []).append(place)
-    clusters = []
-    for stays, places in sorted(dropped_for.items()):
+    for place in np.argsort(-similarity_N, kind="stable").tolist():
+        dropped_for.setdefault(int(stays_N[place]), []).append(place)
+    clusters, kept = [], []
+    for place, places in sorted(dropped_for.items()):
+        stays, others = rules[place], [other for other in places if other != place]
+        kept.append(stays.absorbing(*(rules[other] for other in others)))
         dropped = [
-            {"rule_id": rules[place].rule_id, "title": rules[place].title}
-            | {"source": rules[place].source, "similarity": round(similarity_N[place], 4)}
-            | {"may_be_opposite": are_opposed(_asked(rules[place]), _asked(rules[stays]))}
-            for place in places
+            {
+                **rules[other].model_dump(include={"rule_id", "title", "source"}),
+                "similarity": round(float(similarity_N[other]), 4),
+                "may_be_opposite": are_opposed(_asked(rules[other]), _asked(stays)),
+            }
+            for other in others
         ]
-        stays_as = {"rule_id": rules[stays].rule_id, "title": rules[stays].title}
-        clusters.append({**stays_as, "dropped": dropped})
-    kept = [
-        rule.absorbing(*(rules[other] for other in dropped_for.get(place, ())))
-        for place, rule in enumerate(rules)
-        if stays_N[place] == place
-    ]
+        if dropped:
+            clusters.append({"rule_id": stays.rule_id, "title": stays.title, "dropped": dropped})
     return clusters, kept
 
 
@@ -152,29 +138,21 @@ def _asked(rule: PoolRule) -> str:
     return rule.rating_rule or rule.description
 
 
-def _notes(
-    rules: Sequence[PoolRule],
-    clusters: Iterable[Mapping[str, Any]],
-    *,
-    is_read_N: NDArray[np.bool_],
-    is_cut_N: NDArray[np.bool_],
-) -> list[str]:
+def _notes(clusters: Iterable[Mapping[str, Any]], unread: Sequence[str]) -> Iterator[str]:
     opposite = [
         f"{one['rule_id']} (for {cluster['rule_id']})"
         for cluster in clusters
         for one in cluster["dropped"]
         if one["may_be_opposite"]
     ]
-    found = {
-        "dropped rules may say the opposite of the rule that stays: read them": opposite,
-        "rules are in letters that the packaged model does not know; they stay without a "
-        "comparison, --model FOLDER takes a model that knows them": _ids(rules, ~is_read_N),
-        "texts are longer than what the model reads, and compared by their beginnings": _ids(
-            rules, is_cut_N
-        ),
-    }
-    return [f"{len(ids):,} {what}: {first_of(ids)}" for what, ids in found.items() if ids]
-
-
-def _ids(rules: Sequence[PoolRule], is_meant_N: NDArray[np.bool_]) -> list[str]:
-    return [rules[place].rule_id for place in np.flatnonzero(is_meant_N)]
+    if opposite:
+        yield (
+            f"{len(opposite):,} dropped rules may say the opposite of the rule that stays: read "
+            f"them: {first_of(opposite)}"
+        )
+    if unread:
+        yield (
+            f"{len(unread):,} rules are in letters that the packaged model does not know; they "
+            "stay without a comparison, --model FOLDER takes a model that knows them: "
+            f"{first_of(unread)}"
+        )

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from encore.curation.curation_config import ALL, DraftConfig
 from encore.curation.pool import PoolRule, check_output, read_pool, title_of, write_pool
-from encore.curation.rule_questions import TEXTS, RuleRun, ask_about_rules
+from encore.curation.rule_questions import RuleRun, ask_about_rules
 from encore.errors import InputError, did_you_mean
 from encore.judges.base import Judge, Reply
 from encore.reporting import SILENT, Reporter
@@ -77,7 +77,7 @@ def draft_rules(
     Returns:
         JSON values: ``num_rules`` of the file, and ``num_drafts`` in it that nobody accepted yet;
         ``drafted``: rules that were written now; ``failed``: the reason by rule that stays a
-        principle. Where rules lacked texts also ``judge``, its ``run_dir`` and ``prompt_sha256``.
+        principle. Where rules lacked texts also ``judge`` and its ``run_dir``.
 
     Raises:
         InputError: The output has rules that the pool lacks.
@@ -86,61 +86,61 @@ def draft_rules(
     """
     assert config.output is not None, "checked by the config"
     check_output(config.output, inputs=[config.pool])
-    pool = read_pool(config.pool).rules
-    known = {rule.rule_id: rule for rule in pool} | _written_before(config.output, pool)
-    principles = [rule for rule in known.values() if not has_all_texts(rule)]
+    known = {rule.rule_id: rule for rule in read_pool(config.pool).rules}
+    for rule in read_pool(config.output).rules if config.output.exists() else ():
+        if rule.rule_id not in known:
+            raise InputError(
+                f"--output {config.output}: has rule {rule.rule_id}, which the pool lacks; name "
+                "another file"
+            )
+        if not known[rule.rule_id].has_all_texts:
+            known[rule.rule_id] = rule
     about: dict[str, Any] = {"drafted": [], "failed": {}}
-    if principles:
+    if principles := [rule for rule in known.values() if not rule.has_all_texts]:
         folder = config.output.with_suffix(".replies")
-        found = ask_about_rules(
+        run, replies, _ = ask_about_rules(
             principles, DraftRun, config, folder=folder, judge=judge, reporter=reporter
         )
-        read = {rule_id: parse_draft(reply) for rule_id, reply in found.replies.items()}
-        drafted = {rule_id: texts for rule_id, (texts, _) in read.items() if texts is not None}
-        known |= {rule_id: _draft_of(known[rule_id], texts) for rule_id, texts in drafted.items()}
-        about = {
-            "judge": found.manifest.judge,
-            "run_dir": str(found.run_dir),
-            "prompt_sha256": found.manifest.identity["prompt_sha256"],
-            "drafted": [*drafted],
-            "failed": {rule_id: reason for rule_id, (_, reason) in read.items() if reason},
-        }
+        about |= {"judge": run.judge, "run_dir": str(folder / run.key)}
+        for rule_id, reply in replies.items():
+            draft = parse_draft(reply)
+            if isinstance(draft, str):
+                about["failed"][rule_id] = draft
+            else:
+                about["drafted"].append(rule_id)
+                known[rule_id] = _draft_of(known[rule_id], draft)
     write_pool(config.output, [*known.values()])
     num_drafts = sum(rule.is_draft for rule in known.values())
     counts = {"num_rules": len(known), "num_drafts": num_drafts}
     return {"output": str(config.output), **counts, **about}
 
 
-def accept_drafts(path: Path, accepted: Sequence[str]) -> tuple[str, ...]:
-    """Take drafts of a file as rules; the ids of those that were drafts until this call.
+def accept_drafts(path: Path, accepted: Sequence[str]) -> list[str]:
+    """Take drafts of a file as rules; their ids.
 
     Args:
         path: Changed in its place.
         accepted: Rule ids, or `ALL`.
 
     Raises:
-        InputError: The file has no such rule, or the rule lacks texts.
+        InputError: The file has no such draft.
     """
     pool = read_pool(path)
-    rules = {rule.rule_id: rule for rule in pool.rules}
-    for rule_id in {*accepted} - {ALL}:
-        if rule_id not in rules:
-            near = did_you_mean(rule_id, [*rules])
-            raise InputError(f"--accept {rule_id}: no such rule in {path}{near}")
-        if not has_all_texts(rules[rule_id]):
-            raise InputError(
-                f"--accept {rule_id}: it lacks some of the four texts; draft it first, or write "
-                f"them into {path}"
-            )
-    drafts = [rule for rule in pool.rules if rule.is_draft]
-    taken = [rule for rule in drafts if ALL in accepted or rule.rule_id in accepted]
-    rules |= {rule.rule_id: rule.model_copy(update={"is_draft": False}) for rule in taken}
-    write_pool(path, [*rules.values()], name=pool.name)
-    return tuple(rule.rule_id for rule in taken)
+    drafts = [rule.rule_id for rule in pool.rules if rule.is_draft]
+    if unknown := [rule_id for rule_id in accepted if rule_id not in (ALL, *drafts)]:
+        near = did_you_mean(unknown[0], drafts) or "; `encore rules draft` writes drafts"
+        raise InputError(f"--accept {unknown[0]}: no such draft in {path}{near}")
+    taken = drafts if ALL in accepted else [one for one in drafts if one in accepted]
+    rules = [
+        rule.model_copy(update={"is_draft": rule.is_draft and rule.rule_id not in taken})
+        for rule in pool.rules
+    ]
+    write_pool(path, rules, name=pool.name)
+    return taken
 
 
-def parse_draft(reply: Reply | None) -> tuple[DraftTexts | None, str | None]:
-    """The texts in a reply, or the reason why there are none, never both.
+def parse_draft(reply: Reply | None) -> DraftTexts | str:
+    """The texts in a reply, or the reason why there are none.
 
     Around the JSON object there may be one code fence and nothing else.
 
@@ -148,41 +148,20 @@ def parse_draft(reply: Reply | None) -> tuple[DraftTexts | None, str | None]:
         reply: None: the prompt was too long to be asked.
     """
     if reply is None:
-        return None, "prompt_too_long"
+        return "prompt_too_long"
     if reply.null_reason is not None or not reply.is_complete:
-        return None, reply.null_reason or "reply_cut_off"
+        return reply.null_reason or "reply_cut_off"
     text = reply.text.strip()
     fenced = _FENCED.fullmatch(text)
     try:
-        return DraftTexts.model_validate_json(fenced[1] if fenced else text), None
+        return DraftTexts.model_validate_json(fenced[1] if fenced else text)
     except ValidationError:
-        return None, "not_the_four_texts_as_json"
-
-
-def has_all_texts(rule: PoolRule) -> bool:
-    """Whether a rule has the four texts that a rule set needs."""
-    return all(getattr(rule, name) for name in TEXTS)
+        return "not_the_four_texts_as_json"
 
 
 def _draft_of(rule: PoolRule, texts: DraftTexts) -> PoolRule:
     """The rule with what a judge wrote in the place of the texts that it lacks."""
-    own = {name for name in TEXTS if getattr(rule, name)}
+    own = {*rule.texts}
     if rule.title == title_of(rule.description):  # a principle: both are its one text
         own -= {"title", "description"}
     return rule.model_copy(update={**texts.model_dump(exclude=own), "is_draft": True})
-
-
-def _written_before(output: Path, pool: Sequence[PoolRule]) -> dict[str, PoolRule]:
-    """The rules of an output that the pool has as principles, by id."""
-    if not output.exists():
-        return {}
-    found = {rule.rule_id: rule for rule in read_pool(output).rules}
-    if strangers := sorted(found.keys() - {rule.rule_id for rule in pool}):
-        raise InputError(
-            f"--output {output}: has rule {strangers[0]}, which the pool lacks; name another file"
-        )
-    return {
-        rule.rule_id: found[rule.rule_id]
-        for rule in pool
-        if rule.rule_id in found and not has_all_texts(rule)
-    }

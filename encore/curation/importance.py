@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from encore.curation.curation_config import ImportanceConfig
 from encore.curation.people_importance import People, read_answers
 from encore.curation.pool import read_pool, write_pool
-from encore.curation.rule_questions import RuleReplies, RuleRun, ask_about_rules, texts_digest
+from encore.curation.rule_questions import Replies, RuleRun, ask_about_rules, texts_digest
 from encore.errors import InputError
 from encore.files import atomic_write_bytes
 from encore.judges.base import Decoding, Judge
@@ -85,29 +85,22 @@ def rate_importance(
         text = json.dumps(people, indent=1, ensure_ascii=False)
         atomic_write_bytes(folder / PEOPLE_FILE, f"{text}\n".encode())
     num_answers = {name: len(answers) for name, answers in read_people(folder).items()}
-    report = {"folder": str(folder), "num_rules": len(rules), "num_answers": num_answers}
+    report: dict[str, Any] = {"num_rules": len(rules), "num_answers": num_answers}
     if config.judge is None:
         return report
-    found = ask_about_rules(
+    run, replies, summary = ask_about_rules(
         rules, ImportanceRun, config, folder=folder, judge=judge, reporter=reporter
     )
-    reasons = Counter(answer.null_reason for answer in answers_of(found).values())
-    num_ratings = reasons.pop(None, 0)
-    return report | {
-        "judge": found.manifest.judge,
-        "run_key": found.manifest.key,
-        "summary": found.summary,
-        "num_ratings": num_ratings,
-        "null_reasons": dict(reasons.most_common()),
-    }
+    reasons = Counter(answer.null_reason for answer in answers_of(replies).values())
+    report |= {"judge": run.judge, "run_key": run.key, "summary": summary}
+    return report | {"num_ratings": reasons.pop(None, 0), "null_reasons": dict(reasons)}
 
 
-def answers_of(found: RuleReplies) -> dict[str, Answer]:
+def answers_of(replies: Replies) -> dict[str, Answer]:
     """What a judge's replies say, by rule id: an importance, or the reason why there is none."""
-    how = Decoding(max_reply_tokens=found.manifest.identity["decoding"]["max_reply_tokens"])
+    text = Decoding(max_reply_tokens=1)  # how long it may be changes nothing in how it is read
     return {
-        rule_id: read_reply(reply, how, min_label_mass=1.0)  # labels are not asked for
-        for rule_id, reply in found.replies.items()
+        rule_id: read_reply(reply, text, min_label_mass=1.0) for rule_id, reply in replies.items()
     }
 
 

@@ -16,11 +16,10 @@ from typing import Any
 from encore.curation.curation_config import LintConfig
 from encore.curation.merge import plain_text
 from encore.curation.polarity import are_opposed, verb_forms
-from encore.curation.pool import PoolRule, first_of, read_pool, title_of
+from encore.curation.pool import TEXTS, PoolRule, first_of, read_pool
 
 #: What was looked for, in which text, and what was found there.
 _Found = tuple[str, str, str]
-_TEXTS = ("title", "description", "preference_rule", "rating_rule")
 _BOTH_FORMATS = ("preference_rule", "rating_rule")
 #: So much of a match is shown.
 _MAX_SHOWN = 60
@@ -37,12 +36,16 @@ def lint(config: LintConfig) -> dict[str, Any]:
         InputError: The file cannot be read.
     """
     pool = read_pool(config.file)
-    is_plain = not any(rule.preference_rule or rule.rating_rule for rule in pool.rules)
     findings = [(place, "empty", "description", "the record has no text") for place in pool.empty]
+    is_plain = not any(rule.texts.keys() & {*_BOTH_FORMATS} for rule in pool.rules)
     first: dict[tuple[str, str], PoolRule] = {}
     for rule in pool.rules:
-        found = [*_repeated(rule, first), *([] if is_plain else _fields_of(rule))]
-        found += [*_two_things(rule), *_opposed(rule)]
+        lacking = [] if is_plain else [field for field in _BOTH_FORMATS if field not in rule.texts]
+        found = [("empty", one, "no text; `encore rules draft` writes it") for one in lacking]
+        found += [*_repeated(rule, first), *_two_things(rule)]
+        if rule.preference_rule and are_opposed(rule.preference_rule, rule.rating_rule):
+            said = f"may contradict the preference text: {rule.preference_rule!r}"
+            found.append(("opposed", "rating_rule", said))
         findings += [(rule.rule_id, *one) for one in found]
     drafts = [rule.rule_id for rule in pool.rules if rule.is_draft]
     notes = [f"{len(drafts):,} rules are drafts: {first_of(drafts)}"] if drafts else []
@@ -58,45 +61,28 @@ def lint(config: LintConfig) -> dict[str, Any]:
 
 
 def _repeated(rule: PoolRule, first: dict[tuple[str, str], PoolRule]) -> Iterator[_Found]:
-    """Texts that an earlier rule has; ``first`` is the first rule with each."""
-    for field in _TEXTS:
+    """Texts that an earlier rule has, ``first`` is the first one with each; or another field."""
+    fields: dict[str, str] = {}
+    for field in TEXTS:
         text = plain_text(getattr(rule, field))
         other = first.setdefault((field, text), rule)
         if text and other is not rule:
             said = f"the same as that of {other.rule_id} ({other.source}, {other.origin})"
             yield "repeated-text", field, said
-
-
-def _fields_of(rule: PoolRule) -> Iterator[_Found]:
-    """Empty texts, and texts that stand in two fields."""
-    if empty := " and ".join(field for field in _BOTH_FORMATS if not getattr(rule, field)):
-        yield "empty", empty, "no text; `encore rules draft` writes it"
-    first: dict[str, str] = {}
-    for field in _TEXTS:
-        text = plain_text(getattr(rule, field))
-        other = first.setdefault(text, field)
-        is_beginning = rule.title == title_of(rule.description) and field == "description"
-        if text and other != field and not is_beginning:
-            yield "repeated-field", field, f"the same as {other}"
+        same = fields.setdefault(text, field)
+        if text and same != field and field != "description":  # which may be its own title
+            yield "repeated-field", field, f"the same as {same}"
 
 
 def _two_things(rule: PoolRule) -> Iterator[_Found]:
     """Where the text that a judge rates by, or else the description, asks for a second thing."""
-    field = next(one for one in ("rating_rule", "description") if getattr(rule, one))
+    field = "rating_rule" if rule.rating_rule else "description"
     text = getattr(rule, field)
     sentences = [one for one in re.split(r"(?<=[.!?;])\s+", text) if _SENTENCE_ASKS.search(one)]
     matches = [match.group().strip() for match in _second_request().finditer(text)]
-    if len(sentences) > 1:
-        matches.append(sentences[1])
-    if matches:
+    if matches := matches + sentences[1:2]:
         shown = [repr(shorten(match, _MAX_SHOWN, placeholder="…")) for match in matches]
         yield "two-things", field, f"seems to ask two things: {first_of(shown)}"
-
-
-def _opposed(rule: PoolRule) -> Iterator[_Found]:
-    if rule.preference_rule and are_opposed(rule.preference_rule, rule.rating_rule):
-        said = f"may contradict the preference text: {rule.preference_rule!r}"
-        yield "opposed", "rating_rule", said
 
 
 @cache

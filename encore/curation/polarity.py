@@ -10,19 +10,16 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Collection, Iterator
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 _WORD = re.compile(r"[a-z]+(?:['’-][a-z]+)*")
+#: The rest of a word that its beginning or end turns around.
+_NEGATED = re.compile(r"(?:dis|un|in|im|ir|il|non-?|anti-)([a-z-]+)|([a-z-]+)less")
 #: As long as the beginning that two forms of one word share: violence and violent, toxic, toxicity.
-_STEM = 5
+_STEM = 4
 _SAME_SUBJECT = 0.5
-
-
-#: What turns a word around, where the other text has the rest of the word.
-_PREFIXES = ("dis", "un", "in", "im", "ir", "il", "non-", "non", "anti-")
-_ENDINGS = ("fully", "ful", "less", "ness", "ing", "ed", "es", "ty", "ly", "s")
 
 
 @cache
@@ -42,47 +39,40 @@ def verb_forms(name: str) -> frozenset[str]:
 
 def are_opposed(first: str, second: str) -> bool:
     """Whether two texts seem to ask for opposite things."""
-    stems = [{_stem(word) for word in _words(text)} for text in (first, second)]
-    is_turned, about = _read(first, stems[1])
-    other_is_turned, other_about = _read(second, stems[0])
+    words = [_words(text) for text in (first, second)]
+    is_turned, about = _read(words[0], words[1])
+    other_is_turned, other_about = _read(words[1], words[0])
     shorter = min(len(about), len(other_about))
     if is_turned == other_is_turned or not shorter:
         return False
     return len(about & other_about) / shorter > _SAME_SUBJECT
 
 
-def _read(text: str, other_stems: Collection[str]) -> tuple[bool, set[str]]:
-    """Whether the text is turned around at its first word of content, and all such words' stems."""
-    turning = word_list("turning_words") | verb_forms("turning_verbs")
+def _words(text: str) -> list[str]:
+    """The words of a text that turn it around or say what it is about."""
+    # "free" turns only what it is free from.
+    words = _WORD.findall(re.sub(r"\bfree (?=from|of)", "without ", text.lower()))
     passed_over = word_list("function_words") | verb_forms("forward_verbs")
+    return [word for word in words if word not in passed_over]
+
+
+def _read(words: Sequence[str], others: Sequence[str]) -> tuple[bool, set[str]]:
+    """Whether a text is turned around at its first word of content, and all such words' stems.
+
+    The stem of harmless is that of harm, and of unsafe that of safe, where the other text has it.
+    """
+    turning = word_list("turning_words") | verb_forms("turning_verbs")
+    other_stems = {word[:_STEM] for word in others}
     is_turned = False
     about: set[str] = set()
-    for word in _words(text):
+    for word in words:
         if word in turning or word.endswith(("n't", "n’t")):
             is_turned ^= not about
-        elif word not in passed_over:
-            base = _without_negation(word, other_stems)
-            is_turned ^= base is not None and not about
-            about.add(base or _stem(word))
+            continue
+        stem, negated = word[:_STEM], _NEGATED.fullmatch(word)
+        rest = (negated[1] or negated[2])[:_STEM] if negated else ""
+        if rest in other_stems and (stem == rest or stem not in other_stems):
+            is_turned ^= not about
+            stem = rest
+        about.add(stem)
     return is_turned, about
-
-
-def _words(text: str) -> Iterator[str]:
-    # "free" turns only what it is free from.
-    yield from _WORD.findall(re.sub(r"\bfree (?=from|of)", "without ", text.lower()))
-
-
-def _without_negation(word: str, other_stems: Collection[str]) -> str | None:
-    """The stem of harm in harmless and of safe in unsafe, where the other text speaks of it."""
-    bases = [word.removeprefix(prefix) for prefix in _PREFIXES if word.startswith(prefix)]
-    bases += [word.removesuffix("less")] * word.endswith("less")
-    if _stem(word) in other_stems and not word.endswith("less"):
-        return None
-    return next((_stem(base) for base in bases if _stem(base) in other_stems), None)
-
-
-def _stem(word: str) -> str:
-    for ending in _ENDINGS:
-        if word.endswith(ending) and len(word) - len(ending) >= _STEM - 1:
-            return word.removesuffix(ending)[:_STEM]
-    return word[:_STEM]

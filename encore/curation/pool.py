@@ -66,6 +66,11 @@ class PoolRule(Provenance):
         return {name: getattr(self, name) for name in TEXTS if getattr(self, name)}
 
     @property
+    def has_all_texts(self) -> bool:
+        """Whether it has the four texts that a rule set needs."""
+        return len(self.texts) == len(TEXTS)
+
+    @property
     def provenances(self) -> list[Provenance]:
         """Where the rule comes from, and then the rules in whose place it stays."""
         own = {name: getattr(self, name) for name in Provenance.model_fields}

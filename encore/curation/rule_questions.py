@@ -9,8 +9,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -27,17 +26,14 @@ from encore.runs import JudgedManifest, Shard, Slice, run_key_of, run_status
 from encore.shard_runner import Job, Tell, refuse_failures, work_through
 from encore.versions import package_versions
 
-#: The texts of a rule, as judges read them.
-TEXTS = ("title", "description", "preference_rule", "rating_rule")
+#: By rule id; None: the prompt was too long to be asked.
+Replies = Mapping[str, Reply | None]
+
+#: Rules per file: what a crash can cost.
+_SHARD_SIZE = 50
 #: Grain: one row per rule, by rule_id. No reply: the prompt was too long to be asked.
-_REPLIES = pa.schema(
-    [
-        pa.field("rule_id", pa.string(), nullable=False),
-        pa.field("text", pa.string()),
-        pa.field("is_complete", pa.bool_()),
-        pa.field("null_reason", pa.string()),
-    ]
-)
+_COLUMNS = {"rule_id": pa.string(), "text": pa.string(), "is_complete": pa.bool_()}
+_REPLIES = pa.schema(_COLUMNS | {"null_reason": pa.string()})
 
 
 class RuleRun(JudgedManifest):
@@ -58,35 +54,16 @@ class RuleRun(JudgedManifest):
 
     @classmethod
     def prompt(cls, rule: PoolRule) -> str:
-        """The prompt for one rule; nothing in its texts is read as a part of the template."""
-        return cls.TEMPLATE.replace("{rule}", shown_texts(rule))
+        """The prompt for one rule: the texts that it has, a line each; of a principle its text.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleReplies:
-    """What a judge said about the rules of a complete run.
-
-    Attributes:
-        run_dir: The run's folder.
-        manifest: Judge, prompt and plan.
-        replies: By rule id; None: the prompt was too long to be asked.
-        summary: What this call did, e.g. ``2 rated, 0 reused, 0 failed``.
-    """
-
-    run_dir: Path
-    manifest: RuleRun
-    replies: dict[str, Reply | None]
-    summary: str = ""
-
-
-def shown_texts(rule: PoolRule) -> str:
-    """The texts that a rule has, a line each; of a principle its text alone."""
-    texts = {name: getattr(rule, name) for name in TEXTS if getattr(rule, name)}
-    if rule.title == title_of(rule.description):
-        del texts["title"]
-    if len(texts) == 1:
-        return rule.description
-    return "\n".join(f"{name.replace('_', ' ')}: {text}" for name, text in texts.items())
+        Nothing in the texts is read as a part of the template.
+        """
+        texts = rule.texts
+        if rule.title == title_of(rule.description):
+            del texts["title"]
+        lines = [f"{name.replace('_', ' ')}: {text}" for name, text in texts.items()]
+        shown = rule.description if len(lines) == 1 else "\n".join(lines)
+        return cls.TEMPLATE.replace("{rule}", shown)
 
 
 def ask_about_rules(
@@ -97,16 +74,20 @@ def ask_about_rules(
     folder: Path,
     judge: Judge | None = None,
     reporter: Reporter = SILENT,
-) -> RuleReplies:
+) -> tuple[RuleRun, Replies, str]:
     """Ask a judge about every rule; finished shards are reused, in ``folder/<run key>``.
 
     Args:
         rules: At least one; their order changes nothing.
         kind: What is asked.
-        config: Which judge, shards and length of replies.
+        config: Which judge and length of replies.
         folder: Holds the runs of several judges beside each other.
         judge: The config's, where it is open already; it stays open.
         reporter: Told how far it is, in rules.
+
+    Returns:
+        Judge, prompt and plan; the replies; what this call did, e.g. ``2 rated, 0 reused, 0
+        failed``.
 
     Raises:
         StudyIncompleteError: Shards failed; the same call asks only about these.
@@ -129,25 +110,21 @@ def ask_about_rules(
             asked = plan[shard.start : shard.stop]
             prompts = [*readable(opened, map(kind.prompt, asked), decoding=decoding)]
             replies = ask(opened, prompts, decoding=decoding, on_progress=tell)
-            return Slice(table=_table(asked, replies))
+            rows = [
+                {"rule_id": rule.rule_id, **(dataclasses.asdict(reply) if reply else {})}
+                for rule, reply in zip(asked, replies, strict=True)
+            ]
+            return Slice(table=pa.Table.from_pylist(rows, schema=_REPLIES))
 
         run_dir = folder / manifest.key
         work = Job(run_dir=run_dir, manifest=manifest, compute=compute, start=start)
         report = work_through(work, reporter=reporter)
     reporter.finished()
     refuse_failures(run_dir, report.failures, num_shards=len(manifest.shards))
-    return dataclasses.replace(read_replies(run_dir, kind), summary=report.summary)
+    return *read_replies(run_dir, kind), report.summary
 
 
-def _table(asked: Sequence[PoolRule], replies: Sequence[Reply | None]) -> pa.Table:
-    rows = [
-        {"rule_id": rule.rule_id, **({} if reply is None else dataclasses.asdict(reply))}
-        for rule, reply in zip(asked, replies, strict=True)
-    ]
-    return pa.Table.from_pylist(rows, schema=_REPLIES)
-
-
-def read_replies(run_dir: Path, kind: type[RuleRun]) -> RuleReplies:
+def read_replies(run_dir: Path, kind: type[RuleRun]) -> tuple[RuleRun, Replies]:
     """What a judge said in a run that was made before.
 
     Raises:
@@ -161,27 +138,25 @@ def read_replies(run_dir: Path, kind: type[RuleRun]) -> RuleReplies:
         )
     rows = [row for path in status.paths for row in pq.ParquetFile(path).read().to_pylist()]
     replies = {row.pop("rule_id"): None if row["text"] is None else Reply(**row) for row in rows}
-    return RuleReplies(run_dir=run_dir, manifest=status.manifest, replies=replies)
+    return status.manifest, replies
 
 
 def texts_digest(rules: Sequence[PoolRule]) -> str:
     """SHA-256 over ids and texts of some rules, the same for every order of them."""
-    texts = sorted([rule.rule_id, *(getattr(rule, name) for name in TEXTS)] for rule in rules)
+    texts = sorted([rule.rule_id, *rule.texts.items()] for rule in rules)
     return hashlib.sha256(json.dumps(texts, ensure_ascii=False).encode()).hexdigest()
 
 
 def _manifest(
     plan: Sequence[PoolRule], kind: type[RuleRun], config: QuestionConfig, *, judge: Judge
 ) -> RuleRun:
-    marked = {"rule_id": "marked", **{name: f"<{name}>" for name in TEXTS}}
-    prompt = kind.prompt(PoolRule.model_validate(marked))
     identity = {
         "format": 1,
         "question": kind.DOING,
         "judge": dataclasses.asdict(judge.identity),
-        "prompt_sha256": hashlib.sha256(prompt.encode()).hexdigest(),
+        "prompt_sha256": hashlib.sha256(kind.TEMPLATE.encode()).hexdigest(),
         "rules_sha256": texts_digest(plan),
         "decoding": {"temperature": 0.0, "max_reply_tokens": config.max_reply_tokens},
-        "plan": {"order": "rule_id", "shard_size": config.shard_size, "num_pairs": len(plan)},
+        "plan": {"order": "rule_id", "shard_size": _SHARD_SIZE, "num_pairs": len(plan)},
     }
     return kind(run_key=run_key_of(identity), identity=identity, versions=package_versions())

@@ -54,7 +54,7 @@ def rated(
     pool: Path, out: Path, reply: Callable[[int], str], *, name: str = "scripted", **more: object
 ) -> dict[str, Any]:
     """One judge's ratings of a pool."""
-    config = ImportanceConfig(pool=pool, output=out, judge=SCRIPTED, shard_size=2, **more)
+    config = ImportanceConfig(pool=pool, output=out, judge=SCRIPTED, **more)
     return rate_importance(config, judge=judge_of(reply, name=name))
 
 

@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from encore.curation.curation_config import DraftConfig
-from encore.curation.draft import accept_drafts, draft_rules, parse_draft
+from encore.curation.draft import DraftTexts, accept_drafts, draft_rules, parse_draft
 from encore.curation.pool import write_pool
 from encore.data.rules import load_rule_set
 from encore.errors import InputError
@@ -45,7 +45,7 @@ def written(index: int) -> str:
 def drafted(pool, reply: Callable[[int], str] = written, **more):
     judge = judge_of(reply)
     output = pool.with_name("rules.toml")
-    config = DraftConfig(pool=pool, judge=SCRIPTED, output=output, shard_size=2, **more)
+    config = DraftConfig(pool=pool, judge=SCRIPTED, output=output, **more)
     return draft_rules(config, judge=judge), judge
 
 
@@ -62,12 +62,10 @@ def drafted(pool, reply: Callable[[int], str] = written, **more):
     ],
 )
 def test_a_reply_is_the_four_texts_or_the_reason_why_not(text, reason):
-    texts, found = parse_draft(Reply(text=text, is_complete=True))
-    assert found == reason
-    assert (texts is None) == (reason is not None)
-    assert texts is None or texts.model_dump() == TEXTS
-    assert parse_draft(Reply(text=text, is_complete=False)) == (None, "reply_cut_off")
-    assert parse_draft(None) == (None, "prompt_too_long")
+    found = parse_draft(Reply(text=text, is_complete=True))
+    assert found == (reason or DraftTexts(**TEXTS))
+    assert parse_draft(Reply(text=text, is_complete=False)) == "reply_cut_off"
+    assert parse_draft(None) == "prompt_too_long"
 
 
 def test_what_a_judge_wrote_is_a_draft_with_its_provenance_and_is_refused_as_a_rule(pool):
@@ -80,13 +78,12 @@ def test_what_a_judge_wrote_is_a_draft_with_its_provenance_and_is_refused_as_a_r
         assert (new.rule_id, new.origin, new.licence) == (old.rule_id, old.origin, old.licence)
     manifest = json.loads((Path(report["run_dir"]) / "run.json").read_text())
     assert manifest["identity"]["judge"]["name"] == "scripted"
-    assert manifest["identity"]["prompt_sha256"] == report["prompt_sha256"]
     with pytest.raises(InputError, match=r"Kindness 0.* is a draft"):
         load_rule_set(report["output"])
-    assert accept_drafts(Path(report["output"]), ["principle-1"]) == ("principle-1",)
+    assert accept_drafts(Path(report["output"]), ["principle-1"]) == ["principle-1"]
     with pytest.raises(InputError, match="draft"):
         load_rule_set(report["output"])
-    assert accept_drafts(Path(report["output"]), ["ALL"]) == ("principle-0", "principle-2")
+    assert accept_drafts(Path(report["output"]), ["ALL"]) == ["principle-0", "principle-2"]
     assert load_rule_set(report["output"]).rules[1].title == "Kindness 1"
 
 
@@ -94,13 +91,13 @@ def test_a_reply_that_does_not_parse_leaves_a_principle_and_is_named(pool):
     report, _ = drafted(pool, lambda index: "I would rather not." if index == 1 else WHOLE)
     assert report["failed"] == {"principle-1": "not_the_four_texts_as_json"}
     assert rules_in(Path(report["output"]))[1] == rules_in(pool)[1]
-    with pytest.raises(InputError, match="--accept principle-1: it lacks some of the four texts"):
+    with pytest.raises(InputError, match="--accept principle-1: no such draft"):
         accept_drafts(Path(report["output"]), ["principle-1"])
     other_format = pool.with_suffix(".jsonl")
     write_in_any_format(other_format, rules_in(pool))
     with pytest.raises(InputError, match=r"expected a name that ends in \.toml"):
         accept_drafts(other_format, ["ALL"])
-    with pytest.raises(InputError, match=r"no such rule in .*rules.toml; did you mean principle-"):
+    with pytest.raises(InputError, match=r"no such draft in .*rules.toml; did you mean principle-"):
         accept_drafts(Path(report["output"]), ["principle-9"])
 
 

@@ -41,9 +41,9 @@ def test_a_reply_that_is_no_number_from_0_to_1_is_null_with_its_reason(pool, tmp
     report = rated(pool, tmp_path / "out", REPLIES.__getitem__)
     assert report["num_ratings"] == 2
     assert report["null_reasons"] == {"empty_reply": 1, "not_a_single_number": 1, "out_of_range": 1}
-    found = read_replies(tmp_path / "out" / report["run_key"], ImportanceRun)
-    assert [reply.text for reply in found.replies.values()] == REPLIES
-    ratings = [answer.rating for answer in answers_of(found).values()]
+    _, replies = read_replies(tmp_path / "out" / report["run_key"], ImportanceRun)
+    assert [reply.text for reply in replies.values()] == REPLIES
+    ratings = [answer.rating for answer in answers_of(replies).values()]
     assert ratings == [0.9, 0.8, None, None, None]
 
 
@@ -55,7 +55,7 @@ def test_the_same_call_again_asks_nothing_and_a_failed_shard_alone_is_asked_agai
 
     with pytest.raises(StudyIncompleteError, match=r"1 of 3 shards failed .*engine trouble"):
         rated(pool, tmp_path / "out", fail_at_4)
-    config = ImportanceConfig(pool=pool, output=tmp_path / "out", judge=SCRIPTED, shard_size=2)
+    config = ImportanceConfig(pool=pool, output=tmp_path / "out", judge=SCRIPTED)
     judge = judge_of(lambda _: "0.5")
     assert rate_importance(config, judge=judge)["summary"] == "1 rated, 2 reused, 0 failed"
     assert judge.num_asked == 1  # the third shard has one rule

@@ -51,12 +51,10 @@ def test_the_mean_over_people_and_judges_ranks_and_a_null_is_no_zero(folder):
     rows = found["rules"]
     assert [row["rule_id"][-1] for row in rows] == ["1", "2", "3", "0", "4"]
     assert [row["importance"] for row in rows] == pytest.approx([0.8, 0.5, 0.5, 0.2, 0.15])
-    assert [row["rank"] for row in rows] == [1, 2, 3, 4, 5]
     assert rows[-1]["ratings"] == {"anna": 0.2, "ben": 0.1}
-    assert (found["num_people"], found["num_judges"]) == (2, 1)
-    tie, partly = (next(one for one in found["notes"] if word in one) for word in ("tie", "lack"))
+    partly, tie = found["notes"]
     assert tie.startswith("principle-2 is in and principle-3 is out with the same importance")
-    assert partly == "1 ranked rules lack some of 3 ratings: principle-4"
+    assert partly.startswith("1 rules lack some of 3 ratings")
 
 
 def test_agreement_is_numpys_correlation_over_the_rules_that_both_rated(folder):
@@ -84,8 +82,8 @@ def test_the_rule_set_keeps_provenance_and_the_table_the_ratings(folder):
 def test_a_rule_with_too_few_ratings_has_no_rank_and_is_named(folder, tmp_path):
     rated(folder.parent / "pool.toml", tmp_path / "judge", JUDGE.__getitem__)
     found = select(tmp_path / "judge")
-    assert [row["rank"] for row in found["rules"]] == [1, 2, 3, 4, None]
-    assert found["notes"][0].startswith("1 rules have ratings of less than half of the raters")
+    assert [row["importance"] is None for row in found["rules"]] == [False] * 4 + [True]
+    assert "no rank with less than half of them: principle-4" in found["notes"][0]
     with pytest.raises(InputError, match="--top 5: 4 of 5 rules have ratings of half of the 1"):
         select(tmp_path / "judge", top=5)
 
@@ -110,9 +108,7 @@ def test_a_folder_without_ratings_or_with_an_unfinished_run_is_refused(folder, t
     def fail(index: int) -> str:
         raise RuntimeError("engine trouble")
 
-    config = ImportanceConfig(
-        pool=folder / "pool.toml", output=folder, judge=SCRIPTED, shard_size=2
-    )
+    config = ImportanceConfig(pool=folder / "pool.toml", output=folder, judge=SCRIPTED)
     with pytest.raises(StudyIncompleteError):
         rate_importance(config, judge=judge_of(fail, name="broken"))
     with pytest.raises(StudyIncompleteError, match=r"judge broken\): 3 of 3 shards are missing"):

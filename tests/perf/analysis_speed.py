@@ -145,13 +145,12 @@ def dedupe_pool() -> None:
         size=(num_rules, EMBEDDING_SIZE)
     )
     rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
-    found = rows, np.zeros(num_rules, dtype=np.bool_)
     numbers = range(num_rules)
     rules = [PoolRule(rule_id=f"r-{n}", title=f"{n}", description=f"Rule {n}.") for n in numbers]
     pool = folder / f"pool-{spread_of_rules:g}.toml"
     write_pool(pool, rules)
     config = DedupeConfig(pool=str(pool), output=folder / "out.toml")
-    with mock.patch("encore.curation.dedupe.embed", return_value=found):
+    with mock.patch("encore.curation.dedupe.embed", return_value=rows):
         started = time.perf_counter()
         dedupe(config)
         print(time.perf_counter() - started)
