@@ -10,7 +10,7 @@ from itertools import combinations, product
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.agreement import NUM_DRAWS, SEED, Estimate, resampled_interval
+from encore.agreement import Estimate, resampled_interval
 from encore.analysis.correlation import MIN_RULES
 
 #: A variance below this is rounding.
@@ -55,7 +55,5 @@ def rater_agreement(rating_AR: _Floats, other_BR: _Floats | None = None) -> tupl
     [value], [num_pairs] = mean_r(times_R[None])
     if not num_pairs:
         return Estimate(), 0
-    r = resampled_interval(
-        float(value), lambda times_DR: mean_r(times_DR)[0], times_R, seed=SEED, num_draws=NUM_DRAWS
-    )
+    r = resampled_interval(float(value), lambda times_DR: mean_r(times_DR)[0], times_R)
     return r, int(num_pairs)
