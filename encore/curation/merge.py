@@ -24,7 +24,7 @@ def merge(config: MergeConfig) -> dict[str, Any]:
 
     Returns:
         JSON values: counts of each of the ``pools``, ``copies`` with the rule that is ``kept`` for
-        each, ``renamed`` rules whose id another one has, and ``notes``.
+        each, and ``notes``.
 
     Raises:
         InputError: A pool that cannot be read, two pools of one name, a licence of no pool.
@@ -55,18 +55,13 @@ def merge(config: MergeConfig) -> dict[str, Any]:
             for pool in pools
         ],
         "copies": copies,
-        "renamed": renamed,
-        "notes": [*_notes(pools, rules)],
+        "notes": [*_notes(pools, rules, renamed)],
     }
 
 
 def _name_and_file(text: str) -> tuple[str | None, str]:
     name, equals, file = text.partition("=")
-    if not equals or Path(text).is_file():
-        return None, text
-    if not name.strip() or not file:
-        raise InputError(f"POOL {text!r}: expected FILE or NAME=FILE")
-    return name.strip(), file
+    return (name.strip(), file) if equals and not Path(text).is_file() else (None, text)
 
 
 def _licences(given: Sequence[str], pools: Sequence[Pool]) -> dict[str, str]:
@@ -91,7 +86,7 @@ def plain_text(text: str) -> str:
 
 def _unique(
     pools: Sequence[Pool], licences: Mapping[str, str]
-) -> tuple[list[PoolRule], list[dict[str, str]], list[dict[str, str]]]:
+) -> tuple[list[PoolRule], list[dict[str, str]], list[str]]:
     """The rules that stay, each with an id of its own; the copies; rules that got another id.
 
     An id that an earlier rule has gets the next free suffix: -2, -3, ….
@@ -114,19 +109,25 @@ def _unique(
             while new_id in taken:
                 suffixes[old_id] += 1
                 new_id = f"{old_id}-{suffixes[old_id] + 1}"
-            about = {"rule_id": old_id, "new_rule_id": new_id}
-            renamed.append({**about, "source": rule.source, "origin": rule.origin})
+            renamed.append(f"{old_id} of {rule.source}, {rule.origin} is {new_id}")
         seen.add(old_id)
         taken.add(new_id)
         kept[texts] = found.model_copy(update={"rule_id": new_id})
     return [*kept.values()], copies, renamed
 
 
-def _notes(pools: Sequence[Pool], rules: Sequence[PoolRule]) -> Iterator[str]:
+def _notes(
+    pools: Sequence[Pool], rules: Sequence[PoolRule], renamed: Sequence[str]
+) -> Iterator[str]:
     for pool in pools:
         if pool.empty:
             where = first_of(pool.empty)
             yield f"pool {pool.name}: {len(pool.empty):,} records have no text, left out: {where}"
+    if renamed:
+        yield (
+            f"{len(renamed):,} rules have the id of an earlier rule with another text, and get "
+            f"another: {first_of(renamed)}"
+        )
     if formulas := [rule.rule_id for rule in rules if any(map(is_formula, rule.texts.values()))]:
         yield (
             f"{len(formulas):,} rules have texts that begin like a spreadsheet's formula, kept as "

@@ -209,10 +209,10 @@ def check_output(path: Path, *, inputs: Iterable[Path] = ()) -> None:
         raise InputError(
             f"--output {path}: this file is read; give another name, so that no rule is lost"
         )
-    if path.suffix != ".toml":
-        raise InputError(f"--output {path}: expected a name that ends in .toml")
-    if not path.parent.is_dir():
-        raise InputError(f"--output {path}: no folder {path.parent}; make it first")
+    if path.suffix != ".toml" or not path.parent.is_dir():
+        raise InputError(
+            f"--output {path}: expected a name that ends in .toml, in a folder that is there"
+        )
 
 
 def write_pool(path: Path, rules: Iterable[PoolRule], *, name: str | None = None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -16,7 +17,6 @@ from tests.curation.test_draft import written
 from tests.scripted_judge import ScriptedJudge
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "paper_rules.sh"
-NUM_DISTINCT = 87
 
 
 @pytest.fixture
@@ -66,65 +66,37 @@ def test_a_wrong_call_is_one_clear_line(encore, pool, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.fixture
-def script(encore, tmp_path, monkeypatch):
-    """Runs the paper's script over 259 principles, five people and four judges."""
+def test_the_papers_script_goes_from_259_principles_to_87_20_and_10(encore, tmp_path, monkeypatch):
+    # The script says what it would run; it is run here, with judges and embeddings that are known.
+    show = "import json, sys", "print(json.dumps(sys.argv[1:]))"
+    write_answers(tmp_path / "encore", ["#!/usr/bin/env python3", *show]).chmod(0o755)
+    texts = [f"Principle {n % 87} says what is right{'!' * (n // 87)}." for n in range(259)]
+    names = re.search(r"for name in (.*);", SCRIPT.read_text())[1].split()
+    for place, name in enumerate(names):
+        write_answers(tmp_path / f"{name}.csv", ["text", *texts[place :: len(names)]])
     judges: dict[str, ScriptedJudge] = {}
-    for name in ("encore", "pools"):
-        (tmp_path / name).mkdir()
-    stub = "#!/usr/bin/env python3\nimport json, sys\nprint(json.dumps(sys.argv[1:]))\n"
-    (tmp_path / "encore" / "encore").write_text(stub)
-    (tmp_path / "encore" / "encore").chmod(0o755)
-    # 87 distinct ones, then near-duplicates of these that end otherwise.
-    texts = [
-        f"Principle {n % NUM_DISTINCT} says what is right{'!' * (n // NUM_DISTINCT)}."
-        for n in range(259)
-    ]
-    pools = "constitutional-ai", "collective-constitutional-ai", "rule-adapter"
-    for place, name in enumerate((*pools, "rule-based-rewards", "pku-saferlhf")):
-        write_answers(tmp_path / "pools" / f"{name}.csv", ["text", *texts[place * 52 :][:52]])
-    monkeypatch.setattr(
-        dedupe,
-        "embed",
-        lambda texts, **_: np.eye(NUM_DISTINCT, dtype=np.float32)[[*map(index_in, texts)]],
-    )
-    monkeypatch.setattr(
-        rule_questions,
-        "open_judge",
-        lambda config: judges.setdefault(config.model, ScriptedJudge(name=config.model)),
-    )
 
-    def run() -> dict[str, ScriptedJudge]:
-        shown = subprocess.run(
-            ["bash", SCRIPT, tmp_path / "pools", tmp_path / "out"],
-            env={**os.environ, "PATH": f"{tmp_path / 'encore'}:{os.environ['PATH']}"},
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        for line in shown.stdout.splitlines():
-            done = encore(*json.loads(line))
-            assert done.code == 0, done.err
-        return judges
+    def opened(config):
+        return judges.setdefault(config.model, ScriptedJudge(name=config.model))
 
-    return run
+    monkeypatch.setattr(rule_questions, "open_judge", opened)
+    monkeypatch.setattr(dedupe, "embed", lambda some, **_: np.eye(87)[[*map(index_in, some)]])
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
+    def run():
+        command = ["bash", SCRIPT, tmp_path, tmp_path / "out"]
+        for line in subprocess.check_output(command).splitlines():
+            assert encore(*json.loads(line)).code == 0
+        assert [judge.num_asked for judge in judges.values()] == [87] * 4
+        files = ("merged", "distinct", "top-20", "top-10")
+        return [rules_in(tmp_path / "out" / f"{name}.toml") for name in files]
 
-def test_the_papers_script_goes_from_259_principles_to_87_20_and_10(script, tmp_path):
-    judges = script()
-    merged, distinct, twenty, ten = (
-        rules_in(tmp_path / "out" / f"{name}.toml")
-        for name in ("merged", "distinct", "top-20", "top-10")
-    )
+    people = [f"{rule.rule_id},0.{n % 10},0.{n % 7}" for n, rule in enumerate(run()[1])]
+    write_answers(tmp_path / "people.csv", ["rule_id,anna,ben", *people])
+    merged, distinct, twenty, ten = run()
     assert [len(rules) for rules in (merged, distinct, twenty, ten)] == [259, 87, 20, 10]
     assert twenty[:10] == ten
     # Each principle stands three times in the pools, but for two that stand twice.
     assert all(len(rule.merged_from) in (1, 2) for rule in twenty)
-    assert [judge.num_asked for judge in judges.values()] == [NUM_DISTINCT] * 4
-    answers = np.random.default_rng(0).random((NUM_DISTINCT, 5)).round(2).tolist()
-    rows = [f"{r.rule_id},{','.join(map(str, a))}" for r, a in zip(distinct, answers, strict=True)]
-    write_answers(tmp_path / "pools" / "people.csv", ["rule_id,a,b,c,d,e", *rows])
-    script()
-    assert [judge.num_asked for judge in judges.values()] == [NUM_DISTINCT] * 4
     table = json.loads((tmp_path / "out" / "top-20.json").read_text())
-    assert {*table["rules"][0]["ratings"]} == {*"abcde", *judges}
+    assert {*table["rules"][0]["ratings"]} == {"anna", "ben", *judges}

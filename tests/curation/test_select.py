@@ -55,16 +55,10 @@ def test_the_mean_over_people_and_judges_ranks_and_a_null_is_no_zero(folder):
     partly, tie = found["notes"]
     assert tie.startswith("principle-2 is in and principle-3 is out with the same importance")
     assert partly.startswith("1 rules lack some of 3 ratings")
-
-
-def test_agreement_is_numpys_correlation_over_the_rules_that_both_rated(folder):
-    found = select(folder)
     judge = [0.2, 0.8, 0.5, 0.5]
     across = [np.corrcoef(PEOPLE[name][:4], judge)[0, 1] for name in PEOPLE]
     assert found["people_and_judges"]["r"]["value"] == pytest.approx(np.mean(across))
-    within = np.corrcoef(PEOPLE["anna"], PEOPLE["ben"])[0, 1]
-    assert found["among_people"]["r"]["value"] == pytest.approx(within)
-    assert found["among_judges"]["num_pairs"] == 0
+    assert (found["among_people"]["num_pairs"], found["among_judges"]["num_pairs"]) == (1, 0)
 
 
 def test_the_rule_set_keeps_provenance_and_the_table_the_ratings(folder):
