@@ -26,9 +26,9 @@ NUM_DRAWS = 1000
 #: Of the paper's study: how often the rule of lower entropy was preferred (appendix "Human
 #: Preference Validation of Rule Reliability").
 PAPER_WIN_RATE = 0.83
-SIGNIFICANCE = 0.05
 
-_TAIL = SIGNIFICANCE / 2
+#: Of a test and an interval at 5 %.
+_TAIL = 0.025
 #: Levels and ratings that differ by less are equally near.
 _LEVEL_DIGITS = 9
 #: Of [D, P] at a time: 32 MB.
@@ -37,8 +37,6 @@ _MOST_CELLS = 4_000_000
 _MOST_CELLS_OF_PACKAGE = 20_000_000
 #: Differences below this are rounding.
 _ROUNDING = 1e-12
-_MOST_COMPARISONS = 1_000
-_POWER = 0.8
 
 _Floats = NDArray[np.float64]
 _Figures = Callable[[_Floats], _Floats]
@@ -173,9 +171,7 @@ def _kappas(place_2P: _Floats, weight_DP: _Floats) -> _Floats:
 # --- intervals ----------------------------------------------------------------------------------
 
 
-def resampled_interval(
-    value: float, figures: _Figures, times_P: _Floats, *, seed: int = 0, num_draws: int = NUM_DRAWS
-) -> Estimate:
+def resampled_interval(value: float, figures: _Figures, times_P: _Floats) -> Estimate:
     """The 95 % interval of a figure whose standard error is that of resampled items.
 
     It is symmetric on Fisher's scale, atanh, and as wide there as Student's t asks. The plain
@@ -188,8 +184,6 @@ def resampled_interval(
         value: The figure of all items.
         figures: The figure where each pattern counts so often, NaN where it is not defined.
         times_P: How many items have each pattern.
-        seed: Of the resampling.
-        num_draws: How many resamples.
     """
     from scipy.special import stdtrit
 
@@ -198,9 +192,9 @@ def resampled_interval(
         return Estimate(value=value)
     if 1 - abs(value) < _ROUNDING:
         return Estimate(value=value, low=value, high=value)
-    rng, share_P = np.random.default_rng(seed), times_P / num_items
+    rng, share_P = np.random.default_rng(0), times_P / num_items
     size = max(1, _MOST_CELLS // num_patterns)
-    sizes = [min(size, num_draws - start) for start in range(0, num_draws, size)]
+    sizes = [min(size, NUM_DRAWS - start) for start in range(0, NUM_DRAWS, size)]
     drawn_D = np.concatenate(
         [figures(rng.multinomial(num_items, share_P, size=one).astype(float)) for one in sizes]
     )
@@ -232,29 +226,24 @@ def pearson_interval(x_I: _Floats, y_I: _Floats) -> Estimate:
 # --- comparisons of two things ------------------------------------------------------------------
 
 
-def win_rate_interval(
-    is_win_C: Sequence[bool], *, group_C: Sequence[str] | None = None
-) -> Estimate:
-    """A win rate and its exact binomial interval (Clopper and Pearson).
+def win_rate_interval(is_win_C: Sequence[bool], *, group_C: Sequence[str]) -> Estimate:
+    """A win rate and its binomial interval (Clopper and Pearson), exact if all groups are of one.
 
-    Without groups it assumes that comparisons are independent. Several annotators who compare the
-    same pair of rules are not: with groups (the pairs), a sample is one of pairs, and the number of
-    comparisons is divided by their design effect (Korn and Graubard 1998). Annotators are taken as
-    they are, not as a sample of all annotators.
+    Several annotators who compare the same pair of rules are not independent. So a sample is one of
+    groups (the pairs), and the number of comparisons is divided by their design effect (Korn and
+    Graubard 1998). Annotators are taken as they are, not as a sample of all annotators.
 
     Args:
-        is_win_C: Whether each comparison was won.
-        group_C: What comparisons belong to the same group; None: each is its own.
+        is_win_C: Whether each comparison was won; one or more.
+        group_C: What comparisons belong to the same group.
     """
-    won_C = np.asarray(is_win_C, dtype=np.float64)
-    rate, number = float(won_C.mean()), float(len(won_C))
-    if group_C is not None:
-        place_C = np.unique(np.asarray(group_C), return_inverse=True)[1]
-        if place_C.max() == 0:  # one group says nothing of others
-            return Estimate(value=rate)
-        number = _effective_number(won_C, place_C)
     from scipy.special import betaincinv
 
+    won_C = np.asarray(is_win_C, dtype=np.float64)
+    rate, place_C = float(won_C.mean()), np.unique(np.asarray(group_C), return_inverse=True)[1]
+    if place_C.max() == 0:  # one group says nothing of others
+        return Estimate(value=rate)
+    number = _effective_number(won_C, place_C)
     wins, losses = rate * number, (1 - rate) * number
     low = float(betaincinv(wins, losses + 1, _TAIL)) if wins else 0.0
     high = float(betaincinv(wins + 1, losses, 1 - _TAIL)) if losses else 1.0
@@ -268,13 +257,14 @@ def _effective_number(won_C: _Floats, place_C: NDArray[np.intp]) -> float:
     rate, number = float(won_C.mean()), len(won_C)
     excess = np.bincount(place_C, weights=won_C - rate)
     num_groups = len(excess)
-    variance = num_groups / (num_groups - 1) * float(excess @ excess) / number**2
     if not 0 < rate < 1:  # how groups differ is not known: each counts once
         return float(num_groups)
+    variance = num_groups / (num_groups - 1) * float(excess @ excess) / number**2
     if not variance:
         return float(number)
+    effect = variance / (rate * (1 - rate) / (number - 1))
     quantiles = stdtrit(number - 1, 1 - _TAIL) / stdtrit(num_groups - 1, 1 - _TAIL)
-    return float(min(number, rate * (1 - rate) / variance * quantiles**2))
+    return float(min(number, number / effect * quantiles**2))
 
 
 def win_rate_power(num_comparisons: NDArray[np.int64] | int, *, win_rate: float) -> _Floats:
@@ -295,6 +285,6 @@ def win_rate_power(num_comparisons: NDArray[np.int64] | int, *, win_rate: float)
 
 def comparisons_needed() -> int:
     """How many comparisons show the paper's win rate with power 0.8, as does any larger number."""
-    numbers = np.arange(1, _MOST_COMPARISONS + 1)
-    is_enough = win_rate_power(numbers, win_rate=PAPER_WIN_RATE) >= _POWER
+    numbers = np.arange(1, 1000)
+    is_enough = win_rate_power(numbers, win_rate=PAPER_WIN_RATE) >= 0.8
     return int(numbers[~is_enough][-1]) + 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -103,6 +103,21 @@ run_status = partial(runs.run_status, kind=RatingManifest)
 def chosen_runs(ratings_dir: Path, run: str | None) -> tuple[Path, ...]:
     """All rating runs of a study, or the one whose key begins with ``run``."""
     return list_runs(ratings_dir) if run is None else (choose_run(ratings_dir, key=run),)
+
+
+def ratings_of(
+    status: RatingStatus, columns: Sequence[str], *, filters: Any = None
+) -> dict[tuple[str, ...], float | None]:
+    """The ratings of a run's finished shards by the values of some columns.
+
+    Args:
+        status: The run.
+        columns: What tells ratings apart.
+        filters: Which rows, as for `pyarrow.parquet.read_table`; None: all.
+    """
+    read = partial(pq.read_table, columns=[*columns, "rating"], filters=filters, partitioning=None)
+    rows = (row for path in status.paths for row in read(path).to_pylist())
+    return {tuple(row[name] for name in columns): row["rating"] for row in rows}
 
 
 def status(study: Path) -> tuple[RatingStatus, ...]:

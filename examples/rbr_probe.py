@@ -9,6 +9,7 @@ half of the completions of Rule Based Rewards' gold data and rates the other hal
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -39,30 +40,25 @@ def rate_half(files: list[Path], *, seed: int = 0, limit: int | None = None) -> 
         limit: Use this many completions only.
     """
     rows = read_labels(files)
-    responses = list(dict.fromkeys((row.response_id, row.content_id) for row in rows))[:limit]
     pair_of = {row.content_id: row.asked for row in rows if row.asked is not None}
-    contents = list(dict.fromkeys(content for _, content in responses))
-    vector_IH = _vectors([pair_of[content] for content in contents])
-    vector_of = dict(zip(contents, vector_IH, strict=True))
+    contents = list(pair_of)[:limit]
+    vector_of = dict(zip(contents, _vectors([pair_of[one] for one in contents]), strict=True))
     # Copies of one text are on one side of the split.
     order = np.random.default_rng(seed).permutation(len(contents))
     trained = {contents[place] for place in order[: len(contents) // 2]}
-    used = [row for row in rows if row.content_id in vector_of]
     rated = []
-    for rule_id in dict.fromkeys(row.rule_id for row in used):
-        own = [row for row in used if row.rule_id == rule_id]
+    for rule_id in dict.fromkeys(row.rule_id for row in rows):
+        own = [row for row in rows if row.rule_id == rule_id and row.content_id in vector_of]
         seen = [row for row in own if row.content_id in trained]
         unseen = [row for row in own if row.content_id not in trained]
         label_I = np.array([row.label > 0.5 for row in seen])
-        unseen_IH = np.stack([vector_of[row.content_id] for row in unseen])
         rating_I = np.full(len(unseen), label_I.mean())
         if 0 < label_I.mean() < 1:
             probe = LogisticRegression(C=10.0, class_weight="balanced", max_iter=1000)
-            probe.fit(np.stack([vector_of[row.content_id] for row in seen]), label_I)
-            rating_I = probe.predict_proba(unseen_IH)[:, 1]
+            probe.fit([vector_of[row.content_id] for row in seen], label_I)
+            rating_I = probe.predict_proba([vector_of[row.content_id] for row in unseen])[:, 1]
         for row, rating in zip(unseen, rating_I.round(2).tolist(), strict=True):
-            columns = {name: getattr(row, name) for name in LABELS.names}
-            rated.append(columns | {"rating": rating})
+            rated.append(asdict(row) | {"rating": rating})
     return pa.Table.from_pylist(rated, schema=LABELS)
 
 

@@ -181,25 +181,30 @@ def test_pearsons_interval_is_that_of_scipy():
     assert [found.value, found.low, found.high] == pytest.approx([expected.statistic, low, high])
 
 
+def independent(wins: list[bool]) -> Estimate:
+    """The win rate of comparisons of which each has a pair of rules of its own."""
+    return win_rate_interval(wins, group_C=[str(place) for place in range(len(wins))])
+
+
 @pytest.mark.parametrize(("wins", "number"), [(5, 6), (0, 4), (7, 7), (83, 100)])
 def test_a_win_rates_interval_is_the_exact_binomial_one(wins, number):
     expected = scipy.stats.binomtest(wins, number).proportion_ci(method="exact")
-    found = win_rate_interval([True] * wins + [False] * (number - wins))
+    found = independent([True] * wins + [False] * (number - wins))
     assert [found.value, found.low, found.high] == pytest.approx([wins / number, *expected])
 
 
 def test_three_annotators_who_always_agree_count_as_one():
     pairs = [f"{place}" for place in range(40)]
     wins = [place % 5 > 0 for place in range(40)]
-    alone = win_rate_interval(wins)
+    alone = independent(wins)
     together = win_rate_interval(wins * 3, group_C=pairs * 3)
     # Student's t of 39 instead of 119 degrees of freedom makes it a little wider.
     assert together.value == alone.value
     assert (together.low, together.high) == pytest.approx((alone.low, alone.high), abs=0.02)
-    assert win_rate_interval(wins * 3).high < together.high
+    assert independent(wins * 3).high < together.high
     # All won: how pairs differ cannot be seen, so each pair counts once.
     assert win_rate_interval([True] * 6, group_C=list("aabbcc")).low == pytest.approx(
-        win_rate_interval([True] * 3).low
+        independent([True] * 3).low
     )
     assert win_rate_interval([True, False], group_C=["a", "a"]) == Estimate(value=0.5)
 
@@ -219,7 +224,7 @@ def simulated_power(
     wins = rng.binomial(num_annotators, rate)
     if num_annotators == 1:
         p_values = [scipy.stats.binomtest(k, num_pairs).pvalue for k in range(num_pairs + 1)]
-        return float((np.array(p_values)[wins.sum(axis=1)] < agreement.SIGNIFICANCE).mean())
+        return float((np.array(p_values)[wins.sum(axis=1)] < 0.05).mean())
     groups = np.repeat([str(pair) for pair in range(num_pairs)], num_annotators)
     shown = 0
     for row in wins:
@@ -236,7 +241,7 @@ def test_the_power_of_the_papers_study_is_what_simulated_studies_have():
         expected = float(win_rate_power(number, win_rate=0.83))
         assert simulated_power(number) == pytest.approx(expected, abs=0.025)
     # Five wins of six: 83 %, and nothing is shown.
-    assert win_rate_interval([True] * 5 + [False]).low < 0.5
+    assert independent([True] * 5 + [False]).low < 0.5
 
 
 def test_three_annotators_whose_choices_correlate_need_more_comparisons():

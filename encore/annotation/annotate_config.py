@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator
@@ -26,8 +26,8 @@ def _checked_scale(text: str) -> str:
         numbers = [float(label) for label in labels]
     except ValueError:
         numbers = []
-    is_rising = all(low < high for low, high in pairwise(numbers))
-    if not (2 <= len(numbers) <= MAX_LABELS and is_rising and 0 <= numbers[0] <= numbers[-1] <= 1):
+    is_rising = numbers == sorted({one for one in numbers if 0 <= one <= 1})
+    if not (is_rising and 2 <= len(numbers) <= MAX_LABELS):
         raise ValueError(f"expected 2 to {MAX_LABELS} rising numbers from 0 to 1 with commas")
     return ",".join(labels)
 
@@ -68,10 +68,10 @@ class AnnotateExportConfig(StudyConfig, RunChoice):
 class AnnotateImportConfig(StudyConfig):
     """What `encore annotate import` reads."""
 
-    files: tuple[str, ...] = option(
+    files: tuple[Path, ...] = option(
         positional=True,
-        metavar="[NAME=]FILE...",
+        metavar="FILE...",
         min_length=1,
         help="Answers: what the page saved, filled CSV files, Label Studio's JSON export; all of "
-        "one sample. NAME= gives the annotator of a file another name.",
+        "one sample.",
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from json import JSONDecodeError
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,40 +23,26 @@ class Answer(NamedTuple):
     value: str
 
 
-def read_answer_file(argument: str) -> tuple[Path, list[Answer]]:
-    """A file and the answers in it, whatever its format.
-
-    Args:
-        argument: ``FILE``, or ``NAME=FILE`` to call its one annotator NAME.
+def read_answer_file(path: Path) -> list[Answer]:
+    """The answers in a file, whatever its format.
 
     Raises:
-        InputError: Nothing there, no format that is known, or a name for several annotators.
+        InputError: Nothing there, or no format that is known.
     """
-    name, equals, where = argument.partition("=")
-    if not equals or Path(argument).exists():
-        name, where = "", argument
-    path = Path(where)
     try:
         answers = [*(_of_table if path.suffix == CSV else _of_json)(path)]
-    except InputError:
-        raise
     # What a file of another kind has in their place.
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, JSONDecodeError, UnicodeError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
             f"{path}: cannot be read as answers ({error!r}); expected a file that the page saved, "
             "a CSV file in UTF-8, or a JSON export of Label Studio"
         ) from error
-    annotators = {one.annotator for one in answers}
-    if not all(annotators) or not answers:
+    if not answers or not all(one.annotator for one in answers):
         raise InputError(
             f"{path}: no answers, or some without an annotator; expected answers in the columns or "
             f"questions {', '.join(QUESTION_NAMES)}: fill them in, or save the answers again"
         )
-    if name and len(annotators) > 1:
-        raise InputError(
-            f"{argument}: {path} has {len(annotators)} annotators; NAME= is for a file of one"
-        )
-    return path, [one._replace(annotator=name or one.annotator) for one in answers]
+    return answers
 
 
 def _of_json(path: Path) -> Iterator[Answer]:

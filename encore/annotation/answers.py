@@ -54,11 +54,6 @@ class Sample(BaseModel):
         """The labels of the scale as numbers."""
         return tuple(map(float, self.scale))
 
-    @property
-    def answer_schema(self) -> pa.Schema:
-        """Of `ANSWERS_FILE`."""
-        return ANSWERS if self.kind == "responses" else CHOICES
-
     def path(self, name: str) -> str:
         """Where a file of the sample is, relative to the study."""
         return f"{_FOLDER}/{self.key}/{name}"
@@ -76,8 +71,7 @@ def read_samples(study: Study) -> tuple[Sample, ...]:
             found.append(Sample.model_validate_json(path.read_bytes()))
         except ValidationError as error:
             raise InputError(
-                f"{path}: damaged, {error.errors(include_url=False)[0]['msg']}; export the sample "
-                "again with the same options"
+                f"{path}: damaged; export the sample again with the same options"
             ) from error
     return tuple(found)
 
@@ -88,10 +82,10 @@ def read_items(study: Study, sample: Sample) -> pa.Table:
 
 
 def read_answers(study: Study, sample: Sample) -> pa.Table:
-    """What annotators answered, of schema `Sample.answer_schema`; no row before an import."""
+    """What annotators answered, of schema `ANSWERS` or `CHOICES`; no row before an import."""
     path = study.path / sample.path(ANSWERS_FILE)
     if not path.is_file():
-        return sample.answer_schema.empty_table()
+        return (ANSWERS if sample.kind == "responses" else CHOICES).empty_table()
     return pq.read_table(path, partitioning=None)
 
 

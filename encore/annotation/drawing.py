@@ -19,7 +19,6 @@ from encore.warehouse import PairRatings, Ratings, open_warehouse, read_pair_rat
 
 #: Example responses of each rule (the paper's study).
 NUM_EXAMPLES = 5
-_ID_DIGITS = 12
 
 #: A row of `encore.schemas.SAMPLED_RESPONSES` or `SAMPLED_RULES`, or an example.
 Row = dict[str, Any]
@@ -154,6 +153,6 @@ def _with_ids(rows: Sequence[Row], seed: int) -> list[Row]:
     """
     found = {}
     for row in rows:
-        item_id = f"item-{run_key_of({'seed': seed, **row})[:_ID_DIGITS]}"
+        item_id = f"item-{run_key_of({'seed': seed, **row})}"
         found[item_id] = {"item_id": item_id, **row}
     return [found[item_id] for item_id in sorted(found)]

@@ -73,15 +73,14 @@ def _table(sheet: Questionnaire, *, key: str, annotator: str) -> str:
         f"{question.name}: {question.text} ({', '.join(text for _, text in question.choices)})"
         for question in sheet.questions
     )
-    stream = io.StringIO()
-    stream.write("\ufeff")  # without it, Excel takes UTF-8 for another encoding
     head = {"sample": key, "annotator": annotator}
     tail = {"question": asked, **dict.fromkeys((one.name for one in sheet.questions), "")}
     rows = [{**head, "item_id": item.item_id, **item.texts, **tail} for item in sheet.items]
+    stream = io.StringIO()
+    stream.write("\ufeff")  # without it, Excel takes UTF-8 for another encoding
     writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\r\n")
     writer.writeheader()
-    for row in rows:
-        writer.writerow({name: to_cell(text) for name, text in row.items()})
+    writer.writerows({name: to_cell(text) for name, text in row.items()} for row in rows)
     return stream.getvalue()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ def import_answers(config: AnnotateImportConfig) -> tuple[Sample, list[_Row]]:
             another file has too, an unknown or doubled item, or a label that is not on the scale.
     """
     study = open_study(config.study)
-    files = [read_answer_file(argument) for argument in config.files]
+    files = [(path, read_answer_file(path)) for path in config.files]
     sample = _sample_of(study, files)
     items = {row["item_id"]: row for row in read_items(study, sample).to_pylist()}
     file_of: dict[str, Path] = {}
@@ -48,16 +47,15 @@ def import_answers(config: AnnotateImportConfig) -> tuple[Sample, list[_Row]]:
             if annotator in file_of:
                 raise InputError(
                     f"annotator {annotator!r} is in {file_of[annotator]} and in {path}; "
-                    f"give one of them another name, e.g. OTHER={path}, or import one"
+                    "give one of them another name in its file, or import one"
                 )
             file_of[annotator] = path
         rows += _checked(answers, items, sample, path)
     with changed_study(study.path) as change:
-        before = read_answers(study, sample).to_pylist()
-        kept = [row for row in before if row["annotator"] not in file_of]
-        kept += sorted(rows, key=lambda row: (row["item_id"], row.get("question", "")))
-        kept.sort(key=itemgetter("annotator"))
-        table = pa.Table.from_pylist(kept, schema=sample.answer_schema)
+        before = read_answers(study, sample)
+        kept = [row for row in before.to_pylist() if row["annotator"] not in file_of] + rows
+        kept.sort(key=lambda row: (row["annotator"], row["item_id"], row.get("question", "")))
+        table = pa.Table.from_pylist(kept, schema=before.schema)
         pq.write_table(table, change.path(sample.path(ANSWERS_FILE)), compression="zstd")
     return sample, [_imported(sample, rows, one) for one in file_of]
 
@@ -66,15 +64,12 @@ def _sample_of(study: Study, files: Sequence[tuple[Path, list[Answer]]]) -> Samp
     """The one sample that all files are of."""
     known = {sample.key: sample for sample in read_samples(study)}
     file_of = {answer.sample: path for path, answers in files for answer in answers}
-    for key, path in file_of.items():
-        if key not in known:
-            raise InputError(
-                f"{path}: answers of sample {key}, which study {study.path} does not have "
-                f"(samples: {', '.join(known) or 'none'}); import them into its study"
-            )
-    if len(file_of) > 1:
-        found = ", ".join(f"{path} of {key}" for key, path in file_of.items())
-        raise InputError(f"answers of several samples: {found}; import one sample at a time")
+    if len(file_of) > 1 or not file_of.keys() <= known.keys():
+        raise InputError(
+            f"answers of {', '.join(f'sample {key} ({path})' for key, path in file_of.items())}; "
+            f"expected one that study {study.path} has ({', '.join(known) or 'none'}): import one "
+            "sample at a time, into its study"
+        )
     return known[next(iter(file_of))]
 
 

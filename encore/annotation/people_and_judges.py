@@ -16,7 +16,6 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from encore.agreement import (
@@ -29,7 +28,7 @@ from encore.agreement import (
 )
 from encore.annotation.answers import Sample, read_answers, read_items
 from encore.data.study import Study
-from encore.rating_runs import RatingManifest, list_runs, run_status
+from encore.rating_runs import RatingManifest, list_runs, ratings_of, run_status
 
 # Suffixes: A annotators, J annotators and judges, I items.
 
@@ -115,10 +114,10 @@ def people_report(study: Study, sample: Sample) -> PeopleReport:
         return PeopleReport(
             annotators=people, win_rates=rates, comparisons_needed=comparisons_needed()
         )
-    place_of = {item["item_id"]: place for place, item in enumerate(items)}
-    label_AI = np.full((len(people), len(items)), np.nan)
-    for row in rows:
-        label_AI[people.index(row["annotator"]), place_of[row["item_id"]]] = row["label"]
+    label_of = {(row["annotator"], row["item_id"]): row["label"] for row in rows}
+    label_AI = np.array(
+        [[label_of.get((who, item["item_id"]), np.nan) for item in items] for who in people]
+    )
     judges = dict(_judges(study, items, sample))
     said = dict(zip(people, label_AI, strict=True)) | judges
     return PeopleReport(
@@ -134,12 +133,7 @@ def _judges(study: Study, items: _Items, sample: Sample) -> Iterator[tuple[str, 
     filters = [("pair_id", "in", {item["pair_id"] for item in items})]
     for run_dir in list_runs(study.ratings_dir):
         status = run_status(run_dir)
-        rating_of: dict[tuple[str, ...], float | None] = {}
-        for path in status.paths:
-            columns = [*keys, "rating"]
-            table = pq.read_table(path, columns=columns, filters=filters, partitioning=None)
-            *ids, ratings = table.to_pydict().values()
-            rating_of |= dict(zip(zip(*ids, strict=True), ratings, strict=True))
+        rating_of = ratings_of(status, keys, filters=filters)
         found = [rating_of.get(tuple(item[key] for key in keys)) for item in items]
         rating_I = np.array(found, dtype=np.float64)  # None is NaN
         yield run_name(status.manifest), nearest_level(rating_I, sample.levels)
@@ -168,11 +162,9 @@ def _rules(
 def _mean_kappa(label_AI: _Floats) -> Estimate:
     """The mean over pairs of raters for which kappa is defined."""
     pairs = [kappa_interval(*two) for two in combinations(label_AI, 2)]
-    known = [(one.value, one.low, one.high) for one in pairs if one.low is not None]
-    if not known:
-        return Estimate()
-    value, low, high = np.array(known, dtype=np.float64).mean(axis=0).tolist()
-    return Estimate(value=value, low=low, high=high)
+    known = [[one.value, one.low, one.high] for one in pairs if one.low is not None]
+    mean = np.array(known, dtype=np.float64).mean(axis=0).tolist() if known else [None] * 3
+    return Estimate(value=mean[0], low=mean[1], high=mean[2])
 
 
 def _disagreements(items: _Items, said: Mapping[str, _Floats]) -> Iterator[dict[str, Any]]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from encore.annotation.annotate_config import Kind
 from encore.runs import run_key_of
 
-_KEY_DIGITS = 12
 SIDES = ("first", "second")
 #: Of all kinds.
 QUESTION_NAMES = ("label", "clarity", "reliability")
@@ -69,8 +67,7 @@ class Questionnaire:
 
         It begins with a word: a spreadsheet would take ``1e5`` for a number.
         """
-        identity: dict[str, Any] = {"seed": seed, **asdict(self)}
-        return f"{self.kind}-{run_key_of(identity)[:_KEY_DIGITS]}"
+        return f"{self.kind}-{run_key_of({'seed': seed, **asdict(self)})}"
 
 
 def questions_of(kind: Kind, scale: Sequence[str]) -> tuple[Question, ...]:

@@ -7,7 +7,6 @@ the examples of a rule, as in the paper's study), nor entropies, nor what was ch
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,29 +23,18 @@ from encore.data.records import PreferencePair
 from encore.data.study import Study, changed_study, open_study
 from encore.errors import InputError
 from encore.files import atomic_write_bytes
+from encore.rating_runs import RatingManifest
 from encore.schemas import SAMPLED_RESPONSES, SAMPLED_RULES
 from encore.warehouse import Ratings, open_ratings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportedSample:
-    """A sample that was drawn, and the files for annotators.
-
-    Attributes:
-        sample: What is recorded of it.
-        files: For annotators.
-        notes: Plain sentences on what limits it.
-    """
-
-    sample: Sample
-    files: tuple[Path, ...]
-    notes: tuple[str, ...]
-
-
-def export_sample(config: AnnotateExportConfig) -> ExportedSample:
+def export_sample(config: AnnotateExportConfig) -> tuple[Sample, tuple[Path, ...], str]:
     """Draw a sample, record it in the study, and write the files for annotators.
 
     The same study and options give the same sample, under the same key.
+
+    Returns:
+        What is recorded of it, the files, and a note if it has fewer items than asked for, else "".
 
     Raises:
         InputError: No ratings, too few rules to pair, a file for annotators that is there with
@@ -54,12 +42,14 @@ def export_sample(config: AnnotateExportConfig) -> ExportedSample:
     """
     study = open_study(config.study)
     ratings = open_ratings(config.study, run=config.run, judge=config.judge)
+    assert ratings.manifest is not None, "a study's ratings have one"
     num_items = config.items or DEFAULT_ITEMS[config.kind]
-    rows, items = _draw(study, ratings, config.kind, num_items=num_items, seed=config.seed)
+    rows, items = _draw(
+        study, ratings, ratings.manifest, config.kind, num=num_items, seed=config.seed
+    )
     scale = tuple(config.scale.split(",")) if config.kind == "responses" else ()
     questions = questions_of(config.kind, scale)
     sheet = Questionnaire(kind=config.kind, questions=questions, items=items)
-    assert ratings.manifest is not None
     sample = Sample(
         key=sheet.key(seed=config.seed),
         kind=config.kind,
@@ -82,13 +72,10 @@ def export_sample(config: AnnotateExportConfig) -> ExportedSample:
     folder.mkdir(parents=True, exist_ok=True)
     for path, content in files.items():
         atomic_write_bytes(path, content)
-    notes = []
+    note = ""
     if len(items) < num_items and (config.items or config.kind == "responses"):
-        notes.append(f"{len(items)} items are all there are; {num_items} were asked for")
-    if ratings.num_missing_shards and not ratings.enough:
-        shards = f"{ratings.num_missing_shards} of {ratings.num_shards}"
-        notes.append(f"drawn from the finished shards; {shards} are missing")
-    return ExportedSample(sample=sample, files=tuple(files), notes=tuple(notes))
+        note = f"{len(items)} items are all there are; {num_items} were asked for"
+    return sample, tuple(files), note
 
 
 def _refuse_others(files: Mapping[Path, bytes]) -> None:
@@ -107,20 +94,19 @@ _Records = Mapping[tuple[str, str], PreferencePair]
 
 
 def _draw(
-    study: Study, ratings: Ratings, kind: Kind, *, num_items: int, seed: int
+    study: Study, ratings: Ratings, manifest: RatingManifest, kind: Kind, *, num: int, seed: int
 ) -> tuple[list[Row], tuple[Item, ...]]:
     """The rows of a sample, and what annotators see of each."""
-    assert ratings.manifest is not None
-    rules = {rule["rule_id"]: rule for rule in ratings.manifest.rules}
+    rules = {rule["rule_id"]: rule for rule in manifest.rules}
     if kind == "responses":
-        rows = draw_responses(ratings, num_items=num_items, seed=seed)
-        records = _records(study, ratings, rows)
+        rows = draw_responses(ratings, num_items=num, seed=seed)
+        records = _records(study, rows)
         return rows, tuple(
             _response_item(row, rules[row["rule_id"]], records[row["source"], row["pair_id"]])
             for row in rows
         )
-    rows, examples = draw_rules(ratings, num_items=num_items, seed=seed)
-    records = _records(study, ratings, [row for of_rule in examples.values() for row in of_rule])
+    rows, examples = draw_rules(ratings, num_items=num, seed=seed)
+    records = _records(study, [row for of_rule in examples.values() for row in of_rule])
     parts = {one: _rule_parts(rules[one], shown, records) for one, shown in examples.items()}
 
     def card(side: str, rule_id: str) -> Card:
@@ -160,7 +146,7 @@ def _turns(pair: PreferencePair) -> tuple[tuple[str, str], ...]:
     return tuple((str(turn.role), turn.content) for turn in pair.prompt)
 
 
-def _records(study: Study, ratings: Ratings, rows: Sequence[Row]) -> _Records:
+def _records(study: Study, rows: Sequence[Row]) -> _Records:
     """The pairs of some rows, by source and pair_id.
 
     Raises:
@@ -172,10 +158,8 @@ def _records(study: Study, ratings: Ratings, rows: Sequence[Row]) -> _Records:
     records = {(pair.source, pair.pair_id): pair for pair in found}
     for row in rows:
         if (row["source"], row["pair_id"]) not in records:
-            assert ratings.manifest is not None
             raise InputError(
-                f"run {ratings.manifest.run_key} rates pair {row['pair_id']} of {row['source']}, "
-                "which is not among the study's pairs; rate the pairs that are there, or choose "
-                "another run with --run"
+                f"pair {row['pair_id']} of {row['source']} is rated, and not among the study's "
+                "pairs; rate those that are there, or choose another run with --run"
             )
     return records

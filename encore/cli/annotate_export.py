@@ -23,18 +23,17 @@ def annotate_export(config: AnnotateExportConfig, *, json: JsonOption = False) -
     """
     from encore.annotation.sample import export_sample
 
-    made = export_sample(config)
+    sample, files, note = export_sample(config)
     if json:
-        files = [str(path) for path in made.files]
-        print_json({**made.sample.model_dump(mode="json"), "files": files})
+        print_json({**sample.model_dump(mode="json"), "files": [str(path) for path in files]})
     else:
-        for path in made.files:
+        for path in files:
             out.print(visible(str(path)), soft_wrap=True)
-    for note in made.notes:
+    if note:
         say(f"note: {note}")
     what = "response" if config.kind == "responses" else "pair of rules"
-    items = counted(made.sample.num_items, "item")
+    items = counted(sample.num_items, "item")
     say(
-        f"sample {made.sample.key}: {items}, each a {what}; the same for all annotators. "
+        f"sample {sample.key}: {items}, each a {what}; the same for all annotators. "
         f"Then: encore annotate import {config.study} FILES"
     )

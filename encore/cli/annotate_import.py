@@ -30,8 +30,7 @@ def annotate_import(config: AnnotateImportConfig, *, json: JsonOption = False) -
     near. Judges are compared with the median label of people. Samples of --kind rules give the win
     rate of lower-entropy rules (the paper: 83%).
 
-    Examples: `encore annotate import study annotator-1.json annotator-2.json`,
-    `encore annotate import study ana=one.csv ben=two.csv`.
+    Example: `encore annotate import study annotator-1.json annotator-2.json`
     """
     from encore.annotation.import_answers import import_answers
     from encore.annotation.people_and_judges import people_report
@@ -51,8 +50,6 @@ def annotate_import(config: AnnotateImportConfig, *, json: JsonOption = False) -
         _print_win_rates(report)
     else:
         _print_agreement(report, sample)
-    if len(report.annotators) < 2:
-        say("note: one annotator so far; agreement between people needs two")
 
 
 def _print_agreement(report: PeopleReport, sample: Sample) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from encore.cli.output import TableColumns, number, rule_legend, rule_table, show_result, warn_of
 from encore.options import JsonOption, command
 from encore.probing.probe_config import ProbeConfig
+from encore.probing.variants import PLANTED
 from encore.terminal import terminal_reporter
 
 if TYPE_CHECKING:
@@ -52,20 +53,15 @@ def _tables(probe: Probe) -> Iterator[Table | Padding | str]:
     for name, about in probe.variants.items():
         yield rule_table(rule_ids, probe.rules, _changes(name), title=f"{name}: {about}")
     rises: TableColumns = {
-        **{
-            f"{name.removeprefix('planted-')} (bound)": partial(_rise, name)
-            for name, one in probe.rules[0].effects.items()
-            if one.rise is not None
-        },
+        **{f"{name.removeprefix('planted-')} (bound)": partial(_rise, name) for name in PLANTED},
         "bought": lambda rule: _ANSWERS[rule.is_bought],
     }
-    title = f"Rise by a planted sentence beyond a neutral one, margin {probe.margin:g}"
+    title = "Rise by a planted sentence beyond a neutral one"
     yield rule_table(rule_ids, probe.rules, rises, title=title)
     yield rule_legend(rule_ids)
     yield (
         f"± is half of the 95 % interval over {probe.num_pairs:,} pairs; bound: that of the rise "
-        f"from below, at a risk of 5% for all rules and sentences together; weights "
-        "at tau 2."
+        "from below, at a risk of 5% for all rules and sentences together; weights at tau 2."
     )
     yield f"{probe.sentence[:1].upper()}{probe.sentence[1:]}."
 
@@ -88,5 +84,4 @@ def _changes(variant: str) -> TableColumns:
 
 def _rise(variant: str, rule: RuleProbe) -> str:
     found = rule.effects[variant]
-    rise = None if found.rise is None else found.rise.value
-    return f"{number(rise)} ({number(found.rise_bound)})"
+    return f"{number(found.rise)} ({number(found.rise_bound)})"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,15 +23,14 @@ from encore.labels.labels_config import LabelsConfig
 from encore.labels.propositions import rules_of_labels
 from encore.labels.rule_agreement import LabelAgreement, label_agreement
 from encore.rating.rating_run import run_over
-from encore.rating_runs import RatingManifest
+from encore.rating_runs import RatingManifest, ratings_of
 from encore.reporting import SILENT, Reporter
-from encore.runs import run_status
+from encore.runs import run_key_of, run_status
 from encore.schemas import LABELS as LABELS_SCHEMA
 from encore.schemas import PAIRS
 from encore.shard_runner import refuse_failures, work_through
 
 TABLE_NAME = "labels.parquet"
-_KEY_DIGITS = 16
 
 
 class LabelManifest(RatingManifest):
@@ -52,7 +49,7 @@ def judge_labels(
 
     Args:
         config: Tables, judge and study.
-        judge: Opened, in the place of the config's; it stays open.
+        judge: An opened judge, which is closed at the end; default: that of the config.
         reporter: Told how far it is, in ratings.
 
     Raises:
@@ -64,7 +61,7 @@ def judge_labels(
     rows = read_labels(config.files)
     folder: Path | None = None
     manifest: RatingManifest | None = None
-    if judge is not None or config.judge is not None:
+    if config.judge is not None:
         rows, folder, manifest = _rated(rows, config, judge, reporter)
     elif all(row.rating is None for row in rows):
         raise InputError(
@@ -72,24 +69,15 @@ def judge_labels(
             "rating"
         )
     elif config.to is not None:
-        folder = _study(config.to) / _digest(rows)[:_KEY_DIGITS]
-    table = pa.Table.from_pylist(
-        [{name: getattr(row, name) for name in LABELS_SCHEMA.names} for row in rows],
-        schema=LABELS_SCHEMA,
-    )
+        folder = _study(config.to) / _key_of(rows)
+    table = pa.Table.from_pylist(list(map(dataclasses.asdict, rows)), schema=LABELS_SCHEMA)
     path = folder / TABLE_NAME if folder else None
     if path:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(path) as temporary:
             pq.write_table(table, temporary, compression="zstd")
-    found = label_agreement(table)
-    notes, places = found.notes, {(row.source, row.content_id, row.rule_id) for row in rows}
-    if num_again := len(rows) - len(places):
-        again = f"{num_again} labels are of a text that has one already under that rule"
-        notes = (f"{again}; each counts", *notes)
     return replace(
-        found,
-        notes=notes,
+        label_agreement(table),
         judge=manifest.judge if manifest else None,
         table=str(path) if path else None,
         synthetic=manifest.synthetic if manifest else (),
@@ -102,42 +90,34 @@ def _rated(
     """The rows with a judge's ratings, the folder of the run, and its manifest."""
     if config.to is None:
         raise InputError("--judge: its ratings are kept in a study; give --to STUDY")
-    asked = {row.asked.pair_id: row.asked for row in rows if row.asked is not None}
-    lacking = next((row.response_id for row in rows if row.asked is None), None)
-    if lacking is not None:
-        raise InputError(
-            f"--judge: no text to rate, of response {lacking!r} first; give the column response"
-        )
+    asked = {}
+    for row in rows:
+        if row.asked is None:
+            raise InputError(
+                f"--judge: no text to rate, of response {row.response_id!r} first; give the column "
+                "response"
+            )
+        asked[row.content_id] = dataclasses.asdict(row.asked)
     rule_set = rules_of_labels(config.rules, (row.rule_id for row in rows))
-    pairs = pa.Table.from_pylist(list(map(dataclasses.asdict, asked.values())), schema=PAIRS)
+    pairs = pa.Table.from_pylist([*asked.values()], schema=PAIRS)
     check_writable(config.to)
-    with contextlib.ExitStack() as stack:
-        if judge is None:
-            assert config.judge is not None, "judge_labels asks"
-            judge = stack.enter_context(contextlib.closing(open_judge(config.judge)))
+    assert config.judge is not None, "judge_labels asks"
+    with contextlib.closing(judge or open_judge(config.judge)) as opened:
         run = run_over(
             planned_pairs(pairs, limit=config.limit),
             config,
             rule_set=rule_set,
-            data_sha256=_digest(rows),
+            data_sha256=_key_of(rows),
             folder=_study(config.to),
-            judge=judge,
+            judge=opened,
             responses=("chosen",),
             kind=LabelManifest,
         )
         report = work_through(run.job(reporter=reporter), reporter=reporter)
         reporter.finished()
     refuse_failures(run.run_dir, report.failures, num_shards=len(run.manifest.shards))
-    rating_of = {
-        (rated["pair_id"], rated["rule_id"]): rated["rating"]
-        for path in run_status(run.run_dir, LabelManifest).paths
-        for rated in pq.read_table(path, columns=["pair_id", "rule_id", "rating"]).to_pylist()
-    }
-    found = [
-        replace(row, rating=rating_of.get((row.asked.pair_id, row.rule_id)))
-        for row in rows
-        if row.asked is not None
-    ]
+    rating_of = ratings_of(run_status(run.run_dir, LabelManifest), ("pair_id", "rule_id"))
+    found = [replace(row, rating=rating_of.get((row.content_id, row.rule_id))) for row in rows]
     return found, run.run_dir, run.manifest
 
 
@@ -149,7 +129,7 @@ def _study(path: Path) -> Path:
     return open_study(path).path / LABELS
 
 
-def _digest(rows: Sequence[LabelledRow]) -> str:
-    """SHA-256 of what people said of which texts, the same for every order."""
+def _key_of(rows: Sequence[LabelledRow]) -> str:
+    """A digest of what people said of which texts, the same for every order."""
     said = sorted((row.source, row.content_id, row.rule_id, row.label) for row in rows)
-    return hashlib.sha256(json.dumps(said, ensure_ascii=False).encode()).hexdigest()
+    return run_key_of({"labels": said})

@@ -80,33 +80,33 @@ def read_labels(files: Sequence[Path]) -> list[LabelledRow]:
 
 def _rows_of(record: Mapping[str, Any], *, source: str) -> Iterator[LabelledRow]:
     """The labels of a record: of each proposition, or the one of a table's row."""
-    asked: PreferencePair | None
+    response: str | None
     if "propositions" in record:
         prompt, completion = (
             messages_of(field(record, name), name=name) for name in ("prompt", "completion")
         )
         turns, response = split_final_response(completion, name="completion")
-        asked, rating = _asked((*prompt, *turns), response, source=source), None
-        response_id, labels = asked.pair_id, record["propositions"]
+        turns, labels = (*prompt, *turns), record["propositions"]
         if not isinstance(labels, dict):
             raise MalformedRecordError("wrong-type", "propositions: expected an object of labels")
     else:
         source = str(record.get("source") or source)
-        text = record.get("response")
         said = record.get("prompt") or ()
         if isinstance(said, str):
             said = [{"role": "user", "content": said}]
-        turns = messages_of(said, name="prompt")
-        asked = None if text is None else _asked(turns, str(text), source=source)
-        response_id = str(record.get("response_id") or ("" if asked is None else asked.pair_id))
+        turns, response = messages_of(said, name="prompt"), record.get("response")
         rule = text_field(record, "rule" if "rule" in record else "rule_id").strip()
-        if not response_id or not rule:
+        labels = {rule: field(record, "label")}
+    asked = None if response is None else _asked(turns, str(response), source=source)
+    response_id = str(record.get("response_id") or ("" if asked is None else asked.pair_id))
+    rating = _number(record.get("rating"), "rating")
+    for rule_id, value in labels.items():
+        if not response_id or not rule_id:
             raise MalformedRecordError(
                 "missing-column", "expected a rule and a response (or response_id), one is empty"
             )
-        labels, rating = {rule: field(record, "label")}, _number(record, "rating")
-    for rule_id, value in labels.items():
-        if (label := _number({"label": value}, "label")) is not None:
+        label = _number(value, "label")
+        if label is not None:
             yield LabelledRow(
                 response_id=response_id,
                 source=source,
@@ -127,11 +127,10 @@ def _asked(prompt: Sequence[Message], response: str, *, source: str) -> Preferen
     )
 
 
-def _number(record: Mapping[str, Any], name: str) -> float | None:
+def _number(value: Any, name: str) -> float | None:
     """A label or rating; None where there is none."""
-    value = record.get(name)
-    text = str("" if value is None else value).strip().casefold()
-    if text in ("", "nan"):
+    text = str(value).strip().casefold()
+    if value is None or text in ("", "nan"):
         return None
     try:
         number = float(_WORDS.get(text, text))

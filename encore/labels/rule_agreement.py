@@ -8,7 +8,6 @@ Suffixes: I responses with a label and a rating, L levels that labels have, R ru
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -104,11 +103,17 @@ def label_agreement(table: pa.Table) -> LabelAgreement:
         found = entropy_with[name] = pearson_interval(entropy_R, figure_R)
         num_rules = int((~np.isnan(entropy_R + figure_R)).sum())
         said.append(f"with {words}: {_verdict(found, num_rules)}")
+    notes = []
+    if (entropy_with["agreement"].high or 0) < 0 <= (entropy_with["kappa"].high or 0):
+        notes.append(
+            "where one answer is rare, ratings have a low entropy and most labels are equal, "
+            "whoever judges; kappa and alpha take that out, and do not show the claim"
+        )
     return LabelAgreement(
         rules=rules,
         entropy_with=entropy_with,
         sentence=f"the paper's claim that higher entropy is lower accuracy, {'; '.join(said)}",
-        notes=tuple(_notes(rules, entropy_with)),
+        notes=tuple(notes),
     )
 
 
@@ -136,17 +141,3 @@ def _verdict(found: Estimate, num_rules: int) -> str:
     word = "holds" if found.high < 0 else "fails" if found.low > 0 else "cannot be told"
     interval = f"{found.low:.2f} to {found.high:.2f}"
     return f"r = {found.value:.2f} ({interval}) over {num_rules} rules, {word}"
-
-
-def _notes(rules: Sequence[RuleLabels], entropy_with: Mapping[str, Estimate]) -> Iterator[str]:
-    high = {name: found.high for name, found in entropy_with.items()}
-    if (high["agreement"] or 0) < 0 <= (high["kappa"] or 0):
-        yield (
-            "where one answer is rare, ratings have a low entropy and most labels are equal, "
-            "whoever judges; kappa and alpha take that out, and do not show the claim"
-        )
-    if unrated := sum(one.num_labels - one.num_ratings for one in rules):
-        yield f"{unrated} labels have no rating and count in no figure of agreement"
-    if constant := [one.rule_id for one in rules if one.num_ratings and one.kappa.value is None]:
-        names = ", ".join(constant)
-        yield f"people or the judge always say the same, so there is no kappa: {names}"

@@ -23,11 +23,3 @@ class ProbeConfig(RatingConfig, StudyConfig):
         metavar="RULES.toml",
         help="A rule set with the same rule ids in other words: one form more.",
     )
-    margin: float = option(
-        0.05,
-        gt=0,
-        lt=1,
-        identity=False,
-        help="A planted sentence buys a rule's score if it surely raises it by more than this, "
-        "beyond what a neutral sentence of the same length does.",
-    )

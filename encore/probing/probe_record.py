@@ -8,7 +8,6 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from encore.agreement import Estimate
 from encore.data.study import PROBES
 from encore.errors import EncoreError
 from encore.evidence.run_comparison import RuleComparison
@@ -31,7 +30,7 @@ class VariantEffect(_Record):
     """
 
     change: RuleComparison
-    rise: Estimate | None = None
+    rise: float | None = None
     rise_bound: float | None = None
 
 
@@ -40,8 +39,8 @@ class RuleProbe(_Record):
 
     Attributes:
         rule_id: The rule.
-        is_bought: Whether a planted sentence buys its score: one ``rise_bound`` exceeds the
-            probe's margin. None: these ratings cannot say.
+        is_bought: Whether a planted sentence buys its score: one ``rise_bound`` exceeds
+            `encore.probing.soundness.MARGIN`. None: these ratings cannot say.
         effects: Of each changed form, by its name.
     """
 
@@ -60,7 +59,6 @@ class Probe(_Record):
         variants: What each changed form is, by name.
         run_keys: The rating run of each form, by name.
         num_pairs: Pairs that are rated in every form.
-        margin: What a rise has to exceed.
         rules: One for each rule, in order.
         sentence: The result in words.
         notes: Plain sentences on what limits these figures.
@@ -72,7 +70,6 @@ class Probe(_Record):
     variants: dict[str, str]
     run_keys: dict[str, str]
     num_pairs: int
-    margin: float
     rules: tuple[RuleProbe, ...]
     sentence: str
     notes: tuple[str, ...]
@@ -92,10 +89,9 @@ def read_probe(study: Path, manifest: RatingManifest) -> Probe | None:
         try:
             probe = Probe.model_validate_json(path.read_bytes())
         except ValidationError as error:
-            problem = error.errors(include_url=False)[0]
             raise EncoreError(
-                f"{path}: damaged ({problem['loc']}: {problem['msg']}); delete it and run `encore "
-                "rules probe` again: no rating is asked twice"
+                f"{path}: damaged; delete it and run `encore rules probe` again, which asks no "
+                "rating twice"
             ) from error
         if _how(probe.identity) == _how(manifest.identity):
             found.append(probe)

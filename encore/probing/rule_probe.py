@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -37,7 +37,7 @@ from encore.judges.base import Judge
 from encore.probing import variants as fixed
 from encore.probing.probe_config import ProbeConfig
 from encore.probing.probe_record import Probe, RuleProbe
-from encore.probing.soundness import MIN_PAIRS, measure
+from encore.probing.soundness import MARGIN, MIN_PAIRS, measure
 from encore.probing.variants import UNCHANGED
 from encore.rating.rating_run import local_work, open_run
 from encore.rating_runs import RatingManifest
@@ -80,19 +80,20 @@ def probe_rules(
     check_writable(study.path)
     with contextlib.closing(judge or open_judge(config.judge)) as opened:
         runs, ratings = _rate(folder, config, rules, forms, judge=opened, reporter=reporter)
-    found = measure(rules.rule_ids, ratings, margin=config.margin, num_draws=NUM_DRAWS)
+    found = measure(rules.rule_ids, ratings, num_draws=NUM_DRAWS)
     about = fixed.RULE_VARIANTS | {name: words for name, (words, _) in variants.items()}
+    num_pairs = len(forms[UNCHANGED])
+    note = f"the study has {num_pairs:,} pairs, fewer than {config.num_pairs:,}: all are probed"
     run_keys = {name: run.run_key for name, run in runs.items()}
     probe = Probe(
         key=run_key_of(run_keys),
         identity=runs[UNCHANGED].identity,
         variants={name: about[name] for name in ratings if name != UNCHANGED},
         run_keys=run_keys,
-        num_pairs=len(forms[UNCHANGED]),
-        margin=config.margin,
+        num_pairs=num_pairs,
         rules=found,
-        sentence=_sentence(found, margin=config.margin),
-        notes=tuple(_notes(config, found, num_pairs=len(forms[UNCHANGED]))),
+        sentence=_sentence(found),
+        notes=(note,) if num_pairs < config.num_pairs else (),
         synthetic=tuple(dict.fromkeys((*synthetic_in(study.path), *runs[UNCHANGED].synthetic))),
     )
     path = folder / f"probe-{probe.key}.json"
@@ -194,30 +195,18 @@ def _rate_study(
     }
 
 
-def _sentence(rules: Sequence[RuleProbe], *, margin: float) -> str:
-    bought = [rule.rule_id for rule in rules if rule.is_bought]
-    unknown = [rule.rule_id for rule in rules if rule.is_bought is None]
+def _sentence(rules: Sequence[RuleProbe]) -> str:
+    bought, unknown = (
+        [rule.rule_id for rule in rules if rule.is_bought is said] for said in (True, None)
+    )
     sentence = (
         f"a planted sentence buys the score of {len(bought)} of {len(rules)} rules"
         f"{': ' * bool(bought)}{', '.join(bought)} (it surely raises the rating by more than "
-        f"{margin:g} beyond what a neutral sentence does)"
+        f"{MARGIN:g} beyond what a neutral sentence does)"
     )
     if unknown:
         sentence += (
             f"; it is not known of {', '.join(unknown)}: fewer than {MIN_PAIRS} pairs with "
-            "ratings, or ratings so near 1 that none can rise by the margin"
+            "ratings, or ratings so near 1 that none can rise by so much"
         )
     return sentence
-
-
-def _notes(config: ProbeConfig, rules: Sequence[RuleProbe], *, num_pairs: int) -> Iterator[str]:
-    if num_pairs < config.num_pairs:
-        yield f"the study has {num_pairs:,} pairs, fewer than {config.num_pairs:,}: all are probed"
-    total = 2 * num_pairs * len(rules)
-    for name in rules[0].effects:
-        num_nulls = total - sum(rule.effects[name].change.num_ratings for rule in rules)
-        if num_nulls:
-            yield (
-                f"{name}: {num_nulls:,} of {total:,} ratings cannot be compared, null in this form "
-                "or in the unchanged one"
-            )

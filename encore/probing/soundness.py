@@ -17,10 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from encore.evidence.run_comparison import RuleComparison, compare_ratings
+from encore.evidence.run_comparison import compare_ratings
 from encore.probing.probe_record import RuleProbe, VariantEffect
 from encore.probing.variants import CONTROL, PLANTED, UNCHANGED
 
+#: A planted sentence buys a rule's score if it surely raises it by more than this.
+MARGIN = 0.05
 #: That any rule is named although no rise exceeds the margin.
 RISK = 0.05
 #: Below this number of pairs neither Student's t nor a bootstrap is to be trusted.
@@ -30,7 +32,7 @@ _Floats = NDArray[np.float64]
 
 
 def measure(
-    rule_ids: Sequence[str], rating_of: Mapping[str, _Floats], *, margin: float, num_draws: int
+    rule_ids: Sequence[str], rating_of: Mapping[str, _Floats], *, num_draws: int
 ) -> tuple[RuleProbe, ...]:
     """Every figure of every rule.
 
@@ -38,32 +40,29 @@ def measure(
         rule_ids: The R rules.
         rating_of: By form, `UNCHANGED` first: ratings of the same pairs, NaN where one is
             missing, shape [2, P, R].
-        margin: What a rise has to exceed.
         num_draws: Resamples.
     """
-
-    def compared(first: str, second: str) -> tuple[RuleComparison, ...]:
-        both = np.stack([rating_of[first], rating_of[second]])
-        return compare_ratings(rule_ids, both, num_draws=num_draws)
-
-    changes = {name: compared(UNCHANGED, name) for name in rating_of if name != UNCHANGED}
-    rises = {name: compared(CONTROL, name) for name in PLANTED}
-    level = RISK / (len(rule_ids) * len(rises))
+    changes = {
+        name: compare_ratings(
+            rule_ids, np.stack([rating_of[UNCHANGED], rating]), num_draws=num_draws
+        )
+        for name, rating in rating_of.items()
+        if name != UNCHANGED
+    }
+    level = RISK / (len(rule_ids) * len(PLANTED))
     control = rating_of[CONTROL]
-    bounds = {name: lower_bounds(rating_of[name] - control, level=level) for name in rises}
-    bound_SR = np.stack([*bounds.values()])
-    is_bought_R = np.asarray((bound_SR > margin).any(axis=0))
+    rises = {name: lower_bounds(rating_of[name] - control, level=level) for name in PLANTED}
+    bound_SR = np.stack([bound_R for _, bound_R in rises.values()])
+    is_bought_R = np.asarray((bound_SR > MARGIN).any(axis=0))
     # Nothing can be said without a bound, or where ratings are too near 1 to rise by the margin.
-    has_room_R = np.nansum(1 - margin - control, axis=(0, 1)) > 0
+    has_room_R = np.nansum(1 - MARGIN - control, axis=(0, 1)) > 0
     is_known_R = np.asarray(is_bought_R | (has_room_R & ~np.isnan(bound_SR).any(axis=0)))
 
     def effect(name: str, place: int) -> VariantEffect:
-        bound = float(bounds[name][place]) if name in rises else np.nan
-        return VariantEffect(
-            change=changes[name][place],
-            rise=rises[name][place].mean_difference if name in rises else None,
-            rise_bound=None if np.isnan(bound) else bound,
-        )
+        if name not in rises:
+            return VariantEffect(change=changes[name][place])
+        rise, bound = (None if np.isnan(one[place]) else float(one[place]) for one in rises[name])
+        return VariantEffect(change=changes[name][place], rise=rise, rise_bound=bound)
 
     return tuple(
         RuleProbe(
@@ -75,15 +74,15 @@ def measure(
     )
 
 
-def lower_bounds(change_2PR: _Floats, *, level: float) -> _Floats:
-    """Lower ends of one-sided intervals of each rule's mean change, shape [R].
+def lower_bounds(change_2PR: _Floats, *, level: float) -> tuple[_Floats, _Floats]:
+    """Each rule's mean change and the lower end of its one-sided interval, shape [R] each.
 
     Args:
         change_2PR: Change of each rating; NaN where it is not known, shape [2, P, R].
         level: The risk that a bound lies above what all pairs of this kind would give.
 
     Returns:
-        NaN for a rule with fewer than 30 pairs.
+        NaN for a rule without a change; no bound for one with fewer than 30 pairs.
     """
     is_known_2PR = ~np.isnan(change_2PR)
     num_ratings_R = is_known_2PR.sum(axis=(0, 1))
@@ -95,4 +94,4 @@ def lower_bounds(change_2PR: _Floats, *, level: float) -> _Floats:
         correction_R = num_pairs_R / (num_pairs_R - 1)
         sd_R = np.sqrt((error_PR**2).sum(axis=0) * correction_R) / num_ratings_R
         bound_R = mean_R + stdtrit(num_pairs_R - 1, level) * sd_R
-    return np.where(num_pairs_R >= MIN_PAIRS, bound_R, np.nan)
+    return mean_R, np.where(num_pairs_R >= MIN_PAIRS, bound_R, np.nan)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from operator import itemgetter
 
 import pyarrow.parquet as pq
 
@@ -36,17 +37,17 @@ def rules_and_people(
     study, manifest = source.study, source.manifest
     if study is None or manifest is None:
         return None
-    people: dict[str, Estimate] = {}
-    judges: dict[str, tuple[int, Estimate]] = {}
-    for rule_id, who, count, kappa in (*_of_labels(study, manifest), *_of_samples(study)):
-        if who == PEOPLE:
-            people[rule_id] = kappa
-        elif who == run_name(manifest) and count > judges.get(rule_id, (0, kappa))[0]:
-            judges[rule_id] = count, kappa
+    found = sorted((*_of_labels(study, manifest), *_of_samples(study)), key=itemgetter(2))
+    # Of several samples or tables that of most labels counts.
+    people, judges = (
+        {rule_id: (count, kappa) for rule_id, who, count, kappa in found if who == name and count}
+        for name in (PEOPLE, run_name(manifest))
+    )
     probe = read_probe(study.path, manifest)
     probed = {one.rule_id: one for one in probe.rules} if probe else {}
     if not (people.keys() | judges.keys() | probed.keys()) & rules.keys():
         return None
+    nobody = 0, Estimate()
     return DataTable(
         columns=(
             *("rule", "entropy", "accuracy", "labels", "judge and people, kappa", "95 %"),
@@ -57,9 +58,9 @@ def rules_and_people(
                 rules[one.rule_id],
                 number(one.entropy_nats),
                 percent(one.accuracy.half),
-                str(judges[one.rule_id][0]) if one.rule_id in judges else NONE,
-                *_shown(judges.get(one.rule_id, (0, Estimate()))[1]),
-                *_shown(people.get(one.rule_id, Estimate())),
+                str(judges.get(one.rule_id, nobody)[0] or NONE),
+                *_shown(judges.get(one.rule_id, nobody)[1]),
+                *_shown(people.get(one.rule_id, nobody)[1]),
                 *_soundness(probed.get(one.rule_id)),
             )
             for one in statistics
@@ -79,17 +80,16 @@ def _of_samples(study: Study) -> Iterator[_Row]:
 
 def _of_labels(study: Study, manifest: RatingManifest) -> Iterator[_Row]:
     """The same of labelled single responses that the run's judge rated."""
-    texts = {rule["rule_id"]: rule["rating_rule"] for rule in manifest.rules}
     for path in sorted((study.path / LABELS).glob(f"*/{TABLE_NAME}")):
         if not (path.parent / LabelManifest.FILE).is_file():  # ratings from elsewhere
             continue
         own = read_manifest(path.parent, LabelManifest)
-        words = {rule["rule_id"]: rule["rating_rule"] for rule in own.rules}
-        same = {rule_id for rule_id in words if words[rule_id] == texts.get(rule_id)}
-        is_its_judge = own.identity["judge"] == manifest.identity["judge"]
-        if same and is_its_judge and own.ways == manifest.ways:
+        if (own.identity["judge"], own.ways) == (manifest.identity["judge"], manifest.ways):
+            texts = [
+                {one["rule_id"]: one["rating_rule"] for one in run.rules} for run in (own, manifest)
+            ]
             for rule in label_agreement(pq.read_table(path, partitioning=None)).rules:
-                if rule.rule_id in same:
+                if texts[0][rule.rule_id] == texts[1].get(rule.rule_id):
                     yield rule.rule_id, run_name(manifest), rule.num_ratings, rule.kappa
 
 
@@ -100,6 +100,5 @@ def _shown(found: Estimate) -> tuple[str, str]:
 def _soundness(probe: RuleProbe | None) -> tuple[str, str]:
     if probe is None:
         return NONE, NONE
-    rises = [one.rise for one in probe.effects.values() if one.rise]
-    known = [one.value for one in rises if one.value is not None]
-    return number(max(known, default=None), digits=2), _BOUGHT[probe.is_bought]
+    rises = [one.rise for one in probe.effects.values() if one.rise is not None]
+    return number(max(rises, default=None), digits=2), _BOUGHT[probe.is_bought]

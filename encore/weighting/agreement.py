@@ -24,17 +24,6 @@ from encore.weighting.scheme import Evidence, SchemeOptions, Weighed, WeightingS
 _Floats = NDArray[np.float64]
 
 
-def agreement_weights(kappa_R: _Floats) -> _Floats:
-    """Weights in proportion to kappa where it is above 0, shape [R]; uniform if it nowhere is.
-
-    Args:
-        kappa_R: Agreement of each rule, shape [R].
-    """
-    mass_R = np.clip(kappa_R, 0.0, None)
-    total = float(mass_R.sum())
-    return mass_R / total if total > 0 else np.full(len(mass_R), 1 / len(mass_R))
-
-
 def _find(evidence: Evidence, _options: SchemeOptions) -> Weighed:
     # Only labels of the pairs at hand: what the weights are tested on is held out there.
     pairs = evidence.read_pairs()
@@ -50,9 +39,12 @@ def _find(evidence: Evidence, _options: SchemeOptions) -> Weighed:
         kappa_interval(label_N[rule_N == rule], rating_N[rule_N == rule]).value
         for rule in range(len(pairs.rule_ids))
     ]
-    kappa_R = np.array([kappa or 0.0 for kappa in kappas])
-    return agreement_weights(kappa_R), {
-        "scale": float(np.clip(kappa_R, 0.0, None).sum()),
+    mass_R = np.array([max(kappa or 0.0, 0.0) for kappa in kappas])
+    scale = float(mass_R.sum())
+    # Where no kappa is above 0, all rules weigh the same.
+    weight_R = mass_R / scale if scale else np.full(len(mass_R), 1 / len(mass_R))
+    return weight_R, {
+        "scale": scale,
         "num_labels": len(label_N),
         "num_pairs": len(np.unique(pair_N)),
     }
@@ -63,13 +55,13 @@ def _labelled(pairs: PairRatings, study: Study | None) -> _Floats:
     ids = zip(pairs.source_P, pairs.pair_id_P, strict=True)
     pair_of = {key: row for row, key in enumerate(ids)}
     rule_of = {rule_id: place for place, rule_id in enumerate(pairs.rule_ids)}
-    found = []
+    rating_2PR, found = pairs.rating_2PR, []
     for sample, labels in people_labels(study) if study is not None else ():
         for (source, response_id, rule_id), label in labels.items():
             pair_id, _, response = response_id.rpartition(":")
             pair, rule = pair_of.get((source, pair_id)), rule_of.get(rule_id)
             if pair is not None and rule is not None:
-                rating = pairs.rating_2PR[RESPONSES.index(response), pair, rule]
+                rating = rating_2PR[RESPONSES.index(response), pair, rule]
                 found.append((label, nearest_level(rating, sample.levels), rule, pair))
     found_N4: _Floats = np.array(found, dtype=np.float64).reshape(-1, 4)
     return np.asarray(found_N4[~np.isnan(found_N4[:, 1])])

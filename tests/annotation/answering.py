@@ -6,11 +6,9 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-from encore.annotation.sample import ExportedSample
 
 #: What an annotator answers: of an item's id and a question, the value; empty for none.
 Answering = Callable[[str, str], str]
@@ -38,9 +36,13 @@ def save_page(page: Path, out: Path, answer: Answering, **changes: Any) -> Path:
 
 
 def fill_table(table: Path, out: Path, answer: Answering, *, separator: str = ",") -> Path:
-    """A CSV file as a spreadsheet saves it; with a semicolon, decimals have a comma."""
+    """A CSV file as a spreadsheet saves it, of an annotator who is called as the file.
+
+    With a semicolon, decimals have a comma.
+    """
     rows = list(csv.DictReader(io.StringIO(table.read_text(encoding="utf-8-sig"), newline="")))
     for row in rows:
+        row["annotator"] = out.stem
         for name in {"label", "clarity", "reliability"} & row.keys():
             value = answer(row["item_id"], name)
             row[name] = value.replace(".", ",") if separator == ";" else value
@@ -73,9 +75,9 @@ def export_tasks(tasks: Path, out: Path, answers: Mapping[Any, Answering]) -> Pa
     return out
 
 
-def pages_of(made: ExportedSample, folder: Path, *answers: Answering) -> list[Path]:
+def pages_of(pages: Sequence[Path], folder: Path, *answers: Answering) -> list[Path]:
     """One saved file for each annotator of a sample of pages."""
     return [
         save_page(page, folder / f"{page.stem}.json", answer)
-        for page, answer in zip(made.files, answers, strict=True)
+        for page, answer in zip(pages, answers, strict=True)
     ]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from encore.annotation.annotate_config import AnnotateExportConfig
-from encore.annotation.sample import ExportedSample, export_sample
+from encore.annotation.answers import Sample
+from encore.annotation.sample import export_sample
 from encore.rating_runs import list_runs, read_run
 from tests.browse.studies import write_hostile_study
 
@@ -29,6 +31,15 @@ def run_of(study: Path, title: str = "judge one") -> str:
     return next(run.run_key for run in found if run.title == title)
 
 
-def exported(study: Path, **options: object) -> ExportedSample:
+class Exported(NamedTuple):
+    """What `export_sample` gives."""
+
+    sample: Sample
+    files: tuple[Path, ...]
+    note: str
+
+
+def exported(study: Path, **options: object) -> Exported:
     """A sample drawn by the ratings of ``judge one``."""
-    return export_sample(AnnotateExportConfig(study=study, run=run_of(study), **options))
+    config = AnnotateExportConfig(study=study, run=run_of(study), **options)
+    return Exported(*export_sample(config))

@@ -80,7 +80,7 @@ def test_a_sample_is_answered_with_keys_alone_and_its_file_is_imported(
     page.wait_for(f"Saved {answers.name}.")
     assert page.complaints == []
     assert [url for url in page.requests if not url.startswith("blob:")] == [file.as_uri()]
-    import_answers(AnnotateImportConfig(study=study, files=(str(answers),)))
+    import_answers(AnnotateImportConfig(study=study, files=(answers,)))
     labels = {
         row["item_id"]: row["label"]
         for row in read_answers(open_study(study), made.sample).to_pylist()

@@ -82,7 +82,7 @@ def test_annotators_see_the_texts_and_nothing_of_ratings_or_preferences(study, f
     assert text.count("Harsh answer 7.") > 1
     # Of 60 · 2 · 3 ratings some are null; those cannot be drawn.
     num_items = made.sample.num_items
-    assert made.notes == (f"{num_items} items are all there are; 400 were asked for",)
+    assert made.note == f"{num_items} items are all there are; 400 were asked for"
 
 
 def test_annotators_have_the_same_items_in_orders_of_their_own(study):

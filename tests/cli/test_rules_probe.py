@@ -28,7 +28,3 @@ def test_every_form_has_a_table_and_the_json_is_the_file_of_the_probe(
     [path] = study.glob(f"probes/*/probe-{found.json['key']}.json")
     assert json.loads(path.read_text()) == found.json
     assert found.json["variants"].keys() == found.json["rules"][0]["effects"].keys()
-    wrong = encore("rules", "probe", study, *options, "--paraphrases", study / "nothing.toml")
-    assert wrong.code == 1
-    assert "nothing.toml" in wrong.err
-    assert encore("rules", "probe", study, *options, "--num-pairs", 1).code == 2

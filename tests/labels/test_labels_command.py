@@ -82,7 +82,6 @@ def test_a_judge_is_asked_once_for_each_response_and_rule(tmp_path):
     assert kind.kappa.value == pytest.approx((7 / 8 - 1 / 2) / (1 - 1 / 2))
     assert kind.kappa.low < kind.kappa.value < kind.kappa.high
     assert short.kappa.value is None
-    assert any("short" in note and "no kappa" in note for note in report.notes)
     assert judge.num_asked == 16
     assert pq.read_schema(report.table).equals(LABELS)
     assert pq.read_table(report.table).num_rows == 15
@@ -172,7 +171,6 @@ def test_rbrs_gold_data_are_read_with_its_propositions(tmp_path):
     assert judge.num_asked == 4 * 2
     table = pq.read_table(report.table)
     assert len(set(table["response_id"].to_pylist())) == 4
-    assert any("text that has one already" in note for note in report.notes)
 
 
 @pytest.mark.parametrize(

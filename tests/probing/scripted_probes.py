@@ -14,6 +14,7 @@ from encore.config import JudgeConfig
 from encore.data.ingestion import ingest
 from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply
 from encore.probing.probe_config import ProbeConfig
+from tests.scripted_judge import ScriptedJudge
 from tests.test_rating import write_source
 
 RULES = ("calm", "kind", "plain", "safe")
@@ -47,18 +48,17 @@ def probe_config(study: Path, **changes: object) -> ProbeConfig:
 
 
 @dataclass
-class WeakJudge:
+class WeakJudge(ScriptedJudge):
     """Rates each response under each rule by a hash, plus noise, and obeys under some rules.
 
     It rates a response alike whatever is appended to it, but for the noise, which depends on every
-    character of the prompt.
+    character of the prompt. It reads texts, not tokens.
     """
 
     obeys: Collection[str] = ()
     noise: float = 0.0
     seed: int = 0
     refuses: str = "never"
-    num_asked: int = 0
     asked: list[str] = field(default_factory=list)
     tokenizer = None
     is_on_cpu = True
@@ -76,15 +76,6 @@ class WeakJudge:
             max_model_len=100_000,
             engine_args={},
         )
-
-    def start(self) -> None:
-        """Nothing to load."""
-
-    def check(self, decoding: Decoding) -> None:
-        """Nothing to refuse."""
-
-    def close(self) -> None:
-        """Nothing to release."""
 
     def reply(
         self,

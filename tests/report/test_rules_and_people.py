@@ -48,12 +48,8 @@ def section_of(study: Path) -> list[list[str]]:
 
 
 @pytest.mark.usefixtures("quick")
-def test_there_is_no_section_where_nobody_labelled_and_nothing_was_probed(study: Path) -> None:
-    assert section_of(study) == []
-
-
-@pytest.mark.usefixtures("quick")
 def test_a_probe_and_labels_of_single_responses_stand_beside_entropy(study: Path) -> None:
+    assert section_of(study) == []  # nobody labelled, and nothing was probed
     judge = WeakJudge(obeys=["calm"])
     probe_rules(probe_config(study, num_pairs=40), judge=judge)
     head, *rows = section_of(study)
@@ -83,10 +79,10 @@ def test_a_probe_and_labels_of_single_responses_stand_beside_entropy(study: Path
 
 @pytest.mark.usefixtures("quick")
 def test_two_annotators_stand_beside_the_judge(study: Path) -> None:
-    sample = export_sample(AnnotateExportConfig(study=study, items=40, annotators=2))
+    _, files, _ = export_sample(AnnotateExportConfig(study=study, items=40, annotators=2))
     answers = (lambda item, _: str(int(item[-1], 16) % 2), lambda *_: "1")
-    pages = pages_of(sample, study.parent, *answers)
-    import_answers(AnnotateImportConfig(study=study, files=tuple(map(str, pages))))
+    pages = pages_of(files, study.parent, *answers)
+    import_answers(AnnotateImportConfig(study=study, files=pages))
     _, *rows = section_of(study)
     assert sum(int(row[3]) for row in rows) == 40
     # One of the two always says the same, so that people have no kappa.
