@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -215,10 +216,9 @@ def open_pair_index(
         run_dirs = tuple(found.run_dir for found in statuses)
         chosen = chosen_run(study.path, run_dirs, run=run, judge=judge)
         statuses = tuple(found for found in statuses if found.run_dir == chosen)
-    null_counts: dict[str, int] = {}
+    null_counts: Counter[str] = Counter()
     for found in statuses:
-        for reason, count in null_reasons(found).items():
-            null_counts[reason] = null_counts.get(reason, 0) + count
+        null_counts.update(null_reasons(found))
     files = _shard_files(statuses)
     tables: dict[str, StudyTable] = {
         f"shard_{number}": (FilePart(paths=(str(path.absolute()),), schema=RATINGS),)

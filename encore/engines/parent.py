@@ -53,23 +53,18 @@ class Launcher(Protocol):
 
     def adopt(self, run_key: str) -> Sequence[EngineOrder]:
         """Engines of this run that are at work already: started here, or by an earlier parent."""
-        ...
 
     def start(self, order: EngineOrder) -> None:
         """Begin to start an engine."""
-        ...
 
     def state(self, name: str) -> EngineState:
         """What is known of an engine."""
-        ...
 
     def stop(self, name: str, *, kill: bool = False) -> None:
         """Begin to end an engine, wherever it is; one that hangs is killed."""
-        ...
 
     def close(self) -> None:
         """Wait until the engines that were stopped have ended, as far as that can be known."""
-        ...
 
 
 #: A table for people: a row for each engine, values by column.

@@ -103,17 +103,14 @@ class Judge(Protocol):
     @property
     def identity(self) -> JudgeIdentity:
         """What goes into the run key; needs the tokenizer and config, not the weights."""
-        ...
 
     @property
     def tokenizer(self) -> ChatTokenizer | None:
         """Turns prompts into the token ids this judge reads; None: it reads the texts."""
-        ...
 
     @property
     def is_on_cpu(self) -> bool:
         """Whether generation takes the processor's cores; known once the model is loaded."""
-        ...
 
     def check(self, decoding: Decoding) -> None:
         """Refuse a way of answering that this judge cannot do; nothing is loaded.
@@ -121,7 +118,6 @@ class Judge(Protocol):
         Raises:
             JudgeUnavailableError: What it cannot do, and what it can.
         """
-        ...
 
     def start(self) -> None:
         """Load the model now rather than with the first reply.
@@ -131,7 +127,6 @@ class Judge(Protocol):
         Raises:
             JudgeUnavailableError: The model or its engine cannot be loaded.
         """
-        ...
 
     def reply(
         self,
@@ -149,11 +144,9 @@ class Judge(Protocol):
         An exception in mid-generation, also one raised by ``on_progress``, discards the engine;
         the next call starts a fresh one.
         """
-        ...
 
     def close(self) -> None:
         """Release the engine's memory and processes."""
-        ...
 
 
 def num_devices(config: JudgeConfig) -> int:

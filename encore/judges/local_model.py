@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from encore.config import JudgeConfig
 from encore.errors import JudgeUnavailableError
 from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply
-from encore.judges.chat import FROZEN_DATE, ChatTokenizer, load_tokenizer
+from encore.judges.chat import FROZEN_DATE, load_tokenizer
 from encore.model_files import ModelFiles, ModelRole
 
 _DEFAULT_CONTEXT = 8192
@@ -41,7 +41,7 @@ class LocalJudge(ABC):
             _refuse_broken_weights(folder, self.model.name)
         self.dtype = resolved_dtype(config, self.model)
         self.max_model_len = resolved_max_model_len(config, self.model)
-        self._tokenizer = load_tokenizer(self.model)
+        self.tokenizer = load_tokenizer(self.model)
         self._lock = threading.Lock()
         self._engine: Any = None
 
@@ -53,7 +53,7 @@ class LocalJudge(ABC):
             name=self.model.name,
             revision=self.model.revision,
             dtype=self.dtype,
-            chat_template_sha256=self._tokenizer.template_sha256,
+            chat_template_sha256=self.tokenizer.template_sha256,
             frozen_date=FROZEN_DATE,
             max_model_len=self.max_model_len,
             engine_args={
@@ -64,11 +64,6 @@ class LocalJudge(ABC):
         )
 
     @property
-    def tokenizer(self) -> ChatTokenizer:
-        """The model's own tokenizer and chat template."""
-        return self._tokenizer
-
-    @property
     @abstractmethod
     def is_on_cpu(self) -> bool:
         """Whether generation takes the processor's cores; known once the model is loaded."""
@@ -76,7 +71,7 @@ class LocalJudge(ABC):
     def check(self, decoding: Decoding) -> None:
         """Refuse labels of `expected` that are not one token each."""
         if decoding.kind == "expected":
-            self._tokenizer.label_tokens(decoding.labels)
+            self.tokenizer.label_tokens(decoding.labels)
 
     def start(self) -> None:
         """Load the model now."""
