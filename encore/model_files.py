@@ -102,11 +102,10 @@ class ModelRole:
 
         try:
             return Path(hf_hub_download(files.location, name, revision=files.hub_revision))
-        except EntryNotFoundError as error:
-            if isinstance(error, LocalEntryNotFoundError) and not constants.HF_HUB_OFFLINE:
-                raise self._unreachable(files.name, error) from error
-            return None
         except Exception as error:
+            is_away = isinstance(error, LocalEntryNotFoundError) and not constants.HF_HUB_OFFLINE
+            if isinstance(error, EntryNotFoundError) and not is_away:
+                return None
             raise self._unreachable(files.name, error) from error
 
     def _unreachable(self, model: str, error: Exception) -> EncoreError:

@@ -32,6 +32,7 @@ from typing import NamedTuple, Protocol
 
 from filelock import FileLock, Timeout
 
+from encore import runs
 from encore.errors import (
     GenerationInterruptedError,
     InputError,
@@ -40,18 +41,7 @@ from encore.errors import (
     meets_every_shard,
 )
 from encore.reporting import SILENT, Reporter
-from encore.runs import (
-    RunManifest,
-    Shard,
-    ShardState,
-    Slice,
-    check_folder,
-    claim_folder,
-    inspect_shard,
-    inspect_shards,
-    record_failure,
-    write_shard,
-)
+from encore.runs import RunManifest, Shard, ShardState, Slice
 
 logger = logging.getLogger(__name__)
 
@@ -242,7 +232,7 @@ def work_on(
         if tell is not None:
             tell(num_rows)
 
-    claim_folder(job.run_dir, job.manifest)
+    runs.claim_folder(job.run_dir, job.manifest)
     with shard_lock(job.run_dir, shard.index) as is_mine:
         if not (is_mine or takes_over):
             return ShardState(index=shard.index, state="missing", action="busy")
@@ -257,10 +247,10 @@ def work_on(
 def _computed(job: Job, shard: Shard, tell: Tell) -> ShardState:
     try:
         content = job.compute(shard, tell)
-        state = write_shard(job.run_dir, job.manifest, shard, content)
+        state = runs.write_shard(job.run_dir, job.manifest, shard, content)
     except Exception as error:
         if not job.cancelled.is_set():
-            record_failure(job.run_dir, shard, error)
+            runs.record_failure(job.run_dir, shard, error)
         raise
     return replace(state, action=job.manifest.DONE, counts=content.counts)
 
@@ -328,13 +318,13 @@ def begin(job: Job, *, reporter: Reporter) -> tuple[Tally, list[Shard], int]:
     """
     job.cancelled.clear()
     manifest, chosen = job.manifest, job.shards
-    check_folder(job.run_dir, manifest)
-    states = inspect_shards(job.run_dir, manifest, chosen)
+    runs.check_folder(job.run_dir, manifest)
+    states = runs.inspect_shards(job.run_dir, manifest, chosen)
     pending = [shard for shard, state in zip(chosen, states, strict=True) if state.state != "done"]
     job.horizon.look([state for state in states if state.state == "done"])
     num_workers = job.start() if job.within(pending) else 1
     if pending or not (job.run_dir / manifest.FILE).is_file():
-        claim_folder(job.run_dir, manifest)
+        runs.claim_folder(job.run_dir, manifest)
     outcomes = [replace(state, action="reused") for state in states if state.state == "done"]
     before = f" ({len(outcomes)} of {len(chosen)} shards were done before)" if outcomes else ""
     reporter.started(
@@ -446,5 +436,5 @@ def _in_threads(
 
 
 def _reused(job: Job, shard: Shard) -> ShardState | None:
-    state = inspect_shard(job.run_dir, job.manifest, shard)
+    state = runs.inspect_shard(job.run_dir, job.manifest, shard)
     return replace(state, action="reused") if state.state == "done" else None

@@ -17,10 +17,11 @@ from prefect.context import TaskRunContext
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled, Cancelling
 
-from encore.config import StageConfig
+from encore.config import RateConfig, ScoreConfig, StageConfig
 from encore.engines.parent import EngineState
 from encore.engines.signs import EngineOrder
 from encore.errors import EncoreError
+from tasks.artifacts import EngineTable
 from tasks.server import best_effort, run_logger
 
 GPU_POOL = "encore-gpu"
@@ -52,6 +53,23 @@ def num_pool_engines(engines: int | Literal["auto"]) -> int:
             f"or `prefect worker start --pool {GPU_POOL} --limit 1`), or give a number"
         )
     return num_online if limit is None else max(1, min(num_online, limit))
+
+
+def by_pool(
+    deployment: str, config: RateConfig | ScoreConfig, attempts: StageConfig
+) -> dict[str, Any]:
+    """What `encore.engines.parent.supervise` takes for engines on the GPU work pool.
+
+    Args:
+        deployment: Of an engine, ``flow/deployment``.
+        config: Of the stage.
+        attempts: How hard a shard is tried.
+    """
+    return {
+        "launcher": PoolLauncher(deployment=deployment, config=config, attempts=attempts),
+        "num_engines": num_pool_engines(config.engines),
+        "show": EngineTable(config.study).show,
+    }
 
 
 @dataclass(slots=True)

@@ -23,9 +23,9 @@ from encore.errors import StudyIncompleteError
 from encore.rating.rating_run import local_work, open_run
 from encore.rating.replies import note_on_refusals
 from encore.shard_runner import RunReport
-from tasks.artifacts import EngineTable, publish_failed_shards
+from tasks.artifacts import publish_failed_shards
 from tasks.flow_reporter import FlowReporter
-from tasks.pool_engines import PoolLauncher, num_pool_engines
+from tasks.pool_engines import by_pool
 from tasks.stage import Attempts, run_stage
 
 logger = logging.getLogger(__name__)
@@ -71,13 +71,7 @@ def rate_shards(
         elif deployment.id is None:
             work = local_work(opened, whole, retries=attempts.shard_retries, reporter=reporter)
         else:
-            work = partial(
-                supervise,
-                launcher=PoolLauncher(deployment=_ENGINE, config=whole, attempts=attempts),
-                num_engines=num_pool_engines(whole.engines),
-                show=EngineTable(study).show,
-                **how,
-            )
+            work = partial(supervise, **by_pool(_ENGINE, whole, attempts), **how)
         try:
             return run.run_dir, work(run.job(retries=attempts.shard_retries, reporter=reporter))
         finally:

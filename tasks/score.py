@@ -11,9 +11,8 @@ from encore.data.study import open_study
 from encore.engines.engine import work_as_engine
 from encore.engines.signs import EngineOrder
 from encore.scoring.scoring_run import ScoreResult, score_study, score_with_engines
-from tasks.artifacts import EngineTable
 from tasks.flow_reporter import FlowReporter
-from tasks.pool_engines import PoolLauncher, num_pool_engines
+from tasks.pool_engines import by_pool
 
 _ENGINE = "score/encore-score-engine"
 
@@ -39,11 +38,5 @@ def score_shards(
         return score_study(study, config, reporter=reporter, work=work)
     if deployment.id is None:
         return score_study(study, config, reporter=reporter)
-    return score_with_engines(
-        study,
-        config,
-        PoolLauncher(deployment=_ENGINE, config=config, attempts=attempts),
-        num_engines=num_pool_engines(config.engines),
-        reporter=reporter,
-        show=EngineTable(config.study).show,
-    )
+    pool = by_pool(_ENGINE, config, attempts)
+    return score_with_engines(study, config, reporter=reporter, **pool)

@@ -269,7 +269,7 @@ def done_by(recipe: Recipe, study: Path) -> set[str]:
 def test_pairs_in_a_table_and_a_model_out_and_again_nothing(done: Path, tiny: Recipe) -> None:
     before = contents(done)
     result = run_recipe(tiny, done)  # the study has moved, too
-    assert (result.done_now, result.rated) == ((), "0 rated, 3 reused, 0 failed")
+    assert (result.done_now, result.rated) == ([], "0 rated, 3 reused, 0 failed")
     assert contents(done) == before
     table = result.table.read_text(encoding="utf-8")
     for row in ("uniform", "encore", "random (5 draws)", "bradley-terry-model", "moe gate"):
@@ -398,6 +398,6 @@ def test_a_second_process_waits_and_repeats_nothing(
         started = pool.submit(run_recipe, tiny, done, call=first)
         assert at_work.wait(120)
         result = run_recipe(tiny, done, call=second)
-    assert started.result().done_now == ("export",)
-    assert result.done_now == ()
+    assert started.result().done_now == ["export"]
+    assert result.done_now == []
     assert order.index("first export") < order.index("second analyze")

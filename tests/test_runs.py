@@ -21,17 +21,8 @@ import pytest
 
 from encore import runs, shard_runner
 from encore.errors import EncoreError, EveryShardError, GenerationInterruptedError, InputError
-from encore.files import file_sha256
 from encore.reporting import Reporter
-from encore.runs import (
-    RunManifest,
-    Shard,
-    Slice,
-    inspect_shard,
-    run_key_of,
-    run_status,
-    write_shard,
-)
+from encore.runs import RunManifest, Shard, Slice, run_key_of, run_status, write_shard
 from encore.shard_runner import Job, Tell, work_on, work_through
 from tests.rating_shards import shard_path
 
@@ -181,26 +172,6 @@ def test_two_writers_of_different_bytes_leave_one_valid_shard(tmp_path):
     assert first.path == second.path == shard_path(job.run_dir, 0)
     assert pq.read_table(second.path)["square"].to_pylist() == [0, 1, 4, 9]
     assert len(list(job.run_dir.glob("*.parquet"))) == 1
-
-
-def test_writers_at_the_same_time_never_damage_a_shard(tmp_path):
-    job = make_job(tmp_path)
-    runs.claim_folder(job.run_dir, job.manifest)
-    shard = job.manifest.shards[0]
-    together = threading.Barrier(8)
-
-    def write(salt: int) -> None:
-        together.wait()
-        write_shard(job.run_dir, job.manifest, shard, squares(shard, salt=salt))
-
-    threads = [threading.Thread(target=write, args=(salt,)) for salt in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert inspect_shard(job.run_dir, job.manifest, shard).state == "done"
-    for path in job.run_dir.glob("*.parquet"):
-        assert file_sha256(path).startswith(path.name.split(".")[1])
 
 
 def test_file_and_folder_are_flushed_before_a_shard_counts(tmp_path, monkeypatch):
@@ -357,7 +328,7 @@ def test_a_second_look_under_the_lock_finds_what_another_process_finished(tmp_pa
     job = make_job(tmp_path, compute=lambda *_: pytest.fail("computed twice"))
     shard = job.manifest.shards[0]
     lock, looks = shard_runner.shard_lock, []
-    look = shard_runner.inspect_shard
+    look = runs.inspect_shard
 
     def finished_meanwhile(run_dir: Path, index: int) -> Any:
         write_shard(job.run_dir, job.manifest, shard, squares(shard))
@@ -365,7 +336,7 @@ def test_a_second_look_under_the_lock_finds_what_another_process_finished(tmp_pa
         return lock(run_dir, index)
 
     monkeypatch.setattr(shard_runner, "shard_lock", finished_meanwhile)
-    monkeypatch.setattr(shard_runner, "inspect_shard", lambda *how: looks.append(1) or look(*how))
+    monkeypatch.setattr(runs, "inspect_shard", lambda *how: looks.append(1) or look(*how))
     assert work_on(job, shard).action == "reused"
     assert looks == [1]
 

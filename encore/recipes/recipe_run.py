@@ -58,17 +58,6 @@ Call = Callable[[str, Work], Any]
 Rate = Callable[[Path, RatingConfig], tuple[Path, RunReport]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecipeResult:
-    """What a call did; ``table`` is the benchmark's table as Markdown, ``rated`` a line."""
-
-    table: Path
-    export: Path
-    rated: str
-    done_now: tuple[str, ...]
-    done_before: tuple[str, ...]
-
-
 def check_names(recipe: Recipe) -> None:
     """Schemes, rules and benchmark exist.
 
@@ -107,7 +96,7 @@ def run_recipe(
     *,
     call: Call = lambda _stage, work: work(SILENT),
     rate: Rate | None = None,
-) -> RecipeResult:
+) -> RecipeRun:
     """Do what is not done of a recipe, from pairs to table and export.
 
     Args:
@@ -122,7 +111,7 @@ def run_recipe(
             model of the recipe.
     """
     check_names(recipe)
-    run = _RecipeRun(recipe=recipe, study=study, call=call)
+    run = RecipeRun(recipe=recipe, study=study, call=call)
     run.check_machine()
     run.ingest()
     if not run.table_dir.exists():
@@ -133,23 +122,32 @@ def run_recipe(
         with run.alone():
             judged = run.judge_benchmark(run_dir, judge)
     with run.alone():
-        table, export = run.after_rating(run_dir, judged)
-    return RecipeResult(
-        table=table,
-        export=export,
-        rated=report.summary,
-        done_now=tuple(run.done_now),
-        done_before=tuple(run.done_before),
-    )
+        run.table, run.export = run.after_rating(run_dir, judged)
+    run.rated = report.summary
+    return run
 
 
 @dataclass(slots=True, kw_only=True)
-class _RecipeRun:
-    """A recipe in a study."""
+class RecipeRun:
+    """A recipe in a study, and what a call of `run_recipe` did.
+
+    Attributes:
+        recipe: What is done.
+        study: The study's directory.
+        call: How a stage is called.
+        table: The benchmark's table as Markdown.
+        export: The exported model.
+        rated: What was rated, a line.
+        done_now: Stages that had something to do.
+        done_before: The others.
+    """
 
     recipe: Recipe
     study: Path
     call: Call
+    table: Path = field(init=False)
+    export: Path = field(init=False)
+    rated: str = ""
     done_now: list[str] = field(default_factory=list)
     done_before: list[str] = field(default_factory=list)
 
@@ -277,8 +275,8 @@ class _RecipeRun:
         made = {"run": run_dir.name, "model": str(trained.out), "gate": gate, "results": judged}
         table = self.benchmark(rows, made)
         if recipe.export_heads:
-            self.export("export-heads", trained.model_dir, weights=None)
-        return table, self.export("export", trained.model_dir, weights=weights)
+            self.exported("export-heads", trained.model_dir, weights=None)
+        return table, self.exported("export", trained.model_dir, weights=weights)
 
     def make_initial(self, initial: InitialModel) -> None:
         """A reward model to start from: a head in closed form, exported for plain transformers."""
@@ -291,7 +289,7 @@ class _RecipeRun:
         def work(reporter: Reporter) -> bool:
             ingest(initial.sources, out=root)
             trained = train(open_study(root), config, reporter=reporter)
-            return self._exported(trained.model_dir, self.initial_dir, weights=None)
+            return self._export(trained.model_dir, self.initial_dir, weights=None)
 
         self._stage("initial-model", work, is_new=bool)
 
@@ -355,7 +353,7 @@ class _RecipeRun:
         from encore.benchmarks.run import run_benchmark
 
         recipe, table = self.recipe, self.table_dir / "table.json"
-        of_recipe = {
+        added = {
             "reward_models": tuple(f"{name}={where}" for name, where in rows.items()),
             "row_revisions": {
                 row.name: row.backbone.revision
@@ -364,8 +362,9 @@ class _RecipeRun:
             },
             "rows": recipe.benchmark.rows.model_copy(update={"k": recipe.weighing.k}),
             "out": self.table_dir,
+            **made,
         }
-        config = recipe.benchmark.model_copy(update={**of_recipe, **made})
+        config = recipe.benchmark.model_copy(update=added)
         before = table.read_bytes() if table.exists() else None
         run = self._stage(
             "benchmark",
@@ -374,13 +373,13 @@ class _RecipeRun:
         )
         return Path(run.markdown_path)
 
-    def export(self, stage: str, model: Path, *, weights: Path | None) -> Path:
+    def exported(self, stage: str, model: Path, *, weights: Path | None) -> Path:
         """The model as plain transformers, its heads folded by the weights if there are any."""
         out = self.study / "exports" / stage.replace("export", self.recipe.name)
-        self._stage(stage, lambda _: self._exported(model, out, weights=weights), is_new=bool)
+        self._stage(stage, lambda _: self._export(model, out, weights=weights), is_new=bool)
         return out
 
-    def _exported(self, model: Path, out: Path, *, weights: Path | None) -> bool:
+    def _export(self, model: Path, out: Path, *, weights: Path | None) -> bool:
         from encore.export.weights_input import read_weights
         from encore.export.write_export import export_model
         from encore.model.opening import open_reward_model

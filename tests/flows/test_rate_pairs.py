@@ -21,8 +21,7 @@ from encore.judges import open_judge
 from encore.judges.base import Judge, ProgressHook
 from encore.judges.vllm_engine import VllmJudge
 from encore.rating import rating_run
-from encore.rating_runs import choose_run, list_runs, run_status
-from encore.shard_runner import shard_lock
+from encore.rating_runs import choose_run, run_status
 from flows.rate_pairs import rate_pairs
 from tasks.rate import ShardAttempts
 from tests.flows.conftest import NUM_PAIRS, artifact, error_of
@@ -176,26 +175,3 @@ def test_an_error_that_every_shard_would_meet_is_met_once_and_not_retried(
     assert state.is_failed()
     assert run_status(only_run(study)).count("done") == 0
     assert str(error) in str(state.result(raise_on_failure=False))
-
-
-def test_a_shard_that_another_process_rates_is_waited_for(study: Path, rating: RatingOf) -> None:
-    run_flow(study, rating(), shard=(1,))
-    run_dir = only_run(study)
-    taken, free = threading.Event(), threading.Event()
-
-    def other_process() -> None:
-        with shard_lock(run_dir, 0) as is_mine:
-            assert is_mine
-            taken.set()
-            free.wait(60)
-
-    other = threading.Thread(target=other_process)
-    other.start()
-    taken.wait(60)
-    timer = threading.Timer(5.0, free.set)
-    timer.start()
-    state = run_flow(study, rating())
-    other.join()
-
-    assert state.message == "2 rated, 1 reused, 0 failed"
-    assert len(list_runs(open_study(study).ratings_dir)) == 1
