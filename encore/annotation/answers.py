@@ -49,11 +49,6 @@ class Sample(BaseModel):
         """The questions about each item."""
         return questions_of(self.kind, self.scale)
 
-    @property
-    def levels(self) -> tuple[float, ...]:
-        """The labels of the scale as numbers."""
-        return tuple(map(float, self.scale))
-
     def path(self, name: str) -> str:
         """Where a file of the sample is, relative to the study."""
         return f"{_FOLDER}/{self.key}/{name}"

@@ -136,7 +136,7 @@ def _judges(study: Study, items: _Items, sample: Sample) -> Iterator[tuple[str, 
         rating_of = ratings_of(status, keys, filters=filters)
         found = [rating_of.get(tuple(item[key] for key in keys)) for item in items]
         rating_I = np.array(found, dtype=np.float64)  # None is NaN
-        yield run_name(status.manifest), nearest_level(rating_I, sample.levels)
+        yield run_name(status.manifest), nearest_level(rating_I, [*map(float, sample.scale)])
 
 
 def _rules(

@@ -57,12 +57,13 @@ def _labelled(pairs: PairRatings, study: Study | None) -> _Floats:
     rule_of = {rule_id: place for place, rule_id in enumerate(pairs.rule_ids)}
     rating_2PR, found = pairs.rating_2PR, []
     for sample, labels in people_labels(study) if study is not None else ():
+        levels = [*map(float, sample.scale)]
         for (source, response_id, rule_id), label in labels.items():
             pair_id, _, response = response_id.rpartition(":")
             pair, rule = pair_of.get((source, pair_id)), rule_of.get(rule_id)
             if pair is not None and rule is not None:
                 rating = rating_2PR[RESPONSES.index(response), pair, rule]
-                found.append((label, nearest_level(rating, sample.levels), rule, pair))
+                found.append((label, nearest_level(rating, levels), rule, pair))
     found_N4: _Floats = np.array(found, dtype=np.float64).reshape(-1, 4)
     return np.asarray(found_N4[~np.isnan(found_N4[:, 1])])
 

@@ -271,13 +271,13 @@ def test_what_needs_pairs_says_so_of_labels_in_one_line(tmp_path, command):
         assert "needs ratings of pairs" in finished.err
 
 
-def labelled_world(*, skill: float) -> pa.Table:
-    """Twelve rules that are true of 2 to 46 %; a judge who knows the label with this chance."""
+def labelled_world() -> pa.Table:
+    """Twelve rules that are true of 2 to 46 %; a judge who knows every second label."""
     rng, rows = np.random.default_rng(1), []
     for place in range(12):
         label = rng.random(400) < 0.02 + 0.04 * place
         # Else it draws an answer as often yes as people say it.
-        judged = np.where(rng.random(400) < skill, label, rng.permutation(label))
+        judged = np.where(rng.random(400) < 0.5, label, rng.permutation(label))
         rows += [
             {"response_id": f"{n}", "source": "s", "rule_id": f"rule-{place}", "label": float(x)}
             | {"rating": float(y)}
@@ -288,7 +288,7 @@ def labelled_world(*, skill: float) -> pa.Table:
 
 def test_a_correlation_that_rare_answers_make_is_said_to_be_one():
     """All rules are judged equally well: only how often they are true differs."""
-    found = label_agreement(labelled_world(skill=0.5))
+    found = label_agreement(labelled_world())
     assert found.entropy_with["agreement"].high < -0.8
     assert found.entropy_with["kappa"].low < 0 < found.entropy_with["kappa"].high
     assert "share of equal labels: r = -0.9" in found.sentence
