@@ -202,11 +202,6 @@ class JudgeBenchmarkConfig(StageConfig):
     seed: int = option(
         0, ge=0, help="Of the one order a pair in RewardBench's own figure, and of random schemes."
     )
-    name: str | None = option(
-        None,
-        help="Of the row in a table of `encore benchmark --results`; one such as judge-llama3-8b "
-        "stands beside the paper's figure. Default: judge, way of judging and weights.",
-    )
     shard_size: int = option(
         100, ge=1, le=100_000, help="Pairs per shard: per file, what one crash can cost."
     )

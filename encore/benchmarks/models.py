@@ -282,15 +282,10 @@ def open_gate(gate: Path, opened: OpenedModel, model: str) -> tuple[GatingNetwor
     """A gate over the heads of a model, and what its row says; nothing is computed yet.
 
     Raises:
-        InputError: No gate there, or one of other heads, of a trunk of another width, or of
-            another model with heads of the same names.
+        InputError: No gate there, one of other heads, or of another model with heads of the same
+            names.
     """
     trained = load_gate(gate, head_ids=opened.model.head_ids)
-    if trained.num_inputs != opened.model.hidden_size:
-        raise InputError(
-            f"gate {gate}: it reads states of {trained.num_inputs} numbers, those of model "
-            f"{opened.name} have {opened.model.hidden_size}; train one with `encore gate`"
-        )
     path = gate / RESULT_FILE
     try:
         found = json.loads(path.read_bytes())
@@ -298,13 +293,11 @@ def open_gate(gate: Path, opened: OpenedModel, model: str) -> tuple[GatingNetwor
     except (OSError, ValueError, KeyError, TypeError) as error:
         problem = f"it does not say for which model it was trained ({type(error).__name__})"
         raise InputError(f"{path}: {problem}; train it again with `encore gate`") from error
-    folder = Path(model).expanduser()  # the model's, or the run's around it; not there for the hub
+    folder = Path(model).expanduser()  # the model's, or the run's around it
     digests = [folder_digest(one) for one in (folder, folder / "model") if one.is_dir()]
-    if digests and recorded not in {f"sha256:{one}" for one in digests}:
+    if recorded not in {f"sha256:{one}" for one in digests}:
         raise InputError(
             f"gate {gate}: it was trained for another model ({str(recorded)[:19]}…) than "
             f"{opened.name}; train one for this model with `encore gate`"
         )
-    unknown = f"gate {gate.name}: nothing says that it was trained for model {opened.name}"
-    notes = () if digests else (unknown,)
-    return trained, RowAbout(kind="scheme", uses_labels=True, synthetic=marks, notes=notes)
+    return trained, RowAbout(kind="scheme", uses_labels=True, synthetic=marks)

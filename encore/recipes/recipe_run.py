@@ -240,7 +240,6 @@ class RecipeRun:
             by="rating",
             weights_from=self.study,
             weights_run=run_dir.name,
-            name=recipe.judge_row,
             **rating.model_dump(include={"judge", "rules", "shard_size", "max_reply_tokens"}),
         )
         shards = "judged/*/ratings/*/shard-*"
@@ -250,7 +249,7 @@ class RecipeRun:
             lambda reporter: judge_benchmark(config, judge=judge, reporter=reporter),
             is_new=lambda _: {*self.study.glob(shards)} - before,
         )
-        return (str(report.results),)
+        return (f"{recipe.judge_row}={report.results}",)
 
     def after_rating(self, run_dir: Path, judged: tuple[str, ...]) -> tuple[Path, Path]:
         """Everything that needs no judge: the table, and the export."""

@@ -164,7 +164,7 @@ def _by_pair(
         notes=tuple(dict.fromkeys((f"judge {name}: {summary.reliability}", *notes))),
         judge=name,
     )
-    shown = config.name or f"judge {name} ({config.protocol or 'explained'})"
+    shown = f"judge {name} ({config.protocol or 'explained'})"
     return _report(
         TableRow(name=shown, ties="half", credit_P=credit_P, about=about),
         pairs,
@@ -205,7 +205,7 @@ def _by_rating(
         scheme=weights.scheme,
     )
     row = TableRow(
-        name=config.name or f"judge {name} by rating, {' '.join([weights.scheme, *params])}",
+        name=f"judge {name} by rating, {' '.join([weights.scheme, *params])}",
         ties="half",
         credit_P=credit_P,
         reward_P2=None if rated.num_unrated else rated.reward_P2,
