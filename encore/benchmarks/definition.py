@@ -49,11 +49,11 @@ class Benchmark(BaseModel):
         subsets: In the order of tables. None at all: whatever the data name.
         weighting: How they add up to the headline.
         ties: What a reward model's tie is worth. With ``half``, k equal best responses of a row
-            are worth 1/k (`encore.benchmarks.units.unit_credits`).
+            are worth 1/k (`encore.benchmarks.metrics.unit_credits`).
         headline: What the headline is called.
         licence: Of the data, as an SPDX identifier or in the words of its card.
         rejected_per_row: Rejected responses of every row; None: one or more. The pairs of one row
-            are scored together (`encore.benchmarks.units.unit_credits`).
+            are scored together (`encore.benchmarks.metrics.unit_credits`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
