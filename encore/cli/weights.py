@@ -37,23 +37,22 @@ def weights(config: WeightsConfig, *, json: JsonOption = False) -> None:
 
     if config.compare and config.sweep:
         raise UsageError("--compare and --sweep are different views; ask for one at a time")
-    options = SchemeOptions(**{name: getattr(config, name) for name in SchemeOptions.model_fields})
     _warn_of_idle_options(config)
     ratings = opened_ratings(config)
     show = partial(show_result, ratings=ratings, as_json=json)
     if config.compare:
-        compared = compare_schemes(ratings, options=options)
+        compared = compare_schemes(ratings, options=config)
         notes = compared.notes
-        if options.rule is None:
+        if config.rule is None:
             notes = ("single is the rule of lowest entropy; name another with --rule", *notes)
         show(compared.as_dict(), comparison_tables(compared), notes)
     elif config.sweep:
         with open_evidence(ratings) as evidence:
-            swept = sweep(evidence, taus=sorted({*DEFAULT_TAUS, options.tau}))
+            swept = sweep(evidence, taus=sorted({*DEFAULT_TAUS, config.tau}))
         show(swept.as_dict(), sweep_tables(swept), swept.notes)
     else:
-        weighed = weigh_rules(ratings, scheme=config.scheme, options=options)
-        show(weighed.as_dict(), weights_tables(weighed), _notes(weighed, options))
+        weighed = weigh_rules(ratings, scheme=config.scheme, options=config)
+        show(weighed.as_dict(), weights_tables(weighed), _notes(weighed, config))
 
 
 def _warn_of_idle_options(config: WeightsConfig) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -13,6 +14,7 @@ from encore.data.pairs import SYNTHETIC_LABEL, labels_of, read_manifest
 from encore.files import file_sha256
 from encore.rating_runs import RatingStatus, null_reasons, run_status
 from encore.report.words import count, plural
+from encore.synthetic import synthetic_parts
 from encore.versions import package_versions
 from encore.warehouse import Ratings
 
@@ -53,8 +55,9 @@ def provenance_of(source: Ratings, *, sources: Sequence[str]) -> Provenance:
     run_key = manifest.run_key if manifest else source.run or _recorded(source, "run_key")
     study = source.study
     pairs = [] if study is None else [read_manifest(study, label) for label in labels_of(study)]
-    known = [one.label for one in pairs if one.synthetic]
-    made_up = manifest.synthetic if manifest else ()
+    made_up = synthetic_parts(pairs, [manifest] if manifest else [])
+    names = (*(f"source {one}" for one in sources), f"judge {judge}")
+    is_called_so = re.compile(f"(source|judge) {SYNTHETIC_LABEL}", re.IGNORECASE).match
     recorded = {"rating": manifest.versions} if manifest and manifest.versions else {}
     own = package_versions() | {name: version(name) for name in ("matplotlib", "jinja2")}
     return Provenance(
@@ -63,7 +66,7 @@ def provenance_of(source: Ratings, *, sources: Sequence[str]) -> Provenance:
         titles={rule["rule_id"]: rule["title"] for rule in manifest.rules} if manifest else {},
         judge=judge,
         run_key=run_key,
-        synthetic=list(_synthetic(sources, known, judge, made_up)),
+        synthetic=list(dict.fromkeys((*made_up, *filter(is_called_so, names)))),
         versions={**recorded, "this report": own},
     )
 
@@ -112,19 +115,3 @@ def _shown(value: Any) -> str:
         return str(value)
     known = {key: one for key, one in value.items() if one not in (None, {})}
     return ", ".join(f"{key.replace('_', ' ')} {_shown(one)}" for key, one in known.items())
-
-
-def _synthetic(
-    sources: Sequence[str], known: Sequence[str], judge: str | None, made_up: Sequence[str]
-) -> Iterator[str]:
-    """What is synthetic: sources and judges that are known to be, or are called so."""
-    named = [source for source in sources if source in known or _is_called_synthetic(source)]
-    if named:
-        pairs = "all pairs" if len(named) == len(sources) else "the pairs"
-        yield f"{pairs} (source {', '.join(named)})"
-    if judge is not None and (made_up or _is_called_synthetic(judge)):
-        yield f"the judge ({judge})"
-
-
-def _is_called_synthetic(name: str) -> bool:
-    return name.casefold().startswith(SYNTHETIC_LABEL)

@@ -144,7 +144,6 @@ def test_synthetic_data_are_marked_on_the_page_in_every_figure_and_warned_of(
     written = json.loads(result.stdout)
     page = Path(written["page"]).read_text(encoding="utf-8")
     assert "<strong>SYNTHETIC</strong>" in page
-    assert "source synthetic-hh" in page
-    assert "the judge (synthetic-judge)" in page
+    assert "source synthetic-hh, judge synthetic-judge" in page
     for files in written["figures"].values():
         assert "SYNTHETIC" in Path(files["svg"]).read_text(encoding="utf-8")

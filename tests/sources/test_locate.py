@@ -19,12 +19,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_label_may_be_given_to_one_data_set_but_not_to_a_combination() -> None:
+def test_a_label_takes_the_place_of_those_of_a_data_set_or_combination() -> None:
     (found,) = locate("mine=hh/harmless-base")
     assert (found.label, found.subset) == ("mine", "harmless-base")
     assert locate("hh-pku") == hub_sources()["hh-pku"]
-    with pytest.raises(InputError, match="labels of their own"):
-        locate("mine=hh-pku")
+    assert [one.label for one in locate("mine=hh-pku")] == ["mine", "mine"]
 
 
 HH, PKU_30K = hub_sources()["hh"][0].revision, hub_sources()["hh-pku"][1].revision
@@ -72,10 +71,7 @@ def test_what_names_nothing_is_answered_with_what_would() -> None:
             locate(argument)
 
 
-def test_a_registered_name_that_is_also_a_path_here(folder: Path) -> None:
+def test_what_exists_is_meant_also_if_a_data_set_is_called_so(folder: Path) -> None:
+    assert locate("hh")[0].path is None
     (folder / "hh").mkdir()
-    (folder / "hh" / "mine.jsonl").touch()
-    with pytest.raises(InputError, match=r"write './hh' for the path"):
-        locate("hh")
-    assert locate("./hh")[0].path == Path("./hh")
-    assert locate("hh/mine.jsonl")[0].path == Path("hh/mine.jsonl")
+    assert locate("hh")[0].path == Path("hh")

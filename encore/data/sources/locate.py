@@ -84,29 +84,19 @@ def hub_sources() -> dict[str, tuple[Source, ...]]:
 def locate(argument: str) -> tuple[Source, ...]:
     """What a SOURCE argument names: one source, or the several of a combination.
 
-    A name in `hub_sources`, a file or folder, or a
-    hub id; in front of it optionally ``FORMAT:``, and in front of that ``LABEL=``.
+    A file or folder, else a name in `hub_sources`, or a hub id; in front of it optionally
+    ``FORMAT:``, and in front of that ``LABEL=``, which all of a combination then have.
 
     Raises:
-        InputError: unknown source or format (with near names); a bad or doubtful name.
+        InputError: unknown source or format (with near names); a bad name.
     """
     label, rest = _split_label(argument)
     format_name, where = _split_format(rest)
-    path, is_there = Path(where), bool(where) and Path(where).exists()
-    if format_name is None and (registered := hub_sources().get(where)):
-        if is_there:
-            raise InputError(
-                f"source {where!r} is a registered name and also a path here; write './{where}' "
-                "for the path, or FORMAT:OWNER/NAME for the data set"
-            )
-        if label is not None and len(registered) > 1:
-            raise InputError(
-                f"source {where!r} stands for {len(registered)} data sets with labels of their "
-                f"own; leave out {label + '='!r}"
-            )
-        return tuple(replace(one, label=label or one.label) for one in registered)
-    if is_there:
+    path = Path(where)
+    if bool(where) and path.exists():
         return (Source(label=label, format=format_name, path=path),)
+    if format_name is None and (registered := hub_sources().get(where)):
+        return tuple(replace(one, label=label or one.label) for one in registered)
     repo_id, _, revision = where.partition("@")
     is_hub_id = _HUB_ID.fullmatch(repo_id) and data_suffix(Path(repo_id)) is None
     if is_hub_id and Path(repo_id).parts[0] not in hub_sources():
