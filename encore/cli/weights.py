@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -49,7 +50,7 @@ def weights(config: WeightsConfig, *, json: JsonOption = False) -> None:
     elif config.sweep:
         with open_evidence(ratings) as evidence:
             swept = sweep(evidence, taus=sorted({*DEFAULT_TAUS, config.tau}))
-        show(swept.as_dict(), sweep_tables(swept), swept.notes)
+        show(asdict(swept), sweep_tables(swept), swept.notes)
     else:
         weighed = weigh_rules(ratings, scheme=config.scheme, options=config)
         show(weighed.as_dict(), weights_tables(weighed), _notes(weighed, config))

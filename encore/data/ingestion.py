@@ -93,9 +93,8 @@ def ingest(
         EncoreError: writing failed; another process is changing the study.
     """
     found = resolve_sources(sources, prefer=prefer, split=split, on_note=on_note)
-    by_label: dict[str, list[Source]] = {}
-    for source in sorted(found, key=lambda one: str(one.label)):
-        by_label.setdefault(str(source.label), []).append(source)
+    labels = sorted({str(one.label) for one in found})
+    by_label = {label: [one for one in found if one.label == label] for label in labels}
     try:
         with changed_study(out) as change:
             _refuse_near_labels(by_label, change.study)

@@ -309,10 +309,6 @@ class TauSweep:
     num_pairs_total: int
     notes: tuple[str, ...]
 
-    def as_dict(self) -> dict[str, Any]:
-        """The JSON of ``encore weights --sweep --json``."""
-        return dataclasses.asdict(self)
-
 
 def sweep(evidence: Evidence, *, taus: Sequence[float] = DEFAULT_TAUS) -> TauSweep:
     """Weigh the rules by entropy at several temperatures.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 
 from encore.data.sources.raw_records import RawRecord
 from encore.errors import InputError
@@ -54,17 +55,17 @@ def stream_records(
     Raises:
         InputError: not reachable; no such split or subset; damaged data.
     """
-    number = 0
     with _hub_errors(path, revision):
         import datasets
 
-        for part in split.split("+"):
-            stream = datasets.load_dataset(
+        parts = (
+            datasets.load_dataset(
                 path, revision=revision, split=part.strip(), data_dir=subset, streaming=True
             )
-            for record in stream:
-                number += 1
-                yield RawRecord(number=number, value=record)
+            for part in split.split("+")
+        )
+        for number, record in enumerate(chain.from_iterable(parts), start=1):
+            yield RawRecord(number=number, value=record)
 
 
 @contextmanager
