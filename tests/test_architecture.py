@@ -96,9 +96,7 @@ def unsafe_loads(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         for name, value in arguments_in(node):
             is_false = isinstance(value, ast.Constant) and value.value is False
-            # The user's own flag, False unless set, may be handed on under its name.
-            is_handed_on = ast.unparse(value).split(".")[-1] == name
-            if name == "trust_remote_code" and not (is_false or is_handed_on):
+            if name == "trust_remote_code" and not is_false:
                 yield name
             if name == "weights_only" and ast.unparse(value) != "True":
                 yield name

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from encore.cli.output import compact_table, warn_of
 from encore.options import JsonOption, command
 from encore.terminal import out, print_json, say, terminal_reporter
@@ -29,20 +27,21 @@ def gate(config: TrainGateConfig, *, json: JsonOption = False) -> None:
 
     with terminal_reporter() as reporter:
         result = train_gate(open_study(config.study), config, reporter=reporter)
-    warn_of(notes=result.notes, synthetic=result.synthetic)
+    warn_of(notes=result["notes"], synthetic=result["synthetic"])
     if json:
-        print_json(dataclasses.asdict(result))
+        print_json(result)
         return
-    weights = result.mean_weights.items()
+    weights = result["mean_weights"].items()
     title = "The gate over held-out prompts"
     out.print(compact_table(("head", "mean weight"), weights, title=title))
     say(
-        f"gate: training loss {result.training_loss:.4f}; of the best constant weights "
-        f"{result.best_constant_loss:.4f}"
+        f"gate: training loss {result['training_loss']:.4f}; of the best constant weights "
+        f"{result['best_constant_loss']:.4f}"
     )
-    if result.accuracy_gated is not None and result.accuracy_uniform is not None:
+    if result["num_evaluation_pairs"]:
         say(
-            f"accuracy on {result.num_evaluation_pairs} held-out pairs: gated "
-            f"{result.accuracy_gated:.1%}, plain mean of the heads {result.accuracy_uniform:.1%}"
+            f"accuracy on {result['num_evaluation_pairs']} held-out pairs: gated "
+            f"{result['accuracy_gated']:.1%}, plain mean of the heads "
+            f"{result['accuracy_uniform']:.1%}"
         )
-    say(f"gate in {result.out}, {result.seconds:.0f} s")
+    say(f"gate in {result['out']}, {result['seconds']:.0f} s")

@@ -7,7 +7,7 @@ from typing import Any
 from encore.cli.output import compact_table
 from encore.errors import EncoreError
 from encore.options import JsonOption, UsageError, command
-from encore.terminal import out, print_json, say, visible
+from encore.terminal import out, print_json, visible
 from encore.training.plan import PlanTrainConfig
 
 _PARTS = ("weights", "gradients", "optimizer_states", "activations", "workspace", "total")
@@ -38,14 +38,12 @@ def plan_train(config: PlanTrainConfig, *, json: JsonOption = False) -> None:
         print_json(planned)
     else:
         _print(planned, layout=config.layout)
-    for note in planned["notes"]:
-        say(f"note: {note}")
-    if not planned["fits"]:
-        raise EncoreError(refusal(planned))
+    if problem := refusal(planned):
+        raise EncoreError(problem)
 
 
 def _print(plan: dict[str, Any], *, layout: str) -> None:
-    model, gpu = plan["model"], plan["gpu"]
+    model, gpu, asked = plan["model"], plan["gpu"], plan["recipe"]
     about = (
         f"{model['name']}: {model['num_parameters'] / 1e9:.2f} B parameters with its embedding "
         f"table, without the output layer; {model['gflop_per_token']:.1f} GFLOP a token\n"
@@ -54,11 +52,11 @@ def _print(plan: dict[str, Any], *, layout: str) -> None:
     out.print(visible(about), soft_wrap=True)
     memory = [
         (
-            row["name"] + " *" * (row["name"] == plan["recipe"]),
-            *(f"{row[f'{part}_gib']:.1f}" for part in _PARTS),
-            "yes" if row["fits"] else "no",
+            name + " *" * (name == asked),
+            *(f"{recipe[f'{part}_gib']:.1f}" for part in _PARTS),
+            "yes" if recipe["fits"] else "no",
         )
-        for row in plan["recipes"]
+        for name, recipe in plan["recipes"].items()
     ]
     columns = ("recipe", "weights", "grads", "states", "activ.", "work", "total", "fits")
     title = f"Memory in GiB; {gpu['name']} has {gpu['usable_gib']:.1f} for tensors"
@@ -68,8 +66,7 @@ def _print(plan: dict[str, Any], *, layout: str) -> None:
         (name + " *" * (name == layout), f"{row['computed_tokens']:,}", f"{row['hours']:.2f}")
         for name, row in plan["hours"].items()
     ]
-    peak = f"{plan['utilisation']:.0%} of its peak"
-    title = f"Time of {plan['recipe']} on one {gpu['name']} at {peak}"
+    title = f"Time of {asked} on one {gpu['name']} at {plan['utilisation']:.0%} of its peak"
     out.print(compact_table(("layout (* asked)", "tokens computed", "hours"), hours, title=title))
-    for row in plan["recipes"]:
-        out.print(f"{row['name']}: {row['options']}", soft_wrap=True)
+    for name, recipe in plan["recipes"].items():
+        out.print(f"{name}: {recipe['options']}", soft_wrap=True)

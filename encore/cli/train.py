@@ -68,8 +68,8 @@ def train(config: TrainConfig, *, json: JsonOption = False) -> None:
 #: What says how steps are taken, of which method probe takes none.
 _OF_STEPS = (
     *("epochs", "learning_rate", "batch_pairs", "warmup_steps", "weight_decay", "max_steps"),
-    *("optimizer", "gradient_checkpointing", "evaluate_every", "checkpoint_every"),
-    *("clip_gradient", "clip_scope"),
+    *("optimizer", "clip_gradient", "gradient_checkpointing"),
+    *("evaluate_every", "checkpoint_every"),
 )
 _OF_ADAPTERS = ("lora_rank", "lora_alpha")
 

@@ -64,8 +64,8 @@ def classifier_class(model: MultiHeadRewardModel, *, name: str) -> Any:
         name: What messages call it.
 
     Raises:
-        InputError: An encoder or another pooling than the last token's, a sigmoid after the head,
-            an architecture without such a class: why, and what would do.
+        InputError: An encoder, a sigmoid after the head, an architecture without such a class: why,
+            and what would do.
     """
     config = model.trunk.config
     settings, found = config.to_dict(), _CLASSIFIERS.get(type(config), None)
@@ -73,11 +73,10 @@ def classifier_class(model: MultiHeadRewardModel, *, name: str) -> Any:
     problem = None
     if isinstance(model, WholeClassifier):
         problem = "it is a classifier that is run whole, in a folder that other tools read already"
-    elif not model.is_causal or model.pooling != "last":
-        kind = "a causal backbone" if model.is_causal else "an encoder"
+    elif not model.is_causal:
         problem = (
-            f"{kind} with pooling {model.pooling!r}; the classifier of {config.model_type!r} in "
-            "transformers would score otherwise"
+            "an encoder, whose heads read the mean of the tokens; the classifier of "
+            f"{config.model_type!r} in transformers would score otherwise"
         )
     elif activated:
         problem = (
@@ -92,7 +91,7 @@ def classifier_class(model: MultiHeadRewardModel, *, name: str) -> Any:
     if problem is not None:
         raise InputError(
             f"model {name!r}: {problem}; serve it with `encore serve`, or train a causal backbone "
-            "such as Llama, Mistral, Qwen, Gemma or Phi, pooled at its last token"
+            "such as Llama, Mistral, Qwen, Gemma or Phi"
         )
     return found
 

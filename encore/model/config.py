@@ -7,8 +7,6 @@ from typing import Literal
 
 from encore.config import StageConfig, option
 
-#: What a response's tokens become: the last one, their mean, an encoder's first.
-Pooling = Literal["last", "mean", "class-token"]
 #: The file by which a folder is known as an export.
 EXPORT_FILE = "encore_export.json"
 #: Under which a model's metadata keeps what its one head was folded from: weights, mean, scheme,
@@ -40,10 +38,6 @@ class BackboneConfig(StageConfig):
         group="Memory and speed",
         help="Number format; auto: bfloat16 on CUDA, float32 on CPU.",
     )
-    pooling: Literal["auto"] | Pooling = _backbone_option(
-        "auto",
-        help="What a response's tokens become; auto: last of a causal trunk, mean of an encoder.",
-    )
     max_length: int = _backbone_option(
         1024,
         ge=16,
@@ -52,7 +46,4 @@ class BackboneConfig(StageConfig):
     )
     chat_template: str | None = _backbone_option(
         None, help="Path of a Jinja file that replaces the tokenizer's template."
-    )
-    trust_remote_code: bool = _backbone_option(
-        False, help="Run the Python code a hub model brings. Off unless asked for."
     )

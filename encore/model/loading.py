@@ -15,7 +15,7 @@ from transformers.utils import logging as transformers_logging
 
 from encore.errors import EncoreError, InputError
 from encore.model.attention import register_segment_attention
-from encore.model.config import BackboneConfig, Pooling
+from encore.model.config import BackboneConfig
 from encore.model.conversation import ConversationTokenizer
 from encore.model.reward_model import MultiHeadRewardModel, WholeClassifier
 from encore.model.trunks import OTHER, TRUNKS, max_positions, position_offset, trunk_kind
@@ -47,7 +47,7 @@ def load_tokenizer(
         "tokenizer_config.json"
     ):
         tokenizer = AutoTokenizer.from_pretrained(
-            files.location, revision=files.hub_revision, trust_remote_code=config.trust_remote_code
+            files.location, revision=files.hub_revision, trust_remote_code=False
         )
     template = None
     if config.chat_template is not None:
@@ -85,7 +85,7 @@ def load_reward_model(
 
     Raises:
         EncoreError: weights that are missing, incomplete or pickled.
-        InputError: an architecture, pooling or head that does not fit.
+        InputError: an architecture or head that does not fit.
     """
     files = _find(config)
     kind = trunk_kind(files.config, name=files.name)
@@ -99,11 +99,9 @@ def load_reward_model(
         trunk = _random_trunk(config, files, device, seed=seed, **options)
     else:
         trunk, _ = _load(AutoModel, config, files, device, **options)
-    pooling: Pooling = "last" if kind.is_causal else "mean"
     model = MultiHeadRewardModel(
         trunk,
         head_ids=head_ids,
-        pooling=pooling if config.pooling == "auto" else config.pooling,
         is_causal=kind.is_causal,
         position_offset=position_offset(files.config, kind),
     )
@@ -225,7 +223,7 @@ def _load(
         name=f"backbone {files.name!r}",
         dtype=trunk_dtype(config, device),
         revision=files.hub_revision,
-        trust_remote_code=config.trust_remote_code,
+        trust_remote_code=False,
         device_map={"": device} if device.startswith("cuda") else None,
         **({"attn_implementation": register_segment_attention()} | options),
     )
@@ -265,7 +263,7 @@ def _random_trunk(
     config: BackboneConfig, files: ModelFiles, device: str, *, seed: int, **options: Any
 ) -> Any:
     model_config = AutoConfig.from_pretrained(
-        files.location, revision=files.hub_revision, trust_remote_code=config.trust_remote_code
+        files.location, revision=files.hub_revision, trust_remote_code=False
     )
     with torch.random.fork_rng(devices=[]):  # the caller's random state stays as it was
         torch.manual_seed(seed)
@@ -273,7 +271,6 @@ def _random_trunk(
             model_config,
             dtype=torch.float32,
             attn_implementation=register_segment_attention(),
-            trust_remote_code=config.trust_remote_code,
             **options,
         )
     for parameter in trunk.parameters():  # not buffers: rotary frequencies stay float32

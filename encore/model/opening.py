@@ -34,13 +34,11 @@ _NUM_LABELS = 2
 _FALLBACK_LENGTH = 4096
 #: Tokenizers without a limit state some huge number.
 _NO_LIMIT = 10**9
-_MIN_LENGTH = 16
 #: What is tried on a classifier that is run whole.
 _PROBE = (Message(role="user", content="Hi."),)
 _PROBE_RESPONSES = ("Yes.", "No, that is something else, and a longer answer goes with it.")
 #: The most that padding may change a score by, as a share of it: rounding.
 _MAX_PADDING_EFFECT = {torch.float32: 1e-3, torch.bfloat16: 0.1}
-_DTYPES = ("auto", "float32", "bfloat16")
 #: Fields of a config.json that say where a model lay or what wrote it, not what it computes.
 _NOT_COMPUTED = ("_name_or_path", "transformers_version")
 _OF_COMPOSED = ("weights", "mean", "scheme", "params", "entropy_nats", "weights_provenance")
@@ -86,11 +84,6 @@ def open_reward_model(
     Raises:
         EncoreError: No such reward model; an argument out of range; files that do not load.
     """
-    if dtype not in _DTYPES or (max_length is not None and max_length < _MIN_LENGTH):
-        raise InputError(
-            f"dtype {dtype!r}, max_length {max_length}: expected one of {', '.join(_DTYPES)}, and "
-            f"at least {_MIN_LENGTH} tokens"
-        )
     folder = Path(model).expanduser()
     if (folder / _RUN_FILE).is_file():
         model = folder = folder / _MODEL_OF_RUN
@@ -106,11 +99,14 @@ def open_reward_model(
         loaded = load_model(folder, device=device, dtype=dtype, max_length=max_length)
     else:
         loaded = _load_classifier(files, device=device, dtype=dtype, max_length=max_length)
+    opened, tokenizer, metadata = loaded
     is_of_run = files.hub_revision is None and (folder.parent / _RUN_FILE).is_file()
     return OpenedModel(
-        **loaded._asdict(),
+        model=opened,
+        tokenizer=tokenizer,
+        metadata=metadata,
         name=folder.resolve().parent.name if is_of_run else files.name,
-        digest=model_digest(loaded.model, loaded.tokenizer),
+        digest=model_digest(opened, tokenizer),
     )
 
 
@@ -132,7 +128,6 @@ def model_digest(model: MultiHeadRewardModel, tokenizer: ConversationTokenizer) 
     roles = {name: str(token) for name, token in hf_tokenizer.special_tokens_map.items()}
     parts = [
         architecture_text(model),
-        model.pooling,
         json.dumps(model.head_ids),
         parameter_digest(model),
         hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest(),
@@ -172,7 +167,6 @@ def _load_classifier(
         "model": files.location,
         "revision": files.hub_revision,
         "dtype": dtype,
-        "pooling": "last",
         "max_length": max_length or _NO_LIMIT,
     }
     config = BackboneConfig.model_validate(fields)
@@ -195,7 +189,7 @@ def _load_classifier(
         means, noted = _read_export(about, labels=head_ids)
         metadata = {**noted, **metadata}
         model.mean_R.copy_(torch.tensor(means, dtype=model.mean_R.dtype))
-    return LoadedModel(model=model, tokenizer=tokenizer, metadata=metadata)
+    return model, tokenizer, metadata
 
 
 def _read_export(path: Path, *, labels: tuple[str, ...]) -> tuple[list[float], dict[str, Any]]:

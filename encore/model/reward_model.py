@@ -16,7 +16,6 @@ from torch import nn
 
 from encore.errors import InputError
 from encore.model.attention import SegmentPlan
-from encore.model.config import Pooling
 from encore.model.layouts import Microbatch
 
 #: What tables of learnt positions are called.
@@ -31,42 +30,29 @@ class MultiHeadRewardModel(nn.Module):  # type: ignore[misc]  # mypy sees torch 
         heads: Linear [D] -> [R] without bias, float32 whatever the trunk's format is.
         head_ids: The rules, in head order.
         mean_R: What was subtracted from each rule's targets: metadata, in no score. Float64.
-        pooling: ``last``, ``mean`` or ``class-token``.
-        is_causal: Whether the trunk's tokens see only earlier ones.
+        is_causal: Whether the trunk's tokens see only earlier ones. Then heads read a response's
+            last token, else the mean of its tokens.
 
     Args:
         trunk: As above.
         head_ids: One per head.
-        pooling: As above.
         is_causal: As above.
         position_offset: Added to every position (RoBERTa counts from its padding id + 1).
 
     Raises:
-        InputError: no heads or two of one name; a causal trunk pooled at its class token.
+        InputError: no heads or two of one name.
     """
 
     def __init__(
-        self,
-        trunk: Any,
-        *,
-        head_ids: Sequence[str],
-        pooling: Pooling,
-        is_causal: bool,
-        position_offset: int = 0,
+        self, trunk: Any, *, head_ids: Sequence[str], is_causal: bool, position_offset: int = 0
     ) -> None:
         super().__init__()
         if not head_ids or len(set(head_ids)) != len(head_ids):
             raise InputError(
                 f"heads {list(head_ids)!r}: expected at least one, each with its own name"
             )
-        if pooling == "class-token" and is_causal:
-            raise InputError(
-                "pooling 'class-token': this trunk is causal, so its first token has seen nothing; "
-                "expected 'last' or 'mean'"
-            )
         self.trunk = trunk
         self.head_ids = tuple(head_ids)
-        self.pooling: Pooling = pooling
         self.is_causal = is_causal
         self.position_offset = position_offset
         # Without torch's own first values, which would draw from the caller's random state.
@@ -80,17 +66,8 @@ class MultiHeadRewardModel(nn.Module):  # type: ignore[misc]  # mypy sees torch 
         return self.heads(self.embed(microbatch))
 
     def embed(self, microbatch: Microbatch) -> Any:
-        """What the heads read: hidden_ND, float32.
-
-        Raises:
-            InputError: a shared beginning with another pooling than ``last``.
-        """
+        """What the heads read: hidden_ND, float32."""
         segments = microbatch.segments
-        if self.pooling != "last" and any(segment.context for segment in segments or ()):
-            raise InputError(
-                f"layout 'prefix-shared': pooling {self.pooling!r} reads a sequence's "
-                "beginning, which is shared there; expected pooling 'last', or use 'packed'"
-            )
         device = microbatch.token_ids_BL.device
         plan = segments and SegmentPlan(segments, is_causal=self.is_causal, device=device)
         output = self.trunk(
@@ -123,8 +100,8 @@ class MultiHeadRewardModel(nn.Module):  # type: ignore[misc]  # mypy sees torch 
 
     def _pool(self, hidden_TD: Any, microbatch: Microbatch) -> Any:
         first_N, last_N = microbatch.first_N, microbatch.last_N
-        if self.pooling != "mean":
-            return hidden_TD[last_N if self.pooling == "last" else first_N].float()
+        if self.is_causal:
+            return hidden_TD[last_N].float()
         length_N = last_N - first_N + 1
         num_tokens = microbatch.num_tokens
         # The flat index of every real token, sequence by sequence.
@@ -159,7 +136,7 @@ class WholeClassifier(MultiHeadRewardModel):
     """
 
     def __init__(self, classifier: Any, *, head_ids: Sequence[str], pad_token_id: int) -> None:
-        super().__init__(classifier, head_ids=head_ids, pooling="last", is_causal=False)
+        super().__init__(classifier, head_ids=head_ids, is_causal=False)
         del self.heads
         self.pad_token_id = pad_token_id
         for config in (classifier.config, classifier.config.get_text_config()):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 from safetensors import SafetensorError
@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from encore.errors import InputError
 from encore.files import atomic_folder
-from encore.model.config import BackboneConfig, Pooling
+from encore.model.config import BackboneConfig
 from encore.model.conversation import ConversationTokenizer
 from encore.model.loading import load_reward_model, load_tokenizer, quiet_transformers
 from encore.model.reward_model import MultiHeadRewardModel
@@ -30,20 +30,14 @@ _PICKLED = {".bin", ".pt", ".pth", ".ckpt", ".pkl"}
 class _About(BaseModel, frozen=True, extra="forbid"):
     """The content of reward_model.json."""
 
-    format: Literal[1]
     head_ids: tuple[str, ...] = Field(min_length=1)
-    pooling: Pooling
     max_length: int
     template_sha256: str
     metadata: dict[str, Any]
 
 
-class LoadedModel(NamedTuple):
-    """A reward model ready to score, its tokenizer, and what its training recorded."""
-
-    model: MultiHeadRewardModel
-    tokenizer: ConversationTokenizer
-    metadata: Mapping[str, Any]
+#: A reward model ready to score, its tokenizer, and what its training recorded.
+LoadedModel = tuple[MultiHeadRewardModel, ConversationTokenizer, Mapping[str, Any]]
 
 
 def save_model(
@@ -74,9 +68,7 @@ def save_model(
             f"model folder {folder}: exists and holds no {ABOUT_FILE}; choose a new folder"
         )
     about = _About(
-        format=1,
         head_ids=model.head_ids,
-        pooling=model.pooling,
         max_length=tokenizer.max_length,
         template_sha256=tokenizer.template_sha256,
         metadata=dict(metadata),
@@ -125,7 +117,7 @@ def load_model(
             "loaded; remove them: the weights are in *.safetensors"
         )
     length = max_length or about.max_length
-    fields = {"model": str(folder), "dtype": dtype, "pooling": about.pooling, "max_length": length}
+    fields = {"model": str(folder), "dtype": dtype, "max_length": length}
     config = BackboneConfig.model_validate(fields)
     tokenizer = load_tokenizer(config)
     if tokenizer.template_sha256 != about.template_sha256:
@@ -136,7 +128,7 @@ def load_model(
         )
     model = load_reward_model(config, head_ids=about.head_ids, device=device)
     _read_heads(folder, model)
-    return LoadedModel(model.eval(), tokenizer, about.metadata)
+    return model.eval(), tokenizer, about.metadata
 
 
 def _read_heads(folder: Path, model: MultiHeadRewardModel) -> None:

@@ -143,7 +143,7 @@ def best_layout(model: MultiHeadRewardModel) -> LayoutName:
     """The layout that computes least: a pair's common beginning once, where the model allows it."""
     if isinstance(model, WholeClassifier):
         return "sorted"
-    return "prefix-shared" if model.is_causal and model.pooling == "last" else "packed"
+    return "prefix-shared" if model.is_causal else "packed"
 
 
 def _plan(

@@ -85,14 +85,8 @@ class TrainingConfig(StageConfig):
     clip_gradient: _PositiveFloat | None = _step_option(
         None,
         since=True,
-        help="Scale a gradient down to this norm where it is larger; default: no clipping. TRL "
-        "clips the norm of the whole gradient at 1.0 (max_grad_norm).",
-    )
-    clip_scope: Literal["parameter", "global"] = _step_option(
-        "parameter",
-        since=True,
-        help="parameter: clip each parameter's gradient by its own norm; global: by the norm of "
-        "the whole gradient, which only optimizer adamw has.",
+        help="Scale each parameter's gradient down to this norm where its own is larger; default: "
+        "no clipping. TRL clips the norm of the whole gradient at 1.0 (max_grad_norm).",
     )
     lora_rank: int = _memory_option(64, ge=1, help="Rank of the adapters of method lora.")
     lora_alpha: int = _memory_option(

@@ -98,8 +98,8 @@ def _compute(model: MultiHeadRewardModel, rows: _Rows, how: dict[str, Any]) -> _
 
 
 def _digest(model: MultiHeadRewardModel, rows: _Rows) -> str:
-    """What the result depends on: weights, architecture, pooling, tokens."""
-    parts = [architecture_text(model), model.pooling, parameter_digest(model.trunk)]
+    """What the result depends on: weights, architecture, tokens."""
+    parts = [architecture_text(model), parameter_digest(model.trunk)]
     digest = hashlib.sha256("\n".join(parts).encode())
     for sequences in zip(*rows, strict=True):
         add_sequences(digest, sequences)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,44 +35,18 @@ _Floats = NDArray[np.float32]
 _Rows = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateResult:
-    """A trained gate and how it ranks pairs whose prompts it has not seen.
-
-    Attributes:
-        out: Its folder.
-        num_pairs: Pairs learnt from.
-        num_evaluation_pairs: Pairs held out; whole prompt groups.
-        accuracy_gated: Share of held-out pairs that the gated reward ranks as people did, ties
-            half; None where none are held out.
-        accuracy_uniform: The same of the plain mean of the heads, for comparison.
-        mean_weights: Mean weight of each head over the held-out prompts (all, where none are).
-        training_loss: Mean over the pairs learnt from, without dropout.
-        best_constant_loss: The same of the best weights that do not read the prompt, at their best
-            scale: what a gate should not exceed.
-        synthetic: What of the data is synthetic, in words.
-        notes: What a reader should know of the gate and its data, a sentence each.
-        seconds: Of this call.
-    """
-
-    out: Path
-    num_pairs: int
-    num_evaluation_pairs: int
-    accuracy_gated: float | None
-    accuracy_uniform: float | None
-    mean_weights: dict[str, float]
-    training_loss: float
-    best_constant_loss: float
-    synthetic: tuple[str, ...]
-    notes: tuple[str, ...] = ()
-    seconds: float = 0.0
-
-
-def train_gate(study: Study, config: TrainGateConfig, *, reporter: Reporter = SILENT) -> GateResult:
+def train_gate(
+    study: Study, config: TrainGateConfig, *, reporter: Reporter = SILENT
+) -> dict[str, Any]:
     """Train a gate over the heads of a model folder; trunk and heads stay as they are.
 
     What was held out from the model's training is held out here. States are kept beside the gate as
     they come: a killed call goes on from them. The same arguments give the same gate on a CPU.
+
+    Returns:
+        Plain values: ``out``, the gate's folder; ``num_pairs`` learnt from and
+        ``num_evaluation_pairs`` held out, whole prompt groups; what `_figures` adds; ``synthetic``,
+        what of the data is synthetic, in words; ``notes``, what a reader should know; ``seconds``.
 
     Raises:
         InputError: No such model, one with a single head, or one that does not say its training.
@@ -88,8 +61,9 @@ def train_gate(study: Study, config: TrainGateConfig, *, reporter: Reporter = SI
     # The model's own: what it learnt from must not be held out here, nor the other way round.
     rows, held_out = split(examples, evaluation_share=training.evaluation_share, seed=training.seed)
     out = config.out or config.model.parent / "gate"
-    states = _states_and_margins(model, examples, tokenizer.pad_token_id, out, reporter)
-    prompt_PD, margin_PR = states
+    prompt_PD, margin_PR = _states_and_margins(
+        model, examples, tokenizer.pad_token_id, out, reporter
+    )
     reporter.started("gate", total=config.gate.num_steps)
     gate = fit_gate(
         prompt_PD[rows],
@@ -99,26 +73,22 @@ def train_gate(study: Study, config: TrainGateConfig, *, reporter: Reporter = SI
         device=device,
         on_step=lambda loss: reporter.advanced(note=f"loss {loss:.3f}"),
     )
-    result = GateResult(
-        out=out,
-        num_pairs=len(rows),
-        num_evaluation_pairs=len(held_out),
+    result: dict[str, Any] = {
+        "num_pairs": len(rows),
+        "num_evaluation_pairs": len(held_out),
         **_figures(gate, prompt_PD, margin_PR, rows=rows, held_out=held_out),
-        synthetic=synthetic_in_training(
+        "synthetic": synthetic_in_training(
             study, backbone_identity={}, rating_run=None, has_ratings_of_study=False
         ),
-        notes=examples.notes,
-        seconds=time.monotonic() - began,
-    )
-    result = replace(result, notes=(*gate_warnings(result), *result.notes))
+    }
+    result["notes"] = (*gate_warnings(result), *examples.notes)
+    result["seconds"] = time.monotonic() - began
     save_gate(out, gate)
     # No machine's path: the model is named by its content.
-    content = {name: value for name, value in asdict(result).items() if name != "out"}
-    content["model"] = f"sha256:{folder_digest(config.model)}"
-    content |= {"data_sha256": examples.digest, "versions": package_versions()}
-    write_json(out / RESULT_FILE, content)
+    content = {"model": f"sha256:{folder_digest(config.model)}", "data_sha256": examples.digest}
+    write_json(out / RESULT_FILE, {**result, **content, "versions": package_versions()})
     reporter.saved(out, kind="gate")
-    return result
+    return {"out": str(out), **result}
 
 
 def _states_and_margins(
@@ -162,7 +132,14 @@ def _training_of(
 def _figures(
     gate: GatingNetwork, prompt_PD: _Floats, margin_PR: _Floats, *, rows: _Rows, held_out: _Rows
 ) -> dict[str, Any]:
-    """The losses on the pairs learnt from, weights and accuracies on those held out."""
+    """How a gate ranks pairs whose prompts it has not seen, and what it learnt.
+
+    ``accuracy_gated`` is the share of held-out pairs that the gated reward ranks as people did,
+    ties half, None where none are held out; ``accuracy_uniform`` the same of the plain mean of the
+    heads; ``mean_weights`` over the held-out prompts (all, where none are); ``training_loss`` over
+    the pairs learnt from, without dropout; ``best_constant_loss`` the same of the best weights that
+    do not read the prompt, at their best scale: what a gate should not exceed.
+    """
     weight_PR = gate.weights(prompt_PD)
     mean_R = weight_PR[held_out if len(held_out) else rows].mean(axis=0, dtype=np.float64)
     return {
@@ -174,16 +151,17 @@ def _figures(
     }
 
 
-def gate_warnings(result: GateResult) -> tuple[str, ...]:
+def gate_warnings(figures: Mapping[str, Any]) -> tuple[str, ...]:
     """How a gate failed, a sentence each: it is one-hot, or worse than constant weights."""
     notes = [
         f"head {head_id!r} has {weight:.2%} of the gate's mean weight: this gate is a single head"
-        for head_id, weight in result.mean_weights.items()
+        for head_id, weight in figures["mean_weights"].items()
         if weight > _COLLAPSED_SHARE
     ]
-    if result.training_loss > result.best_constant_loss + _LOSS_TOLERANCE:
+    loss, best = figures["training_loss"], figures["best_constant_loss"]
+    if loss > best + _LOSS_TOLERANCE:
         notes.append(
-            f"the gate's training loss {result.training_loss:.4f} exceeds that of the best "
-            f"constant weights, {result.best_constant_loss:.4f}: train it for more steps"
+            f"the gate's training loss {loss:.4f} exceeds that of the best constant weights, "
+            f"{best:.4f}: train it for more steps"
         )
     return tuple(notes)

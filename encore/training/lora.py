@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 
-def add_adapters(model: Any, *, rank: int, alpha: int, seed: int) -> None:
+def add_adapters(model: Any, *, rank: int, alpha: int, seed: int) -> Any:
     """Put an adapter beside every linear layer of the trunk and freeze everything but the heads.
 
     The model's scores do not change: the second matrix of an adapter begins at 0. Adapters have the
@@ -23,8 +23,11 @@ def add_adapters(model: Any, *, rank: int, alpha: int, seed: int) -> None:
         rank: Of the adapters.
         alpha: Their output is multiplied by alpha / rank.
         seed: Of the first matrix's random start.
+
+    Returns:
+        What `merge_adapters` takes.
     """
-    from peft import LoraConfig, inject_adapter_in_model
+    from peft import LoraConfig, LoraModel
 
     trunk = model.trunk
     trunk.requires_grad_(False)
@@ -32,25 +35,15 @@ def add_adapters(model: Any, *, rank: int, alpha: int, seed: int) -> None:
     device = next(trunk.parameters()).device
     with torch.random.fork_rng([device.index or 0] if device.type == "cuda" else []):
         torch.manual_seed(seed)
-        inject_adapter_in_model(config, trunk)
+        adapters = LoraModel(trunk, config, "default")
     model.heads.requires_grad_(True)
+    return adapters
 
 
-def merge_adapters(model: Any) -> None:
-    """Add every adapter to its matrix and remove it, in place; without adapters nothing happens.
+def merge_adapters(adapters: Any) -> None:
+    """Add every adapter to its matrix and remove it, in place.
 
     The model's scores stay the same to rounding in the trunk's number format. Every parameter
     requires a gradient afterwards, as in a model that was never adapted.
     """
-    from peft.tuners.tuners_utils import BaseTunerLayer
-
-    trunk = model.trunk
-    named = list(trunk.named_modules())
-    adapted = [(name, module) for name, module in named if isinstance(module, BaseTunerLayer)]
-    for name, module in adapted:
-        module.merge(safe_merge=True)
-        parent_name, _, child_name = name.rpartition(".")
-        setattr(trunk.get_submodule(parent_name), child_name, module.get_base_layer())
-    if adapted:
-        del trunk.peft_config  # left by peft; nothing of it is in the trunk any more
-        trunk.requires_grad_(True)
+    adapters.merge_and_unload(safe_merge=True).requires_grad_(True)

@@ -53,7 +53,7 @@ def make_optimizer(model: nn.Module, config: TrainingConfig) -> StepOptimizer:
     ``auto`` is stochastically rounded AdamW where any of them is bfloat16, else plain AdamW.
 
     Raises:
-        InputError: Nothing to train; a number format or a clipping that the optimizer cannot have.
+        InputError: Nothing to train.
     """
     from encore.training.stochastic_adamw import StochasticAdamW
 
@@ -104,10 +104,8 @@ class PlainAdamW:
             norms = {name: gradient_norm(gradient) for name, gradient in gradients.items()}
             norm = total_norm(norms, group=shard_group(self._parameters.values()))
             if self._config.clip_gradient is not None:
-                is_global = self._config.clip_scope == "global"
-                whole = torch.tensor(norm, dtype=torch.float32)
                 for name, gradient in gradients.items():
-                    clip(gradient, whole if is_global else norms[name], self._config.clip_gradient)
+                    clip(gradient, norms[name], self._config.clip_gradient)
             self._optimizer.step()
         finally:
             self._optimizer.zero_grad(set_to_none=True)

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 _GIB = 1024**3
 _FLOAT32 = 4
-#: The recipe whose optimizer updates a weight in the backward pass.
-_IN_BACKWARD = "full-stochastic"
 #: cuBLAS keeps 32 MiB on Hopper.
 _LIBRARY_BYTES = 32 * 1024**2
 #: Of full training's operations: four a frozen weight instead of six; a probe only goes forward.
@@ -53,7 +51,7 @@ class PlanTrainConfig(StageConfig):
     recipe: str = option(
         "full-stochastic",
         metavar="RECIPE",
-        help="full-stochastic, lora, probe, full-bfloat16, full-float32; the table has them all.",
+        help="full-stochastic, lora, probe, full-float32; the table has them all.",
     )
     pairs: int | None = option(None, ge=1, help="Instead of STUDY: so many preference pairs.")
     tokens_per_response: float | None = option(
@@ -66,70 +64,33 @@ class PlanTrainConfig(StageConfig):
     gradient_checkpointing: bool | None = _TRAINING["gradient_checkpointing"]
     epochs: int = _TRAINING["epochs"]
     lora_rank: int = _TRAINING["lora_rank"]
-    heads: int = option(10, ge=1, help="Rules.")
     utilisation: float = option(
         0.4, ge=0.01, le=1, help="Share of the GPU's dense peak that useful arithmetic gets."
     )
 
 
 class Recipe(NamedTuple):
-    """One way to train: bytes of a weight (and of activations), its gradient, AdamW's two means.
+    """One way to train: the bytes of a weight, of an activation, a gradient and each of two means.
 
     ``options`` are those of `encore train`.
     """
 
     method: Method
     weight_bytes: int
-    gradient_bytes: int
-    state_bytes: int
     options: str
 
 
 #: In the order in which they are recommended: the first that fits is named.
 RECIPES = {
-    "full-stochastic": Recipe("full", 2, 2, 4, "--method full --optimizer adamw-stochastic"),
-    "lora": Recipe("lora", 2, 0, 0, "--method lora"),
-    "probe": Recipe("probe", 2, 0, 0, "--method probe"),
-    # At a learning rate of 2e-5 rounding leaves most weights unchanged.
-    "full-bfloat16": Recipe("full", 2, 2, 4, "--method full --optimizer adamw"),
-    "full-float32": Recipe("full", 4, 4, 8, "--method full --dtype float32 --optimizer adamw"),
+    "full-stochastic": Recipe("full", 2, "--method full --optimizer adamw-stochastic"),
+    "lora": Recipe("lora", 2, "--method lora"),
+    "probe": Recipe("probe", 2, "--method probe"),
+    "full-float32": Recipe("full", 4, "--method full --dtype float32 --optimizer adamw"),
 }
 
 
-class _Run(NamedTuple):
-    """What is trained on what; ``mean_length`` is of a response with its prompt, in tokens."""
-
-    config: PlanTrainConfig
-    shape: BackboneShape
-    num_pairs: int
-    mean_length: float
-    origin: str
-
-    @property
-    def shared(self) -> float:
-        """Tokens that the two responses of a pair have in common."""
-        return 2 * self.mean_length * _SHARED_SHARE
-
-    @property
-    def microbatch(self) -> int:
-        """Tokens of one pass."""
-        return self.config.tokens_per_microbatch or MICROBATCH_TOKENS["cuda"]
-
-    @property
-    def largest_step(self) -> int:
-        """Tokens of the fullest of some thousand steps: the mean and four deviations.
-
-        Conversations are spread about as widely as their mean.
-        """
-        pairs = min(self.config.batch_pairs, self.num_pairs)
-        step = 2 * self.mean_length * (pairs + 4 * pairs**0.5)
-        if self.config.layout == "prefix-shared":
-            step -= pairs * self.shared
-        return int(min(step, 2 * pairs * self.config.max_length))
-
-
 def plan_training(config: PlanTrainConfig, study: Study | None = None) -> dict[str, Any]:
-    """Memory of every recipe, hours of every layout, and a recipe that fits, as JSON values.
+    """Memory of every recipe, whether it fits, and hours of every layout, as JSON values.
 
     A maximum length beyond the model's is lowered to it. ``study`` is the opened ``config.study``.
     """
@@ -141,78 +102,107 @@ def plan_training(config: PlanTrainConfig, study: Study | None = None) -> dict[s
     max_length = min(config.max_length, shape.max_length)
     config = config.model_copy(update={"max_length": max_length})
     lengths = _lengths_of_study(study, max_length) if study else _lengths_from_average(config)
-    run, recipe = _Run(config, shape, *lengths), RECIPES[config.recipe]
-    limit = gpu.usable_gib
-    memory = {name: _memory_of(name, run) for name in RECIPES}
-    recipes = [
-        {"name": name, "options": RECIPES[name].options, "fits": one["total_gib"] <= limit, **one}
-        for name, one in memory.items()
-    ]
-    fits = memory[config.recipe]["total_gib"] <= limit
-    best = next((row for row in recipes if row["fits"]), None)
-    notes = []
-    if config.recipe == _IN_BACKWARD and run.largest_step > run.microbatch:
-        notes.append(
-            f"a step has up to about {run.largest_step:,} tokens, in microbatches of "
-            f"{run.microbatch:,}: the gradients of all weights are kept between them"
-        )
+    num_pairs, mean_length, origin = lengths
+    step = _largest_step(config, num_pairs, mean_length)
+    recipes = {}
+    for name, recipe in RECIPES.items():
+        memory = _memory_of(recipe, shape, config, step)
+        fits = memory["total_gib"] <= gpu.usable_gib
+        recipes[name] = {"options": recipe.options, "fits": fits, **memory}
     return {
         "model": {
             "name": shape.name,
             "num_parameters": shape.num_parameters,
             "gflop_per_token": round(flops_per_token(shape) / 1e9, 3),
         },
-        "gpu": gpu._asdict() | {"usable_gib": round(limit, 3)},
+        "gpu": gpu._asdict() | {"usable_gib": round(gpu.usable_gib, 3)},
         "recipe": config.recipe,
-        "fits": fits,
-        "memory": memory[config.recipe],
-        "advice": None if fits or best is None else {"recipe": best["name"], **best},
         "recipes": recipes,
         "tokens": {
-            "num_pairs": run.num_pairs,
-            "mean_length": run.mean_length,
-            "origin": run.origin,
+            "num_pairs": num_pairs,
+            "mean_length": mean_length,
+            "origin": origin,
             "max_length": max_length,
         },
         "utilisation": config.utilisation,
-        "hours": _hours(recipe, run, gpu.peak_flops(weight_bytes=recipe.weight_bytes)),
-        "notes": notes,
+        "hours": _hours(config, shape, 2 * num_pairs, mean_length),
     }
 
 
-def refusal(plan: dict[str, Any]) -> str:
-    """Why the asked recipe of a plan does not fit, and what does: one line."""
-    gpu, advice = plan["gpu"], plan["advice"]
+def refusal(plan: dict[str, Any]) -> str | None:
+    """Why the asked recipe of a plan does not fit, and what does: one line; None if it fits."""
+    gpu, recipes = plan["gpu"], plan["recipes"]
+    asked = recipes[plan["recipe"]]
+    if asked["fits"]:
+        return None
     needs = (
-        f"recipe {plan['recipe']}: needs {plan['memory']['total_gib']:.1f} GiB for "
+        f"recipe {plan['recipe']}: needs {asked['total_gib']:.1f} GiB for "
         f"{plan['model']['name']}, {gpu['name']} has {gpu['usable_gib']:.1f} for tensors"
     )
-    if advice is None:
-        return f"{needs}; no recipe fits: take a GPU with more memory or a smaller backbone"
-    return f"{needs}; with {advice['total_gib']:.1f} fits: {advice['options']}"
+    for recipe in recipes.values():
+        if recipe["fits"]:
+            return f"{needs}; with {recipe['total_gib']:.1f} fits: {recipe['options']}"
+    return f"{needs}; no recipe fits: take a GPU with more memory or a smaller backbone"
 
 
-def _memory_of(name: str, run: _Run) -> dict[str, float]:
-    """The memory that a recipe needs on one GPU, by part, in GiB.
+def _largest_step(config: PlanTrainConfig, num_pairs: int, mean_length: float) -> int:
+    """Tokens of the fullest of some thousand steps: the mean and four deviations.
+
+    Conversations are spread about as widely as their mean.
+    """
+    pairs = min(config.batch_pairs, num_pairs)
+    step = 2 * mean_length * (pairs + 4 * pairs**0.5)
+    if config.layout == "prefix-shared":
+        step -= 2 * pairs * mean_length * _SHARED_SHARE
+    return int(min(step, 2 * pairs * config.max_length))
+
+
+def _memory_of(
+    recipe: Recipe, shape: BackboneShape, config: PlanTrainConfig, step: int
+) -> dict[str, float]:
+    """The memory that a recipe needs on one GPU, by part, in GiB; ``step`` is the largest's tokens.
+
+    Stochastic rounding updates a weight in the backward pass and frees its gradient, where a step
+    is one pass. Heads are too small to count.
+    """
+    # A longer pair is a microbatch alone.
+    budget = max(config.tokens_per_microbatch or MICROBATCH_TOKENS["cuda"], 2 * config.max_length)
+    is_one_pass = step <= budget and config.layout in ("packed", "prefix-shared")
+    is_full = recipe.method == "full"
+    trained = shape.num_parameters * recipe.weight_bytes if is_full else 0
+    gradients = trained
+    if is_full and recipe.weight_bytes == 2 and is_one_pass:
+        gradients = shape.num_layer_parameters * recipe.weight_bytes
+    adapters = 0  # in bfloat16
+    if recipe.method == "lora":
+        adapters = shape.num_layers * sum(map(sum, shape.matrices)) * config.lora_rank * 2
+    activations, workspace = _memory_of_pass(recipe, shape, config, min(budget, step))
+    parts = {
+        "weights": shape.num_parameters * recipe.weight_bytes + adapters,
+        "gradients": gradients + adapters,
+        "optimizer_states": 2 * (trained + adapters),
+        "activations": activations,
+        "workspace": workspace + _LIBRARY_BYTES,
+    }
+    parts["total"] = sum(parts.values())
+    return {f"{part}_gib": round(size / _GIB, 3) for part, size in parts.items()}
+
+
+def _memory_of_pass(
+    recipe: Recipe, shape: BackboneShape, config: PlanTrainConfig, tokens: int
+) -> tuple[int, int]:
+    """Bytes of activations and of workspace of a forward and backward pass over some tokens.
 
     With gradient checkpointing a pass keeps the input of every layer and everything of the one
     layer that is computed again, otherwise everything of all layers. Flash attention never holds
-    the scores of all pairs of tokens. Stochastic rounding updates a weight in the backward pass and
-    frees its gradient, where a step is one pass.
+    the scores of all pairs of tokens.
     """
-    recipe, shape, config, step = RECIPES[name], run.shape, run.config, run.largest_step
     e, hidden, inner = recipe.weight_bytes, shape.hidden_size, shape.intermediate_size
-    budget = max(run.microbatch, 2 * config.max_length)  # a longer pair is a microbatch alone
-    tokens = min(budget, step)
-    is_one_pass = step <= budget and config.layout in ("packed", "prefix-shared")
-    is_freed = name == _IN_BACKWARD and is_one_pass
-    trained = shape.num_layer_parameters if is_freed else shape.num_parameters
-    added = config.heads * hidden * _FLOAT32  # heads, and adapters in bfloat16
-    if recipe.method == "lora":
-        added += shape.num_layers * sum(map(sum, shape.matrices)) * config.lora_rank * 2
     # Attention's inputs and output; the feed-forward block's gate, activated gate, up and product
     # (an encoder's: before and after the activation); the norms' float32 inputs and results.
     ways = 4 if shape.is_causal else 2
+    if recipe.method == "probe":  # keeps nothing for a backward pass
+        return tokens * (e * ((ways - 1) * inner + 2 * hidden) + _FLOAT32 * hidden), 0
     widths = 2 * (shape.num_heads + shape.num_kv_heads) * shape.head_size + ways * inner
     layer = e * (widths + 4 * hidden) + 2 * _FLOAT32 * hidden
     kept = shape.num_layers * layer
@@ -221,36 +211,25 @@ def _memory_of(name: str, run: _Run) -> dict[str, float]:
     activations = tokens * (kept + (e + _FLOAT32) * hidden)
     # The backward pass adds the gradients of a layer's output and of its widest vector; the
     # embedding's dense gradient comes last, when the activations are gone.
-    at_the_end = shape.num_embedding_parameters * recipe.gradient_bytes - activations
-    workspace = max(tokens * e * (inner + hidden), at_the_end)
-    trained_added = added
-    if recipe.method == "probe":  # keeps nothing for a backward pass
-        activations = tokens * (e * ((ways - 1) * inner + 2 * hidden) + _FLOAT32 * hidden)
-        workspace = trained_added = 0
-    parts = {
-        "weights": shape.num_parameters * e + added,
-        "gradients": trained * recipe.gradient_bytes + trained_added,
-        "optimizer_states": shape.num_parameters * recipe.state_bytes + 2 * trained_added,
-        "activations": activations,
-        "workspace": workspace + _LIBRARY_BYTES,
-    }
-    parts["total"] = sum(parts.values())
-    return {f"{part}_gib": round(size / _GIB, 3) for part, size in parts.items()}
+    is_full = recipe.method == "full"
+    at_the_end = shape.num_embedding_parameters * e * is_full - activations
+    return activations, max(tokens * e * (inner + hidden), at_the_end)
 
 
-def _hours(recipe: Recipe, run: _Run, peak_flops: float) -> dict[str, dict[str, float]]:
-    """Every layout's tokens and hours; rows padded to the maximum length are for comparison."""
-    config, shape, mean_length = run.config, run.shape, run.mean_length
-    num_responses = 2 * run.num_pairs * (1 if recipe.method == "probe" else config.epochs)
-    lengths = {"packed": mean_length}  # of what is computed of a response
+def _hours(
+    config: PlanTrainConfig, shape: BackboneShape, num_responses: int, mean_length: float
+) -> dict[str, dict[str, float]]:
+    """Every layout's tokens and hours of the asked recipe."""
+    recipe = RECIPES[config.recipe]
+    peak_flops = gpu_named(config.gpu).peak_flops(weight_bytes=recipe.weight_bytes)
+    flops = flops_per_token(shape, sequence_length=mean_length) * _SHARES[recipe.method]
+    epochs = 1 if recipe.method == "probe" else config.epochs
+    computed_shares = {"packed": 1.0, "sorted": 1 / (1 - _SORTED_PADDING)}
     if shape.is_causal:
-        lengths["prefix-shared"] = mean_length * (1 - _SHARED_SHARE)
-    lengths |= {"sorted": mean_length / (1 - _SORTED_PADDING), "padded": config.max_length}
+        computed_shares["prefix-shared"] = 1 - _SHARED_SHARE
     found = {}
-    for layout, length in lengths.items():
-        attended = length if layout == "padded" else mean_length
-        flops = flops_per_token(shape, sequence_length=attended) * _SHARES[recipe.method]
-        tokens = num_responses * length
+    for layout, share in computed_shares.items():
+        tokens = num_responses * epochs * mean_length * share
         hours = tokens * flops / (peak_flops * config.utilisation) / 3600
         found[layout] = {"computed_tokens": round(tokens), "hours": round(hours, 3)}
     return found

@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from encore.errors import InputError
 from encore.model.fusing import has_compiler
 from encore.training.optimizers import clip, gradient_norm, total_norm
 from encore.training.ranks import first_element, local_part, shard_group
@@ -52,9 +51,6 @@ class StochasticAdamW:
         is_in_backward: False leaves all updates to `finish`.
         chunk_elements: Elements processed at once; changes speed and memory, no result. By default
             float32 intermediates stay in a CPU's cache, numbers in a GPU kernel's index range.
-
-    Raises:
-        InputError: Clipping by the norm of the whole gradient.
     """
 
     def __init__(
@@ -65,12 +61,6 @@ class StochasticAdamW:
         is_in_backward: bool = True,
         chunk_elements: int | None = None,
     ) -> None:
-        if config.clip_gradient is not None and config.clip_scope == "global":
-            raise InputError(
-                "clip_scope global: optimizer adamw-stochastic updates parameters in the backward "
-                "pass, before the norm of the whole gradient is known; use clip_scope parameter, "
-                "or optimizer adamw"
-            )
         self._parameters = dict(parameters)
         self._config = config
         self._norms: dict[str, Tensor] = {}

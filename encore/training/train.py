@@ -233,6 +233,10 @@ def _evaluate_probe(training: Training, job: _Job) -> _Fitted:
 
 def _take_steps(training: Training, job: _Job) -> _Fitted:
     model, config, ranks, reporter = training.model, job.config, job.ranks, job.reporter
+    adapters = None
+    if config.method == "lora":
+        rank, alpha = config.lora_rank, config.lora_alpha
+        adapters = add_adapters(model, rank=rank, alpha=alpha, seed=config.seed)
     _prepare(model, job)
     optimizer = make_optimizer(model, config)
     manager = CheckpointManager(training, optimizer, job.run)
@@ -255,16 +259,14 @@ def _take_steps(training: Training, job: _Job) -> _Fitted:
     run_steps(training, optimizer, start_step=start_step, on_record=job.keep, save=save)
     reporter.finished()
     ranks.gather(model)
-    if config.method == "lora":
-        merge_adapters(model)
+    if adapters is not None:
+        merge_adapters(adapters)
     return model, training.num_steps, evaluation
 
 
 def _prepare(model: MultiHeadRewardModel, job: _Job) -> None:
-    """Adapters, gradient checkpointing, fused kernels and shards, as the config asks for them."""
+    """Gradient checkpointing, fused kernels and shards, as the config asks for them."""
     config, is_cuda = job.config, job.device == "cuda"
-    if config.method == "lora":
-        add_adapters(model, rank=config.lora_rank, alpha=config.lora_alpha, seed=config.seed)
     if config.gradient_checkpointing or (config.gradient_checkpointing is None and is_cuda):
         model.enable_gradient_checkpointing()
     if is_cuda and config.method == "full":

@@ -59,7 +59,6 @@ def tiny_model(
         model = MultiHeadRewardModel(
             trunk,
             head_ids=[f"rule-{index}" for index in range(num_heads)],
-            pooling="last" if kind.is_causal else "mean",
             is_causal=kind.is_causal,
             position_offset=position_offset(config.to_dict(), kind),
         )

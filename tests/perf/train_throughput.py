@@ -120,7 +120,7 @@ def _on_gpu(options: argparse.Namespace, _folder: Path) -> tuple[Any, TrainingEx
         trunk = AutoModel.from_config(
             config, dtype=torch.bfloat16, attn_implementation=register_segment_attention()
         )
-        model = MultiHeadRewardModel(trunk, head_ids=["reward"], pooling="last", is_causal=True)
+        model = MultiHeadRewardModel(trunk, head_ids=["reward"], is_causal=True)
     model.enable_gradient_checkpointing()
     fuse_elementwise(model.trunk)
     return model, synthetic_examples(options.batch_pairs * options.steps, shape.vocab_size)
@@ -220,9 +220,8 @@ def _row(
             tokens_per_response=float(mean),
             layout=layout,
             batch_pairs=options.batch_pairs,
-            heads=1,
         )
-        row["plan GiB"] = plan_training(plan)["memory"]["total_gib"]
+        row["plan GiB"] = plan_training(plan)["recipes"]["full-stochastic"]["total_gib"]
         row["MFU"] = f"{np.median([one[-1].mfu for one in rounds]):.1%}"
         row["epoch h"] = EPOCH_RESPONSES * mean / float(np.median(speeds)) / 3600
     return row

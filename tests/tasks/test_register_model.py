@@ -18,7 +18,6 @@ from encore.benchmarks.benchmark_config import BenchmarkStudyConfig, RowsConfig
 from encore.benchmarks.run import run_benchmark
 from encore.data.study import open_study
 from encore.errors import InputError
-from encore.model.saved_model import ABOUT_FILE
 from tasks.register_model import DEFAULT_MODEL, set_alias
 from tasks.track import VARIABLE, TrackingConfig, sync
 from tests.mlflow_server import mlflow_server
@@ -159,11 +158,11 @@ def test_what_is_no_plain_model_is_refused_by_name(world):
         world.point("random (5 draws)")
     with pytest.raises(InputError, match=r"'encore \(τ 3\)' .* the table has no such row"):
         world.point("encore (τ 3)")
-    pooled = make_model(world.study / "pooled", head_ids=("reward",))
-    about = json.loads((pooled / ABOUT_FILE).read_text())
-    study_files.write_json(pooled / ABOUT_FILE, {**about, "pooling": "mean"})
-    with pytest.raises(InputError, match=r"row 'initial' .* no plain export .* pooling 'mean'"):
-        world.point("initial", reward_models=(f"initial={pooled}",))
+    sigmoid = make_model(world.study / "sigmoid", head_ids=("reward",))
+    config = json.loads((sigmoid / "config.json").read_text())
+    study_files.write_json(sigmoid / "config.json", {**config, "function_to_apply": "sigmoid"})
+    with pytest.raises(InputError, match=r"row 'initial' .* no plain export .* a sigmoid after"):
+        world.point("initial", reward_models=(f"initial={sigmoid}",))
     assert MlflowClient(world.uri).search_model_versions() == []
 
 

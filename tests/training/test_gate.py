@@ -12,7 +12,7 @@ from encore.cli.gate import gate as gate_command
 from encore.data.study import open_study
 from encore.errors import EncoreError, InputError
 from encore.training.config import GateConfig, TrainConfig, TrainGateConfig
-from encore.training.gate import RESULT_FILE, GateResult, gate_warnings, train_gate
+from encore.training.gate import RESULT_FILE, gate_warnings, train_gate
 from encore.training.gating_network import (
     GATE_FILE,
     WEIGHTS_FILE,
@@ -101,9 +101,7 @@ def test_the_best_constant_weights_of_two_known_worlds():
 def test_a_gate_that_is_a_single_head_or_worse_than_constant_weights_is_reported():
     def warned(share, loss):
         figures = {"mean_weights": {"a": share, "b": 1 - share}, "training_loss": loss}
-        figures |= {"accuracy_gated": None, "accuracy_uniform": None, "best_constant_loss": 0.6}
-        nothing = {"num_pairs": 1, "num_evaluation_pairs": 0, "synthetic": (), "notes": ()}
-        return gate_warnings(GateResult(**figures, **nothing, out=Path(), seconds=0.0))
+        return gate_warnings({**figures, "best_constant_loss": 0.6})
 
     assert warned(0.98, 0.6) == ()
     one_hot, worse = warned(0.995, 0.602)

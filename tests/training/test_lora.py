@@ -22,10 +22,9 @@ def scores(model: MultiHeadRewardModel) -> torch.Tensor:
     return model(lay_out(sequences, layout="packed", pad_token_id=PAD, is_causal=model.is_causal))
 
 
-def adapted(model_type: str = "llama") -> MultiHeadRewardModel:
+def adapted(model_type: str = "llama"):
     model = tiny_model(model_type)
-    add_adapters(model, rank=4, alpha=8, seed=0)
-    return model
+    return model, add_adapters(model, rank=4, alpha=8, seed=0)
 
 
 def train(model: MultiHeadRewardModel) -> None:
@@ -41,7 +40,7 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def test_adapters_and_heads_are_all_that_is_trained_and_they_move_the_scores():
-    model, untouched = adapted(), tiny_model("llama")
+    (model, _), untouched = adapted(), tiny_model("llama")
     names = trainable(model)
     assert sum("lora" in name for name in names) == 2 * NUM_LINEAR
     assert {name for name in names if "lora" not in name} == {"heads.weight"}
@@ -55,10 +54,10 @@ def test_adapters_and_heads_are_all_that_is_trained_and_they_move_the_scores():
 
 @pytest.mark.parametrize("model_type", ["llama", "bert"])
 def test_merging_keeps_the_scores_and_leaves_an_ordinary_trunk(model_type: str):
-    model, plain = adapted(model_type), tiny_model(model_type)
+    (model, adapters), plain = adapted(model_type), tiny_model(model_type)
     train(model)
     expected = scores(model).detach()
-    merge_adapters(model)
+    merge_adapters(adapters)
     torch.testing.assert_close(scores(model), expected, rtol=1e-5, atol=1e-6)
     assert model.state_dict().keys() == plain.state_dict().keys()
     assert [type(m) for m in model.trunk.modules()] == [type(m) for m in plain.trunk.modules()]

@@ -34,7 +34,7 @@ def tiny_llama(head_ids: Sequence[str], *, seed: int = 0) -> MultiHeadRewardMode
     """A causal model without dropout whose heads do not start at 0."""
     torch.manual_seed(seed)
     config = LlamaConfig(**_SIZES, attn_implementation=register_segment_attention())
-    return _with_heads(LlamaModel(config), head_ids, pooling="last", is_causal=True)
+    return _with_heads(LlamaModel(config), head_ids, is_causal=True)
 
 
 def tiny_bert(head_ids: Sequence[str], *, dropout: float, seed: int = 0) -> MultiHeadRewardModel:
@@ -47,13 +47,13 @@ def tiny_bert(head_ids: Sequence[str], *, dropout: float, seed: int = 0) -> Mult
         attn_implementation=register_segment_attention(),
     )
     trunk = BertModel(config, add_pooling_layer=False)
-    return _with_heads(trunk, head_ids, pooling="mean", is_causal=False)
+    return _with_heads(trunk, head_ids, is_causal=False)
 
 
 def _with_heads(
-    trunk: torch.nn.Module, head_ids: Sequence[str], *, pooling: str, is_causal: bool
+    trunk: torch.nn.Module, head_ids: Sequence[str], *, is_causal: bool
 ) -> MultiHeadRewardModel:
-    model = MultiHeadRewardModel(trunk, head_ids=head_ids, pooling=pooling, is_causal=is_causal)
+    model = MultiHeadRewardModel(trunk, head_ids=head_ids, is_causal=is_causal)
     torch.nn.init.normal_(model.heads.weight, std=0.5)
     return model
 
