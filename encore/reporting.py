@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 
@@ -17,9 +16,6 @@ class Reporter:
 
     def advanced(self, count: int = 1, *, note: str = "") -> None:
         """So many more units are done; ``note`` is for people, e.g. a speed."""
-
-    def measured(self, values: Mapping[str, float], *, step: int | None = None) -> None:
-        """Named figures, of a step where there is one."""
 
     def saved(self, path: Path, *, kind: str) -> None:
         """A file or folder is complete, e.g. a shard or a checkpoint."""

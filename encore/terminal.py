@@ -10,7 +10,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,12 +92,9 @@ class TerminalReporter(Reporter):
     def __init__(self, bar: Progress) -> None:
         self._bar = bar
         self._task: Any = None
-        self._total: int | None = None
-        self._note = ""
 
     def started(self, title: str, *, total: int | None = None, done: int = 0) -> None:
         """A stage or a part of it begins."""
-        self._total = total
         if self._task is not None:
             self._bar.remove_task(self._task)
         self._task = self._bar.add_task(title, total=total, completed=done, rate="")
@@ -106,15 +103,8 @@ class TerminalReporter(Reporter):
 
     def advanced(self, count: int = 1, *, note: str = "") -> None:
         """So many more are done."""
-        self._note = note
         if self._task is not None:
             self._bar.update(self._task, advance=count, rate=note)
-
-    def measured(self, values: Mapping[str, float], *, step: int | None = None) -> None:
-        """An evaluation of a training, beside the note of the last step."""
-        if self._note and "eval/num_pairs" in values:
-            loss = f"; held-out loss {values['eval/loss']:.4g}" if "eval/loss" in values else ""
-            say(f"step {step} of {self._total}: {self._note}{loss}")
 
     def saved(self, path: Path, *, kind: str) -> None:
         """Where something was written, elsewhere than on a terminal."""

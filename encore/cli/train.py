@@ -68,7 +68,7 @@ def train(config: TrainConfig, *, json: JsonOption = False) -> None:
 #: What says how steps are taken, of which method probe takes none.
 _OF_STEPS = (
     *("epochs", "learning_rate", "batch_pairs", "warmup_steps", "weight_decay", "max_steps"),
-    *("optimizer", "clip_gradient", "gradient_checkpointing"),
+    *("optimizer", "clip_gradient", "gradient_checkpointing", "head_init"),
     *("evaluate_every", "checkpoint_every"),
 )
 _OF_ADAPTERS = ("lora_rank", "lora_alpha")

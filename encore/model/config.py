@@ -7,6 +7,8 @@ from typing import Literal
 
 from encore.config import StageConfig, option
 
+#: How responses are put side by side; see `encore.model.layouts`.
+LayoutName = Literal["packed", "prefix-shared", "sorted", "single"]
 #: The file by which a folder is known as an export.
 EXPORT_FILE = "encore_export.json"
 #: Under which a model's metadata keeps what its one head was folded from: weights, mean, scheme,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from torch.nn.utils.rnn import pad_sequence
 
 from encore.errors import InputError
+from encore.model.config import LayoutName
 
-LayoutName = Literal["packed", "prefix-shared", "sorted", "single"]
 #: Rows are put together only while less than this share of what they compute is padding.
 MAX_PADDING_SHARE = 0.02
 
@@ -115,7 +115,11 @@ def lay_out(
         InputError: nothing to lay out, an empty sequence, ``single`` with several sequences,
             ``prefix-shared`` with an encoder.
     """
-    check_layout(layout, is_causal=is_causal)
+    if layout == "prefix-shared" and not is_causal:
+        raise InputError(
+            "layout 'prefix-shared': this trunk is bidirectional, so a shared beginning would see "
+            "one response or the other; expected a causal trunk: use 'packed'"
+        )
     shortest = min(map(len, sequences), default=0)
     if not shortest or (layout == "single" and len(sequences) != 1):
         raise InputError(
@@ -125,19 +129,6 @@ def lay_out(
     if layout in ("sorted", "single"):
         return _padded(sequences, pad_token_id, is_causal=is_causal)
     return _packed(sequences, groups if layout == "prefix-shared" else ())
-
-
-def check_layout(layout: LayoutName, *, is_causal: bool) -> None:
-    """Refuse what cannot be exact: in an encoder a prompt's states depend on the response.
-
-    Raises:
-        InputError: ``prefix-shared`` with a bidirectional trunk.
-    """
-    if layout == "prefix-shared" and not is_causal:
-        raise InputError(
-            "layout 'prefix-shared': this trunk is bidirectional, so a shared beginning would see "
-            "one response or the other; expected a causal trunk: use 'packed'"
-        )
 
 
 def shared_length(sequences: Sequence[TokenIds]) -> int:

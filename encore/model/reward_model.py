@@ -84,11 +84,6 @@ class MultiHeadRewardModel(nn.Module):  # type: ignore[misc]  # mypy sees torch 
         self.trunk.gradient_checkpointing_enable({"use_reentrant": False})
 
     @property
-    def num_parameters(self) -> int:
-        """All weights, heads included."""
-        return int(sum(parameter.numel() for parameter in self.parameters()))
-
-    @property
     def device(self) -> torch.device:
         """Where its weights are."""
         return next(self.trunk.parameters()).device

@@ -56,17 +56,8 @@ def save_model(
         metadata: JSON values: what was trained on, how, with which result.
 
     Raises:
-        InputError: Adapters that are not merged; a folder that holds something else.
         OSError: As the file system reports it.
     """
-    if hasattr(model.trunk, "peft_config"):
-        raise InputError(
-            f"model folder {folder}: the trunk still carries adapters; merge them first"
-        )
-    if folder.exists() and not (folder / ABOUT_FILE).is_file():
-        raise InputError(
-            f"model folder {folder}: exists and holds no {ABOUT_FILE}; choose a new folder"
-        )
     about = _About(
         head_ids=model.head_ids,
         max_length=tokenizer.max_length,

@@ -17,15 +17,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from encore.model.layouts import (
-    LayoutName,
-    Microbatch,
-    TokenIds,
-    cut_rows,
-    fill_bins,
-    lay_out,
-    shared_length,
-)
+from encore.model.config import LayoutName
+from encore.model.layouts import Microbatch, TokenIds, cut_rows, fill_bins, lay_out, shared_length
 from encore.model.reward_model import MultiHeadRewardModel, WholeClassifier
 
 #: Tokens of one forward pass by kind of device: nothing is kept for a backward pass.

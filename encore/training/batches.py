@@ -18,8 +18,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from encore.model.config import LayoutName
 from encore.model.layouts import cut_rows, fill_bins, lay_out, shared_length
-from encore.training.config import LayoutName, TrainingConfig
+from encore.training.config import TrainingConfig
 from encore.training.ranks import Ranks
 
 if TYPE_CHECKING:
@@ -30,11 +31,6 @@ if TYPE_CHECKING:
 WINDOW_STEPS = 50
 
 _Ints = NDArray[np.int64]
-
-
-def steps_per_epoch(num_pairs: int, *, batch_pairs: int) -> int:
-    """Optimizer steps of one pass: every pair is in exactly one, none is dropped."""
-    return math.ceil(num_pairs / batch_pairs)
 
 
 def step_rows(
@@ -59,7 +55,7 @@ def step_rows(
     """
     generator = np.random.default_rng([seed, epoch])
     order_P = generator.permutation(num_pairs)
-    batches = np.array_split(order_P, steps_per_epoch(num_pairs, batch_pairs=batch_pairs))
+    batches = np.array_split(order_P, math.ceil(num_pairs / batch_pairs))
     if pair_tokens_P is None:
         return batches
     sorted_batches: list[_Ints] = []
@@ -99,8 +95,8 @@ class Training:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps of one pass over the training pairs."""
-        return steps_per_epoch(len(self.split.train_rows), batch_pairs=self.config.batch_pairs)
+        """Steps of one pass over the training pairs: each is in exactly one, none is dropped."""
+        return math.ceil(len(self.split.train_rows) / self.config.batch_pairs)
 
     @property
     def num_steps(self) -> int:

@@ -21,9 +21,9 @@ from torch import Tensor
 
 from encore.errors import EncoreError, InputError
 from encore.files import atomic_folder, file_sha256
-from encore.training.disk import check_room, named_when_full, tensor_bytes
+from encore.training.disk import check_room, named_when_full
 from encore.training.evaluation import TrainingDivergedError
-from encore.training.optimizers import copy_whole
+from encore.training.optimizers import copy_whole, trainable_parameters
 from encore.training.ranks import local_part
 from encore.training.run_folder import TrainingRun, refuse_other_identity
 
@@ -36,7 +36,6 @@ logger = logging.getLogger(__name__)
 WEIGHTS_FILE = "weights.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
 STATE_FILE = "state.json"
-_FORMAT_VERSION = 1
 _NAME = re.compile(r"step-(\d{8})")
 
 
@@ -59,7 +58,7 @@ class CheckpointManager:
     def __init__(self, training: Training, optimizer: StepOptimizer, run: TrainingRun) -> None:
         self._optimizer, self._ranks = optimizer, training.ranks
         self._folder, self._keep = run.checkpoints_dir, training.config.keep_checkpoints
-        self.weights = {name: p for name, p in training.model.named_parameters() if p.requires_grad}
+        self.weights = trainable_parameters(training.model)
         # The same settings mean other formats on other devices: a GPU's bfloat16 is not for a CPU.
         dtype = str(next(training.model.trunk.parameters()).dtype).removeprefix("torch.")
         self._identity = {**run.identity, "weights": {"dtype": dtype}}
@@ -124,7 +123,8 @@ class CheckpointManager:
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         path, purpose = checkpoint_path(self._folder, step), f"the checkpoint of step {step}"
-        check_room(self._folder, sum(map(tensor_bytes, tensors.values())), purpose=purpose)
+        num_bytes = sum(one.nbytes for content in tensors.values() for one in content.values())
+        check_room(self._folder, num_bytes, purpose=purpose)
         older = [other for other in checkpoint_steps(self._folder) if other < step]
         last = f"the checkpoint of step {older[-1]} is kept" if older else "there is none before it"
         full = named_when_full(self._folder, purpose=purpose, kept=last)
@@ -134,7 +134,7 @@ class CheckpointManager:
                 whole = {key: tensor.detach().contiguous() for key, tensor in content.items()}
                 save_file(whole, temporary / name)
                 files[name] = file_sha256(temporary / name)
-            state = {"format": _FORMAT_VERSION, "step": step, "identity": self._identity}
+            state: dict[str, Any] = {"step": step, "identity": self._identity}
             state |= {"evaluation": evaluation, "files": files}
             state["sha256"] = _digest(state)
             text = json.dumps(state, indent=2, ensure_ascii=False) + "\n"
@@ -204,8 +204,8 @@ def _read_state(path: Path, step: int) -> dict[str, Any]:
         content: dict[str, Any] = json.loads((path / STATE_FILE).read_text(encoding="utf-8"))
         if content.pop("sha256") != _digest(content):
             raise ValueError("it does not match its SHA-256")
-        if (content["format"], content["step"]) != (_FORMAT_VERSION, step):
-            raise ValueError(f"it is of step {content['step']}, format {content['format']}")
+        if content["step"] != step:
+            raise ValueError(f"it is of step {content['step']}")
     except _DAMAGE as error:
         raise ValueError(f"{STATE_FILE}: {error}") from error
     return content

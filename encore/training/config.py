@@ -10,17 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from encore.config import RunChoice, StageConfig, StudyConfig, option
-from encore.model.config import BackboneConfig
+from encore.model.config import BackboneConfig, LayoutName
 
 Objective = Literal["multi-head", "bradley-terry"]
 Method = Literal["full", "lora", "probe"]
 OptimizerName = Literal["auto", "adamw", "adamw-stochastic"]
 HeadInit = Literal["zero", "probe", "own"]
-#: How the responses of a step are put side by side; see `encore.model.layouts`.
-LayoutName = Literal["packed", "prefix-shared", "sorted", "single"]
 
 _Positive = Annotated[int, Field(ge=1)]
 _PositiveFloat = Annotated[float, Field(gt=0)]
@@ -120,15 +118,6 @@ class TrainingConfig(StageConfig):
         """The budget of one pass on a kind of device (``cuda``, else as on a CPU)."""
         default = MICROBATCH_TOKENS.get(device, MICROBATCH_TOKENS["cpu"])
         return self.tokens_per_microbatch or default
-
-    @model_validator(mode="after")
-    def _a_probe_solves_its_heads(self) -> TrainingConfig:
-        if self.method == "probe" and self.head_init != "zero":
-            raise ValueError(
-                f"head_init {self.head_init} has no effect with method probe, whose heads are "
-                "solved in closed form; leave it out or choose method full or lora"
-            )
-        return self
 
 
 class TrainConfig(RunChoice, TrainingConfig, StudyConfig):

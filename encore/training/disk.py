@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from safetensors import SafetensorError
-from torch import Tensor
 
 from encore.errors import NO_ROOM, EncoreError
 
@@ -19,11 +18,6 @@ _SPARE_BYTES = 16 << 20
 
 class NoRoomError(EncoreError):
     """The disk cannot hold what is to be written; nothing half-written is left on it."""
-
-
-def tensor_bytes(tensors: Mapping[str, Tensor]) -> int:
-    """How many bytes tensors take on disk."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
 
 def check_room(folder: Path, num_bytes: int, *, purpose: str) -> None:

@@ -18,7 +18,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from encore.files import atomic_path
-from encore.model.layouts import LayoutName, TokenIds
+from encore.model.config import LayoutName
+from encore.model.layouts import TokenIds
 from encore.model.opening import architecture_text, parameter_digest
 from encore.model.reward_model import MultiHeadRewardModel
 from encore.model.scoring import best_layout, computed_batches

@@ -38,9 +38,7 @@ class TrainingDivergedError(EncoreError):
     def __init__(self, *, what: str, step: int, pair_ids: Sequence[str] = ()) -> None:
         self.step = step
         self.pair_ids = tuple(pair_ids)
-        more = len(pair_ids) - _NAMED_PAIRS
         pairs = f" on pairs {', '.join(pair_ids[:_NAMED_PAIRS])}" if pair_ids else ""
-        pairs += f" and {more} more" if more > 0 else ""
         super().__init__(
             f"training diverged: {what} at step {step}{pairs}; expected finite numbers; the last "
             "checkpoint is kept: look at these pairs (encore show PAIR), or start a new run with a "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +49,17 @@ def train_gate(
         what of the data is synthetic, in words; ``notes``, what a reader should know; ``seconds``.
 
     Raises:
-        InputError: No such model, one with a single head, or one that does not say its training.
+        InputError: No such model, or one with a single head.
     """
     began = time.monotonic()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model, tokenizer, metadata = load_model(config.model, device=device)
-    training = _training_of(config.model, model.head_ids, metadata)
+    if len(model.head_ids) < 2:
+        raise InputError(
+            f"model {config.model}: its only head is {model.head_ids[0]!r}; a gate weighs several "
+            "heads: give a model trained with objective multi-head"
+        )
+    training = TrainingConfig.model_validate(metadata["config"])
     examples = read_examples(
         study, tokenizer=tokenizer, objective="bradley-terry", limit=config.limit
     )
@@ -109,24 +114,6 @@ def _states_and_margins(
     )
     head_DR = model.heads.weight.detach().cpu().numpy().T
     return state_P3D[:, 2], (state_P3D[:, 0] - state_P3D[:, 1]) @ head_DR
-
-
-def _training_of(
-    model: Path, head_ids: Sequence[str], metadata: Mapping[str, Any]
-) -> TrainingConfig:
-    """How the model was trained."""
-    if len(head_ids) < 2:
-        raise InputError(
-            f"model {model}: its only head is {head_ids[0]!r}; a gate weighs several heads: give a "
-            "model trained with objective multi-head"
-        )
-    recorded = metadata.get("config")
-    if not isinstance(recorded, dict):
-        raise InputError(
-            f"model {model}: it does not say which prompts were held out from its training; "
-            "expected a folder that `encore train` wrote"
-        )
-    return TrainingConfig.model_validate(recorded)
 
 
 def _figures(

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from encore.errors import InputError
-from encore.model.layouts import check_layout
 from encore.training.backbone_shape import BackboneShape, shape_from_config, useful_flops
 from encore.training.batches import PlannedRows, Training, plan_rows, score_microbatch
 from encore.training.config import TrainingConfig
@@ -62,7 +61,6 @@ def run_steps(
         InputError: A layout that does not fit the model.
     """
     model, config, last_step = training.model, training.config, training.num_steps
-    check_layout(config.layout, is_causal=model.is_causal)
     per_epoch = training.steps_per_epoch
     evaluate_every = config.evaluate_every or math.ceil(per_epoch / _EVALUATIONS_PER_EPOCH)
     checkpoint_every = config.checkpoint_every or evaluate_every

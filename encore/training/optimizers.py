@@ -41,19 +41,13 @@ class NonFiniteGradientError(EncoreError):
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
-        super().__init__(
-            f"gradient of {', '.join(names[:3])}: NaN or infinity; expected finite numbers; "
-            "go back to the last checkpoint with a lower learning rate or without these pairs"
-        )
+        super().__init__(f"gradient of {', '.join(names[:3])}: NaN or infinity")
 
 
 def make_optimizer(model: nn.Module, config: TrainingConfig) -> StepOptimizer:
     """The optimizer of a training config, over the model's trainable parameters.
 
     ``auto`` is stochastically rounded AdamW where any of them is bfloat16, else plain AdamW.
-
-    Raises:
-        InputError: Nothing to train.
     """
     from encore.training.stochastic_adamw import StochasticAdamW
 
@@ -121,18 +115,8 @@ class PlainAdamW:
 
 
 def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Parameters that require a gradient by name, a tied one once, under its first name.
-
-    Raises:
-        InputError: None.
-    """
-    named = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    if not named:
-        raise InputError(
-            f"{type(model).__name__} has no trainable parameter; expected requires_grad on at "
-            "least the heads"
-        )
-    return named
+    """Parameters that require a gradient by name, a tied one once, under its first name."""
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
 def gradient_norm(gradient: Tensor) -> Tensor:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from encore.config import StageConfig, option
 from encore.errors import InputError
-from encore.model.config import BackboneConfig
+from encore.model.config import BackboneConfig, LayoutName
 from encore.training.backbone_shape import BackboneShape, find_shape, flops_per_token
-from encore.training.config import MICROBATCH_TOKENS, LayoutName, Method, TrainingConfig
+from encore.training.config import MICROBATCH_TOKENS, Method, TrainingConfig
 from encore.training.gpus import gpu_named
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ _CHARACTERS_PER_TOKEN = 4
 _SHARED_SHARE = 0.365
 #: Rows of layout ``sorted`` are closed before their padding reaches this share.
 _SORTED_PADDING = 0.02
-_MAX_MEASURED_PAIRS = 2000
 _TRAINING: dict[str, Any] = dict(TrainingConfig.model_fields)
 _BACKBONE: dict[str, Any] = dict(BackboneConfig.model_fields)
 
@@ -252,7 +251,7 @@ def _lengths_from_average(config: PlanTrainConfig) -> tuple[int, float, str]:
 
 
 def _lengths_of_study(study: Study, max_length: int) -> tuple[int, float, str]:
-    """The same, from the characters of a sample; what is beyond the maximum is cut."""
+    """The same, from the texts' characters; what is beyond the maximum is cut."""
     from encore.data.pairs import read_pairs, records_of
 
     table = read_pairs(study)
@@ -261,12 +260,11 @@ def _lengths_of_study(study: Study, max_length: int) -> tuple[int, float, str]:
         raise InputError(
             f"study {study.path}: no pairs; run `encore ingest SOURCE --out {study.path}` first"
         )
-    sample = records_of(table.take(list(range(0, num_pairs, -(-num_pairs // _MAX_MEASURED_PAIRS)))))
     lengths = [
         (sum(len(turn.content) for turn in pair.prompt) + len(text)) / _CHARACTERS_PER_TOKEN
-        for pair in sample
+        for pair in records_of(table)
         for text in (pair.chosen, pair.rejected)
     ]
     mean = sum(min(length, max_length) for length in lengths) / len(lengths)
-    origin = f"{len(sample):,} of {num_pairs:,} pairs at {_CHARACTERS_PER_TOKEN} characters a token"
-    return num_pairs, max(mean, 1.0), f"{origin}, not tokenised"
+    origin = f"{num_pairs:,} pairs at {_CHARACTERS_PER_TOKEN} characters a token, not tokenised"
+    return num_pairs, max(mean, 1.0), origin

@@ -257,22 +257,6 @@ class EvaluationRecord:
 Record = StepRecord | EvaluationRecord
 
 
-def metrics_of(record: Record) -> dict[str, float]:
-    """The figures of a record by name, nested ones as ``r2/RULE``; missing ones left out.
-
-    An evaluation's names begin with ``eval/``, a step's with ``train/``.
-    """
-    prefix = "train" if isinstance(record, StepRecord) else "eval"
-    metrics: dict[str, float | None] = {}
-    for name, value in dataclasses.asdict(record).items():
-        if isinstance(value, dict):
-            outer = name.removesuffix("_by_head")
-            metrics |= {f"{prefix}/{outer}/{key}": number for key, number in value.items()}
-        elif name != "step":
-            metrics[f"{prefix}/{name}"] = value
-    return {name: float(number) for name, number in metrics.items() if number is not None}
-
-
 def append_record(folder: Path, record: Record) -> None:
     """Add one line to a log of a run's folder; NaN and infinity are refused."""
     name = LOG_FILE if isinstance(record, StepRecord) else EVALUATIONS_FILE

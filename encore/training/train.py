@@ -70,9 +70,10 @@ class _Job:
         """Log and report a step or an evaluation."""
         if self.ranks.is_rank_zero:
             run_folder.append_record(self.run.folder, record)
-        self.reporter.measured(run_folder.metrics_of(record), step=record.step)
         if isinstance(record, run_folder.StepRecord):
             self.reporter.advanced(note=record.summary)
+        elif record.step and record.loss is not None:
+            self.reporter.told(f"step {record.step}: held-out loss {record.loss:.4g}")
 
 
 def train(study: Study, config: TrainConfig, *, reporter: Reporter = SILENT) -> TrainingResult:
@@ -221,7 +222,7 @@ def _fit(job: _Job) -> _Fitted:
 
 def _evaluate_probe(training: Training, job: _Job) -> _Fitted:
     model = training.model
-    _say_plan(job, model, num_trained=model.heads.weight.numel())
+    _say_plan(job)
     # Its one evaluation is of step 0: a line that a killed process left goes, too.
     run_folder.cut_logs(job.run.folder, step=-1)
     evaluation = evaluate(training, step=0)
@@ -242,9 +243,8 @@ def _take_steps(training: Training, job: _Job) -> _Fitted:
     manager = CheckpointManager(training, optimizer, job.run)
     state = manager.restore() or {"step": 0, "evaluation": None}
     start_step, evaluation = state["step"], state["evaluation"]
-    num_trained = sum(tensor.numel() for tensor in manager.weights.values())
     going_on = f"; going on after step {start_step:,} of {training.num_steps:,}"
-    _say_plan(job, model, num_trained=num_trained, then=going_on if start_step else "")
+    _say_plan(job, then=going_on if start_step else "")
     reporter.started("training", total=training.num_steps, done=start_step)
     if ranks.is_rank_zero:
         run_folder.cut_logs(job.run.folder, step=start_step)
@@ -277,13 +277,12 @@ def _prepare(model: MultiHeadRewardModel, job: _Job) -> None:
     job.ranks.shard(model)
 
 
-def _say_plan(job: _Job, model: MultiHeadRewardModel, *, num_trained: int, then: str = "") -> None:
+def _say_plan(job: _Job, *, then: str = "") -> None:
     """Say in a line what is trained on what."""
     rows, held_out = job.split
     job.reporter.finished(
         f"training on {job.device}: {len(rows):,} pairs ({job.examples.length_P[rows].sum():,} "
-        f"tokens an epoch), {len(held_out):,} held out; {len(model.head_ids)} heads, "
-        f"{num_trained:,} of {model.num_parameters:,} weights are trained{then}"
+        f"tokens an epoch), {len(held_out):,} held out; {len(job.examples.head_ids)} heads{then}"
     )
 
 

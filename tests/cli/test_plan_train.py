@@ -34,7 +34,7 @@ def test_a_studys_own_lengths_and_a_folders_config_are_used(encore, study, tmp_p
     assert finished.code == 0, finished.err
     values = json.loads(finished.out)
     assert values["tokens"]["num_pairs"] == 6
-    assert values["tokens"]["origin"] == "6 of 6 pairs at 4 characters a token, not tokenised"
+    assert values["tokens"]["origin"] == "6 pairs at 4 characters a token, not tokenised"
     # 16,384 x 128; five layers of 4 x 128 x 128 + 3 x 128 x 320 + 2 x 128; the last norm 128.
     expected = 16_384 * 128 + 5 * (65_536 + 122_880 + 256) + 128
     assert values["model"]["num_parameters"] == expected

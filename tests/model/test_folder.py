@@ -8,11 +8,10 @@ import pytest
 import torch
 
 from encore.data.records import Message
-from encore.errors import EncoreError, InputError
+from encore.errors import EncoreError
 from encore.model.conversation import ConversationTokenizer
 from encore.model.layouts import lay_out
 from encore.model.saved_model import load_model, save_model
-from encore.training.lora import add_adapters
 from tests.model.tiny_models import edit_tensors, tiny_model
 from tests.model.tokenizers import bert, llama_3
 
@@ -50,17 +49,6 @@ def test_a_saved_model_scores_the_same_to_the_last_bit(model_type, tmp_path):
     wanted = {"config.json", "model.safetensors", "heads.safetensors", "reward_model.json"}
     # A backbone's own tokenizer and template; nothing pickled.
     assert files == wanted | {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}
-
-
-def test_what_cannot_be_saved_replaces_nothing(tmp_path):
-    model, tokenizer = trained()
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match=r"holds no reward_model\.json"):
-        save_model(tmp_path, model, tokenizer, metadata={})
-    add_adapters(model, rank=2, alpha=4, seed=0)
-    with pytest.raises(InputError, match="merge them first"):
-        save_model(tmp_path / "model", model, tokenizer, metadata={})
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
 def one_head_less(folder: Path) -> None:

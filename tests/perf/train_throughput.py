@@ -62,7 +62,8 @@ def main() -> None:
         device = torch.cuda.get_device_name() if options.gpu else "CPU"
         tokens = examples.length_P.mean() / 2
         show(
-            f"{model.num_parameters / 1e6:,.1f}M weights, {device}, torch {torch.__version__}, "
+            f"{sum(p.numel() for p in model.parameters()) / 1e6:,.1f}M weights, {device}, "
+            f"torch {torch.__version__}, "
             f"{options.batch_pairs} pairs a step, {tokens:.0f} tokens a response",
             rows,
         )

@@ -182,11 +182,6 @@ def test_a_gradient_that_is_not_finite_is_named_and_spoils_nothing_after_the_pas
         assert not any(t.any() for name, t in state if not name.endswith(("num_updates", "step")))
 
 
-def test_a_model_that_cannot_be_trained_is_refused():
-    with pytest.raises(InputError, match="TinyModel has no trainable parameter"):
-        trainable_parameters(TinyModel().requires_grad_(False))
-
-
 @pytest.mark.parametrize(
     ("changed", "message"),
     [

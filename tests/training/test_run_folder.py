@@ -18,7 +18,6 @@ from encore.training.run_folder import (
     TrainingRun,
     append_record,
     cut_logs,
-    metrics_of,
     opened_run,
     read_log,
     read_result,
@@ -173,11 +172,3 @@ def test_logs_are_on_the_disk_when_asked_and_have_no_nan(tmp_path, monkeypatch):
     sync_logs(tmp_path)
     files = [tmp_path / name for name in ("log.jsonl", "evaluations.jsonl")]
     assert sorted(synced) == sorted(path.stat().st_ino for path in files)
-
-
-def test_records_become_metrics_by_name():
-    metrics = metrics_of(step_record(3))
-    assert metrics["train/loss"] == 1.0
-    assert not {"train/step", "train/mfu"} & metrics.keys()
-    evaluation = {"loss": 0.25, "r2/calm": 0.5, "num_pairs": 3.0, "seconds": 0.0}
-    assert metrics_of(evaluation_record(4)) == {f"eval/{k}": v for k, v in evaluation.items()}

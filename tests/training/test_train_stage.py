@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 from collections import namedtuple
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -49,17 +48,19 @@ class Heard(Reporter):
     """Keeps what it hears, and may end the process's work at a step."""
 
     def __init__(self, *, stop_after: int | None = None):
-        self.metrics: list[tuple[int | None, Mapping[str, float]]] = []
         self.checkpoints: list[str] = []
         self.summaries: list[str] = []
-        self.steps: list[int | None] = []
+        self.steps: list[int] = []
         self._stop_after = stop_after
 
-    def measured(self, values: Mapping[str, float], *, step: int | None = None) -> None:
-        self.metrics.append((step, values))
-        if "train/loss" in values:
-            self.steps.append(step)
-            if step == self._stop_after:
+    def started(self, title: str, *, total: int | None = None, done: int = 0) -> None:
+        self._is_training, self._num_done = title == "training", done
+
+    def advanced(self, count: int = 1, *, note: str = "") -> None:
+        if self._is_training:
+            self._num_done += count
+            self.steps.append(self._num_done)
+            if self._num_done == self._stop_after:
                 raise KeyboardInterrupt
 
     def saved(self, path: Path, *, kind: str) -> None:
@@ -128,7 +129,7 @@ def nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def model_weights(result: TrainingResult) -> dict[str, torch.Tensor]:
-    model = load_model(result.model_dir, dtype="float32").model
+    model, _, _ = load_model(result.model_dir, dtype="float32")
     return dict(model.named_parameters()) | {"mean": model.mean_R}
 
 
@@ -156,8 +157,7 @@ def test_a_run_reports_logs_and_leaves_a_model_that_says_where_it_comes_from(
     assert about["num_pairs"] + about["num_evaluation_pairs"] == NUM_PAIRS
     assert result.num_steps == -(-about["num_pairs"] // 8)
     assert f"training on cpu: {about['num_pairs']} pairs" in heard.summaries[0]
-    told = [values["train/loss"] for _, values in heard.metrics if "train/loss" in values]
-    assert [record["loss"] for record in read_log(result.out / "log.jsonl")] == told
+    assert [record["step"] for record in read_log(result.out / "log.jsonl")] == heard.steps
     evaluations = read_log(result.out / "evaluations.jsonl")
     assert [one["step"] for one in evaluations] == [5, 10]
     assert checkpoint_steps(result.out / "checkpoints") == (8, 10)
@@ -167,9 +167,8 @@ def test_a_run_reports_logs_and_leaves_a_model_that_says_where_it_comes_from(
     last = load_file(checkpoint_path(result.out / "checkpoints", 10) / WEIGHTS_FILE)
     weights = model_weights(result)
     assert all(torch.equal(weights[name], tensor) for name, tensor in last.items())
-    loaded = load_model(result.model_dir)
-    assert loaded.model.head_ids == tuple(sorted(RULES))
-    metadata = loaded.metadata
+    loaded, _, metadata = load_model(result.model_dir)
+    assert loaded.head_ids == tuple(sorted(RULES))
     assert metadata["run_key"] == result.run_key
     assert metadata["config"]["learning_rate"] == 1e-3
     assert metadata["evaluation"]["loss"] == result.final_evaluation.loss == evaluations[-1]["loss"]
@@ -180,7 +179,7 @@ def test_a_run_reports_logs_and_leaves_a_model_that_says_where_it_comes_from(
 
     nothing_is_loaded(monkeypatch)
     again, heard = train()
-    assert (result.is_new, again.is_new, heard.metrics) == (True, False, [])
+    assert (result.is_new, again.is_new, heard.steps) == (True, False, [])
     assert again.final_evaluation == result.final_evaluation
     assert (again.out, again.model_dir) == (result.out, result.model_dir)
 
@@ -194,7 +193,7 @@ def test_a_synthetic_source_marks_the_model_which_goes_into_the_study(world, tmp
     backbone = backbone_config(world / "tiny")
     config = TrainConfig.of(tmp_path / "study", backbone=backbone, training=training)
     result = stage.train(open_study(tmp_path / "study"), config)
-    assert load_model(result.model_dir).metadata["synthetic"] == ["source synthetic-more"]
+    assert load_model(result.model_dir)[2]["synthetic"] == ["source synthetic-more"]
     assert result.out == tmp_path / "study" / "training" / result.run_key
     assert read_log(result.out / "evaluations.jsonl") == []  # nothing is held out
     assert result.final_evaluation is None
