@@ -51,8 +51,8 @@ def train(config: TrainConfig, *, json: JsonOption = False) -> None:
     evaluation = result.final_evaluation
     if json:
         shown = asdict(result)
-        places = {"out": str(shown.pop("out")), "model": str(shown.pop("model_dir"))}
-        print_json({**places, "evaluation": shown.pop("final_evaluation"), **shown})
+        named = {"model": shown.pop("model_dir"), "evaluation": shown.pop("final_evaluation")}
+        print_json({**named, **shown})
     elif evaluation is not None:
         out.print(heads_table(evaluation))
     warn_of(notes=result.notes, synthetic=result.synthetic)

@@ -283,7 +283,7 @@ class RecipeRun:
 
         root = self.initial_dir.parent
         probe = TrainingConfig(objective="bradley-terry", method="probe")
-        config = TrainConfig.of(root, backbone=initial.backbone, training=probe)
+        config = TrainConfig(study=root, backbone=initial.backbone, **dict(probe))
 
         def work(reporter: Reporter) -> bool:
             ingest(initial.sources, out=root)
@@ -299,12 +299,12 @@ class RecipeRun:
         from encore.training.train import train
 
         assert what.training is not None, "only trained rows have a stage"
-        config = TrainConfig.of(
-            self.study,
+        config = TrainConfig(
+            study=self.study,
             backbone=self._backbone(what.backbone),
-            training=what.training,
             run=run,
             limit=self.recipe.rating.limit,
+            **dict(what.training),
         )
         result: TrainingResult = self._stage(
             stage,

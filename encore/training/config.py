@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -138,13 +138,6 @@ class TrainConfig(RunChoice, TrainingConfig, StudyConfig):
         metavar="DIR",
         help="The run's folder. Default: STUDY/training/RUN_KEY, a key of settings and data.",
     )
-
-    @classmethod
-    def of(
-        cls, study: Path, *, backbone: BackboneConfig, training: TrainingConfig, **others: Any
-    ) -> Self:
-        """The config of a stage that has backbone and training apart; others are fields."""
-        return cls(study=study, backbone=backbone, **dict(training), **others)
 
     @property
     def training(self) -> TrainingConfig:

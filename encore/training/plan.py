@@ -235,19 +235,11 @@ def _hours(
 
 
 def _lengths_from_average(config: PlanTrainConfig) -> tuple[int, float, str]:
-    """How many pairs, their mean length in tokens, and how it is known."""
+    """How many pairs, their mean length in tokens, cut at the maximum, and how it is known."""
     pairs, mean = config.pairs, config.tokens_per_response
     assert pairs is not None and mean is not None, "checked by the command"  # noqa: PT018
-    if mean > config.max_length:
-        raise InputError(
-            f"tokens per response {mean:g}: more than the maximum length of {config.max_length} "
-            "tokens; longer conversations are cut to it, so give at most that"
-        )
-    origin = (
-        f"{pairs:,} pairs of {mean:g} tokens a response with its prompt; shared prompts taken as "
-        f"{_SHARED_SHARE:.1%} of tokens, as in HH"
-    )
-    return pairs, mean, origin
+    origin = f"{pairs:,} pairs of {mean:g} tokens a response with its prompt"
+    return pairs, min(mean, config.max_length), origin
 
 
 def _lengths_of_study(study: Study, max_length: int) -> tuple[int, float, str]:

@@ -20,7 +20,7 @@ from encore.demo import JUDGE_PATH
 from encore.export.write_export import export_model
 from encore.model.config import EXPORT_FILE, BackboneConfig
 from encore.model.opening import open_reward_model
-from encore.training.config import TrainConfig, TrainingConfig
+from encore.training.config import TrainConfig
 from encore.training.train import train
 from tests.export.readers.rewardbench import run_rewardbench
 
@@ -36,10 +36,11 @@ def made(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A study of real pairs, and the export of a tiny Llama with a Bradley–Terry head on them."""
     folder = tmp_path_factory.mktemp("rewardbench")
     ingest([str(shared_data / "hh-harmless-dev.jsonl.gz")], out=folder / "study")
-    config = TrainConfig.of(
-        folder / "study",
+    config = TrainConfig(
+        study=folder / "study",
         backbone=BackboneConfig(model=str(JUDGE_PATH), max_length=MAX_LENGTH),
-        training=TrainingConfig(objective="bradley-terry", method="probe"),
+        objective="bradley-terry",
+        method="probe",
         limit=300,
     )
     run = train(open_study(folder / "study"), config).out

@@ -153,11 +153,11 @@ def model(study: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def probe_model(study: Path, folder: Path, **settings) -> Path:
-    config = TrainConfig.of(
-        study,
+    config = TrainConfig(
+        study=study,
         backbone=backbone_config(make_backbone(folder / "tiny")),
-        training=training_config(method="probe", **settings),
         ratings=None if settings else write_ratings(study, folder / "ratings.parquet"),
+        **dict(training_config(method="probe", **settings)),
     )
     return train_model(open_study(study), config).model_dir
 

@@ -85,12 +85,12 @@ def trained(
     dtype: str = "auto",
     **settings: Any,
 ) -> TrainingResult:
-    config = TrainConfig.of(
-        world / "study",
+    config = TrainConfig(
+        study=world / "study",
         backbone=backbone_config(world / "tiny").model_copy(update={"dtype": dtype}),
-        training=training_config(**settings),
         ratings=world / ratings,
         out=out,
+        **dict(training_config(**settings)),
     )
     return stage.train(open_study(world / "study"), config, reporter=heard)
 
@@ -191,7 +191,7 @@ def test_a_synthetic_source_marks_the_model_which_goes_into_the_study(world, tmp
     ingest([f"synthetic-more={source}"], out=tmp_path / "study")
     training = training_config(max_steps=1, objective="bradley-terry", evaluation_share=0.0)
     backbone = backbone_config(world / "tiny")
-    config = TrainConfig.of(tmp_path / "study", backbone=backbone, training=training)
+    config = TrainConfig(study=tmp_path / "study", backbone=backbone, **dict(training))
     result = stage.train(open_study(tmp_path / "study"), config)
     assert load_model(result.model_dir)[2]["synthetic"] == ["source synthetic-more"]
     assert result.out == tmp_path / "study" / "training" / result.run_key
