@@ -44,9 +44,8 @@ def train_gate(
     they come: a killed call goes on from them. The same arguments give the same gate on a CPU.
 
     Returns:
-        Plain values: ``out``, the gate's folder; ``num_pairs`` learnt from and
-        ``num_evaluation_pairs`` held out, whole prompt groups; what `_figures` adds; ``synthetic``,
-        what of the data is synthetic, in words; ``notes``, what a reader should know; ``seconds``.
+        Plain values: ``out``, the gate's folder; what `_figures` gives; ``synthetic``, what of the
+        data is synthetic, in words; ``notes``, what a reader should know; ``seconds``.
 
     Raises:
         InputError: No such model, or one with a single head.
@@ -78,14 +77,10 @@ def train_gate(
         device=device,
         on_step=lambda loss: reporter.advanced(note=f"loss {loss:.3f}"),
     )
-    result: dict[str, Any] = {
-        "num_pairs": len(rows),
-        "num_evaluation_pairs": len(held_out),
-        **_figures(gate, prompt_PD, margin_PR, rows=rows, held_out=held_out),
-        "synthetic": synthetic_in_training(
-            study, backbone_identity={}, rating_run=None, has_ratings_of_study=False
-        ),
-    }
+    result = _figures(gate, prompt_PD, margin_PR, rows=rows, held_out=held_out)
+    result["synthetic"] = synthetic_in_training(
+        study, backbone_identity={}, rating_run=None, has_ratings_of_study=False
+    )
     result["notes"] = (*gate_warnings(result), *examples.notes)
     result["seconds"] = time.monotonic() - began
     save_gate(out, gate)
@@ -121,6 +116,7 @@ def _figures(
 ) -> dict[str, Any]:
     """How a gate ranks pairs whose prompts it has not seen, and what it learnt.
 
+    ``num_pairs`` are learnt from, ``num_evaluation_pairs`` held out, in whole prompt groups;
     ``accuracy_gated`` is the share of held-out pairs that the gated reward ranks as people did,
     ties half, None where none are held out; ``accuracy_uniform`` the same of the plain mean of the
     heads; ``mean_weights`` over the held-out prompts (all, where none are); ``training_loss`` over
@@ -130,6 +126,8 @@ def _figures(
     weight_PR = gate.weights(prompt_PD)
     mean_R = weight_PR[held_out if len(held_out) else rows].mean(axis=0, dtype=np.float64)
     return {
+        "num_pairs": len(rows),
+        "num_evaluation_pairs": len(held_out),
         "accuracy_gated": accuracy_half((weight_PR * margin_PR)[held_out].sum(axis=1)),
         "accuracy_uniform": accuracy_half(margin_PR[held_out].mean(axis=1)),
         "mean_weights": dict(zip(gate.head_ids, mean_R.tolist(), strict=True)),

@@ -72,8 +72,6 @@ class _Job:
             run_folder.append_record(self.run.folder, record)
         if isinstance(record, run_folder.StepRecord):
             self.reporter.advanced(note=record.summary)
-        elif record.step and record.loss is not None:
-            self.reporter.told(f"step {record.step}: held-out loss {record.loss:.4g}")
 
 
 def train(study: Study, config: TrainConfig, *, reporter: Reporter = SILENT) -> TrainingResult:
@@ -249,6 +247,16 @@ def _take_steps(training: Training, job: _Job) -> _Fitted:
     if ranks.is_rank_zero:
         run_folder.cut_logs(job.run.folder, step=start_step)
 
+    summary = ""
+
+    def keep(record: Record) -> None:
+        job.keep(record)
+        nonlocal summary
+        if isinstance(record, run_folder.StepRecord):
+            summary = f"step {record.step} of {training.num_steps}: {record.summary}"
+        elif record.loss is not None:
+            reporter.told(f"{summary}; held-out loss {record.loss:.4g}")
+
     def save(step: int, found: EvaluationRecord | None) -> None:
         if ranks.is_rank_zero:
             run_folder.sync_logs(job.run.folder)  # a checkpoint is never ahead of the logs
@@ -256,7 +264,7 @@ def _take_steps(training: Training, job: _Job) -> _Fitted:
         evaluation = None if found is None else dataclasses.asdict(found)
         reporter.saved(manager.save(step, evaluation=evaluation), kind="checkpoint")
 
-    run_steps(training, optimizer, start_step=start_step, on_record=job.keep, save=save)
+    run_steps(training, optimizer, start_step=start_step, on_record=keep, save=save)
     reporter.finished()
     ranks.gather(model)
     if adapters is not None:
