@@ -29,8 +29,6 @@ from encore.errors import EncoreError, InputError
 from encore.stopping import stop_threads
 from encore.terminal import console, fail, say
 
-#: What a lone hyphen stands for; the parser would take it for an option without a name.
-STDIN = "/dev/stdin"
 USAGE_ERROR, INTERRUPTED, TERMINATED = 2, 130, 143
 #: Closed bounds and choices are the parser's to check: breaking one is a wrong call. What has an
 #: open bound, or concerns several options, is an input error.
@@ -187,7 +185,6 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     run.__annotations__ = {one.name: one.annotation for one in (*ordered, *plain)}
     run.__doc__ = function.__doc__
     run.__name__ = function.__name__
-    run.configs = tuple(configs.values())  # type: ignore[attr-defined]  # for the reference page
     return run
 
 
@@ -204,12 +201,10 @@ def run_main(app: App, arguments: Sequence[str] | None = None) -> NoReturn:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:  # otherwise a terminal without Unicode ends the command
             reconfigure(errors="backslashreplace")
-    given = sys.argv[1:] if arguments is None else arguments
-    tokens = [STDIN if word == "-" else word for word in given]
     try:
         with _told_of_signals():
             called, bound, _ = app.parse_args(
-                tokens, exit_on_error=False, print_error=False, help_on_error=False
+                arguments, exit_on_error=False, print_error=False, help_on_error=False
             )
             called(*bound.args, **bound.kwargs)
     except CycloptsError as error:
@@ -222,8 +217,7 @@ def run_main(app: App, arguments: Sequence[str] | None = None) -> NoReturn:
         word, exit_code = ("terminated", TERMINATED) if is_term else ("interrupted", INTERRUPTED)
         _exit(f"{word}; finished work is kept, the same command continues", exit_code=exit_code)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on
-        sys.exit(1)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `| head` has seen enough
     except OSError as error:
         where = error.filename or "writing a file"
         _exit(
@@ -279,7 +273,8 @@ def _config_in(annotation: Any) -> type[StageConfig] | None:
 def _parameter(option: Option, groups: Mapping[str, Group]) -> inspect.Parameter:
     field, about = option.field, option.about
     is_positional, alias = bool(about.get("positional")), about.get("alias")
-    is_required, bounds = option.is_required, bounds_of(field)
+    is_required, bounds, source = option.is_required, _bounds_of(field), about.get("source")
+    text = (field.description or "") + f" [{bounds}]" * bool(bounds)
     has_default = field.default_factory is None and not field.is_required()
     default = field.default if has_default else None
     annotation: Any = list[str] | None if option.takes_pairs else field.annotation
@@ -287,7 +282,7 @@ def _parameter(option: Option, groups: Mapping[str, Group]) -> inspect.Parameter
         annotation = annotation | None
     shown = Parameter(
         name=(option.flag, f"--{alias}") if alias else option.flag,
-        help=(field.description or "") + f" [{bounds}]" * bool(bounds),
+        help=text + f" ({source})" * bool(source),
         group=_ARGUMENTS if is_positional else groups.get(about.get("group", ""), _OPTIONS),
         metavar="NAME=VALUE" if option.takes_pairs else about.get("metavar"),
         show_default=bool(default) and not is_required,
@@ -302,7 +297,7 @@ def _parameter(option: Option, groups: Mapping[str, Group]) -> inspect.Parameter
     )
 
 
-def bounds_of(field: FieldInfo) -> str:
+def _bounds_of(field: FieldInfo) -> str:
     """A field's bounds in a few words, e.g. ``≥ 1, ≤ 100``."""
     signs = (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"))
     return ", ".join(

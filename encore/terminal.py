@@ -7,7 +7,6 @@ machine-readable. What is rated is hostile text: control characters are shown as
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic_core import to_jsonable_python
 from rich.console import Console
 from rich.text import Text
 
@@ -62,9 +62,9 @@ def fail(message: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Write a value as indented JSON to stdout, paths as text; NaN and infinity are refused."""
-    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=os.fspath)
-    sys.stdout.write(text + "\n")
+    """Write a value or record to stdout as indented JSON; NaN and infinity are refused."""
+    plain = to_jsonable_python(value)
+    sys.stdout.write(json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 @contextmanager

@@ -74,7 +74,9 @@ def test_help_form_recipe_and_reference_page_show_it(changed: Path) -> None:
     assert python(changed, "-c", RECIPE).strip() == "0.25"
     (changed / "docs").mkdir()
     python(changed, "-m", "encore.cli.reference")
-    assert "`--label-smoothing`" in (changed / "docs" / "reference.md").read_text(encoding="utf-8")
+    assert "* `--label-smoothing " in (changed / "docs" / "reference.md").read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.mark.services

@@ -7,13 +7,11 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from rich.padding import Padding
-from rich.table import Table
-
 from encore.agreement import Estimate
 from encore.analysis.analyze import Analysis
 from encore.analysis.statistics import POOLED, RuleStats
 from encore.cli.output import (
+    Shown,
     TableColumns,
     number,
     percent_of,
@@ -35,7 +33,7 @@ _LEGEND = (
 )
 
 
-def analysis_tables(analysis: Analysis) -> Iterator[Table | Padding | str]:
+def analysis_tables(analysis: Analysis) -> Iterator[Shown]:
     """Entropy, accuracy, correlation and verdicts by source.
 
     Of ratings with one source alone, only that is shown: all together are the same.
@@ -49,7 +47,7 @@ def analysis_tables(analysis: Analysis) -> Iterator[Table | Padding | str]:
     yield ""
 
 
-def comparison_tables(comparison: RunComparison) -> Iterator[Table | Padding | str]:
+def comparison_tables(comparison: RunComparison) -> Iterator[Shown]:
     """How far two runs agree, rule by rule."""
     rule_ids = [row.rule_id for row in comparison.rules]
     columns: TableColumns = {
@@ -73,9 +71,7 @@ def comparison_tables(comparison: RunComparison) -> Iterator[Table | Padding | s
     yield "κ: Cohen's kappa with squared differences; weights at tau 2."
 
 
-def _source_tables(
-    analysis: Analysis, rule_ids: Sequence[str], source: str
-) -> Iterator[Table | str]:
+def _source_tables(analysis: Analysis, rule_ids: Sequence[str], source: str) -> Iterator[Shown]:
     where = "all sources" if source == POOLED else f"source {source}"
     rules = [rule for rule in analysis.rules if rule.source == source]
     interval_of = {row.rule_id: row for row in analysis.intervals if row.source == source}

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from encore.cli.output import opened_ratings, show_result
+from encore.cli.output import Shown, opened_ratings, show_result
 from encore.config import RatingsConfig, option
 from encore.options import JsonOption, command
 
 if TYPE_CHECKING:
-    from rich.padding import Padding
-    from rich.table import Table
-
     from encore.analysis.analyze import Analysis
     from encore.warehouse import Ratings
 
@@ -57,12 +53,12 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
     ratings = opened_ratings(config)
     analysis = analyze_ratings(ratings, by_source=config.by_source)
     found, notes = analysis.as_dict(), [*analysis.notes]
-    tables: Iterator[Table | Padding | str] = chain(
+    tables: Iterator[Shown] = chain(
         analysis_tables(analysis), _how_many_are_enough(analysis, ratings)
     )
     if config.compare:
         comparison = compare_runs(ratings, open_other_ratings(config.ratings, config.compare))
-        found["comparison"] = asdict(comparison)
+        found["comparison"] = comparison
         tables = chain(tables, comparison_tables(comparison))
         notes += comparison.notes
     show_result(found, tables, notes, ratings=ratings, as_json=json)

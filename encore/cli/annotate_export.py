@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from encore.annotation.annotate_config import AnnotateExportConfig
-from encore.cli.output import counted
+from encore.cli.output import counted, show_result
 from encore.options import JsonOption, command
-from encore.terminal import out, print_json, say, visible
+from encore.terminal import say
 
 
 @command
@@ -24,13 +24,8 @@ def annotate_export(config: AnnotateExportConfig, *, json: JsonOption = False) -
     from encore.annotation.sample import export_sample
 
     sample, files, note = export_sample(config)
-    if json:
-        print_json({**sample.model_dump(mode="json"), "files": [str(path) for path in files]})
-    else:
-        for path in files:
-            out.print(visible(str(path)), soft_wrap=True)
-    if note:
-        say(f"note: {note}")
+    found = {**sample.model_dump(), "files": files}
+    show_result(found, map(str, files), [note] if note else [], as_json=json)
     what = "response" if config.kind == "responses" else "pair of rules"
     items = counted(sample.num_items, "item")
     say(

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from encore.annotation.annotate_config import AnnotateImportConfig
-from encore.cli.output import TableColumns, counted, estimate_of, percent, record_table
+from encore.cli.output import (
+    Shown,
+    TableColumns,
+    counted,
+    estimate_of,
+    percent,
+    record_table,
+    show_result,
+)
 from encore.options import JsonOption, command
-from encore.terminal import out, print_json, say, visible, warn
+from encore.terminal import say, warn
 
 if TYPE_CHECKING:
     from encore.annotation.answers import Sample
@@ -43,16 +52,12 @@ def annotate_import(config: AnnotateImportConfig, *, json: JsonOption = False) -
         if one["always"] is not None:
             warn(f"{one['annotator']} gave the same answer to every item: {one['always']}")
     report = people_report(open_study(config.study), sample)
-    if json:
-        about = {"sample": sample.key, "imported": imported}
-        print_json(about | dataclasses.asdict(report))
-    elif sample.kind == "rules":
-        _print_win_rates(report)
-    else:
-        _print_agreement(report, sample)
+    tables = _win_rates(report) if sample.kind == "rules" else _agreement(report, sample)
+    found = {"sample": sample.key, "imported": imported, **dataclasses.asdict(report)}
+    show_result(found, tables, as_json=json)
 
 
-def _print_agreement(report: PeopleReport, sample: Sample) -> None:
+def _agreement(report: PeopleReport, sample: Sample) -> Iterator[Shown]:
     columns: TableColumns = {
         "rule": "rule_id",
         "people and": "who",
@@ -62,16 +67,15 @@ def _print_agreement(report: PeopleReport, sample: Sample) -> None:
     }
     people = counted(len(report.annotators), "annotator")
     scale = ", ".join(sample.scale)
-    out.print(record_table(report.rules, columns, title=f"Agreement of {people}, scale {scale}"))
+    yield record_table(report.rules, columns, title=f"Agreement of {people}, scale {scale}")
     found = report.disagreements
-    out.print(f"Disagreements: {counted(len(found), 'item')}" + ", the largest first" * bool(found))
+    yield f"Disagreements: {counted(len(found), 'item')}" + ", the largest first" * bool(found)
     for one in found[:_NUM_DISAGREEMENTS]:
         said = ", ".join(f"{name} {label:g}" for name, label in one["said"].items())
-        place = f"  {one['rule_id']}, {one['response_id']}"
-        out.print(visible(f"{place}: {said}"), soft_wrap=True)
+        yield f"  {one['rule_id']}, {one['response_id']}: {said}"
 
 
-def _print_win_rates(report: PeopleReport) -> None:
+def _win_rates(report: PeopleReport) -> Iterator[Shown]:
     columns: TableColumns = {
         "question": "question",
         "comparisons": "num_comparisons",
@@ -79,8 +83,8 @@ def _print_win_rates(report: PeopleReport) -> None:
         "lower entropy chosen (95 %)": estimate_of("win_rate", percent),
     }
     title = f"Rules of lower entropy, {counted(len(report.annotators), 'annotator')}"
-    out.print(record_table(report.win_rates, columns, title=title))
-    out.print(
+    yield record_table(report.win_rates, columns, title=title)
+    yield (
         f"The paper's 83% would be shown by {report.comparisons_needed} independent comparisons "
         "(against 50%, at 5%, power 0.8). Intervals resample pairs of rules: several annotators of "
         "one pair count for less than as many pairs."

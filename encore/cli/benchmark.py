@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from encore.benchmarks.benchmark_config import BenchmarkStudyConfig
-from encore.cli.output import warn_of
+from encore.cli.output import warn_of_synthetic
 from encore.options import JsonOption, command
 from encore.terminal import say, terminal_reporter, visible, warn
 
@@ -48,7 +48,7 @@ def benchmark(
             say(f"note: {note}")
     else:  # it ends with its notes
         sys.stdout.write(visible(render(run.table, form="markdown")))
-    warn_of(synthetic=run.table.synthetic)
+    warn_of_synthetic(run.table.synthetic)
     if run.pairs.is_partial:
         warn("partial: not all pairs that the benchmark defines; no figure compares with others")
     say(f"{run.num_computed:,} pairs scored" if run.num_computed else "scored before")

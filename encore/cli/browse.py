@@ -7,7 +7,7 @@ import sys
 from encore.cli.output import counted, require_packages
 from encore.config import RunChoice, StudyConfig, option
 from encore.options import JsonOption, command
-from encore.terminal import console, print_json, say, warn
+from encore.terminal import console, print_json, say
 
 
 class BrowseConfig(RunChoice, StudyConfig):
@@ -34,16 +34,11 @@ def browse(config: BrowseConfig, *, json: JsonOption = False) -> None:
     from encore.browse.browse_app import browse_app
     from encore.browse.pair_index import open_pair_index
     from encore.data.study import open_study
-    from encore.serving.listening import is_loopback, listen, make_server, url_of
+    from encore.serving.listening import listen, make_server, url_of
 
     study = open_study(config.study)
     with listen(config.host, config.port) as listener:
         url = url_of(listener)
-        if not is_loopback(listener):
-            warn(
-                f"--host {config.host}: whoever reaches this machine's port can read this study, "
-                "the page asks for no password"
-            )
         with (
             console.status("reading pairs and ratings") as reading,
             open_pair_index(study, run=config.run, judge=config.judge) as index,

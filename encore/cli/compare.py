@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from encore.benchmarks.benchmark_config import CompareConfig
-from encore.cli.output import compact_table, percent, span, warn_of
+from encore.cli.output import Shown, compact_table, percent, show_result, span
 from encore.options import JsonOption, command
-from encore.terminal import out, print_json, visible
 
 
 @command
@@ -30,15 +30,12 @@ def compare(config: CompareConfig, *, json: JsonOption = False) -> None:
 
     rows = read_studies(config.studies, benchmark=config.benchmark)
     found = compare_tables(rows, by=config.by, reference=config.reference, seed=config.seed)
-    if json:
-        print_json({"datasets": found})
-    for one in found:
-        if not json:
-            _print_table(one)
-        warn_of(synthetic=one["synthetic"])
+    synthetic = list(dict.fromkeys(part for one in found for part in one["synthetic"]))
+    shown = chain.from_iterable(map(_table, found))
+    show_result({"datasets": found}, shown, synthetic=synthetic, as_json=json)
 
 
-def _print_table(found: Mapping[str, Any]) -> None:
+def _table(found: Mapping[str, Any]) -> Iterator[Shown]:
     from encore.benchmarks.render import p_value, points
 
     by, rows = found["by"], found["rows"]
@@ -56,10 +53,9 @@ def _print_table(found: Mapping[str, Any]) -> None:
             of_difference = span(other["ci_low"], other["ci_high"], points)
             differs = (points(other["difference"]), of_difference, p_value(other["mcnemar_p"]))
         cells.append((name_of[row["row_id"]], percent(figure["score"]), own, *differs))
-    title = (
+    yield (
         f"{found['benchmark']} {found['version']} ({found['digest'][:12]}): {by} on "
         f"{rows[0]['figures'][by]['num_pairs']:,} pairs{', PARTIAL' * found['is_partial']}; Δ to "
         f"{name_of[found['reference']]}, in points, on the headline"
     )
-    out.print(visible(title), soft_wrap=True)
-    out.print(compact_table(("row", by, "95 %", "Δ", "95 % of Δ", "p"), cells))
+    yield compact_table(("row", by, "95 %", "Δ", "95 % of Δ", "p"), cells)

@@ -93,9 +93,9 @@ def _explained(stage: str, work: Work) -> Any:
     with terminal_reporter() as reporter:
         result = work(reporter)
     if stage == "ingest":
-        from encore.cli.ingest import print_report
+        from encore.cli.ingest import ingest_table
 
-        print_report(result)
+        out.print(ingest_table(result))
     elif stage == "weigh":
         from encore.cli.weight_tables import weights_tables
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
 
 from encore.options import JsonOption, command
 from encore.terminal import out, print_json
@@ -22,8 +21,7 @@ def doctor(*, json: JsonOption = False) -> None:
     findings = diagnose(os.environ)
     num_fail = sum(one.verdict == "fail" for one in findings)
     if json:
-        content = [asdict(one) for one in findings]
-        print_json({"is_broken": num_fail > 0, "findings": content})
+        print_json({"is_broken": num_fail > 0, "findings": findings})
     else:
         wrong = [one for one in findings if one.verdict != "ok"]
         for one in wrong:

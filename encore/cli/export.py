@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from encore.cli.output import compact_table, counted, warn_of, warn_of_unused
+from encore.cli.output import compact_table, counted, show_result, warn_of_unused
 from encore.errors import InputError, StudyIncompleteError
 from encore.export.export_config import ExportConfig
 from encore.options import JsonOption, command
-from encore.terminal import out, print_json, say
+from encore.terminal import say
 
 if TYPE_CHECKING:
     from encore.data.records import PreferencePair
-    from encore.export.write_export import ExportResult
+    from encore.export.card import Exported
     from encore.model.opening import OpenedModel
 
 #: Pairs on which flipped rankings are counted: a fair sample, minutes on a CPU for 8 billion
@@ -54,19 +53,15 @@ def export(config: ExportConfig, *, json: JsonOption = False) -> None:
         licence=config.licence,
         pairs=_pairs(chosen.ratings) if config.dtype == "bfloat16" else (),
     )
-    warn_of(notes=result.notes)
-    pushed = None if config.push is None else push_export(result.folder, repo_id=config.push)
-    weights = dict(composition.weights) if composition else None
-    if json:
-        scheme = composition.scheme if composition else None
-        more = {"folder": str(result.folder), "weights": weights, "scheme": scheme}
-        told = None if pushed is None else dataclasses.asdict(pushed)
-        print_json({**dataclasses.asdict(result), **more, "pushed": told})
-    elif weights:
-        out.print(compact_table(("rule", "weight"), weights.items(), title="Folded heads"))
-    _say_what_was_written(result)
+    pushed = None if config.push is None else push_export(config.out, repo_id=config.push)
+    more = {"num_bytes": result.num_bytes, "notes": result.notes, "pushed": pushed}
+    weights = result.composition.weights.items()
+    table = compact_table(("rule", "weight"), weights, title="Folded heads")
+    found = {"folder": config.out, **result.as_dict(), **more}
+    show_result(found, [table], result.notes, as_json=json)
+    _say_what_was_written(result, config.out)
     if pushed is not None:
-        say(f"pushed: {pushed.url}")
+        say(f"pushed: {pushed['url']}")
     if composition is not None and composition.num_missing_shards:
         raise StudyIncompleteError(
             f"the weights are of a rating run that lacks {composition.num_missing_shards} of "
@@ -103,16 +98,16 @@ def _pairs(ratings: Path | None) -> Sequence[PreferencePair]:
     return by_hash[:_MAX_PAIRS]
 
 
-def _say_what_was_written(result: ExportResult) -> None:
-    checked = result.verification
+def _say_what_was_written(result: Exported, folder: Path) -> None:
+    checked, written = result.verification, result.written
     flips = (
         f"; {checked.num_flipped} of {checked.num_margins} rankings flipped or tied"
         if checked.num_margins
         else ""
     )
     say(
-        f"{result.folder}: {result.kind}, {counted(len(result.labels), 'label')}, "
-        f"{result.dtype}, {result.num_bytes / 1e6:.1f} MB; {checked.num_probes} conversations "
+        f"{folder}: {result.kind}, {counted(len(written.labels), 'label')}, "
+        f"{written.dtype}, {result.num_bytes / 1e6:.1f} MB; {checked.num_probes} conversations "
         f"score the same with plain transformers (to {checked.max_difference:.0e}){flips}"
     )
-    say(f"next: {result.folder / 'README.md'} shows how to load it in ten lines")
+    say(f"next: {folder / 'README.md'} shows how to load it in ten lines")

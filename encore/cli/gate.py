@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from encore.cli.output import compact_table, warn_of
+from encore.cli.output import compact_table, show_result
 from encore.options import JsonOption, command
-from encore.terminal import out, print_json, say, terminal_reporter
+from encore.terminal import say, terminal_reporter
 from encore.training.config import TrainGateConfig
 
 
@@ -27,13 +27,10 @@ def gate(config: TrainGateConfig, *, json: JsonOption = False) -> None:
 
     with terminal_reporter() as reporter:
         result = train_gate(open_study(config.study), config, reporter=reporter)
-    warn_of(notes=result["notes"], synthetic=result["synthetic"])
-    if json:
-        print_json(result)
-        return
     weights = result["mean_weights"].items()
-    title = "The gate over held-out prompts"
-    out.print(compact_table(("head", "mean weight"), weights, title=title))
+    table = compact_table(("head", "mean weight"), weights, title="The gate over held-out prompts")
+    notes, synthetic = result["notes"], result["synthetic"]
+    show_result(result, [table], notes, synthetic=synthetic, as_json=json)
     say(
         f"gate: training loss {result['training_loss']:.4f}; of the best constant weights "
         f"{result['best_constant_loss']:.4f}"

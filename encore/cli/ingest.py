@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from encore.cli.output import TableColumns, record_table
+from encore.cli.output import TableColumns, record_table, show_result
 from encore.config import IngestConfig
 from encore.options import JsonOption, command
-from encore.terminal import out, print_json, say, terminal_reporter
+from encore.terminal import say, terminal_reporter
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from encore.data.ingestion import IngestReport
 
 
@@ -31,14 +34,11 @@ def ingest(config: IngestConfig, *, json: JsonOption = False) -> None:
 
     with terminal_reporter() as reporter:
         report = ingest_sources(**dict(config), on_note=say, reporter=reporter)
-    if json:
-        print_json(report.as_dict())
-    else:
-        print_report(report)
+    show_result(report.as_dict(), [ingest_table(report)], _notes(report), as_json=json)
 
 
-def print_report(report: IngestReport) -> None:
-    """A line of counts for each label, and why records were set aside."""
+def ingest_table(report: IngestReport) -> Table:
+    """A line of counts for each label."""
     columns: TableColumns = {
         "label": "manifest.label",
         "read": "manifest.num_read",
@@ -49,11 +49,14 @@ def print_report(report: IngestReport) -> None:
         "status": "status",
         "from": lambda one: ", ".join(origin.name for origin in one.manifest.origins),
     }
-    out.print(record_table(report.sources, columns, title=f"Preference pairs in {report.study}"))
+    return record_table(report.sources, columns, title=f"Preference pairs in {report.study}")
+
+
+def _notes(report: IngestReport) -> Iterator[str]:
     for manifest in (source.manifest for source in report.sources):
         if manifest.num_set_aside:
             reasons = ", ".join(f"{name} {n:,}" for name, n in manifest.set_aside_by_reason.items())
-            say(
+            yield (
                 f"{manifest.label}: set aside {reasons}; "
                 f"see {report.study / 'pairs' / manifest.label}.set-aside.jsonl"
             )

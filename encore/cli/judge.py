@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
-from encore.cli.output import compact_table, percent, span_of, warn_of, warn_of_unused
+from encore.cli.output import Shown, compact_table, percent, show_result, span_of, warn_of_unused
 from encore.options import JsonOption, command
-from encore.terminal import out, print_json, say, terminal_reporter, visible
+from encore.terminal import say, terminal_reporter
 
 if TYPE_CHECKING:
     from encore.benchmarks.judging.judge_report import JudgeReport
@@ -36,30 +36,26 @@ def judge(config: JudgeBenchmarkConfig, *, json: JsonOption = False) -> None:
         warn_of_unused(weighing, used=scheme.options, who=f"scheme {scheme.name}")
     with terminal_reporter() as reporter:
         report = judge_benchmark(config, reporter=reporter)
-    if json:
-        print_json(dataclasses.asdict(report))
-    else:
-        _print_accuracy(report)
+    synthetic = report.synthetic
+    show_result(report, _accuracy(report), report.notes, synthetic=synthetic, as_json=json)
     if report.single_order_score is not None:
         single = report.single_order_score.headline
         say(f"with one order a pair, as RewardBench asks: {single.name} {single.score:.1%}")
     unrated = f"; {report.num_unrated:,} lack a rating" * bool(report.num_unrated)
     say(f"ties: {report.num_ties:,} of {report.num_pairs:,} pairs count one half{unrated}")
-    warn_of(notes=report.notes, synthetic=report.synthetic)
     say(f"replies: {report.folder}")
     say(f"next: encore benchmark STUDY --results {report.results}")
 
 
-def _print_accuracy(report: JudgeReport) -> None:
+def _accuracy(report: JudgeReport) -> Iterator[Shown]:
     """Accuracy by subset; by pair also how far the verdicts can be believed."""
     score = report.score
     partial = ", partial" if score.is_partial else ""
-    heading = visible(f"{report.name} on {score.benchmark}{partial}")
-    out.print(f"{heading}; no verdict and a tie count one half", soft_wrap=True)
+    yield f"{report.name} on {score.benchmark}{partial}; no verdict and a tie count one half"
     figures: list[tuple[str, SubsetScore | Headline]]
     figures = [*((one.subset, one) for one in score.subsets), (score.headline.name, score.headline)]
     interval = span_of("ci")
     rows = [(name, one.num_pairs, percent(one.score), interval(one)) for name, one in figures]
-    out.print(compact_table(("subset", "pairs", "accuracy", "95 % interval"), rows))
+    yield compact_table(("subset", "pairs", "accuracy", "95 % interval"), rows)
     if report.verdicts is not None:
-        out.print(report.verdicts.reliability, soft_wrap=True)
+        yield report.verdicts.reliability

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
 
 from encore.cli.output import (
+    Shown,
     TableColumns,
     number,
     percent_of,
@@ -15,16 +15,12 @@ from encore.cli.output import (
     rule_table,
     show_result,
     span,
-    warn_of,
 )
 from encore.labels.labels_config import LabelsConfig
 from encore.options import JsonOption, command
 from encore.terminal import say, terminal_reporter
 
 if TYPE_CHECKING:
-    from rich.padding import Padding
-    from rich.table import Table
-
     from encore.labels.rule_agreement import LabelAgreement
 
 
@@ -47,13 +43,12 @@ def labels(config: LabelsConfig, *, json: JsonOption = False) -> None:
 
     with terminal_reporter() as reporter:
         found = judge_labels(config, reporter=reporter)
-    show_result(asdict(found), _tables(found), found.notes, ratings=None, as_json=json)
-    warn_of(synthetic=found.synthetic)
+    show_result(found, _tables(found), found.notes, synthetic=found.synthetic, as_json=json)
     if found.table is not None:
         say(f"labels and ratings: {found.table}")
 
 
-def _tables(found: LabelAgreement) -> Iterator[Table | Padding | str]:
+def _tables(found: LabelAgreement) -> Iterator[Shown]:
     rule_ids = [rule.rule_id for rule in found.rules]
     two = partial(number, digits=2)
     columns: TableColumns = {

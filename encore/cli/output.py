@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from encore.rating_runs import RatingManifest
     from encore.warehouse import Ratings
 
+#: What a command prints for people, one after the other.
+Shown = Table | Padding | str
+
 _MIN_FIRST_COLUMN = 12
 #: Between two columns, and for both edges together.
 _GAP = 2
@@ -42,30 +45,36 @@ def opened_ratings(config: RatingsConfig) -> Ratings:
     from encore.synthetic import synthetic_in
     from encore.warehouse import open_ratings
 
-    warn_of(synthetic=synthetic_in(config.ratings, run=config.run))
+    warn_of_synthetic(synthetic_in(config.ratings, run=config.run))
     return open_ratings(config.ratings, run=config.run, judge=config.judge)
 
 
 def show_result(
-    found: Mapping[str, Any],
-    tables: Iterable[Table | Padding | str],
-    notes: Iterable[str],
+    found: Any,
+    shown: Iterable[Shown],
+    notes: Iterable[str] = (),
     *,
-    ratings: Ratings | None,
     as_json: bool,
+    synthetic: Sequence[str] = (),
+    ratings: Ratings | None = None,
 ) -> None:
-    """Print what a command found in some ratings, as JSON or tables, then its notes.
+    """Print what a command found, as JSON or as tables and text, then its notes.
+
+    A table without rows is left out, and lines of text are not broken.
 
     Raises:
         StudyIncompleteError: Shards of the ratings' run are missing.
     """
     if as_json:
         print_json(found)
-    else:
-        for table in tables:
-            out.print(visible(minus_signs(table)) if isinstance(table, str) else table)
+    for one in () if as_json else shown:
+        if isinstance(one, str):
+            out.print(visible(minus_signs(one)), soft_wrap=True)
+        elif not isinstance(one, Table) or one.rows:
+            out.print(one)
     for note in notes:
         say(f"note: {minus_signs(note)}")
+    warn_of_synthetic(synthetic)
     if ratings is not None:
         exit_if_incomplete(ratings.num_missing_shards, ratings.num_shards, enough=ratings.enough)
 
@@ -115,13 +124,11 @@ def warn_of_failures(failures: Mapping[int, str], num_shards: int) -> None:
         )
 
 
-def warn_of(*, notes: Iterable[str] = (), synthetic: Sequence[str] = ()) -> None:
-    """Warnings about a result: what limits it, and what of it is synthetic."""
-    for note in notes:
-        warn(note)
-    if synthetic:
-        parts = ", ".join(synthetic)
-        warn(f"synthetic: {parts}; read these figures as an example, not as evidence")
+def warn_of_synthetic(parts: Sequence[str]) -> None:
+    """Warn that a result is about something made up."""
+    if parts:
+        words = ", ".join(parts)
+        warn(f"synthetic: {words}; read these figures as an example, not as evidence")
 
 
 def warn_of_unused(given: Mapping[str, object], *, who: str, used: Collection[str] = ()) -> None:

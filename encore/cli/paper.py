@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from encore.cli.output import compact_table, number, significant, span
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from encore.cli.output import Shown, compact_table, number, show_result, significant, span
 from encore.options import JsonOption, command
-from encore.terminal import out, print_json
 
 #: RewardBench's subsets, short enough for 80 columns; a legend says which is which.
 _SHORT = {
@@ -32,9 +34,10 @@ def paper(*, json: JsonOption = False) -> None:
     from encore.benchmarks.paper_check import check_paper
 
     check = check_paper()
-    if json:
-        print_json(check)
-        return
+    show_result(check, _tables(check), as_json=json)
+
+
+def _tables(check: Mapping[str, Any]) -> Iterator[Shown]:
     for table in check["tables"]:
         columns = ("method", *map(_SHORT.__getitem__, check["subset_counts"]), "Safety", "follows")
         rows = [
@@ -46,9 +49,9 @@ def paper(*, json: JsonOption = False) -> None:
             )
             for row in table["rows"]
         ]
-        out.print(compact_table(columns, rows, title=f"{table['place']}: {table['title']}"))
+        yield compact_table(columns, rows, title=f"{table['place']}: {table['title']}")
     subsets = (f"{_SHORT[name]} {name} ({num})" for name, num in check["subset_counts"].items())
-    out.print(f"With pairs: {', '.join(subsets)}. * printed otherwise.\n")
+    yield f"With pairs: {', '.join(subsets)}. * printed otherwise.\n"
     names = ("setting, entropy, place", "n", "r", "95 %", "p from r", "printed", "follows")
     figures = [
         (
@@ -62,8 +65,7 @@ def paper(*, json: JsonOption = False) -> None:
         )
         for row in check["correlations"]
     ]
-    title = "Correlation of entropy with accuracy over rules"
-    out.print(compact_table(names, figures, title=title))
-    out.print("p is of independent rules, with r and n as printed; 95 %: Fisher's interval.\n")
+    yield compact_table(names, figures, title="Correlation of entropy with accuracy over rules")
+    yield "p is of independent rules, with r and n as printed; 95 %: Fisher's interval.\n"
     every = [row["follows"] for table in check["tables"] for row in table["rows"]]
-    out.print(f"{sum(every)} of {len(every)} rows of Safety follow.")
+    yield f"{sum(every)} of {len(every)} rows of Safety follow."

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from encore.cli.output import amount, compact_table
+from encore.cli.output import Shown, amount, compact_table, show_result
 from encore.options import JsonOption, command
 from encore.planning.plan_config import PlanRateConfig
-from encore.terminal import out, print_json, say, terminal_reporter, visible
+from encore.terminal import terminal_reporter
 
 
 @command
@@ -27,31 +28,24 @@ def plan_rate(config: PlanRateConfig, *, json: JsonOption = False) -> None:
 
     with terminal_reporter() as reporter:
         planned = plan_rating(config, open_study(config.study), reporter=reporter)
-    if json:
-        print_json(planned)
-    else:
-        _print(planned)
-    for note in planned["notes"]:
-        say(f"note: {note}")
+    show_result(planned, _tables(planned), planned["notes"], as_json=json)
 
 
-def _print(plan: dict[str, Any]) -> None:
+def _tables(plan: dict[str, Any]) -> Iterator[Shown]:
     counted, num_pairs = plan["num_counted_pairs"], plan["num_pairs"]
-    about = (
+    yield (
         f"judge {plan['judge']}: {num_pairs:,} pairs x 2 responses x {plan['num_rules']} rules; "
         f"tokens counted on {counted:,} of the pairs"
     )
-    out.print(visible(about), soft_wrap=True)
     rows = [
         (name + " *" * (name == plan["layout"]), *map(amount, row.values()))
         for name, row in plan["layouts"].items()
     ]
     columns = ("layout (* asked)", "calls", "prompt", "computed", "output", "hours", "money")
-    out.print(compact_table(columns, rows, title="Tokens, hours and money"))
-    out.print(visible(f"hours: {plan['hours_origin']}"), soft_wrap=True)
-    if plan["calibration"]:
-        pilot = plan["calibration"]
-        out.print(
+    yield compact_table(columns, rows, title="Tokens, hours and money")
+    yield f"hours: {plan['hours_origin']}"
+    if pilot := plan["calibration"]:
+        yield (
             f"calibration: {pilot['tokens']['num_calls']:,} calls in {pilot['seconds']:.1f} s, "
             f"{pilot['tokens']['computed_tokens']:,} tokens computed; the engine took "
             f"{pilot['startup_seconds']:.1f} s to start"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from encore.cli.output import compact_table
+from encore.cli.output import Shown, compact_table, show_result
 from encore.errors import EncoreError
 from encore.options import JsonOption, UsageError, command
-from encore.terminal import out, print_json, visible
 from encore.training.plan import PlanTrainConfig
 
 _PARTS = ("weights", "gradients", "optimizer_states", "activations", "workspace", "total")
@@ -34,22 +34,18 @@ def plan_train(config: PlanTrainConfig, *, json: JsonOption = False) -> None:
     if any(given) if config.study else not all(given):
         raise UsageError("give STUDY, or --pairs and --tokens-per-response, not both")
     planned = plan_training(config, open_study(config.study) if config.study else None)
-    if json:
-        print_json(planned)
-    else:
-        _print(planned, layout=config.layout)
+    show_result(planned, _tables(planned, config.layout), as_json=json)
     if problem := refusal(planned):
         raise EncoreError(problem)
 
 
-def _print(plan: dict[str, Any], *, layout: str) -> None:
+def _tables(plan: dict[str, Any], layout: str) -> Iterator[Shown]:
     model, gpu, asked = plan["model"], plan["gpu"], plan["recipe"]
-    about = (
+    yield (
         f"{model['name']}: {model['num_parameters'] / 1e9:.2f} B parameters with its embedding "
         f"table, without the output layer; {model['gflop_per_token']:.1f} GFLOP a token\n"
         f"tokens: {plan['tokens']['origin']}"
     )
-    out.print(visible(about), soft_wrap=True)
     memory = [
         (
             name + " *" * (name == asked),
@@ -60,13 +56,13 @@ def _print(plan: dict[str, Any], *, layout: str) -> None:
     ]
     columns = ("recipe", "weights", "grads", "states", "activ.", "work", "total", "fits")
     title = f"Memory in GiB; {gpu['name']} has {gpu['usable_gib']:.1f} for tensors"
-    out.print(compact_table(columns, memory, title=title))
-    out.print("* asked. Columns: weights, gradients, optimizer states, activations, workspace.")
+    yield compact_table(columns, memory, title=title)
+    yield "* asked. Columns: weights, gradients, optimizer states, activations, workspace."
     hours = [
         (name + " *" * (name == layout), f"{row['computed_tokens']:,}", f"{row['hours']:.2f}")
         for name, row in plan["hours"].items()
     ]
     title = f"Time of {asked} on one {gpu['name']} at {plan['utilisation']:.0%} of its peak"
-    out.print(compact_table(("layout (* asked)", "tokens computed", "hours"), hours, title=title))
+    yield compact_table(("layout (* asked)", "tokens computed", "hours"), hours, title=title)
     for name, recipe in plan["recipes"].items():
-        out.print(f"{name}: {recipe['options']}", soft_wrap=True)
+        yield f"{name}: {recipe['options']}"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from encore.cli.output import counted, exit_if_incomplete
+from encore.cli.output import counted, exit_if_incomplete, require_packages
 from encore.config import PublishConfig
-from encore.errors import InputError
 from encore.options import JsonOption, command
 from encore.terminal import print_json, say, warn
 
@@ -28,38 +27,30 @@ def publish(config: PublishConfig, *, json: JsonOption = False) -> None:
     Exit code 3: the run is not complete; what is published are its finished shards.
     """
     chosen: dict[str, Any] = {"run": config.run, "judge": config.judge, "force": config.force}
-    database, dataset = None, None
+    written: dict[str, Any] = {"database": None, "dataset": None}
     if config.out is not None or config.dataset is None:
         from encore.publish.database import publish_database
 
         path = config.out or Path("study.duckdb")
-        database = publish_database(config.study, out=path, **chosen)
+        one = written["database"] = publish_database(config.study, out=path, **chosen)
         say(
-            f"{path}: {database.num_bytes / 1e6:.1f} MB, {counted(len(database.tables), 'table')}, "
-            f"{len(database.views)} views; try: duckdb {path} -c 'from entropy_accuracy'"
+            f"{path}: {one['num_bytes'] / 1e6:.1f} MB, {counted(len(one['tables']), 'table')}, "
+            f"{len(one['views'])} views; try: duckdb {path} -c 'from entropy_accuracy'"
         )
     if config.dataset is not None:
-        try:
-            from encore.publish.dataset import publish_dataset
-        except ModuleNotFoundError as error:
-            raise InputError(
-                f"--dataset {config.dataset}: its card needs the package {error.name}; "
-                "pip install 'encore-reward[hub,report]'"
-            ) from error
+        require_packages(("huggingface_hub", "jinja2"), doing="its card", extras="hub,report")
+        from encore.publish.dataset import publish_dataset
 
-        dataset = publish_dataset(config.study, out=config.dataset, **chosen)
+        one = written["dataset"] = publish_dataset(config.study, out=config.dataset, **chosen)
         say(
-            f"{config.dataset}: {counted(dataset.num_rows, 'rated pair')}, "
-            f"{dataset.num_bytes / 1e6:.1f} MB; look at the licences in its README.md before you "
+            f"{config.dataset}: {counted(one['num_rows'], 'rated pair')}, "
+            f"{one['num_bytes'] / 1e6:.1f} MB; look at the licences in its README.md before you "
             "pass it on"
         )
-        if dataset.num_unrated_pairs:
-            warn(f"{dataset.num_unrated_pairs:,} pairs are not rated in this run and not in it")
+        if one["num_unrated_pairs"]:
+            warn(f"{one['num_unrated_pairs']:,} pairs are not rated in this run and not in it")
     if json:
-        written = {"database": database, "dataset": dataset}
-        print_json({name: one.as_dict() if one else None for name, one in written.items()})
-    one = database or dataset
-    assert one is not None
-    if one.synthetic_parts:
-        say(f"synthetic, and marked so: {', '.join(one.synthetic_parts)}")
-    exit_if_incomplete(one.num_missing_shards, one.num_shards)
+        print_json(written)
+    if one["is_synthetic"]:
+        say(f"synthetic, and marked so: {', '.join(one['synthetic_parts'])}")
+    exit_if_incomplete(one["num_missing_shards"], one["num_shards"])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from encore.cli.output import exit_if_incomplete, warn_of
+from encore.cli.output import show_result
 from encore.config import ReportConfig
 from encore.options import JsonOption, command
-from encore.terminal import console, out, print_json, say
+from encore.terminal import console
 
 
 @command
@@ -29,17 +29,13 @@ def report(config: ReportConfig, *, json: JsonOption = False) -> None:
     with console.status("measuring rules") as status:
         written = write_report(ratings, out=folder, on_step=status.update)
     findings = written.findings
-    if json:
-        print_json(written.as_dict())
-    else:
-        for source in findings.sources:
-            for verdict in findings.verdicts(source):
-                line = f"{verdict.entropy} entropy: {verdict.verdict}"
-                out.print(f"{findings.source_name(source)}, {line}", soft_wrap=True)
-        out.print(f"{written.page}", soft_wrap=True)
-    for name, reason in written.missing.items():
-        say(f"note: no figure {name}: {reason}")
-    for note in findings.notes:
-        say(f"note: {note}")
-    warn_of(synthetic=findings.provenance.synthetic)
-    exit_if_incomplete(ratings.num_missing_shards, ratings.num_shards, enough=ratings.enough)
+    shown = [
+        f"{findings.source_name(source)}, {verdict.entropy} entropy: {verdict.verdict}"
+        for source in findings.sources
+        for verdict in findings.verdicts(source)
+    ]
+    notes = [f"no figure {name}: {reason}" for name, reason in written.missing.items()]
+    notes += findings.notes
+    shown.append(str(written.page))
+    synthetic = findings.provenance.synthetic
+    show_result(written.as_dict(), shown, notes, synthetic=synthetic, ratings=ratings, as_json=json)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from encore.cli.output import compact_table, counted
+from encore.cli.output import compact_table, counted, show_result
 from encore.curation.curation_config import DedupeConfig
 from encore.options import JsonOption, command
-from encore.terminal import out, print_json, say, terminal_reporter
+from encore.terminal import say, terminal_reporter
 
 
 @command
@@ -26,21 +26,17 @@ def rules_dedupe(config: DedupeConfig, *, json: JsonOption = False) -> None:
 
     with terminal_reporter() as reporter:
         found = dedupe(config, reporter=reporter)
-    if json:
-        print_json(found)
-    else:
-        rows = []
-        for cluster in found["clusters"]:
-            for one in cluster["dropped"]:
-                mark = "opposite?" if one["may_be_opposite"] else ""
-                rows.append((one["title"], cluster["title"], one["similarity"], mark))
-        if rows:
-            columns = ("dropped", "stays", "cosine", "")
-            out.print(compact_table(columns, rows, title="Near-duplicates"))
-        counts = found["num_rules_at"].items()
-        out.print(compact_table(("threshold", "rules"), counts, title="Rules by threshold"))
-    for note in found["notes"]:
-        say(f"note: {note}")
+    rows = []
+    for cluster in found["clusters"]:
+        for one in cluster["dropped"]:
+            mark = "opposite?" if one["may_be_opposite"] else ""
+            rows.append((one["title"], cluster["title"], one["similarity"], mark))
+    counts = found["num_rules_at"].items()
+    tables = (
+        compact_table(("dropped", "stays", "cosine", ""), rows, title="Near-duplicates"),
+        compact_table(("threshold", "rules"), counts, title="Rules by threshold"),
+    )
+    show_result(found, tables, found["notes"], as_json=json)
     say(
         f"{counted(found['num_rules'], 'rule')} of {found['num_before']:,} in {config.output}, "
         f"threshold {config.threshold:g}"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from encore.cli.output import compact_table, counted
+from encore.cli.output import compact_table, counted, show_result
 from encore.curation.curation_config import LintConfig
 from encore.options import JsonOption, command
-from encore.terminal import out, print_json, say
+from encore.terminal import say
 
 
 @command
@@ -21,13 +21,8 @@ def rules_lint(config: LintConfig, *, json: JsonOption = False) -> None:
     from encore.curation.lint import lint
 
     found = lint(config)
-    findings = found["findings"]
-    if json:
-        print_json(found)
-    elif findings:
-        rows = [[*finding.values()] for finding in findings]
-        out.print(compact_table(("rule", "check", "field", "what"), rows))
-    for note in found["notes"]:
-        say(f"note: {note}")
+    findings = [[*finding.values()] for finding in found["findings"]]
+    table = compact_table(("rule", "check", "field", "what"), findings)
+    show_result(found, [table], found["notes"], as_json=json)
     num_rules = counted(found["num_rules"], "rule")
     say(f"{counted(len(findings), 'finding')} in {num_rules} of {found['name']}")

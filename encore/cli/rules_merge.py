@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from encore.cli.output import compact_table, counted
+from encore.cli.output import compact_table, counted, show_result
 from encore.curation.curation_config import MergeConfig
 from encore.options import JsonOption, command
-from encore.terminal import out, print_json, say
+from encore.terminal import say
 
 #: So many copies are shown; all of them stand in the JSON and in the file.
 _MAX_SHOWN = 20
@@ -26,17 +26,14 @@ def rules_merge(config: MergeConfig, *, json: JsonOption = False) -> None:
     from encore.curation.merge import merge
 
     merged = merge(config)
-    if json:
-        print_json(merged)
-    else:
-        columns = ("pool", "rules", "copies", "empty")
-        out.print(compact_table(columns, [[*pool.values()] for pool in merged["pools"]]))
-        copies = [
-            (one["rule_id"], f"{one['pool']}, {one['origin']}", one["kept"])
-            for one in merged["copies"][:_MAX_SHOWN]
-        ]
-        if copies:
-            out.print(compact_table(("copy", "from", "stays"), copies, title="Copies"))
-    for note in merged["notes"]:
-        say(f"note: {note}")
+    columns = ("pool", "rules", "copies", "empty")
+    copies = [
+        (one["rule_id"], f"{one['pool']}, {one['origin']}", one["kept"])
+        for one in merged["copies"][:_MAX_SHOWN]
+    ]
+    tables = (
+        compact_table(columns, [[*pool.values()] for pool in merged["pools"]]),
+        compact_table(("copy", "from", "stays"), copies, title="Copies"),
+    )
+    show_result(merged, tables, merged["notes"], as_json=json)
     say(f"{counted(merged['num_rules'], 'rule')} in {config.output}")

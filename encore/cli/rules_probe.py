@@ -6,16 +6,13 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from encore.cli.output import TableColumns, number, rule_legend, rule_table, show_result, warn_of
+from encore.cli.output import Shown, TableColumns, number, rule_legend, rule_table, show_result
 from encore.options import JsonOption, command
 from encore.probing.probe_config import ProbeConfig
 from encore.probing.variants import PLANTED
 from encore.terminal import terminal_reporter
 
 if TYPE_CHECKING:
-    from rich.padding import Padding
-    from rich.table import Table
-
     from encore.evidence.run_comparison import RuleComparison
     from encore.probing.probe_record import Probe, RuleProbe
 
@@ -43,12 +40,10 @@ def rules_probe(config: ProbeConfig, *, json: JsonOption = False) -> None:
 
     with terminal_reporter() as reporter:
         found = probe_rules(config, reporter=reporter)
-    as_record = found.model_dump(mode="json")
-    show_result(as_record, _tables(found), found.notes, ratings=None, as_json=json)
-    warn_of(synthetic=found.synthetic)
+    show_result(found, _tables(found), found.notes, synthetic=found.synthetic, as_json=json)
 
 
-def _tables(probe: Probe) -> Iterator[Table | Padding | str]:
+def _tables(probe: Probe) -> Iterator[Shown]:
     rule_ids = [rule.rule_id for rule in probe.rules]
     for name, about in probe.variants.items():
         yield rule_table(rule_ids, probe.rules, _changes(name), title=f"{name}: {about}")

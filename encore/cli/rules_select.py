@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from encore.cli.output import compact_table, number, span
+from encore.cli.output import compact_table, number, show_result, span
 from encore.curation.curation_config import SelectConfig
 from encore.options import JsonOption, command
-from encore.terminal import out, print_json, say, warn
+from encore.terminal import say
 
 _RULE_COLUMNS = ("rule", "importance", "ratings", "pool")
 _AGREEMENT_COLUMNS = ("agreement", "mean r", "95 % interval", "pairs")
@@ -29,20 +29,18 @@ def rules_select(config: SelectConfig, *, json: JsonOption = False) -> None:
     from encore.curation.select import select_rules
 
     found = select_rules(config)
-    if json:
-        print_json(found)
-    else:
-        rules = [
-            (row["title"], row["importance"], len(row["ratings"]), row["source"])
-            for row in found["rules"][: config.top]
-        ]
-        out.print(compact_table(_RULE_COLUMNS, rules, title="Selected"))
-        rows = {name: found[key].values() for key, name in _AGREEMENT.items()}
-        agreement = [
-            (name, r["value"], span(r["low"], r["high"], number), num_pairs)
-            for name, (r, num_pairs) in rows.items()
-        ]
-        out.print(compact_table(_AGREEMENT_COLUMNS, agreement))
-    for note in found["notes"]:
-        warn(note)
+    rules = [
+        (row["title"], row["importance"], len(row["ratings"]), row["source"])
+        for row in found["rules"][: config.top]
+    ]
+    rows = {name: found[key].values() for key, name in _AGREEMENT.items()}
+    agreement = [
+        (name, r["value"], span(r["low"], r["high"], number), num_pairs)
+        for name, (r, num_pairs) in rows.items()
+    ]
+    tables = (
+        compact_table(_RULE_COLUMNS, rules, title="Selected"),
+        compact_table(_AGREEMENT_COLUMNS, agreement),
+    )
+    show_result(found, tables, found["notes"], as_json=json)
     say(f"{config.output}: {config.top} rules; all rules: {found['table']}")

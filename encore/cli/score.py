@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from encore.cli.output import percent, percent_of, record_table, warn_of, warn_of_failures
+from encore.cli.output import percent, percent_of, record_table, show_result, warn_of_failures
 from encore.config import ScoreConfig
 from encore.options import JsonOption, command
-from encore.terminal import out, print_json, say, terminal_reporter
+from encore.terminal import say, terminal_reporter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,18 +37,14 @@ def score(config: ScoreConfig, *, json: JsonOption = False) -> None:
     with terminal_reporter() as reporter:
         result = score_study(study, config, reporter=reporter)
     every, held_out = accuracies_of(study, result) if result.is_complete else ((), ())
-    if json:
-        print_json(
-            {
-                **dataclasses.asdict(result),
-                "tokens_per_second": result.tokens_per_second,
-                "accuracy": [dataclasses.asdict(one) for one in every],
-                "accuracy_held_out": [dataclasses.asdict(one) for one in held_out],
-            }
-        )
-    elif every:
-        out.print(_accuracy_table(every, held_out))
-    warn_of(notes=result.notes, synthetic=result.synthetic)
+    scoring = {
+        **dataclasses.asdict(result),
+        "tokens_per_second": result.tokens_per_second,
+        "accuracy": every,
+        "accuracy_held_out": held_out,
+    }
+    tables = [_accuracy_table(every, held_out)] if every else []
+    show_result(scoring, tables, result.notes, synthetic=result.synthetic, as_json=json)
     speed = result.tokens_per_second
     say(
         f"{result.num_scores:,} scores of {result.num_pairs:,} pairs in {result.out}: "

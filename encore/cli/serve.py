@@ -7,7 +7,7 @@ import sys
 from encore.cli.output import require_packages, warn_of_unused
 from encore.options import JsonOption, command
 from encore.serving.serve_config import ServeConfig
-from encore.terminal import print_json, say, warn
+from encore.terminal import print_json, say
 
 _PACKAGES = ("prometheus_client", "starlette", "uvicorn")
 
@@ -35,17 +35,12 @@ def serve(config: ServeConfig, *, json: JsonOption = False) -> None:
     """
     require_packages(_PACKAGES, doing="serving", extras="train,serve")
     warn_of_unused(config.composition.unused(), who=f"scheme {config.composition.scheme}")
-    from encore.serving.listening import is_loopback, listen, make_server, url_of
+    from encore.serving.listening import listen, make_server, url_of
     from encore.serving.reward_app import RewardApp
     from encore.serving.reward_server import open_app
 
     with listen(config.host, config.port) as listener:
         url = url_of(listener)
-        if not is_loopback(listener):
-            warn(
-                f"--host {config.host}: whoever reaches this machine's port can use this server, "
-                "it asks for no password; put it behind something that does"
-            )
 
         def on_ready(app: RewardApp) -> None:
             name, digest, composition = app.opened.name, app.opened.digest, app.composition

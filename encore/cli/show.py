@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from encore.cli.output import compact_table
-from encore.config import StageConfig, option
+from encore.config import RunKeyConfig, option
 from encore.errors import InputError
 from encore.options import JsonOption, command
 from encore.terminal import out, print_json, say, visible, warn
@@ -18,14 +18,11 @@ if TYPE_CHECKING:
     from encore.data.records import PreferencePair
 
 
-class ShowConfig(StageConfig):
+class ShowConfig(RunKeyConfig):
     """`encore show`: which pair, and which of its prompts."""
 
     pair: str = option(positional=True, help="A pair_id, or enough of its first digits.")
     study: Path = option(Path(), help="The study directory.")
-    run: str | None = option(
-        None, metavar="KEY", help="Only this run, by a unique prefix of its key."
-    )
     rule: str | None = option(None, help="Print the two prompts of this rule (a rule_id).")
     all_prompts: bool = option(False, help="Print the prompts of every rule.")
 

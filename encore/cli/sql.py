@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import Literal
 
-from encore.cli.output import compact_table, counted
+from encore.cli.output import compact_table, counted, show_result
 from encore.cli.query_output import print_result
 from encore.config import RunChoice, option
-from encore.errors import InputError
-from encore.options import STDIN, JsonOption, UsageError, command
-from encore.terminal import out, print_json, warn
+from encore.options import JsonOption, UsageError, command
+from encore.terminal import warn
 
 
 class SqlConfig(RunChoice):
@@ -25,7 +22,6 @@ class SqlConfig(RunChoice):
         help="One SELECT (or FROM, VALUES, WITH … SELECT, PIVOT, EXPLAIN).",
     )
     study: Path = option(Path(), help="The study directory.")
-    file: Path | None = option(None, help="Read the SELECT from this file; - is standard input.")
     query: str | None = option(None, metavar="NAME", help="Run a query of the library, see --list.")
     show_list: bool = option(
         False, name="list", help="Describe the tables and the library's queries."
@@ -60,9 +56,9 @@ def sql(config: SqlConfig, *, json: JsonOption = False) -> None:
     memory whose access to files, network and settings is locked. Only shards whose digest matches
     are in the tables.
     """
-    ways = (config.statement, config.file, config.query, config.show_list or None)
+    ways = (config.statement, config.query, config.show_list or None)
     if ways.count(None) != len(ways) - 1:
-        raise UsageError("give one of SELECT, --file, --query, --list")
+        raise UsageError("give one of SELECT, --query, --list")
     format_name = "json" if json else config.format
     if config.show_list:
         _print_list(as_json=format_name == "json")
@@ -76,21 +72,10 @@ def _answer(config: SqlConfig, format_name: str) -> None:
     from encore.query.sql_query import run_query
     from encore.query.study_tables import study_tables
 
-    text = config.statement or ""
-    if config.query is not None:
-        text = named_query(config.query)
-    elif config.file is not None:
-        try:
-            is_stdin = str(config.file) == STDIN
-            text = sys.stdin.read() if is_stdin else config.file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"--file {config.file}: cannot be read as text ({error})") from error
+    text = config.statement or named_query(config.query or "")
     found = study_tables(open_study(config.study), run=config.run, judge=config.judge)
     with run_query(found, text, seconds=config.timeout, memory=config.memory_limit) as result:
-        try:
-            print_result(result, format_name=format_name, max_rows=config.rows)
-        except BrokenPipeError:  # `| head` has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print_result(result, format_name=format_name, max_rows=config.rows)
     if result.num_missing_shards:
         warn(
             f"{counted(result.num_missing_shards, 'shard')} missing, damaged or failed and not in "
@@ -103,13 +88,6 @@ def _print_list(*, as_json: bool) -> None:
     from encore.query.study_tables import table_docs
 
     files, docs = query_files(), table_docs()
-    if not as_json:
-        rows = [(name, doc.about, ", ".join(doc.schema.names)) for name, doc in docs.items()]
-        out.print(compact_table(("table", "what it holds", "columns"), rows, title="Tables"))
-        calls = [(file.call or file.name, file.question, file.grain) for file in files]
-        title = "Queries: --query NAME, or as a view"
-        out.print(compact_table(("query", "question", "grain"), calls, title=title))
-        return
     tables = [
         {
             "name": name,
@@ -126,4 +104,11 @@ def _print_list(*, as_json: bool) -> None:
         }
         for file in files
     ]
-    print_json({"tables": tables, "queries": queries})
+    rows = [(name, doc.about, ", ".join(doc.schema.names)) for name, doc in docs.items()]
+    calls = [(file.call or file.name, file.question, file.grain) for file in files]
+    title = "Queries: --query NAME, or as a view"
+    shown = (
+        compact_table(("table", "what it holds", "columns"), rows, title="Tables"),
+        compact_table(("query", "question", "grain"), calls, title=title),
+    )
+    show_result({"tables": tables, "queries": queries}, shown, as_json=as_json)

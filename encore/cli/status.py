@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any, get_args
 
-from encore.cli.output import compact_table, counted, shown_judge
+from encore.cli.output import Shown, counted, record_table, show_result, shown_judge
 from encore.config import RunKeyConfig, StudyConfig
 from encore.errors import InputError, StudyIncompleteError
 from encore.options import JsonOption, command
-from encore.terminal import out, print_json
 
 if TYPE_CHECKING:
     from encore.rating_runs import RatingStatus
@@ -33,11 +34,8 @@ def status(config: StatusConfig, *, json: JsonOption = False) -> None:
     if not run_dirs:
         raise InputError(f"{config.study}: no ratings yet; run `encore rate` first")
     statuses = [run_status(run_dir) for run_dir in run_dirs]
-    if json:
-        print_json({"runs": [_as_dict(found) for found in statuses]})
-    else:
-        for found in statuses:
-            _print(found)
+    runs = [_as_dict(found) for found in statuses]
+    show_result({"runs": runs}, chain.from_iterable(map(_shown, statuses)), as_json=json)
     unfinished = [found for found in statuses if found.problems and not enough_of(found)]
     if num_open := sum(len(found.problems) for found in unfinished):
         raise StudyIncompleteError(
@@ -69,19 +67,18 @@ def _counts(found: RatingStatus) -> dict[str, int]:
     return {state: found.count(state) for state in get_args(ShardStateName)}
 
 
-def _print(found: RatingStatus) -> None:
+def _shown(found: RatingStatus) -> Iterator[Shown]:
     from encore.rating_runs import enough_of
 
     manifest, plan = found.manifest, found.manifest.identity["plan"]
     counts = ", ".join(f"{num} {state}" for state, num in _counts(found).items())
-    out.print(
+    yield (
         f"run {manifest.run_key}  {', '.join((shown_judge(manifest), *manifest.ways))}  rules "
         f"{manifest.rule_set} ({len(manifest.rules)})  {plan['num_pairs']} pairs, "
         f"{plan['shard_size']} a shard, overlong prompts: {plan['overlong']}\n"
-        f"  {counts}  ({found.total('num_ratings')} ratings, {found.total('num_nulls')} nulls)",
-        soft_wrap=True,
+        f"  {counts}  ({found.total('num_ratings')} ratings, {found.total('num_nulls')} nulls)"
     )
     if enough := enough_of(found):
-        out.print(f"  {enough}\n", soft_wrap=True)
-    elif rows := [(shard.index, shard.state, shard.detail) for shard in found.problems]:
-        out.print(compact_table(("shard", "state", "why"), rows))
+        yield f"  {enough}\n"
+    else:
+        yield record_table(found.problems, {"shard": "index", "state": "state", "why": "detail"})

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from encore.cli.output import (
+    Shown,
     TableColumns,
     opened_ratings,
     percent_of,
@@ -21,9 +22,6 @@ from encore.config import RatingsConfig, option
 from encore.options import JsonOption, UsageError, command
 
 if TYPE_CHECKING:
-    from rich.padding import Padding
-    from rich.table import Table
-
     from encore.evidence.theory import Theory, TheoryRule
 
 
@@ -77,7 +75,7 @@ def theory(config: TheoryConfig, *, json: JsonOption = False) -> None:
     show_result(asdict(found), _tables(found), found.notes, ratings=ratings, as_json=json)
 
 
-def _tables(found: Theory) -> Iterator[Table | Padding | str]:
+def _tables(found: Theory) -> Iterator[Shown]:
     what = ": SYNTHETIC DATA" if found.is_synthetic else ""
     rule_ids = [rule.rule_id for rule in found.rules]
     entropy: TableColumns = {"entropy": "entropy_nats"}

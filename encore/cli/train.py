@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from encore.cli.output import compact_table, percent, warn_of, warn_of_unused
+from encore.cli.output import compact_table, percent, show_result, warn_of_unused
 from encore.errors import EncoreError
 from encore.options import JsonOption, command
-from encore.terminal import console, out, print_json, say, terminal_reporter, warn
+from encore.terminal import console, out, say, terminal_reporter, warn
 from encore.training.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -49,13 +49,10 @@ def train(config: TrainConfig, *, json: JsonOption = False) -> None:
     if not is_rank_zero():
         return
     evaluation = result.final_evaluation
-    if json:
-        shown = asdict(result)
-        named = {"model": shown.pop("model_dir"), "evaluation": shown.pop("final_evaluation")}
-        print_json({**named, **shown})
-    elif evaluation is not None:
-        out.print(heads_table(evaluation))
-    warn_of(notes=result.notes, synthetic=result.synthetic)
+    found = asdict(result)
+    found |= {"model": found.pop("model_dir"), "evaluation": found.pop("final_evaluation")}
+    tables = [heads_table(evaluation)] if evaluation else []
+    show_result(found, tables, result.notes, synthetic=result.synthetic, as_json=json)
     if evaluation is None:
         warn("nothing was held out, so nothing says how good this model is")
     did = f"done in {result.seconds:.0f} s" if result.is_new else "finished before, nothing done"

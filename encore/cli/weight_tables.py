@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rich.padding import Padding
-from rich.table import Table
-
 from encore.cli.output import (
+    Shown,
     TableColumns,
     compact_table,
     number,
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     from encore.weighting.weigh import WeighedRules
 
 
-def weights_tables(weighed: WeighedRules) -> Iterator[Table | Padding | str]:
+def weights_tables(weighed: WeighedRules) -> Iterator[Shown]:
     """Weight, effective weight, entropy, accuracy and ties of every rule."""
     from encore.weighting.scheme_comparison import label_of
 
@@ -56,7 +54,7 @@ def weights_tables(weighed: WeighedRules) -> Iterator[Table | Padding | str]:
         )
 
 
-def comparison_tables(comparison: SchemeComparison) -> Iterator[Table | Padding]:
+def comparison_tables(comparison: SchemeComparison) -> Iterator[Shown]:
     """What the schemes compose, what chance composes, and the weights."""
     schemes = comparison.rows
     title = f"Accuracy of the composed ratings, {comparison.num_pairs} pairs"
@@ -86,7 +84,7 @@ def comparison_tables(comparison: SchemeComparison) -> Iterator[Table | Padding]
     yield rule_legend(comparison.rule_ids)
 
 
-def sweep_tables(sweep: TauSweep) -> Iterator[Table]:
+def sweep_tables(sweep: TauSweep) -> Iterator[Shown]:
     """Accuracy of ENCORE's composed ratings at each temperature, and its largest weight."""
     taus = ["→ 0: lowest entropy", *(f"{tau:g}" for tau in sweep.taus), "→ ∞: uniform"]
     accuracies = (sweep.lowest_entropy_accuracy, *sweep.accuracies, sweep.uniform_accuracy)

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import jinja2
-from huggingface_hub import ModelCard, ModelCardData
+from huggingface_hub import ModelCardData
 
 from encore.export.classifier import Written
+from encore.export.hub_card import hub_card
 from encore.export.verify import Verification, probes
 from encore.export.weights_input import Composition
 from encore.versions import package_versions
 
-#: ``heads``: one label per rule. ``composed``: the rules' heads folded into one label.
-ExportKind = Literal["heads", "composed"]
 #: The oldest transformers that exports are tested with; `rewardbench` from PyPI has it.
 OLDEST_TESTED = "4.51"
 #: Classifiers that came later than `OLDEST_TESTED`: the oldest tested version that has them.
@@ -30,16 +28,26 @@ class Exported:
     """An export as its card and `encore_export.json` describe it.
 
     Attributes:
-        name: The export's name.
+        folder: Where it is to be.
         written: Its files, labels and number format, and the model it was made from.
         licence: The hub's identifier of the licence the export is given away under.
         verification: How it was checked.
     """
 
-    name: str
+    folder: Path
     written: Written
     licence: str | None
     verification: Verification
+
+    @property
+    def name(self) -> str:
+        """The export's name."""
+        return self.folder.name
+
+    @property
+    def num_bytes(self) -> int:
+        """All files together."""
+        return sum(path.stat().st_size for path in self.folder.iterdir())
 
     @property
     def composition(self) -> Composition:
@@ -47,8 +55,8 @@ class Exported:
         return self.written.composition
 
     @property
-    def kind(self) -> ExportKind:
-        """Whether heads were folded."""
+    def kind(self) -> str:
+        """``heads``: one label per rule; ``composed``: the rules' heads folded into one label."""
         return "composed" if self.composition.weights else "heads"
 
     @property
@@ -74,8 +82,12 @@ class Exported:
             return None
         return sum(weights[rule] * mean for rule, mean in self.mean_by_rule.items())
 
-    def notes(self) -> Iterator[str]:
+    @property
+    def notes(self) -> tuple[str, ...]:
         """What people should know before they pass it on, a sentence each."""
+        return tuple(self._notes())
+
+    def _notes(self) -> Iterator[str]:
         made, checked, dtype = self.composition, self.verification, self.written.dtype
         for part in self.synthetic:
             yield f"synthetic: {part}; an example, not evidence"
@@ -118,27 +130,21 @@ class Exported:
         }
 
 
-def model_card(export: Exported) -> ModelCard:
+def model_card(export: Exported) -> str:
     """The content of ``README.md``: metadata that the hub reads, then words."""
     backbone = str(export.written.source.metadata.get("backbone_name", ""))
-    data = ModelCardData(
+    metadata = ModelCardData(
         library_name="transformers",
         pipeline_tag="text-classification",
         license=export.licence or "unknown",
         base_model=backbone if backbone.count("/") == 1 else None,
         tags=["reward-model", "safety", "encore", *(["synthetic"] if export.synthetic else [])],
     )
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        trim_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 - Markdown; cells are escaped by their own macro
-        undefined=jinja2.StrictUndefined,
-    )
-    words = environment.get_template("model_card.md.jinja").render(
+    return hub_card(
+        Path(__file__).with_name("model_card.md.jinja"),
+        metadata,
         export=export,
         example=probes()[0],
         # Its own transformers is the oldest one; it pads on the left, which moves positions.
         has_rewardbench=export.minimum_transformers == OLDEST_TESTED,
     )
-    return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{words}")

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from encore.config import StageConfig, option
 from encore.options import UsageError
-from encore.weighting.weights_config import WEIGHTS_GROUP, WeightChoice
+from encore.weighting.weights_config import WeightChoice
 
 
 class ExportConfig(StageConfig):
@@ -20,7 +20,6 @@ class ExportConfig(StageConfig):
         help="A run or model folder of `encore train`, an export with all heads, or a hub id.",
     )
     out: Path = option(metavar="DIR", identity=False, help="The folder to write; one export.")
-    heads: bool = option(False, group=WEIGHTS_GROUP, help="One label per rule (the default).")
     composition: WeightChoice = WeightChoice()
     dtype: Literal["float32", "bfloat16"] = option(
         "float32", help="Of the weights on disk; bfloat16 halves them and can flip near-ties."
@@ -46,9 +45,6 @@ class ExportConfig(StageConfig):
     @model_validator(mode="after")
     def _options_belong_together(self) -> Self:
         chosen = self.composition
-        ways = [f"--{name}" for name in ("weights", "rule", "scheme") if getattr(chosen, name)]
-        if self.heads and ways:
-            raise UsageError(f"--heads and {ways[0]} contradict each other; choose one")
         if chosen.ratings is not None and chosen.scheme is None and self.dtype != "bfloat16":
             raise UsageError(
                 "--ratings belongs to --scheme, or (a study) to --dtype bfloat16, which counts on "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,26 +24,12 @@ _STALE = (
 _OF_THE_HUB = frozenset((".gitattributes", "README.md"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PushResult:
-    """An export on a hub.
-
-    Attributes:
-        repo_id: Its repository.
-        url: Where the commit can be seen.
-        commit: The commit, by which it can be loaded (`revision=`).
-    """
-
-    repo_id: str
-    url: str
-    commit: str
-
-
-def push_export(folder: Path, *, repo_id: str, api: Any | None = None) -> PushResult:
+def push_export(folder: Path, *, repo_id: str, api: Any | None = None) -> dict[str, str]:
     """Upload an export in one commit; the repository is made if it is not there.
 
     The token is the client's business: it takes it from the environment (``HF_TOKEN``) or from
-    `hf auth login`, and it is neither stored nor shown here.
+    `hf auth login`, and it is neither stored nor shown here. Returns the repository, where the
+    commit can be seen, and the commit, by which it can be loaded (`revision=`).
 
     Args:
         folder: What `encore export` wrote.
@@ -89,4 +74,4 @@ def push_export(folder: Path, *, repo_id: str, api: Any | None = None) -> PushRe
             f"--push {repo_id}: the hub did not take it ({type(error).__name__}: {reason}); the "
             f"export in {folder} is complete: check the name and `hf auth login`, then push again"
         ) from error
-    return PushResult(repo_id=repo_id, url=str(commit.commit_url), commit=str(commit.oid))
+    return {"repo_id": repo_id, "url": str(commit.commit_url), "commit": str(commit.oid)}

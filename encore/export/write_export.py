@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from encore.data.records import PreferencePair
 from encore.errors import InputError
-from encore.export.card import Exported, ExportKind, model_card
+from encore.export.card import Exported, model_card
 from encore.export.classifier import (
     ExportDtype,
     Written,
@@ -25,7 +24,7 @@ from encore.export.classifier import (
     write_tensors,
     write_tokenizer,
 )
-from encore.export.verify import Verification, verify_export
+from encore.export.verify import verify_export
 from encore.export.weights_input import Composition
 from encore.files import atomic_folder
 from encore.model.config import EXPORT_FILE
@@ -38,29 +37,6 @@ _FILES = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportResult:
-    """A written export.
-
-    Attributes:
-        folder: Where it is.
-        kind: ``heads`` or ``composed``.
-        labels: Its labels, in the order of its scores.
-        dtype: Of every weight on disk.
-        num_bytes: All files together.
-        verification: How it was checked.
-        notes: What people should know before they pass it on.
-    """
-
-    folder: Path
-    kind: ExportKind
-    labels: tuple[str, ...]
-    dtype: ExportDtype
-    num_bytes: int
-    verification: Verification
-    notes: tuple[str, ...]
-
-
 def export_model(
     model: OpenedModel,
     *,
@@ -69,7 +45,7 @@ def export_model(
     dtype: ExportDtype = "float32",
     licence: str | None = None,
     pairs: Sequence[PreferencePair] = (),
-) -> ExportResult:
+) -> Exported:
     """Write one folder, whole or not at all; an earlier export at this place is replaced.
 
     Args:
@@ -95,22 +71,14 @@ def export_model(
     with atomic_folder(place) as temporary:
         written = _write(model, temporary, weights, dtype=dtype)
         exported = Exported(
-            name=place.name,
+            folder=place,
             written=written,
             licence=licence,
             verification=verify_export(written, pairs=pairs),
         )
-        (temporary / "README.md").write_text(str(model_card(exported)), encoding="utf-8")
+        (temporary / "README.md").write_text(model_card(exported), encoding="utf-8")
         write_json(temporary / EXPORT_FILE, exported.as_dict())
-    return ExportResult(
-        folder=out,
-        kind=exported.kind,
-        labels=written.labels,
-        dtype=dtype,
-        num_bytes=sum(path.stat().st_size for path in place.iterdir()),
-        verification=exported.verification,
-        notes=tuple(exported.notes()),
-    )
+    return exported
 
 
 def _write(

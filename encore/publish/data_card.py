@@ -4,29 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
-import jinja2
-from huggingface_hub import DatasetCard, DatasetCardData
+from huggingface_hub import DatasetCardData
 
 from encore.data.pairs import PairsManifest
+from encore.export.hub_card import hub_card
 from encore.publish.publication import origin_text, provenance
 from encore.query.study_tables import StudyTables
 
-# --- licences -----------------------------------------------------------------------------------
-
-
-class Licence(NamedTuple):
-    """A licence: its identifier on the Hugging Face hub, and what to say about it."""
-
-    identifier: str
-    note: str
-
-
-_MIT = Licence("mit", "MIT")
-_NON_COMMERCIAL = Licence("cc-by-nc-4.0", "CC BY-NC 4.0: no commercial use")
+#: Licences by their identifier on the Hugging Face hub, and what to say about them.
+_MIT = ("mit", "MIT")
+_NON_COMMERCIAL = ("cc-by-nc-4.0", "CC BY-NC 4.0: no commercial use")
 #: Of the repositories that ENCORE knows by name, as their cards say.
-_OF_REPOSITORY: Mapping[str, Licence] = {
+_OF_REPOSITORY = {
     "Anthropic/hh-rlhf": _MIT,
     "PKU-Alignment/PKU-SafeRLHF": _NON_COMMERCIAL,
     "PKU-Alignment/PKU-SafeRLHF-10K": _NON_COMMERCIAL,
@@ -34,24 +24,20 @@ _OF_REPOSITORY: Mapping[str, Licence] = {
     "RLHFlow/HH-RLHF-Harmless-and-RedTeam-standard": _MIT,
     "RLHFlow/PKU-SafeRLHF-30K-standard": _NON_COMMERCIAL,
 }
-_SYNTHETIC = Licence("other", "synthetic: the terms of whoever made it (ENCORE's demo: Apache-2.0)")
+_SYNTHETIC = ("other", "synthetic: the terms of whoever made it (ENCORE's demo: Apache-2.0)")
 
 
-def licences_of(source: PairsManifest) -> list[Licence]:
+def licences_of(source: PairsManifest) -> list[tuple[str, str]]:
     """The licence of each origin of a source, in order; one for a synthetic source."""
     if source.synthetic:
         return [_SYNTHETIC]
     licences = [
         _OF_REPOSITORY.get(
-            origin.name,
-            Licence("unknown", f"not known ({origin.name}): state it before you pass this on"),
+            origin.name, ("unknown", f"not known ({origin.name}): state it before you pass this on")
         )
         for origin in source.origins
     ]
     return list(dict.fromkeys(licences))
-
-
-# --- the card -----------------------------------------------------------------------------------
 
 
 def data_set_card(
@@ -61,7 +47,7 @@ def data_set_card(
     num_pairs_of_source: Mapping[str, int],
     num_unrated_pairs: int,
     nulls: Sequence[Mapping[str, object]],
-) -> DatasetCard:
+) -> str:
     """``README.md``: metadata that ``datasets`` and the hub read, then words.
 
     Args:
@@ -77,31 +63,25 @@ def data_set_card(
     settings = {name: judge[name] for name in ("revision", "backend", "dtype") if name in judge}
     overlong = run.identity["plan"].get("overlong", "unknown")
     others = {f"run {one.manifest.run_key}" for one in found.statuses if one is not status}
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=False,  # noqa: S701  # Markdown; cells of tables are escaped by the filter
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    environment.filters |= {"cell": _cell, "origin": origin_text, "licences": licences_of}
-    words = environment.get_template("data_card.md.jinja").render(
+    return hub_card(
+        Path(__file__).with_name("data_card.md.jinja"),
+        _metadata(found, name),
         name=name,
         num_pairs_of_source=num_pairs_of_source,
         num_unrated_pairs=num_unrated_pairs,
         nulls=nulls,
         found=found,
+        origin_text=origin_text,
+        licences_of=licences_of,
         status=status,
         run=run,
         settings=settings | run.identity.get("decoding", {}) | {"over-long prompts": overlong},
         provenance=[fact for fact in provenance(found) if fact[0] not in others],
     )
-    return DatasetCard(f"---\n{_metadata(found, name).to_yaml()}\n---\n\n{words}")
 
 
 def _metadata(found: StudyTables, name: str) -> DatasetCardData:
-    identifiers = {one.identifier for source in found.sources for one in licences_of(source)}
+    identifiers = {name for source in found.sources for name, _ in licences_of(source)}
     synthetic = ["synthetic"] if found.synthetic_parts else []
     return DatasetCardData(
         pretty_name=name,
@@ -112,9 +92,3 @@ def _metadata(found: StudyTables, name: str) -> DatasetCardData:
             {"config_name": "rules", "data_files": "rules/train-*.parquet"},
         ],
     )
-
-
-def _cell(text: object) -> str:
-    """A text that stays within its cell and is read as text."""
-    escaped = str(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
-    return " ".join(escaped.split())

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from encore.data.study import open_study
 from encore.errors import InputError
 from encore.files import atomic_path
-from encore.publish.publication import Publication, provenance, refuse_occupied, run_facts
+from encore.publish.publication import provenance, refuse_occupied, run_facts
 from encore.query.query_files import query_files
 from encore.query.study_database import StudyDatabase, StudyTable, literal, open_database, quoted
 from encore.query.study_tables import StudyTables, ratings_of, study_tables, table_docs
@@ -28,28 +28,14 @@ _OTHER_RATINGS_ABOUT = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedDatabase(Publication):
-    """A written database file.
-
-    Attributes:
-        tables: Rows of each table.
-        views: The views: ``all_ratings`` and one per query of `sql/`.
-        macros: The table macros, as they are called.
-    """
-
-    tables: dict[str, int]
-    views: tuple[str, ...]
-    macros: tuple[str, ...]
-
-
 def publish_database(
     study: Path, *, out: Path, run: str | None = None, judge: str | None = None, force: bool = False
-) -> PublishedDatabase:
+) -> dict[str, Any]:
     """Write every table of a study, the queries of `sql/` as views, and where it all comes from.
 
     The file appears whole or not at all. Table ``ratings`` and the queries are of one run; the
-    ratings of other runs are in ``other_ratings``, all together in view ``all_ratings``.
+    ratings of other runs are in ``other_ratings``, all together in view ``all_ratings``. Returns
+    what `encore publish --json` says of it.
 
     Args:
         study: The study's directory.
@@ -73,14 +59,14 @@ def publish_database(
             tables, views = _write(temporary, found)
         finally:
             temporary.with_name(f"{temporary.name}.wal").unlink(missing_ok=True)
-    return PublishedDatabase(
-        path=out,
-        num_bytes=out.stat().st_size,
-        tables=tables,
-        views=views,
-        macros=tuple(file.call for file in query_files() if file.call is not None),
+    return {
+        "path": out,
+        "num_bytes": out.stat().st_size,
+        "tables": tables,
+        "views": views,
+        "macros": [file.call for file in query_files() if file.call],
         **of_run,
-    )
+    }
 
 
 def _is_database(path: Path) -> bool:

@@ -7,8 +7,8 @@ per pair.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,47 +19,23 @@ from encore.data.study import open_study
 from encore.errors import InputError
 from encore.files import atomic_folder
 from encore.publish.data_card import data_set_card
-from encore.publish.publication import Publication, refuse_occupied, run_facts
+from encore.publish.publication import refuse_occupied, run_facts
 from encore.query.study_database import StudyDatabase, literal, open_database, quoted
 from encore.query.study_tables import StudyTables, study_tables
 from encore.schemas import PAIRS
 
-DEFAULT_ROWS_PER_FILE = 100_000
-
 _CARD, _DATA, _RULES = "README.md", "data", "rules"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedDataset(Publication):
-    """A written data set folder.
-
-    Attributes:
-        num_rows: Pairs.
-        num_files: Parquet files of pairs.
-        rule_ids: The rules, in order: the fields of both rating columns.
-        num_unrated_pairs: Pairs of the study that the run has not rated; they are not in it.
-    """
-
-    num_rows: int
-    num_files: int
-    rule_ids: tuple[str, ...]
-    num_unrated_pairs: int
-
-
 def publish_dataset(
-    study: Path,
-    *,
-    out: Path,
-    run: str | None = None,
-    judge: str | None = None,
-    force: bool = False,
-    rows_per_file: int = DEFAULT_ROWS_PER_FILE,
-) -> PublishedDataset:
+    study: Path, *, out: Path, run: str | None = None, judge: str | None = None, force: bool = False
+) -> dict[str, Any]:
     """Write the rated pairs of one run as a folder that ``datasets.load_dataset`` reads.
 
     The folder appears whole or not at all. Columns: ``pair_id, source, prompt`` (messages),
     ``chosen, rejected`` (text), ``chosen_ratings, rejected_ratings`` (one field per rule; null
-    where there is no valid rating). Rows are sorted by source and pair_id.
+    where there is no valid rating). Rows are sorted by source and pair_id. Returns what `encore
+    publish --json` says of it.
 
     Args:
         study: The study's directory.
@@ -67,7 +43,6 @@ def publish_dataset(
         run: Which run, by a unique prefix of its key, where there are several.
         judge: The same by its judge.
         force: Replace a folder that an earlier call wrote.
-        rows_per_file: Pairs in each Parquet file.
 
     Raises:
         InputError: Not a study, no ratings, no run chosen, ratings of pairs that the study no
@@ -81,10 +56,10 @@ def publish_dataset(
     found.the_run()  # refused before anything is made
     out.parent.mkdir(parents=True, exist_ok=True)
     with atomic_folder(out) as folder:
-        return _write(folder, found, out=out, rows_per_file=rows_per_file)
+        return _write(folder, found, out=out)
 
 
-def _write(folder: Path, found: StudyTables, *, out: Path, rows_per_file: int) -> PublishedDataset:
+def _write(folder: Path, found: StudyTables, *, out: Path) -> dict[str, Any]:
     """Write into ``folder`` what is to be at ``out``."""
     manifest = found.the_run().manifest
     ratings = pa.struct([pa.field(rule_id, pa.float64()) for rule_id in manifest.rule_ids])
@@ -93,14 +68,10 @@ def _write(folder: Path, found: StudyTables, *, out: Path, rows_per_file: int) -
     with open_database(found.tables) as database:
         num_pairs_of_source = _num_pairs_of_source(database, found)
         num_pairs = sum(num_pairs_of_source.values())
-        paths = _file_paths(folder / _DATA, max(1, -(-num_pairs // rows_per_file)))
-        query = _rated_pairs_query(manifest.rule_ids)
-        database.execute(f"create temp table rated_pairs as {query}")
-        for place, path in enumerate(paths):
-            rows = f"from rated_pairs limit {rows_per_file} offset {place * rows_per_file}"
-            with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-                for batch in database.select(rows):
-                    writer.write_table(pa.Table.from_batches([batch]).cast(schema))
+        path = _new_file(folder / _DATA)
+        with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+            for batch in database.select(_rated_pairs_query(manifest.rule_ids)):
+                writer.write_table(pa.Table.from_batches([batch]).cast(schema))
         nulls = database.fetch(
             "select rule_id, coalesce(null_reason, 'unknown') as null_reason, "
             "count(*) as num_nulls from ratings where rating is null group by all order by all"
@@ -108,8 +79,7 @@ def _write(folder: Path, found: StudyTables, *, out: Path, rows_per_file: int) -
     rules = found.tables["rules"]
     assert isinstance(rules, pa.Table)
     rules = rules.filter(pc.equal(rules["run_key"], manifest.run_key)).drop_columns("run_key")
-    [path] = _file_paths(folder / _RULES, 1)
-    pq.write_table(rules, path, compression="zstd")
+    pq.write_table(rules, _new_file(folder / _RULES), compression="zstd")
     num_unrated_pairs = sum(source.num_kept for source in found.sources) - num_pairs
     card = data_set_card(
         found,
@@ -118,16 +88,15 @@ def _write(folder: Path, found: StudyTables, *, out: Path, rows_per_file: int) -
         num_unrated_pairs=num_unrated_pairs,
         nulls=nulls.to_pylist(),
     )
-    (folder / _CARD).write_text(str(card), encoding="utf-8")
-    return PublishedDataset(
-        path=out,
-        num_rows=num_pairs,
-        num_files=len(paths),
-        num_bytes=sum(path.stat().st_size for path in paths),
-        rule_ids=manifest.rule_ids,
-        num_unrated_pairs=num_unrated_pairs,
+    (folder / _CARD).write_text(card, encoding="utf-8")
+    return {
+        "path": out,
+        "num_rows": num_pairs,
+        "num_bytes": path.stat().st_size,
+        "rule_ids": manifest.rule_ids,
+        "num_unrated_pairs": num_unrated_pairs,
         **run_facts(found),
-    )
+    }
 
 
 def _num_pairs_of_source(database: StudyDatabase, found: StudyTables) -> dict[str, int]:
@@ -176,6 +145,7 @@ def _ratings_struct(response: str, rule_ids: Sequence[str]) -> str:
     return f"struct_pack({', '.join(fields)})"
 
 
-def _file_paths(folder: Path, num_files: int) -> list[Path]:
+def _new_file(folder: Path) -> Path:
+    """The one file of a split, named as the hub names files."""
     folder.mkdir()
-    return [folder / f"train-{index:05d}-of-{num_files:05d}.parquet" for index in range(num_files)]
+    return folder / "train-00000-of-00001.parquet"

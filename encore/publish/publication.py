@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,34 +16,8 @@ from encore.versions import package_versions
 FORMAT_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Publication:
-    """What was written: a database file or a data set's folder.
-
-    Attributes:
-        path: Where.
-        num_bytes: Size of the data.
-        run_key: The run whose ratings are in it.
-        synthetic_parts: What of it is synthetic, in words.
-        num_shards: Shards of the run's plan.
-        num_missing_shards: Those that are not in it.
-    """
-
-    path: Path
-    num_bytes: int
-    run_key: str
-    synthetic_parts: tuple[str, ...]
-    num_shards: int
-    num_missing_shards: int
-
-    def as_dict(self) -> dict[str, Any]:
-        """A part of the JSON of ``encore publish --json``."""
-        synthetic = bool(self.synthetic_parts)
-        return asdict(self) | {"path": str(self.path), "is_synthetic": synthetic}
-
-
 def run_facts(found: StudyTables) -> dict[str, Any]:
-    """The fields of a `Publication` that tell of its run.
+    """What a publication says of the run whose ratings are in it.
 
     Raises:
         InputError: No run, or several and none is chosen.
@@ -52,6 +25,7 @@ def run_facts(found: StudyTables) -> dict[str, Any]:
     status = found.the_run()
     return {
         "run_key": status.manifest.run_key,
+        "is_synthetic": bool(found.synthetic_parts),
         "synthetic_parts": found.synthetic_parts,
         "num_shards": len(status.shards),
         "num_missing_shards": len(status.problems),

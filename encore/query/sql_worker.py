@@ -1,4 +1,4 @@
-"""The process that runs one query: JSON request in a file, rows as an Arrow stream on stdout.
+"""The process that runs one query: pickled request in a file, rows as an Arrow stream on stdout.
 
 It ends itself at the limits of time and memory. An error is the last line on stderr, its exit code
 says of which kind.
@@ -6,8 +6,8 @@ says of which kind.
 
 from __future__ import annotations
 
-import json
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -16,37 +16,28 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow as pa
 
-EXIT_TIME, EXIT_MEMORY, EXIT_INPUT, EXIT_ERROR = 64, 65, 66, 67
+from encore.errors import EncoreError, InputError
+from encore.query.study_database import named_errors, open_database
+
+EXIT_TIME, EXIT_MEMORY, EXIT_INPUT, EXIT_ERROR = -signal.SIGALRM, 65, 66, 67
 _POLL_SECONDS = 0.05
 #: DuckDB keeps its own limit for what it can put aside; this much more is not put aside.
 _SLACK_BYTES = 256 << 20
 
 
-class _NoPandas:
-    """Keeps `pyarrow.dataset` from importing pandas, which is most of this process's start."""
-
-    @staticmethod
-    def find_spec(name: str, _path: object = None, _target: object = None) -> None:
-        if name == "pandas":
-            raise ModuleNotFoundError(name)
-
-
 def main() -> None:
     """Answer the request in the file that is named."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
-    sys.meta_path.insert(0, _NoPandas)
-    import pyarrow as pa
-
-    from encore.errors import EncoreError, InputError
-    from encore.query.study_database import decoded, named_errors, open_database
-
-    request: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    _watch(seconds=request["seconds"], num_bytes=request["num_bytes"])
-    tables = {name: decoded(content) for name, content in request["tables"].items()}
+    request: dict[str, Any] = pickle.loads(Path(sys.argv[1]).read_bytes())  # noqa: S301 - our own
+    signal.setitimer(signal.ITIMER_REAL, request["seconds"])  # its signal ends this process
+    _watch_memory(request["num_bytes"])
     try:
         with (
-            open_database(tables, views=request["views"], config=request["config"]) as database,
+            open_database(
+                request["tables"], views=request["views"], config=request["config"]
+            ) as database,
             named_errors(),
         ):
             reader = database.select(request["sql"])
@@ -62,18 +53,14 @@ def main() -> None:
         sys.exit(EXIT_INPUT if isinstance(error, InputError) else EXIT_ERROR)
 
 
-def _watch(*, seconds: float, num_bytes: int) -> None:
+def _watch_memory(num_bytes: int) -> None:
     process = psutil.Process()
     most = process.memory_info().rss + int(1.2 * num_bytes) + _SLACK_BYTES
-    deadline = time.monotonic() + seconds
 
     def look() -> None:
-        while True:
-            if process.memory_info().rss > most:
-                os._exit(EXIT_MEMORY)
-            if time.monotonic() > deadline:
-                os._exit(EXIT_TIME)
+        while process.memory_info().rss <= most:
             time.sleep(_POLL_SECONDS)
+        os._exit(EXIT_MEMORY)
 
     threading.Thread(target=look, daemon=True).start()
 

@@ -8,12 +8,13 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from encore.errors import EncoreError
+from encore.terminal import warn
 
 
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens on an address, so that a port in use is known before any work.
 
-    Who connects before requests are answered waits.
+    Who connects before requests are answered waits. A warning tells of an open door.
 
     Args:
         host: A name or an address.
@@ -25,18 +26,18 @@ def listen(host: str, port: int) -> socket.socket:
     is_ipv6 = ":" in host
     family = socket.AF_INET6 if is_ipv6 else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, dualstack_ipv6=is_ipv6)
+        listener = socket.create_server((host, port), family=family, dualstack_ipv6=is_ipv6)
     except (OSError, UnicodeError) as error:
         raise EncoreError(
             f"--host {host} --port {port}: {error}; expected a name or an address of this machine, "
             "such as 127.0.0.1, and a free port (0: any)"
         ) from error
-
-
-def is_loopback(listener: socket.socket) -> bool:
-    """Whether only this machine reaches the socket."""
-    address: str = listener.getsockname()[0]
-    return address == "::1" or address.startswith("127.")
+    if not listener.getsockname()[0].startswith(("127.", "::1")):
+        warn(
+            f"--host {host}: whoever reaches this machine's port can use this server, it asks for "
+            "no password; put it behind something that does"
+        )
+    return listener
 
 
 def url_of(listener: socket.socket) -> str:

@@ -144,7 +144,7 @@ def test_a_wrong_file_is_one_clear_error_and_changes_nothing(study, tmp_path, sp
     made = exported(study, items=10, annotators=2)
     good, bad = pages_of(made.files, tmp_path, by_id, by_id)
     spoil(bad)
-    error = str(invoke.error_of(study, good, bad))
+    error = invoke.error_of(study, good, bad)
     assert problem in error
     assert "annotator-2.json" in error
     assert rows_of(study, made.sample) == []
@@ -161,7 +161,7 @@ def test_a_wrong_file_is_one_clear_error_and_changes_nothing(study, tmp_path, sp
 def test_a_table_that_holds_no_answers_is_refused(study, tmp_path, text, problem):
     table = tmp_path / "answers.csv"
     table.write_text(text)
-    error = str(invoke.error_of(study, table))
+    error = invoke.error_of(study, table)
     assert problem in error
     assert "answers.csv" in error
 
@@ -170,7 +170,7 @@ def test_files_of_two_samples_are_told_apart(study, tmp_path):
     one, two = exported(study, items=10), exported(study, items=11)
     [first] = pages_of(one.files, tmp_path, by_id)
     other = save_page(two.files[0], tmp_path / "other.json", by_id, annotator="other")
-    error = str(invoke.error_of(study, first, other))
+    error = invoke.error_of(study, first, other)
     assert one.sample.key in error
     assert two.sample.key in error
     assert "import one sample at a time" in error

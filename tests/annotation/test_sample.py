@@ -158,7 +158,7 @@ def test_hostile_texts_leave_every_format_whole(study):
 @pytest.mark.parametrize("scale", ["1", "0,0", "0,a", "1,0", "0,2", "0,nan", ""])
 def test_a_scale_that_is_none_is_refused(study, scale):
     error = invoke.error_of(study, "--scale", scale, "--run", run_of(study))
-    assert f"--scale '{scale}': expected 2 to 15 rising numbers" in str(error)
+    assert f"--scale '{scale}': expected 2 to 15 rising numbers" in error
     assert not (study / "annotations").exists()
 
 

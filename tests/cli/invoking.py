@@ -1,75 +1,49 @@
-"""A command as a user calls it: wide output, and any error one line."""
+"""One command as a user calls it."""
 
 from __future__ import annotations
 
-import contextlib
-import io
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-from unittest.mock import patch
 
-from cyclopts import CycloptsError
-
-from encore.errors import EncoreError
-from encore.options import STDIN, new_app
+from encore.cli.app import COMMANDS
+from tests.golden.command_line import encore
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Result:
-    """What a call wrote and how it ended."""
+    """How a call ended and what it wrote."""
 
+    exit_code: int
     stdout: str
     stderr: str
-    exit_code: int
-    exception: BaseException | None
 
     @property
     def output(self) -> str:
         """Both streams, one after the other."""
         return self.stdout + self.stderr
 
+    @property
+    def error(self) -> str:
+        """The one line that says what is wrong."""
+        [line] = [line for line in self.stderr.splitlines() if line.startswith("error: ")]
+        return line.removeprefix("error: ")
+
 
 class Command:
-    """One command of the program, by itself."""
+    """One command of the program, by its function."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
+        name = function.__name__
+        [self._words] = [
+            one.split() for one in COMMANDS if one.replace(" ", "_").replace("-", "_") == name
+        ]
 
     def __call__(self, *arguments: object) -> Result:
         """What it does with these arguments."""
-        tokens = [STDIN if one == "-" else str(one) for one in arguments]
-        return _call(self._function, tokens)
+        done = encore(*self._words, *arguments)
+        return Result(done.code, done.out, done.err)
 
-    def error_of(self, *arguments: object) -> EncoreError:
-        """The error it ends with."""
-        error = self(*arguments).exception
-        assert isinstance(error, EncoreError), error
-        assert "\n" not in str(error)
-        return error
-
-
-def _call(function: Callable[..., Any], tokens: list[str]) -> Result:
-    app = new_app("encore", help="")
-    app.default(function)
-    out, err = io.StringIO(), io.StringIO()
-    code, ended = 0, None
-    with (
-        patch.dict("os.environ", {"COLUMNS": "200"}),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-    ):
-        try:
-            app(tokens, exit_on_error=False, print_error=False)
-        except CycloptsError as error:
-            code, ended = 2, error
-            err.write(str(error))
-        except EncoreError as error:
-            code, ended = error.exit_code, error
-        except SystemExit as error:
-            code = int(error.code or 0)
-        except Exception as error:  # noqa: BLE001  # a defect: the test sees it in the result
-            code, ended = 1, error
-            traceback.print_exc()
-    return Result(stdout=out.getvalue(), stderr=err.getvalue(), exit_code=code, exception=ended)
+    def error_of(self, *arguments: object) -> str:
+        """The error that it ends with."""
+        return self(*arguments).error

@@ -50,7 +50,7 @@ def test_a_partial_benchmark_is_refused_or_marked(usual, made):
     partial = ["rewardbench-safety" if one == "generic" else one for one in usual]
     rows = jsonl_rows(6, subsets=("donotanswer", "refusals-dangerous"))
     partial[-1] = write_lines(made / "partial.jsonl", rows)
-    assert "--allow-partial" in str(error_of(*partial))
+    assert "--allow-partial" in error_of(*partial)
     result = invoke(*partial, "--allow-partial")
     assert "PARTIAL" in result.stdout
     assert "partial: not all pairs" in result.stderr
@@ -70,8 +70,8 @@ def test_bad_input_is_one_line(usual, made, tmp_path):
         (("--scheme", "best"), "there is none of this name"),
         (("--gate", tmp_path), "no gate.json"),
     ):
-        assert message in str(error_of(*usual, *options))
+        assert message in error_of(*usual, *options)
     single = [made / "initial" if one == made / "model" else one for one in usual]
-    assert "there is nothing to weigh" in str(error_of(*single))
+    assert "there is nothing to weigh" in error_of(*single)
     for usage in ((), ("study", "--table", "html"), ("study", "--k", 0), ("study", "--seed", -1)):
         assert invoke(*usage).exit_code == 2

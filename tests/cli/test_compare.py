@@ -16,10 +16,7 @@ from tests.studies import create_study
 
 ROOT = Path(__file__).resolve().parents[2]
 invoke = Command(compare)
-
-
-def error_of(*arguments: object) -> str:
-    return str(invoke.error_of(*arguments))
+error_of = invoke.error_of
 
 
 @pytest.fixture(scope="module")

@@ -113,7 +113,6 @@ def test_an_export_does_not_replace_the_model_it_is_made_from(
 @pytest.mark.parametrize(
     ("code", "arguments", "message"),
     [
-        (2, ("--heads", "--rule", "be-kind"), "--heads and --rule contradict each other"),
         (2, ("--rule", "be-kind", "--ratings", "."), "--ratings belongs to --scheme"),
         (1, ("--rule", "be-late"), "--rule be-late: the model has no such head"),
         (1, ("--weights", "none.json"), "weights none.json: cannot be used"),

@@ -75,7 +75,7 @@ def test_a_judging_ends_with_tables_warnings_and_where_its_words_are(arguments, 
     for said in (
         "with one order a pair, as RewardBench asks: Accuracy",
         "ties: 3 of 10 pairs count one half",
-        "warning: judge scripted: 1 of 20 verdicts are missing: neither",
+        "note: judge scripted: 1 of 20 verdicts are missing: neither",
         "next: encore benchmark STUDY --results",
     ):
         assert said in result.stderr
@@ -97,4 +97,4 @@ def test_what_does_not_fit_together_is_refused_before_anything_is_read(tmp_path)
         ([*by_rating, "--protocol", "explained"], "changes nothing with --by rating"),
         ([*by_rating, "--max-reply-tokens", 513], "by rating a reply has at most 512"),
     ):
-        assert problem in str(error_of(*nowhere, *options))
+        assert problem in error_of(*nowhere, *options)

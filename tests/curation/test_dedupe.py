@@ -168,9 +168,9 @@ def test_a_model_that_is_not_there_is_one_clear_error(tmp_path, monkeypatch):
     write_pool(pool, rules_of(["a", "b"]))
     arguments = (pool, "--output", tmp_path / "out.toml")
     error = command.error_of(*arguments, "--model", tmp_path / "none")
-    assert "expected the folder of a complete sentence-transformers model" in str(error)
+    assert "expected the folder of a complete sentence-transformers model" in error
     (tmp_path / "modules.json").write_text("[]")
-    assert "does not load" in str(command.error_of(*arguments, "--model", tmp_path))
+    assert "does not load" in command.error_of(*arguments, "--model", tmp_path)
     monkeypatch.setattr("encore.curation.embeddings._PACKAGE", "no_such_package")
-    assert "pip install 'encore-reward[rules]'" in str(command.error_of(*arguments))
+    assert "pip install 'encore-reward[rules]'" in command.error_of(*arguments)
     assert not (tmp_path / "out.toml").exists()

@@ -37,7 +37,7 @@ def hub() -> Mock:
 
 
 def test_a_folder_replaces_an_earlier_export_in_a_private_repository(folder, hub):
-    assert push_export(folder, repo_id="team/model", api=hub).url == "https://hub/commit/1"
+    assert push_export(folder, repo_id="team/model", api=hub)["url"] == "https://hub/commit/1"
     hub.list_repo_files.return_value = [*STALE, "encore_export.json", "notes.md"]
     push_export(folder, repo_id="team/model", api=hub)
     assert hub.create_repo.call_args.kwargs["private"]

@@ -167,7 +167,6 @@ WRONG_CALLS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("sql @DROP --study STUDY", 1, ()),
     ("sql @FILE --study STUDY", 1, ()),
     ("sql @NOTABLE --study STUDY", 1, ("nosuch",)),
-    ("sql --file nowhere.sql --study STUDY", 1, ("nowhere.sql",)),
     ("publish nowhere", 1, ("nowhere",)),
     ("publish STUDY --run ffff", 1, ("ffff",)),
     ("doctor extra", 2, ("extra",)),

@@ -81,18 +81,6 @@ def test_datasets_loads_every_pair_with_its_ratings(
     assert "synthetic" not in header_of(published)["tags"]
 
 
-def test_a_large_set_is_cut_into_files_that_are_loaded_as_one(
-    one_run: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "cut"
-    written = publish_dataset(one_run, out=out, rows_per_file=5)
-    names = [path.name for path in sorted((out / "data").iterdir())]
-    assert names == [f"train-0000{i}-of-00003.parquet" for i in range(3)]
-    assert [pq.read_metadata(out / "data" / name).num_rows for name in names] == [5, 5, 2]
-    assert written.num_files == 3
-    assert len(load(out, cache=tmp_path / "cache")) == ALL_PAIRS
-
-
 def test_the_card_says_what_a_reader_must_know(published: Path, one_run: Path) -> None:
     card = (published / "README.md").read_text(encoding="utf-8")
     [run_dir] = list_runs(one_run / "ratings")
@@ -130,7 +118,7 @@ def test_pairs_without_ratings_are_left_out_and_counted(tmp_path: Path) -> None:
     rate_study(study, limit=4)
     out = tmp_path / "out"
     result = Command(publish)(study, "--dataset", out, "--json")
-    assert result.exit_code == 0, result.exception
+    assert result.exit_code == 0, result.stderr
     report = json.loads(result.stdout)
     assert report["database"] is None
     assert (report["dataset"]["num_rows"], report["dataset"]["num_unrated_pairs"]) == (4, 8)

@@ -122,8 +122,8 @@ def test_an_incomplete_run_has_a_report_that_says_so_and_code_3(
 def test_what_cannot_be_reported_on_is_one_line(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "is a file" in str(invoke.error_of(file, "--out", file))
-    assert "no Parquet file" in str(invoke.error_of(tmp_path / "nothing"))
+    assert "is a file" in invoke.error_of(file, "--out", file)
+    assert "no Parquet file" in invoke.error_of(tmp_path / "nothing")
     monkeypatch.setattr("encore.report.write_report.find_spec", lambda _: None)
     with pytest.raises(EncoreError, match=r"encore-reward\[report\]"):
         report(file, out=tmp_path / "out")
