@@ -35,25 +35,12 @@ def synthetic_in(path: Path, *, run: str | None = None) -> tuple[str, ...]:
     return synthetic_parts(sources, map(read_run, run_dirs))
 
 
-def synthetic_in_training(
-    study: Study,
-    *,
-    backbone_identity: Mapping[str, Any],
-    rating_run: str | None,
-    has_ratings_of_study: bool,
-) -> tuple[str, ...]:
-    """What of a training's data or backbone is synthetic, in words; empty where nothing is.
+def synthetic_pairs(study: Study) -> tuple[str, ...]:
+    """What of a study's pairs is synthetic, in words."""
+    return synthetic_parts((read_manifest(study, label) for label in labels_of(study)), ())
 
-    Args:
-        study: Whose pairs are learnt from.
-        backbone_identity: Of the backbone.
-        rating_run: Which of the study's rating runs is read; None: any.
-        has_ratings_of_study: Whether its ratings are read at all.
-    """
-    if has_ratings_of_study:
-        parts = synthetic_in(study.path, run=rating_run)
-    else:
-        parts = synthetic_parts((read_manifest(study, label) for label in labels_of(study)), ())
-    if any(is_demo_judge(str(value)) for value in backbone_identity.values()):
-        parts = (*parts, "backbone (the demonstration judge)")
-    return parts
+
+def synthetic_backbone(identity: Mapping[str, Any]) -> tuple[str, ...]:
+    """Whether a backbone's identity is that of the demo's judge, in words."""
+    is_demo = any(is_demo_judge(str(value)) for value in identity.values())
+    return ("backbone (the demonstration judge)",) if is_demo else ()

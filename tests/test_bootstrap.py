@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -124,6 +125,9 @@ def test_a_failed_installation_is_one_line_and_its_output_a_log(
     uv.chmod(0o755)
     which = shutil.which
     found = {"uv": str(uv) if has_uv else None}
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)  # of one's own: pip would install
     monkeypatch.setattr(bootstrap.shutil, "which", lambda name: found.get(name, which(name)))
     python = checkout / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)

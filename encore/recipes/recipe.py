@@ -28,7 +28,6 @@ RECIPE_NAMES: tuple[RecipeName, ...] = get_args(RecipeName)
 
 #: In place of a backbone's folder: the recipe's initial reward model.
 INITIAL = "{initial}"
-_Positive = Annotated[int, Field(ge=1)]
 _FOLDER = Path(__file__).parent
 
 
@@ -101,7 +100,7 @@ class Recipe(StageConfig):
     """Reward models beside the multi-head one."""
     gate: GateConfig | None = None
     """The paper's MoE baseline; none: no gate."""
-    score_limit: _Positive | None = None
+    score_limit: Annotated[int, Field(ge=1)] | None = None
     """Pairs of the study that every head scores; none: all."""
     judge_row: str | None = None
     """The table's row of the judge's own ratings, weighed; none: no such row."""
@@ -131,12 +130,10 @@ class Recipe(StageConfig):
     @property
     def models(self) -> list[tuple[str, BackboneConfig, TrainingConfig | None]]:
         """Stage, backbone and training of each model; an initial one stands for its backbone."""
-        every: list[tuple[str, BackboneConfig, TrainingConfig | None]]
-        every = [("train", self.backbone, self.training)]
-        every += [(row.stage, row.backbone, row.training) for row in self.rows]
+        rows = [(row.stage, row.backbone, row.training) for row in self.rows]
         return [
             (stage, self.initial.backbone if self.initial and of.model == INITIAL else of, training)
-            for stage, of, training in every
+            for stage, of, training in (("train", self.backbone, self.training), *rows)
         ]
 
 

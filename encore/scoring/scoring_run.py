@@ -22,14 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 from encore.config import ComputingConfig, ScoreConfig, ScoringConfig
-from encore.data.pairs import (
-    data_digest_of,
-    labels_of,
-    planned_pairs,
-    read_manifest,
-    read_pairs,
-    records_of,
-)
+from encore.data.pairs import data_digest_of, planned_pairs, read_pairs, records_of
 from encore.data.records import RESPONSES, PreferencePair
 from encore.data.study import Study, as_study
 from encore.engines.local import LocalLauncher, Work, engine_environments
@@ -43,7 +36,7 @@ from encore.runs import Shard, Slice, run_key_of
 from encore.scoring import head_scores
 from encore.scoring.head_scores import ScoreManifest
 from encore.shard_runner import Job, RunReport, Tell, work_through
-from encore.synthetic import synthetic_parts
+from encore.synthetic import synthetic_pairs
 from encore.versions import package_versions
 
 #: A pair of a shard with its subset; None where its data have no subsets.
@@ -144,7 +137,7 @@ def score_study(
         data_sha256=data_digest_of(all_pairs),
         num_pairs=pairs.num_rows,
         shard_size=config.shard_size,
-        synthetic=synthetic_parts((read_manifest(study, one) for one in labels_of(study)), ()),
+        synthetic=synthetic_pairs(study),
     )
 
     def pairs_of(shard: Shard) -> list[PairInSubset]:

@@ -17,7 +17,7 @@ from encore.model.reward_model import MultiHeadRewardModel
 from encore.model.saved_model import load_model
 from encore.model_files import folder_digest
 from encore.reporting import SILENT, Reporter
-from encore.synthetic import synthetic_in_training
+from encore.synthetic import synthetic_pairs
 from encore.training.config import TrainGateConfig, TrainingConfig
 from encore.training.embeddings import embed, prompt_of
 from encore.training.evaluation import accuracy_half
@@ -78,9 +78,7 @@ def train_gate(
         on_step=lambda loss: reporter.advanced(note=f"loss {loss:.3f}"),
     )
     result = _figures(gate, prompt_PD, margin_PR, rows=rows, held_out=held_out)
-    result["synthetic"] = synthetic_in_training(
-        study, backbone_identity={}, rating_run=None, has_ratings_of_study=False
-    )
+    result["synthetic"] = synthetic_pairs(study)
     result["notes"] = (*gate_warnings(result), *examples.notes)
     result["seconds"] = time.monotonic() - began
     save_gate(out, gate)

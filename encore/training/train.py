@@ -19,7 +19,7 @@ from encore.model.loading import backbone_identity, load_reward_model, load_toke
 from encore.model.saved_model import save_model
 from encore.reporting import SILENT, Reporter
 from encore.runs import run_key_of
-from encore.synthetic import synthetic_in_training
+from encore.synthetic import synthetic_backbone, synthetic_in, synthetic_pairs
 from encore.training import run_folder
 from encore.training.backbone_shape import find_shape
 from encore.training.batches import Training
@@ -144,12 +144,9 @@ def _job(
         ranks=ranks,
         reporter=reporter if ranks.is_rank_zero else SILENT,
     )
-    synthetic = synthetic_in_training(
-        study,
-        backbone_identity=origin,
-        rating_run=config.run,
-        has_ratings_of_study=config.ratings is None and config.objective == "multi-head",
-    )
+    has_ratings = config.ratings is None and config.objective == "multi-head"
+    marks = synthetic_in(study.path, run=config.run) if has_ratings else synthetic_pairs(study)
+    synthetic = (*marks, *synthetic_backbone(origin))
     return job, {
         "backbone_name": str(origin["name"]),
         "num_pairs": len(parts.train_rows),
