@@ -51,8 +51,7 @@ def load_tokenizer(
         )
     template = None
     if config.chat_template is not None:
-        problem = "cannot be read; expected a Jinja text file"
-        with loading(f"chat_template {config.chat_template!r}: {problem}"):
+        with loading(f"chat_template {config.chat_template!r}: no Jinja file that can be read"):
             template = Path(config.chat_template).read_text(encoding="utf-8")
     own = max_positions(files.config, kind)
     return ConversationTokenizer(

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from encore.model.config import LayoutName
 from encore.model.layouts import cut_rows, fill_bins, lay_out, shared_length
-from encore.training.config import TrainingConfig
+from encore.training.config import MICROBATCH_TOKENS, TrainingConfig
 from encore.training.ranks import Ranks
 
 if TYPE_CHECKING:
@@ -87,11 +87,6 @@ class Training:
     config: TrainingConfig
     pad_token_id: int
     ranks: Ranks = field(default_factory=Ranks)
-
-    @property
-    def device(self) -> torch.device:
-        """The model's."""
-        return self.model.heads.weight.device
 
     @property
     def steps_per_epoch(self) -> int:
@@ -228,6 +223,7 @@ def plan_rows(training: Training, row_P: _Ints) -> PlannedRows:
     All of them are here in every process; ``plans`` are this process's share.
     """
     examples, config = training.examples, training.config
+    budget = config.tokens_per_microbatch or MICROBATCH_TOKENS[training.model.device.type]
     both = [(examples.chosen[row], examples.rejected[row]) for row in row_P]
     sequences = [sequence for pair in both for sequence in pair]
     target_PSR = examples.target_PSR[row_P]
@@ -238,7 +234,7 @@ def plan_rows(training: Training, row_P: _Ints) -> PlannedRows:
         plans=cut_step(
             [len(sequence) for sequence in sequences],
             layout=config.layout,
-            tokens_per_microbatch=config.microbatch_tokens(training.device.type),
+            tokens_per_microbatch=budget,
             is_paired=config.objective == "bradley-terry",
             shared_P=list(map(shared_length, both)) if config.layout == "prefix-shared" else None,
             ranks=training.ranks,
@@ -268,12 +264,16 @@ def score_microbatch(
             pad_token_id=training.pad_token_id,
             is_causal=model.is_causal,
         )
-        scores.append(model(microbatch.to(training.device)))
+        scores.append(model(microbatch.to(training.model.device)))
         num_computed += microbatch.num_computed
     sequences = np.array(plan.sequences, dtype=np.int64)
     score_NR = scores[0] if len(scores) == 1 else torch.cat(scores)
     # Only rows sorted by length part the two of a pair; elsewhere the device waits for no order.
     if config.objective == "bradley-terry" and config.layout == "sorted":
         order = np.argsort(sequences)
-        return sequences[order], score_NR[torch.from_numpy(order).to(training.device)], num_computed
+        return (
+            sequences[order],
+            score_NR[torch.from_numpy(order).to(score_NR.device)],
+            num_computed,
+        )
     return sequences, score_NR, num_computed

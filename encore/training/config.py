@@ -114,11 +114,6 @@ class TrainingConfig(StageConfig):
         None, help="Stop after so many steps, if the epochs have more."
     )
 
-    def microbatch_tokens(self, device: str) -> int:
-        """The budget of one pass on a kind of device (``cuda``, else as on a CPU)."""
-        default = MICROBATCH_TOKENS.get(device, MICROBATCH_TOKENS["cpu"])
-        return self.tokens_per_microbatch or default
-
 
 class TrainConfig(RunChoice, TrainingConfig, StudyConfig):
     """`encore train`: which study and backbone, what is learnt from, where it goes."""

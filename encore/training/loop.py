@@ -108,7 +108,7 @@ def _take_step(
 ) -> StepRecord:
     """Forward and backward passes over some pairs, the finite check, the update."""
     began = time.monotonic()
-    device, rows = training.device, plan_rows(training, row_P)
+    device, rows = training.model.device, plan_rows(training, row_P)
     rate = learning_rate_at(step, config=training.config, num_steps=training.num_steps)
     mean_loss, num_computed = _backward(
         training, rows, step=step, arm=lambda: optimizer.arm(step=step, learning_rate=rate)
@@ -162,7 +162,7 @@ def _backward(
         sequences, score_NR, num_positions = score_microbatch(training, rows, plan)
         num_computed += num_positions
         target_NR = torch.from_numpy(rows.target_NR[sequences])
-        target_NR = target_NR.to(training.device, non_blocking=True)
+        target_NR = target_NR.to(training.model.device, non_blocking=True)
         term_T = loss_terms(score_NR, target_NR, objective=config.objective)
         loss = term_T.sum() * plan.weight / terms
         passes.append((loss.detach(), sequences, term_T.detach()))
@@ -213,11 +213,11 @@ def device_peak(training: Training) -> tuple[BackboneShape, float] | None:
 
     None where the device or the kind of model is unknown.
     """
-    if training.device.type != "cuda":
+    if training.model.device.type != "cuda":
         return None
     trunk = training.model.trunk
     with contextlib.suppress(InputError):
-        gpu = gpu_named(torch.cuda.get_device_name(training.device))
+        gpu = gpu_named(torch.cuda.get_device_name(training.model.device))
         shape = shape_from_config(trunk.config.to_dict(), name="trunk")
         peak = gpu.peak_flops(weight_bytes=next(trunk.parameters()).element_size())
         share = _LORA_SHARE if training.config.method == "lora" else 1.0

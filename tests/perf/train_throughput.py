@@ -192,7 +192,7 @@ def _trainings(
 def _round(
     training: Training, optimizer: StepOptimizer, *, start_step: int = 0
 ) -> list[StepRecord]:
-    if training.device.type == "cuda":
+    if training.model.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
     records: list[Any] = []
     how = {"on_record": records.append, "save": lambda *_: None}
