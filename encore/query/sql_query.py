@@ -7,8 +7,8 @@ and neither `memory_limit` nor an interrupt reaches it. So a child process runs 
 
 from __future__ import annotations
 
+import json
 import os
-import pickle
 import re
 import subprocess
 import sys
@@ -26,6 +26,7 @@ from pydantic import ByteSize, TypeAdapter
 from encore.errors import EncoreError, InputError
 from encore.query.query_files import query_files
 from encore.query.sql_worker import EXIT_ERROR, EXIT_INPUT, EXIT_MEMORY, EXIT_TIME
+from encore.query.study_database import encoded
 from encore.query.study_tables import StudyTables
 from encore.settings import duckdb_config
 
@@ -69,15 +70,18 @@ def run_query(
     config = duckdb_config(memory=memory)
     request = {
         "sql": sql,
-        "tables": found.tables,
-        "views": found.views,
+        "views": list(found.views),
         "config": config,
         "seconds": seconds,
         "num_bytes": int(TypeAdapter(ByteSize).validate_python(config["memory_limit"])),
     }
     with tempfile.TemporaryDirectory(prefix="encore-sql-") as folder:
+        tables = {
+            name: encoded(table, Path(folder, f"{name}.parquet"))
+            for name, table in found.tables.items()
+        }
         file = Path(folder, "request")
-        file.write_bytes(pickle.dumps(request))
+        file.write_text(json.dumps({**request, "tables": tables}), encoding="utf-8")
         with subprocess.Popen(  # noqa: S603 - our own module
             [sys.executable, "-m", "encore.query.sql_worker", str(file)],
             stdout=subprocess.PIPE,

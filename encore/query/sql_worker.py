@@ -1,4 +1,4 @@
-"""The process that runs one query: pickled request in a file, rows as an Arrow stream on stdout.
+"""The process that runs one query: JSON request in a file, rows as an Arrow stream on stdout.
 
 It ends itself at the limits of time and memory. An error is the last line on stderr, its exit code
 says of which kind.
@@ -6,8 +6,8 @@ says of which kind.
 
 from __future__ import annotations
 
+import json
 import os
-import pickle
 import signal
 import sys
 import threading
@@ -16,10 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import pyarrow as pa
-
-from encore.errors import EncoreError, InputError
-from encore.query.study_database import named_errors, open_database
 
 EXIT_TIME, EXIT_MEMORY, EXIT_INPUT, EXIT_ERROR = -signal.SIGALRM, 65, 66, 67
 _POLL_SECONDS = 0.05
@@ -27,17 +23,31 @@ _POLL_SECONDS = 0.05
 _SLACK_BYTES = 256 << 20
 
 
+class _NoPandas:
+    """Keeps `pyarrow.dataset` from importing pandas, which is most of this process's start."""
+
+    @staticmethod
+    def find_spec(name: str, _path: object = None, _target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+
 def main() -> None:
     """Answer the request in the file that is named."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
-    request: dict[str, Any] = pickle.loads(Path(sys.argv[1]).read_bytes())  # noqa: S301 - our own
+    sys.meta_path.insert(0, _NoPandas)
+    import pyarrow as pa
+
+    from encore.errors import EncoreError, InputError
+    from encore.query.study_database import decoded, named_errors, open_database
+
+    request: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     signal.setitimer(signal.ITIMER_REAL, request["seconds"])  # its signal ends this process
     _watch_memory(request["num_bytes"])
+    tables = {name: decoded(content) for name, content in request["tables"].items()}
     try:
         with (
-            open_database(
-                request["tables"], views=request["views"], config=request["config"]
-            ) as database,
+            open_database(tables, views=request["views"], config=request["config"]) as database,
             named_errors(),
         ):
             reader = database.select(request["sql"])

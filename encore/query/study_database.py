@@ -10,12 +10,14 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
 from encore.errors import EncoreError, InputError
@@ -52,6 +54,25 @@ class FilePart:
 
 #: What can be shown to SQL under a name; the rows of several parts follow each other.
 StudyTable: TypeAlias = pa.Table | tuple[FilePart, ...]
+
+
+def encoded(table: StudyTable, spare: Path) -> list[dict[str, Any]]:
+    """A table as JSON, for another process; rows that are in no file are written to ``spare``."""
+    if isinstance(table, pa.Table):
+        pq.write_table(table, spare)
+        table = (FilePart(paths=(str(spare),), schema=table.schema),)
+    return [
+        {**asdict(part), "schema": part.schema.serialize().to_pybytes().hex()} for part in table
+    ]
+
+
+def decoded(content: list[dict[str, Any]]) -> tuple[FilePart, ...]:
+    """What `encoded` was given."""
+    parts = []
+    for part in content:
+        schema = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(part["schema"])))
+        parts.append(FilePart(**part | {"schema": schema}))
+    return tuple(parts)
 
 
 @dataclass(frozen=True, slots=True)
