@@ -1,7 +1,7 @@
 -- Which pair, source, rule and response is each rating of, in numbers? A pair is told from others
 -- by a 64-bit hash; sources and rules are counted from 0 in alphabetical order; a null rating is
 -- NaN, so that every column is an array of numbers.
--- Grain: one row per row of ratings, those of a pair together.
+-- Grain: one row per row of ratings, in its order.
 with
 
 sources as (
@@ -31,4 +31,3 @@ select
 from ratings
 inner join sources on ratings.source = sources.source
 inner join rules on ratings.rule_id = rules.rule_id
-order by pair_key

@@ -1,9 +1,12 @@
 """Put the two ratings of every pair together under every rule, and count how they compare.
 
-Rows come sorted by a key, so that a pair is a run of rows. A key is a 64-bit hash of source and
-pair_id. Two pairs of one key look like one pair with repeated ratings and are refused. Only pairs
-that lack ratings, and lack different ones, could be taken for one pair unnoticed; the chance that
-any two of 3 million pairs have one key is 2.4e-7.
+Ratings usually stand pair by pair, as a judge gave them. Then one look at the rows in their order
+is enough: a pair is a run of rows of one key. That no key has two runs is checked; if one has, the
+rows are sorted by key first, which costs more and gives the same.
+
+A key is a 64-bit hash of source and pair_id. Two pairs of one key look like one pair with repeated
+ratings and are refused. Only pairs that lack ratings, and lack different ones, could be taken for
+one pair unnoticed; the chance that any two of 3 million pairs have one key is 2.4e-7.
 """
 
 from __future__ import annotations
@@ -24,11 +27,14 @@ from encore.warehouse import Warehouse
 # Suffixes: N rows, P pairs, S sources, R rules, L levels, M = L + 1 states: a level, or at the end
 # that the rating is missing; a leading 2 stands for chosen and rejected.
 
+#: So many keys of each batch are looked at first.
+_FIRST_LOOK = 10_000
 #: All counts of cells together; 128 MiB. Rules beyond it go without, as those of many levels do.
 _MAX_CELL_COUNTS = 1 << 24
 
 _Floats = NDArray[np.float64]
 _Counts = NDArray[np.int64]
+_Keys = NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -81,14 +87,11 @@ def count_pairs(
     Raises:
         InputError: A rating is there more than once.
     """
-    tally = _Tally(len(sources), [levels[rule_id] for rule_id in sorted(levels)])
-    with contextlib.closing(warehouse.stream("coded_ratings")) as batches:
-        for whole in _whole_pairs(batches):
-            tally.add(whole)
-            if tally.num_repeats:
-                break
-    if tally.num_repeats:
-        warehouse.refuse_repeats()
+    for order_by in (None, "pair_key"):
+        tally = _Tally(len(sources), [levels[rule_id] for rule_id in sorted(levels)])
+        if _add_rows(warehouse, tally, order_by=order_by):
+            break
+    else:
         raise EncoreError(
             "two pairs have the same 64-bit hash and cannot be told apart; give the pairs other "
             "ids, for example with a letter in front"
@@ -111,6 +114,34 @@ class _Rows(NamedTuple):
     rating: NDArray[Any]
 
 
+def _add_rows(warehouse: Warehouse, tally: _Tally, *, order_by: str | None) -> bool:
+    """Count all rows; False if the rows of some pair do not stand together.
+
+    Raises:
+        InputError: A rating is there more than once.
+    """
+    seen: list[_Keys] = []
+    with contextlib.closing(warehouse.stream("coded_ratings", order_by=order_by)) as batches:
+        for num_batches, rows in enumerate(_whole_pairs(batches), start=1):
+            is_first_N = np.append(True, rows.pair_key[1:] != rows.pair_key[:-1])
+            if order_by is None:
+                seen.append(rows.pair_key[is_first_N])
+                # In another order keys come again soon. All so far are looked at whenever they
+                # have doubled, so that this stays cheap.
+                is_power_of_2 = num_batches & (num_batches - 1) == 0
+                if not _all_differ([seen[-1][:_FIRST_LOOK]]):
+                    return False
+                if is_power_of_2 and not _all_differ(seen):
+                    return False
+            tally.add(rows, is_first_N)
+            if tally.num_repeats:
+                break
+    if tally.num_repeats:
+        warehouse.refuse_repeats()
+        return False  # there are none: two pairs have one key
+    return order_by is not None or _all_differ(seen)
+
+
 def _whole_pairs(batches: Iterable[pa.RecordBatch]) -> Iterator[_Rows]:
     """The same rows, never cut between two of the same key."""
     kept: _Rows | None = None
@@ -128,6 +159,11 @@ def _whole_pairs(batches: Iterable[pa.RecordBatch]) -> Iterator[_Rows]:
         kept = _Rows(*(column_N[cut:] for column_N in rows))
     if kept is not None:
         yield kept
+
+
+def _all_differ(keys: Sequence[_Keys]) -> bool:
+    ordered = np.sort(np.concatenate(keys))
+    return not bool((ordered[1:] == ordered[:-1]).any())
 
 
 # --- counting -------------------------------------------------------------------------------------
@@ -156,14 +192,15 @@ class _Tally:
                 shape = (num_sources, len(level_L) + 1, len(level_L) + 1)
                 self._cells.append((level_L, np.zeros(shape, dtype=np.int64)))
 
-    def add(self, rows: _Rows) -> None:
+    def add(self, rows: _Rows, is_first_N: NDArray[np.bool_]) -> None:
         """Count rows that hold their pairs whole, each as one run."""
-        is_first_N = np.append(True, rows.pair_key[1:] != rows.pair_key[:-1])
         first_P = np.flatnonzero(is_first_N)
         rating_2RP = self._side_by_side(rows, is_first_N, num_pairs=len(first_P))
         source_P = rows.source_place[first_P]
         for source in np.flatnonzero(np.bincount(source_P)).tolist():
-            self._add_source(source, rating_2RP[:, :, source_P == source])
+            is_own_P = source_P == source
+            is_only_one = bool(is_own_P.all())
+            self._add_source(source, rating_2RP if is_only_one else rating_2RP[:, :, is_own_P])
 
     def counts(self, rows: slice) -> PairCounts:
         """What was counted of some sources together."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,6 +14,9 @@ from numpy.typing import NDArray
 
 from encore.errors import InputError
 from encore.versions import installed_version
+
+#: Sum of weights may differ from 1 by this: rounding over thousands of rules stays far below.
+_TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +81,9 @@ class WeightVector:
         weights: One per rule.
         provenance: What it was made from; None for weights set by hand. It takes no part in
             comparing two vectors.
+
+    Raises:
+        ValueError: Not a point of the simplex, or not one weight per rule.
     """
 
     scheme: str
@@ -84,6 +91,18 @@ class WeightVector:
     rule_ids: tuple[str, ...]
     weights: tuple[float, ...]
     provenance: Provenance | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        num_rules, total = len(set(self.rule_ids)), math.fsum(self.weights)
+        if not len(self.weights) == len(self.rule_ids) == num_rules > 0:
+            problem = f"{len(self.weights)} weights for {num_rules} rules; expected one each"
+        elif not all(0.0 <= weight <= 1.0 for weight in self.weights):  # also refuses NaN
+            problem = f"{self.weights}; expected numbers in [0, 1]"
+        elif abs(total - 1.0) > _TOLERANCE:
+            problem = f"their sum is {total}; expected 1"
+        else:
+            return
+        raise ValueError(f"weights of scheme {self.scheme}: {problem}")
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON of ``encore weights --json``."""

@@ -1,4 +1,4 @@
-"""Pairs counted: as numpy counts them, whatever the order of rows."""
+"""Pairs counted in the rows' order or by key: as SQL and numpy count them, whatever the order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from encore.analysis.pair_counts import count_pairs
 from encore.errors import EncoreError, InputError
-from encore.warehouse import connection, open_ratings, open_warehouse
+from encore.warehouse import Warehouse, connection, open_ratings, open_warehouse
 from encore.warehouse.connection import load_query
 from tests.ratings_files import random_table, ratings_table
 from tests.reference import reference_signs, rows_of
@@ -92,6 +92,23 @@ def test_counts_are_those_of_numpy_whatever_the_order_and_the_parts(
 
 
 # --- order and parts ------------------------------------------------------------------------------
+
+
+def test_rows_of_a_pair_that_stand_together_are_never_sorted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream = Warehouse.stream
+
+    def refuse(self: Warehouse, name: str, *, order_by: str | None = None) -> object:
+        assert order_by is None, "sorted by key"
+        return stream(self, name)
+
+    monkeypatch.setattr(Warehouse, "stream", refuse)
+    rng = np.random.default_rng(332)
+    table = random_table(rng, max_rows=30_000)
+    counted(pair_by_pair(table, rng), part_rows=2048)
+    with pytest.raises(AssertionError, match="sorted by key"):
+        counted(shuffled(table, rng), part_rows=2048)
 
 
 @pytest.mark.parametrize("num_between", [1, 3, 8])

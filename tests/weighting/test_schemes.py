@@ -16,6 +16,7 @@ from encore.weighting.encore import entropy_weights
 from encore.weighting.inverse_sd import inverse_sd_weights
 from encore.weighting.random import random_weights
 from encore.weighting.scheme import Evidence, SchemeOptions
+from encore.weighting.vector import WeightVector
 from tests.weighting.evidence_for_tests import (
     evidence_of_entropies,
     labelled_study,
@@ -87,6 +88,24 @@ def test_a_scheme_weighs_every_rule_and_permuting_rules_permutes_the_weights(
 def test_a_rule_without_ratings_is_named() -> None:
     with pytest.raises(InputError, match="rule empty: none of its 7 ratings is a number"):
         Evidence(rules=(stats("full", 1.0), stats("empty", None)), read_pairs=dict)
+
+
+@pytest.mark.parametrize(
+    ("rule_ids", "weights", "problem"),
+    [
+        ("ab", (0.5, 0.6), "sum is 1.1"),
+        ("ab", (1.5, -0.5), r"expected numbers in \[0, 1\]"),
+        ("ab", (math.nan, 1.0), "nan"),
+        ("ab", (1.0,), "1 weights for 2 rules"),
+        ("aa", (0.5, 0.5), "2 weights for 1 rules"),
+        ("", (), "0 weights for 0 rules"),
+    ],
+)
+def test_a_vector_off_the_simplex_cannot_be_built(
+    rule_ids: str, weights: tuple[float, ...], problem: str
+) -> None:
+    with pytest.raises(ValueError, match=problem):
+        WeightVector(scheme="x", rule_ids=tuple(rule_ids), weights=weights)
 
 
 # --- each scheme ----------------------------------------------------------------------------------
