@@ -67,6 +67,7 @@ class HttpJudge:
         self._server: _Server | None = None
         #: What the server says of its models, if it has a list.
         self._served: dict[str, dict[str, Any]] = {}
+        self._answers_as: str | None = None
 
     @property
     def identity(self) -> JudgeIdentity:
@@ -223,11 +224,20 @@ class HttpJudge:
         return [replace(reply, text=server.redacted(reply.text)) for reply in replies]
 
     def _check_model(self, answer: Any) -> None:
-        """Refuse answers by a model that was not asked, but for the dated name of one that was."""
+        """Refuse answers by a model that was not asked.
+
+        The dated name of a model that was asked for without its date is allowed, as long as it
+        stays the same.
+        """
         asked = self.config.model
-        name = (isinstance(answer, dict) and answer.get("model")) or asked
-        if not str(name).startswith(asked):
-            raise UnreadableAnswerError(f"it is by another model, {name!r} instead of {asked!r}")
+        name = answer.get("model") if isinstance(answer, dict) else None
+        if name is None:
+            return
+        if self._answers_as is None and str(name).startswith(asked):
+            self._answers_as = name
+        if name != self._answers_as:
+            expected = self._answers_as or asked
+            raise UnreadableAnswerError(f"it is by another model, {name!r} instead of {expected!r}")
 
 
 def host_of(config: JudgeConfig) -> str:

@@ -139,11 +139,19 @@ def test_choice_and_expected_are_asked_for_and_read():
             assert max(reply.label_logprobs) == -0.25  # the others are not among the best
 
 
-def test_a_dated_name_is_the_models_own():
-    server = HostileServer(fault="filtered_prompt", every=4, models=("some",))
-    with serving(server):  # which answers as some-judge
-        reasons = {reply.null_reason for reply in asked(server, model="some")}
-    assert reasons == {None, "content_filter"}
+def test_a_dated_name_is_the_models_own_as_long_as_it_stays():
+    with serving(HostileServer(fault="filtered_prompt", every=4)) as server:
+        judge = opened(server, model="some")  # which the server answers as some-judge
+        server.models = ("some",)
+        reasons = {
+            reply.null_reason
+            for reply in judge.reply(QUESTIONS, decoding=TEXT, on_progress=lambda _: None)
+        }
+        assert reasons == {None, "content_filter"}
+        server.fault = "another_model"
+        with pytest.raises(EncoreError, match=r"another model.*instead of 'some-judge'"):
+            judge.reply(QUESTIONS, decoding=TEXT, on_progress=lambda _: None)
+        judge.close()
 
 
 def test_an_interruption_ends_the_requests_and_the_next_call_answers():
