@@ -51,6 +51,21 @@ def differential_entropy_nats(
     return math.log(bandwidth) + entropy / _POINTS_PER_BANDWIDTH
 
 
+def scott_bandwidth(level_L: NDArray[np.float64], num_ratings_L: NDArray[np.int64]) -> float:
+    """Scott's rule of all N ratings: sd (ddof 1) * N^(-1/5), in units of rating.
+
+    Args:
+        level_L: At least two levels, ascending, shape [L].
+        num_ratings_L: How many ratings each has, shape [L].
+    """
+    # Heights above the lowest keep their precision where levels differ in the last digits.
+    height_L = level_L - level_L[0]
+    total = int(num_ratings_L.sum())
+    mean = float(num_ratings_L @ height_L) / total
+    variance = float(num_ratings_L @ (height_L - mean) ** 2) / (total - 1)
+    return float(total**-0.2 * math.sqrt(variance))
+
+
 def _points(position_C: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
     """Blocks of evenly spaced points within reach of some cell."""
     is_gap_C = np.diff(position_C) > 2 * _REACH

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import groupby
-from operator import itemgetter
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from encore.analysis.entropy import differential_entropy_nats
+from encore.analysis.entropy import differential_entropy_nats, scott_bandwidth
 from encore.analysis.pair_counts import PairCounts, count_pairs
 from encore.warehouse import Warehouse
 
@@ -146,7 +145,7 @@ def rating_statistics(warehouse: Warehouse) -> tuple[SourceStatistics, ...]:
     """
     rows = warehouse.query("rule_statistics").to_pylist()
     spreads: dict[_Key, _Row] = {(row["source"], row["rule_id"]): row for row in rows}
-    densities = _densities(warehouse)
+    densities = _densities(warehouse, spreads)
     sources = sorted({source for source, _ in spreads if source is not None})
     rule_ids = warehouse.in_order({rule_id for _, rule_id in spreads})
     # None: too many levels to list, or none.
@@ -174,16 +173,29 @@ def rating_statistics(warehouse: Warehouse) -> tuple[SourceStatistics, ...]:
     return tuple(statistics)
 
 
-def _densities(warehouse: Warehouse) -> dict[_Key, tuple[float, float]]:
+def _densities(
+    warehouse: Warehouse, spreads: Mapping[_Key, _Row]
+) -> dict[_Key, tuple[float, float]]:
     """Bandwidth and entropy of each kernel density: of rules that have at least two levels."""
-    rows = warehouse.query("rule_density_cells").to_pylist()
+    names = ("position", "variance", "num_ratings", "bandwidth")
+    several = {key: row for key, row in spreads.items() if row["num_levels"] > 1}
+    if any(row["levels"] is None for row in several.values()):
+        cells = warehouse.query("rule_density_cells")
     densities = {}
-    for key, cells in groupby(rows, key=itemgetter("source", "rule_id")):
-        figures = map(itemgetter("position", "variance", "num_ratings", "bandwidth"), cells)
-        position_C, variance_C, number_C, bandwidth_C = np.array([*figures], dtype=np.float64).T
-        bandwidth = float(bandwidth_C[0])
-        entropy = differential_entropy_nats(position_C, variance_C, number_C, bandwidth=bandwidth)
-        densities[key] = (bandwidth, entropy)
+    for (source, rule_id), row in several.items():
+        if row["levels"] is None:
+            sources = cells["source"]
+            is_own = pc.is_null(sources) if source is None else pc.equal(sources, source)
+            own = cells.filter(pc.and_(is_own, pc.equal(cells["rule_id"], rule_id)))
+            position_C, variance_C, number_C, (bandwidth, *_) = (own[n].to_numpy() for n in names)
+        else:
+            level_L, number_C = np.array(row["levels"]), np.array(row["num_ratings_of_level"])
+            bandwidth = scott_bandwidth(level_L, number_C)
+            position_C, variance_C = (level_L - level_L[0]) / bandwidth, np.zeros_like(level_L)
+        entropy_nats = differential_entropy_nats(
+            position_C, variance_C, number_C.astype(np.float64), bandwidth=bandwidth
+        )
+        densities[source, rule_id] = (float(bandwidth), entropy_nats)
     return densities
 
 
