@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from encore.benchmarks.benchmark_config import BenchmarkConfig as BenchmarkConfig
     from encore.benchmarks.judging.judge_report import judge_benchmark as judge_benchmark
     from encore.benchmarks.run import run_benchmark as run_benchmark
-    from encore.config import JudgeConfig as JudgeConfig
-    from encore.config import RatingConfig as RatingConfig
+    from encore.core.config import JudgeConfig as JudgeConfig
+    from encore.core.config import RatingConfig as RatingConfig
+    from encore.core.errors import EncoreError as EncoreError
     from encore.data.ingestion import ingest as ingest
     from encore.data.rules import load_rule_set as load_rule_set
     from encore.data.study import open_study as open_study
-    from encore.errors import EncoreError as EncoreError
     from encore.evidence.run_comparison import compare_runs as compare_runs
     from encore.evidence.theory import theory as theory
     from encore.export.write_export import export_model as export_model
@@ -48,9 +48,9 @@ __version__ = "0.1.0"
 
 _WHERE = {
     "BenchmarkConfig": "encore.benchmarks.benchmark_config",
-    "EncoreError": "encore.errors",
-    "JudgeConfig": "encore.config",
-    "RatingConfig": "encore.config",
+    "EncoreError": "encore.core.errors",
+    "JudgeConfig": "encore.core.config",
+    "RatingConfig": "encore.core.config",
     "analyze": "encore.analysis.analyze",
     "compare_schemes": "encore.weighting.scheme_comparison",
     "compare_runs": "encore.evidence.run_comparison",

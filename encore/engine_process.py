@@ -11,12 +11,12 @@ import sys
 import threading
 from functools import partial
 
-from encore.config import RateConfig
+from encore.core.config import RateConfig
+from encore.core.options import run_main, single_command
+from encore.core.settings import prepare_environment
 from encore.data.study import open_study
 from encore.engines.engine import work_as_engine
 from encore.engines.local import EngineRequest
-from encore.options import run_main, single_command
-from encore.settings import prepare_environment
 
 
 def main() -> None:

@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 from pydantic import model_validator
 
 from encore import runs
+from encore.core.files import atomic_write_bytes
+from encore.core.model_files import is_demo_judge
 from encore.data.records import RESPONSES
 from encore.data.rules import rules_digest
 from encore.data.study import open_study
-from encore.files import atomic_write_bytes
-from encore.model_files import is_demo_judge
 from encore.runs import JudgedManifest, RunStatus
 
 RUN_FILE = "run.json"

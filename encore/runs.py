@@ -32,10 +32,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
+from encore.core.errors import NO_ROOM, EncoreError, EveryShardError, InputError
+from encore.core.files import atomic_write_bytes, file_sha256, publish, temporary_path
+from encore.core.versions import package_versions
 from encore.data.records import RESPONSES
-from encore.errors import NO_ROOM, EncoreError, EveryShardError, InputError
-from encore.files import atomic_write_bytes, file_sha256, publish, temporary_path
-from encore.versions import package_versions
 
 _FOOTER_KEY = "encore.shard"
 _DIGEST_DIGITS = 32

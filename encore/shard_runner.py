@@ -33,14 +33,14 @@ from typing import NamedTuple, Protocol
 from filelock import FileLock, Timeout
 
 from encore import runs
-from encore.errors import (
+from encore.core.errors import (
     GenerationInterruptedError,
     InputError,
     StudyIncompleteError,
     may_pass,
     meets_every_shard,
 )
-from encore.reporting import SILENT, Reporter
+from encore.core.reporting import SILENT, Reporter
 from encore.runs import RunManifest, Shard, ShardState, Slice
 
 logger = logging.getLogger(__name__)

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from encore.core.model_files import is_demo_judge
 from encore.data.pairs import PairsManifest, labels_of, read_manifest
 from encore.data.study import MARKER, Study, open_study
-from encore.model_files import is_demo_judge
 from encore.rating_runs import RatingManifest, list_runs, read_run
 
 

@@ -18,11 +18,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
+from encore.core.files import atomic_path
+from encore.core.reporting import SILENT
 from encore.curation.embeddings import embed
 from encore.data.records import PreferencePair
-from encore.files import atomic_path
 from encore.labels.labelled_rows import read_labels
-from encore.reporting import SILENT
 from encore.schemas import LABELS
 
 # Suffixes: I completions, H dimensions.

@@ -11,10 +11,10 @@ import subprocess
 import sys
 import time
 
-from encore.options import run_main, single_command
+from encore.core.options import run_main, single_command
+from encore.core.settings import prepare_environment
+from encore.core.terminal import say
 from encore.recipes.recipe import DemoConfig
-from encore.settings import prepare_environment
-from encore.terminal import say
 from tasks.track import VARIABLE, sync
 
 _POLL_SECONDS = 1.0

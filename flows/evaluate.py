@@ -9,7 +9,7 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from encore.benchmarks.benchmark_config import BenchmarkStudyConfig
-from encore.config import StageConfig, option
+from encore.core.config import StageConfig, option
 from encore.data.study import open_study
 from flows.command import run_command
 from flows.score import ScoringAttempts

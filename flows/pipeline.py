@@ -15,13 +15,13 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from encore.analysis.analyze import analyze
-from encore.config import JudgeConfig, LimitedRatingConfig, StageConfig, option
+from encore.core.config import JudgeConfig, LimitedRatingConfig, StageConfig, option
+from encore.core.options import UsageError
+from encore.core.terminal import visible
 from encore.data.ingestion import ingest
 from encore.data.sources.pku import Prefer
 from encore.data.study import open_study
-from encore.options import UsageError
 from encore.recipes.recipe import RECIPE_NAMES, Weighing, load_recipe
-from encore.terminal import visible
 from encore.weighting import load_scheme
 from encore.weighting.weigh import weigh_rules
 from flows.command import call_main, run_flow

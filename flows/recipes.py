@@ -14,10 +14,10 @@ from prefect import get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
+from encore.core.reporting import Reporter
 from encore.recipes.recipe import Recipe, RecipeName, changed, load_recipe
 from encore.recipes.recipe_run import Call
 from encore.recipes.recipe_run import run_recipe as run_stages
-from encore.reporting import Reporter
 from flows.study_flow import study_flow
 from tasks import artifacts
 from tasks.flow_reporter import FlowReporter, Tracker

@@ -8,7 +8,7 @@ from __future__ import annotations
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
-from encore.config import ScoreConfig
+from encore.core.config import ScoreConfig
 from encore.data.study import open_study
 from encore.engines.signs import EngineOrder
 from encore.scoring.head_accuracy import accuracies_of

@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from encore.errors import InputError
-from encore.settings import PROCESS_ENVIRONMENT
+from encore.core.errors import InputError
+from encore.core.settings import PROCESS_ENVIRONMENT
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from encore.errors import EncoreError
+from encore.core.errors import EncoreError
 
 _MARK = "ENCORE_STACK_PROCESS"
 _POLL_SECONDS = 0.3

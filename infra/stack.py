@@ -18,10 +18,10 @@ from typing import NoReturn
 
 import httpx
 
+from encore.core.errors import EncoreError, InputError
+from encore.core.options import new_app, run_main
+from encore.core.terminal import say
 from encore.engines.local import engine_environments, visible_gpus
-from encore.errors import EncoreError, InputError
-from encore.options import new_app, run_main
-from encore.terminal import say
 from infra.prefect_setup import (
     COORDINATOR_POOL,
     ENGINE_POOL,

@@ -13,7 +13,7 @@ import httpx
 from prefect.artifacts import ProgressArtifact
 from prefect.runtime import flow_run
 
-from encore.reporting import Reporter
+from encore.core.reporting import Reporter
 from tasks import track
 from tasks.artifacts import LiveArtifact
 from tasks.server import run_logger

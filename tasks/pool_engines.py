@@ -17,10 +17,10 @@ from prefect.context import TaskRunContext
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled, Cancelling
 
-from encore.config import RateConfig, ScoreConfig, StageConfig
+from encore.core.config import RateConfig, ScoreConfig, StageConfig
+from encore.core.errors import EncoreError
 from encore.engines.parent import EngineState
 from encore.engines.signs import EngineOrder
-from encore.errors import EncoreError
 from tasks.artifacts import EngineTable
 from tasks.server import best_effort, run_logger
 

@@ -13,13 +13,13 @@ from typing import Any
 
 from prefect.runtime import deployment
 
-from encore.config import RateConfig, RatingConfig, StageConfig, option
+from encore.core.config import RateConfig, RatingConfig, StageConfig, option
+from encore.core.errors import StudyIncompleteError
 from encore.data.study import open_study
 from encore.engines.engine import work_as_engine
 from encore.engines.local import Work
 from encore.engines.parent import supervise
 from encore.engines.signs import EngineOrder
-from encore.errors import StudyIncompleteError
 from encore.rating.rating_run import local_work, open_run
 from encore.rating.replies import note_on_refusals
 from encore.shard_runner import RunReport

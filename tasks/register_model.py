@@ -18,8 +18,8 @@ from filelock import FileLock
 from packaging.version import Version
 
 from encore.benchmarks.benchmark_config import BenchmarkStudyConfig
+from encore.core.errors import InputError
 from encore.data.study import open_study
-from encore.errors import InputError
 from tasks import study_runs
 from tasks.study_runs import KEY_TAG, StudyRun
 from tasks.track import LOCK_FILE, Projection, TrackingConfig, choose_tracking_uri, connected

@@ -6,7 +6,7 @@ from functools import partial
 
 from prefect.runtime import deployment
 
-from encore.config import ScoreConfig, StageConfig
+from encore.core.config import ScoreConfig, StageConfig
 from encore.data.study import open_study
 from encore.engines.engine import work_as_engine
 from encore.engines.signs import EngineOrder

@@ -21,9 +21,9 @@ from prefect.client.schemas.objects import State, TaskRun
 from prefect.logging import get_logger
 from prefect.tasks import Task
 
-from encore.config import StageConfig, option
-from encore.errors import EncoreError, meets_every_shard
-from encore.settings import prepare_environment
+from encore.core.config import StageConfig, option
+from encore.core.errors import EncoreError, meets_every_shard
+from encore.core.settings import prepare_environment
 from tasks.server import best_effort, is_server_away
 
 Result = TypeVar("Result")

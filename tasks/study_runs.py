@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
+from encore.core.versions import installed_version
 from encore.data.pairs import data_digest
 from encore.data.study import Study
 from encore.rating_runs import read_run
 from encore.runs import run_key_of
 from encore.synthetic import synthetic_in
 from encore.training.run_folder import read_log
-from encore.versions import installed_version
 
 if TYPE_CHECKING:
     from encore.weighting.weigh import WeighedRules

@@ -24,12 +24,12 @@ import httpx
 from filelock import FileLock
 from pydantic import AfterValidator, ConfigDict
 
-from encore.config import StageConfig, StudyConfig, option
+from encore.core.config import StageConfig, StudyConfig, option
+from encore.core.errors import EncoreError, InputError
+from encore.core.options import run_main, single_command
+from encore.core.settings import prepare_environment
+from encore.core.terminal import say
 from encore.data.study import open_study
-from encore.errors import EncoreError, InputError
-from encore.options import run_main, single_command
-from encore.settings import prepare_environment
-from encore.terminal import say
 from tasks import study_runs
 from tasks.study_runs import KEY_TAG, KIND_TAG, TABLE_TAG, DataSet, StudyRun, StudyTable
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from encore.settings import prepare_environment
+from encore.core.settings import prepare_environment
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_DATA = ROOT.parent / "shared" / "data"
@@ -24,7 +24,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A console keeps the width that COLUMNS has at its making; without one it asks at every line.
 os.environ.pop("COLUMNS", None)
-importlib.import_module("encore.terminal")
+importlib.import_module("encore.core.terminal")
 
 # Machines differ in speed, and a failure in CI must be a failure at home: no deadline, no chance.
 settings.register_profile("encore", deadline=None, derandomize=True)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from encore.core.chat_tokenizer import FROZEN_DATE, ChatTokenizer
 from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply, Usage
-from encore.judges.chat import FROZEN_DATE, ChatTokenizer
 from tests.model.tokenizers import byte_level
 
 SPECIAL_TOKENS = ["<pad>", "<bos>", "<eot>", "<user>", "<assistant>"]

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from encore.config import JudgeConfig, RatingConfig
+from encore.core.config import JudgeConfig, RatingConfig
 from encore.data.ingestion import ingest
 from encore.rating.rating_run import rate
 from encore.rating_runs import list_runs, run_status

@@ -15,19 +15,19 @@ from typing import Any
 import pytest
 
 from encore.benchmarks.benchmark_config import PairsConfig, RowsConfig
-from encore.config import JudgeConfig, RatingConfig
+from encore.core.config import JudgeConfig, RatingConfig
+from encore.core.errors import EncoreError, InputError
+from encore.core.files import file_sha256
+from encore.core.reporting import SILENT
 from encore.data.ingestion import ingest
 from encore.data.rules import load_rule_set
 from encore.data.sources.locate import locate
 from encore.demo import BENCHMARK_DATA_PATH
-from encore.errors import EncoreError, InputError
-from encore.files import file_sha256
 from encore.model.config import BackboneConfig
 from encore.model.opening import open_reward_model
 from encore.recipes.machine import Machine, refuse_judge_too_large, refuse_training_too_large
 from encore.recipes.recipe import RECIPE_NAMES, Recipe, RowModel, changed, load_recipe
 from encore.recipes.recipe_run import Work, check_names, check_within_reach, run_recipe
-from encore.reporting import SILENT
 from encore.training.config import GateConfig, TrainingConfig
 from tests.studies import write_lines
 from tests.tiny_judge import make_tiny_judge

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from encore.core.errors import InputError
 from encore.data.rules import SHIPPED_RULE_SETS, load_rule_set
-from encore.errors import InputError
 
 RULE = {
     "title": "Kindness",

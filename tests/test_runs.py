@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from encore import runs, shard_runner
-from encore.errors import EncoreError, EveryShardError, GenerationInterruptedError, InputError
-from encore.reporting import Reporter
+from encore.core.errors import EncoreError, EveryShardError, GenerationInterruptedError, InputError
+from encore.core.reporting import Reporter
 from encore.runs import RunManifest, Shard, Slice, run_key_of, run_status, write_shard
 from encore.shard_runner import Job, Tell, work_on, work_through
 from tests.rating_shards import shard_path

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from encore.core.errors import EncoreError, InputError
 from encore.data.study import changed_study, open_study
-from encore.errors import EncoreError, InputError
 from tests.studies import create_study
 
 MARKER = {"study.json": b'{"encore_study": 1}\n'}

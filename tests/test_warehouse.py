@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from encore.analysis.analyze import Analysis, analyze
-from encore.errors import InputError
+from encore.core.errors import InputError
 from encore.warehouse import open_ratings, open_warehouse, read_pair_ratings
 from tests.ratings_files import random_table, ratings_table
 

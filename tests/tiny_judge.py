@@ -10,8 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from encore.core.chat_tokenizer import ChatTokenizer
 from encore.data.rules import load_rule_set
-from encore.judges.chat import ChatTokenizer
 from encore.rating.prompts import RATING_TEMPLATE
 from tests.scripted_judge import CHAT_TEMPLATE, SPECIAL_TOKENS
 

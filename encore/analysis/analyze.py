@@ -13,7 +13,7 @@ from encore.analysis.intervals import NUM_DRAWS, SEED, RuleInterval, rule_interv
 from encore.analysis.notes import analysis_notes
 from encore.analysis.paper_figures import PaperComparison, paper_comparisons
 from encore.analysis.statistics import POOLED, RuleStats, rating_statistics
-from encore.errors import InputError
+from encore.core.errors import InputError
 from encore.warehouse import Ratings, open_ratings, open_warehouse
 
 

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from encore.errors import EncoreError
+from encore.core.errors import EncoreError
 from encore.warehouse import Warehouse
 
 # Suffixes: N rows, P pairs, S sources, R rules, L levels, M = L + 1 states: a level, or at the end

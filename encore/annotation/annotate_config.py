@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
-from encore.config import RunChoice, StudyConfig, option
+from encore.core.config import RunChoice, StudyConfig, option
 
 #: What is sampled: responses under a rule, or pairs of rules.
 Kind = Literal["responses", "rules"]

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from encore.annotation.questionnaire import QUESTION_NAMES
+from encore.core.errors import InputError
 from encore.data.tables import CSV, csv_rows
-from encore.errors import InputError
 
 
 class Answer(NamedTuple):

@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from encore.annotation.annotate_config import Kind
 from encore.annotation.questionnaire import Question, questions_of
+from encore.core.errors import InputError
 from encore.data.study import Study
-from encore.errors import InputError
 from encore.schemas import ANSWERS, CHOICES
 
 SAMPLE_FILE, ITEMS_FILE, ANSWERS_FILE = "sample.json", "sample.parquet", "answers.parquet"

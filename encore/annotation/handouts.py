@@ -16,7 +16,7 @@ import numpy as np
 
 from encore.annotation.annotate_config import AnnotateExportConfig
 from encore.annotation.questionnaire import Questionnaire
-from encore.spreadsheets import to_cell
+from encore.core.spreadsheets import to_cell
 
 _PAGE = Path(__file__).parent / "page"
 

@@ -13,8 +13,8 @@ from encore.annotation.annotate_config import AnnotateImportConfig
 from encore.annotation.answer_files import Answer, read_answer_file
 from encore.annotation.answers import ANSWERS_FILE, Sample, read_answers, read_items, read_samples
 from encore.annotation.questionnaire import Question
+from encore.core.errors import InputError
 from encore.data.study import Study, changed_study, open_study
-from encore.errors import InputError
 
 #: An annotator who gave so many answers, all alike, is named.
 _MANY_ALIKE = 5

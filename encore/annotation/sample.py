@@ -18,11 +18,11 @@ from encore.annotation.answers import ITEMS_FILE, SAMPLE_FILE, Sample
 from encore.annotation.drawing import Row, draw_responses, draw_rules
 from encore.annotation.handouts import handouts
 from encore.annotation.questionnaire import SIDES, Card, Item, Questionnaire, questions_of
+from encore.core.errors import InputError
+from encore.core.files import atomic_write_bytes
 from encore.data.pairs import read_pairs, records_of
 from encore.data.records import PreferencePair
 from encore.data.study import Study, changed_study, open_study
-from encore.errors import InputError
-from encore.files import atomic_write_bytes
 from encore.rating_runs import RatingManifest
 from encore.schemas import SAMPLED_RESPONSES, SAMPLED_RULES
 from encore.warehouse import Ratings, open_ratings

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from encore.config import (
+from encore.core.config import (
     MAX_RATING_REPLY_TOKENS,
     ComputingConfig,
     JudgeConfig,
@@ -18,7 +18,7 @@ from encore.config import (
     StudyConfig,
     option,
 )
-from encore.errors import InputError
+from encore.core.errors import InputError
 from encore.weighting import SCHEMES, SCHEMES_OF_RATINGS, load_scheme
 from encore.weighting.weights_config import DEFAULT_K, DEFAULT_TAU
 

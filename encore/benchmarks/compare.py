@@ -16,8 +16,8 @@ from encore.benchmarks.metrics import unit_credits, unit_weights, units_of
 from encore.benchmarks.paired_comparison import compare_credits
 from encore.benchmarks.results import PairResults, read_pair_results
 from encore.benchmarks.rows import TableRow
+from encore.core.errors import InputError
 from encore.data.study import open_study
-from encore.errors import InputError
 
 _ROUNDING = 1e-9
 _FIGURE = ("score", "ci_low", "ci_high", "num_pairs")

@@ -9,7 +9,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from encore.errors import InputError
+from encore.core.errors import InputError
 
 BENCHMARK_NAMES = ("rewardbench-safety", "rewardbench-2-safety", "generic")
 

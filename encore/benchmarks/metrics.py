@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from encore.benchmarks.definition import Benchmark, Ties, Weighting
 from encore.benchmarks.pairs import BenchmarkPairs
-from encore.errors import InputError
+from encore.core.errors import InputError
 from encore.weighting.composed import TIE_TOLERANCE, credits_of, half_credit_interval
 
 _Floats = NDArray[np.float64]

@@ -26,13 +26,13 @@ from numpy.typing import NDArray
 from encore.benchmarks.benchmark_config import BenchmarkConfig
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.benchmarks.rows import RowAbout, TableRow, reward_row
+from encore.core.errors import EncoreError, InputError
+from encore.core.files import file_sha256
+from encore.core.model_files import folder_digest
+from encore.core.reporting import SILENT, Reporter
 from encore.data.records import PreferencePair
-from encore.errors import EncoreError, InputError
-from encore.files import file_sha256
 from encore.model.conversation import EncodedPair, EncodedResponse
 from encore.model.opening import OpenedModel, open_reward_model
-from encore.model_files import folder_digest
-from encore.reporting import SILENT, Reporter
 from encore.scoring.head_scores import HeadScores, read_head_scores
 from encore.scoring.scoring_run import score_job, score_manifest
 from encore.shard_runner import RunReport, work_through

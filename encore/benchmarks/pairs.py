@@ -12,13 +12,13 @@ from typing import Any
 
 from encore.benchmarks.benchmark_config import PairsConfig
 from encore.benchmarks.definition import Benchmark, load_benchmark
+from encore.core.errors import InputError
 from encore.data.pairs import SYNTHETIC_LABEL
 from encore.data.records import PreferencePair
 from encore.data.sources.hub import resolve_commit, stream_records
 from encore.data.sources.local import data_files, read_records
 from encore.data.sources.pairs import parse
 from encore.data.sources.raw_records import MalformedRecordError, RawRecord
-from encore.errors import InputError
 
 # Suffix: P pairs.
 

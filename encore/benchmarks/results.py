@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 from encore.benchmarks.definition import Ties, Weighting
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.benchmarks.rows import RowAbout, TableRow
-from encore.errors import InputError
-from encore.files import atomic_path
+from encore.core.errors import InputError
+from encore.core.files import atomic_path
 from encore.schemas import texts
 
 #: The rewards are null where a judge compared the two responses without scoring either.

@@ -17,12 +17,12 @@ from encore.benchmarks.render import render
 from encore.benchmarks.results import stored_rows, write_pair_results
 from encore.benchmarks.rows import TableRow
 from encore.benchmarks.scheme_rows import scheme_rows
-from encore.config import identity_of
+from encore.core.config import identity_of
+from encore.core.errors import InputError
+from encore.core.files import atomic_write_bytes, file_sha256
+from encore.core.reporting import SILENT, Reporter
 from encore.data.pairs import read_pairs
 from encore.data.study import Study
-from encore.errors import InputError
-from encore.files import atomic_write_bytes, file_sha256
-from encore.reporting import SILENT, Reporter
 from encore.runs import run_key_of
 from encore.synthetic import synthetic_in
 from encore.training.disk import named_when_full

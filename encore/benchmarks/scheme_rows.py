@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from encore.benchmarks.benchmark_config import RowsConfig
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.benchmarks.rows import RowAbout, TableRow, mean_row, reward_row
-from encore.errors import EncoreError
+from encore.core.errors import EncoreError
 from encore.scoring.head_scores import HeadScores
 from encore.weighting import load_scheme
 from encore.weighting.random import random_weights

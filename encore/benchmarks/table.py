@@ -18,7 +18,7 @@ from encore.benchmarks.paired_comparison import Comparison, compare_credits
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.benchmarks.paper_tables import BENCHMARK, PaperRow, paper_rows
 from encore.benchmarks.rows import RowFacts, RowKind, TableRow
-from encore.errors import InputError
+from encore.core.errors import InputError
 
 #: In a study: a folder for each model's head scores of a benchmark, and one for each table.
 BENCHMARKS_DIR = "benchmarks"

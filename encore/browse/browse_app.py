@@ -24,7 +24,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from encore.browse.pair_index import PairFilter, PairIndex
-from encore.errors import EncoreError, InputError
+from encore.core.errors import EncoreError, InputError
 
 _PACKAGE = Path(__file__).parents[1]
 _FOLDER = _PACKAGE / "browse" / "page"

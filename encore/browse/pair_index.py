@@ -22,10 +22,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from encore.core.errors import EncoreError, InputError
 from encore.data.pairs import labels_of, read_manifest, records_of, verified_path
 from encore.data.study import Study
 from encore.demo import JUDGE_NAME
-from encore.errors import EncoreError, InputError
 from encore.query.pair_details import pair_in_files
 from encore.query.study_database import FilePart, StudyDatabase, StudyTable, literal, open_database
 from encore.rating_runs import RatingStatus, null_reasons, status

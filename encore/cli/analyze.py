@@ -7,8 +7,8 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from encore.cli.output import Shown, opened_ratings, show_result
-from encore.config import RatingsConfig, option
-from encore.options import JsonOption, command
+from encore.core.config import RatingsConfig, option
+from encore.core.options import JsonOption, command
 
 if TYPE_CHECKING:
     from encore.analysis.analyze import Analysis

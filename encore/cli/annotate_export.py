@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from encore.annotation.annotate_config import AnnotateExportConfig
 from encore.cli.output import counted, show_result
-from encore.options import JsonOption, command
-from encore.terminal import say
+from encore.core.options import JsonOption, command
+from encore.core.terminal import say
 
 
 @command

@@ -16,8 +16,8 @@ from encore.cli.output import (
     record_table,
     show_result,
 )
-from encore.options import JsonOption, command
-from encore.terminal import say, warn
+from encore.core.options import JsonOption, command
+from encore.core.terminal import say, warn
 
 if TYPE_CHECKING:
     from encore.annotation.answers import Sample

@@ -8,7 +8,7 @@ from importlib import import_module
 
 from cyclopts import App
 
-from encore.options import new_app, run_main
+from encore.core.options import new_app, run_main
 
 #: In the order a study goes through them; of two words: a command of a group.
 COMMANDS = (
@@ -67,7 +67,7 @@ def build_app(names: Sequence[str] = COMMANDS) -> App:
 
 def main() -> None:
     """Entry point of the `encore` script."""
-    from encore.settings import prepare_environment
+    from encore.core.settings import prepare_environment
 
     prepare_environment()
     # Only the called command is imported: the doctor must come even where another one's does not.

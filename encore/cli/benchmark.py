@@ -9,8 +9,8 @@ from cyclopts import Parameter
 
 from encore.benchmarks.benchmark_config import BenchmarkStudyConfig
 from encore.cli.output import warn_of_synthetic
-from encore.options import JsonOption, command
-from encore.terminal import say, terminal_reporter, visible, warn
+from encore.core.options import JsonOption, command
+from encore.core.terminal import say, terminal_reporter, visible, warn
 
 
 @command

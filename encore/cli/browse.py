@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 from encore.cli.output import counted, require_packages
-from encore.config import RunChoice, StudyConfig, option
-from encore.options import JsonOption, command
-from encore.terminal import console, print_json, say
+from encore.core.config import RunChoice, StudyConfig, option
+from encore.core.options import JsonOption, command
+from encore.core.terminal import console, print_json, say
 
 
 class BrowseConfig(RunChoice, StudyConfig):

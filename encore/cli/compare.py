@@ -8,7 +8,7 @@ from typing import Any
 
 from encore.benchmarks.benchmark_config import CompareConfig
 from encore.cli.output import Shown, compact_table, percent, show_result, span
-from encore.options import JsonOption, command
+from encore.core.options import JsonOption, command
 
 
 @command

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from encore.options import JsonOption, command
-from encore.terminal import out, print_json
+from encore.core.options import JsonOption, command
+from encore.core.terminal import out, print_json
 
 
 @command
@@ -16,7 +16,7 @@ def doctor(*, json: JsonOption = False) -> None:
     something required is broken; warnings (an extra you may not need, a hub that does not
     answer) leave it at 0. Secrets are never printed.
     """
-    from encore.doctor import diagnose
+    from encore.core.doctor import diagnose
 
     findings = diagnose(os.environ)
     num_fail = sum(one.verdict == "fail" for one in findings)

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from encore.cli.output import compact_table, counted, show_result, warn_of_unused
-from encore.errors import InputError, StudyIncompleteError
+from encore.core.errors import InputError, StudyIncompleteError
+from encore.core.options import JsonOption, command
+from encore.core.terminal import say
 from encore.export.export_config import ExportConfig
-from encore.options import JsonOption, command
-from encore.terminal import say
 
 if TYPE_CHECKING:
     from encore.data.records import PreferencePair

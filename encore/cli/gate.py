@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from encore.cli.output import compact_table, show_result
-from encore.options import JsonOption, command
-from encore.terminal import say, terminal_reporter
+from encore.core.options import JsonOption, command
+from encore.core.terminal import say, terminal_reporter
 from encore.training.config import TrainGateConfig
 
 

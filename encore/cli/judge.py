@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
 from encore.cli.output import Shown, compact_table, percent, show_result, span_of, warn_of_unused
-from encore.options import JsonOption, command
-from encore.terminal import say, terminal_reporter
+from encore.core.options import JsonOption, command
+from encore.core.terminal import say, terminal_reporter
 
 if TYPE_CHECKING:
     from encore.benchmarks.judging.judge_report import JudgeReport

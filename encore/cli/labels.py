@@ -16,9 +16,9 @@ from encore.cli.output import (
     show_result,
     span,
 )
+from encore.core.options import JsonOption, command
+from encore.core.terminal import say, terminal_reporter
 from encore.labels.labels_config import LabelsConfig
-from encore.options import JsonOption, command
-from encore.terminal import say, terminal_reporter
 
 if TYPE_CHECKING:
     from encore.labels.rule_agreement import LabelAgreement

@@ -18,12 +18,12 @@ from rich.columns import Columns
 from rich.padding import Padding
 from rich.table import Table
 
+from encore.core.errors import EncoreError, StudyIncompleteError
+from encore.core.terminal import minus_signs, out, print_json, say, visible, warn
 from encore.demo import JUDGE_NAME
-from encore.errors import EncoreError, StudyIncompleteError
-from encore.terminal import minus_signs, out, print_json, say, visible, warn
 
 if TYPE_CHECKING:
-    from encore.config import RatingsConfig
+    from encore.core.config import RatingsConfig
     from encore.rating_runs import RatingManifest
     from encore.warehouse import Ratings
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from encore.cli.output import Shown, compact_table, number, show_result, significant, span
-from encore.options import JsonOption, command
+from encore.core.options import JsonOption, command
 
 #: RewardBench's subsets, short enough for 80 columns; a legend says which is which.
 _SHORT = {

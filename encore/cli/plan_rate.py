@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from encore.cli.output import Shown, amount, compact_table, show_result
-from encore.options import JsonOption, command
+from encore.core.options import JsonOption, command
+from encore.core.terminal import terminal_reporter
 from encore.planning.plan_config import PlanRateConfig
-from encore.terminal import terminal_reporter
 
 
 @command

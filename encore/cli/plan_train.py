@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from encore.cli.output import Shown, compact_table, show_result
-from encore.errors import EncoreError
-from encore.options import JsonOption, UsageError, command
+from encore.core.errors import EncoreError
+from encore.core.options import JsonOption, UsageError, command
 from encore.training.plan import PlanTrainConfig
 
 _PARTS = ("weights", "gradients", "optimizer_states", "activations", "workspace", "total")

@@ -15,8 +15,8 @@ from pydantic_core import to_jsonable_python
 from rich.cells import cell_len
 
 from encore.cli.output import compact_table
-from encore.errors import InputError
-from encore.terminal import out, say, visible
+from encore.core.errors import InputError
+from encore.core.terminal import out, say, visible
 
 if TYPE_CHECKING:
     from encore.query.sql_query import QueryResult

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from encore.cli.output import compact_table, counted, show_result
+from encore.core.options import JsonOption, command
+from encore.core.terminal import say
 from encore.curation.curation_config import LintConfig
-from encore.options import JsonOption, command
-from encore.terminal import say
 
 
 @command

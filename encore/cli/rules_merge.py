@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from encore.cli.output import compact_table, counted, show_result
+from encore.core.options import JsonOption, command
+from encore.core.terminal import say
 from encore.curation.curation_config import MergeConfig
-from encore.options import JsonOption, command
-from encore.terminal import say
 
 #: So many copies are shown; all of them stand in the JSON and in the file.
 _MAX_SHOWN = 20

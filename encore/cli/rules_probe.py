@@ -7,10 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from encore.cli.output import Shown, TableColumns, number, rule_legend, rule_table, show_result
-from encore.options import JsonOption, command
+from encore.core.options import JsonOption, command
+from encore.core.terminal import terminal_reporter
 from encore.probing.probe_config import ProbeConfig
 from encore.probing.variants import PLANTED
-from encore.terminal import terminal_reporter
 
 if TYPE_CHECKING:
     from encore.evidence.run_comparison import RuleComparison

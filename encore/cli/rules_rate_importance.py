@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from encore.cli.output import counted
+from encore.core.options import JsonOption, command
+from encore.core.terminal import print_json, say, terminal_reporter, warn
 from encore.curation.curation_config import ImportanceConfig
-from encore.options import JsonOption, command
-from encore.terminal import print_json, say, terminal_reporter, warn
 
 
 @command

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from encore.cli.output import compact_table, number, show_result, span
+from encore.core.options import JsonOption, command
+from encore.core.terminal import say
 from encore.curation.curation_config import SelectConfig
-from encore.options import JsonOption, command
-from encore.terminal import say
 
 _RULE_COLUMNS = ("rule", "importance", "ratings", "pool")
 _AGREEMENT_COLUMNS = ("agreement", "mean r", "95 % interval", "pairs")

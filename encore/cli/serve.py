@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 from encore.cli.output import require_packages, warn_of_unused
-from encore.options import JsonOption, command
+from encore.core.options import JsonOption, command
+from encore.core.terminal import print_json, say
 from encore.serving.serve_config import ServeConfig
-from encore.terminal import print_json, say
 
 _PACKAGES = ("prometheus_client", "starlette", "uvicorn")
 

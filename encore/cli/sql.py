@@ -7,9 +7,9 @@ from typing import Literal
 
 from encore.cli.output import compact_table, counted, show_result
 from encore.cli.query_output import print_result
-from encore.config import RunChoice, option
-from encore.options import JsonOption, UsageError, command
-from encore.terminal import warn
+from encore.core.config import RunChoice, option
+from encore.core.options import JsonOption, UsageError, command
+from encore.core.terminal import warn
 
 
 class SqlConfig(RunChoice):

@@ -7,9 +7,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, get_args
 
 from encore.cli.output import Shown, counted, record_table, show_result, shown_judge
-from encore.config import RunKeyConfig, StudyConfig
-from encore.errors import InputError, StudyIncompleteError
-from encore.options import JsonOption, command
+from encore.core.config import RunKeyConfig, StudyConfig
+from encore.core.errors import InputError, StudyIncompleteError
+from encore.core.options import JsonOption, command
 
 if TYPE_CHECKING:
     from encore.rating_runs import RatingStatus

@@ -18,8 +18,8 @@ from encore.cli.output import (
     rule_table,
     show_result,
 )
-from encore.config import RatingsConfig, option
-from encore.options import JsonOption, UsageError, command
+from encore.core.config import RatingsConfig, option
+from encore.core.options import JsonOption, UsageError, command
 
 if TYPE_CHECKING:
     from encore.evidence.theory import Theory, TheoryRule

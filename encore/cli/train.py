@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from encore.cli.output import compact_table, percent, show_result, warn_of_unused
-from encore.errors import EncoreError
-from encore.options import JsonOption, command
-from encore.terminal import console, out, say, terminal_reporter, warn
+from encore.core.errors import EncoreError
+from encore.core.options import JsonOption, command
+from encore.core.terminal import console, out, say, terminal_reporter, warn
 from encore.training.config import TrainConfig
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from encore.cli.output import opened_ratings, show_result, warn_of_unused
-from encore.options import JsonOption, UsageError, command
+from encore.core.options import JsonOption, UsageError, command
 from encore.weighting.weights_config import SchemeOptions, WeightsConfig
 
 if TYPE_CHECKING:

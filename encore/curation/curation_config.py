@@ -7,7 +7,7 @@ from typing import Self
 
 from pydantic import model_validator
 
-from encore.config import MAX_RATING_REPLY_TOKENS, JudgeConfig, StageConfig, option
+from encore.core.config import MAX_RATING_REPLY_TOKENS, JudgeConfig, StageConfig, option
 
 #: What ``--accept`` is given for every draft of a file; no rule_id has capital letters.
 ALL = "ALL"

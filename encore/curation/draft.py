@@ -14,12 +14,12 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
+from encore.core.errors import InputError, did_you_mean
+from encore.core.reporting import SILENT, Reporter
 from encore.curation.curation_config import ALL, DraftConfig
 from encore.curation.pool import PoolRule, check_output, read_pool, title_of, write_pool
 from encore.curation.rule_questions import RuleRun, ask_about_rules
-from encore.errors import InputError, did_you_mean
 from encore.judges.base import Judge, Reply
-from encore.reporting import SILENT, Reporter
 
 _FENCED = re.compile(r"```(?:json)?\n(.*)\n```", re.DOTALL)
 _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]

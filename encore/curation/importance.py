@@ -14,15 +14,15 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, ClassVar
 
+from encore.core.errors import InputError
+from encore.core.files import atomic_write_bytes
+from encore.core.reporting import SILENT, Reporter
 from encore.curation.curation_config import ImportanceConfig
 from encore.curation.people_importance import People, read_answers
 from encore.curation.pool import read_pool, write_pool
 from encore.curation.rule_questions import Replies, RuleRun, ask_about_rules, texts_digest
-from encore.errors import InputError
-from encore.files import atomic_write_bytes
 from encore.judges.base import Decoding, Judge
 from encore.rating.replies import Answer, read_reply
-from encore.reporting import SILENT, Reporter
 
 POOL_FILE, PEOPLE_FILE = "pool.toml", "people.json"
 

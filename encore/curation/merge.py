@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from encore.core.errors import InputError
+from encore.core.spreadsheets import is_formula
 from encore.curation.curation_config import MergeConfig
 from encore.curation.pool import Pool, PoolRule, check_output, first_of, read_pool, write_pool
 from encore.data.rules import rule_file
-from encore.errors import InputError
-from encore.spreadsheets import is_formula
 
 
 def merge(config: MergeConfig) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from encore.core.errors import InputError, did_you_mean
 from encore.curation.pool import PoolRule
 from encore.data.tables import csv_rows
-from encore.errors import InputError, did_you_mean
 
 #: Importance by rule id, by annotator.
 People = Mapping[str, Mapping[str, float]]

@@ -16,15 +16,15 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from encore.core.errors import StudyIncompleteError
+from encore.core.reporting import SILENT, Reporter
+from encore.core.versions import package_versions
 from encore.curation.curation_config import QuestionConfig
 from encore.curation.pool import PoolRule, title_of
-from encore.errors import StudyIncompleteError
 from encore.judges import open_judge
 from encore.judges.base import Decoding, Judge, Reply, ask, readable
-from encore.reporting import SILENT, Reporter
 from encore.runs import JudgedManifest, Shard, Slice, run_key_of, run_status
 from encore.shard_runner import Job, Tell, refuse_failures, work_through
-from encore.versions import package_versions
 
 #: By rule id; None: the prompt was too long to be asked.
 Replies = Mapping[str, Reply | None]

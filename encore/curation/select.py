@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from encore.core.errors import InputError
+from encore.core.files import atomic_write_bytes
 from encore.curation.curation_config import SelectConfig
 from encore.curation.importance import POOL_FILE, ImportanceRun, answers_of, read_people
 from encore.curation.people_importance import People
 from encore.curation.pool import TEXTS, PoolRule, check_output, first_of, read_pool, write_pool
 from encore.curation.rater_agreement import rater_agreement
 from encore.curation.rule_questions import read_replies
-from encore.errors import InputError
-from encore.files import atomic_write_bytes
 from encore.runs import list_runs
 
 

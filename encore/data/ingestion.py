@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from encore.core.errors import EncoreError, InputError
+from encore.core.reporting import SILENT, Reporter
 from encore.data.pairs import (
     Origin,
     PairsManifest,
@@ -25,8 +27,6 @@ from encore.data.sources.locate import Source, resolve_sources
 from encore.data.sources.pku import Prefer
 from encore.data.sources.raw_records import MalformedRecordError
 from encore.data.study import Change, Study, changed_study, open_study
-from encore.errors import EncoreError, InputError
-from encore.reporting import SILENT, Reporter
 
 _RECORDS_PER_REPORT = 500
 

@@ -18,13 +18,13 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
+from encore.core.errors import InputError
+from encore.core.files import file_sha256
+from encore.core.versions import installed_version
 from encore.data.records import RESPONSES, Message, PreferencePair, pair_id_of
 from encore.data.sources.raw_records import MalformedRecordError, RawRecord
 from encore.data.study import LABELS, MARKER, Change, Study, changed_study, open_study
-from encore.errors import InputError
-from encore.files import file_sha256
 from encore.schemas import PAIRS, SET_ASIDE_FIELDS
-from encore.versions import installed_version
 
 _MANIFEST_SUFFIX = ".manifest.json"
 #: A source whose label begins like this is synthetic, whoever made it.

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from encore.errors import EncoreError, InputError
-from encore.files import fsync_path, fsync_tree
+from encore.core.errors import EncoreError, InputError
+from encore.core.files import fsync_path, fsync_tree
 
 MARKER = "study.json"
 #: Within a study, the studies that `encore rules probe` makes of its pairs: PROBES/PAIRS/NAME.

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from encore.core.errors import InputError
 from encore.data.sources.local import SUFFIXES, data_suffix, read_records
-from encore.errors import InputError
 
 CSV = ".csv"
 #: What stands between the cells of a table, by where the spreadsheet was made.

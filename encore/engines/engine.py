@@ -14,6 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from encore.core.errors import EncoreError, InputError, meets_every_shard
+from encore.core.reporting import SILENT, Reporter
+from encore.core.versions import code_digest
 from encore.engines.signs import (
     MOST_ENGINES,
     EngineOrder,
@@ -24,11 +27,8 @@ from encore.engines.signs import (
     read_signs,
     write_sign,
 )
-from encore.errors import EncoreError, InputError, meets_every_shard
-from encore.reporting import SILENT, Reporter
 from encore.runs import Shard, ShardState, differences, finished_shards, read_manifest
 from encore.shard_runner import WHOLE_PLAN, Job, RunReport, Tally, begin, work_on
-from encore.versions import code_digest
 
 _POLL_SECONDS = 1.0
 #: Between two signs of life.

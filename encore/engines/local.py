@@ -17,11 +17,11 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from encore.config import RateConfig, ScoreConfig
+from encore.core.config import RateConfig, ScoreConfig
+from encore.core.errors import InputError
+from encore.core.reporting import SILENT, Reporter
 from encore.engines.parent import EngineState, supervise
 from encore.engines.signs import EngineOrder, sign_path
-from encore.errors import InputError
-from encore.reporting import SILENT, Reporter
 from encore.shard_runner import Job, RunReport, work_through
 
 GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
+from encore.core.errors import EncoreError, InputError
+from encore.core.reporting import SILENT, Reporter
+from encore.core.versions import code_digest
 from encore.engines.signs import (
     MOST_ENGINES,
     EngineOrder,
@@ -21,11 +24,8 @@ from encore.engines.signs import (
     sign_path,
     write_reach,
 )
-from encore.errors import EncoreError, InputError
-from encore.reporting import SILENT, Reporter
 from encore.runs import RunManifest, Shard, Slice, finished_shards, read_manifest
 from encore.shard_runner import Job, RunReport, Tally, Tell, begin
-from encore.versions import code_digest
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from encore.files import temporary_path
+from encore.core.files import temporary_path
 
 _FOLDER = "engines"
 _REACH = "reach"

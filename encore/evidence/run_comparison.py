@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.agreement import Estimate
-from encore.errors import InputError
+from encore.core.errors import InputError
 from encore.evidence.level_codes import LevelCodes, entropies_of
 from encore.warehouse import PairRatings, Ratings, open_ratings, read_pairs_of
 from encore.weighting.encore import entropy_weights

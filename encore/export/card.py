@@ -9,11 +9,11 @@ from typing import Any
 
 from huggingface_hub import ModelCardData
 
+from encore.core.versions import package_versions
 from encore.export.classifier import Written
 from encore.export.hub_card import hub_card
 from encore.export.verify import Verification, probes
 from encore.export.weights_input import Composition
-from encore.versions import package_versions
 
 #: The oldest transformers that exports are tested with; `rewardbench` from PyPI has it.
 OLDEST_TESTED = "4.51"

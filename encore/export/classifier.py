@@ -22,7 +22,7 @@ from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING as _CLASSIFIE
 from transformers import PretrainedConfig
 from transformers.modeling_layers import GenericForSequenceClassification
 
-from encore.errors import EncoreError, InputError
+from encore.core.errors import EncoreError, InputError
 from encore.export.weights_input import Composition
 from encore.model.conversation import ConversationTokenizer
 from encore.model.layouts import TokenIds

@@ -7,8 +7,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from encore.config import StageConfig, option
-from encore.options import UsageError
+from encore.core.config import StageConfig, option
+from encore.core.options import UsageError
 from encore.weighting.weights_config import WeightChoice
 
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from encore.errors import EncoreError, InputError
+from encore.core.errors import EncoreError, InputError
 from encore.model.config import EXPORT_FILE
 
 #: Access tokens as hubs write them: never in a message, whatever a client's error says.

@@ -16,8 +16,8 @@ import torch
 from pydantic import TypeAdapter
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from encore.core.errors import InputError
 from encore.data.records import Message, PreferencePair
-from encore.errors import InputError
 from encore.export.classifier import ExportDtype, Scores, Written, rounded
 from encore.model.layouts import TokenIds
 from encore.model.loading import load_weights, loading

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
-from encore.errors import InputError
+from encore.core.errors import InputError
 from encore.warehouse import open_ratings
 from encore.weighting.scheme import SchemeOptions
 from encore.weighting.vector import head_weights

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import torch
 
+from encore.core.errors import InputError
+from encore.core.files import atomic_folder
 from encore.data.records import PreferencePair
-from encore.errors import InputError
 from encore.export.card import Exported, model_card
 from encore.export.classifier import (
     ExportDtype,
@@ -26,7 +27,6 @@ from encore.export.classifier import (
 )
 from encore.export.verify import verify_export
 from encore.export.weights_input import Composition
-from encore.files import atomic_folder
 from encore.model.config import EXPORT_FILE
 from encore.model.opening import OpenedModel
 

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from encore.config import JudgeConfig
+    from encore.core.config import JudgeConfig
     from encore.judges.base import Judge
 
 #: backend name -> (module, class)

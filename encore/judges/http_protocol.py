@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from encore.errors import EncoreError, JudgeUnavailableError
+from encore.core.errors import EncoreError, JudgeUnavailableError
 from encore.judges.base import NO_TOKENS, Decoding, Prompt, Reply, Usage, labelled
 
 #: The most that the protocol allows: a label that is not among them is less likely than these.

@@ -14,13 +14,13 @@ from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from encore.config import JudgeConfig
-from encore.errors import EncoreError, JudgeUnavailableError
+from encore.core.chat_tokenizer import FROZEN_DATE, load_tokenizer
+from encore.core.config import JudgeConfig
+from encore.core.errors import EncoreError, JudgeUnavailableError
+from encore.core.model_files import ModelRole
 from encore.judges import http_protocol as protocol
 from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply
-from encore.judges.chat import FROZEN_DATE, load_tokenizer
 from encore.judges.http_protocol import UnreadableAnswerError, first_words
-from encore.model_files import ModelRole
 
 try:
     import openai

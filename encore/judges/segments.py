@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from encore.judges.chat import ChatTokenizer
+from encore.core.chat_tokenizer import ChatTokenizer
 
 #: The two parts of a prompt, to be read as one text. The first ends with two line feeds.
 Parts = tuple[str, str]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from encore.config import JudgeConfig
-from encore.errors import JudgeUnavailableError
+from encore.core.config import JudgeConfig
+from encore.core.errors import JudgeUnavailableError
 from encore.judges.base import Decoding, ProgressHook, Reply, Usage, labelled
 from encore.judges.local_model import LocalJudge
 

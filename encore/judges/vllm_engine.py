@@ -12,11 +12,11 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from encore.config import JudgeConfig
-from encore.errors import JudgeUnavailableError
+from encore.core.config import JudgeConfig
+from encore.core.errors import JudgeUnavailableError
+from encore.core.settings import load_settings, prepare_environment
 from encore.judges.base import Decoding, ProgressHook, Reply, Usage, labelled, num_devices
 from encore.judges.local_model import LocalJudge
-from encore.settings import load_settings, prepare_environment
 
 logger = logging.getLogger(__name__)
 

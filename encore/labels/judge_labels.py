@@ -12,10 +12,11 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from encore.core.errors import InputError
+from encore.core.files import atomic_path, check_writable
+from encore.core.reporting import SILENT, Reporter
 from encore.data.pairs import planned_pairs
 from encore.data.study import LABELS, changed_study, is_free, open_study
-from encore.errors import InputError
-from encore.files import atomic_path, check_writable
 from encore.judges import open_judge
 from encore.judges.base import Judge
 from encore.labels.labelled_rows import LabelledRow, read_labels
@@ -24,7 +25,6 @@ from encore.labels.propositions import rules_of_labels
 from encore.labels.rule_agreement import LabelAgreement, label_agreement
 from encore.rating.rating_run import run_over
 from encore.rating_runs import RatingManifest, ratings_of
-from encore.reporting import SILENT, Reporter
 from encore.runs import run_key_of, run_status
 from encore.schemas import LABELS as LABELS_SCHEMA
 from encore.schemas import PAIRS

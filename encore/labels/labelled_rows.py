@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from encore.core.errors import InputError
 from encore.data.records import Message, PreferencePair, pair_id_of
 from encore.data.sources.raw_records import (
     MalformedRecordError,
@@ -16,7 +17,6 @@ from encore.data.sources.raw_records import (
     text_field,
 )
 from encore.data.tables import read_table
-from encore.errors import InputError
 
 _WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 

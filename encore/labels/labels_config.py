@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from encore.config import JudgeConfig, RatingConfig, option
+from encore.core.config import JudgeConfig, RatingConfig, option
 
 
 class LabelsConfig(RatingConfig):

@@ -8,9 +8,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from encore.core.errors import EncoreError, InputError
 from encore.data.records import Rule, RuleSet
 from encore.data.rules import load_rule_set, rules_digest
-from encore.errors import EncoreError, InputError
 
 #: A proposition is a question; the paper's prompt asks for a score on a criterion.
 _RATING_RULE = (

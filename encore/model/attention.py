@@ -21,7 +21,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import bidirectional_mask_function
 
-from encore.errors import InputError
+from encore.core.errors import InputError
 from encore.model.layouts import Segment
 
 SEGMENT_ATTENTION = "encore-segments"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Literal
 
-from encore.config import StageConfig, option
+from encore.core.config import StageConfig, option
 
 #: How responses are put side by side; see `encore.model.layouts`.
 LayoutName = Literal["packed", "prefix-shared", "sorted", "single"]

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from encore.core.chat_tokenizer import FROZEN_DATE
+from encore.core.errors import InputError
+from encore.core.token_encoder import TokenEncoder
 from encore.data.records import Message, PreferencePair
-from encore.errors import InputError
-from encore.judges.chat import FROZEN_DATE
-from encore.token_encoder import TokenEncoder
 
 #: What templates ask the day with: a variable the caller may set, a function of the renderer.
 _DATE_WORDS = ("date_string", "strftime_now")

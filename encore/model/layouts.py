@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.utils.rnn import pad_sequence
 
-from encore.errors import InputError
+from encore.core.errors import InputError
 from encore.model.config import LayoutName
 
 #: Rows are put together only while less than this share of what they compute is padding.

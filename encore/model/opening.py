@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
 
+from encore.core.errors import InputError
+from encore.core.model_files import ModelFiles, ModelRole
 from encore.data.records import Message
-from encore.errors import InputError
 from encore.model.config import COMPOSED, EXPORT_FILE, BackboneConfig
 from encore.model.conversation import ConversationTokenizer
 from encore.model.layouts import lay_out
@@ -21,7 +22,6 @@ from encore.model.loading import load_reward_model, load_tokenizer, load_whole_c
 from encore.model.reward_model import MultiHeadRewardModel, WholeClassifier
 from encore.model.saved_model import ABOUT_FILE, LoadedModel, load_model
 from encore.model.trunks import OTHER, TRUNKS
-from encore.model_files import ModelFiles, ModelRole
 
 #: The head of a downloaded reward model with one label.
 _SINGLE_HEAD = "reward"

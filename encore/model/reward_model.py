@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from encore.errors import InputError
+from encore.core.errors import InputError
 from encore.model.attention import SegmentPlan
 from encore.model.layouts import Microbatch
 

@@ -15,8 +15,8 @@ from pydantic import BaseModel, Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from encore.errors import InputError
-from encore.files import atomic_folder
+from encore.core.errors import InputError
+from encore.core.files import atomic_folder
 from encore.model.config import BackboneConfig
 from encore.model.conversation import ConversationTokenizer
 from encore.model.loading import load_reward_model, load_tokenizer, quiet_transformers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from encore.errors import InputError
+from encore.core.errors import InputError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

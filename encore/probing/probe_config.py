@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from encore.config import RatingConfig, StudyConfig, option
+from encore.core.config import RatingConfig, StudyConfig, option
 
 
 class ProbeConfig(RatingConfig, StudyConfig):

@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from encore.core.errors import EncoreError
 from encore.data.study import PROBES
-from encore.errors import EncoreError
 from encore.evidence.run_comparison import RuleComparison
 from encore.rating_runs import RatingManifest
 

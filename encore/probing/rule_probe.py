@@ -23,15 +23,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.config import RatingConfig
+from encore.core.config import RatingConfig
+from encore.core.errors import InputError
+from encore.core.files import atomic_write_bytes, check_writable
+from encore.core.reporting import SILENT, Reporter
 from encore.curation.pool import PoolRule, write_pool
 from encore.data import pairs as study_pairs
 from encore.data.records import PreferencePair, RuleSet, pair_id_of
 from encore.data.rules import load_rule_set
 from encore.data.study import PROBES, Study, open_study
-from encore.errors import InputError
 from encore.evidence.run_comparison import NUM_DRAWS
-from encore.files import atomic_write_bytes, check_writable
 from encore.judges import open_judge
 from encore.judges.base import Judge
 from encore.probing import variants as fixed
@@ -41,7 +42,6 @@ from encore.probing.soundness import MARGIN, MIN_PAIRS, measure
 from encore.probing.variants import UNCHANGED
 from encore.rating.rating_run import local_work, open_run
 from encore.rating_runs import RatingManifest
-from encore.reporting import SILENT, Reporter
 from encore.runs import run_key_of
 from encore.shard_runner import refuse_failures
 from encore.synthetic import synthetic_in

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from encore.core.errors import InputError
+from encore.core.files import atomic_path
 from encore.data.study import open_study
-from encore.errors import InputError
-from encore.files import atomic_path
 from encore.publish.publication import provenance, refuse_occupied, run_facts
 from encore.query.query_files import query_files
 from encore.query.study_database import StudyDatabase, StudyTable, literal, open_database, quoted

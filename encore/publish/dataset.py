@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from encore.core.errors import InputError
+from encore.core.files import atomic_folder
 from encore.data.records import RESPONSES
 from encore.data.study import open_study
-from encore.errors import InputError
-from encore.files import atomic_folder
 from encore.publish.data_card import data_set_card
 from encore.publish.publication import refuse_occupied, run_facts
 from encore.query.study_database import StudyDatabase, literal, open_database, quoted

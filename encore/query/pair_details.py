@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from encore.core.errors import InputError
 from encore.data.pairs import read_pairs, records_of
 from encore.data.records import PreferencePair
 from encore.data.study import Study
-from encore.errors import InputError
 from encore.rating.prompts import prompt_of, render_conversation
 from encore.rating_runs import RatingManifest, run_status
 from encore.schemas import EXPECTED

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from itertools import takewhile
 
-from encore.errors import InputError
+from encore.core.errors import InputError
 from encore.warehouse.connection import load_query, query_paths
 
 _SENTENCE_END = re.compile(r"(?<=[.?]) ")

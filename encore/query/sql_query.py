@@ -23,12 +23,12 @@ from typing import Any
 import pyarrow as pa
 from pydantic import ByteSize, TypeAdapter
 
-from encore.errors import EncoreError, InputError
+from encore.core.errors import EncoreError, InputError
+from encore.core.settings import duckdb_config
 from encore.query.query_files import query_files
 from encore.query.sql_worker import EXIT_ERROR, EXIT_INPUT, EXIT_MEMORY, EXIT_TIME
 from encore.query.study_database import encoded
 from encore.query.study_tables import StudyTables
-from encore.settings import duckdb_config
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ def main() -> None:
     sys.meta_path.insert(0, _NoPandas)
     import pyarrow as pa
 
-    from encore.errors import EncoreError, InputError
+    from encore.core.errors import EncoreError, InputError
     from encore.query.study_database import decoded, named_errors, open_database
 
     request: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))

@@ -20,8 +20,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
-from encore.errors import EncoreError, InputError
-from encore.stopping import stopped_by_signals
+from encore.core.errors import EncoreError, InputError
+from encore.core.stopping import stopped_by_signals
 
 #: What a query may put on disk while it runs, in a folder that is deleted afterwards.
 _SPILL_LIMIT = "20GB"
@@ -121,10 +121,10 @@ def open_database(
         tables: By name.
         views: Statements that define more; with them, the connection is locked: every access to
             files, network, extensions and settings is taken away.
-        config: Settings of DuckDB; default: `encore.settings.duckdb_config`.
+        config: Settings of DuckDB; default: `encore.core.settings.duckdb_config`.
     """
     if config is None:
-        from encore.settings import duckdb_config
+        from encore.core.settings import duckdb_config
 
         config = duckdb_config()
     with tempfile.TemporaryDirectory(prefix="encore-duckdb-") as spill_dir:

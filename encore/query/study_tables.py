@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from encore.benchmarks.results import PAIR_RESULTS
 from encore.benchmarks.table import RESULTS_FILE, read_table, table_folders
+from encore.core.errors import InputError
 from encore.data.pairs import PairsManifest, labels_of, pair_files, read_manifest, verified_path
 from encore.data.study import Study
-from encore.errors import InputError
 from encore.query.query_files import query_files
 from encore.query.study_database import FilePart, StudyTable, literal, quoted
 from encore.rating_runs import RatingStatus, status

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from encore.config import BatchConfig, JudgeConfig, RatingConfig
+from encore.core.config import BatchConfig, JudgeConfig, RatingConfig
+from encore.core.errors import EncoreError, InputError
+from encore.core.files import atomic_path
 from encore.data.study import Study
-from encore.errors import EncoreError, InputError
-from encore.files import atomic_path
 from encore.judges import http_protocol as protocol
 from encore.judges import open_judge
 from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from encore.core.errors import EncoreError
 from encore.data.study import MARKER, PROBES
-from encore.errors import EncoreError
 from encore.rating_runs import RatingManifest, list_runs, read_run, run_status
 
 #: What the columns of a rating are found by: pair, response, rule.

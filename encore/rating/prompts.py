@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from encore.config import PromptLayout
+from encore.core.config import PromptLayout
 from encore.data.records import Message, Role
 
 #: Verbatim from the paper; it is a parameter of the experiment.

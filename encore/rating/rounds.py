@@ -29,11 +29,11 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
-from encore.config import LimitsConfig, PricesConfig
-from encore.errors import EncoreError, InputError
+from encore.core.config import LimitsConfig, PricesConfig
+from encore.core.errors import EncoreError, InputError
+from encore.core.reporting import Reporter
 from encore.evidence.weight_error import CONFIDENCE, WeightError, weight_error
 from encore.rating_runs import RatingManifest, note_enough
-from encore.reporting import Reporter
 from encore.runs import ShardState
 from encore.shard_runner import WHOLE_PLAN, Ending, Horizon
 from encore.warehouse import Ratings, read_pairs_of

@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from encore.config import RatingConfig
+from encore.core.config import RatingConfig
+from encore.core.errors import GenerationInterruptedError
 from encore.data.pairs import num_bytes_of, records_of
 from encore.data.records import RESPONSES, PreferencePair, Response, Rule, RuleSet
-from encore.errors import GenerationInterruptedError
 from encore.judges.base import NO_TOKENS, Decoding, Judge, Prompt, Reply, Usage, ask
 from encore.judges.segments import SegmentEncoder
 from encore.rating.earlier_ratings import EarlierRatings, Key

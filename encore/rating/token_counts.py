@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from encore.config import JudgeConfig
+from encore.core.config import JudgeConfig
 from encore.data.pairs import num_bytes_of
 from encore.data.records import RESPONSES
 from encore.judges.vllm_engine import CPU_BLOCK_SIZE, GPU_BLOCK_SIZE

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import psutil
 
-from encore.config import JudgeConfig
+from encore.core.config import JudgeConfig
+from encore.core.errors import InputError
 from encore.engines.local import visible_gpus
-from encore.errors import InputError
 from encore.judges.base import num_devices
 from encore.model.config import BackboneConfig
 from encore.training.backbone_shape import find_shape

@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from encore.benchmarks.benchmark_config import BenchmarkConfig
-from encore.config import RatingConfig, StageConfig, option
+from encore.core.config import RatingConfig, StageConfig, option
+from encore.core.errors import InputError
 from encore.data.sources.pku import Prefer
-from encore.errors import InputError
 from encore.model.config import BackboneConfig
 from encore.training.config import GateConfig, TrainingConfig
 from encore.weighting import SCHEMES

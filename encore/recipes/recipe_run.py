@@ -20,23 +20,23 @@ from encore.analysis.analyze import analyze
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
 from encore.benchmarks.definition import load_benchmark
 from encore.benchmarks.pairs import pairs_of
-from encore.config import RatingConfig, ScoringConfig
+from encore.core.config import RatingConfig, ScoringConfig
+from encore.core.errors import InputError
+from encore.core.files import atomic_write_bytes
+from encore.core.model_files import file_digest, folder_digest
+from encore.core.reporting import SILENT, Reporter
 from encore.data import pairs
 from encore.data.ingestion import ingest
 from encore.data.rules import load_rule_set
 from encore.data.sources.locate import locate
 from encore.data.study import is_free, open_study
-from encore.errors import InputError
-from encore.files import atomic_write_bytes
 from encore.judges import open_judge
 from encore.judges.base import Judge
 from encore.model.config import BackboneConfig
-from encore.model_files import file_digest, folder_digest
 from encore.rating.rating_run import local_work, open_run
 from encore.rating_runs import list_runs, run_status
 from encore.recipes.machine import refuse_judge_too_large, refuse_training_too_large, this_machine
 from encore.recipes.recipe import INITIAL, InitialModel, Recipe, RowModel
-from encore.reporting import SILENT, Reporter
 from encore.shard_runner import RunReport, refuse_failures
 from encore.training.config import GateConfig, TrainConfig, TrainGateConfig, TrainingConfig
 from encore.weighting import load_scheme

@@ -10,12 +10,12 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from encore.core.files import file_sha256
+from encore.core.number_text import count, plural
+from encore.core.versions import package_versions
 from encore.data.pairs import SYNTHETIC_LABEL, labels_of, read_manifest
-from encore.files import file_sha256
 from encore.rating_runs import RatingStatus, null_reasons, run_status
-from encore.report.words import count, plural
 from encore.synthetic import synthetic_parts
-from encore.versions import package_versions
 from encore.warehouse import Ratings
 
 

@@ -11,6 +11,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from encore.analysis.statistics import POOLED, TiePolicy
+from encore.core.number_text import (
+    count,
+    interval,
+    number,
+    p_value,
+    percent,
+    percent_interval,
+    plural,
+)
 from encore.report.drawing import (
     BAND,
     INK,
@@ -29,7 +38,6 @@ from encore.report.drawing import (
     rows_height,
 )
 from encore.report.findings import Findings
-from encore.report.words import count, interval, number, p_value, percent, percent_interval, plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,6 +11,15 @@ import numpy as np
 
 from encore.benchmarks.render import points
 from encore.benchmarks.table import BenchmarkTable, TableLine
+from encore.core.number_text import (
+    NONE,
+    count,
+    number,
+    percent,
+    percent_interval,
+    plural,
+    printable,
+)
 from encore.report.drawing import (
     MUTED,
     PAPER,
@@ -27,7 +36,6 @@ from encore.report.drawing import (
     rows_height,
 )
 from encore.report.findings import Findings
-from encore.report.words import NONE, count, number, percent, percent_interval, plural, printable
 from encore.weighting.scheme import DEFAULT_TAU
 
 if TYPE_CHECKING:

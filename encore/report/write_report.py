@@ -10,13 +10,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from encore.core import number_text as words
+from encore.core.errors import EncoreError, InputError
+from encore.core.files import atomic_write_bytes
+from encore.core.number_text import printable
 from encore.data.records import slug
-from encore.errors import EncoreError, InputError
-from encore.files import atomic_write_bytes
-from encore.report import rule_charts, weight_charts, words
+from encore.report import rule_charts, weight_charts
 from encore.report.drawing import FORMATS, Chart, DrawnChart, Missing, draw_chart
 from encore.report.findings import BENCHMARK_FIGURE, Findings, gather
-from encore.report.words import printable
 from encore.warehouse import Ratings, open_ratings
 from encore.weighting.scheme import DEFAULT_TAU
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from encore.core.errors import InputError, StudyIncompleteError
 from encore.data.study import MARKER
-from encore.errors import InputError, StudyIncompleteError
 from encore.runs import RunManifest, RunStatus, choose_run, list_runs, run_status
 from encore.schemas import texts
 from encore.weighting.vector import head_weights

@@ -21,23 +21,23 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
-from encore.config import ComputingConfig, ScoreConfig, ScoringConfig
+from encore.core.config import ComputingConfig, ScoreConfig, ScoringConfig
+from encore.core.errors import EncoreError, EveryShardError
+from encore.core.reporting import SILENT, Reporter
+from encore.core.versions import package_versions
 from encore.data.pairs import data_digest_of, planned_pairs, read_pairs, records_of
 from encore.data.records import RESPONSES, PreferencePair
 from encore.data.study import Study, as_study
 from encore.engines.local import LocalLauncher, Work, engine_environments
 from encore.engines.parent import Launcher, Show, planned_by_engine, show_nothing, supervise
-from encore.errors import EncoreError, EveryShardError
 from encore.model.conversation import EncodedPair
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.model.scoring import best_layout, computed_batches
-from encore.reporting import SILENT, Reporter
 from encore.runs import Shard, Slice, run_key_of
 from encore.scoring import head_scores
 from encore.scoring.head_scores import ScoreManifest
 from encore.shard_runner import Job, RunReport, Tell, work_through
 from encore.synthetic import synthetic_pairs
-from encore.versions import package_versions
 
 #: A pair of a shard with its subset; None where its data have no subsets.
 PairInSubset = tuple[PreferencePair, str | None]

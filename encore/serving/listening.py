@@ -7,8 +7,8 @@ import socket
 import uvicorn
 from starlette.types import ASGIApp
 
-from encore.errors import EncoreError
-from encore.terminal import warn
+from encore.core.errors import EncoreError
+from encore.core.terminal import warn
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -10,8 +10,8 @@ import re
 
 from starlette.exceptions import HTTPException
 
+from encore.core.errors import InputError
 from encore.data.records import Message
-from encore.errors import InputError
 from encore.model.conversation import ConversationTokenizer, EncodedResponse
 from encore.serving.reward_requests import Conversation, Texts
 

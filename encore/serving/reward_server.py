@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from encore.errors import InputError
+from encore.core.errors import InputError
 from encore.export.weights_input import chosen_weights, one_rule
 from encore.model.opening import open_reward_model
 from encore.serving.reward_app import RewardApp

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from encore.errors import InputError
+from encore.core.errors import InputError
+from encore.core.model_files import ModelRole
 from encore.model.trunks import max_positions, trunk_kind
-from encore.model_files import ModelRole
 
 _BACKBONE = ModelRole(name="backbone", error=InputError)
 #: What config.json calls a dimension, and what `BackboneShape` does; also the order of `_NAMED`.

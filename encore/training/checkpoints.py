@@ -19,8 +19,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from encore.errors import EncoreError, InputError
-from encore.files import atomic_folder, file_sha256
+from encore.core.errors import EncoreError, InputError
+from encore.core.files import atomic_folder, file_sha256
 from encore.training.disk import check_room, named_when_full
 from encore.training.evaluation import TrainingDivergedError
 from encore.training.optimizers import copy_whole, trainable_parameters

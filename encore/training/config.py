@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from encore.config import RunChoice, StageConfig, StudyConfig, option
+from encore.core.config import RunChoice, StageConfig, StudyConfig, option
 from encore.model.config import BackboneConfig, LayoutName
 
 Objective = Literal["multi-head", "bradley-terry"]

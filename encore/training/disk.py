@@ -10,7 +10,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from encore.errors import NO_ROOM, EncoreError
+from encore.core.errors import NO_ROOM, EncoreError
 
 #: Headers, JSON and what else is written meanwhile (logs, other runs' notes).
 _SPARE_BYTES = 16 << 20

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from encore.files import atomic_path
+from encore.core.files import atomic_path
+from encore.core.reporting import SILENT, Reporter
 from encore.model.config import LayoutName
 from encore.model.layouts import TokenIds
 from encore.model.opening import architecture_text, parameter_digest
 from encore.model.reward_model import MultiHeadRewardModel
 from encore.model.scoring import best_layout, computed_batches
-from encore.reporting import SILENT, Reporter
 from encore.training.disk import named_when_full
 from encore.training.examples import add_sequences
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from encore.errors import EncoreError
+from encore.core.errors import EncoreError
 from encore.training.batches import Training, plan_rows, score_microbatch
 from encore.training.config import Objective
 from encore.training.run_folder import EvaluationRecord

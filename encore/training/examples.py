@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from encore.core.errors import InputError
 from encore.data.pairs import lacks_pairs, read_pairs, records_of
 from encore.data.records import PreferencePair
 from encore.data.study import Study
-from encore.errors import InputError
 from encore.training.config import Objective
 from encore.warehouse import PairRatings, open_ratings
 from encore.weighting.vector import Origin

@@ -11,12 +11,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from encore.core.errors import InputError
+from encore.core.model_files import folder_digest
+from encore.core.reporting import SILENT, Reporter
+from encore.core.versions import package_versions
 from encore.data.study import Study
-from encore.errors import InputError
 from encore.model.reward_model import MultiHeadRewardModel
 from encore.model.saved_model import load_model
-from encore.model_files import folder_digest
-from encore.reporting import SILENT, Reporter
 from encore.synthetic import synthetic_pairs
 from encore.training.config import TrainGateConfig, TrainingConfig
 from encore.training.embeddings import embed, prompt_of
@@ -24,7 +25,6 @@ from encore.training.evaluation import accuracy_half
 from encore.training.examples import TrainingExamples, read_examples, split
 from encore.training.gating_network import GatingNetwork, best_constant_weights, fit_gate, save_gate
 from encore.training.run_folder import write_json
-from encore.versions import package_versions
 
 RESULT_FILE = "gate-result.json"
 #: A head with more of the mean weight than this is all that the gate reads.

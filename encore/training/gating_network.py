@@ -24,8 +24,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional as F
 
-from encore.errors import EncoreError, InputError
-from encore.files import atomic_path, atomic_write_bytes
+from encore.core.errors import EncoreError, InputError
+from encore.core.files import atomic_path, atomic_write_bytes
 from encore.training.config import GateConfig
 from encore.training.probe import minimise_logistic
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from encore.errors import InputError
+from encore.core.errors import InputError
 
 #: A CUDA context with the kernels of PyTorch and cuBLAS takes 0.5 to 0.8 GiB.
 _CONTEXT_GIB = 0.75

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from encore.errors import InputError
+from encore.core.errors import InputError
 from encore.training.backbone_shape import BackboneShape, shape_from_config, useful_flops
 from encore.training.batches import PlannedRows, Training, plan_rows, score_microbatch
 from encore.training.config import TrainingConfig

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from encore.config import StageConfig, option
-from encore.errors import InputError
+from encore.core.config import StageConfig, option
+from encore.core.errors import InputError
 from encore.model.config import BackboneConfig, LayoutName
 from encore.training.backbone_shape import BackboneShape, find_shape, flops_per_token
 from encore.training.config import MICROBATCH_TOKENS, Method, TrainingConfig

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from encore.errors import EncoreError, InputError
-from encore.reporting import Reporter
+from encore.core.errors import EncoreError, InputError
+from encore.core.reporting import Reporter
 from encore.training.batches import Training
 from encore.training.embeddings import embed
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, distributed, nn
 
-from encore.errors import EncoreError, InputError
+from encore.core.errors import EncoreError, InputError
 from encore.model.config import BackboneConfig
 
 if TYPE_CHECKING:

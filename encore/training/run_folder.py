@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from encore.config import identity_of
-from encore.errors import EncoreError, InputError
-from encore.files import atomic_write_bytes, file_sha256, fsync_path
+from encore.core.config import identity_of
+from encore.core.errors import EncoreError, InputError
+from encore.core.files import atomic_write_bytes, file_sha256, fsync_path
 from encore.runs import differences, run_key_of
 from encore.training.config import TrainConfig
 

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from encore.core.errors import EncoreError, InputError
+from encore.core.reporting import SILENT, Reporter
+from encore.core.versions import package_versions
 from encore.data.study import Study
-from encore.errors import EncoreError, InputError
 from encore.model.fusing import fuse_elementwise, has_compiler
 from encore.model.loading import backbone_identity, load_reward_model, load_tokenizer, trunk_dtype
 from encore.model.saved_model import save_model
-from encore.reporting import SILENT, Reporter
 from encore.runs import run_key_of
 from encore.synthetic import synthetic_backbone, synthetic_in, synthetic_pairs
 from encore.training import run_folder
@@ -41,7 +42,6 @@ from encore.training.optimizers import make_optimizer
 from encore.training.probe import solve_heads
 from encore.training.ranks import Ranks, joined_ranks
 from encore.training.run_folder import EvaluationRecord, Record, TrainingResult, TrainingRun
-from encore.versions import package_versions
 
 if TYPE_CHECKING:
     from encore.model.conversation import ConversationTokenizer

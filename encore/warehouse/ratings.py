@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types
 
+from encore.core.errors import InputError
 from encore.data.pairs import lacks_pairs
 from encore.data.study import MARKER, Study, open_study
-from encore.errors import InputError
 from encore.rating_runs import (
     RUN_FILE,
     RatingManifest,

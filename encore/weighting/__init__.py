@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from encore.errors import InputError
+from encore.core.errors import InputError
 
 if TYPE_CHECKING:
     from encore.weighting.scheme import WeightingScheme

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from encore.agreement import kappa_interval, nearest_level
 from encore.annotation.answers import people_labels
+from encore.core.errors import InputError
 from encore.data.records import RESPONSES
 from encore.data.study import Study
-from encore.errors import InputError
 from encore.warehouse import PairRatings
 from encore.weighting.scheme import Evidence, SchemeOptions, Weighed, WeightingScheme
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.errors import EncoreError, InputError
+from encore.core.errors import EncoreError, InputError
 from encore.weighting.scheme import Evidence, SchemeOptions, Weighed, WeightingScheme
 
 # Suffixes: P pairs, R rules.

@@ -11,9 +11,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from encore.analysis.statistics import Accuracy
+from encore.core.errors import InputError
 from encore.data.pairs import read_pairs
 from encore.data.study import Study
-from encore.errors import InputError
 from encore.warehouse import PairRatings
 from encore.weighting.composed import composed_outcomes
 from encore.weighting.scheme import Evidence, SchemeOptions, WeightingScheme

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.analysis.statistics import RuleStats
+from encore.core.errors import InputError
 from encore.data.study import Study
-from encore.errors import InputError
 from encore.warehouse import PairRatings
 from encore.weighting.vector import Origin, Provenance, WeightVector
 from encore.weighting.weights_config import DEFAULT_K, DEFAULT_TAU, SchemeOptions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from encore.errors import InputError
+from encore.core.errors import InputError
 from encore.weighting.scheme import Evidence, SchemeOptions, Weighed, WeightingScheme
 
 

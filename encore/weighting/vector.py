@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.errors import InputError
-from encore.versions import installed_version
+from encore.core.errors import InputError
+from encore.core.versions import installed_version
 
 #: Sum of weights may differ from 1 by this: rounding over thousands of rules stays far below.
 _TOLERANCE = 1e-9

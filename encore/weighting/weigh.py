@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from encore.analysis.statistics import RuleStats, rating_statistics
-from encore.files import file_sha256
+from encore.core.files import file_sha256
 from encore.warehouse import (
     PairRatings,
     Ratings,

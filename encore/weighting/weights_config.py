@@ -7,9 +7,9 @@ from typing import Any, Self
 
 from pydantic import ValidationError, model_validator
 
-from encore.config import RatingsConfig, StageConfig, option
-from encore.errors import InputError
-from encore.options import UsageError
+from encore.core.config import RatingsConfig, StageConfig, option
+from encore.core.errors import InputError
+from encore.core.options import UsageError
 from encore.weighting import SCHEMES, load_scheme
 
 DEFAULT_TAU = 2.0

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from encore.analysis.analyze import analyze
-from encore.errors import InputError
-from encore.files import file_sha256
+from encore.core.errors import InputError
+from encore.core.files import file_sha256
 from encore.rating_runs import list_runs, read_run
 from encore.warehouse import open_ratings
 from tests.golden.command_line import encore
@@ -137,7 +137,7 @@ def test_no_rule_name_is_broken_over_lines_at_80_columns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A1: rules are numbered, and a legend has their names."""
-    monkeypatch.setattr("encore.terminal.out.width", 80)
+    monkeypatch.setattr("encore.core.terminal.out.width", 80)
     path = long_names(tmp_path, sources=("hh", "pku"))
     for arguments in (("analyze", path, "--by-source"), ("weights", path), ("theory", path)):
         shown = encore(*arguments).out

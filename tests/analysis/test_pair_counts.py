@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from encore.analysis.pair_counts import count_pairs
-from encore.errors import EncoreError, InputError
+from encore.core.errors import EncoreError, InputError
 from encore.warehouse import Warehouse, connection, open_ratings, open_warehouse
 from encore.warehouse.connection import load_query
 from tests.ratings_files import random_table, ratings_table

@@ -20,9 +20,9 @@ from encore.annotation.drawing import NUM_EXAMPLES, pair_rules, spread
 from encore.annotation.handouts import handouts
 from encore.annotation.questionnaire import Card, Item, Questionnaire, questions_of
 from encore.cli.annotate_export import annotate_export
+from encore.core.errors import InputError
 from encore.data.pairs import iter_pairs
 from encore.data.study import open_study
-from encore.errors import InputError
 from tests.annotation.conftest import exported, run_of
 from tests.browse.studies import HOSTILE
 from tests.cli.invoking import Command

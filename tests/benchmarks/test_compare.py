@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from encore.benchmarks.compare import compare_tables, find_row, read_studies
-from encore.errors import InputError
+from encore.core.errors import InputError
 from tests.benchmarks.stored_world import every_row, model_row, real_pairs, write_run
 from tests.benchmarks.table_world import turned
 from tests.studies import create_study

@@ -16,7 +16,7 @@ from encore.benchmarks.metrics import (
     units_of,
 )
 from encore.benchmarks.pairs import BenchmarkPairs
-from encore.errors import InputError
+from encore.core.errors import InputError
 from tests.benchmarks.table_world import benchmark_pairs
 
 Z2 = 1.959963984540054**2

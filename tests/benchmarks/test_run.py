@@ -21,12 +21,12 @@ from encore.benchmarks.pairs import BenchmarkPairs
 from encore.benchmarks.rows import TableRow
 from encore.benchmarks.run import BenchmarkRun, initial_notes, overlap_notes, run_benchmark
 from encore.benchmarks.table import OwnFigures, table_folders
+from encore.core.errors import InputError
+from encore.core.files import file_sha256
+from encore.core.model_files import folder_digest
 from encore.data.pairs import iter_pairs
 from encore.data.study import open_study
-from encore.errors import InputError
-from encore.files import file_sha256
 from encore.model.opening import OpenedModel, open_reward_model
-from encore.model_files import folder_digest
 from encore.scoring.head_scores import read_head_scores
 from encore.training.config import GateConfig
 from encore.training.gate import RESULT_FILE

@@ -14,7 +14,7 @@ import httpx
 
 from encore.browse.browse_app import browse_app
 from encore.browse.pair_index import open_pair_index
-from encore.config import JudgeConfig, RatingConfig
+from encore.core.config import JudgeConfig, RatingConfig
 from encore.data.ingestion import ingest
 from encore.data.study import open_study
 from encore.rating.rating_run import open_run

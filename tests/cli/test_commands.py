@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
+from encore.core.model_files import folder_digest
 from encore.data.pairs import read_pairs
 from encore.data.study import open_study
 from encore.demo import JUDGE_NAME, JUDGE_PATH
-from encore.model_files import folder_digest
 from tests.cli.conftest import NUM_PAIRS
 from tests.scripted_judge import ScriptedJudge
 from tests.test_rating import write_source

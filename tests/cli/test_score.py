@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from encore.cli.score import score
-from encore.errors import InputError
+from encore.core.errors import InputError
 from tests.cli.invoking import Command
 from tests.scoring.models import make_model
 from tests.training.studies import RULES, make_study

@@ -14,8 +14,8 @@ import pytest
 
 from encore.cli import train as module
 from encore.cli.train import is_rank_zero, rank_zero_only
-from encore.errors import EncoreError
-from encore.terminal import console, out
+from encore.core.errors import EncoreError
+from encore.core.terminal import console, out
 from encore.training.checkpoints import checkpoint_steps
 from tests.cli.conftest import Run
 from tests.cli.test_commands import the_error

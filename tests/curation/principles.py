@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from encore.config import JudgeConfig
+from encore.core.config import JudgeConfig
 from encore.curation.curation_config import ImportanceConfig
 from encore.curation.importance import rate_importance
 from encore.curation.pool import PoolRule, read_pool, title_of, write_pool

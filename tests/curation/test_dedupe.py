@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from encore.cli.rules_dedupe import rules_dedupe
+from encore.core.reporting import SILENT, Reporter
 from encore.curation import dedupe as dedupe_module
 from encore.curation.curation_config import DedupeConfig, MergeConfig
 from encore.curation.dedupe import THRESHOLDS, dedupe, find_near_duplicates
@@ -16,7 +17,6 @@ from encore.curation.embeddings import embed
 from encore.curation.merge import merge
 from encore.curation.pool import PoolRule, read_pool, write_pool
 from encore.data.rules import load_rule_set
-from encore.reporting import SILENT, Reporter
 from tests.cli.invoking import Command
 from tests.curation.principles import write_in_any_format
 

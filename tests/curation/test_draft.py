@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from encore.core.errors import InputError
 from encore.curation.curation_config import DraftConfig
 from encore.curation.draft import DraftTexts, accept_drafts, draft_rules, parse_draft
 from encore.curation.pool import write_pool
 from encore.data.rules import load_rule_set
-from encore.errors import InputError
 from encore.judges.base import Reply
 from tests.curation.principles import (
     SCRIPTED,

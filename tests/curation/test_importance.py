@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from encore.core.errors import InputError, StudyIncompleteError
 from encore.curation.curation_config import ImportanceConfig, SelectConfig
 from encore.curation.importance import ImportanceRun, answers_of, rate_importance
 from encore.curation.pool import write_pool
 from encore.curation.rule_questions import read_replies
 from encore.curation.select import select_rules
-from encore.errors import InputError, StudyIncompleteError
 from tests.curation.principles import (
     SCRIPTED,
     judge_of,

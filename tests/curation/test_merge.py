@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from encore.cli.rules_merge import rules_merge
+from encore.core.errors import InputError
 from encore.curation.curation_config import MergeConfig
 from encore.curation.merge import merge
 from encore.curation.pool import PoolRule, Provenance, read_pool
-from encore.errors import InputError
 from tests.cli.invoking import Command
 from tests.curation.principles import write_in_any_format
 

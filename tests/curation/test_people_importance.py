@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from encore.core.errors import InputError
 from encore.curation.people_importance import read_answers
-from encore.errors import InputError
 from tests.curation.principles import write_answers
 
 RULES = ["kind", "honest", "private"]

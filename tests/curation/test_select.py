@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from encore.core.errors import InputError, StudyIncompleteError
 from encore.curation.curation_config import ImportanceConfig, SelectConfig
 from encore.curation.importance import rate_importance
 from encore.curation.select import select_rules
-from encore.errors import InputError, StudyIncompleteError
 from tests.curation.principles import (
     SCRIPTED,
     judge_of,

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from encore.config import JudgeConfig
+from encore.core.config import JudgeConfig
 from encore.data.rules import load_rule_set
 from encore.demo import JUDGE_PATH
 from encore.judges import open_judge

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from encore.config import JudgeConfig, RatingConfig
+from encore.core.config import JudgeConfig, RatingConfig
 from encore.data.pairs import planned_pairs, read_pairs, records_of
 from encore.data.study import open_study
 from encore.rating.rating_run import open_run

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from encore import judges
-from encore.errors import JudgeUnavailableError
+from encore.core.errors import JudgeUnavailableError
 from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply
 from tests.scripted_judge import hashed_score
 

@@ -10,7 +10,7 @@ import pytest
 import scipy.stats
 from sklearn.metrics import cohen_kappa_score
 
-from encore.errors import InputError
+from encore.core.errors import InputError
 from encore.evidence.run_comparison import RunComparison, compare_runs
 from encore.warehouse import PairRatings
 from encore.weighting.encore import entropy_weights

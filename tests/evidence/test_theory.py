@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from encore.errors import InputError
+from encore.core.errors import InputError
 from encore.evidence.theory import (
     descend,
     examine,

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from encore.errors import EncoreError, InputError
+from encore.core.errors import EncoreError, InputError
 from encore.export.push import push_export
 
 SECRET = "hf_" + "S3cret" * 5

@@ -9,8 +9,8 @@ import pytest
 from safetensors import safe_open
 from transformers import AutoTokenizer
 
+from encore.core.errors import InputError
 from encore.data.records import Message
-from encore.errors import InputError
 from encore.export.classifier import rope_in_both_forms
 from encore.export.write_export import export_model
 from tests.export.opened import MAX_LENGTH, RULES, opened_model, trapful_tokenizer

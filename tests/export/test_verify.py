@@ -12,7 +12,7 @@ import torch
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 
-from encore.errors import EncoreError
+from encore.core.errors import EncoreError
 from encore.export.classifier import Written
 from encore.export.verify import verify_export
 from encore.export.weights_input import Composition

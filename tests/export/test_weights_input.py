@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from encore.errors import InputError
+from encore.core.errors import InputError
 from encore.export.weights_input import read_weights
 
 HEADS = ("be-kind", "be-brief")

@@ -20,9 +20,9 @@ from prefect.settings import (
     temporary_settings,
 )
 
-from encore.config import JudgeConfig, RatingConfig
+from encore.core.config import JudgeConfig, RatingConfig
+from encore.core.errors import EncoreError
 from encore.data.ingestion import ingest
-from encore.errors import EncoreError
 from tasks.artifacts import artifact_key
 from tests.prefect_server import PrefectServer, running_server
 from tests.studies import write_lines

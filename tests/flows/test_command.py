@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from encore.errors import EncoreError
+from encore.core.errors import EncoreError
 from flows import command
 from flows.command import check_server
 from tests.mlflow_server import mlflow_server

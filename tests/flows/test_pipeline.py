@@ -12,10 +12,10 @@ import pytest
 from prefect.client.schemas.objects import State
 
 from encore.analysis.analyze import analyze
-from encore.config import LimitedRatingConfig, RatingConfig
+from encore.core.config import LimitedRatingConfig, RatingConfig
+from encore.core.errors import InputError
+from encore.core.options import UsageError, single_command
 from encore.data.study import open_study
-from encore.errors import InputError
-from encore.options import UsageError, single_command
 from encore.rating_runs import choose_run, list_runs, read_run
 from encore.recipes.recipe import Weighing, changed, load_recipe
 from encore.weighting.vector import WeightVector

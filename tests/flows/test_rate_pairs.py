@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from prefect.client.schemas.objects import State
 
-from encore.config import JudgeConfig, RateConfig, RatingConfig
+from encore.core.config import JudgeConfig, RateConfig, RatingConfig
+from encore.core.errors import InputError, JudgeUnavailableError, StudyIncompleteError
 from encore.data.study import open_study
-from encore.errors import InputError, JudgeUnavailableError, StudyIncompleteError
 from encore.judges import open_judge
 from encore.judges.base import Judge, ProgressHook
 from encore.judges.vllm_engine import VllmJudge

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from prefect.client.schemas.objects import State
 
-from encore.files import file_sha256
+from encore.core.files import file_sha256
 from flows.score import ScoreConfig, score
 from tests.flows.conftest import artifact
 from tests.scoring.models import make_model

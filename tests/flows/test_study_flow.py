@@ -13,7 +13,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.settings import PREFECT_RESULTS_LOCAL_STORAGE_PATH
 
-from encore.config import IngestConfig, RatingsConfig, ReportConfig
+from encore.core.config import IngestConfig, RatingsConfig, ReportConfig
 from encore.recipes.recipe import load_recipe
 from flows.analyze import analyze
 from flows.ingest import ingest
@@ -54,7 +54,7 @@ def test_an_error_that_prefect_keeps_is_no_pickle(tmp_path: Path) -> None:
     error_of(analyze(RatingsConfig(ratings=tmp_path / "nowhere"), return_state=True))
     kept = [path.read_text("utf-8") for path in {*storage.glob("*")} - before]
     assert kept
-    assert all(json.loads(text) and "encore.errors.InputError" in text for text in kept)
+    assert all(json.loads(text) and "encore.core.errors.InputError" in text for text in kept)
 
 
 @pytest.mark.usefixtures("prefect_api")

@@ -13,8 +13,8 @@ import pytest
 from prefect.client.schemas.objects import State
 from prefect.settings import PREFECT_API_URL
 
-from encore.errors import InputError
-from encore.files import file_sha256
+from encore.core.errors import InputError
+from encore.core.files import file_sha256
 from encore.training.config import TrainConfig
 from flows.train_reward_model import TrainingAttempts, train_reward_model
 from tasks import stage

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from encore.config import JudgeConfig, RatingConfig
+from encore.core.config import JudgeConfig, RatingConfig
 from encore.data.ingestion import ingest
 from encore.rating.rating_run import rate
 from tests.test_crash import all_ratings

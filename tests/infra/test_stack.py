@@ -14,7 +14,7 @@ import httpx
 import pytest
 import yaml
 
-from encore.errors import EncoreError, InputError
+from encore.core.errors import EncoreError, InputError
 from infra import processes
 from infra.prefect_setup import AUTOMATION, COORDINATOR_POOL, ENGINE_POOL, ROOT, prefect_environment
 from infra.stack import Stack, down, engine_shares, up

@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 import yaml
 
-from encore.settings import Settings
+from encore.core.settings import Settings
 
 INFRA = Path(__file__).resolve().parents[2] / "infra"
 COMPOSE = INFRA / "compose.yaml"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from encore.config import JudgeConfig
+from encore.core.config import JudgeConfig
 from encore.judges import open_judge
 from encore.judges.base import Judge
 from tests.tiny_judge import make_tiny_judge

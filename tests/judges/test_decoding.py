@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from encore.config import JudgeConfig
+from encore.core.config import JudgeConfig
+from encore.core.errors import JudgeUnavailableError
 from encore.data.rules import load_rule_set
-from encore.errors import JudgeUnavailableError
 from encore.judges import open_judge
 from encore.judges.base import Decoding, Reply
 from encore.rating.prompts import RatingPrompt

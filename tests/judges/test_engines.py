@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from encore.config import JudgeConfig
+from encore.core.config import JudgeConfig
 from encore.data.records import Message
 from encore.data.rules import load_rule_set
 from encore.judges import open_judge

@@ -9,8 +9,8 @@ from pathlib import Path
 import openai._base_client
 import pytest
 
-from encore.config import JudgeConfig
-from encore.errors import EncoreError, JudgeUnavailableError
+from encore.core.config import JudgeConfig
+from encore.core.errors import EncoreError, JudgeUnavailableError
 from encore.judges import http_server, open_judge
 from encore.judges.base import Decoding, Reply
 from encore.judges.http_server import HttpJudge

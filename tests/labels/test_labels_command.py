@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
-from encore.config import JudgeConfig
-from encore.errors import InputError, StudyIncompleteError
+from encore.core.config import JudgeConfig
+from encore.core.errors import InputError, StudyIncompleteError
 from encore.labels.judge_labels import judge_labels
 from encore.labels.labels_config import LabelsConfig
 from encore.labels.rule_agreement import label_agreement

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from encore.errors import InputError
+from encore.core.errors import InputError
 from encore.model.attention import (
     SegmentPlan,
     attend_at_once,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from encore.core.errors import InputError
 from encore.data.records import Message, PreferencePair
-from encore.errors import InputError
 from encore.model.conversation import ConversationTokenizer, freeze_template
 from tests.model.tokenizers import LLAMA_3_TEMPLATE, LLAMA_3_TOKENS, bert, byte_level, llama_3
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from encore.core.errors import EncoreError
 from encore.data.records import Message
-from encore.errors import EncoreError
 from encore.model.conversation import ConversationTokenizer
 from encore.model.layouts import lay_out
 from encore.model.saved_model import load_model, save_model

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encore.errors import InputError
+from encore.core.errors import InputError
 from encore.model.layouts import lay_out, shared_length
 
 PAD = 0

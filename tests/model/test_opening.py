@@ -11,9 +11,9 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from encore.core.errors import InputError
 from encore.data.records import Message
 from encore.demo import JUDGE_PATH
-from encore.errors import InputError
 from encore.export.write_export import export_model
 from encore.model.config import BackboneConfig
 from encore.model.loading import load_reward_model, load_tokenizer, quiet_transformers

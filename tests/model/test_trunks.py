@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from encore.errors import InputError
+from encore.core.errors import InputError
 from encore.model.layouts import lay_out
 from encore.model.trunks import TRUNKS, max_positions, trunk_kind
 from tests.model.tiny_models import pair_with_shared_beginning, tiny_config, tiny_model, token_ids

@@ -10,8 +10,8 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
+from encore.core.errors import InputError
 from encore.data.records import Message
-from encore.errors import InputError
 from encore.export.write_export import export_model
 from encore.model.loading import quiet_transformers
 from encore.model.opening import OpenedModel, model_digest, open_reward_model

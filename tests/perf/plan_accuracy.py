@@ -13,14 +13,14 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from encore.config import RateConfig
+from encore.core.config import RateConfig
+from encore.core.settings import prepare_environment
 from encore.data.ingestion import ingest
 from encore.data.study import open_study
 from encore.demo import DATA_PATHS, JUDGE_PATH
 from encore.planning.plan_config import PlanRateConfig
 from encore.planning.rating_plan import plan_rating
 from encore.rating.rating_run import rate
-from encore.settings import prepare_environment
 from tests.perf.harness import show
 
 SECONDS_WITHIN, TOKENS_WITHIN = 0.2, 0.02

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from encore.config import JudgeConfig, RatingConfig
+from encore.core.config import JudgeConfig, RatingConfig
+from encore.core.errors import InputError
 from encore.data.ingestion import ingest
 from encore.data.study import Study, open_study
 from encore.demo import DATA_PATHS, JUDGE_PATH
-from encore.errors import InputError
 from encore.planning.plan_config import PlanRateConfig
 from encore.planning.rating_plan import compare_with_plan, plan_rating
 from encore.rating import rating_run

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from encore.config import JudgeConfig
+from encore.core.config import JudgeConfig
 from encore.data.ingestion import ingest
 from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply
 from encore.probing.probe_config import ProbeConfig

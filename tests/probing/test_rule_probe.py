@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from encore.core.errors import EncoreError, InputError
 from encore.data.rules import load_rule_set
 from encore.data.study import open_study
-from encore.errors import EncoreError, InputError
 from encore.probing import rule_probe, soundness
 from encore.probing.probe_record import Probe, read_probe
 from encore.probing.rule_probe import probe_rules

@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 from encore.cli.publish import publish
-from encore.errors import InputError
+from encore.core.errors import InputError
 from encore.publish.database import publish_database
 from encore.query.query_files import query_files
 from encore.query.study_tables import table_docs

@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 from encore.cli.publish import publish
+from encore.core.errors import InputError
 from encore.data.ingestion import ingest
 from encore.data.pairs import read_pairs
 from encore.data.rules import load_rule_set
 from encore.data.study import open_study
-from encore.errors import InputError
 from encore.publish.dataset import publish_dataset
 from encore.rating_runs import list_runs, run_status
 from tests.cli.invoking import Command

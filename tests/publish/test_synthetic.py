@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from encore.core.model_files import folder_digest
 from encore.data.pairs import Origin, PairsManifest
 from encore.demo import DATA_PATHS, JUDGE_PATH
-from encore.model_files import folder_digest
 from encore.rating_runs import RatingManifest
 from encore.synthetic import synthetic_parts
 

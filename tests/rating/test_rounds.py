@@ -14,15 +14,15 @@ import pytest
 from pydantic import ValidationError
 
 from encore.analysis.analyze import analyze
-from encore.config import PricesConfig, RateConfig
+from encore.core.config import PricesConfig, RateConfig
+from encore.core.errors import EncoreError, InputError
+from encore.core.reporting import Reporter
 from encore.data.ingestion import ingest
 from encore.data.pairs import planned_pairs, read_pairs, records_of
 from encore.data.study import open_study
-from encore.errors import EncoreError, InputError
 from encore.rating import rating_run, rounds
 from encore.rating.rating_run import open_run
 from encore.rating_runs import run_status
-from encore.reporting import Reporter
 from encore.runs import ShardState
 from encore.shard_runner import RunReport, work_through
 from tests.golden.command_line import Finished, encore

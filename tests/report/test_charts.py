@@ -10,10 +10,10 @@ import pytest
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
+from encore.core.number_text import number, percent
 from encore.report.drawing import Chart, DataTable, Missing, Panel, draw_chart
 from encore.report.findings import MAX_DRAWN_SOURCES, Findings, gather
 from encore.report.rule_charts import correlation_table
-from encore.report.words import number, percent
 from encore.report.write_report import CHARTS
 from tests.report.studies import some_ratings
 

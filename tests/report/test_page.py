@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from encore.benchmarks.table import BenchmarkTable, read_table, table_folders
+from encore.core.terminal import minus_signs
 from encore.report.drawing import DrawnChart, Missing
 from encore.report.findings import Findings, gather
 from encore.report.weight_charts import interval_chart
 from encore.report.write_report import draw_all, render_page, report
-from encore.terminal import minus_signs
 from tests.benchmarks.stored_world import every_row, model_row, real_pairs, write_run
 from tests.report.conftest import nothing_drawn
 from tests.report.studies import HOSTILE_SOURCE, HOSTILE_TITLES, write_rated_study

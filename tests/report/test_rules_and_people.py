@@ -11,7 +11,7 @@ import pytest
 from encore.annotation.annotate_config import AnnotateExportConfig, AnnotateImportConfig
 from encore.annotation.import_answers import import_answers
 from encore.annotation.sample import export_sample
-from encore.config import JudgeConfig
+from encore.core.config import JudgeConfig
 from encore.data.study import open_study
 from encore.labels.judge_labels import judge_labels
 from encore.labels.labels_config import LabelsConfig

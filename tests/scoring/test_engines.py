@@ -7,9 +7,9 @@ import shutil
 import pyarrow.parquet as pq
 import pytest
 
-from encore.config import ScoreConfig
+from encore.core.config import ScoreConfig
+from encore.core.errors import EncoreError
 from encore.data.study import open_study
-from encore.errors import EncoreError
 from encore.runs import run_status
 from encore.scoring.head_scores import ScoreManifest
 from encore.scoring.scoring_run import ScoreResult, score_study

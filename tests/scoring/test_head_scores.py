@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from encore.errors import InputError, StudyIncompleteError
+from encore.core.errors import InputError, StudyIncompleteError
 from encore.scoring.head_accuracy import head_accuracies
 from encore.scoring.head_scores import HeadScores, head_scores_schema, read_head_scores
 from tests.rating_shards import shard_path

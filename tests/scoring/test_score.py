@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from encore.core.errors import EncoreError, EveryShardError, InputError
+from encore.core.files import file_sha256
 from encore.data.pairs import iter_pairs
 from encore.data.records import RESPONSES
 from encore.data.study import open_study
-from encore.errors import EncoreError, EveryShardError, InputError
-from encore.files import file_sha256
 from encore.model.opening import open_reward_model
 from encore.runs import run_status
 from encore.scoring.head_scores import ScoreManifest, read_head_scores

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from encore.core.errors import InputError
 from encore.data.sources.hub import resolve_commit, stream_records
 from encore.data.sources.locate import Source, hub_sources
-from encore.errors import InputError
 from tests.sources.mini_hub import HubRepo, mini_hub
 from tests.sources.test_formats import record_of
 

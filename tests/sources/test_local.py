@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from encore.core.errors import InputError
 from encore.data.sources.local import data_files, read_records
-from encore.errors import InputError
 
 RECORDS: list[dict[str, object]] = [{"a": 1}, {"a": "é"}, {"a": [{"b": None}]}]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from encore.core.errors import InputError
 from encore.data.sources.locate import hub_sources, locate
-from encore.errors import InputError
 
 
 @pytest.fixture(autouse=True)

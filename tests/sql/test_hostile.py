@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from encore.core.errors import EncoreError, InputError
 from encore.data.study import open_study
-from encore.errors import EncoreError, InputError
 from encore.query.study_tables import StudyTables, study_tables
 from encore.rating_runs import list_runs
 from tests.rating_shards import shard_path

@@ -19,8 +19,8 @@ import psutil
 import pytest
 
 from encore.cli.sql import sql
+from encore.core.errors import EncoreError, InputError
 from encore.data.study import open_study
-from encore.errors import EncoreError, InputError
 from encore.query.sql_query import run_query
 from encore.query.study_tables import StudyTables, study_tables
 from encore.rating_runs import list_runs

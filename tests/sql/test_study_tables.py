@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from encore.benchmarks.table import read_table, table_folders
+from encore.core.errors import EncoreError, InputError
 from encore.data.study import open_study
-from encore.errors import EncoreError, InputError
 from encore.model.opening import open_reward_model
 from encore.query.study_tables import study_tables, table_docs
 from encore.rating_runs import list_runs

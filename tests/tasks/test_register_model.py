@@ -16,8 +16,8 @@ import pytest
 
 from encore.benchmarks.benchmark_config import BenchmarkStudyConfig, RowsConfig
 from encore.benchmarks.run import run_benchmark
+from encore.core.errors import InputError
 from encore.data.study import open_study
-from encore.errors import InputError
 from tasks.register_model import DEFAULT_MODEL, set_alias
 from tasks.track import VARIABLE, TrackingConfig, sync
 from tests.mlflow_server import mlflow_server

@@ -13,7 +13,7 @@ from threading import Thread
 
 import pytest
 
-from encore.errors import InputError
+from encore.core.errors import InputError
 from tasks.flow_reporter import Tracker
 from tasks.track import (
     VARIABLE,

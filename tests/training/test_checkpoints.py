@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from encore.errors import InputError
+from encore.core.errors import InputError
 from encore.training.checkpoints import (
     OPTIMIZER_FILE,
     STATE_FILE,

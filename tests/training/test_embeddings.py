@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from encore.core.reporting import Reporter
 from encore.model.layouts import lay_out
-from encore.reporting import Reporter
 from encore.training import embeddings
 from tests.training.tiny_training import PAD, random_examples, tiny_bert, tiny_llama
 

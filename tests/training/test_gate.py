@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from encore.cli.gate import gate as gate_command
+from encore.core.errors import EncoreError, InputError
 from encore.data.study import open_study
-from encore.errors import EncoreError, InputError
 from encore.training.config import GateConfig, TrainConfig, TrainGateConfig
 from encore.training.gate import RESULT_FILE, gate_warnings, train_gate
 from encore.training.gating_network import (

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from encore.errors import InputError
+from encore.core.errors import InputError
 from encore.training.config import TrainingConfig
 from encore.training.optimizers import (
     NonFiniteGradientError,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encore.errors import InputError
+from encore.core.errors import InputError
 from encore.training.probe import fit_bradley_terry, fit_ridge
 
 seeds = st.integers(0, 2**31)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from encore.errors import EncoreError, InputError
+from encore.core.errors import EncoreError, InputError
 from encore.model.config import BackboneConfig
 from encore.training.config import TrainConfig
 from encore.training.run_folder import (

@@ -15,11 +15,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from encore.core.errors import InputError
+from encore.core.reporting import Reporter
 from encore.data.ingestion import ingest
 from encore.data.study import open_study
-from encore.errors import InputError
 from encore.model.saved_model import load_model
-from encore.reporting import Reporter
 from encore.training import train as stage
 from encore.training.checkpoints import (
     WEIGHTS_FILE,

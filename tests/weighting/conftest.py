@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from encore.config import JudgeConfig, RatingConfig
+from encore.core.config import JudgeConfig, RatingConfig
 from encore.data.study import Study, open_study
 from encore.rating.rating_run import open_run
 from encore.shard_runner import work_through

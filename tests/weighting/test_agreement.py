@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from encore.core.errors import InputError
 from encore.data.study import Study
-from encore.errors import InputError
 from encore.weighting import load_scheme
 from encore.weighting.folds import held_out
 from encore.weighting.scheme import Evidence, SchemeOptions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from encore.errors import InputError
+from encore.core.errors import InputError
 from encore.weighting import load_scheme
 from encore.weighting.bradley_terry import RIDGE, fit_scores
 from encore.weighting.scheme import SchemeOptions

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from encore.errors import InputError
+from encore.core.errors import InputError
 from encore.weighting import composed
 from encore.weighting.composed import Outcome, composed_outcomes, credits_of, half_credit_interval
 from encore.weighting.scheme_comparison import sweep

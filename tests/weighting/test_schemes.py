@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encore.errors import InputError
+from encore.core.errors import InputError
 from encore.weighting import SCHEMES, load_scheme
 from encore.weighting.encore import entropy_weights
 from encore.weighting.inverse_sd import inverse_sd_weights

@@ -27,15 +27,15 @@ from encore.benchmarks.metrics import BenchmarkScore, Headline, benchmark_score
 from encore.benchmarks.pairs import BenchmarkPairs, pairs_of
 from encore.benchmarks.results import write_pair_results
 from encore.benchmarks.rows import RowAbout, TableRow
-from encore.config import MAX_RATING_REPLY_TOKENS
+from encore.core.config import MAX_RATING_REPLY_TOKENS
+from encore.core.errors import InputError
+from encore.core.model_files import is_demo_judge
+from encore.core.options import UsageError
+from encore.core.reporting import SILENT, Reporter
 from encore.data.records import slug
 from encore.data.rules import load_rule_set
-from encore.errors import InputError
 from encore.judges import open_judge
 from encore.judges.base import Judge
-from encore.model_files import is_demo_judge
-from encore.options import UsageError
-from encore.reporting import SILENT, Reporter
 from encore.runs import run_key_of
 from encore.synthetic import synthetic_in
 from encore.warehouse import open_ratings

@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
 from encore.benchmarks.judging import pairwise_protocol
 from encore.benchmarks.pairs import BenchmarkPairs
-from encore.errors import InputError
+from encore.core.errors import InputError
+from encore.core.reporting import SILENT, Reporter
+from encore.core.versions import package_versions
 from encore.judges.base import Decoding, Judge, ask, readable
-from encore.reporting import SILENT, Reporter
 from encore.runs import JudgedManifest, Shard, Slice, run_key_of, run_status
 from encore.shard_runner import Job, Tell, refuse_failures, work_through
-from encore.versions import package_versions
 
 ORDERS = ("chosen-first", "rejected-first")
 

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from encore.core.errors import InputError, did_you_mean
 from encore.data.records import Rule, RuleSet, slug
-from encore.errors import InputError, did_you_mean
 
 SHIPPED_RULE_SETS = ("encore-10", "encore-20")
 RULE_ID_PATTERN = r"^[a-z0-9]+(-[a-z0-9]+)*$"

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
 
+from encore.core.errors import InputError
 from encore.data.sources.raw_records import RawRecord
-from encore.errors import InputError
 
 _SHORT_COMMIT = re.compile(r"[0-9a-f]{7,39}")
 

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from encore.core.errors import InputError
 from encore.data.sources.raw_records import MalformedRecordError, RawRecord
-from encore.errors import InputError
 
 SUFFIXES = (".jsonl", ".json", ".jsonl.gz", ".json.gz", ".parquet")
 _ROWS_PER_BATCH = 256

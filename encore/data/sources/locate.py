@@ -11,13 +11,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
+from encore.core.errors import InputError, did_you_mean
 from encore.data.sources import FORMATS, FormatName
 from encore.data.sources.hh import is_transcript
 from encore.data.sources.hub import resolve_commit, stream_records
 from encore.data.sources.local import SUFFIXES, data_files, data_suffix, read_records
 from encore.data.sources.pku import DEFAULT_PREFER, Prefer
 from encore.data.sources.raw_records import RawRecord
-from encore.errors import InputError, did_you_mean
 
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")

@@ -20,8 +20,8 @@ from encore.benchmarks.judging.pairwise_protocol import (
 )
 from encore.benchmarks.judging.verdict_summary import remarks, single_order_credits, summarize
 from encore.benchmarks.pairs import BenchmarkPairs
-from encore.config import JudgeConfig
-from encore.errors import InputError, StudyIncompleteError
+from encore.core.config import JudgeConfig
+from encore.core.errors import InputError, StudyIncompleteError
 from encore.judges.base import Reply
 from tests.benchmarks.judging.scripted import (
     index_in,

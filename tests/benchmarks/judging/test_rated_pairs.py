@@ -14,10 +14,10 @@ from encore.benchmarks.judging.rated_pairs import (
     rate_pairs,
     study_of_pairs,
 )
-from encore.config import JudgeConfig
+from encore.core.config import JudgeConfig
+from encore.core.errors import InputError
 from encore.data.pairs import read_pairs, records_of
 from encore.data.rules import load_rule_set
-from encore.errors import InputError
 from encore.weighting.vector import WeightVector
 from encore.weighting.weigh import weights as weigh
 from tests.benchmarks.judging.scripted import (

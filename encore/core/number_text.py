@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from encore.terminal import minus_signs
+from encore.core.terminal import minus_signs
 
 NONE = "–"
 #: Control and direction characters, and what XML has no way to write: they are shown as escapes.

@@ -44,7 +44,7 @@ def package_versions() -> dict[str, str]:
 @cache
 def code_digest() -> str:
     """16 hex digits of the SHA-256 of this package's source: engines of one run have one."""
-    root = Path(__file__).parent
+    root = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())

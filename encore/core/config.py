@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
 
-from encore.errors import JudgeUnavailableError
+from encore.core.errors import JudgeUnavailableError
 
 _ABOUT = "encore"
 

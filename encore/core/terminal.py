@@ -18,7 +18,7 @@ from pydantic_core import to_jsonable_python
 from rich.console import Console
 from rich.text import Text
 
-from encore.reporting import Reporter
+from encore.core.reporting import Reporter
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from encore.errors import InputError
+from encore.core.errors import InputError
 
 #: No telemetry, no chatter from engines.
 PROCESS_ENVIRONMENT = {

@@ -1,6 +1,6 @@
 """Command-line parsers, generated from stage configs.
 
-A command is a function whose first parameters are stage configs (`encore.config.StageConfig`);
+A command is a function whose first parameters are stage configs (`encore.core.config.StageConfig`);
 `command` replaces each of them by one option per field, nested configs flattened, and builds the
 configs from what the user gave. `run_main` runs a parser and turns errors and signals into one line
 and an exit code. The commands of `encore` and ``python -m flows.NAME`` share both.
@@ -24,10 +24,10 @@ from cyclopts import App, CycloptsError, Group, Parameter
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from encore.config import StageConfig, about_option
-from encore.errors import EncoreError, InputError
-from encore.stopping import stop_threads
-from encore.terminal import console, fail, say
+from encore.core.config import StageConfig, about_option
+from encore.core.errors import EncoreError, InputError
+from encore.core.stopping import stop_threads
+from encore.core.terminal import console, fail, say
 
 USAGE_ERROR, INTERRUPTED, TERMINATED = 2, 130, 143
 #: Closed bounds and choices are the parser's to check: breaking one is a wrong call. What has an
@@ -62,7 +62,7 @@ class TerminatedError(KeyboardInterrupt):
 class Option:
     """One field of a config on the command line; ``path`` leads to it through nested configs.
 
-    ``about`` is what `encore.config.option` was told of it. A field without default is not required
+    ``about`` is what `encore.core.config.option` was told of it. A field without default is not required
     where a config around it has one.
     """
 

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from encore.errors import EncoreError
+from encore.core.errors import EncoreError
 
 _MIB = 1024 * 1024
 #: Beyond this size a weight file is identified by its length and one MiB of every sixteen: reading
@@ -193,7 +193,7 @@ def is_demo_judge(revision: object) -> bool:
 
 @cache
 def _demo_judge_digest() -> str:
-    return folder_digest(Path(__file__).parent / "demo" / "judge")
+    return folder_digest(Path(__file__).parents[1] / "demo" / "judge")
 
 
 def file_digest(path: Path) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from encore.files import atomic_folder, atomic_path, atomic_write_bytes, file_sha256
+from encore.core.files import atomic_folder, atomic_path, atomic_write_bytes, file_sha256
 
 
 def test_a_file_appears_whole_and_no_glob_sees_it_before(tmp_path: Path) -> None:

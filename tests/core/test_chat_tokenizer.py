@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encore.errors import JudgeUnavailableError
-from encore.judges.chat import FROZEN_DATE, ChatTokenizer
+from encore.core.chat_tokenizer import FROZEN_DATE, ChatTokenizer
+from encore.core.errors import JudgeUnavailableError
 from tests.scripted_judge import CHAT_TEMPLATE, byte_tokenizer
 
 LLAMA_LIKE = (

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from encore.errors import EncoreError
+from encore.core.errors import EncoreError
 
 
 @contextlib.contextmanager

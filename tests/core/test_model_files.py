@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
-from encore.config import JudgeConfig
-from encore.errors import JudgeUnavailableError
+from encore.core.config import JudgeConfig
+from encore.core.errors import JudgeUnavailableError
+from encore.core.model_files import ModelRole
 from encore.judges import BACKENDS, open_judge
 from encore.judges.base import Decoding
 from encore.judges.local_model import LocalJudge
-from encore.model_files import ModelRole
 from tests.tiny_judge import make_tiny_judge
 
 ROLE = ModelRole(name="judge", error=JudgeUnavailableError)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from encore.errors import JudgeUnavailableError
-from encore.model_files import ModelFiles
-from encore.token_encoder import TokenEncoder
+from encore.core.errors import JudgeUnavailableError
+from encore.core.model_files import ModelFiles
+from encore.core.token_encoder import TokenEncoder
 
 #: Some chat templates print today's date; a rating must not depend on the day it was made.
 FROZEN_DATE = "26 Jul 2024"

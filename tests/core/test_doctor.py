@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from encore.cli.doctor import doctor as doctor_command
-from encore.doctor import Finding, hub_finding, package_findings
+from encore.core.doctor import Finding, hub_finding, package_findings
 from tests.cli.invoking import Command
 
 REQUIREMENTS = (
@@ -74,12 +74,12 @@ def test_the_command_prints_what_is_not_ok_and_fails_for_what_is_broken(monkeypa
         Finding("hub", "taken", "free", "warn", "go"),
     ]
     with monkeypatch.context() as patch:
-        patch.setattr("encore.doctor.diagnose", lambda *_, **__: findings)
+        patch.setattr("encore.core.doctor.diagnose", lambda *_, **__: findings)
         answer = called()
     assert (answer.exit_code, "Python" in answer.stdout) == (0, False)
     for text in ("warn: hub: taken", "expected: free", "next step: go", "0 broken, 1 to"):
         assert text in answer.stdout
-    monkeypatch.setattr("encore.doctor._CORE_MODULES", "no_such_module")
+    monkeypatch.setattr("encore.core.doctor._CORE_MODULES", "no_such_module")
     answer = called("--json")
     report = json.loads(answer.stdout)
     assert (answer.exit_code, report["is_broken"]) == (1, True)
@@ -94,7 +94,7 @@ def test_the_module_runs_where_nothing_else_does():
     # None in sys.modules makes an import fail as if the package were damaged.
     damaged = ("cyclopts", "duckdb", "numpy", "pyarrow", "torch", "vllm")
     code = f"import runpy, sys; sys.modules.update(dict.fromkeys({damaged!r}))\n"
-    code += "runpy.run_module('encore.doctor', run_name='__main__')"
+    code += "runpy.run_module('encore.core.doctor', run_name='__main__')"
     answer = subprocess.run(
         [sys.executable, "-c", code],
         env={"HF_HUB_OFFLINE": "1"},
