@@ -13,13 +13,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import model_validator
 
-from encore import runs
 from encore.core.files import atomic_write_bytes
 from encore.core.model_files import is_demo_judge
 from encore.data.records import RESPONSES
 from encore.data.rules import rules_digest
 from encore.data.study import open_study
-from encore.runs import JudgedManifest, RunStatus
+from encore.runs import run_files as runs
+from encore.runs.run_files import JudgedManifest, RunStatus
 
 RUN_FILE = "run.json"
 _ENOUGH_FILE = "enough.json"
@@ -92,7 +92,7 @@ class RatingManifest(JudgedManifest):
 
 RatingStatus = RunStatus[RatingManifest]
 
-#: `encore.runs` on rating runs: of a study's folder of ratings, or of one run's folder.
+#: `encore.runs.run_files` on rating runs: of a study's folder of ratings, or of one run's folder.
 list_runs = partial(runs.list_runs, kind=RatingManifest)
 choose_run = partial(runs.choose_run, kind=RatingManifest)
 describe_run = partial(runs.describe_run, kind=RatingManifest)

@@ -10,7 +10,7 @@ from prefect.states import Completed
 
 from encore.analysis.analyze import analyze
 from encore.core.config import RateConfig
-from encore.engines.signs import EngineOrder
+from encore.runs.engine_messages import EngineOrder
 from flows.command import run_command
 from flows.study_flow import study_flow
 from tasks.artifacts import publish_statistics

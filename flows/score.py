@@ -10,10 +10,10 @@ from prefect.states import Completed
 
 from encore.core.config import ScoreConfig
 from encore.data.study import open_study
-from encore.engines.signs import EngineOrder
+from encore.runs.engine_messages import EngineOrder
+from encore.runs.shard_runner import refuse_failures
 from encore.scoring.head_accuracy import accuracies_of
 from encore.scoring.scoring_run import ScoreResult
-from encore.shard_runner import refuse_failures
 from flows.command import run_command
 from flows.study_flow import study_flow
 from tasks.artifacts import publish_head_accuracy

@@ -21,7 +21,7 @@ import httpx
 from encore.core.errors import EncoreError, InputError
 from encore.core.options import new_app, run_main
 from encore.core.terminal import say
-from encore.engines.local import engine_environments, visible_gpus
+from encore.runs.local_engines import engine_environments, visible_gpus
 from infra.prefect_setup import (
     COORDINATOR_POOL,
     ENGINE_POOL,

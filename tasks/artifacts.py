@@ -16,7 +16,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactUpdate
 
 from encore.data.records import slug
-from encore.engines.parent import Rows
+from encore.runs.engine_supervisor import Rows
 from tasks.server import best_effort
 
 if TYPE_CHECKING:  # torch, which rating does not want

@@ -19,8 +19,8 @@ from prefect.states import Cancelled, Cancelling
 
 from encore.core.config import RateConfig, ScoreConfig, StageConfig
 from encore.core.errors import EncoreError
-from encore.engines.parent import EngineState
-from encore.engines.signs import EngineOrder
+from encore.runs.engine_messages import EngineOrder
+from encore.runs.engine_supervisor import EngineState
 from tasks.artifacts import EngineTable
 from tasks.server import best_effort, run_logger
 
@@ -58,7 +58,7 @@ def num_pool_engines(engines: int | Literal["auto"]) -> int:
 def by_pool(
     deployment: str, config: RateConfig | ScoreConfig, attempts: StageConfig
 ) -> dict[str, Any]:
-    """What `encore.engines.parent.supervise` takes for engines on the GPU work pool.
+    """What `encore.runs.engine_supervisor.supervise` takes for engines on the GPU work pool.
 
     Args:
         deployment: Of an engine, ``flow/deployment``.
@@ -85,7 +85,7 @@ class _Run:
 
 @dataclass(slots=True, kw_only=True)
 class PoolLauncher:
-    """An `encore.engines.parent.Launcher`: each engine is a run of a deployment.
+    """An `encore.runs.engine_supervisor.Launcher`: each engine is a run of a deployment.
 
     Attributes:
         deployment: Its name, ``flow/deployment``.

@@ -16,13 +16,13 @@ from prefect.runtime import deployment
 from encore.core.config import RateConfig, RatingConfig, StageConfig, option
 from encore.core.errors import StudyIncompleteError
 from encore.data.study import open_study
-from encore.engines.engine import work_as_engine
-from encore.engines.local import Work
-from encore.engines.parent import supervise
-from encore.engines.signs import EngineOrder
 from encore.rating.rating_run import local_work, open_run
 from encore.rating.replies import note_on_refusals
-from encore.shard_runner import RunReport
+from encore.runs.engine import work_as_engine
+from encore.runs.engine_messages import EngineOrder
+from encore.runs.engine_supervisor import supervise
+from encore.runs.local_engines import Work
+from encore.runs.shard_runner import RunReport
 from tasks.artifacts import publish_failed_shards
 from tasks.flow_reporter import FlowReporter
 from tasks.pool_engines import by_pool

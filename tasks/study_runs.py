@@ -22,7 +22,7 @@ from encore.core.versions import installed_version
 from encore.data.pairs import data_digest
 from encore.data.study import Study
 from encore.rating_runs import read_run
-from encore.runs import run_key_of
+from encore.runs.run_files import run_key_of
 from encore.synthetic import synthetic_in
 from encore.training.run_folder import read_log
 

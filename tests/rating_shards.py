@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from encore import runs
 from encore.rating_runs import RatingManifest
-from encore.runs import Shard, ShardState, Slice
+from encore.runs import run_files as runs
+from encore.runs.run_files import Shard, ShardState, Slice
 
 
 def shard_path(run_dir: Path, index: int) -> Path:

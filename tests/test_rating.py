@@ -29,8 +29,8 @@ from encore.rating import rating_run, shard_rating
 from encore.rating.prompts import render_conversation, render_rating_prompt
 from encore.rating.rating_run import RatingRun, open_run
 from encore.rating_runs import null_reasons, run_status
+from encore.runs.shard_runner import work_through
 from encore.schemas import RATINGS
-from encore.shard_runner import work_through
 from tests.rating_shards import write_shard
 from tests.scripted_judge import ScriptedJudge, hashed_score
 from tests.studies import create_study

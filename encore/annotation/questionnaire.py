@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from encore.annotation.annotate_config import Kind
-from encore.runs import run_key_of
+from encore.runs.run_files import run_key_of
 
 SIDES = ("first", "second")
 #: Of all kinds.

@@ -33,9 +33,9 @@ from encore.core.reporting import SILENT, Reporter
 from encore.data.records import PreferencePair
 from encore.model.conversation import EncodedPair, EncodedResponse
 from encore.model.opening import OpenedModel, open_reward_model
+from encore.runs.shard_runner import RunReport, work_through
 from encore.scoring.head_scores import HeadScores, read_head_scores
 from encore.scoring.scoring_run import score_job, score_manifest
-from encore.shard_runner import RunReport, work_through
 from encore.training.embeddings import embed, prompt_of
 from encore.training.gate import RESULT_FILE
 from encore.training.gating_network import GATE_FILE, WEIGHTS_FILE, GatingNetwork, load_gate

@@ -14,10 +14,10 @@ from encore.core.options import JsonOption, command
 from encore.core.terminal import print_json, say, terminal_reporter, warn
 
 if TYPE_CHECKING:
-    from encore.engines.local import Work
     from encore.planning.rating_plan import Comparison
     from encore.rating_runs import RatingManifest
-    from encore.shard_runner import RunReport
+    from encore.runs.local_engines import Work
+    from encore.runs.shard_runner import RunReport
 
 
 @command
@@ -35,7 +35,7 @@ def rate(config: RateConfig, batch: BatchConfig, *, json: JsonOption = False) ->
     from encore.planning.rating_plan import compare_with_plan
     from encore.rating.batch_files import open_batch_run, write_requests
     from encore.rating.rating_run import local_work, open_run
-    from encore.shard_runner import work_through
+    from encore.runs.shard_runner import work_through
 
     study = open_study(config.study)
     is_batch = bool(batch.batch_file or batch.batch_results)

@@ -62,7 +62,7 @@ def _as_dict(found: RatingStatus) -> dict[str, Any]:
 
 
 def _counts(found: RatingStatus) -> dict[str, int]:
-    from encore.runs import ShardStateName
+    from encore.runs.run_files import ShardStateName
 
     return {state: found.count(state) for state in get_args(ShardStateName)}
 

@@ -2,7 +2,7 @@
 
 What a judge wrote is a draft: `encore.data.rules.load_rule_set` refuses it until it is accepted.
 The judge's replies stay in ``FILE.replies/<run key>`` beside the drafts, a run each
-(`encore.runs`), whose manifest says which judge was asked and with which prompt.
+(`encore.runs.run_files`), whose manifest says which judge was asked and with which prompt.
 """
 
 from __future__ import annotations

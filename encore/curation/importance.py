@@ -4,7 +4,7 @@ Judges are asked, people's answers are read from files. A folder holds both for 
 
     pool.toml       the rules that are rated
     people.json     people's answers: importance by rule id, by annotator
-    <run key>/      a judge's replies, a sharded run (`encore.runs`) each
+    <run key>/      a judge's replies, a sharded run (`encore.runs.run_files`) each
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ from encore.curation.curation_config import QuestionConfig
 from encore.curation.pool import PoolRule, title_of
 from encore.judges import open_judge
 from encore.judges.base import Decoding, Judge, Reply, ask, readable
-from encore.runs import JudgedManifest, Shard, Slice, run_key_of, run_status
-from encore.shard_runner import Job, Tell, refuse_failures, work_through
+from encore.runs.run_files import JudgedManifest, Shard, Slice, run_key_of, run_status
+from encore.runs.shard_runner import Job, Tell, refuse_failures, work_through
 
 #: By rule id; None: the prompt was too long to be asked.
 Replies = Mapping[str, Reply | None]

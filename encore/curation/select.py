@@ -22,7 +22,7 @@ from encore.curation.people_importance import People
 from encore.curation.pool import TEXTS, PoolRule, check_output, first_of, read_pool, write_pool
 from encore.curation.rater_agreement import rater_agreement
 from encore.curation.rule_questions import read_replies
-from encore.runs import list_runs
+from encore.runs.run_files import list_runs
 
 
 def select_rules(config: SelectConfig) -> dict[str, Any]:

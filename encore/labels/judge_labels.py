@@ -25,10 +25,10 @@ from encore.labels.propositions import rules_of_labels
 from encore.labels.rule_agreement import LabelAgreement, label_agreement
 from encore.rating.rating_run import run_over
 from encore.rating_runs import RatingManifest, ratings_of
-from encore.runs import run_key_of, run_status
+from encore.runs.run_files import run_key_of, run_status
+from encore.runs.shard_runner import refuse_failures, work_through
 from encore.schemas import LABELS as LABELS_SCHEMA
 from encore.schemas import PAIRS
-from encore.shard_runner import refuse_failures, work_through
 
 TABLE_NAME = "labels.parquet"
 

@@ -17,12 +17,12 @@ from encore.core.config import PromptLayout
 from encore.core.errors import EncoreError
 from encore.core.reporting import SILENT, Reporter
 from encore.data.study import Study
-from encore.engines.local import visible_gpus
 from encore.judges.base import num_devices
 from encore.planning.plan_config import PlanRateConfig
 from encore.rating.rating_run import RatingRun, open_run
 from encore.rating.token_counts import MAX_COUNTED_PAIRS, TokenCounts, count_tokens, kv_block_size
-from encore.shard_runner import RunReport, work_through
+from encore.runs.local_engines import visible_gpus
+from encore.runs.shard_runner import RunReport, work_through
 from encore.training.backbone_shape import find_shape, flops_per_token
 from encore.training.gpus import Gpu, gpu_named
 

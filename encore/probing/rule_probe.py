@@ -42,8 +42,8 @@ from encore.probing.soundness import MARGIN, MIN_PAIRS, measure
 from encore.probing.variants import UNCHANGED
 from encore.rating.rating_run import local_work, open_run
 from encore.rating_runs import RatingManifest
-from encore.runs import run_key_of
-from encore.shard_runner import refuse_failures
+from encore.runs.run_files import run_key_of
+from encore.runs.shard_runner import refuse_failures
 from encore.synthetic import synthetic_in
 from encore.warehouse import open_ratings, open_warehouse, read_pair_ratings
 

@@ -23,7 +23,7 @@ from encore.judges import open_judge
 from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply
 from encore.judges.http_protocol import UnreadableAnswerError, first_words
 from encore.rating.rating_run import RatingRun, open_run
-from encore.runs import inspect_shards
+from encore.runs.run_files import inspect_shards
 
 #: What providers take in one file.
 MAX_REQUESTS, MAX_BYTES = 50_000, 200_000_000

@@ -25,7 +25,6 @@ from encore.data.pairs import data_digest_of, planned_pairs, read_pairs
 from encore.data.records import RESPONSES, Response, RuleSet
 from encore.data.rules import load_rule_set
 from encore.data.study import Study, as_study
-from encore.engines.local import Work, work_locally
 from encore.judges import open_judge
 from encore.judges.base import Decoding, Judge, num_devices
 from encore.judges.segments import SegmentEncoder
@@ -34,9 +33,10 @@ from encore.rating.prompts import RatingPrompt
 from encore.rating.replies import PARSER_VERSION
 from encore.rating.shard_rating import ShardRater
 from encore.rating_runs import RatingManifest, list_runs
-from encore.runs import Shard, Slice, run_key_of
+from encore.runs.local_engines import Work, work_locally
+from encore.runs.run_files import Shard, Slice, run_key_of
+from encore.runs.shard_runner import WHOLE_PLAN, Job, RunReport, Tell
 from encore.schemas import RATINGS
-from encore.shard_runner import WHOLE_PLAN, Job, RunReport, Tell
 
 #: Shards in work at once on a GPU. An engine on the CPU takes all cores and waits for its slowest
 #: one, so there it is one shard at a time: two were a tenth slower on 2 cores.
@@ -57,7 +57,7 @@ class RatingRun:
     cancelled: threading.Event = field(default_factory=threading.Event)
 
     def job(self, *, retries: int = 0, reporter: Reporter = SILENT) -> Job:
-        """Work for `encore.shard_runner`; a `RateConfig` says which shards, and for how long.
+        """Work for `encore.runs.shard_runner`; a `RateConfig` says which shards, and for how long.
 
         The report's totals are ``num_ratings`` and ``num_nulls``; of the shards rated now there are
         ``num_truncated`` and the tally ``null_reasons``.
@@ -137,7 +137,7 @@ def rate(
         work: What does the run's job; default: `local_work` of the config.
 
     Raises:
-        EncoreError: As `open_run` and `encore.shard_runner.work_through`.
+        EncoreError: As `open_run` and `encore.runs.shard_runner.work_through`.
     """
     opened = as_study(study)
     run = open_run(opened, config)

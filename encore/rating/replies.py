@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import entr
 
 from encore.judges.base import Decoding, Reply
-from encore.shard_runner import RunReport
+from encore.runs.shard_runner import RunReport
 
 #: One ASCII decimal, perhaps ``Score:`` before it and a full stop after it. ``.5`` counts as a
 #: number; signs, exponents, leading zeros, thousands separators, percent signs, fractions do not.

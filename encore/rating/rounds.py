@@ -1,6 +1,6 @@
 """How far a rating run goes: until its weights are sure enough, or until its budget is used up.
 
-Both are an `encore.shard_runner.Horizon`: a number of shards, from the plan's first on, that may be
+Both are an `encore.runs.shard_runner.Horizon`: a number of shards, from the plan's first on, that may be
 taken. As the plan's order is that of content hashes, these are a fair sample of the pairs.
 
 **Enough.** The plan has rounds, which depend on nothing but the plan: the first ends with the shard
@@ -34,8 +34,8 @@ from encore.core.errors import EncoreError, InputError
 from encore.core.reporting import Reporter
 from encore.evidence.weight_error import CONFIDENCE, WeightError, weight_error
 from encore.rating_runs import RatingManifest, note_enough
-from encore.runs import ShardState
-from encore.shard_runner import WHOLE_PLAN, Ending, Horizon
+from encore.runs.run_files import ShardState
+from encore.runs.shard_runner import WHOLE_PLAN, Ending, Horizon
 from encore.warehouse import Ratings, read_pairs_of
 
 _FIRST_PAIRS, _GROWTH = 1000, 1.5

@@ -20,9 +20,9 @@ from encore.judges.segments import SegmentEncoder
 from encore.rating.earlier_ratings import EarlierRatings, Key
 from encore.rating.prompts import RatingPrompt, render_conversation
 from encore.rating.replies import read_reply
-from encore.runs import Shard, Slice
+from encore.runs.run_files import Shard, Slice
+from encore.runs.shard_runner import Tell
 from encore.schemas import RATINGS, RATINGS_EXPECTED
-from encore.shard_runner import Tell
 
 #: What a turn adds to its text in a prompt, and the chat template to a prompt, at most.
 _TURN_BYTES = 128

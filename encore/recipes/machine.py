@@ -13,9 +13,9 @@ import psutil
 
 from encore.core.config import JudgeConfig
 from encore.core.errors import InputError
-from encore.engines.local import visible_gpus
 from encore.judges.base import num_devices
 from encore.model.config import BackboneConfig
+from encore.runs.local_engines import visible_gpus
 from encore.training.backbone_shape import find_shape
 from encore.training.config import TrainingConfig
 

@@ -37,7 +37,7 @@ from encore.rating.rating_run import local_work, open_run
 from encore.rating_runs import list_runs, run_status
 from encore.recipes.machine import refuse_judge_too_large, refuse_training_too_large, this_machine
 from encore.recipes.recipe import INITIAL, InitialModel, Recipe, RowModel
-from encore.shard_runner import RunReport, refuse_failures
+from encore.runs.shard_runner import RunReport, refuse_failures
 from encore.training.config import GateConfig, TrainConfig, TrainGateConfig, TrainingConfig
 from encore.weighting import load_scheme
 from encore.weighting.weigh import weigh_rules

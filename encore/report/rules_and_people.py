@@ -18,7 +18,7 @@ from encore.labels.rule_agreement import label_agreement
 from encore.probing.probe_record import RuleProbe, read_probe
 from encore.rating_runs import RatingManifest
 from encore.report.drawing import DataTable
-from encore.runs import read_manifest
+from encore.runs.run_files import read_manifest
 from encore.warehouse import Ratings
 
 _BOUGHT = {True: "yes", False: "no", None: NONE}

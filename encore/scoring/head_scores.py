@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from encore.core.errors import InputError, StudyIncompleteError
 from encore.data.study import MARKER
-from encore.runs import RunManifest, RunStatus, choose_run, list_runs, run_status
+from encore.runs.run_files import RunManifest, RunStatus, choose_run, list_runs, run_status
 from encore.schemas import texts
 from encore.weighting.vector import head_weights
 

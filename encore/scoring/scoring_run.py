@@ -28,15 +28,15 @@ from encore.core.versions import package_versions
 from encore.data.pairs import data_digest_of, planned_pairs, read_pairs, records_of
 from encore.data.records import RESPONSES, PreferencePair
 from encore.data.study import Study, as_study
-from encore.engines.local import LocalLauncher, Work, engine_environments
-from encore.engines.parent import Launcher, Show, planned_by_engine, show_nothing, supervise
 from encore.model.conversation import EncodedPair
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.model.scoring import best_layout, computed_batches
-from encore.runs import Shard, Slice, run_key_of
+from encore.runs.engine_supervisor import Launcher, Show, planned_by_engine, show_nothing, supervise
+from encore.runs.local_engines import LocalLauncher, Work, engine_environments
+from encore.runs.run_files import Shard, Slice, run_key_of
+from encore.runs.shard_runner import Job, RunReport, Tell, work_through
 from encore.scoring import head_scores
 from encore.scoring.head_scores import ScoreManifest
-from encore.shard_runner import Job, RunReport, Tell, work_through
 from encore.synthetic import synthetic_pairs
 
 #: A pair of a shard with its subset; None where its data have no subsets.
@@ -276,7 +276,7 @@ def score_job(
     encode: Callable[[Sequence[PreferencePair]], list[EncodedPair]] | None = None,
     title: str = "",
 ) -> Job:
-    """One scoring as work for `encore.shard_runner`.
+    """One scoring as work for `encore.runs.shard_runner`.
 
     The report's totals are ``num_tokens``, ``num_cut_pairs``, ``num_cut_responses`` and
     ``num_cut_tokens``; of the shards scored now there are ``num_computed`` and ``num_padding``.

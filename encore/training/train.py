@@ -19,7 +19,7 @@ from encore.data.study import Study
 from encore.model.fusing import fuse_elementwise, has_compiler
 from encore.model.loading import backbone_identity, load_reward_model, load_tokenizer, trunk_dtype
 from encore.model.saved_model import save_model
-from encore.runs import run_key_of
+from encore.runs.run_files import run_key_of
 from encore.synthetic import synthetic_backbone, synthetic_in, synthetic_pairs
 from encore.training import run_folder
 from encore.training.backbone_shape import find_shape

@@ -17,10 +17,10 @@ from encore.core.config import RatingConfig
 from encore.core.errors import InputError
 from encore.core.versions import code_digest
 from encore.data.study import open_study
-from encore.engines.engine import work_as_engine
-from encore.engines.signs import EngineOrder, read_signs
 from encore.rating.rating_run import RatingRun, open_run
-from encore.runs import claim_folder
+from encore.runs.engine import work_as_engine
+from encore.runs.engine_messages import EngineOrder, read_signs
+from encore.runs.run_files import claim_folder
 from tests.distributed.farm import (
     judge_environ,
     make_study,

@@ -30,7 +30,7 @@ from encore.data.study import open_study
 from encore.demo import DATA_PATHS, JUDGE_PATH
 from encore.judges import open_judge
 from encore.rating.rating_run import RatingRun, open_run
-from encore.shard_runner import work_through
+from encore.runs.shard_runner import work_through
 from tests.perf.harness import in_turn, seconds_of, show, worker
 from tests.tiny_judge import make_tiny_judge
 

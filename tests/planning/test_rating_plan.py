@@ -16,7 +16,7 @@ from encore.planning.plan_config import PlanRateConfig
 from encore.planning.rating_plan import compare_with_plan, plan_rating
 from encore.rating import rating_run
 from encore.rating.rating_run import open_run, rate
-from encore.shard_runner import work_through
+from encore.runs.shard_runner import work_through
 from encore.training.backbone_shape import find_shape
 from tests.judges.hostile_server import KEY, MODEL, HostileServer, serving
 from tests.scripted_judge import ScriptedJudge

@@ -15,7 +15,7 @@ from encore.probing.probe_record import Probe, read_probe
 from encore.probing.rule_probe import probe_rules
 from encore.rating.rating_run import open_run
 from encore.rating_runs import read_run
-from encore.shard_runner import work_through
+from encore.runs.shard_runner import work_through
 from encore.synthetic import synthetic_in
 from tests.probing.scripted_probes import RULES, WeakJudge, make_study, probe_config, write_rules
 from tests.studies import create_study

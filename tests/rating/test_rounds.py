@@ -23,8 +23,8 @@ from encore.data.study import open_study
 from encore.rating import rating_run, rounds
 from encore.rating.rating_run import open_run
 from encore.rating_runs import run_status
-from encore.runs import ShardState
-from encore.shard_runner import RunReport, work_through
+from encore.runs.run_files import ShardState
+from encore.runs.shard_runner import RunReport, work_through
 from tests.golden.command_line import Finished, encore
 from tests.scripted_judge import ScriptedJudge
 

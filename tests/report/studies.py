@@ -11,7 +11,7 @@ import pyarrow as pa
 from encore.data.records import slug
 from encore.data.rules import rules_digest
 from encore.rating_runs import RatingManifest
-from encore.runs import run_key_of
+from encore.runs.run_files import run_key_of
 from encore.schemas import RATINGS
 from tests.rating_shards import write_run, write_shard
 

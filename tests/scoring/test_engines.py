@@ -10,7 +10,7 @@ import pytest
 from encore.core.config import ScoreConfig
 from encore.core.errors import EncoreError
 from encore.data.study import open_study
-from encore.runs import run_status
+from encore.runs.run_files import run_status
 from encore.scoring.head_scores import ScoreManifest
 from encore.scoring.scoring_run import ScoreResult, score_study
 

@@ -14,7 +14,7 @@ from encore.data.study import open_study
 from encore.query.study_database import StudyDatabase, open_database
 from encore.query.study_tables import StudyTables, study_tables
 from encore.rating.rating_run import open_run
-from encore.shard_runner import work_through
+from encore.runs.shard_runner import work_through
 from tests.scripted_judge import ScriptedJudge
 from tests.studies import write_lines
 

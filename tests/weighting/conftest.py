@@ -7,7 +7,7 @@ import pytest
 from encore.core.config import JudgeConfig, RatingConfig
 from encore.data.study import Study, open_study
 from encore.rating.rating_run import open_run
-from encore.shard_runner import work_through
+from encore.runs.shard_runner import work_through
 from tests.scripted_judge import ScriptedJudge
 from tests.studies import study_of
 

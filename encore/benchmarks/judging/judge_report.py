@@ -36,7 +36,7 @@ from encore.data.records import slug
 from encore.data.rules import load_rule_set
 from encore.judges import open_judge
 from encore.judges.base import Judge
-from encore.runs import run_key_of
+from encore.runs.run_files import run_key_of
 from encore.synthetic import synthetic_in
 from encore.warehouse import open_ratings
 from encore.weighting.vector import WeightVector

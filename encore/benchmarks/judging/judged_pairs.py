@@ -1,6 +1,6 @@
 """LLM-as-a-judge: which of a pair's two answers is better, asked in both orders.
 
-A judging is a sharded run (`encore.runs`) whose manifest is ``judging.json``.
+A judging is a sharded run (`encore.runs.run_files`) whose manifest is ``judging.json``.
 
 Suffixes: P pairs, 2 orders (the chosen answer first, the rejected one first).
 """
@@ -26,8 +26,8 @@ from encore.core.errors import InputError
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import package_versions
 from encore.judges.base import Decoding, Judge, ask, readable
-from encore.runs import JudgedManifest, Shard, Slice, run_key_of, run_status
-from encore.shard_runner import Job, Tell, refuse_failures, work_through
+from encore.runs.run_files import JudgedManifest, Shard, Slice, run_key_of, run_status
+from encore.runs.shard_runner import Job, Tell, refuse_failures, work_through
 
 ORDERS = ("chosen-first", "rejected-first")
 

@@ -28,7 +28,7 @@ from encore.data.study import MARKER, Study, open_study
 from encore.judges.base import Judge
 from encore.rating.rating_run import open_run
 from encore.rating_runs import RatingManifest, null_reasons, run_status
-from encore.shard_runner import refuse_failures, work_through
+from encore.runs.shard_runner import refuse_failures, work_through
 from encore.warehouse import PairRatings, open_ratings, open_warehouse, read_pair_ratings
 from encore.weighting.composed import credits_of
 from encore.weighting.vector import Origin as WeightsOrigin

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from encore import runs, shard_runner
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
 from encore.benchmarks.judging.judged_pairs import JudgingManifest, Verdicts, judge_pairs
 from encore.benchmarks.judging.pairwise_protocol import (
@@ -23,6 +22,8 @@ from encore.benchmarks.pairs import BenchmarkPairs
 from encore.core.config import JudgeConfig
 from encore.core.errors import InputError, StudyIncompleteError
 from encore.judges.base import Reply
+from encore.runs import run_files as runs
+from encore.runs.run_files import shard_runner
 from tests.benchmarks.judging.scripted import (
     index_in,
     judge_of_opinions,

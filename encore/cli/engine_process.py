@@ -1,4 +1,4 @@
-"""A local engine: ``python -m encore.engine_process`` reads its request from its standard input.
+"""A local engine: ``python -m encore.cli.engine_process`` reads its request from its standard input.
 
 The pipe stays open for as long as the parent lives; when it closes, the engine ends as by SIGTERM.
 """
@@ -15,8 +15,8 @@ from encore.core.config import RateConfig
 from encore.core.options import run_main, single_command
 from encore.core.settings import prepare_environment
 from encore.data.study import open_study
-from encore.engines.engine import work_as_engine
-from encore.engines.local import EngineRequest
+from encore.runs.engine import work_as_engine
+from encore.runs.local_engines import EngineRequest
 
 
 def main() -> None:
@@ -44,4 +44,4 @@ def _end_with_parent() -> None:
 
 if __name__ == "__main__":
     prepare_environment(os.environ)
-    run_main(single_command(main, name="encore.engine_process"), [])
+    run_main(single_command(main, name="encore.cli.engine_process"), [])

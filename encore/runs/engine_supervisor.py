@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from encore.core.errors import EncoreError, InputError
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import code_digest
-from encore.engines.signs import (
+from encore.runs.engine_messages import (
     MOST_ENGINES,
     EngineOrder,
     Reach,
@@ -24,8 +24,8 @@ from encore.engines.signs import (
     sign_path,
     write_reach,
 )
-from encore.runs import RunManifest, Shard, Slice, finished_shards, read_manifest
-from encore.shard_runner import Job, RunReport, Tally, Tell, begin
+from encore.runs.run_files import RunManifest, Shard, Slice, finished_shards, read_manifest
+from encore.runs.shard_runner import Job, RunReport, Tally, Tell, begin
 
 logger = logging.getLogger(__name__)
 

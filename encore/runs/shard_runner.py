@@ -1,7 +1,7 @@
 """Work through a sharded run: rating, scoring and judging give a function from a slice to a table.
 
 This module locks slices, records failures, waits for other processes, takes over from killed ones,
-and reports progress. The lock only saves work: what is done is read from files (`encore.runs`).
+and reports progress. The lock only saves work: what is done is read from files (`encore.runs.run_files`).
 
     class MyManifest(RunManifest): ...                  # key field, rows per pair, command
 
@@ -32,7 +32,6 @@ from typing import NamedTuple, Protocol
 
 from filelock import FileLock, Timeout
 
-from encore import runs
 from encore.core.errors import (
     GenerationInterruptedError,
     InputError,
@@ -41,7 +40,8 @@ from encore.core.errors import (
     meets_every_shard,
 )
 from encore.core.reporting import SILENT, Reporter
-from encore.runs import RunManifest, Shard, ShardState, Slice
+from encore.runs import run_files as runs
+from encore.runs.run_files import RunManifest, Shard, ShardState, Slice
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from functools import partial
 from encore.core.errors import EncoreError, InputError, meets_every_shard
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import code_digest
-from encore.engines.signs import (
+from encore.runs.engine_messages import (
     MOST_ENGINES,
     EngineOrder,
     Reach,
@@ -27,8 +27,8 @@ from encore.engines.signs import (
     read_signs,
     write_sign,
 )
-from encore.runs import Shard, ShardState, differences, finished_shards, read_manifest
-from encore.shard_runner import WHOLE_PLAN, Job, RunReport, Tally, begin, work_on
+from encore.runs.run_files import Shard, ShardState, differences, finished_shards, read_manifest
+from encore.runs.shard_runner import WHOLE_PLAN, Job, RunReport, Tally, begin, work_on
 
 _POLL_SECONDS = 1.0
 #: Between two signs of life.

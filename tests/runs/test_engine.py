@@ -11,8 +11,8 @@ from encore.core.errors import EveryShardError
 from encore.core.versions import code_digest
 from encore.data.ingestion import ingest
 from encore.data.study import open_study
-from encore.engines.engine import work_as_engine
-from encore.engines.signs import EngineOrder, SignOfLife, Watch, read_signs
+from encore.runs.engine import work_as_engine
+from encore.runs.engine_messages import EngineOrder, SignOfLife, Watch, read_signs
 from tests.scripted_judge import ScriptedJudge
 from tests.test_rating import opened, write_source
 

@@ -20,9 +20,9 @@ from pydantic import BaseModel, ConfigDict
 from encore.core.config import RateConfig, ScoreConfig
 from encore.core.errors import InputError
 from encore.core.reporting import SILENT, Reporter
-from encore.engines.parent import EngineState, supervise
-from encore.engines.signs import EngineOrder, sign_path
-from encore.shard_runner import Job, RunReport, work_through
+from encore.runs.engine_messages import EngineOrder, sign_path
+from encore.runs.engine_supervisor import EngineState, supervise
+from encore.runs.shard_runner import Job, RunReport, work_through
 
 GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
 _STOP_SECONDS = 20.0
@@ -122,7 +122,7 @@ def visible_gpus() -> list[str]:
 
 @dataclass(slots=True)
 class LocalLauncher:
-    """An `encore.engines.parent.Launcher` of processes of this machine.
+    """An `encore.runs.engine_supervisor.Launcher` of processes of this machine.
 
     Each engine's output goes to a log beside its sign of life. It ends when its parent dies: it
     watches the pipe that its request came through.
@@ -146,7 +146,7 @@ class LocalLauncher:
         log_path.parent.mkdir(parents=True, exist_ok=True)
         with log_path.open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "encore.engine_process"],
+                [sys.executable, "-m", "encore.cli.engine_process"],
                 env={**os.environ, **self.environments[order.slot]},
                 stdin=subprocess.PIPE,
                 stdout=log,

@@ -19,11 +19,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from encore import runs, shard_runner
 from encore.core.errors import EncoreError, EveryShardError, GenerationInterruptedError, InputError
 from encore.core.reporting import Reporter
-from encore.runs import RunManifest, Shard, Slice, run_key_of, run_status, write_shard
-from encore.shard_runner import Job, Tell, work_on, work_through
+from encore.runs import run_files as runs
+from encore.runs.run_files import (
+    RunManifest,
+    Shard,
+    Slice,
+    run_key_of,
+    run_status,
+    shard_runner,
+    write_shard,
+)
+from encore.runs.shard_runner import Job, Tell, work_on, work_through
 from tests.rating_shards import shard_path
 
 NUM_PAIRS, SHARD_SIZE = 12, 4  # three shards of 4 pairs

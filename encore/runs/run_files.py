@@ -1,6 +1,6 @@
 """A sharded run on disk: its manifest, its plan, and slices that are each one verified file.
 
-Long work is done in slices (`encore.shard_runner`). A run's folder holds:
+Long work is done in slices (`encore.runs.shard_runner`). A run's folder holds:
 
     run.json                              the manifest: the run's identity and what it is called
     shard-00003.<digest>.parquet          the rows of one slice
