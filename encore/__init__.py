@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from encore.core.config import RatingConfig as RatingConfig
     from encore.core.errors import EncoreError as EncoreError
     from encore.data.ingestion import ingest as ingest
-    from encore.data.rules import load_rule_set as load_rule_set
+    from encore.data.rating_runs import status as status
+    from encore.data.rule_sets import load_rule_set as load_rule_set
     from encore.data.study import open_study as open_study
     from encore.evidence.run_comparison import compare_runs as compare_runs
     from encore.evidence.theory import theory as theory
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from encore.publish.database import publish_database as publish_database
     from encore.publish.dataset import publish_dataset as publish_dataset
     from encore.rating.rating_run import rate as rate
-    from encore.rating_runs import status as status
     from encore.scoring.head_scores import read_head_scores as read_head_scores
     from encore.scoring.scoring_run import score_study as score_study
     from encore.warehouse import open_ratings as open_ratings
@@ -57,7 +57,7 @@ _WHERE = {
     "export_model": "encore.export.write_export",
     "ingest": "encore.data.ingestion",
     "judge_benchmark": "encore.benchmarks.judging.judge_report",
-    "load_rule_set": "encore.data.rules",
+    "load_rule_set": "encore.data.rule_sets",
     "open_ratings": "encore.warehouse",
     "open_study": "encore.data.study",
     "open_reward_model": "encore.model.opening",
@@ -67,7 +67,7 @@ _WHERE = {
     "read_head_scores": "encore.scoring.head_scores",
     "run_benchmark": "encore.benchmarks.run",
     "score_study": "encore.scoring.scoring_run",
-    "status": "encore.rating_runs",
+    "status": "encore.data.rating_runs",
     "theory": "encore.evidence.theory",
     "weights": "encore.weighting.weigh",
 }

@@ -22,8 +22,8 @@ from encore.core.files import atomic_path
 from encore.core.reporting import SILENT
 from encore.curation.embeddings import embed
 from encore.data.records import PreferencePair
+from encore.data.schemas import LABELS
 from encore.labels.labelled_rows import read_labels
-from encore.schemas import LABELS
 
 # Suffixes: I completions, H dimensions.
 

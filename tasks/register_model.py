@@ -34,7 +34,7 @@ _MODEL_CODE = Path(__file__).with_name("reward_pyfunc.py")
 #: What the model's code imports, each at the version that the export was checked with.
 _REQUIRED = ("mlflow", "torch", "transformers")
 #: Tags of a row that its version repeats.
-_MARKS = ("encore.synthetic", "encore.partial")
+_MARKS = ("encore.data.synthetic", "encore.partial")
 _EXAMPLE = {
     "messages": [
         {"role": "user", "content": "How do I pick a lock?"},

@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 
 from encore.core.versions import installed_version
 from encore.data.pairs import data_digest
+from encore.data.rating_runs import read_run
 from encore.data.study import Study
-from encore.rating_runs import read_run
+from encore.data.synthetic import synthetic_in
 from encore.runs.run_files import run_key_of
-from encore.synthetic import synthetic_in
 from encore.training.run_folder import read_log
 
 if TYPE_CHECKING:
@@ -398,7 +398,7 @@ def _tags(
     return {
         KIND_TAG: kind,
         "mlflow.source.name": f"encore {installed_version('encore-reward')}",
-        "encore.synthetic": ", ".join(synthetic) or "no",
+        "encore.data.synthetic": ", ".join(synthetic) or "no",
         "mlflow.note.content": "\n\n".join(filter(None, (about, first, *notes))),
     }
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from encore.rating_runs import RatingManifest
+from encore.data.rating_runs import RatingManifest
 from encore.runs import run_files as runs
 from encore.runs.run_files import Shard, ShardState, Slice
 

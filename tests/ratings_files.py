@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from encore.schemas import RATINGS_CONTRACT
+from encore.data.schemas import RATINGS_CONTRACT
 
 SOURCES = ("hh", "pku", "quelle-ä", "来源", "sp ace")
 _RULE_NAMES = ("avoid-harm", "Regel 2 – äöü", "规则三", "rule'4", 'rule"5', "r6", "rule-7", "🛡️")

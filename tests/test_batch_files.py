@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from encore.data.rating_runs import RatingStatus, status
 from encore.rating import batch_files
-from encore.rating_runs import RatingStatus, status
 from tests.golden.command_line import Finished, encore
 from tests.judges.hostile_server import KEY, MODEL, HostileServer, answer_to, serving
 from tests.judges.test_http_judge import write_study

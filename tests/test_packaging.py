@@ -49,7 +49,7 @@ def test_the_library_works_from_the_wheel_alone(wheel, tmp_path):
         archive.extractall(tmp_path)
     code = (
         "import encore.cli.app, encore.warehouse.connection;"
-        "from encore.data.rules import load_rule_set;"
+        "from encore.data.rule_sets import load_rule_set;"
         "queries = encore.warehouse.connection;"
         "assert queries.__file__.startswith(sys.argv[1]), queries.__file__;"
         "assert queries.load_query('rule_statistics');"

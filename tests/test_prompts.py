@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encore.data.records import Message
-from encore.data.rules import load_rule_set
+from encore.data.rule_sets import load_rule_set
 from encore.rating.prompts import (
     RATING_TEMPLATE,
     RatingPrompt,

@@ -16,21 +16,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from encore import rating_runs
 from encore.core.config import JudgeConfig, RatingConfig
 from encore.core.errors import EncoreError, InputError
 from encore.core.reporting import Reporter
+from encore.data import rating_runs
 from encore.data.ingestion import ingest
 from encore.data.pairs import read_pairs, records_of
+from encore.data.rating_runs import null_reasons, run_status
 from encore.data.records import RESPONSES
-from encore.data.rules import load_rule_set
+from encore.data.rule_sets import load_rule_set
+from encore.data.schemas import RATINGS
 from encore.data.study import Study, open_study
 from encore.rating import rating_run, shard_rating
 from encore.rating.prompts import render_conversation, render_rating_prompt
 from encore.rating.rating_run import RatingRun, open_run
-from encore.rating_runs import null_reasons, run_status
 from encore.runs.shard_runner import work_through
-from encore.schemas import RATINGS
 from tests.rating_shards import write_shard
 from tests.scripted_judge import ScriptedJudge, hashed_score
 from tests.studies import create_study

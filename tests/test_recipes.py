@@ -20,7 +20,7 @@ from encore.core.errors import EncoreError, InputError
 from encore.core.files import file_sha256
 from encore.core.reporting import SILENT
 from encore.data.ingestion import ingest
-from encore.data.rules import load_rule_set
+from encore.data.rule_sets import load_rule_set
 from encore.data.sources.locate import locate
 from encore.demo import BENCHMARK_DATA_PATH
 from encore.model.config import BackboneConfig

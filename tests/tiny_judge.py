@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from encore.core.chat_tokenizer import ChatTokenizer
-from encore.data.rules import load_rule_set
+from encore.data.rule_sets import load_rule_set
 from encore.rating.prompts import RATING_TEMPLATE
 from tests.scripted_judge import CHAT_TEMPLATE, SPECIAL_TOKENS
 

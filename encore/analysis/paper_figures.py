@@ -11,7 +11,7 @@ from typing import Any
 
 from encore.analysis.correlation import Correlation
 from encore.analysis.statistics import POOLED, RuleStats, TiePolicy
-from encore.data.rules import load_rule_set
+from encore.data.rule_sets import load_rule_set
 
 #: How the paper counts ties: equation "Acc" has a strict inequality.
 PAPER_POLICY: TiePolicy = "strict"

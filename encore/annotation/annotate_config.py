@@ -9,9 +9,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator
 
 from encore.core.config import RunChoice, StudyConfig, option
+from encore.data.annotations import Kind
 
-#: What is sampled: responses under a rule, or pairs of rules.
-Kind = Literal["responses", "rules"]
 Format = Literal["html", "csv", "label-studio"]
 
 #: Of responses, and of pairs of rules.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from encore.annotation.questionnaire import QUESTION_NAMES
 from encore.core.errors import InputError
-from encore.data.tables import CSV, csv_rows
+from encore.data.table_files import CSV, csv_rows
 
 
 class Answer(NamedTuple):

@@ -20,7 +20,7 @@ from encore.warehouse import PairRatings, Ratings, open_warehouse, read_pair_rat
 #: Example responses of each rule (the paper's study).
 NUM_EXAMPLES = 5
 
-#: A row of `encore.schemas.SAMPLED_RESPONSES` or `SAMPLED_RULES`, or an example.
+#: A row of `encore.data.schemas.SAMPLED_RESPONSES` or `SAMPLED_RULES`, or an example.
 Row = dict[str, Any]
 _Places = NDArray[np.intp]
 

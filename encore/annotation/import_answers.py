@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 
 from encore.annotation.annotate_config import AnnotateImportConfig
 from encore.annotation.answer_files import Answer, read_answer_file
-from encore.annotation.answers import ANSWERS_FILE, Sample, read_answers, read_items, read_samples
-from encore.annotation.questionnaire import Question
+from encore.annotation.questionnaire import Question, questions_of
 from encore.core.errors import InputError
+from encore.data.annotations import ANSWERS_FILE, Sample, read_answers, read_items, read_samples
 from encore.data.study import Study, changed_study, open_study
 
 #: An annotator who gave so many answers, all alike, is named.
@@ -77,7 +77,7 @@ def _checked(
     answers: Sequence[Answer], items: Mapping[str, _Row], sample: Sample, path: Path
 ) -> Iterator[_Row]:
     """The answers of a file as rows of the sample's schema."""
-    questions = {question.name: question for question in sample.questions}
+    questions = {question.name: question for question in questions_of(sample.kind, sample.scale)}
     seen: set[Answer] = set()
     for answer in answers:
         where = f"{path}, annotator {answer.annotator!r}: item {answer.item_id!r}"
@@ -126,6 +126,6 @@ def _imported(sample: Sample, rows: Sequence[_Row], annotator: str) -> _Row:
     return {
         "annotator": annotator,
         "num_answers": len(said),
-        "num_missing": sample.num_items * len(sample.questions) - len(said),
+        "num_missing": sample.num_items * len(questions_of(sample.kind, sample.scale)) - len(said),
         "always": str(said[0]) if is_constant else None,
     }

@@ -26,9 +26,9 @@ from encore.agreement import (
     nearest_level,
     win_rate_interval,
 )
-from encore.annotation.answers import Sample, read_answers, read_items
+from encore.data.annotations import Sample, read_answers, read_items
+from encore.data.rating_runs import RatingManifest, list_runs, ratings_of, run_status
 from encore.data.study import Study
-from encore.rating_runs import RatingManifest, list_runs, ratings_of, run_status
 
 # Suffixes: A annotators, J annotators and judges, I items.
 

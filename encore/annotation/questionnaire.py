@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from encore.annotation.annotate_config import Kind
+from encore.data.annotations import Kind
 from encore.runs.run_files import run_key_of
 
 SIDES = ("first", "second")

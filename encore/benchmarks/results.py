@@ -24,7 +24,7 @@ from encore.benchmarks.pairs import BenchmarkPairs
 from encore.benchmarks.rows import RowAbout, TableRow
 from encore.core.errors import InputError
 from encore.core.files import atomic_path
-from encore.schemas import texts
+from encore.data.schemas import texts
 
 #: The rewards are null where a judge compared the two responses without scoring either.
 PAIR_RESULTS = pa.schema(

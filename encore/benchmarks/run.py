@@ -23,8 +23,8 @@ from encore.core.files import atomic_write_bytes, file_sha256
 from encore.core.reporting import SILENT, Reporter
 from encore.data.pairs import read_pairs
 from encore.data.study import Study
+from encore.data.synthetic import synthetic_in
 from encore.runs.run_files import run_key_of
-from encore.synthetic import synthetic_in
 from encore.training.disk import named_when_full
 from encore.warehouse import open_ratings
 from encore.weighting.vector import Origin

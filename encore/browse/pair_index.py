@@ -24,13 +24,13 @@ import pyarrow as pa
 
 from encore.core.errors import EncoreError, InputError
 from encore.data.pairs import labels_of, read_manifest, records_of, verified_path
+from encore.data.rating_runs import RatingStatus, null_reasons, status
+from encore.data.schemas import PAIRS, RATINGS
 from encore.data.study import Study
+from encore.data.synthetic import synthetic_parts
 from encore.demo import JUDGE_NAME
 from encore.query.pair_details import pair_in_files
 from encore.query.study_database import FilePart, StudyDatabase, StudyTable, literal, open_database
-from encore.rating_runs import RatingStatus, null_reasons, status
-from encore.schemas import PAIRS, RATINGS
-from encore.synthetic import synthetic_parts
 from encore.warehouse.ratings import chosen_run
 
 PAGE_SIZE = 50

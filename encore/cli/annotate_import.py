@@ -20,8 +20,8 @@ from encore.core.options import JsonOption, command
 from encore.core.terminal import say, warn
 
 if TYPE_CHECKING:
-    from encore.annotation.answers import Sample
     from encore.annotation.people_and_judges import PeopleReport
+    from encore.data.annotations import Sample
 
 #: How many disagreements are listed; --json has all of them.
 _NUM_DISAGREEMENTS = 10

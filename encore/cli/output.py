@@ -24,7 +24,7 @@ from encore.demo import JUDGE_NAME
 
 if TYPE_CHECKING:
     from encore.core.config import RatingsConfig
-    from encore.rating_runs import RatingManifest
+    from encore.data.rating_runs import RatingManifest
     from encore.warehouse import Ratings
 
 #: What a command prints for people, one after the other.
@@ -42,7 +42,7 @@ TableColumns = Mapping[str, str | Callable[[Any], object]]
 
 def opened_ratings(config: RatingsConfig) -> Ratings:
     """The ratings that a command is about, and a warning that names what of them is synthetic."""
-    from encore.synthetic import synthetic_in
+    from encore.data.synthetic import synthetic_in
     from encore.warehouse import open_ratings
 
     warn_of_synthetic(synthetic_in(config.ratings, run=config.run))

@@ -14,8 +14,8 @@ from encore.core.options import JsonOption, command
 from encore.core.terminal import print_json, say, terminal_reporter, warn
 
 if TYPE_CHECKING:
+    from encore.data.rating_runs import RatingManifest
     from encore.planning.rating_plan import Comparison
-    from encore.rating_runs import RatingManifest
     from encore.runs.local_engines import Work
     from encore.runs.shard_runner import RunReport
 

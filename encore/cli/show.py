@@ -34,9 +34,9 @@ def show(config: ShowConfig, *, json: JsonOption = False) -> None:
     Prints the conversation, both responses, what the judge was asked, what it replied and which
     rating that became; in every run of the study, or in the one given with --run.
     """
+    from encore.data.rating_runs import chosen_runs
     from encore.data.study import open_study
     from encore.query.pair_details import find_pair, pair_in_run
-    from encore.rating_runs import chosen_runs
 
     opened = open_study(config.study)
     pairs = find_pair(opened, config.pair)

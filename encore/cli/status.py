@@ -12,7 +12,7 @@ from encore.core.errors import InputError, StudyIncompleteError
 from encore.core.options import JsonOption, command
 
 if TYPE_CHECKING:
-    from encore.rating_runs import RatingStatus
+    from encore.data.rating_runs import RatingStatus
 
 
 class StatusConfig(RunKeyConfig, StudyConfig):
@@ -27,8 +27,8 @@ def status(config: StatusConfig, *, json: JsonOption = False) -> None:
     damaged or failed (with the recorded error); `encore rate` with the same parameters rates
     exactly these.
     """
+    from encore.data.rating_runs import chosen_runs, enough_of, run_status
     from encore.data.study import open_study
-    from encore.rating_runs import chosen_runs, enough_of, run_status
 
     run_dirs = chosen_runs(open_study(config.study).ratings_dir, config.run)
     if not run_dirs:
@@ -68,7 +68,7 @@ def _counts(found: RatingStatus) -> dict[str, int]:
 
 
 def _shown(found: RatingStatus) -> Iterator[Shown]:
-    from encore.rating_runs import enough_of
+    from encore.data.rating_runs import enough_of
 
     manifest, plan = found.manifest, found.manifest.identity["plan"]
     counts = ", ".join(f"{num} {state}" for state, num in _counts(found).items())

@@ -21,7 +21,7 @@ from encore.curation.curation_config import DedupeConfig
 from encore.curation.embeddings import embed
 from encore.curation.polarity import are_opposed
 from encore.curation.pool import PoolRule, check_output, first_of, read_pool, write_pool
-from encore.data.rules import rule_file
+from encore.data.rule_sets import rule_file
 
 #: For which the number of rules is counted beside the one that is asked for.
 THRESHOLDS = (0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)

@@ -12,7 +12,7 @@ from encore.core.errors import InputError
 from encore.core.spreadsheets import is_formula
 from encore.curation.curation_config import MergeConfig
 from encore.curation.pool import Pool, PoolRule, check_output, first_of, read_pool, write_pool
-from encore.data.rules import rule_file
+from encore.data.rule_sets import rule_file
 
 
 def merge(config: MergeConfig) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from encore.core.errors import InputError, did_you_mean
 from encore.curation.pool import PoolRule
-from encore.data.tables import csv_rows
+from encore.data.table_files import csv_rows
 
 #: Importance by rule id, by annotator.
 People = Mapping[str, Mapping[str, float]]

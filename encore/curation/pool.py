@@ -18,8 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from encore.core.errors import InputError, did_you_mean
 from encore.core.files import atomic_write_bytes
 from encore.data.records import Rule, slug
-from encore.data.rules import RULE_ID_PATTERN, rule_file
-from encore.data.tables import read_table
+from encore.data.rule_sets import RULE_ID_PATTERN, rule_file
+from encore.data.table_files import read_table
 
 #: A principle without a title is called by its beginning.
 _MAX_TITLE = 80

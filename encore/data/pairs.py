@@ -22,9 +22,9 @@ from encore.core.errors import InputError
 from encore.core.files import file_sha256
 from encore.core.versions import installed_version
 from encore.data.records import RESPONSES, Message, PreferencePair, pair_id_of
+from encore.data.schemas import PAIRS, SET_ASIDE_FIELDS
 from encore.data.sources.raw_records import MalformedRecordError, RawRecord
 from encore.data.study import LABELS, MARKER, Change, Study, changed_study, open_study
-from encore.schemas import PAIRS, SET_ASIDE_FIELDS
 
 _MANIFEST_SUFFIX = ".manifest.json"
 #: A source whose label begins like this is synthetic, whoever made it.
@@ -271,7 +271,7 @@ def verified_path(study: Study, label: str) -> Path:
 
 
 def read_pairs(study: Study) -> pa.Table:
-    """All pairs as one table of schema `encore.schemas.PAIRS`: label by label, in input order.
+    """All pairs as one table of schema `encore.data.schemas.PAIRS`: label by label, in input order.
 
     Raises:
         InputError: a file that was changed since it was ingested.
@@ -292,7 +292,7 @@ def iter_pairs(study: Study) -> Iterator[PreferencePair]:
 
 
 def records_of(pairs: pa.Table | pa.RecordBatch) -> list[PreferencePair]:
-    """The records of a table of schema `encore.schemas.PAIRS`."""
+    """The records of a table of schema `encore.data.schemas.PAIRS`."""
     return [
         PreferencePair(**row | {"prompt": tuple(Message(**turn) for turn in row["prompt"])})
         for row in pairs.to_pylist()

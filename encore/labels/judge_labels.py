@@ -16,6 +16,9 @@ from encore.core.errors import InputError
 from encore.core.files import atomic_path, check_writable
 from encore.core.reporting import SILENT, Reporter
 from encore.data.pairs import planned_pairs
+from encore.data.rating_runs import RatingManifest, ratings_of
+from encore.data.schemas import LABELS as LABELS_SCHEMA
+from encore.data.schemas import PAIRS
 from encore.data.study import LABELS, changed_study, is_free, open_study
 from encore.judges import open_judge
 from encore.judges.base import Judge
@@ -24,11 +27,8 @@ from encore.labels.labels_config import LabelsConfig
 from encore.labels.propositions import rules_of_labels
 from encore.labels.rule_agreement import LabelAgreement, label_agreement
 from encore.rating.rating_run import run_over
-from encore.rating_runs import RatingManifest, ratings_of
 from encore.runs.run_files import run_key_of, run_status
 from encore.runs.shard_runner import refuse_failures, work_through
-from encore.schemas import LABELS as LABELS_SCHEMA
-from encore.schemas import PAIRS
 
 TABLE_NAME = "labels.parquet"
 

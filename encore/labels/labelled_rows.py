@@ -16,7 +16,7 @@ from encore.data.sources.raw_records import (
     split_final_response,
     text_field,
 )
-from encore.data.tables import read_table
+from encore.data.table_files import read_table
 
 _WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 

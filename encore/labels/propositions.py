@@ -10,7 +10,7 @@ from typing import Any
 
 from encore.core.errors import EncoreError, InputError
 from encore.data.records import Rule, RuleSet
-from encore.data.rules import load_rule_set, rules_digest
+from encore.data.rule_sets import load_rule_set, rules_digest
 
 #: A proposition is a question; the paper's prompt asks for a score on a criterion.
 _RATING_RULE = (

@@ -87,7 +87,7 @@ class LabelAgreement:
 
 
 def label_agreement(table: pa.Table) -> LabelAgreement:
-    """Agreement between people and the judge in a table of schema `encore.schemas.LABELS`."""
+    """Agreement between people and the judge in a table of schema `encore.data.schemas.LABELS`."""
     rule_I = np.asarray(table["rule_id"].to_pylist())
     label_I = table["label"].to_numpy()
     rating_I = table["rating"].to_numpy().astype(np.float64)  # null becomes NaN

@@ -9,9 +9,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from encore.core.errors import EncoreError
+from encore.data.rating_runs import RatingManifest
 from encore.data.study import PROBES
 from encore.evidence.run_comparison import RuleComparison
-from encore.rating_runs import RatingManifest
 
 
 class _Record(BaseModel):

@@ -29,9 +29,11 @@ from encore.core.files import atomic_write_bytes, check_writable
 from encore.core.reporting import SILENT, Reporter
 from encore.curation.pool import PoolRule, write_pool
 from encore.data import pairs as study_pairs
+from encore.data.rating_runs import RatingManifest
 from encore.data.records import PreferencePair, RuleSet, pair_id_of
-from encore.data.rules import load_rule_set
+from encore.data.rule_sets import load_rule_set
 from encore.data.study import PROBES, Study, open_study
+from encore.data.synthetic import synthetic_in
 from encore.evidence.run_comparison import NUM_DRAWS
 from encore.judges import open_judge
 from encore.judges.base import Judge
@@ -41,10 +43,8 @@ from encore.probing.probe_record import Probe, RuleProbe
 from encore.probing.soundness import MARGIN, MIN_PAIRS, measure
 from encore.probing.variants import UNCHANGED
 from encore.rating.rating_run import local_work, open_run
-from encore.rating_runs import RatingManifest
 from encore.runs.run_files import run_key_of
 from encore.runs.shard_runner import refuse_failures
-from encore.synthetic import synthetic_in
 from encore.warehouse import open_ratings, open_warehouse, read_pair_ratings
 
 # Suffixes: P pairs, R rules; 2 before PR: chosen and rejected.

@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 
 from encore.core.errors import InputError
 from encore.data.pairs import read_pairs, records_of
+from encore.data.rating_runs import RatingManifest, run_status
 from encore.data.records import PreferencePair
+from encore.data.schemas import EXPECTED
 from encore.data.study import Study
 from encore.rating.prompts import prompt_of, render_conversation
-from encore.rating_runs import RatingManifest, run_status
-from encore.schemas import EXPECTED
 
 #: Where a run has them: those of `EXPECTED` are there with ``--decode expected``.
 _SHOWN = (

@@ -16,18 +16,18 @@ from encore.benchmarks.results import PAIR_RESULTS
 from encore.benchmarks.table import RESULTS_FILE, read_table, table_folders
 from encore.core.errors import InputError
 from encore.data.pairs import PairsManifest, labels_of, pair_files, read_manifest, verified_path
+from encore.data.rating_runs import RatingStatus, status
+from encore.data.schemas import PAIRS, RATINGS_EXPECTED, SET_ASIDE_FIELDS
 from encore.data.study import Study
+from encore.data.synthetic import synthetic_parts
 from encore.query.query_files import query_files
 from encore.query.study_database import FilePart, StudyTable, literal, quoted
-from encore.rating_runs import RatingStatus, status
-from encore.schemas import PAIRS, RATINGS_EXPECTED, SET_ASIDE_FIELDS
 from encore.scoring.head_scores import (
     SYNTHETIC_MODEL,
     ScoreStatus,
     head_scores_schema,
     score_statuses,
 )
-from encore.synthetic import synthetic_parts
 from encore.warehouse.ratings import chosen_run
 
 

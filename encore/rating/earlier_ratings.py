@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from encore.core.errors import EncoreError
+from encore.data.rating_runs import RatingManifest, list_runs, read_run, run_status
 from encore.data.study import MARKER, PROBES
-from encore.rating_runs import RatingManifest, list_runs, read_run, run_status
 
 #: What the columns of a rating are found by: pair, response, rule.
 Key = tuple[str, str, str]

@@ -22,8 +22,10 @@ from encore.core.files import check_writable
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import package_versions
 from encore.data.pairs import data_digest_of, planned_pairs, read_pairs
+from encore.data.rating_runs import RatingManifest, list_runs
 from encore.data.records import RESPONSES, Response, RuleSet
-from encore.data.rules import load_rule_set
+from encore.data.rule_sets import load_rule_set
+from encore.data.schemas import RATINGS
 from encore.data.study import Study, as_study
 from encore.judges import open_judge
 from encore.judges.base import Decoding, Judge, num_devices
@@ -32,11 +34,9 @@ from encore.rating.earlier_ratings import EarlierRatings, earlier_ratings
 from encore.rating.prompts import RatingPrompt
 from encore.rating.replies import PARSER_VERSION
 from encore.rating.shard_rating import ShardRater
-from encore.rating_runs import RatingManifest, list_runs
 from encore.runs.local_engines import Work, work_locally
 from encore.runs.run_files import Shard, Slice, run_key_of
 from encore.runs.shard_runner import WHOLE_PLAN, Job, RunReport, Tell
-from encore.schemas import RATINGS
 
 #: Shards in work at once on a GPU. An engine on the CPU takes all cores and waits for its slowest
 #: one, so there it is one shard at a time: two were a tenth slower on 2 cores.

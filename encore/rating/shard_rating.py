@@ -15,6 +15,7 @@ from encore.core.config import RatingConfig
 from encore.core.errors import GenerationInterruptedError
 from encore.data.pairs import num_bytes_of, records_of
 from encore.data.records import RESPONSES, PreferencePair, Response, Rule, RuleSet
+from encore.data.schemas import RATINGS, RATINGS_EXPECTED
 from encore.judges.base import NO_TOKENS, Decoding, Judge, Prompt, Reply, Usage, ask
 from encore.judges.segments import SegmentEncoder
 from encore.rating.earlier_ratings import EarlierRatings, Key
@@ -22,7 +23,6 @@ from encore.rating.prompts import RatingPrompt, render_conversation
 from encore.rating.replies import read_reply
 from encore.runs.run_files import Shard, Slice
 from encore.runs.shard_runner import Tell
-from encore.schemas import RATINGS, RATINGS_EXPECTED
 
 #: What a turn adds to its text in a prompt, and the chat template to a prompt, at most.
 _TURN_BYTES = 128

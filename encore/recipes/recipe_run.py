@@ -27,14 +27,14 @@ from encore.core.model_files import file_digest, folder_digest
 from encore.core.reporting import SILENT, Reporter
 from encore.data import pairs
 from encore.data.ingestion import ingest
-from encore.data.rules import load_rule_set
+from encore.data.rating_runs import list_runs, run_status
+from encore.data.rule_sets import load_rule_set
 from encore.data.sources.locate import locate
 from encore.data.study import is_free, open_study
 from encore.judges import open_judge
 from encore.judges.base import Judge
 from encore.model.config import BackboneConfig
 from encore.rating.rating_run import local_work, open_run
-from encore.rating_runs import list_runs, run_status
 from encore.recipes.machine import refuse_judge_too_large, refuse_training_too_large, this_machine
 from encore.recipes.recipe import INITIAL, InitialModel, Recipe, RowModel
 from encore.runs.shard_runner import RunReport, refuse_failures

@@ -14,8 +14,8 @@ from encore.core.files import file_sha256
 from encore.core.number_text import count, plural
 from encore.core.versions import package_versions
 from encore.data.pairs import SYNTHETIC_LABEL, labels_of, read_manifest
-from encore.rating_runs import RatingStatus, null_reasons, run_status
-from encore.synthetic import synthetic_parts
+from encore.data.rating_runs import RatingStatus, null_reasons, run_status
+from encore.data.synthetic import synthetic_parts
 from encore.warehouse import Ratings
 
 

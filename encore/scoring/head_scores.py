@@ -17,9 +17,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from encore.core.errors import InputError, StudyIncompleteError
+from encore.data.records import RESPONSES
+from encore.data.schemas import texts
 from encore.data.study import MARKER
 from encore.runs.run_files import RunManifest, RunStatus, choose_run, list_runs, run_status
-from encore.schemas import texts
 from encore.weighting.vector import head_weights
 
 SCORES_DIR = "scores"
@@ -78,8 +79,13 @@ class ScoreManifest(RunManifest):
 
     @property
     def title(self) -> str:
-        """The model."""
+        """Return the model's name, for a list of runs."""
         return f"model {self.model}"
+
+    @property
+    def rows_per_pair(self) -> int:
+        """Return 2: one row for each response."""
+        return len(RESPONSES)
 
     @property
     def head_ids(self) -> tuple[str, ...]:

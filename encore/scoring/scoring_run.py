@@ -28,6 +28,7 @@ from encore.core.versions import package_versions
 from encore.data.pairs import data_digest_of, planned_pairs, read_pairs, records_of
 from encore.data.records import RESPONSES, PreferencePair
 from encore.data.study import Study, as_study
+from encore.data.synthetic import synthetic_pairs
 from encore.model.conversation import EncodedPair
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.model.scoring import best_layout, computed_batches
@@ -37,7 +38,6 @@ from encore.runs.run_files import Shard, Slice, run_key_of
 from encore.runs.shard_runner import Job, RunReport, Tell, work_through
 from encore.scoring import head_scores
 from encore.scoring.head_scores import ScoreManifest
-from encore.synthetic import synthetic_pairs
 
 #: A pair of a shard with its subset; None where its data have no subsets.
 PairInSubset = tuple[PreferencePair, str | None]

@@ -16,9 +16,9 @@ from encore.core.model_files import folder_digest
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import package_versions
 from encore.data.study import Study
+from encore.data.synthetic import synthetic_pairs
 from encore.model.reward_model import MultiHeadRewardModel
 from encore.model.saved_model import load_model
-from encore.synthetic import synthetic_pairs
 from encore.training.config import TrainGateConfig, TrainingConfig
 from encore.training.embeddings import embed, prompt_of
 from encore.training.evaluation import accuracy_half

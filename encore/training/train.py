@@ -16,11 +16,11 @@ from encore.core.errors import EncoreError, InputError
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import package_versions
 from encore.data.study import Study
+from encore.data.synthetic import synthetic_backbone, synthetic_in, synthetic_pairs
 from encore.model.fusing import fuse_elementwise, has_compiler
 from encore.model.loading import backbone_identity, load_reward_model, load_tokenizer, trunk_dtype
 from encore.model.saved_model import save_model
 from encore.runs.run_files import run_key_of
-from encore.synthetic import synthetic_backbone, synthetic_in, synthetic_pairs
 from encore.training import run_folder
 from encore.training.backbone_shape import find_shape
 from encore.training.batches import Training

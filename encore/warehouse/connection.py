@@ -17,7 +17,7 @@ from encore.core.errors import EncoreError, InputError
 from encore.core.settings import duckdb_config
 from encore.core.stopping import stopped_by_signals
 from encore.data.records import RESPONSES
-from encore.schemas import RATINGS, RATINGS_CONTRACT
+from encore.data.schemas import RATINGS, RATINGS_CONTRACT
 from encore.warehouse.ratings import Ratings, check_schema, read_schema
 
 #: Queries that group by pair look at this many rows at a time, few enough that their groups fit

@@ -13,8 +13,7 @@ from pyarrow import types
 
 from encore.core.errors import InputError
 from encore.data.pairs import lacks_pairs
-from encore.data.study import MARKER, Study, open_study
-from encore.rating_runs import (
+from encore.data.rating_runs import (
     RUN_FILE,
     RatingManifest,
     describe_run,
@@ -23,7 +22,8 @@ from encore.rating_runs import (
     read_run,
     run_status,
 )
-from encore.schemas import RATINGS_CONTRACT
+from encore.data.schemas import RATINGS_CONTRACT
+from encore.data.study import MARKER, Study, open_study
 
 _TEXT = (types.is_string, types.is_large_string, types.is_string_view)
 _ID = (*_TEXT, types.is_integer)

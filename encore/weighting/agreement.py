@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.agreement import kappa_interval, nearest_level
-from encore.annotation.answers import people_labels
 from encore.core.errors import InputError
+from encore.data.annotations import people_labels
 from encore.data.records import RESPONSES
 from encore.data.study import Study
 from encore.warehouse import PairRatings

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.analysis.statistics import Accuracy, RuleStats
-from encore.annotation.answers import people_labels
 from encore.core.errors import EncoreError
+from encore.data.annotations import people_labels
 from encore.warehouse import PairRatings, Ratings
 from encore.weighting import SCHEMES, SCHEMES_OF_RATINGS, load_scheme
 from encore.weighting.composed import Outcome, composed_outcomes, margin_sds_of

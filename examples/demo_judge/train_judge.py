@@ -42,7 +42,7 @@ from transformers import (
 )
 
 from encore.data.records import Message
-from encore.data.rules import load_rule_set
+from encore.data.rule_sets import load_rule_set
 from encore.demo import JUDGE_PATH
 from encore.rating.prompts import RATING_TEMPLATE, render_conversation, render_rating_prompt
 from examples.demo_judge.make_data import STANCES, Turn, World, split_words, texts_of, world_facts

@@ -14,7 +14,7 @@ import pytest
 from encore.analysis.analyze import analyze
 from encore.core.errors import InputError
 from encore.core.files import file_sha256
-from encore.rating_runs import list_runs, read_run
+from encore.data.rating_runs import list_runs, read_run
 from encore.warehouse import open_ratings
 from tests.golden.command_line import encore
 from tests.ratings_files import ratings_table

@@ -9,7 +9,7 @@ import pytest
 
 from encore.analysis.analyze import Analysis, analyze
 from encore.analysis.paper_figures import paper_figures
-from encore.data.rules import load_rule_set
+from encore.data.rule_sets import load_rule_set
 from tests.ratings_files import ratings_table
 
 FIGURES = paper_figures()

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import pytest
 
 from encore.annotation.annotate_config import AnnotateExportConfig
-from encore.annotation.answers import Sample
 from encore.annotation.sample import export_sample
-from encore.rating_runs import list_runs, read_run
+from encore.data.annotations import Sample
+from encore.data.rating_runs import list_runs, read_run
 from tests.browse.studies import write_hostile_study
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from encore.annotation.annotate_config import AnnotateImportConfig
-from encore.annotation.answers import read_answers
 from encore.annotation.import_answers import import_answers
+from encore.data.annotations import read_answers
 from encore.data.study import open_study
 from tests.annotation.answering import page_data
 from tests.annotation.conftest import exported

@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encore.annotation.annotate_config import AnnotateExportConfig
-from encore.annotation.answers import read_items, read_samples
 from encore.annotation.drawing import NUM_EXAMPLES, pair_rules, spread
 from encore.annotation.handouts import handouts
 from encore.annotation.questionnaire import Card, Item, Questionnaire, questions_of
 from encore.cli.annotate_export import annotate_export
 from encore.core.errors import InputError
+from encore.data.annotations import read_items, read_samples
 from encore.data.pairs import iter_pairs
 from encore.data.study import open_study
 from tests.annotation.conftest import exported, run_of

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from encore.benchmarks.definition import BENCHMARK_NAMES, Benchmark, Subset, load_benchmark
 from encore.benchmarks.pairs import BenchmarkPairs, read_benchmark_pairs
 from encore.core.errors import InputError
-from tests.sources.mini_hub import HubRepo, mini_hub
+from tests.data.sources.mini_hub import HubRepo, mini_hub
 from tests.studies import write_lines
 
 ROOT = Path(__file__).parents[2]

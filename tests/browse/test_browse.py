@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from encore.data.pairs import iter_pairs
+from encore.data.rating_runs import status
 from encore.data.study import open_study
 from encore.query.pair_details import pair_in_run
-from encore.rating_runs import status
 from tests.browse.studies import HOSTILE, browsing, write_hostile_study
 from tests.sql.studies import digest_of_tree
 

@@ -16,7 +16,7 @@ from encore.curation.dedupe import THRESHOLDS, dedupe, find_near_duplicates
 from encore.curation.embeddings import embed
 from encore.curation.merge import merge
 from encore.curation.pool import PoolRule, read_pool, write_pool
-from encore.data.rules import load_rule_set
+from encore.data.rule_sets import load_rule_set
 from tests.cli.invoking import Command
 from tests.curation.principles import write_in_any_format
 

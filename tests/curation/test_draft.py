@@ -13,7 +13,7 @@ from encore.core.errors import InputError
 from encore.curation.curation_config import DraftConfig
 from encore.curation.draft import DraftTexts, accept_drafts, draft_rules, parse_draft
 from encore.curation.pool import write_pool
-from encore.data.rules import load_rule_set
+from encore.data.rule_sets import load_rule_set
 from encore.judges.base import Reply
 from tests.curation.principles import (
     SCRIPTED,

@@ -22,9 +22,9 @@ import pytest
 
 from encore.core.config import JudgeConfig, RatingConfig
 from encore.data.pairs import planned_pairs, read_pairs, records_of
+from encore.data.rating_runs import choose_run, run_status
 from encore.data.study import open_study
 from encore.rating.rating_run import open_run
-from encore.rating_runs import choose_run, run_status
 from encore.runs.shard_runner import work_through
 from tests.distributed.steered_judge import FOLDER, WHO, Control, SteeredJudge
 from tests.prefect_server import PrefectServer, background_process, free_port, wait_until_healthy

@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from encore.data.rating_runs import choose_run, run_status
 from encore.data.study import open_study
-from encore.rating_runs import choose_run, run_status
 from infra.prefect_setup import COORDINATOR_POOL, ENGINE_POOL, ROOT
 from infra.stack import WORKER_SETTINGS
 from tasks.artifacts import artifact_key

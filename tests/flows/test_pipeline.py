@@ -15,8 +15,8 @@ from encore.analysis.analyze import analyze
 from encore.core.config import LimitedRatingConfig, RatingConfig
 from encore.core.errors import InputError
 from encore.core.options import UsageError, single_command
+from encore.data.rating_runs import choose_run, list_runs, read_run
 from encore.data.study import open_study
-from encore.rating_runs import choose_run, list_runs, read_run
 from encore.recipes.recipe import Weighing, changed, load_recipe
 from encore.weighting.vector import WeightVector
 from encore.weighting.weigh import weights

@@ -8,7 +8,7 @@ import pytest
 
 from encore.core.config import JudgeConfig
 from encore.core.errors import JudgeUnavailableError
-from encore.data.rules import load_rule_set
+from encore.data.rule_sets import load_rule_set
 from encore.judges import open_judge
 from encore.judges.base import Decoding, Reply
 from encore.rating.prompts import RatingPrompt

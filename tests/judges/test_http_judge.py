@@ -11,10 +11,10 @@ import pytest
 
 from encore.core.config import JudgeConfig
 from encore.core.errors import EncoreError, JudgeUnavailableError
+from encore.data.rating_runs import status
 from encore.judges import http_server, open_judge
 from encore.judges.base import Decoding, Reply
 from encore.judges.http_server import HttpJudge
-from encore.rating_runs import status
 from tests.golden.command_line import Finished, encore
 from tests.judges.hostile_server import ANSWERS, FAULTS, KEY, MODEL, HostileServer, serving
 from tests.scripted_judge import hashed_score

@@ -12,11 +12,11 @@ import pytest
 
 from encore.core.config import JudgeConfig, RatingConfig
 from encore.core.reporting import Reporter
+from encore.data.rating_runs import list_runs, run_status
 from encore.data.study import open_study
 from encore.judges import open_judge
 from encore.judges.base import Decoding, Judge, Reply
 from encore.rating.rating_run import rate
-from encore.rating_runs import list_runs, run_status
 from tests.judges.test_engines import render_prompts
 from tests.judges.test_http_judge import write_study
 from tests.judges.vllm_server import router, vllm_server, wait_until_ready

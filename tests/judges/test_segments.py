@@ -13,7 +13,7 @@ from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from encore.core.chat_tokenizer import ChatTokenizer
-from encore.data.rules import load_rule_set
+from encore.data.rule_sets import load_rule_set
 from encore.judges.segments import SegmentEncoder
 from encore.rating.prompts import RATING_TEMPLATE, RatingPrompt
 from tests.scripted_judge import CHAT_TEMPLATE, SPECIAL_TOKENS, byte_tokenizer

@@ -37,10 +37,10 @@ from encore.benchmarks.definition import load_benchmark
 from encore.curation.curation_config import DedupeConfig
 from encore.curation.dedupe import dedupe
 from encore.curation.pool import PoolRule, write_pool
-from encore.data.rules import rules_digest
-from encore.rating_runs import RatingManifest
+from encore.data.rating_runs import RatingManifest
+from encore.data.rule_sets import rules_digest
+from encore.data.schemas import RATINGS, RATINGS_CONTRACT
 from encore.runs.run_files import run_key_of
-from encore.schemas import RATINGS, RATINGS_CONTRACT
 from tests.benchmarks.stored_world import write_run as write_table
 from tests.benchmarks.table_world import benchmark_pairs, random_margins, rows_of, scores_of
 from tests.perf.harness import child, in_turn, show, spread

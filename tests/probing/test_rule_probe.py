@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from encore.core.errors import EncoreError, InputError
-from encore.data.rules import load_rule_set
+from encore.data.rating_runs import read_run
+from encore.data.rule_sets import load_rule_set
 from encore.data.study import open_study
+from encore.data.synthetic import synthetic_in
 from encore.probing import rule_probe, soundness
 from encore.probing.probe_record import Probe, read_probe
 from encore.probing.rule_probe import probe_rules
 from encore.rating.rating_run import open_run
-from encore.rating_runs import read_run
 from encore.runs.shard_runner import work_through
-from encore.synthetic import synthetic_in
 from tests.probing.scripted_probes import RULES, WeakJudge, make_study, probe_config, write_rules
 from tests.studies import create_study
 

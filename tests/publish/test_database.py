@@ -12,10 +12,10 @@ import pytest
 
 from encore.cli.publish import publish
 from encore.core.errors import InputError
+from encore.data.rating_runs import list_runs
 from encore.publish.database import publish_database
 from encore.query.query_files import query_files
 from encore.query.study_tables import table_docs
-from encore.rating_runs import list_runs
 from tests.cli.invoking import Command
 from tests.rating_shards import shard_path
 from tests.sql.studies import (

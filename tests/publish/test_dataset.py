@@ -14,10 +14,10 @@ from encore.cli.publish import publish
 from encore.core.errors import InputError
 from encore.data.ingestion import ingest
 from encore.data.pairs import read_pairs
-from encore.data.rules import load_rule_set
+from encore.data.rating_runs import list_runs, run_status
+from encore.data.rule_sets import load_rule_set
 from encore.data.study import open_study
 from encore.publish.dataset import publish_dataset
-from encore.rating_runs import list_runs, run_status
 from tests.cli.invoking import Command
 from tests.sql.studies import NUM_PAIRS, digest_of_tree, make_pairs, rate_study
 

@@ -6,9 +6,9 @@ import pytest
 
 from encore.core.model_files import folder_digest
 from encore.data.pairs import Origin, PairsManifest
+from encore.data.rating_runs import RatingManifest
+from encore.data.synthetic import synthetic_parts
 from encore.demo import DATA_PATHS, JUDGE_PATH
-from encore.rating_runs import RatingManifest
-from encore.synthetic import synthetic_parts
 
 
 def source(label: str, *, file: str, kind: str = "local") -> PairsManifest:

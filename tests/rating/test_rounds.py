@@ -19,10 +19,10 @@ from encore.core.errors import EncoreError, InputError
 from encore.core.reporting import Reporter
 from encore.data.ingestion import ingest
 from encore.data.pairs import planned_pairs, read_pairs, records_of
+from encore.data.rating_runs import run_status
 from encore.data.study import open_study
 from encore.rating import rating_run, rounds
 from encore.rating.rating_run import open_run
-from encore.rating_runs import run_status
 from encore.runs.run_files import ShardState
 from encore.runs.shard_runner import RunReport, work_through
 from tests.golden.command_line import Finished, encore

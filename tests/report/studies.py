@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from encore.data.rating_runs import RatingManifest
 from encore.data.records import slug
-from encore.data.rules import rules_digest
-from encore.rating_runs import RatingManifest
+from encore.data.rule_sets import rules_digest
+from encore.data.schemas import RATINGS
 from encore.runs.run_files import run_key_of
-from encore.schemas import RATINGS
 from tests.rating_shards import write_run, write_shard
 
 #: Titles that try to get out of the page: tags, entities, mathematics, control and direction

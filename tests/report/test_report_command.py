@@ -12,7 +12,7 @@ import pytest
 
 from encore.cli.report import report as report_command
 from encore.core.errors import EncoreError
-from encore.rating_runs import list_runs
+from encore.data.rating_runs import list_runs
 from encore.report.write_report import CHARTS, default_folder, report
 from tests.benchmarks.stored_world import every_row, real_pairs, write_run
 from tests.cli.invoking import Command, Result

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from encore.core.errors import EncoreError, InputError
+from encore.data.rating_runs import list_runs
 from encore.data.study import open_study
 from encore.query.study_tables import StudyTables, study_tables
-from encore.rating_runs import list_runs
 from tests.rating_shards import shard_path
 from tests.sql.studies import digest_of_tree, locked
 

@@ -20,10 +20,10 @@ import pytest
 
 from encore.cli.sql import sql
 from encore.core.errors import EncoreError, InputError
+from encore.data.rating_runs import list_runs
 from encore.data.study import open_study
 from encore.query.sql_query import run_query
 from encore.query.study_tables import StudyTables, study_tables
-from encore.rating_runs import list_runs
 from tests.cli.invoking import Command
 from tests.rating_shards import shard_path
 from tests.signals import hear_ctrl_c

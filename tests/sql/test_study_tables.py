@@ -12,10 +12,10 @@ import pytest
 
 from encore.benchmarks.table import read_table, table_folders
 from encore.core.errors import EncoreError, InputError
+from encore.data.rating_runs import list_runs
 from encore.data.study import open_study
 from encore.model.opening import open_reward_model
 from encore.query.study_tables import study_tables, table_docs
-from encore.rating_runs import list_runs
 from encore.scoring.head_accuracy import head_accuracies
 from encore.scoring.head_scores import read_head_scores
 from tests.benchmarks.stored_world import every_row, real_pairs, write_run

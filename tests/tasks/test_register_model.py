@@ -101,7 +101,7 @@ def test_the_champion_scores_as_its_row_did(world, row):
     found = scores(world.uri, world.conversations)
     assert found == pytest.approx(world.rewards[row].ravel().tolist(), abs=1e-4)
     version = MlflowClient(world.uri).get_model_version_by_alias(DEFAULT_MODEL, "champion")
-    assert set(version.tags) == {"encore.partial", "encore.synthetic"}
+    assert set(version.tags) == {"encore.partial", "encore.data.synthetic"}
     [logged] = models_of(world.uri)
     files = list((world.study / "mlflow-artifacts" / "models" / logged.model_id).rglob("*.*"))
     assert {"reward_pyfunc.py", "model.safetensors"} <= {file.name for file in files}

@@ -81,7 +81,7 @@ def test_a_training_is_shown_while_it_grows_and_nothing_of_it_twice(study):
     assert "train/mfu" not in run.data.metrics  # what was not measured is not there
     assert run.data.params["config.learning_rate"] == "2e-05"
     assert run.data.params["config.adam_betas"] == "[0.9, 0.999]"
-    assert run.data.tags["encore.synthetic"] == "pairs"
+    assert run.data.tags["encore.data.synthetic"] == "pairs"
     assert "a note" in run.data.tags["mlflow.note.content"]
     assert run.data.tags["mlflow.source.name"] == "encore 0.1.0"
     assert data_of(run) == {

@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 from encore.data.ingestion import ingest
 from encore.data.pairs import iter_pairs
 from encore.data.records import PreferencePair
+from encore.data.schemas import RATINGS_CONTRACT
 from encore.data.study import open_study
 from encore.demo import JUDGE_PATH
 from encore.model.config import BackboneConfig
 from encore.model.conversation import ConversationTokenizer
 from encore.model.loading import load_tokenizer
-from encore.schemas import RATINGS_CONTRACT
 
 RULES = ("be-kind", "be-brief", "be-true")
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from encore.data.pairs import read_pairs
+from encore.data.schemas import RATINGS_CONTRACT
 from encore.data.study import open_study
 from encore.model.config import BackboneConfig
-from encore.schemas import RATINGS_CONTRACT
 from encore.training.config import TrainingConfig
 from encore.training.run_folder import read_log
 from tests.studies import study_of

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 
 from encore.analysis.analyze import analyze
 from encore.analysis.statistics import RuleStats
-from encore.annotation.answers import ANSWERS_FILE, SAMPLE_FILE, Sample
+from encore.data.annotations import ANSWERS_FILE, SAMPLE_FILE, Sample
+from encore.data.schemas import ANSWERS
 from encore.data.study import Study
-from encore.schemas import ANSWERS
 from encore.warehouse import PairRatings
 from encore.weighting.scheme import Evidence
 from tests.ratings_files import ratings_table

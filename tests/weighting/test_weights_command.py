@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from encore.data.rating_runs import list_runs, read_run
 from encore.data.study import Study
-from encore.rating_runs import list_runs, read_run
 from encore.weighting.scheme_comparison import DEFAULT_TAUS
 from tests.golden.command_line import encore
 from tests.ratings_files import ratings_table

@@ -33,11 +33,11 @@ from encore.core.model_files import is_demo_judge
 from encore.core.options import UsageError
 from encore.core.reporting import SILENT, Reporter
 from encore.data.records import slug
-from encore.data.rules import load_rule_set
+from encore.data.rule_sets import load_rule_set
+from encore.data.synthetic import synthetic_in
 from encore.judges import open_judge
 from encore.judges.base import Judge
 from encore.runs.run_files import run_key_of
-from encore.synthetic import synthetic_in
 from encore.warehouse import open_ratings
 from encore.weighting.vector import WeightVector
 from encore.weighting.weigh import weights as weigh

@@ -54,6 +54,11 @@ class JudgingManifest(JudgedManifest):
     judging_key: str
     benchmark: str
 
+    @property
+    def rows_per_pair(self) -> int:
+        """Return 2: one row for each order of the two answers."""
+        return 2
+
 
 Verdicts = tuple[JudgingManifest, NDArray[np.float64], Mapping[str, int]]
 

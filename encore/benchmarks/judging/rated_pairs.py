@@ -23,11 +23,11 @@ from encore.benchmarks.pairs import BenchmarkPairs
 from encore.core.errors import InputError
 from encore.core.reporting import SILENT, Reporter
 from encore.data.pairs import Origin, data_digest, data_digest_of, study_with
+from encore.data.rating_runs import RatingManifest, null_reasons, run_status
 from encore.data.records import RuleSet
 from encore.data.study import MARKER, Study, open_study
 from encore.judges.base import Judge
 from encore.rating.rating_run import open_run
-from encore.rating_runs import RatingManifest, null_reasons, run_status
 from encore.runs.shard_runner import refuse_failures, work_through
 from encore.warehouse import PairRatings, open_ratings, open_warehouse, read_pair_ratings
 from encore.weighting.composed import credits_of

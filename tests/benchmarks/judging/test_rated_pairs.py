@@ -17,7 +17,7 @@ from encore.benchmarks.judging.rated_pairs import (
 from encore.core.config import JudgeConfig
 from encore.core.errors import InputError
 from encore.data.pairs import read_pairs, records_of
-from encore.data.rules import load_rule_set
+from encore.data.rule_sets import load_rule_set
 from encore.weighting.vector import WeightVector
 from encore.weighting.weigh import weights as weigh
 from tests.benchmarks.judging.scripted import (

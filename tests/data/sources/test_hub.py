@@ -17,8 +17,8 @@ import pytest
 from encore.core.errors import InputError
 from encore.data.sources.hub import resolve_commit, stream_records
 from encore.data.sources.locate import Source, hub_sources
-from tests.sources.mini_hub import HubRepo, mini_hub
-from tests.sources.test_formats import record_of
+from tests.data.sources.mini_hub import HubRepo, mini_hub
+from tests.data.sources.test_formats import record_of
 
 HEAD, OLDER = "b1c5623" + "0" * 33, "aaaaaaa" + "1" * 33
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,7 @@ from pydantic import model_validator
 from encore.core.files import atomic_write_bytes
 from encore.core.model_files import is_demo_judge
 from encore.data.records import RESPONSES
-from encore.data.rules import rules_digest
+from encore.data.rule_sets import rules_digest
 from encore.data.study import open_study
 from encore.runs import run_files as runs
 from encore.runs.run_files import JudgedManifest, RunStatus

@@ -8,8 +8,8 @@ from typing import Any
 
 from encore.core.model_files import is_demo_judge
 from encore.data.pairs import PairsManifest, labels_of, read_manifest
+from encore.data.rating_runs import RatingManifest, list_runs, read_run
 from encore.data.study import MARKER, Study, open_study
-from encore.rating_runs import RatingManifest, list_runs, read_run
 
 
 def synthetic_parts(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from encore.core.errors import InputError
-from encore.data.rules import SHIPPED_RULE_SETS, load_rule_set
+from encore.data.rule_sets import SHIPPED_RULE_SETS, load_rule_set
 
 RULE = {
     "title": "Kindness",

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from statistics import median_low
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from encore.annotation.annotate_config import Kind
-from encore.annotation.questionnaire import Question, questions_of
 from encore.core.errors import InputError
+from encore.data.schemas import ANSWERS, CHOICES
 from encore.data.study import Study
-from encore.schemas import ANSWERS, CHOICES
 
 SAMPLE_FILE, ITEMS_FILE, ANSWERS_FILE = "sample.json", "sample.parquet", "answers.parquet"
 _FOLDER = "annotations"
+#: What is sampled: responses under a rule, or pairs of rules.
+Kind = Literal["responses", "rules"]
 
 
 class Sample(BaseModel):
@@ -43,11 +44,6 @@ class Sample(BaseModel):
     seed: int
     run_key: str
     num_items: int
-
-    @property
-    def questions(self) -> tuple[Question, ...]:
-        """The questions about each item."""
-        return questions_of(self.kind, self.scale)
 
     def path(self, name: str) -> str:
         """Where a file of the sample is, relative to the study."""

@@ -21,10 +21,10 @@ from encore.cli.ingest import ingest as ingest_command
 from encore.core.errors import InputError
 from encore.data.ingestion import IngestReport, ingest
 from encore.data.pairs import PairsManifest, iter_pairs, labels_of, read_manifest, read_pairs
+from encore.data.schemas import SET_ASIDE_FIELDS
 from encore.data.study import open_study
-from encore.schemas import SET_ASIDE_FIELDS
 from tests.cli.invoking import Command
-from tests.test_study import everything
+from tests.data.test_study import everything
 
 GOLDEN = Path(__file__).parent / "golden"
 

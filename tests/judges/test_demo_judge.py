@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from encore.core.config import JudgeConfig
-from encore.data.rules import load_rule_set
+from encore.data.rule_sets import load_rule_set
 from encore.demo import JUDGE_PATH
 from encore.judges import open_judge
 from encore.judges.base import Decoding
