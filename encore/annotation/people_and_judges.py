@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.agreement import (
+from encore.analysis.rater_agreement import (
     Estimate,
     alpha_interval,
     comparisons_needed,

@@ -7,8 +7,8 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from encore.agreement import Estimate
 from encore.analysis.analyze import Analysis
+from encore.analysis.rater_agreement import Estimate
 from encore.analysis.statistics import POOLED, RuleStats
 from encore.cli.output import (
     Shown,

@@ -238,7 +238,7 @@ def span_of(name: str, show: Callable[[float | None], str] = percent) -> Callabl
 
 
 def estimate_of(name: str, show: Callable[[float | None], str] = number) -> Callable[[Any], str]:
-    """A column with an `encore.agreement.Estimate` and its interval."""
+    """A column with an `encore.analysis.rater_agreement.Estimate` and its interval."""
     estimate = attrgetter(name)
 
     def cell(record: Any) -> str:

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.agreement import Estimate
+from encore.analysis.level_codes import LevelCodes, entropies_of
+from encore.analysis.rater_agreement import Estimate
 from encore.core.errors import InputError
-from encore.evidence.level_codes import LevelCodes, entropies_of
 from encore.warehouse import PairRatings, Ratings, open_ratings, read_pairs_of
 from encore.weighting.encore import entropy_weights
 

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.analysis.correlation import pearson_r
+from encore.analysis.level_codes import LevelCodes, entropies_of
 from encore.core.errors import InputError
-from encore.evidence.level_codes import LevelCodes, entropies_of
 from encore.warehouse import PairRatings, Ratings, open_ratings, read_pairs_of
 from encore.weighting.encore import entropy_weights
 from encore.weighting.scheme import SchemeOptions

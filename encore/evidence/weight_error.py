@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.evidence.level_codes import LevelCodes, entropies_of
+from encore.analysis.level_codes import LevelCodes, entropies_of
 from encore.warehouse import PairRatings
 from encore.weighting.encore import entropy_weights
 from encore.weighting.scheme import DEFAULT_TAU

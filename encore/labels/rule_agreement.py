@@ -15,14 +15,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from encore.agreement import (
+from encore.analysis.level_codes import entropies_of
+from encore.analysis.rater_agreement import (
     Estimate,
     alpha_interval,
     kappa_interval,
     nearest_level,
     pearson_interval,
 )
-from encore.evidence.level_codes import entropies_of
 
 _Floats = NDArray[np.float64]
 

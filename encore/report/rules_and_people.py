@@ -7,7 +7,7 @@ from operator import itemgetter
 
 import pyarrow.parquet as pq
 
-from encore.agreement import Estimate
+from encore.analysis.rater_agreement import Estimate
 from encore.analysis.statistics import RuleStats
 from encore.annotation.people_and_judges import PEOPLE, people_report, run_name
 from encore.core.number_text import NONE, interval, number, percent

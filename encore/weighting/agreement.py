@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.agreement import kappa_interval, nearest_level
+from encore.analysis.rater_agreement import kappa_interval, nearest_level
 from encore.core.errors import InputError
 from encore.data.annotations import people_labels
 from encore.data.records import RESPONSES

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from encore.agreement import alpha_interval, kappa_interval, nearest_level
+from encore.analysis.rater_agreement import alpha_interval, kappa_interval, nearest_level
 from encore.annotation.annotate_config import AnnotateImportConfig
 from encore.annotation.import_answers import import_answers
 from encore.annotation.people_and_judges import ALL_RULES, PEOPLE, PeopleReport, people_report

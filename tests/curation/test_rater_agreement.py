@@ -7,7 +7,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from encore.agreement import Estimate
+from encore.analysis.rater_agreement import Estimate
 from encore.curation.rater_agreement import rater_agreement
 
 RATER_RHO = 0.71  # the paper's mean correlation of people and judges

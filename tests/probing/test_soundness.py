@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from encore.agreement import Estimate
+from encore.analysis.rater_agreement import Estimate
 from encore.probing.soundness import RISK, lower_bounds, measure
 from encore.probing.variants import CONTROL, PLANTED, UNCHANGED
 from encore.weighting.encore import entropy_weights

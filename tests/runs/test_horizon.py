@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from encore.runs import engine as engine_module
 from encore.runs.engine import work_as_engine
 from encore.runs.engine_messages import EngineOrder, Reach, read_signs, write_reach
 from encore.runs.engine_supervisor import EngineState, supervise
 from encore.runs.run_files import Shard, ShardState, Slice, run_status
-from encore.runs.run_files import engine as engine_module
 from encore.runs.shard_runner import WHOLE_PLAN, Ending, Job, RunReport, Tell, work_through
 from tests.runs.test_sharded_runs import SHARD_SIZE, SquareManifest, make_manifest, squares
 

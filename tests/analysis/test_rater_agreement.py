@@ -10,8 +10,8 @@ import pytest
 import scipy.stats
 from sklearn.metrics import cohen_kappa_score
 
-from encore import agreement
-from encore.agreement import (
+from encore.analysis import rater_agreement as agreement
+from encore.analysis.rater_agreement import (
     Estimate,
     alpha_interval,
     comparisons_needed,
