@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from encore.data.rating_runs import status as status
     from encore.data.rule_sets import load_rule_set as load_rule_set
     from encore.data.study import open_study as open_study
-    from encore.evidence.run_comparison import compare_runs as compare_runs
-    from encore.evidence.theory import theory as theory
     from encore.export.write_export import export_model as export_model
     from encore.model.opening import open_reward_model as open_reward_model
     from encore.publish.database import publish_database as publish_database
@@ -41,7 +39,9 @@ if TYPE_CHECKING:
     from encore.scoring.head_scores import read_head_scores as read_head_scores
     from encore.scoring.scoring_run import score_study as score_study
     from encore.warehouse import open_ratings as open_ratings
+    from encore.weighting.run_comparison import compare_runs as compare_runs
     from encore.weighting.scheme_comparison import compare_schemes as compare_schemes
+    from encore.weighting.theory import theory as theory
     from encore.weighting.weigh import weights as weights
 
 __version__ = "0.1.0"
@@ -53,7 +53,7 @@ _WHERE = {
     "RatingConfig": "encore.core.config",
     "analyze": "encore.analysis.analyze",
     "compare_schemes": "encore.weighting.scheme_comparison",
-    "compare_runs": "encore.evidence.run_comparison",
+    "compare_runs": "encore.weighting.run_comparison",
     "export_model": "encore.export.write_export",
     "ingest": "encore.data.ingestion",
     "judge_benchmark": "encore.benchmarks.judging.judge_report",
@@ -68,7 +68,7 @@ _WHERE = {
     "run_benchmark": "encore.benchmarks.run",
     "score_study": "encore.scoring.scoring_run",
     "status": "encore.data.rating_runs",
-    "theory": "encore.evidence.theory",
+    "theory": "encore.weighting.theory",
     "weights": "encore.weighting.weigh",
 }
 

@@ -22,7 +22,7 @@ from encore.data.ingestion import ingest
 from encore.data.sources.pku import Prefer
 from encore.data.study import open_study
 from encore.recipes.recipe import RECIPE_NAMES, Weighing, load_recipe
-from encore.weighting import load_scheme
+from encore.weighting.schemes import load_scheme
 from encore.weighting.weigh import weigh_rules
 from flows.command import call_main, run_flow
 from flows.study_flow import study_flow

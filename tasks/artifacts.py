@@ -27,8 +27,8 @@ if TYPE_CHECKING:  # torch, which rating does not want
     from encore.scoring.head_accuracy import HeadAccuracy
     from encore.training.run_folder import TrainingResult
     from encore.warehouse import Ratings
-    from encore.weighting.vector import Origin
     from encore.weighting.weigh import WeighedRules
+    from encore.weighting.weight_vector import Origin
     from tasks.track import Projection
 
 _ENGINES_SECONDS = 10.0

@@ -19,7 +19,7 @@ from encore.core.config import (
     option,
 )
 from encore.core.errors import InputError
-from encore.weighting import SCHEMES, SCHEMES_OF_RATINGS, load_scheme
+from encore.weighting.schemes import SCHEMES, SCHEMES_OF_RATINGS, load_scheme
 from encore.weighting.weights_config import DEFAULT_K, DEFAULT_TAU
 
 #: The paper's default is 2; the others say how much depends on it.

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from encore.benchmarks.definition import Benchmark, Ties, Weighting
 from encore.benchmarks.pairs import BenchmarkPairs
 from encore.core.errors import InputError
-from encore.weighting.composed import TIE_TOLERANCE, credits_of, half_credit_interval
+from encore.weighting.composed_ratings import TIE_TOLERANCE, credits_of, half_credit_interval
 
 _Floats = NDArray[np.float64]
 

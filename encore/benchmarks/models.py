@@ -39,7 +39,7 @@ from encore.scoring.scoring_run import score_job, score_manifest
 from encore.training.embeddings import embed, prompt_of
 from encore.training.gate import RESULT_FILE
 from encore.training.gating_network import GATE_FILE, WEIGHTS_FILE, GatingNetwork, load_gate
-from encore.weighting.vector import head_weights
+from encore.weighting.weight_vector import head_weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -27,8 +27,8 @@ from encore.data.synthetic import synthetic_in
 from encore.runs.run_files import run_key_of
 from encore.training.disk import named_when_full
 from encore.warehouse import open_ratings
-from encore.weighting.vector import Origin
 from encore.weighting.weigh import open_evidence
+from encore.weighting.weight_vector import Origin
 
 #: What a table is made of: its key, and the model behind each row.
 EVALUATION_JSON = "evaluation.json"

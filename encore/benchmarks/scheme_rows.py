@@ -20,11 +20,11 @@ from encore.benchmarks.pairs import BenchmarkPairs
 from encore.benchmarks.rows import RowAbout, TableRow, mean_row, reward_row
 from encore.core.errors import EncoreError
 from encore.scoring.head_scores import HeadScores
-from encore.weighting import load_scheme
-from encore.weighting.random import random_weights
-from encore.weighting.random_k import random_k_weights
 from encore.weighting.scheme import DEFAULT_K, DEFAULT_TAU, Evidence, SchemeOptions
 from encore.weighting.scheme_comparison import label_of
+from encore.weighting.schemes import load_scheme
+from encore.weighting.schemes.random import random_weights
+from encore.weighting.schemes.random_k import random_k_weights
 
 #: Trials that the paper averages for random weights, single rules and random rules.
 NUM_TRIALS = 3

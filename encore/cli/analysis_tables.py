@@ -21,7 +21,7 @@ from encore.cli.output import (
     significant,
     span_of,
 )
-from encore.evidence.run_comparison import RunComparison
+from encore.weighting.run_comparison import RunComparison
 
 _POLICY_NAMES = {"half": "half", "untied": "untied", "strict": "strict*", "inclusive": ">=*"}
 _KINDS = {"discrete": "discrete", "differential": "KDE"}

@@ -47,8 +47,8 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
     """
     from encore.analysis.analyze import analyze as analyze_ratings
     from encore.cli.analysis_tables import analysis_tables, comparison_tables
-    from encore.evidence.run_comparison import compare_runs
     from encore.warehouse import open_other_ratings
+    from encore.weighting.run_comparison import compare_runs
 
     ratings = opened_ratings(config)
     analysis = analyze_ratings(ratings, by_source=config.by_source)
@@ -67,8 +67,8 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
 def _how_many_are_enough(analysis: Analysis, ratings: Ratings) -> Iterator[str]:
     """One sentence on the error of ENCORE's weights, where every rule has a weight."""
     from encore.analysis.statistics import POOLED
-    from encore.evidence.ratings_needed import ratings_needed
     from encore.warehouse import read_pairs_of
+    from encore.weighting.ratings_needed import ratings_needed
 
     counts = [rule.num_ratings for rule in analysis.rules if rule.source == POOLED]
     if 0 not in counts and sum(counts) <= _MAX_RATINGS:

@@ -28,7 +28,7 @@ def judge(config: JudgeBenchmarkConfig, *, json: JsonOption = False) -> None:
     encore judge --judge ./my-judge --out judged --by rating --weights-from my-study
     """
     from encore.benchmarks.judging.judge_report import judge_benchmark
-    from encore.weighting import load_scheme
+    from encore.weighting.schemes import load_scheme
 
     scheme = load_scheme(config.scheme or "encore")
     weighing = {name: getattr(config, name) for name in ("tau", "k", "rule")}

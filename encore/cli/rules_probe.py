@@ -13,8 +13,8 @@ from encore.probing.probe_config import ProbeConfig
 from encore.probing.variants import PLANTED
 
 if TYPE_CHECKING:
-    from encore.evidence.run_comparison import RuleComparison
     from encore.probing.probe_record import Probe, RuleProbe
+    from encore.weighting.run_comparison import RuleComparison
 
 _ANSWERS = {True: "yes", False: "no", None: "unknown"}
 

@@ -22,7 +22,7 @@ from encore.core.config import RatingsConfig, option
 from encore.core.options import JsonOption, UsageError, command
 
 if TYPE_CHECKING:
-    from encore.evidence.theory import Theory, TheoryRule
+    from encore.weighting.theory import Theory, TheoryRule
 
 
 class TheoryConfig(RatingsConfig):
@@ -68,7 +68,7 @@ def theory(config: TheoryConfig, *, json: JsonOption = False) -> None:
     """
     if (config.ratings is None) != config.synthetic:
         raise UsageError("give RATINGS or --synthetic, one of the two")
-    from encore.evidence.theory import theory as check_theorem
+    from encore.weighting.theory import theory as check_theorem
 
     ratings = None if config.synthetic else opened_ratings(config)
     found = check_theorem(ratings, tau=config.tau, seed=config.seed)

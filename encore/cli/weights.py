@@ -57,7 +57,7 @@ def weights(config: WeightsConfig, *, json: JsonOption = False) -> None:
 
 
 def _warn_of_idle_options(config: WeightsConfig) -> None:
-    from encore.weighting import load_scheme
+    from encore.weighting.schemes import load_scheme
 
     scheme, is_given = load_scheme(config.scheme), config.model_fields_set
     if config.sweep and config.scheme != "encore":

@@ -29,7 +29,7 @@ from encore.model.layouts import TokenIds
 from encore.model.opening import OpenedModel
 from encore.model.reward_model import MultiHeadRewardModel, WholeClassifier
 from encore.model.scoring import score_sequences
-from encore.weighting.vector import head_weights
+from encore.weighting.weight_vector import head_weights
 
 ExportDtype = Literal["float32", "bfloat16"]
 Scores = NDArray[np.float64]

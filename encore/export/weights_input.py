@@ -12,11 +12,11 @@ from pydantic import BaseModel, Field, ValidationError
 from encore.core.errors import InputError
 from encore.warehouse import open_ratings
 from encore.weighting.scheme import SchemeOptions
-from encore.weighting.vector import head_weights
 from encore.weighting.weigh import weigh_rules
+from encore.weighting.weight_vector import head_weights
 from encore.weighting.weights_config import WeightChoice
 
-#: Marks of `encore.weighting.vector.Provenance`, in words.
+#: Marks of `encore.weighting.weight_vector.Provenance`, in words.
 _ANSWERS = {"uses_labels": "people's preferences", "uses_benchmark": "a benchmark's answers"}
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from encore.core.errors import EncoreError
 from encore.data.rating_runs import RatingManifest
 from encore.data.study import PROBES
-from encore.evidence.run_comparison import RuleComparison
+from encore.weighting.run_comparison import RuleComparison
 
 
 class _Record(BaseModel):

@@ -34,7 +34,6 @@ from encore.data.records import PreferencePair, RuleSet, pair_id_of
 from encore.data.rule_sets import load_rule_set
 from encore.data.study import PROBES, Study, open_study
 from encore.data.synthetic import synthetic_in
-from encore.evidence.run_comparison import NUM_DRAWS
 from encore.judges import open_judge
 from encore.judges.base import Judge
 from encore.probing import variants as fixed
@@ -46,6 +45,7 @@ from encore.rating.rating_run import local_work, open_run
 from encore.runs.run_files import run_key_of
 from encore.runs.shard_runner import refuse_failures
 from encore.warehouse import open_ratings, open_warehouse, read_pair_ratings
+from encore.weighting.run_comparison import NUM_DRAWS
 
 # Suffixes: P pairs, R rules; 2 before PR: chosen and rejected.
 

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from encore.evidence.run_comparison import compare_ratings
 from encore.probing.probe_record import RuleProbe, VariantEffect
 from encore.probing.variants import CONTROL, PLANTED, UNCHANGED
+from encore.weighting.run_comparison import compare_ratings
 
 #: A planted sentence buys a rule's score if it surely raises it by more than this.
 MARGIN = 0.05

@@ -6,7 +6,7 @@ taken. As the plan's order is that of content hashes, these are a fair sample of
 **Enough.** The plan has rounds, which depend on nothing but the plan: the first ends with the shard
 that holds pair 1,000, each other one after half as many shards more as there were. After a round
 the weights of its shards are compared with those that the whole plan would give
-(`encore.evidence.weight_error`). The run ends when, with 95 % confidence, no weight is farther off
+(`encore.weighting.weight_error`). The run ends when, with 95 % confidence, no weight is farther off
 than the tolerance.
 
 *Repeated looks.* A plan of 70 shards has twelve rounds, and a look after each but the last. Each
@@ -33,10 +33,10 @@ from encore.core.config import LimitsConfig, PricesConfig
 from encore.core.errors import EncoreError, InputError
 from encore.core.reporting import Reporter
 from encore.data.rating_runs import RatingManifest, note_enough
-from encore.evidence.weight_error import CONFIDENCE, WeightError, weight_error
 from encore.runs.run_files import ShardState
 from encore.runs.shard_runner import WHOLE_PLAN, Ending, Horizon
 from encore.warehouse import Ratings, read_pairs_of
+from encore.weighting.weight_error import CONFIDENCE, WeightError, weight_error
 
 _FIRST_PAIRS, _GROWTH = 1000, 1.5
 _TOKENS, _SECONDS = 1_000_000, 3600

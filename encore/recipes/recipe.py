@@ -18,7 +18,7 @@ from encore.core.errors import InputError
 from encore.data.sources.pku import Prefer
 from encore.model.config import BackboneConfig
 from encore.training.config import GateConfig, TrainingConfig
-from encore.weighting import SCHEMES
+from encore.weighting.schemes import SCHEMES
 from encore.weighting.weights_config import SchemeOptions
 
 RecipeName = Literal[

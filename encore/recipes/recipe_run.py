@@ -39,7 +39,7 @@ from encore.recipes.machine import refuse_judge_too_large, refuse_training_too_l
 from encore.recipes.recipe import INITIAL, InitialModel, Recipe, RowModel
 from encore.runs.shard_runner import RunReport, refuse_failures
 from encore.training.config import GateConfig, TrainConfig, TrainGateConfig, TrainingConfig
-from encore.weighting import load_scheme
+from encore.weighting.schemes import load_scheme
 from encore.weighting.weigh import weigh_rules
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from encore.benchmarks.table import BenchmarkTable, read_table, table_folders
 from encore.core.errors import InputError
 from encore.core.number_text import plural, printable, sentence
 from encore.data.study import Study
-from encore.evidence.ratings_needed import ratings_needed
 from encore.report.drawing import DataTable, Missing
 from encore.report.provenance import Provenance, provenance_of
 from encore.report.rules_and_people import rules_and_people
 from encore.warehouse import PairRatings, Ratings, open_ratings, open_warehouse, read_pair_ratings
+from encore.weighting.ratings_needed import ratings_needed
 from encore.weighting.scheme import SchemeOptions
 from encore.weighting.scheme_comparison import SchemeComparison, TauSweep, compare, sweep
 from encore.weighting.weigh import evidence_of

@@ -21,7 +21,7 @@ from encore.data.records import RESPONSES
 from encore.data.schemas import texts
 from encore.data.study import MARKER
 from encore.runs.run_files import RunManifest, RunStatus, choose_run, list_runs, run_status
-from encore.weighting.vector import head_weights
+from encore.weighting.weight_vector import head_weights
 
 SCORES_DIR = "scores"
 #: Begins a synthetic part that is the model's, not the data's.
@@ -150,7 +150,7 @@ class HeadScores:
                 weights is this number.
 
         Raises:
-            InputError: See `encore.weighting.vector.head_weights`.
+            InputError: See `encore.weighting.weight_vector.head_weights`.
         """
         return self.score_P2R.astype(np.float64) @ head_weights(weights, head_ids=self.head_ids)
 

@@ -29,7 +29,7 @@ from encore.serving.batch_queue import BatchQueue, stopping
 from encore.serving.request_encoding import RequestEncoder
 from encore.serving.reward_requests import RewardRequest, ScoreRequest, Texts, read_request
 from encore.serving.serve_config import ServeLimits
-from encore.weighting.vector import head_weights
+from encore.weighting.weight_vector import head_weights
 
 # Legend: N texts, R rules.
 

@@ -24,8 +24,8 @@ from encore.data.records import PreferencePair
 from encore.data.study import Study
 from encore.training.config import Objective
 from encore.warehouse import PairRatings, open_ratings
-from encore.weighting.vector import Origin
 from encore.weighting.weigh import open_evidence
+from encore.weighting.weight_vector import Origin
 
 if TYPE_CHECKING:
     from encore.model.conversation import ConversationTokenizer, EncodedPair

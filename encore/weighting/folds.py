@@ -15,7 +15,7 @@ from encore.core.errors import InputError
 from encore.data.pairs import read_pairs
 from encore.data.study import Study
 from encore.warehouse import PairRatings
-from encore.weighting.composed import composed_outcomes
+from encore.weighting.composed_ratings import composed_outcomes
 from encore.weighting.scheme import Evidence, SchemeOptions, WeightingScheme
 
 # Suffixes: P pairs, G groups of pairs.

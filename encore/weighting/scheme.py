@@ -13,7 +13,7 @@ from encore.analysis.statistics import RuleStats
 from encore.core.errors import InputError
 from encore.data.study import Study
 from encore.warehouse import PairRatings
-from encore.weighting.vector import Origin, Provenance, WeightVector
+from encore.weighting.weight_vector import Origin, Provenance, WeightVector
 from encore.weighting.weights_config import DEFAULT_K, DEFAULT_TAU, SchemeOptions
 
 __all__ = ["DEFAULT_K", "DEFAULT_TAU", "Evidence", "SchemeOptions", "Weighed", "WeightingScheme"]

@@ -15,15 +15,15 @@ from encore.analysis.statistics import Accuracy, RuleStats
 from encore.core.errors import EncoreError
 from encore.data.annotations import people_labels
 from encore.warehouse import PairRatings, Ratings
-from encore.weighting import SCHEMES, SCHEMES_OF_RATINGS, load_scheme
-from encore.weighting.composed import Outcome, composed_outcomes, margin_sds_of
-from encore.weighting.encore import entropy_weights
+from encore.weighting.composed_ratings import Outcome, composed_outcomes, margin_sds_of
 from encore.weighting.folds import GroupedBy, HeldOut, fold_notes, held_out
-from encore.weighting.random import random_weights
-from encore.weighting.random_k import random_k_weights
 from encore.weighting.scheme import Evidence, SchemeOptions, WeightingScheme
-from encore.weighting.vector import WeightVector
+from encore.weighting.schemes import SCHEMES, SCHEMES_OF_RATINGS, load_scheme
+from encore.weighting.schemes.encore import entropy_weights
+from encore.weighting.schemes.random import random_weights
+from encore.weighting.schemes.random_k import random_k_weights
 from encore.weighting.weigh import open_evidence
+from encore.weighting.weight_vector import WeightVector
 
 # Suffixes: P pairs, R rules, V weight vectors, T temperatures.
 

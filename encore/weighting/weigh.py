@@ -21,11 +21,11 @@ from encore.warehouse import (
     open_warehouse,
     read_pair_ratings,
 )
-from encore.weighting import load_scheme
-from encore.weighting.composed import margin_sds_of
+from encore.weighting.composed_ratings import margin_sds_of
 from encore.weighting.folds import HeldOut, held_out
 from encore.weighting.scheme import DEFAULT_K, DEFAULT_TAU, Evidence, SchemeOptions
-from encore.weighting.vector import Origin, WeightVector
+from encore.weighting.schemes import load_scheme
+from encore.weighting.weight_vector import Origin, WeightVector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

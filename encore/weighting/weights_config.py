@@ -10,7 +10,7 @@ from pydantic import ValidationError, model_validator
 from encore.core.config import RatingsConfig, StageConfig, option
 from encore.core.errors import InputError
 from encore.core.options import UsageError
-from encore.weighting import SCHEMES, load_scheme
+from encore.weighting.schemes import SCHEMES, load_scheme
 
 DEFAULT_TAU = 2.0
 DEFAULT_K = 5

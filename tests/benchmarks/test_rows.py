@@ -24,7 +24,7 @@ from encore.benchmarks.results import (
 from encore.benchmarks.rows import RowAbout, TableRow, mean_row, reward_row
 from encore.benchmarks.table import OwnFigures, make_table, told_apart
 from encore.core.errors import InputError
-from encore.weighting.random import random_weights
+from encore.weighting.schemes.random import random_weights
 from tests.benchmarks.table_world import (
     RULES,
     benchmark_pairs,

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from encore.recipes.recipe import RECIPE_NAMES
-from encore.weighting import SCHEMES
+from encore.weighting.schemes import SCHEMES
 from infra.prefect_setup import ROOT
 
 _DEPLOYMENTS = yaml.safe_load((ROOT / "infra/prefect.yaml").read_text(encoding="utf-8"))

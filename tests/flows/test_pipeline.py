@@ -18,8 +18,8 @@ from encore.core.options import UsageError, single_command
 from encore.data.rating_runs import choose_run, list_runs, read_run
 from encore.data.study import open_study
 from encore.recipes.recipe import Weighing, changed, load_recipe
-from encore.weighting.vector import WeightVector
 from encore.weighting.weigh import weights
+from encore.weighting.weight_vector import WeightVector
 from flows import pipeline as module
 from flows.pipeline import PipelineConfig, main, pipeline
 from flows.recipes import run_recipe

@@ -9,8 +9,8 @@ import scipy.stats
 from encore.analysis.rater_agreement import Estimate
 from encore.probing.soundness import RISK, lower_bounds, measure
 from encore.probing.variants import CONTROL, PLANTED, UNCHANGED
-from encore.weighting.encore import entropy_weights
-from tests.evidence.test_run_comparison import entropy
+from encore.weighting.schemes.encore import entropy_weights
+from tests.weighting.test_run_comparison import entropy
 
 NUM_PAIRS, NUM_RULES = 60, 4
 RULES = [f"rule-{place}" for place in range(NUM_RULES)]

@@ -10,9 +10,9 @@ import pytest
 
 from encore.core.errors import InputError
 from encore.data.study import Study
-from encore.weighting import load_scheme
 from encore.weighting.folds import held_out
 from encore.weighting.scheme import Evidence, SchemeOptions
+from encore.weighting.schemes import load_scheme
 from tests.weighting.evidence_for_tests import evidence_of_entropies, rated_pairs, write_labels
 
 AGREEMENT = load_scheme("agreement")

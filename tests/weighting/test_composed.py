@@ -9,8 +9,13 @@ import pytest
 import scipy.stats
 
 from encore.core.errors import InputError
-from encore.weighting import composed
-from encore.weighting.composed import Outcome, composed_outcomes, credits_of, half_credit_interval
+from encore.weighting import composed_ratings as composed
+from encore.weighting.composed_ratings import (
+    Outcome,
+    composed_outcomes,
+    credits_of,
+    half_credit_interval,
+)
 from encore.weighting.scheme_comparison import sweep
 from tests.weighting.evidence_for_tests import evidence_of_margins
 

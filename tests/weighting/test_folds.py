@@ -8,9 +8,9 @@ import numpy as np
 
 from encore.data.pairs import read_pairs
 from encore.data.study import Study
-from encore.weighting import load_scheme
 from encore.weighting.folds import HeldOut, fold_notes, held_out
 from encore.weighting.scheme import Evidence, SchemeOptions, Weighed, WeightingScheme
+from encore.weighting.schemes import load_scheme
 from encore.weighting.weigh import open_evidence
 from tests.weighting.conftest import NUM_PAIRS, NUM_PROMPTS
 from tests.weighting.evidence_for_tests import evidence_of_margins

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encore.core.errors import InputError
-from encore.weighting import SCHEMES, load_scheme
-from encore.weighting.encore import entropy_weights
-from encore.weighting.inverse_sd import inverse_sd_weights
-from encore.weighting.random import random_weights
 from encore.weighting.scheme import Evidence, SchemeOptions
-from encore.weighting.vector import WeightVector
+from encore.weighting.schemes import SCHEMES, load_scheme
+from encore.weighting.schemes.encore import entropy_weights
+from encore.weighting.schemes.inverse_sd import inverse_sd_weights
+from encore.weighting.schemes.random import random_weights
+from encore.weighting.weight_vector import WeightVector
 from tests.weighting.evidence_for_tests import (
     evidence_of_entropies,
     labelled_study,

@@ -39,8 +39,8 @@ from encore.judges import open_judge
 from encore.judges.base import Judge
 from encore.runs.run_files import run_key_of
 from encore.warehouse import open_ratings
-from encore.weighting.vector import WeightVector
 from encore.weighting.weigh import weights as weigh
+from encore.weighting.weight_vector import WeightVector
 
 #: Options that a way of judging has no use for.
 _ONLY_BY_OTHER = {

@@ -30,9 +30,9 @@ from encore.judges.base import Judge
 from encore.rating.rating_run import open_run
 from encore.runs.shard_runner import refuse_failures, work_through
 from encore.warehouse import PairRatings, open_ratings, open_warehouse, read_pair_ratings
-from encore.weighting.composed import credits_of
-from encore.weighting.vector import Origin as WeightsOrigin
-from encore.weighting.vector import WeightVector
+from encore.weighting.composed_ratings import credits_of
+from encore.weighting.weight_vector import Origin as WeightsOrigin
+from encore.weighting.weight_vector import WeightVector
 
 _Floats = NDArray[np.float64]
 

@@ -23,7 +23,7 @@ from encore.core.config import JudgeConfig
 from encore.core.errors import InputError, StudyIncompleteError
 from encore.judges.base import Reply
 from encore.runs import run_files as runs
-from encore.runs.run_files import shard_runner
+from encore.runs import shard_runner
 from tests.benchmarks.judging.scripted import (
     index_in,
     judge_of_opinions,

@@ -18,8 +18,8 @@ from encore.core.config import JudgeConfig
 from encore.core.errors import InputError
 from encore.data.pairs import read_pairs, records_of
 from encore.data.rule_sets import load_rule_set
-from encore.weighting.vector import WeightVector
 from encore.weighting.weigh import weights as weigh
+from encore.weighting.weight_vector import WeightVector
 from tests.benchmarks.judging.scripted import (
     benchmark_of,
     index_in,

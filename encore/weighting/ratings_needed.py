@@ -9,8 +9,8 @@ import math
 
 import numpy as np
 
-from encore.evidence.weight_error import weight_error
 from encore.warehouse import PairRatings
+from encore.weighting.weight_error import weight_error
 
 #: Largest error of a weight, as a share, that the sentence names a number of ratings for.
 TARGET = 0.01

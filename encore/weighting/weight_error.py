@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from encore.analysis.level_codes import LevelCodes, entropies_of
 from encore.warehouse import PairRatings
-from encore.weighting.encore import entropy_weights
 from encore.weighting.scheme import DEFAULT_TAU
+from encore.weighting.schemes.encore import entropy_weights
 
 # Suffixes: P pairs, R rules, L levels, D draws.
 

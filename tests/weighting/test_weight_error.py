@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from encore.evidence.weight_error import weight_error
 from encore.rating.rounds import round_ends
-from tests.evidence.test_ratings_needed import weights_of
+from encore.weighting.weight_error import weight_error
 from tests.weighting.evidence_for_tests import rated_pairs
+from tests.weighting.test_ratings_needed import weights_of
 
 # Suffixes: K qualities of a response, R rules, L levels, P pairs; 2 before PR: chosen, rejected.
 

@@ -11,9 +11,9 @@ import scipy.stats
 from sklearn.metrics import cohen_kappa_score
 
 from encore.core.errors import InputError
-from encore.evidence.run_comparison import RunComparison, compare_runs
 from encore.warehouse import PairRatings
-from encore.weighting.encore import entropy_weights
+from encore.weighting.run_comparison import RunComparison, compare_runs
+from encore.weighting.schemes.encore import entropy_weights
 from tests.weighting.evidence_for_tests import rated_pairs, table_of_pairs
 
 NUM_PAIRS = 150

@@ -19,7 +19,7 @@ from encore.analysis.level_codes import LevelCodes, entropies_of
 from encore.analysis.rater_agreement import Estimate
 from encore.core.errors import InputError
 from encore.warehouse import PairRatings, Ratings, open_ratings, read_pairs_of
-from encore.weighting.encore import entropy_weights
+from encore.weighting.schemes.encore import entropy_weights
 
 # Suffixes: P pairs, R rules, D draws, N rows taken; 2 before PR: chosen and rejected, and
 # before that the two runs.

@@ -7,9 +7,9 @@ import re
 import numpy as np
 import pytest
 
-from encore.evidence.ratings_needed import ratings_needed
-from encore.evidence.weight_error import weight_error
 from encore.warehouse import PairRatings
+from encore.weighting.ratings_needed import ratings_needed
+from encore.weighting.weight_error import weight_error
 from tests.weighting.evidence_for_tests import rated_pairs
 
 # Five rules on eleven levels, from nearly uniform to nearly constant.

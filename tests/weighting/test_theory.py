@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from encore.core.errors import InputError
-from encore.evidence.theory import (
+from encore.warehouse import PairRatings
+from encore.weighting.theory import (
     descend,
     examine,
     loss_gradient,
@@ -22,7 +23,6 @@ from encore.evidence.theory import (
     step_size,
     theory,
 )
-from encore.warehouse import PairRatings
 from tests.golden.command_line import encore
 from tests.reference import reference_weights, rows_of
 from tests.weighting.evidence_for_tests import rated_pairs, table_of_pairs

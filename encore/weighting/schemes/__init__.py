@@ -1,0 +1,40 @@
+"""Weighting schemes: one per file, each listed here with the module that is its own."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from encore.core.errors import InputError
+
+if TYPE_CHECKING:
+    from encore.weighting.scheme import WeightingScheme
+
+#: Schemes that need nothing but ratings of pairs.
+SCHEMES_OF_RATINGS = (
+    "encore",
+    "uniform",
+    "random",
+    "single",
+    "top-k",
+    "random-k",
+    "inverse-sd",
+    "bradley-terry",
+)
+#: Names on the command line. Each is that of a module with a ``SCHEME``, loaded when asked for.
+SCHEMES = (*SCHEMES_OF_RATINGS, "agreement")
+
+
+def load_scheme(name: str) -> WeightingScheme:
+    """The weighting scheme of a name.
+
+    Raises:
+        InputError: There is none of this name.
+    """
+    if name not in SCHEMES:
+        raise InputError(
+            f"weighting scheme {name!r}: there is none of this name; expected one of "
+            f"{', '.join(SCHEMES)}"
+        )
+    scheme: WeightingScheme = import_module(f"{__name__}.{name.replace('-', '_')}").SCHEME
+    return scheme
