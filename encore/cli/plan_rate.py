@@ -8,7 +8,7 @@ from typing import Any
 from encore.cli.output import Shown, amount, compact_table, show_result
 from encore.core.options import JsonOption, command
 from encore.core.terminal import terminal_reporter
-from encore.planning.plan_config import PlanRateConfig
+from encore.rating.rating_plan_config import PlanRateConfig
 
 
 @command
@@ -24,7 +24,7 @@ def plan_rate(config: PlanRateConfig, *, json: JsonOption = False) -> None:
     --price-gpu-hour 2.5`, `encore plan rate study --judge ./my-judge --calibrate 200`.
     """
     from encore.data.study import open_study
-    from encore.planning.rating_plan import plan_rating
+    from encore.rating.rating_plan import plan_rating
 
     with terminal_reporter() as reporter:
         planned = plan_rating(config, open_study(config.study), reporter=reporter)

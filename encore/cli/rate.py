@@ -15,7 +15,7 @@ from encore.core.terminal import print_json, say, terminal_reporter, warn
 
 if TYPE_CHECKING:
     from encore.data.rating_runs import RatingManifest
-    from encore.planning.rating_plan import Comparison
+    from encore.rating.rating_plan import Comparison
     from encore.runs.local_engines import Work
     from encore.runs.shard_runner import RunReport
 
@@ -32,8 +32,8 @@ def rate(config: RateConfig, batch: BatchConfig, *, json: JsonOption = False) ->
     Example: encore rate my-study --judge ./my-judge --limit 200
     """
     from encore.data.study import open_study
-    from encore.planning.rating_plan import compare_with_plan
     from encore.rating.batch_files import open_batch_run, write_requests
+    from encore.rating.rating_plan import compare_with_plan
     from encore.rating.rating_run import local_work, open_run
     from encore.runs.shard_runner import work_through
 

@@ -14,9 +14,9 @@ import psutil
 from encore.core.config import JudgeConfig
 from encore.core.errors import InputError
 from encore.judges.base import num_devices
+from encore.model.backbone_shape import find_shape
 from encore.model.config import BackboneConfig
 from encore.runs.local_engines import visible_gpus
-from encore.training.backbone_shape import find_shape
 from encore.training.config import TrainingConfig
 
 _GIB = 1 << 30

@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from encore.core.errors import InputError
-from encore.training.backbone_shape import BackboneShape, shape_from_config, useful_flops
+from encore.model.backbone_shape import BackboneShape, shape_from_config, useful_flops
+from encore.model.gpus import gpu_named
 from encore.training.batches import PlannedRows, Training, plan_rows, score_microbatch
 from encore.training.config import TrainingConfig
 from encore.training.evaluation import TrainingDivergedError, evaluate, loss_terms, num_terms
-from encore.training.gpus import gpu_named
 from encore.training.optimizers import NonFiniteGradientError, StepOptimizer
 from encore.training.run_folder import EvaluationRecord, Record, StepRecord
 

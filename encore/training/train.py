@@ -17,12 +17,12 @@ from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import package_versions
 from encore.data.study import Study
 from encore.data.synthetic import synthetic_backbone, synthetic_in, synthetic_pairs
+from encore.model.backbone_shape import find_shape
 from encore.model.fusing import fuse_elementwise, has_compiler
 from encore.model.loading import backbone_identity, load_reward_model, load_tokenizer, trunk_dtype
 from encore.model.saved_model import save_model
 from encore.runs.run_files import run_key_of
 from encore.training import run_folder
-from encore.training.backbone_shape import find_shape
 from encore.training.batches import Training
 from encore.training.checkpoints import CheckpointManager, checkpoint_steps
 from encore.training.config import TrainConfig

@@ -15,8 +15,8 @@ import pytest
 from encore.core.config import JudgeConfig, RatingConfig
 from encore.data.ingestion import ingest
 from encore.rating.rating_run import rate
+from tests.rating.test_rating_run import write_source
 from tests.runs.test_crash import all_ratings
-from tests.test_rating import write_source
 from tests.tiny_judge import make_tiny_judge
 
 SCRIPT = Path(__file__).resolve().parents[2] / "infra" / "slurm" / "rate-array.sbatch"

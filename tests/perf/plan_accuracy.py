@@ -18,8 +18,8 @@ from encore.core.settings import prepare_environment
 from encore.data.ingestion import ingest
 from encore.data.study import open_study
 from encore.demo import DATA_PATHS, JUDGE_PATH
-from encore.planning.plan_config import PlanRateConfig
-from encore.planning.rating_plan import plan_rating
+from encore.rating.rating_plan import plan_rating
+from encore.rating.rating_plan_config import PlanRateConfig
 from encore.rating.rating_run import rate
 from tests.perf.harness import show
 

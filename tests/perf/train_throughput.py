@@ -28,9 +28,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from encore.model.backbone_shape import find_shape
 from encore.model.config import BackboneConfig
 from encore.model.loading import load_reward_model, load_tokenizer
-from encore.training.backbone_shape import find_shape
 from encore.training.batches import Training
 from encore.training.checkpoints import CheckpointManager
 from encore.training.config import TrainingConfig

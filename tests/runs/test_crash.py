@@ -17,8 +17,8 @@ from encore.core.config import JudgeConfig, RatingConfig
 from encore.data.ingestion import ingest
 from encore.data.rating_runs import list_runs, run_status
 from encore.rating.rating_run import rate
+from tests.rating.test_rating_run import write_source
 from tests.signals import start_and_kill
-from tests.test_rating import write_source
 from tests.tiny_judge import make_tiny_judge
 
 PAIRS_PER_SHARD = 2

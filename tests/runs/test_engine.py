@@ -13,8 +13,8 @@ from encore.data.ingestion import ingest
 from encore.data.study import open_study
 from encore.runs.engine import work_as_engine
 from encore.runs.engine_messages import EngineOrder, SignOfLife, Watch, read_signs
+from tests.rating.test_rating_run import opened, write_source
 from tests.scripted_judge import ScriptedJudge
-from tests.test_rating import opened, write_source
 
 
 @pytest.mark.parametrize(

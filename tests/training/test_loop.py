@@ -9,7 +9,7 @@ import math
 import pytest
 import torch
 
-from encore.training.backbone_shape import find_shape, flops_per_token, useful_flops
+from encore.model.backbone_shape import find_shape, flops_per_token, useful_flops
 from encore.training.batches import step_rows
 from encore.training.config import TrainingConfig
 from encore.training.evaluation import TrainingDivergedError

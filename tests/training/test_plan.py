@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from encore.core.errors import InputError
-from encore.training.backbone_shape import find_shape, flops_per_token, shape_from_config
-from encore.training.gpus import GPUS, gpu_named
+from encore.model.backbone_shape import find_shape, flops_per_token, shape_from_config
+from encore.model.gpus import GPUS, gpu_named
 from encore.training.plan import PlanTrainConfig, plan_training
 from tests.model.tiny_models import tiny_model
 

@@ -12,16 +12,16 @@ from encore.core.errors import InputError
 from encore.data.ingestion import ingest
 from encore.data.study import Study, open_study
 from encore.demo import DATA_PATHS, JUDGE_PATH
-from encore.planning.plan_config import PlanRateConfig
-from encore.planning.rating_plan import compare_with_plan, plan_rating
+from encore.model.backbone_shape import find_shape
 from encore.rating import rating_run
+from encore.rating.rating_plan import compare_with_plan, plan_rating
+from encore.rating.rating_plan_config import PlanRateConfig
 from encore.rating.rating_run import open_run, rate
 from encore.runs.shard_runner import work_through
-from encore.training.backbone_shape import find_shape
 from tests.judges.hostile_server import KEY, MODEL, HostileServer, serving
+from tests.rating.test_rating_run import config, write_source
 from tests.scripted_judge import ScriptedJudge
 from tests.studies import create_study
-from tests.test_rating import config, write_source
 from tests.tiny_judge import make_tiny_judge
 
 

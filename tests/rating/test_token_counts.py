@@ -13,8 +13,8 @@ from encore.data.study import Study, open_study
 from encore.demo import DATA_PATHS
 from encore.rating.token_counts import _num_computed, count_tokens, kv_block_size
 from encore.runs.shard_runner import work_through
+from tests.rating.test_rating_run import opened
 from tests.scripted_judge import ScriptedJudge
-from tests.test_rating import opened
 
 
 @pytest.fixture(scope="module")

@@ -18,13 +18,13 @@ from encore.core.errors import EncoreError
 from encore.core.reporting import SILENT, Reporter
 from encore.data.study import Study
 from encore.judges.base import num_devices
-from encore.planning.plan_config import PlanRateConfig
+from encore.model.backbone_shape import find_shape, flops_per_token
+from encore.model.gpus import Gpu, gpu_named
+from encore.rating.rating_plan_config import PlanRateConfig
 from encore.rating.rating_run import RatingRun, open_run
 from encore.rating.token_counts import MAX_COUNTED_PAIRS, TokenCounts, count_tokens, kv_block_size
 from encore.runs.local_engines import visible_gpus
 from encore.runs.shard_runner import RunReport, work_through
-from encore.training.backbone_shape import find_shape, flops_per_token
-from encore.training.gpus import Gpu, gpu_named
 
 #: Replies that an engine writes at once: each of its steps reads all weights.
 _REPLIES_AT_ONCE = 256

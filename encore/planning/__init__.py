@@ -1,1 +1,0 @@
-"""What a rating run will take, and what it took."""
