@@ -20,10 +20,10 @@ from sklearn.linear_model import LogisticRegression
 
 from encore.core.files import atomic_path
 from encore.core.reporting import SILENT
-from encore.curation.embeddings import embed
 from encore.data.records import PreferencePair
 from encore.data.schemas import LABELS
 from encore.labels.labelled_rows import read_labels
+from encore.rules.sentence_embeddings import embed
 
 # Suffixes: I completions, H dimensions.
 

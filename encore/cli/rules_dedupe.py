@@ -5,7 +5,7 @@ from __future__ import annotations
 from encore.cli.output import compact_table, counted, show_result
 from encore.core.options import JsonOption, command
 from encore.core.terminal import say, terminal_reporter
-from encore.curation.curation_config import DedupeConfig
+from encore.rules.rules_config import DedupeConfig
 
 
 @command
@@ -22,7 +22,7 @@ def rules_dedupe(config: DedupeConfig, *, json: JsonOption = False) -> None:
 
     Example: `encore rules dedupe pool.toml --output distinct.toml --threshold 0.8`.
     """
-    from encore.curation.dedupe import dedupe
+    from encore.rules.dedupe import dedupe
 
     with terminal_reporter() as reporter:
         found = dedupe(config, reporter=reporter)

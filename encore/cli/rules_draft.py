@@ -5,7 +5,7 @@ from __future__ import annotations
 from encore.cli.output import counted
 from encore.core.options import JsonOption, command
 from encore.core.terminal import print_json, say, terminal_reporter, warn
-from encore.curation.curation_config import DraftConfig
+from encore.rules.rules_config import DraftConfig
 
 
 @command
@@ -20,7 +20,7 @@ def rules_draft(config: DraftConfig, *, json: JsonOption = False) -> None:
 
     encore rules draft rules.toml --accept respect-for-privacy --accept honesty
     """
-    from encore.curation.draft import accept_drafts, draft_rules
+    from encore.rules.draft import accept_drafts, draft_rules
 
     if config.accept:
         accepted = accept_drafts(config.pool, config.accept)

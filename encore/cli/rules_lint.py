@@ -5,7 +5,7 @@ from __future__ import annotations
 from encore.cli.output import compact_table, counted, show_result
 from encore.core.options import JsonOption, command
 from encore.core.terminal import say
-from encore.curation.curation_config import LintConfig
+from encore.rules.rules_config import LintConfig
 
 
 @command
@@ -18,7 +18,7 @@ def rules_lint(config: LintConfig, *, json: JsonOption = False) -> None:
 
     Examples: `encore rules lint encore-20`, `encore rules lint my-rules.toml`.
     """
-    from encore.curation.lint import lint
+    from encore.rules.lint import lint
 
     found = lint(config)
     findings = [[*finding.values()] for finding in found["findings"]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from encore.cli.output import compact_table, counted, show_result
 from encore.core.options import JsonOption, command
 from encore.core.terminal import say
-from encore.curation.curation_config import MergeConfig
+from encore.rules.rules_config import MergeConfig
 
 #: So many copies are shown; all of them stand in the JSON and in the file.
 _MAX_SHOWN = 20
@@ -23,7 +23,7 @@ def rules_merge(config: MergeConfig, *, json: JsonOption = False) -> None:
     Examples: `encore rules merge constitution.csv rbr=propositions.toml --output pool.toml
     --licence rbr=MIT`, `encore rules merge encore-20 my-rules.jsonl --output pool.toml`.
     """
-    from encore.curation.merge import merge
+    from encore.rules.merge import merge
 
     merged = merge(config)
     columns = ("pool", "rules", "copies", "empty")

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from encore.cli.output import Shown, TableColumns, number, rule_legend, rule_table, show_result
 from encore.core.options import JsonOption, command
 from encore.core.terminal import terminal_reporter
-from encore.probing.probe_config import ProbeConfig
-from encore.probing.variants import PLANTED
+from encore.rules.probe_config import ProbeConfig
+from encore.rules.probe_variants import PLANTED
 
 if TYPE_CHECKING:
-    from encore.probing.probe_record import Probe, RuleProbe
+    from encore.rules.probe_record import Probe, RuleProbe
     from encore.weighting.run_comparison import RuleComparison
 
 _ANSWERS = {True: "yes", False: "no", None: "unknown"}
@@ -36,7 +36,7 @@ def rules_probe(config: ProbeConfig, *, json: JsonOption = False) -> None:
 
     Example: encore rules probe my-study --judge ./my-judge --num-pairs 200
     """
-    from encore.probing.rule_probe import probe_rules
+    from encore.rules.rule_probe import probe_rules
 
     with terminal_reporter() as reporter:
         found = probe_rules(config, reporter=reporter)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from encore.cli.output import counted
 from encore.core.options import JsonOption, command
 from encore.core.terminal import print_json, say, terminal_reporter, warn
-from encore.curation.curation_config import ImportanceConfig
+from encore.rules.rules_config import ImportanceConfig
 
 
 @command
@@ -20,7 +20,7 @@ def rules_rate_importance(config: ImportanceConfig, *, json: JsonOption = False)
 
     encore rules rate-importance pool.toml --people anna.csv --people ben.csv --output importance
     """
-    from encore.curation.importance import rate_importance
+    from encore.rules.importance import rate_importance
 
     with terminal_reporter() as reporter:
         report = rate_importance(config, reporter=reporter)

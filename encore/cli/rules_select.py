@@ -5,7 +5,7 @@ from __future__ import annotations
 from encore.cli.output import compact_table, number, show_result, span
 from encore.core.options import JsonOption, command
 from encore.core.terminal import say
-from encore.curation.curation_config import SelectConfig
+from encore.rules.rules_config import SelectConfig
 
 _RULE_COLUMNS = ("rule", "importance", "ratings", "pool")
 _AGREEMENT_COLUMNS = ("agreement", "mean r", "95 % interval", "pairs")
@@ -26,7 +26,7 @@ def rules_select(config: SelectConfig, *, json: JsonOption = False) -> None:
 
     Example: encore rules select importance --top 10 --output rules.toml
     """
-    from encore.curation.select import select_rules
+    from encore.rules.select import select_rules
 
     found = select_rules(config)
     rules = [

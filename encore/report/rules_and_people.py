@@ -16,8 +16,8 @@ from encore.data.rating_runs import RatingManifest
 from encore.data.study import LABELS, Study
 from encore.labels.judge_labels import TABLE_NAME, LabelManifest
 from encore.labels.rule_agreement import label_agreement
-from encore.probing.probe_record import RuleProbe, read_probe
 from encore.report.drawing import DataTable
+from encore.rules.probe_record import RuleProbe, read_probe
 from encore.runs.run_files import read_manifest
 from encore.warehouse import Ratings
 

@@ -11,9 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from encore.curation import dedupe, rule_questions
-from tests.curation.principles import index_in, judge_of, rules_in, write_answers, write_principles
-from tests.curation.test_draft import written
+from encore.rules import dedupe, rule_questions
+from tests.rules.curation.principles import (
+    index_in,
+    judge_of,
+    rules_in,
+    write_answers,
+    write_principles,
+)
+from tests.rules.curation.test_draft import written
 from tests.scripted_judge import ScriptedJudge
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "paper_rules.sh"

@@ -34,12 +34,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from encore.benchmarks.definition import load_benchmark
-from encore.curation.curation_config import DedupeConfig
-from encore.curation.dedupe import dedupe
-from encore.curation.pool import PoolRule, write_pool
 from encore.data.rating_runs import RatingManifest
 from encore.data.rule_sets import rules_digest
 from encore.data.schemas import RATINGS, RATINGS_CONTRACT
+from encore.rules.dedupe import dedupe
+from encore.rules.pool import PoolRule, write_pool
+from encore.rules.rules_config import DedupeConfig
 from encore.runs.run_files import run_key_of
 from tests.benchmarks.stored_world import write_run as write_table
 from tests.benchmarks.table_world import benchmark_pairs, random_margins, rows_of, scores_of
@@ -150,7 +150,7 @@ def dedupe_pool() -> None:
     pool = folder / f"pool-{spread_of_rules:g}.toml"
     write_pool(pool, rules)
     config = DedupeConfig(pool=str(pool), output=folder / "out.toml")
-    with mock.patch("encore.curation.dedupe.embed", return_value=rows):
+    with mock.patch("encore.rules.dedupe.embed", return_value=rows):
         started = time.perf_counter()
         dedupe(config)
         print(time.perf_counter() - started)

@@ -15,13 +15,13 @@ from encore.core.config import JudgeConfig
 from encore.data.study import open_study
 from encore.labels.judge_labels import judge_labels
 from encore.labels.labels_config import LabelsConfig
-from encore.probing.rule_probe import probe_rules
 from encore.rating.rating_run import open_run
 from encore.report.write_report import report
+from encore.rules.rule_probe import probe_rules
 from encore.runs.shard_runner import work_through
 from tests.annotation.answering import pages_of
 from tests.labels.test_labels_command import write_lines
-from tests.probing.scripted_probes import RULES, WeakJudge, make_study, probe_config
+from tests.rules.probing.scripted_probes import RULES, WeakJudge, make_study, probe_config
 
 
 @pytest.fixture(scope="module")

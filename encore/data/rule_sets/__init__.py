@@ -32,7 +32,7 @@ def load_rule_set(name_or_path: str | Path) -> RuleSet:
 
     Each ``[[rules]]`` table has ``title``, ``description``, ``preference_rule`` and
     ``rating_rule``; ``rule_id`` defaults to the kebab-case title. The file's order is the head
-    order. Where a rule comes from (`encore.curation.pool`) may stand beside its texts; it is no
+    order. Where a rule comes from (`encore.rules.pool`) may stand beside its texts; it is no
     part of the rule and its digest.
 
     Raises:

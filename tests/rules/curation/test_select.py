@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from encore.core.errors import InputError, StudyIncompleteError
-from encore.curation.curation_config import ImportanceConfig, SelectConfig
-from encore.curation.importance import rate_importance
-from encore.curation.select import select_rules
-from tests.curation.principles import (
+from encore.rules.importance import rate_importance
+from encore.rules.rules_config import ImportanceConfig, SelectConfig
+from encore.rules.select import select_rules
+from tests.rules.curation.principles import (
     SCRIPTED,
     judge_of,
     rated,

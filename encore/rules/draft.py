@@ -16,10 +16,10 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from encore.core.errors import InputError, did_you_mean
 from encore.core.reporting import SILENT, Reporter
-from encore.curation.curation_config import ALL, DraftConfig
-from encore.curation.pool import PoolRule, check_output, read_pool, title_of, write_pool
-from encore.curation.rule_questions import RuleRun, ask_about_rules
 from encore.judges.base import Judge, Reply
+from encore.rules.pool import PoolRule, check_output, read_pool, title_of, write_pool
+from encore.rules.rule_questions import RuleRun, ask_about_rules
+from encore.rules.rules_config import ALL, DraftConfig
 
 _FENCED = re.compile(r"```(?:json)?\n(.*)\n```", re.DOTALL)
 _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]

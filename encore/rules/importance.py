@@ -17,12 +17,12 @@ from typing import Any, ClassVar
 from encore.core.errors import InputError
 from encore.core.files import atomic_write_bytes
 from encore.core.reporting import SILENT, Reporter
-from encore.curation.curation_config import ImportanceConfig
-from encore.curation.people_importance import People, read_answers
-from encore.curation.pool import read_pool, write_pool
-from encore.curation.rule_questions import Replies, RuleRun, ask_about_rules, texts_digest
 from encore.judges.base import Decoding, Judge
 from encore.rating.replies import Answer, read_reply
+from encore.rules.people_importance import People, read_answers
+from encore.rules.pool import read_pool, write_pool
+from encore.rules.rule_questions import Replies, RuleRun, ask_about_rules, texts_digest
+from encore.rules.rules_config import ImportanceConfig
 
 POOL_FILE, PEOPLE_FILE = "pool.toml", "people.json"
 

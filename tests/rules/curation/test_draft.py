@@ -10,12 +10,12 @@ import pytest
 from pydantic import ValidationError
 
 from encore.core.errors import InputError
-from encore.curation.curation_config import DraftConfig
-from encore.curation.draft import DraftTexts, accept_drafts, draft_rules, parse_draft
-from encore.curation.pool import write_pool
 from encore.data.rule_sets import load_rule_set
 from encore.judges.base import Reply
-from tests.curation.principles import (
+from encore.rules.draft import DraftTexts, accept_drafts, draft_rules, parse_draft
+from encore.rules.pool import write_pool
+from encore.rules.rules_config import DraftConfig
+from tests.rules.curation.principles import (
     SCRIPTED,
     judge_of,
     principle,

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from encore.core.errors import InputError, did_you_mean
-from encore.curation.pool import PoolRule
 from encore.data.table_files import csv_rows
+from encore.rules.pool import PoolRule
 
 #: Importance by rule id, by annotator.
 People = Mapping[str, Mapping[str, float]]

@@ -16,12 +16,12 @@ import numpy as np
 
 from encore.core.errors import InputError
 from encore.core.files import atomic_write_bytes
-from encore.curation.curation_config import SelectConfig
-from encore.curation.importance import POOL_FILE, ImportanceRun, answers_of, read_people
-from encore.curation.people_importance import People
-from encore.curation.pool import TEXTS, PoolRule, check_output, first_of, read_pool, write_pool
-from encore.curation.rater_agreement import rater_agreement
-from encore.curation.rule_questions import read_replies
+from encore.rules.importance import POOL_FILE, ImportanceRun, answers_of, read_people
+from encore.rules.importance_agreement import rater_agreement
+from encore.rules.people_importance import People
+from encore.rules.pool import TEXTS, PoolRule, check_output, first_of, read_pool, write_pool
+from encore.rules.rule_questions import read_replies
+from encore.rules.rules_config import SelectConfig
 from encore.runs.run_files import list_runs
 
 

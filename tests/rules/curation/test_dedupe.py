@@ -10,15 +10,15 @@ import pytest
 
 from encore.cli.rules_dedupe import rules_dedupe
 from encore.core.reporting import SILENT, Reporter
-from encore.curation import dedupe as dedupe_module
-from encore.curation.curation_config import DedupeConfig, MergeConfig
-from encore.curation.dedupe import THRESHOLDS, dedupe, find_near_duplicates
-from encore.curation.embeddings import embed
-from encore.curation.merge import merge
-from encore.curation.pool import PoolRule, read_pool, write_pool
 from encore.data.rule_sets import load_rule_set
+from encore.rules import dedupe as dedupe_module
+from encore.rules.dedupe import THRESHOLDS, dedupe, find_near_duplicates
+from encore.rules.merge import merge
+from encore.rules.pool import PoolRule, read_pool, write_pool
+from encore.rules.rules_config import DedupeConfig, MergeConfig
+from encore.rules.sentence_embeddings import embed
 from tests.cli.invoking import Command
-from tests.curation.principles import write_in_any_format
+from tests.rules.curation.principles import write_in_any_format
 
 command = Command(rules_dedupe)
 SUBJECTS = (
@@ -187,6 +187,6 @@ def test_a_model_that_is_not_there_is_one_clear_error(tmp_path, monkeypatch):
     assert "expected the folder of a complete sentence-transformers model" in error
     (tmp_path / "modules.json").write_text("[]")
     assert "does not load" in command.error_of(*arguments, "--model", tmp_path)
-    monkeypatch.setattr("encore.curation.embeddings._PACKAGE", "no_such_package")
+    monkeypatch.setattr("encore.rules.sentence_embeddings._PACKAGE", "no_such_package")
     assert "pip install 'encore-reward[rules]'" in command.error_of(*arguments)
     assert not (tmp_path / "out.toml").exists()

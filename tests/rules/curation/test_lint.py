@@ -6,10 +6,10 @@ import json
 from itertools import pairwise
 
 from encore.cli.rules_lint import rules_lint
-from encore.curation.curation_config import LintConfig
-from encore.curation.lint import lint
-from encore.curation.polarity import are_opposed
-from encore.curation.pool import PoolRule, read_pool, write_pool
+from encore.rules.lint import lint
+from encore.rules.polarity import are_opposed
+from encore.rules.pool import PoolRule, read_pool, write_pool
+from encore.rules.rules_config import LintConfig
 from tests.cli.invoking import Command
 
 command = Command(rules_lint)

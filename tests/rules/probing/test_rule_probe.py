@@ -12,12 +12,18 @@ from encore.data.rating_runs import read_run
 from encore.data.rule_sets import load_rule_set
 from encore.data.study import open_study
 from encore.data.synthetic import synthetic_in
-from encore.probing import rule_probe, soundness
-from encore.probing.probe_record import Probe, read_probe
-from encore.probing.rule_probe import probe_rules
 from encore.rating.rating_run import open_run
+from encore.rules import rule_probe, soundness
+from encore.rules.probe_record import Probe, read_probe
+from encore.rules.rule_probe import probe_rules
 from encore.runs.shard_runner import work_through
-from tests.probing.scripted_probes import RULES, WeakJudge, make_study, probe_config, write_rules
+from tests.rules.probing.scripted_probes import (
+    RULES,
+    WeakJudge,
+    make_study,
+    probe_config,
+    write_rules,
+)
 from tests.studies import create_study
 
 NUM_PAIRS = 40

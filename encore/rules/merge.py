@@ -10,9 +10,9 @@ from typing import Any
 
 from encore.core.errors import InputError
 from encore.core.spreadsheets import is_formula
-from encore.curation.curation_config import MergeConfig
-from encore.curation.pool import Pool, PoolRule, check_output, first_of, read_pool, write_pool
 from encore.data.rule_sets import rule_file
+from encore.rules.pool import Pool, PoolRule, check_output, first_of, read_pool, write_pool
+from encore.rules.rules_config import MergeConfig
 
 
 def merge(config: MergeConfig) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class RuleProbe(_Record):
     Attributes:
         rule_id: The rule.
         is_bought: Whether a planted sentence buys its score: one ``rise_bound`` exceeds
-            `encore.probing.soundness.MARGIN`. None: these ratings cannot say.
+            `encore.rules.soundness.MARGIN`. None: these ratings cannot say.
         effects: Of each changed form, by its name.
     """
 

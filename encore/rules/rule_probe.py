@@ -27,7 +27,6 @@ from encore.core.config import RatingConfig
 from encore.core.errors import InputError
 from encore.core.files import atomic_write_bytes, check_writable
 from encore.core.reporting import SILENT, Reporter
-from encore.curation.pool import PoolRule, write_pool
 from encore.data import pairs as study_pairs
 from encore.data.rating_runs import RatingManifest
 from encore.data.records import PreferencePair, RuleSet, pair_id_of
@@ -36,12 +35,13 @@ from encore.data.study import PROBES, Study, open_study
 from encore.data.synthetic import synthetic_in
 from encore.judges import open_judge
 from encore.judges.base import Judge
-from encore.probing import variants as fixed
-from encore.probing.probe_config import ProbeConfig
-from encore.probing.probe_record import Probe, RuleProbe
-from encore.probing.soundness import MARGIN, MIN_PAIRS, measure
-from encore.probing.variants import UNCHANGED
 from encore.rating.rating_run import local_work, open_run
+from encore.rules import probe_variants as fixed
+from encore.rules.pool import PoolRule, write_pool
+from encore.rules.probe_config import ProbeConfig
+from encore.rules.probe_record import Probe, RuleProbe
+from encore.rules.probe_variants import UNCHANGED
+from encore.rules.soundness import MARGIN, MIN_PAIRS, measure
 from encore.runs.run_files import run_key_of
 from encore.runs.shard_runner import refuse_failures
 from encore.warehouse import open_ratings, open_warehouse, read_pair_ratings

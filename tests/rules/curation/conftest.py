@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from encore.curation import rule_questions
+from encore.rules import rule_questions
 
 
 @pytest.fixture(autouse=True)

@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 from encore.core.errors import StudyIncompleteError
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import package_versions
-from encore.curation.curation_config import QuestionConfig
-from encore.curation.pool import PoolRule, title_of
 from encore.judges import open_judge
 from encore.judges.base import Decoding, Judge, Reply, ask, readable
+from encore.rules.pool import PoolRule, title_of
+from encore.rules.rules_config import QuestionConfig
 from encore.runs.run_files import JudgedManifest, Shard, Slice, run_key_of, run_status
 from encore.runs.shard_runner import Job, Tell, refuse_failures, work_through
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from encore.core.errors import InputError, StudyIncompleteError
-from encore.curation.curation_config import ImportanceConfig, SelectConfig
-from encore.curation.importance import ImportanceRun, answers_of, rate_importance
-from encore.curation.pool import write_pool
-from encore.curation.rule_questions import read_replies
-from encore.curation.select import select_rules
-from tests.curation.principles import (
+from encore.rules.importance import ImportanceRun, answers_of, rate_importance
+from encore.rules.pool import write_pool
+from encore.rules.rule_questions import read_replies
+from encore.rules.rules_config import ImportanceConfig, SelectConfig
+from encore.rules.select import select_rules
+from tests.rules.curation.principles import (
     SCRIPTED,
     judge_of,
     principle,

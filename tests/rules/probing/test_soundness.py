@@ -7,8 +7,8 @@ import pytest
 import scipy.stats
 
 from encore.analysis.rater_agreement import Estimate
-from encore.probing.soundness import RISK, lower_bounds, measure
-from encore.probing.variants import CONTROL, PLANTED, UNCHANGED
+from encore.rules.probe_variants import CONTROL, PLANTED, UNCHANGED
+from encore.rules.soundness import RISK, lower_bounds, measure
 from encore.weighting.schemes.encore import entropy_weights
 from tests.weighting.test_run_comparison import entropy
 

@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.core.reporting import SILENT, Reporter
-from encore.curation.curation_config import DedupeConfig
-from encore.curation.embeddings import embed
-from encore.curation.polarity import are_opposed
-from encore.curation.pool import PoolRule, check_output, first_of, read_pool, write_pool
 from encore.data.rule_sets import rule_file
+from encore.rules.polarity import are_opposed
+from encore.rules.pool import PoolRule, check_output, first_of, read_pool, write_pool
+from encore.rules.rules_config import DedupeConfig
+from encore.rules.sentence_embeddings import embed
 
 #: For which the number of rules is counted beside the one that is asked for.
 THRESHOLDS = (0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from encore.analysis.rater_agreement import Estimate
-from encore.curation.rater_agreement import rater_agreement
+from encore.rules.importance_agreement import rater_agreement
 
 RATER_RHO = 0.71  # the paper's mean correlation of people and judges
 NUM_RULES = 87  # the paper's distinct rules

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encore.probing.variants import CONTROL, NEUTRAL, PLANTED, bulleted, headed, response_variants
+from encore.rules.probe_variants import (
+    CONTROL,
+    NEUTRAL,
+    PLANTED,
+    bulleted,
+    headed,
+    response_variants,
+)
 
 
 def test_a_planted_sentence_is_as_long_as_the_neutral_one() -> None:

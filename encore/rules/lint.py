@@ -13,10 +13,10 @@ from functools import cache
 from textwrap import shorten
 from typing import Any
 
-from encore.curation.curation_config import LintConfig
-from encore.curation.merge import plain_text
-from encore.curation.polarity import are_opposed, verb_forms
-from encore.curation.pool import TEXTS, PoolRule, first_of, read_pool
+from encore.rules.merge import plain_text
+from encore.rules.polarity import are_opposed, verb_forms
+from encore.rules.pool import TEXTS, PoolRule, first_of, read_pool
+from encore.rules.rules_config import LintConfig
 
 #: What was looked for, in which text, and what was found there.
 _Found = tuple[str, str, str]

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from encore.core.config import JudgeConfig
-from encore.curation.curation_config import ImportanceConfig
-from encore.curation.importance import rate_importance
-from encore.curation.pool import PoolRule, read_pool, title_of, write_pool
+from encore.rules.importance import rate_importance
+from encore.rules.pool import PoolRule, read_pool, title_of, write_pool
+from encore.rules.rules_config import ImportanceConfig
 from tests.scripted_judge import ScriptedJudge
 
 SCRIPTED = JudgeConfig(model="scripted")

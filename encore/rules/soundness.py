@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from encore.probing.probe_record import RuleProbe, VariantEffect
-from encore.probing.variants import CONTROL, PLANTED, UNCHANGED
+from encore.rules.probe_record import RuleProbe, VariantEffect
+from encore.rules.probe_variants import CONTROL, PLANTED, UNCHANGED
 from encore.weighting.run_comparison import compare_ratings
 
 #: A planted sentence buys a rule's score if it surely raises it by more than this.

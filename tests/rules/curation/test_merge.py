@@ -9,11 +9,11 @@ import pytest
 
 from encore.cli.rules_merge import rules_merge
 from encore.core.errors import InputError
-from encore.curation.curation_config import MergeConfig
-from encore.curation.merge import merge
-from encore.curation.pool import PoolRule, Provenance, read_pool
+from encore.rules.merge import merge
+from encore.rules.pool import PoolRule, Provenance, read_pool
+from encore.rules.rules_config import MergeConfig
 from tests.cli.invoking import Command
-from tests.curation.principles import write_in_any_format
+from tests.rules.curation.principles import write_in_any_format
 
 command = Command(rules_merge)
 FULL = {

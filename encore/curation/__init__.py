@@ -1,1 +1,0 @@
-"""From pools of principles to a rule set: merge, compare, check."""
