@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from encore.annotation.annotate_config import AnnotateExportConfig
 from encore.cli.output import counted, show_result
 from encore.core.options import JsonOption, command
 from encore.core.terminal import say
+from encore.people.annotate_config import AnnotateExportConfig
 
 
 @command
@@ -21,7 +21,7 @@ def annotate_export(config: AnnotateExportConfig, *, json: JsonOption = False) -
     `encore annotate export study --kind rules --annotators 3`,
     `encore annotate export study --items 500 --format label-studio`.
     """
-    from encore.annotation.sample import export_sample
+    from encore.people.export_sample import export_sample
 
     sample, files, note = export_sample(config)
     found = {**sample.model_dump(), "files": files}

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from encore.annotation.annotate_config import AnnotateImportConfig
 from encore.cli.output import (
     Shown,
     TableColumns,
@@ -18,10 +17,11 @@ from encore.cli.output import (
 )
 from encore.core.options import JsonOption, command
 from encore.core.terminal import say, warn
+from encore.people.annotate_config import AnnotateImportConfig
 
 if TYPE_CHECKING:
-    from encore.annotation.people_and_judges import PeopleReport
     from encore.data.annotations import Sample
+    from encore.people.people_and_judges import PeopleReport
 
 #: How many disagreements are listed; --json has all of them.
 _NUM_DISAGREEMENTS = 10
@@ -41,9 +41,9 @@ def annotate_import(config: AnnotateImportConfig, *, json: JsonOption = False) -
 
     Example: `encore annotate import study annotator-1.json annotator-2.json`
     """
-    from encore.annotation.import_answers import import_answers
-    from encore.annotation.people_and_judges import people_report
     from encore.data.study import open_study
+    from encore.people.import_answers import import_answers
+    from encore.people.people_and_judges import people_report
 
     sample, imported = import_answers(config)
     for one in imported:

@@ -18,10 +18,10 @@ from encore.cli.output import (
 )
 from encore.core.options import JsonOption, command
 from encore.core.terminal import say, terminal_reporter
-from encore.labels.labels_config import LabelsConfig
+from encore.people.labels_config import LabelsConfig
 
 if TYPE_CHECKING:
-    from encore.labels.rule_agreement import LabelAgreement
+    from encore.people.rule_agreement import LabelAgreement
 
 
 @command
@@ -39,7 +39,7 @@ def labels(config: LabelsConfig, *, json: JsonOption = False) -> None:
 
     encore labels rated.csv
     """
-    from encore.labels.judge_labels import judge_labels
+    from encore.people.judge_labels import judge_labels
 
     with terminal_reporter() as reporter:
         found = judge_labels(config, reporter=reporter)

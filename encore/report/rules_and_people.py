@@ -9,13 +9,13 @@ import pyarrow.parquet as pq
 
 from encore.analysis.rater_agreement import Estimate
 from encore.analysis.statistics import RuleStats
-from encore.annotation.people_and_judges import PEOPLE, people_report, run_name
 from encore.core.number_text import NONE, interval, number, percent
 from encore.data.annotations import read_samples
 from encore.data.rating_runs import RatingManifest
 from encore.data.study import LABELS, Study
-from encore.labels.judge_labels import TABLE_NAME, LabelManifest
-from encore.labels.rule_agreement import label_agreement
+from encore.people.judge_labels import TABLE_NAME, LabelManifest
+from encore.people.people_and_judges import PEOPLE, people_report, run_name
+from encore.people.rule_agreement import label_agreement
 from encore.report.drawing import DataTable
 from encore.rules.probe_record import RuleProbe, read_probe
 from encore.runs.run_files import read_manifest

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from encore.annotation.annotate_config import AnnotateExportConfig, AnnotateImportConfig
-from encore.annotation.import_answers import import_answers
-from encore.annotation.sample import export_sample
 from encore.core.config import JudgeConfig
 from encore.data.study import open_study
-from encore.labels.judge_labels import judge_labels
-from encore.labels.labels_config import LabelsConfig
+from encore.people.annotate_config import AnnotateExportConfig, AnnotateImportConfig
+from encore.people.export_sample import export_sample
+from encore.people.import_answers import import_answers
+from encore.people.judge_labels import judge_labels
+from encore.people.labels_config import LabelsConfig
 from encore.rating.rating_run import open_run
 from encore.report.write_report import report
 from encore.rules.rule_probe import probe_rules
 from encore.runs.shard_runner import work_through
-from tests.annotation.answering import pages_of
-from tests.labels.test_labels_command import write_lines
+from tests.people.annotation.answering import pages_of
+from tests.people.labels.test_labels_command import write_lines
 from tests.rules.probing.scripted_probes import RULES, WeakJudge, make_study, probe_config
 
 

@@ -14,18 +14,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encore.annotation.annotate_config import AnnotateExportConfig
-from encore.annotation.drawing import NUM_EXAMPLES, pair_rules, spread
-from encore.annotation.handouts import handouts
-from encore.annotation.questionnaire import Card, Item, Questionnaire, questions_of
 from encore.cli.annotate_export import annotate_export
 from encore.core.errors import InputError
 from encore.data.annotations import read_items, read_samples
 from encore.data.pairs import iter_pairs
 from encore.data.study import open_study
-from tests.annotation.conftest import exported, run_of
+from encore.people.annotate_config import AnnotateExportConfig
+from encore.people.handouts import handouts
+from encore.people.questionnaire import Card, Item, Questionnaire, questions_of
+from encore.people.stratified_draw import NUM_EXAMPLES, pair_rules, spread
 from tests.browse.studies import HOSTILE
 from tests.cli.invoking import Command
+from tests.people.annotation.conftest import exported, run_of
 from tests.weighting.evidence_for_tests import stats
 
 invoke = Command(annotate_export)

@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from encore.annotation.annotate_config import AnnotateImportConfig
-from encore.annotation.answer_files import Answer, read_answer_file
-from encore.annotation.questionnaire import Question, questions_of
 from encore.core.errors import InputError
 from encore.data.annotations import ANSWERS_FILE, Sample, read_answers, read_items, read_samples
 from encore.data.study import Study, changed_study, open_study
+from encore.people.annotate_config import AnnotateImportConfig
+from encore.people.answer_files import Answer, read_answer_file
+from encore.people.questionnaire import Question, questions_of
 
 #: An annotator who gave so many answers, all alike, is named.
 _MANY_ALIKE = 5

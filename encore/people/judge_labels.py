@@ -22,10 +22,10 @@ from encore.data.schemas import PAIRS
 from encore.data.study import LABELS, changed_study, is_free, open_study
 from encore.judges import open_judge
 from encore.judges.base import Judge
-from encore.labels.labelled_rows import LabelledRow, read_labels
-from encore.labels.labels_config import LabelsConfig
-from encore.labels.propositions import rules_of_labels
-from encore.labels.rule_agreement import LabelAgreement, label_agreement
+from encore.people.labelled_rows import LabelledRow, read_labels
+from encore.people.labels_config import LabelsConfig
+from encore.people.propositions import rules_of_labels
+from encore.people.rule_agreement import LabelAgreement, label_agreement
 from encore.rating.rating_run import run_over
 from encore.runs.run_files import run_key_of, run_status
 from encore.runs.shard_runner import refuse_failures, work_through

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from encore.analysis.rater_agreement import alpha_interval, kappa_interval, nearest_level
-from encore.annotation.annotate_config import AnnotateImportConfig
-from encore.annotation.import_answers import import_answers
-from encore.annotation.people_and_judges import ALL_RULES, PEOPLE, PeopleReport, people_report
 from encore.cli.annotate_import import annotate_import
 from encore.data.annotations import Sample, read_answers, read_items
 from encore.data.study import open_study
-from tests.annotation.answering import export_tasks, fill_table, pages_of, save_page
-from tests.annotation.conftest import exported, run_of
+from encore.people.annotate_config import AnnotateImportConfig
+from encore.people.import_answers import import_answers
+from encore.people.people_and_judges import ALL_RULES, PEOPLE, PeopleReport, people_report
 from tests.cli.invoking import Command
+from tests.people.annotation.answering import export_tasks, fill_table, pages_of, save_page
+from tests.people.annotation.conftest import exported, run_of
 
 invoke = Command(annotate_import)
 

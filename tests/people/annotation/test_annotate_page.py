@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from encore.annotation.annotate_config import AnnotateImportConfig
-from encore.annotation.import_answers import import_answers
 from encore.data.annotations import read_answers
 from encore.data.study import open_study
-from tests.annotation.answering import page_data
-from tests.annotation.conftest import exported
+from encore.people.annotate_config import AnnotateImportConfig
+from encore.people.import_answers import import_answers
 from tests.browser.chromium import Page, browser_page
 from tests.browser.test_report_page import SCREENS, THEMES
+from tests.people.annotation.answering import page_data
+from tests.people.annotation.conftest import exported
 
 pytestmark = pytest.mark.services
 _NUM_ITEMS = 4

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.analysis.statistics import RuleStats, rating_statistics
-from encore.annotation.questionnaire import SIDES
 from encore.core.errors import InputError
 from encore.data.records import RESPONSES
+from encore.people.questionnaire import SIDES
 from encore.runs.run_files import run_key_of
 from encore.warehouse import PairRatings, Ratings, open_warehouse, read_pair_ratings, read_pairs_of
 

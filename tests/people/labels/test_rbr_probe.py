@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
-from encore.labels.rule_agreement import label_agreement
+from encore.people.rule_agreement import label_agreement
 
 pytest.importorskip("sentence_transformers")
 

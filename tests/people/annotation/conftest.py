@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import pytest
 
-from encore.annotation.annotate_config import AnnotateExportConfig
-from encore.annotation.sample import export_sample
 from encore.data.annotations import Sample
 from encore.data.rating_runs import list_runs, read_run
+from encore.people.annotate_config import AnnotateExportConfig
+from encore.people.export_sample import export_sample
 from tests.browse.studies import write_hostile_study
 
 

@@ -13,10 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from encore.annotation.annotate_config import DEFAULT_ITEMS, AnnotateExportConfig
-from encore.annotation.drawing import Row, draw_responses, draw_rules
-from encore.annotation.handouts import handouts
-from encore.annotation.questionnaire import SIDES, Card, Item, Questionnaire, questions_of
 from encore.core.errors import InputError
 from encore.core.files import atomic_write_bytes
 from encore.data.annotations import ITEMS_FILE, SAMPLE_FILE, Kind, Sample
@@ -25,6 +21,10 @@ from encore.data.rating_runs import RatingManifest
 from encore.data.records import PreferencePair
 from encore.data.schemas import SAMPLED_RESPONSES, SAMPLED_RULES
 from encore.data.study import Study, changed_study, open_study
+from encore.people.annotate_config import DEFAULT_ITEMS, AnnotateExportConfig
+from encore.people.handouts import handouts
+from encore.people.questionnaire import SIDES, Card, Item, Questionnaire, questions_of
+from encore.people.stratified_draw import Row, draw_responses, draw_rules
 from encore.warehouse import Ratings, open_ratings
 
 

@@ -18,9 +18,9 @@ from sklearn.metrics import cohen_kappa_score
 from encore.core.config import JudgeConfig
 from encore.core.errors import InputError, StudyIncompleteError
 from encore.data.schemas import LABELS
-from encore.labels.judge_labels import judge_labels
-from encore.labels.labels_config import LabelsConfig
-from encore.labels.rule_agreement import label_agreement
+from encore.people.judge_labels import judge_labels
+from encore.people.labels_config import LabelsConfig
+from encore.people.rule_agreement import label_agreement
 from tests.golden.command_line import encore
 from tests.golden.tiny_llama import write_tiny_llama
 from tests.scripted_judge import ScriptedJudge

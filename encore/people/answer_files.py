@@ -8,9 +8,9 @@ from json import JSONDecodeError
 from pathlib import Path
 from typing import NamedTuple
 
-from encore.annotation.questionnaire import QUESTION_NAMES
 from encore.core.errors import InputError
 from encore.data.table_files import CSV, csv_rows
+from encore.people.questionnaire import QUESTION_NAMES
 
 
 class Answer(NamedTuple):

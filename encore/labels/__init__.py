@@ -1,1 +1,0 @@
-"""People's labels of single responses under single rules, and how far a judge agrees."""
