@@ -10,8 +10,8 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from encore.data.study import open_study
-from encore.training.config import TrainConfig
 from encore.training.run_folder import TrainingResult
+from encore.training.training_config import TrainConfig
 from flows.command import run_command
 from flows.study_flow import study_flow
 from tasks.artifacts import publish_evaluation, publish_tracked

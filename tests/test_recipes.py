@@ -23,12 +23,12 @@ from encore.data.ingestion import ingest
 from encore.data.rule_sets import load_rule_set
 from encore.data.sources.locate import locate
 from encore.demo import BENCHMARK_DATA_PATH
-from encore.model.config import BackboneConfig
+from encore.model.backbone_config import BackboneConfig
 from encore.model.opening import open_reward_model
 from encore.recipes.machine import Machine, refuse_judge_too_large, refuse_training_too_large
 from encore.recipes.recipe import RECIPE_NAMES, Recipe, RowModel, changed, load_recipe
 from encore.recipes.recipe_run import Work, check_names, check_within_reach, run_recipe
-from encore.training.config import GateConfig, TrainingConfig
+from encore.training.training_config import GateConfig, TrainingConfig
 from tests.studies import write_lines
 from tests.tiny_judge import make_tiny_judge
 from tests.training.studies import backbone_config, make_backbone

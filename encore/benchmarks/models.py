@@ -36,9 +36,14 @@ from encore.model.opening import OpenedModel, open_reward_model
 from encore.runs.shard_runner import RunReport, work_through
 from encore.scoring.head_scores import HeadScores, read_head_scores
 from encore.scoring.scoring_run import score_job, score_manifest
-from encore.training.embeddings import embed, prompt_of
-from encore.training.gate import RESULT_FILE
-from encore.training.gating_network import GATE_FILE, WEIGHTS_FILE, GatingNetwork, load_gate
+from encore.training.baselines.gate import RESULT_FILE
+from encore.training.baselines.gating_network import (
+    GATE_FILE,
+    WEIGHTS_FILE,
+    GatingNetwork,
+    load_gate,
+)
+from encore.training.pooled_states import embed, prompt_of
 from encore.weighting.weight_vector import head_weights
 
 

@@ -14,7 +14,7 @@ from encore.export.export_config import ExportConfig
 
 if TYPE_CHECKING:
     from encore.data.records import PreferencePair
-    from encore.export.card import Exported
+    from encore.export.model_card import Exported
     from encore.model.opening import OpenedModel
 
 #: Pairs on which flipped rankings are counted: a fair sample, minutes on a CPU for 8 billion

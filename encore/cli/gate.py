@@ -5,7 +5,7 @@ from __future__ import annotations
 from encore.cli.output import compact_table, show_result
 from encore.core.options import JsonOption, command
 from encore.core.terminal import say, terminal_reporter
-from encore.training.config import TrainGateConfig
+from encore.training.training_config import TrainGateConfig
 
 
 @command
@@ -23,7 +23,7 @@ def gate(config: TrainGateConfig, *, json: JsonOption = False) -> None:
     Example: encore gate study --model study/training/KEY/model
     """
     from encore.data.study import open_study
-    from encore.training.gate import train_gate
+    from encore.training.baselines.gate import train_gate
 
     with terminal_reporter() as reporter:
         result = train_gate(open_study(config.study), config, reporter=reporter)

@@ -8,7 +8,7 @@ from typing import Any
 from encore.cli.output import Shown, compact_table, show_result
 from encore.core.errors import EncoreError
 from encore.core.options import JsonOption, UsageError, command
-from encore.training.plan import PlanTrainConfig
+from encore.training.training_plan import PlanTrainConfig
 
 _PARTS = ("weights", "gradients", "optimizer_states", "activations", "workspace", "total")
 
@@ -28,7 +28,7 @@ def plan_train(config: PlanTrainConfig, *, json: JsonOption = False) -> None:
     `encore plan train --pairs 70000 --tokens-per-response 300 --gpu a100-40 --recipe lora`.
     """
     from encore.data.study import open_study
-    from encore.training.plan import plan_training, refusal
+    from encore.training.training_plan import plan_training, refusal
 
     given = [config.pairs is not None, config.tokens_per_response is not None]
     if any(given) if config.study else not all(given):

@@ -17,7 +17,7 @@ from encore.cli.output import compact_table, percent, show_result, warn_of_unuse
 from encore.core.errors import EncoreError
 from encore.core.options import JsonOption, command
 from encore.core.terminal import console, out, say, terminal_reporter, warn
-from encore.training.config import TrainConfig
+from encore.training.training_config import TrainConfig
 
 if TYPE_CHECKING:
     from encore.training.run_folder import EvaluationRecord

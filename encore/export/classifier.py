@@ -28,7 +28,7 @@ from encore.model.conversation import ConversationTokenizer
 from encore.model.layouts import TokenIds
 from encore.model.opening import OpenedModel
 from encore.model.reward_model import MultiHeadRewardModel, WholeClassifier
-from encore.model.scoring import score_sequences
+from encore.model.score_sequences import score_sequences
 from encore.weighting.weight_vector import head_weights
 
 ExportDtype = Literal["float32", "bfloat16"]

@@ -14,7 +14,6 @@ import torch
 from encore.core.errors import InputError
 from encore.core.files import atomic_folder
 from encore.data.records import PreferencePair
-from encore.export.card import Exported, model_card
 from encore.export.classifier import (
     ExportDtype,
     Written,
@@ -25,9 +24,10 @@ from encore.export.classifier import (
     write_tensors,
     write_tokenizer,
 )
+from encore.export.model_card import Exported, model_card
 from encore.export.verify import verify_export
 from encore.export.weights_input import Composition
-from encore.model.config import EXPORT_FILE
+from encore.model.backbone_config import EXPORT_FILE
 from encore.model.opening import OpenedModel
 
 #: All that an export has.

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch.nn.utils.rnn import pad_sequence
 
 from encore.core.errors import InputError
-from encore.model.config import LayoutName
+from encore.model.backbone_config import LayoutName
 
 #: Rows are put together only while less than this share of what they compute is padding.
 MAX_PADDING_SHARE = 0.02

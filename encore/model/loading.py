@@ -16,7 +16,7 @@ from transformers.utils import logging as transformers_logging
 from encore.core.errors import EncoreError, InputError
 from encore.core.model_files import ModelFiles, ModelRole
 from encore.model.attention import register_segment_attention
-from encore.model.config import BackboneConfig
+from encore.model.backbone_config import BackboneConfig
 from encore.model.conversation import ConversationTokenizer
 from encore.model.reward_model import MultiHeadRewardModel, WholeClassifier
 from encore.model.trunks import OTHER, TRUNKS, max_positions, position_offset, trunk_kind

@@ -15,7 +15,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICA
 from encore.core.errors import InputError
 from encore.core.model_files import ModelFiles, ModelRole
 from encore.data.records import Message
-from encore.model.config import COMPOSED, EXPORT_FILE, BackboneConfig
+from encore.model.backbone_config import COMPOSED, EXPORT_FILE, BackboneConfig
 from encore.model.conversation import ConversationTokenizer
 from encore.model.layouts import lay_out
 from encore.model.loading import load_reward_model, load_tokenizer, load_whole_classifier

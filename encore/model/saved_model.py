@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from encore.core.errors import InputError
 from encore.core.files import atomic_folder
-from encore.model.config import BackboneConfig
+from encore.model.backbone_config import BackboneConfig
 from encore.model.conversation import ConversationTokenizer
 from encore.model.loading import load_reward_model, load_tokenizer, quiet_transformers
 from encore.model.reward_model import MultiHeadRewardModel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from encore.core.config import PricesConfig, RatingConfig, StudyConfig, option
-from encore.training.plan import PlanTrainConfig
+from encore.training.training_plan import PlanTrainConfig
 
 _TRAINING: dict[str, Any] = dict(PlanTrainConfig.model_fields)
 

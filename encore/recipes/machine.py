@@ -14,10 +14,10 @@ import psutil
 from encore.core.config import JudgeConfig
 from encore.core.errors import InputError
 from encore.judges.base import num_devices
+from encore.model.backbone_config import BackboneConfig
 from encore.model.backbone_shape import find_shape
-from encore.model.config import BackboneConfig
 from encore.runs.local_engines import visible_gpus
-from encore.training.config import TrainingConfig
+from encore.training.training_config import TrainingConfig
 
 _GIB = 1 << 30
 #: Dimensions that are known before the hub is asked, by their short names of `encore plan`.

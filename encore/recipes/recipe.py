@@ -16,8 +16,8 @@ from encore.benchmarks.benchmark_config import BenchmarkConfig
 from encore.core.config import RatingConfig, StageConfig, option
 from encore.core.errors import InputError
 from encore.data.sources.pku import Prefer
-from encore.model.config import BackboneConfig
-from encore.training.config import GateConfig, TrainingConfig
+from encore.model.backbone_config import BackboneConfig
+from encore.training.training_config import GateConfig, TrainingConfig
 from encore.weighting.schemes import SCHEMES
 from encore.weighting.weights_config import SchemeOptions
 

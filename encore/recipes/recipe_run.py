@@ -33,12 +33,12 @@ from encore.data.sources.locate import locate
 from encore.data.study import is_free, open_study
 from encore.judges import open_judge
 from encore.judges.base import Judge
-from encore.model.config import BackboneConfig
+from encore.model.backbone_config import BackboneConfig
 from encore.rating.rating_run import local_work, open_run
 from encore.recipes.machine import refuse_judge_too_large, refuse_training_too_large, this_machine
 from encore.recipes.recipe import INITIAL, InitialModel, Recipe, RowModel
 from encore.runs.shard_runner import RunReport, refuse_failures
-from encore.training.config import GateConfig, TrainConfig, TrainGateConfig, TrainingConfig
+from encore.training.training_config import GateConfig, TrainConfig, TrainGateConfig, TrainingConfig
 from encore.weighting.schemes import load_scheme
 from encore.weighting.weigh import weigh_rules
 
@@ -315,7 +315,7 @@ class RecipeRun:
 
     def gate(self, gate: GateConfig, model: Path) -> Path:
         """The gate over the model's heads."""
-        from encore.training.gate import train_gate
+        from encore.training.baselines.gate import train_gate
 
         study, out, limit = open_study(self.study), model.parent / "gate", self.recipe.rating.limit
         config = TrainGateConfig(study=self.study, model=model, gate=gate, limit=limit, out=out)

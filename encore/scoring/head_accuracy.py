@@ -16,7 +16,7 @@ from encore.data.records import PreferencePair
 from encore.data.study import Study
 from encore.scoring.head_scores import HeadScores, read_head_scores
 from encore.scoring.scoring_run import ScoreResult
-from encore.training.examples import group_of, place_of
+from encore.training.training_examples import group_of, place_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ from encore.data.study import Study, as_study
 from encore.data.synthetic import synthetic_pairs
 from encore.model.conversation import EncodedPair
 from encore.model.opening import OpenedModel, open_reward_model
-from encore.model.scoring import best_layout, computed_batches
+from encore.model.score_sequences import best_layout, computed_batches
 from encore.runs.engine_supervisor import Launcher, Show, planned_by_engine, show_nothing, supervise
 from encore.runs.local_engines import LocalLauncher, Work, engine_environments
 from encore.runs.run_files import Shard, Slice, run_key_of

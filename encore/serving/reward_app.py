@@ -24,7 +24,7 @@ from encore.export.weights_input import Composition
 from encore.model.conversation import EncodedResponse
 from encore.model.layouts import TokenIds
 from encore.model.opening import OpenedModel
-from encore.model.scoring import score_sequences
+from encore.model.score_sequences import score_sequences
 from encore.serving.batch_queue import BatchQueue, stopping
 from encore.serving.request_encoding import RequestEncoder
 from encore.serving.reward_requests import RewardRequest, ScoreRequest, Texts, read_request

@@ -18,14 +18,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from encore.model.config import LayoutName
+from encore.model.backbone_config import LayoutName
 from encore.model.layouts import cut_rows, fill_bins, lay_out, shared_length
-from encore.training.config import MICROBATCH_TOKENS, TrainingConfig
 from encore.training.ranks import Ranks
+from encore.training.training_config import MICROBATCH_TOKENS, TrainingConfig
 
 if TYPE_CHECKING:
     from encore.model.reward_model import MultiHeadRewardModel
-    from encore.training.examples import Split, TrainingExamples
+    from encore.training.training_examples import Split, TrainingExamples
 
 #: Steps whose pairs are sorted by length among each other before padded rows are cut from them.
 WINDOW_STEPS = 50

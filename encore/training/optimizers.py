@@ -12,7 +12,7 @@ from encore.core.errors import EncoreError, InputError
 from encore.training.ranks import local_part, put_whole, shard_group
 
 if TYPE_CHECKING:
-    from encore.training.config import TrainingConfig
+    from encore.training.training_config import TrainingConfig
 
 
 class StepOptimizer(Protocol):

@@ -23,11 +23,11 @@ import torch
 from torch import Tensor, distributed, nn
 
 from encore.core.errors import EncoreError, InputError
-from encore.model.config import BackboneConfig
+from encore.model.backbone_config import BackboneConfig
 
 if TYPE_CHECKING:
     from encore.model.reward_model import MultiHeadRewardModel
-    from encore.training.config import TrainingConfig
+    from encore.training.training_config import TrainingConfig
 
 #: Others wait while rank 0 writes a checkpoint; the launcher notices who has died.
 _TIMEOUT = timedelta(hours=2)

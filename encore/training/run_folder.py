@@ -28,7 +28,7 @@ from encore.core.config import identity_of
 from encore.core.errors import EncoreError, InputError
 from encore.core.files import atomic_write_bytes, file_sha256, fsync_path
 from encore.runs.run_files import differences, run_key_of
-from encore.training.config import TrainConfig
+from encore.training.training_config import TrainConfig
 
 TRAINING_DIR = "training"
 MANIFEST_FILE = "training.json"

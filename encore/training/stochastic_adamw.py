@@ -32,7 +32,7 @@ from encore.training.optimizers import clip, gradient_norm, total_norm
 from encore.training.ranks import first_element, local_part, shard_group
 
 if TYPE_CHECKING:
-    from encore.training.config import TrainingConfig
+    from encore.training.training_config import TrainingConfig
 
 
 class StochasticAdamW:

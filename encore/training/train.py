@@ -23,12 +23,17 @@ from encore.model.loading import backbone_identity, load_reward_model, load_toke
 from encore.model.saved_model import save_model
 from encore.runs.run_files import run_key_of
 from encore.training import run_folder
+from encore.training.baselines.linear_probe import solve_heads
 from encore.training.batches import Training
 from encore.training.checkpoints import CheckpointManager, checkpoint_steps
-from encore.training.config import TrainConfig
 from encore.training.disk import check_room, named_when_full
 from encore.training.evaluation import evaluate
-from encore.training.examples import (
+from encore.training.lora import add_adapters, merge_adapters
+from encore.training.optimizers import make_optimizer
+from encore.training.ranks import Ranks, joined_ranks
+from encore.training.run_folder import EvaluationRecord, Record, TrainingResult, TrainingRun
+from encore.training.training_config import TrainConfig
+from encore.training.training_examples import (
     Split,
     TrainingExamples,
     centre,
@@ -36,12 +41,7 @@ from encore.training.examples import (
     read_examples,
     split,
 )
-from encore.training.loop import run_steps
-from encore.training.lora import add_adapters, merge_adapters
-from encore.training.optimizers import make_optimizer
-from encore.training.probe import solve_heads
-from encore.training.ranks import Ranks, joined_ranks
-from encore.training.run_folder import EvaluationRecord, Record, TrainingResult, TrainingRun
+from encore.training.training_loop import run_steps
 
 if TYPE_CHECKING:
     from encore.model.conversation import ConversationTokenizer

@@ -18,10 +18,10 @@ from encore.data.ingestion import ingest
 from encore.data.study import open_study
 from encore.demo import JUDGE_PATH
 from encore.export.write_export import export_model
-from encore.model.config import EXPORT_FILE, BackboneConfig
+from encore.model.backbone_config import EXPORT_FILE, BackboneConfig
 from encore.model.opening import open_reward_model
-from encore.training.config import TrainConfig
 from encore.training.train import train
+from encore.training.training_config import TrainConfig
 from tests.export.readers.rewardbench import run_rewardbench
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(2400)]

@@ -28,9 +28,9 @@ from encore.data.pairs import iter_pairs
 from encore.data.study import open_study
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.scoring.head_scores import read_head_scores
-from encore.training.config import GateConfig
-from encore.training.gate import RESULT_FILE
-from encore.training.gating_network import fit_gate, save_gate
+from encore.training.baselines.gate import RESULT_FILE
+from encore.training.baselines.gating_network import fit_gate, save_gate
+from encore.training.training_config import GateConfig
 from tests.benchmarks.table_world import benchmark_pairs, make_world, turned
 from tests.model.test_opening import make_classifier
 from tests.rating_shards import shard_path
@@ -209,7 +209,7 @@ def test_a_gate_weighs_the_heads_anew_for_each_prompt(whole, opened):
 
 def state_at_the_end(opened: Any, token_ids: np.ndarray) -> np.ndarray:
     """The trunk's last state of one sequence by itself."""
-    from encore.model.scoring import computed_batches
+    from encore.model.score_sequences import computed_batches
 
     [batch] = computed_batches(
         opened.model,

@@ -19,8 +19,8 @@ from encore.cli import demo as command
 from encore.data.rule_sets import load_rule_set
 from encore.demo import BENCHMARK_DATA_PATH, BENCHMARK_PATH, DATA_PATHS, INITIAL_PAIRS_PATH
 from encore.recipes.recipe import DemoConfig, load_recipe
-from encore.training.config import GateConfig
 from encore.training.run_folder import RESULT_FILE
+from encore.training.training_config import GateConfig
 from flows import demo as flow
 from tests.tasks.mlflow_store import Logged
 
@@ -170,7 +170,7 @@ def again(done: Shown, tmp_path_factory: pytest.TempPathFactory) -> Shown:
         for work in (
             "encore.judges.transformers_model.TransformersJudge.start",
             "encore.training.train._fit_and_save",
-            "encore.training.gating_network.fit_gate",
+            "encore.training.baselines.gating_network.fit_gate",
             "encore.export.write_export.export_model",
             "encore.scoring.scoring_run.score_encoded",
         ):

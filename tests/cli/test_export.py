@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from encore.demo import JUDGE_PATH
-from encore.model.config import BackboneConfig
+from encore.model.backbone_config import BackboneConfig
 from encore.model.loading import load_reward_model, load_tokenizer
 from encore.model.saved_model import save_model
 from tests.cli.conftest import Run

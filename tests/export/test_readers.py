@@ -29,7 +29,7 @@ import torch
 
 from encore.demo import JUDGE_PATH
 from encore.export.write_export import export_model
-from encore.model.scoring import score_sequences
+from encore.model.score_sequences import score_sequences
 from tests.export.opened import RULES, WEIGHTS, opened_model, trapful_tokenizer
 from tests.export.readers.conversations import messages_of, reader_pairs
 from tests.export.readers.environments import ask, offline_environ, reader_python

@@ -19,7 +19,7 @@ from encore.export.classifier import fold, write_tensors
 from encore.export.weights_input import Composition
 from encore.export.write_export import export_model
 from encore.model.opening import open_reward_model
-from encore.model.scoring import score_sequences
+from encore.model.score_sequences import score_sequences
 from encore.model.trunks import TRUNKS
 from tests.export.opened import MEANS, RULES, WEIGHTS, opened_model
 from tests.export.readers.conversations import reader_pairs

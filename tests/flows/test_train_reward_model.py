@@ -15,7 +15,7 @@ from prefect.settings import PREFECT_API_URL
 
 from encore.core.errors import InputError
 from encore.core.files import file_sha256
-from encore.training.config import TrainConfig
+from encore.training.training_config import TrainConfig
 from flows.train_reward_model import TrainingAttempts, train_reward_model
 from tasks import stage
 from tasks.flow_reporter import FlowReporter

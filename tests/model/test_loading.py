@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from encore.core.errors import EncoreError, InputError
-from encore.model.config import BackboneConfig
+from encore.model.backbone_config import BackboneConfig
 from encore.model.layouts import lay_out
 from encore.model.loading import load_reward_model, load_tokenizer
 from tests.model.tiny_models import edit_json, edit_tensors, tiny_config, token_ids

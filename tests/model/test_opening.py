@@ -15,7 +15,7 @@ from encore.core.errors import InputError
 from encore.data.records import Message
 from encore.demo import JUDGE_PATH
 from encore.export.write_export import export_model
-from encore.model.config import BackboneConfig
+from encore.model.backbone_config import BackboneConfig
 from encore.model.loading import load_reward_model, load_tokenizer, quiet_transformers
 from encore.model.opening import open_reward_model
 from encore.model.saved_model import save_model

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encore.model.scoring import computed_batches, score_sequences
+from encore.model.score_sequences import computed_batches, score_sequences
 from tests.model.tiny_models import PAD, pair_with_shared_beginning, tiny_model, token_ids
 
 LENGTHS = (7, 3, 40, 1, 12, 12, 25, 8, 3)

@@ -16,7 +16,7 @@ from encore.export.write_export import export_model
 from encore.model.loading import quiet_transformers
 from encore.model.opening import OpenedModel, model_digest, open_reward_model
 from encore.model.reward_model import WholeClassifier
-from encore.model.scoring import best_layout, score_sequences
+from encore.model.score_sequences import best_layout, score_sequences
 from tests.model.tokenizers import bert
 
 PROMPT = (Message(role="user", content="hello there"),)

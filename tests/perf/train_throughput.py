@@ -28,17 +28,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from encore.model.backbone_config import BackboneConfig
 from encore.model.backbone_shape import find_shape
-from encore.model.config import BackboneConfig
 from encore.model.loading import load_reward_model, load_tokenizer
 from encore.training.batches import Training
 from encore.training.checkpoints import CheckpointManager
-from encore.training.config import TrainingConfig
-from encore.training.examples import Split, TrainingExamples
-from encore.training.loop import run_steps
 from encore.training.optimizers import StepOptimizer, make_optimizer
-from encore.training.plan import PlanTrainConfig, plan_training
 from encore.training.run_folder import StepRecord, TrainingRun
+from encore.training.training_config import TrainingConfig
+from encore.training.training_examples import Split, TrainingExamples
+from encore.training.training_loop import run_steps
+from encore.training.training_plan import PlanTrainConfig, plan_training
 from tests.perf.harness import in_turn, sample_pairs, seconds_of, show, spread, write_llama
 
 SHAPE = "llama-3.1-8b"

@@ -12,7 +12,7 @@ from encore.data.study import open_study
 from encore.model.opening import open_reward_model
 from encore.scoring.head_accuracy import head_accuracies, held_out_P
 from encore.scoring.head_scores import HeadScores, read_head_scores
-from encore.training.examples import group_of, place_of, read_examples, split
+from encore.training.training_examples import group_of, place_of, read_examples, split
 from tests.scoring.models import make_model, score
 from tests.training.studies import make_study
 

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from encore.demo import JUDGE_PATH
-from encore.model.config import BackboneConfig
+from encore.model.backbone_config import BackboneConfig
 from encore.model.layouts import lay_out
 from encore.model.loading import load_reward_model, load_tokenizer
 from encore.model.opening import OpenedModel, model_digest

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from encore.data.records import Message
 from encore.demo import JUDGE_PATH
 from encore.export.weights_input import Composition
-from encore.model.config import BackboneConfig
+from encore.model.backbone_config import BackboneConfig
 from encore.model.loading import load_reward_model, load_tokenizer
 from encore.model.opening import OpenedModel
-from encore.model.scoring import score_sequences
+from encore.model.score_sequences import score_sequences
 from encore.serving.listening import listen, make_server, url_of
 from encore.serving.reward_app import RewardApp
 from encore.serving.serve_config import ServeLimits

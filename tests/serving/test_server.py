@@ -21,10 +21,10 @@ from starlette.exceptions import HTTPException
 
 from encore.data.records import Message
 from encore.demo import JUDGE_PATH
-from encore.model.config import BackboneConfig
+from encore.model.backbone_config import BackboneConfig
 from encore.model.conversation import ConversationTokenizer
 from encore.model.loading import load_tokenizer
-from encore.model.scoring import score_sequences
+from encore.model.score_sequences import score_sequences
 from encore.serving import reward_app
 from encore.serving.reward_requests import RewardRequest, read_request
 from tests.serving.models import (

@@ -17,7 +17,7 @@ from encore.data.records import PreferencePair
 from encore.data.schemas import RATINGS_CONTRACT
 from encore.data.study import open_study
 from encore.demo import JUDGE_PATH
-from encore.model.config import BackboneConfig
+from encore.model.backbone_config import BackboneConfig
 from encore.model.conversation import ConversationTokenizer
 from encore.model.loading import load_tokenizer
 

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 from encore.data.pairs import read_pairs
 from encore.data.schemas import RATINGS_CONTRACT
 from encore.data.study import open_study
-from encore.model.config import BackboneConfig
-from encore.training.config import TrainingConfig
+from encore.model.backbone_config import BackboneConfig
 from encore.training.run_folder import read_log
+from encore.training.training_config import TrainingConfig
 from tests.studies import study_of
 from tests.tiny_judge import make_tiny_judge
 

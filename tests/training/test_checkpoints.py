@@ -20,10 +20,10 @@ from encore.training.checkpoints import (
     checkpoint_steps,
     newest_checkpoint,
 )
-from encore.training.config import TrainingConfig
 from encore.training.disk import NoRoomError
 from encore.training.ranks import Ranks
 from encore.training.run_folder import TrainingRun
+from encore.training.training_config import TrainingConfig
 
 CONFIG = {"config": {"learning_rate": 2e-5, "seed": 0}, "data_sha256": "d1"}
 IDENTITY = {**CONFIG, "weights": {"dtype": "float32"}}

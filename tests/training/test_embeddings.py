@@ -10,7 +10,7 @@ import torch
 
 from encore.core.reporting import Reporter
 from encore.model.layouts import lay_out
-from encore.training import embeddings
+from encore.training import pooled_states as embeddings
 from tests.training.tiny_training import PAD, random_examples, tiny_bert, tiny_llama
 
 NUM_PAIRS = 10

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from encore.training.batches import Training
-from encore.training.config import TrainingConfig
 from encore.training.evaluation import (
     TrainingDivergedError,
     accuracy_half,
@@ -18,7 +17,8 @@ from encore.training.evaluation import (
     num_terms,
     r_squared,
 )
-from encore.training.examples import Split
+from encore.training.training_config import TrainingConfig
+from encore.training.training_examples import Split
 from tests.training.tiny_training import PAD, random_examples, tiny_bert, tiny_llama
 
 NAN = math.nan

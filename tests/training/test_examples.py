@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 
 from encore.core.errors import InputError
 from encore.data.study import open_study
-from encore.training.examples import REWARD_HEAD, centre, move_centres, read_examples, split
+from encore.training.training_examples import (
+    REWARD_HEAD,
+    centre,
+    move_centres,
+    read_examples,
+    split,
+)
 from tests.studies import create_study
 from tests.training.rated_study import (
     RULES,

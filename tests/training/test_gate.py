@@ -11,9 +11,8 @@ import pytest
 from encore.cli.gate import gate as gate_command
 from encore.core.errors import EncoreError, InputError
 from encore.data.study import open_study
-from encore.training.config import GateConfig, TrainConfig, TrainGateConfig
-from encore.training.gate import RESULT_FILE, gate_warnings, train_gate
-from encore.training.gating_network import (
+from encore.training.baselines.gate import RESULT_FILE, gate_warnings, train_gate
+from encore.training.baselines.gating_network import (
     GATE_FILE,
     WEIGHTS_FILE,
     best_constant_weights,
@@ -22,6 +21,7 @@ from encore.training.gating_network import (
     save_gate,
 )
 from encore.training.train import train as train_model
+from encore.training.training_config import GateConfig, TrainConfig, TrainGateConfig
 from tests.cli.invoking import Command
 from tests.training.studies import (
     RULES,

@@ -11,10 +11,10 @@ import torch
 
 from encore.model.backbone_shape import find_shape, flops_per_token, useful_flops
 from encore.training.batches import step_rows
-from encore.training.config import TrainingConfig
 from encore.training.evaluation import TrainingDivergedError
-from encore.training.loop import learning_rate_at
 from encore.training.optimizers import make_optimizer
+from encore.training.training_config import TrainingConfig
+from encore.training.training_loop import learning_rate_at
 from tests.training.tiny_training import (
     OneOf,
     WatchedOptimizer,

@@ -8,9 +8,9 @@ from torch import nn
 
 from encore.model.layouts import lay_out
 from encore.model.reward_model import MultiHeadRewardModel
-from encore.training.config import TrainingConfig
 from encore.training.lora import add_adapters, merge_adapters
 from encore.training.optimizers import make_optimizer
+from encore.training.training_config import TrainingConfig
 from tests.model.tiny_models import PAD, pair_with_shared_beginning, tiny_model
 
 # Of a layer of the tiny Llama: queries, keys, values, output, gate, up, down.

@@ -11,7 +11,6 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from encore.core.errors import InputError
-from encore.training.config import TrainingConfig
 from encore.training.optimizers import (
     NonFiniteGradientError,
     PlainAdamW,
@@ -21,6 +20,7 @@ from encore.training.optimizers import (
     trainable_parameters,
 )
 from encore.training.stochastic_adamw import StochasticAdamW
+from encore.training.training_config import TrainingConfig
 
 CONFIG = TrainingConfig(weight_decay=0.1, seed=5)
 VOCABULARY, WIDTH = 40, 24

@@ -7,7 +7,7 @@ import pytest
 from encore.core.errors import InputError
 from encore.model.backbone_shape import find_shape, flops_per_token, shape_from_config
 from encore.model.gpus import GPUS, gpu_named
-from encore.training.plan import PlanTrainConfig, plan_training
+from encore.training.training_plan import PlanTrainConfig, plan_training
 from tests.model.tiny_models import tiny_model
 
 LLAMA = find_shape("llama-3.1-8b")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encore.core.errors import InputError
-from encore.training.probe import fit_bradley_terry, fit_ridge
+from encore.training.baselines.linear_probe import fit_bradley_terry, fit_ridge
 
 seeds = st.integers(0, 2**31)
 
@@ -47,7 +47,7 @@ def test_a_head_is_the_ridge_solution_of_least_cross_validation_error_over_its_o
 def test_many_rows_are_the_same_as_few_and_more_dimensions_than_rows_are_no_trouble(monkeypatch):
     hidden_ND, target_NR = normal((100, 5)), normal((100, 2), seed=1)
     whole_RD, _ = fit_ridge(hidden_ND, target_NR)
-    monkeypatch.setattr("encore.training.probe.ROWS_PER_BLOCK", 7)
+    monkeypatch.setattr("encore.training.baselines.linear_probe.ROWS_PER_BLOCK", 7)
     parts_RD, _ = fit_ridge(hidden_ND, target_NR)
     assert parts_RD == pytest.approx(whole_RD)
     head_RD, _ = fit_ridge(normal((20, 50)), normal((20, 1), seed=1))

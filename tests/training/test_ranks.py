@@ -17,11 +17,11 @@ import torch
 from safetensors.torch import load_file
 
 from encore.core.errors import InputError
-from encore.model.config import BackboneConfig
+from encore.model.backbone_config import BackboneConfig
 from encore.training.checkpoints import OPTIMIZER_FILE, WEIGHTS_FILE, checkpoint_path
 from encore.training.checkpoints import checkpoint_steps as steps_in
-from encore.training.config import TrainingConfig
 from encore.training.ranks import Ranks, joined_ranks
+from encore.training.training_config import TrainingConfig
 from tests.training import sharded_update
 from tests.training.studies import make_world, one_thread, repeatable, train_command
 from tests.training.tiny_training import OneOf

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from encore.core.errors import EncoreError, InputError
-from encore.model.config import BackboneConfig
-from encore.training.config import TrainConfig
+from encore.model.backbone_config import BackboneConfig
 from encore.training.run_folder import (
     MANIFEST_FILE,
     EvaluationRecord,
@@ -25,6 +24,7 @@ from encore.training.run_folder import (
     sync_logs,
     write_result,
 )
+from encore.training.training_config import TrainConfig
 
 
 def run_in(folder: Path = Path(), **changes: object) -> TrainingRun:

@@ -27,10 +27,10 @@ from encore.training.checkpoints import (
     checkpoint_path,
     checkpoint_steps,
 )
-from encore.training.config import TrainConfig
 from encore.training.disk import NoRoomError
 from encore.training.evaluation import TrainingDivergedError
 from encore.training.run_folder import TrainingResult, read_log
+from encore.training.training_config import TrainConfig
 from tests.training.studies import (
     RULES,
     backbone_config,

@@ -11,12 +11,12 @@ from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel
 from encore.model.attention import register_segment_attention
 from encore.model.reward_model import MultiHeadRewardModel
 from encore.training.batches import Training
-from encore.training.config import TrainingConfig
-from encore.training.examples import Split, TrainingExamples
-from encore.training.loop import run_steps
 from encore.training.optimizers import StepOptimizer
 from encore.training.ranks import Ranks
 from encore.training.run_folder import StepRecord
+from encore.training.training_config import TrainingConfig
+from encore.training.training_examples import Split, TrainingExamples
+from encore.training.training_loop import run_steps
 
 VOCABULARY = 64
 PAD = 0

@@ -19,13 +19,13 @@ from safetensors.numpy import save_file
 
 from encore.core.files import atomic_path
 from encore.core.reporting import SILENT, Reporter
-from encore.model.config import LayoutName
+from encore.model.backbone_config import LayoutName
 from encore.model.layouts import TokenIds
 from encore.model.opening import architecture_text, parameter_digest
 from encore.model.reward_model import MultiHeadRewardModel
-from encore.model.scoring import best_layout, computed_batches
+from encore.model.score_sequences import best_layout, computed_batches
 from encore.training.disk import named_when_full
-from encore.training.examples import add_sequences
+from encore.training.training_examples import add_sequences
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def embed(
         cache: A folder. States found there for this trunk and these tokens are read instead of
             computed; computed ones are written there, `ROWS_PER_CHUNK` rows a file.
         pad_token_id: Any valid token: nothing attends to it.
-        tokens_per_microbatch: See `encore.model.scoring.score_sequences`.
+        tokens_per_microbatch: See `encore.model.score_sequences.score_sequences`.
         layout: The one that computes least by default; changes no result but for rounding.
         reporter: Hears of the rows of each finished file.
 

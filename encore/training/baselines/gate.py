@@ -19,12 +19,17 @@ from encore.data.study import Study
 from encore.data.synthetic import synthetic_pairs
 from encore.model.reward_model import MultiHeadRewardModel
 from encore.model.saved_model import load_model
-from encore.training.config import TrainGateConfig, TrainingConfig
-from encore.training.embeddings import embed, prompt_of
+from encore.training.baselines.gating_network import (
+    GatingNetwork,
+    best_constant_weights,
+    fit_gate,
+    save_gate,
+)
 from encore.training.evaluation import accuracy_half
-from encore.training.examples import TrainingExamples, read_examples, split
-from encore.training.gating_network import GatingNetwork, best_constant_weights, fit_gate, save_gate
+from encore.training.pooled_states import embed, prompt_of
 from encore.training.run_folder import write_json
+from encore.training.training_config import TrainGateConfig, TrainingConfig
+from encore.training.training_examples import TrainingExamples, read_examples, split
 
 RESULT_FILE = "gate-result.json"
 #: A head with more of the mean weight than this is all that the gate reads.

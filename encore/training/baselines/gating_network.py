@@ -26,8 +26,8 @@ from torch.nn import functional as F
 
 from encore.core.errors import EncoreError, InputError
 from encore.core.files import atomic_path, atomic_write_bytes
-from encore.training.config import GateConfig
-from encore.training.probe import minimise_logistic
+from encore.training.baselines.linear_probe import minimise_logistic
+from encore.training.training_config import GateConfig
 
 GATE_FILE = "gate.json"
 WEIGHTS_FILE = "gate.safetensors"

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from encore.core.config import RunChoice, StageConfig, StudyConfig, option
-from encore.model.config import BackboneConfig, LayoutName
+from encore.model.backbone_config import BackboneConfig, LayoutName
 
 Objective = Literal["multi-head", "bradley-terry"]
 Method = Literal["full", "lora", "probe"]

@@ -24,10 +24,10 @@ from encore.core.errors import InputError
 from encore.model.backbone_shape import BackboneShape, shape_from_config, useful_flops
 from encore.model.gpus import gpu_named
 from encore.training.batches import PlannedRows, Training, plan_rows, score_microbatch
-from encore.training.config import TrainingConfig
 from encore.training.evaluation import TrainingDivergedError, evaluate, loss_terms, num_terms
 from encore.training.optimizers import NonFiniteGradientError, StepOptimizer
 from encore.training.run_folder import EvaluationRecord, Record, StepRecord
+from encore.training.training_config import TrainingConfig
 
 _EVALUATIONS_PER_EPOCH = 4
 #: Low-rank adapters: frozen weights need gradients of activations (2 a weight and token) but none

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from encore.core.config import StageConfig, option
 from encore.core.errors import InputError
+from encore.model.backbone_config import BackboneConfig, LayoutName
 from encore.model.backbone_shape import BackboneShape, find_shape, flops_per_token
-from encore.model.config import BackboneConfig, LayoutName
 from encore.model.gpus import gpu_named
-from encore.training.config import MICROBATCH_TOKENS, Method, TrainingConfig
+from encore.training.training_config import MICROBATCH_TOKENS, Method, TrainingConfig
 
 if TYPE_CHECKING:
     from encore.data.study import Study
