@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from encore.analysis.analyze import analyze as analyze
     from encore.benchmarks.benchmark_config import BenchmarkConfig as BenchmarkConfig
     from encore.benchmarks.judging.judge_report import judge_benchmark as judge_benchmark
-    from encore.benchmarks.run import run_benchmark as run_benchmark
+    from encore.benchmarks.run_benchmark import run_benchmark as run_benchmark
     from encore.core.config import JudgeConfig as JudgeConfig
     from encore.core.config import RatingConfig as RatingConfig
     from encore.core.errors import EncoreError as EncoreError
@@ -65,7 +65,7 @@ _WHERE = {
     "publish_dataset": "encore.publish.dataset",
     "rate": "encore.rating.rating_run",
     "read_head_scores": "encore.scoring.head_scores",
-    "run_benchmark": "encore.benchmarks.run",
+    "run_benchmark": "encore.benchmarks.run_benchmark",
     "score_study": "encore.scoring.scoring_run",
     "status": "encore.data.rating_runs",
     "theory": "encore.weighting.theory",

@@ -53,7 +53,7 @@ def evaluate(
 
     Example: python -m flows.evaluate study --model study/training/KEY --candidate "encore (τ 2)"
     """
-    from encore.benchmarks.run import run_benchmark  # brings torch
+    from encore.benchmarks.run_benchmark import run_benchmark  # brings torch
 
     study, reporter = config.study, FlowReporter("benchmark", config.study)
     tracker = Tracker(study, tracking, out=config.out)

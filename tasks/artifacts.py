@@ -21,7 +21,7 @@ from tasks.server import best_effort
 
 if TYPE_CHECKING:  # torch, which rating does not want
     from encore.analysis.analyze import Analysis
-    from encore.benchmarks.run import BenchmarkRun
+    from encore.benchmarks.run_benchmark import BenchmarkRun
     from encore.data.ingestion import IngestReport
     from encore.report.write_report import Report
     from encore.scoring.head_accuracy import HeadAccuracy

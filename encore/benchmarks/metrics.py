@@ -17,8 +17,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.definition import Benchmark, Ties, Weighting
-from encore.benchmarks.pairs import BenchmarkPairs
 from encore.core.errors import InputError
 from encore.weighting.composed_ratings import TIE_TOLERANCE, credits_of, half_credit_interval
 

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.benchmarks.benchmark_config import RowsConfig
-from encore.benchmarks.pairs import BenchmarkPairs
-from encore.benchmarks.rows import RowAbout, TableRow, mean_row, reward_row
+from encore.benchmarks.benchmark_pairs import BenchmarkPairs
+from encore.benchmarks.table_rows import RowAbout, TableRow, mean_row, reward_row
 from encore.core.errors import EncoreError
 from encore.scoring.head_scores import HeadScores
 from encore.weighting.scheme import DEFAULT_K, DEFAULT_TAU, Evidence, SchemeOptions
@@ -42,7 +42,7 @@ def scheme_rows(
     A row is that of one weight vector, or a mean over draws.
 
     Args:
-        scores: Of the benchmark's pairs, in their order (`encore.benchmarks.models`).
+        scores: Of the benchmark's pairs, in their order (`encore.benchmarks.benchmark_models`).
         pairs: Of the benchmark.
         evidence: Of the training study.
         config: Which rows.

@@ -36,8 +36,8 @@ def benchmark(
     Example: encore benchmark my-study --model my-study/training/KEY --reward-model
     initial=Skywork/Skywork-Reward-Llama-3.1-8B-v0.2
     """
-    from encore.benchmarks.render import notes_of, render
-    from encore.benchmarks.run import run_benchmark
+    from encore.benchmarks.render_table import notes_of, render
+    from encore.benchmarks.run_benchmark import run_benchmark
     from encore.data.study import open_study
 
     with terminal_reporter() as reporter:

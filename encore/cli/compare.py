@@ -26,7 +26,7 @@ def compare(config: CompareConfig, *, json: JsonOption = False) -> None:
 
     encore compare my-study --reference top-5
     """
-    from encore.benchmarks.compare import compare_tables, read_studies
+    from encore.benchmarks.compare_tables import compare_tables, read_studies
 
     rows = read_studies(config.studies, benchmark=config.benchmark)
     found = compare_tables(rows, by=config.by, reference=config.reference, seed=config.seed)
@@ -36,7 +36,7 @@ def compare(config: CompareConfig, *, json: JsonOption = False) -> None:
 
 
 def _table(found: Mapping[str, Any]) -> Iterator[Shown]:
-    from encore.benchmarks.render import p_value, points
+    from encore.benchmarks.render_table import p_value, points
 
     by, rows = found["by"], found["rows"]
     names = [row["name"] for row in rows]

@@ -16,8 +16,8 @@ from encore.core.terminal import out, say, terminal_reporter, warn
 from encore.recipes.recipe import DemoConfig, changed, load_recipe
 
 if TYPE_CHECKING:
-    from encore.benchmarks.run import BenchmarkRun
-    from encore.benchmarks.table import TableLine
+    from encore.benchmarks.benchmark_table import TableLine
+    from encore.benchmarks.run_benchmark import BenchmarkRun
     from encore.recipes.recipe_run import Work
 
 _SYNTHETIC = "synthetic data: read these figures as an example, not as evidence"
@@ -115,7 +115,7 @@ def _explained(stage: str, work: Work) -> Any:
 
 def print_table(run: BenchmarkRun) -> None:
     """The rows of the paper's methods with their intervals, and where all others are."""
-    from encore.benchmarks.table import told_apart
+    from encore.benchmarks.benchmark_table import told_apart
 
     table = run.table
     shown = [row for row in table.own_rows if row.own.method is not None or row.kind != "scheme"]
@@ -137,7 +137,7 @@ def print_table(run: BenchmarkRun) -> None:
 
 
 def _difference(row: TableLine) -> str | None:
-    from encore.benchmarks.render import points
+    from encore.benchmarks.render_table import points
 
     found = row.own.comparison
     if found is None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from encore.benchmarks.results import PAIR_RESULTS
-from encore.benchmarks.table import RESULTS_FILE, read_table, table_folders
+from encore.benchmarks.benchmark_table import RESULTS_FILE, read_table, table_folders
+from encore.benchmarks.pair_results import PAIR_RESULTS
 from encore.core.errors import InputError
 from encore.data.pairs import PairsManifest, labels_of, pair_files, read_manifest, verified_path
 from encore.data.rating_runs import RatingStatus, status

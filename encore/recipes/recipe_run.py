@@ -18,8 +18,8 @@ from filelock import AcquireReturnProxy, FileLock, Timeout
 
 from encore.analysis.analyze import analyze
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
+from encore.benchmarks.benchmark_pairs import pairs_of
 from encore.benchmarks.definition import load_benchmark
-from encore.benchmarks.pairs import pairs_of
 from encore.core.config import RatingConfig, ScoringConfig
 from encore.core.errors import InputError
 from encore.core.files import atomic_write_bytes
@@ -349,7 +349,7 @@ class RecipeRun:
 
     def benchmark(self, rows: Mapping[str, str], made: Mapping[str, Any]) -> Path:
         """The table of all rows; ``made`` is what the table's config has from earlier stages."""
-        from encore.benchmarks.run import run_benchmark
+        from encore.benchmarks.run_benchmark import run_benchmark
 
         recipe, table = self.recipe, self.table_dir / "table.json"
         added = {

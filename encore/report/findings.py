@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from encore.analysis.analyze import analyze
 from encore.analysis.statistics import POOLED
-from encore.benchmarks.table import BenchmarkTable, read_table, table_folders
+from encore.benchmarks.benchmark_table import BenchmarkTable, read_table, table_folders
 from encore.core.errors import InputError
 from encore.core.number_text import plural, printable, sentence
 from encore.data.study import Study

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from encore.benchmarks.render import points
-from encore.benchmarks.table import BenchmarkTable, TableLine
+from encore.benchmarks.benchmark_table import BenchmarkTable, TableLine
+from encore.benchmarks.render_table import points
 from encore.core.number_text import (
     NONE,
     count,

@@ -9,11 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from encore.benchmarks.pairs import BenchmarkPairs
-from encore.benchmarks.render import render
-from encore.benchmarks.results import write_pair_results
-from encore.benchmarks.rows import TableRow, reward_row
-from encore.benchmarks.table import (
+from encore.benchmarks.benchmark_pairs import BenchmarkPairs
+from encore.benchmarks.benchmark_table import (
     BENCHMARKS_DIR,
     RESULTS_FILE,
     TABLE_JSON,
@@ -21,6 +18,9 @@ from encore.benchmarks.table import (
     BenchmarkTable,
     make_table,
 )
+from encore.benchmarks.pair_results import write_pair_results
+from encore.benchmarks.render_table import render
+from encore.benchmarks.table_rows import TableRow, reward_row
 from tests.benchmarks.table_world import benchmark_pairs, random_margins, rows_of, scores_of
 
 # Suffix: P pairs.

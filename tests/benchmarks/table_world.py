@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from encore.benchmarks.benchmark_config import RowsConfig
+from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.definition import Benchmark
-from encore.benchmarks.pairs import BenchmarkPairs
-from encore.benchmarks.rows import TableRow
 from encore.benchmarks.scheme_rows import scheme_rows
+from encore.benchmarks.table_rows import TableRow
 from encore.data.records import Message, PreferencePair
 from encore.scoring.head_scores import HeadScores
 from encore.weighting.weigh import open_evidence

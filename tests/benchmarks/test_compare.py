@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from encore.benchmarks.compare import compare_tables, find_row, read_studies
+from encore.benchmarks.compare_tables import compare_tables, find_row, read_studies
 from encore.core.errors import InputError
 from tests.benchmarks.stored_world import every_row, model_row, real_pairs, write_run
 from tests.benchmarks.table_world import turned

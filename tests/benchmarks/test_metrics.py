@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.metrics import (
     BenchmarkScore,
     benchmark_score,
@@ -15,7 +16,6 @@ from encore.benchmarks.metrics import (
     unit_weights,
     units_of,
 )
-from encore.benchmarks.pairs import BenchmarkPairs
 from encore.core.errors import InputError
 from tests.benchmarks.table_world import benchmark_pairs
 

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from encore.benchmarks.benchmark_pairs import BenchmarkPairs, read_benchmark_pairs
 from encore.benchmarks.definition import BENCHMARK_NAMES, Benchmark, Subset, load_benchmark
-from encore.benchmarks.pairs import BenchmarkPairs, read_benchmark_pairs
 from encore.core.errors import InputError
 from tests.data.sources.mini_hub import HubRepo, mini_hub
 from tests.studies import write_lines
@@ -260,7 +260,7 @@ def test_the_pinned_commit_is_read_from_the_hub(tmp_path):
         files={name: parquet_bytes([row_of(1, "math-prm"), *SAFETY_ROWS])},
     )
     code = (
-        "import json; from encore.benchmarks.pairs import *\n"
+        "import json; from encore.benchmarks.benchmark_pairs import *\n"
         "from encore.benchmarks.definition import load_benchmark\n"
         "read = read_benchmark_pairs(load_benchmark('rewardbench-safety'))\n"
         "print(json.dumps([read.num_pairs, read.is_partial, read.digest, read.notes]))"

@@ -8,9 +8,9 @@ import re
 import numpy as np
 import pytest
 
-from encore.benchmarks.render import render
-from encore.benchmarks.rows import reward_row
-from encore.benchmarks.table import BenchmarkTable, make_table
+from encore.benchmarks.benchmark_table import BenchmarkTable, make_table
+from encore.benchmarks.render_table import render
+from encore.benchmarks.table_rows import reward_row
 from tests.benchmarks.table_world import benchmark_pairs
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from encore.benchmarks.benchmark_config import BenchmarkConfig, PairsConfig
-from encore.benchmarks.run import run_benchmark
+from encore.benchmarks.run_benchmark import run_benchmark
 from encore.data.ingestion import ingest
 from encore.data.study import open_study
 from encore.demo import JUDGE_PATH

@@ -11,18 +11,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from encore.benchmarks.benchmark_pairs import BenchmarkPairs
+from encore.benchmarks.benchmark_table import OwnFigures, make_table, told_apart
 from encore.benchmarks.definition import load_benchmark
-from encore.benchmarks.pairs import BenchmarkPairs
-from encore.benchmarks.paper_tables import paper_rows
-from encore.benchmarks.render import render
-from encore.benchmarks.results import (
+from encore.benchmarks.pair_results import (
     PAIR_RESULTS,
     read_pair_results,
     stored_rows,
     write_pair_results,
 )
-from encore.benchmarks.rows import RowAbout, TableRow, mean_row, reward_row
-from encore.benchmarks.table import OwnFigures, make_table, told_apart
+from encore.benchmarks.paper_tables import paper_rows
+from encore.benchmarks.render_table import render
+from encore.benchmarks.table_rows import RowAbout, TableRow, mean_row, reward_row
 from encore.core.errors import InputError
 from encore.weighting.schemes.random import random_weights
 from tests.benchmarks.table_world import (

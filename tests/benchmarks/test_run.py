@@ -15,12 +15,17 @@ import numpy as np
 import pytest
 
 from encore.benchmarks.benchmark_config import BenchmarkConfig, PairsConfig, RowsConfig
-from encore.benchmarks.compare import compare_tables, read_studies
-from encore.benchmarks.models import ScoredModel, Scorer, encoded_pairs
-from encore.benchmarks.pairs import BenchmarkPairs
-from encore.benchmarks.rows import TableRow
-from encore.benchmarks.run import BenchmarkRun, initial_notes, overlap_notes, run_benchmark
-from encore.benchmarks.table import OwnFigures, table_folders
+from encore.benchmarks.benchmark_models import ScoredModel, Scorer, encoded_pairs
+from encore.benchmarks.benchmark_pairs import BenchmarkPairs
+from encore.benchmarks.benchmark_table import OwnFigures, table_folders
+from encore.benchmarks.compare_tables import compare_tables, read_studies
+from encore.benchmarks.run_benchmark import (
+    BenchmarkRun,
+    initial_notes,
+    overlap_notes,
+    run_benchmark,
+)
+from encore.benchmarks.table_rows import TableRow
 from encore.core.errors import InputError
 from encore.core.files import file_sha256
 from encore.core.model_files import folder_digest

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from encore.benchmarks.benchmark_config import BenchmarkConfig, PairsConfig, RowsConfig
-from encore.benchmarks.table import read_table, table_folders
+from encore.benchmarks.benchmark_table import read_table, table_folders
 from encore.cli import demo as command
 from encore.data.rule_sets import load_rule_set
 from encore.demo import BENCHMARK_DATA_PATH, BENCHMARK_PATH, DATA_PATHS, INITIAL_PAIRS_PATH

@@ -11,7 +11,7 @@ import pytest
 from prefect.client.schemas.objects import State
 
 from encore.benchmarks.benchmark_config import BenchmarkStudyConfig
-from encore.benchmarks.run import run_benchmark
+from encore.benchmarks.run_benchmark import run_benchmark
 from encore.data.study import open_study
 from flows.evaluate import AliasConfig, evaluate
 from flows.score import ScoringAttempts

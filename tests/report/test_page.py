@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from encore.benchmarks.table import BenchmarkTable, read_table, table_folders
+from encore.benchmarks.benchmark_table import BenchmarkTable, read_table, table_folders
 from encore.core.terminal import minus_signs
 from encore.report.drawing import DrawnChart, Missing
 from encore.report.findings import Findings, gather

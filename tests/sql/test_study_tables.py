@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from encore.benchmarks.table import read_table, table_folders
+from encore.benchmarks.benchmark_table import read_table, table_folders
 from encore.core.errors import EncoreError, InputError
 from encore.data.rating_runs import list_runs
 from encore.data.study import open_study

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from encore.benchmarks.benchmark_config import BenchmarkStudyConfig, RowsConfig
-from encore.benchmarks.run import run_benchmark
+from encore.benchmarks.run_benchmark import run_benchmark
 from encore.core.errors import InputError
 from encore.data.study import open_study
 from tasks.register_model import DEFAULT_MODEL, set_alias

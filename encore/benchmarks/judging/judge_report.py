@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig, JudgeBy
+from encore.benchmarks.benchmark_pairs import BenchmarkPairs, pairs_of
 from encore.benchmarks.judging.judged_pairs import judge_pairs
 from encore.benchmarks.judging.rated_pairs import RatedPairs, check_weights, origin_of, rate_pairs
 from encore.benchmarks.judging.verdict_summary import (
@@ -24,9 +25,8 @@ from encore.benchmarks.judging.verdict_summary import (
     summarize,
 )
 from encore.benchmarks.metrics import BenchmarkScore, Headline, benchmark_score
-from encore.benchmarks.pairs import BenchmarkPairs, pairs_of
-from encore.benchmarks.results import write_pair_results
-from encore.benchmarks.rows import RowAbout, TableRow
+from encore.benchmarks.pair_results import write_pair_results
+from encore.benchmarks.table_rows import RowAbout, TableRow
 from encore.core.config import MAX_RATING_REPLY_TOKENS
 from encore.core.errors import InputError
 from encore.core.model_files import is_demo_judge

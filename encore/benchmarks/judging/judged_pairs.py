@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
+from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.judging import pairwise_protocol
-from encore.benchmarks.pairs import BenchmarkPairs
 from encore.core.errors import InputError
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import package_versions

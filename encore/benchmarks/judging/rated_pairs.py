@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
-from encore.benchmarks.pairs import BenchmarkPairs
+from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.core.errors import InputError
 from encore.core.reporting import SILENT, Reporter
 from encore.data.pairs import Origin, data_digest, data_digest_of, study_with

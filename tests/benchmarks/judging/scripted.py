@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.definition import load_benchmark
-from encore.benchmarks.pairs import BenchmarkPairs
 from encore.data.records import Message, PreferencePair, pair_id_of
 from tests.scripted_judge import ScriptedJudge
 

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
+from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.judging.judged_pairs import JudgingManifest, Verdicts, judge_pairs
 from encore.benchmarks.judging.pairwise_protocol import (
     HOW_TO_ANSWER,
@@ -18,7 +19,6 @@ from encore.benchmarks.judging.pairwise_protocol import (
     render_comparison,
 )
 from encore.benchmarks.judging.verdict_summary import remarks, single_order_credits, summarize
-from encore.benchmarks.pairs import BenchmarkPairs
 from encore.core.config import JudgeConfig
 from encore.core.errors import InputError, StudyIncompleteError
 from encore.judges.base import Reply

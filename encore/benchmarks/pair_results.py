@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.definition import Ties, Weighting
-from encore.benchmarks.pairs import BenchmarkPairs
-from encore.benchmarks.rows import RowAbout, TableRow
+from encore.benchmarks.table_rows import RowAbout, TableRow
 from encore.core.errors import InputError
 from encore.core.files import atomic_path
 from encore.data.schemas import texts

@@ -9,14 +9,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from encore.benchmarks import table as tables
+from encore.benchmarks import benchmark_table as tables
 from encore.benchmarks.benchmark_config import BenchmarkConfig
-from encore.benchmarks.models import ScoredModel, Scorer
-from encore.benchmarks.pairs import BenchmarkPairs, pairs_of
-from encore.benchmarks.render import render
-from encore.benchmarks.results import stored_rows, write_pair_results
-from encore.benchmarks.rows import TableRow
+from encore.benchmarks.benchmark_models import ScoredModel, Scorer
+from encore.benchmarks.benchmark_pairs import BenchmarkPairs, pairs_of
+from encore.benchmarks.pair_results import stored_rows, write_pair_results
+from encore.benchmarks.render_table import render
 from encore.benchmarks.scheme_rows import scheme_rows
+from encore.benchmarks.table_rows import TableRow
 from encore.core.config import identity_of
 from encore.core.errors import InputError
 from encore.core.files import atomic_write_bytes, file_sha256

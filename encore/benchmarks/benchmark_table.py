@@ -12,12 +12,12 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from encore.benchmarks.benchmark_config import PaperTables
+from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.definition import Ties, Weighting, load_benchmark
 from encore.benchmarks.metrics import Headline, SubsetScore, benchmark_score, units_of_pairs
 from encore.benchmarks.paired_comparison import Comparison, compare_credits
-from encore.benchmarks.pairs import BenchmarkPairs
 from encore.benchmarks.paper_tables import BENCHMARK, PaperRow, paper_rows
-from encore.benchmarks.rows import RowFacts, RowKind, TableRow
+from encore.benchmarks.table_rows import RowFacts, RowKind, TableRow
 from encore.core.errors import InputError
 
 #: In a study: a folder for each model's head scores of a benchmark, and one for each table.

@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from encore.benchmarks import table as tables
+from encore.benchmarks import benchmark_table as tables
 from encore.benchmarks.metrics import unit_credits, unit_weights, units_of
+from encore.benchmarks.pair_results import PairResults, read_pair_results
 from encore.benchmarks.paired_comparison import compare_credits
-from encore.benchmarks.results import PairResults, read_pair_results
-from encore.benchmarks.rows import TableRow
+from encore.benchmarks.table_rows import TableRow
 from encore.core.errors import InputError
 from encore.data.study import open_study
 
@@ -35,7 +35,7 @@ class StoredRow:
         line: The row, as it stands there.
         file: The table's results of every pair.
         pairs: Its own among them; None for a mean over draws whose score does not follow from them
-            (`encore.benchmarks.rows.TableRow.follows_from_pairs`).
+            (`encore.benchmarks.table_rows.TableRow.follows_from_pairs`).
     """
 
     row_id: str

@@ -24,8 +24,8 @@ import torch
 from numpy.typing import NDArray
 
 from encore.benchmarks.benchmark_config import BenchmarkConfig
-from encore.benchmarks.pairs import BenchmarkPairs
-from encore.benchmarks.rows import RowAbout, TableRow, reward_row
+from encore.benchmarks.benchmark_pairs import BenchmarkPairs
+from encore.benchmarks.table_rows import RowAbout, TableRow, reward_row
 from encore.core.errors import EncoreError, InputError
 from encore.core.files import file_sha256
 from encore.core.model_files import folder_digest

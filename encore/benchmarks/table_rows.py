@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.definition import Ties
 from encore.benchmarks.metrics import Units, credit_of, unit_credits, unit_weights, units_of_pairs
-from encore.benchmarks.pairs import BenchmarkPairs
 
 RowKind = Literal["scheme", "model", "judge", "paper-only"]
 _Floats = NDArray[np.float64]
@@ -82,7 +82,7 @@ class TableRow:
         credit_U: Of each unit, for a mean over draws alone: else it follows from ``credit_P``.
         method: The paper's row of the same method (`encore.benchmarks.paper_tables`).
         weights: By rule; None where there is no one vector.
-        behind: The model that its rewards come from (`encore.benchmarks.models.ScoredModel`);
+        behind: The model that its rewards come from (`encore.benchmarks.benchmark_models.ScoredModel`);
             nobody knows here what is behind the rows of a file.
     """
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Literal
 
+from encore.benchmarks.benchmark_table import BenchmarkTable, OwnFigures
 from encore.benchmarks.paper_tables import PaperRow
-from encore.benchmarks.table import BenchmarkTable, OwnFigures
 
 NONE = "–"
 MINUS = "−"
