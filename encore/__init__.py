@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from encore.data.study import open_study as open_study
     from encore.export.write_export import export_model as export_model
     from encore.model.opening import open_reward_model as open_reward_model
-    from encore.publish.database import publish_database as publish_database
-    from encore.publish.dataset import publish_dataset as publish_dataset
     from encore.rating.rating_run import rate as rate
     from encore.scoring.head_scores import read_head_scores as read_head_scores
     from encore.scoring.scoring_run import score_study as score_study
+    from encore.tables.publish_database import publish_database as publish_database
+    from encore.tables.publish_dataset import publish_dataset as publish_dataset
     from encore.warehouse import open_ratings as open_ratings
     from encore.weighting.run_comparison import compare_runs as compare_runs
     from encore.weighting.scheme_comparison import compare_schemes as compare_schemes
@@ -61,8 +61,8 @@ _WHERE = {
     "open_ratings": "encore.warehouse",
     "open_study": "encore.data.study",
     "open_reward_model": "encore.model.opening",
-    "publish_database": "encore.publish.database",
-    "publish_dataset": "encore.publish.dataset",
+    "publish_database": "encore.tables.publish_database",
+    "publish_dataset": "encore.tables.publish_dataset",
     "rate": "encore.rating.rating_run",
     "read_head_scores": "encore.scoring.head_scores",
     "run_benchmark": "encore.benchmarks.run_benchmark",

@@ -25,7 +25,7 @@ HEAVY = {
 #: What the process of one query imports.
 ONE_QUERY = (
     "import sys; from encore.query import sql_worker; "
-    "sys.meta_path.insert(0, sql_worker._NoPandas); import encore.query.study_database"
+    "sys.meta_path.insert(0, sql_worker._NoPandas); import encore.tables.study_database"
 )
 UNSAFE_LOADERS = {"cloudpickle", "dill", "joblib", "pickle", "shelve"}
 
@@ -58,7 +58,7 @@ def test_the_top_level_holds_only_what_the_architecture_names():
     ("code", "allowed"),
     [
         ("from encore.cli.app import build_app; build_app()", set()),  # what `--help` needs
-        ("import encore.query.sql_worker", set()),
+        ("import encore.tables.sql_worker", set()),
         (ONE_QUERY, {"duckdb", "numpy", "pyarrow"}),
     ],
 )

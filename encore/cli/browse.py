@@ -31,10 +31,10 @@ def browse(config: BrowseConfig, *, json: JsonOption = False) -> None:
     Example: encore browse demo-study, then open the address that it prints
     """
     require_packages(("starlette", "uvicorn"), doing="browsing", extras="serve")
-    from encore.browse.browse_app import browse_app
-    from encore.browse.pair_index import open_pair_index
     from encore.data.study import open_study
     from encore.serving.listening import listen, make_server, url_of
+    from encore.tables.browse_app import browse_app
+    from encore.tables.pair_index import open_pair_index
 
     study = open_study(config.study)
     with listen(config.host, config.port) as listener:

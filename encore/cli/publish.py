@@ -29,7 +29,7 @@ def publish(config: PublishConfig, *, json: JsonOption = False) -> None:
     chosen: dict[str, Any] = {"run": config.run, "judge": config.judge, "force": config.force}
     written: dict[str, Any] = {"database": None, "dataset": None}
     if config.out is not None or config.dataset is None:
-        from encore.publish.database import publish_database
+        from encore.tables.publish_database import publish_database
 
         path = config.out or Path("study.duckdb")
         one = written["database"] = publish_database(config.study, out=path, **chosen)
@@ -39,7 +39,7 @@ def publish(config: PublishConfig, *, json: JsonOption = False) -> None:
         )
     if config.dataset is not None:
         require_packages(("huggingface_hub", "jinja2"), doing="its card", extras="hub,report")
-        from encore.publish.dataset import publish_dataset
+        from encore.tables.publish_dataset import publish_dataset
 
         one = written["dataset"] = publish_dataset(config.study, out=config.dataset, **chosen)
         say(

@@ -19,7 +19,7 @@ from encore.core.errors import InputError
 from encore.core.terminal import out, say, visible
 
 if TYPE_CHECKING:
-    from encore.query.sql_query import QueryResult
+    from encore.tables.sql_query import QueryResult
 
 #: Longer cells of a table are cut; the other formats have them whole.
 _MAX_CELL = 80

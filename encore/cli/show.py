@@ -36,7 +36,7 @@ def show(config: ShowConfig, *, json: JsonOption = False) -> None:
     """
     from encore.data.rating_runs import chosen_runs
     from encore.data.study import open_study
-    from encore.query.pair_details import find_pair, pair_in_run
+    from encore.tables.pair_details import find_pair, pair_in_run
 
     opened = open_study(config.study)
     pairs = find_pair(opened, config.pair)

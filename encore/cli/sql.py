@@ -68,9 +68,9 @@ def sql(config: SqlConfig, *, json: JsonOption = False) -> None:
 
 def _answer(config: SqlConfig, format_name: str) -> None:
     from encore.data.study import open_study
-    from encore.query.query_files import named_query
-    from encore.query.sql_query import run_query
-    from encore.query.study_tables import study_tables
+    from encore.tables.query_files import named_query
+    from encore.tables.sql_query import run_query
+    from encore.tables.study_tables import study_tables
 
     text = config.statement or named_query(config.query or "")
     found = study_tables(open_study(config.study), run=config.run, judge=config.judge)
@@ -84,8 +84,8 @@ def _answer(config: SqlConfig, format_name: str) -> None:
 
 
 def _print_list(*, as_json: bool) -> None:
-    from encore.query.query_files import query_files
-    from encore.query.study_tables import table_docs
+    from encore.tables.query_files import query_files
+    from encore.tables.study_tables import table_docs
 
     files, docs = query_files(), table_docs()
     tables = [

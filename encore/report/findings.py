@@ -14,7 +14,7 @@ from encore.benchmarks.benchmark_table import BenchmarkTable, read_table, table_
 from encore.core.errors import InputError
 from encore.core.number_text import plural, printable, sentence
 from encore.data.study import Study
-from encore.report.drawing import DataTable, Missing
+from encore.report.figure_drawing import DataTable, Missing
 from encore.report.provenance import Provenance, provenance_of
 from encore.report.rules_and_people import rules_and_people
 from encore.warehouse import PairRatings, Ratings, open_ratings, open_warehouse, read_pair_ratings

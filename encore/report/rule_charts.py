@@ -20,7 +20,7 @@ from encore.core.number_text import (
     percent_interval,
     plural,
 )
-from encore.report.drawing import (
+from encore.report.figure_drawing import (
     BAND,
     INK,
     MUTED,

@@ -16,7 +16,7 @@ from encore.data.study import LABELS, Study
 from encore.people.judge_labels import TABLE_NAME, LabelManifest
 from encore.people.people_and_judges import PEOPLE, people_report, run_name
 from encore.people.rule_agreement import label_agreement
-from encore.report.drawing import DataTable
+from encore.report.figure_drawing import DataTable
 from encore.rules.probe_record import RuleProbe, read_probe
 from encore.runs.run_files import read_manifest
 from encore.warehouse import Ratings

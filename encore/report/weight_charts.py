@@ -20,7 +20,7 @@ from encore.core.number_text import (
     plural,
     printable,
 )
-from encore.report.drawing import (
+from encore.report.figure_drawing import (
     MUTED,
     PAPER,
     REFERENCE,

@@ -16,7 +16,7 @@ from encore.core.files import atomic_write_bytes
 from encore.core.number_text import printable
 from encore.data.records import slug
 from encore.report import rule_charts, weight_charts
-from encore.report.drawing import FORMATS, Chart, DrawnChart, Missing, draw_chart
+from encore.report.figure_drawing import FORMATS, Chart, DrawnChart, Missing, draw_chart
 from encore.report.findings import BENCHMARK_FIGURE, Findings, gather
 from encore.warehouse import Ratings, open_ratings
 from encore.weighting.scheme import DEFAULT_TAU

@@ -18,7 +18,7 @@ from encore.data.rating_runs import list_runs, read_run
 from encore.warehouse import open_ratings
 from tests.golden.command_line import encore
 from tests.ratings_files import ratings_table
-from tests.sql.studies import make_pairs, rate_study
+from tests.tables.sql.studies import make_pairs, rate_study
 
 # --- runs of a study ------------------------------------------------------------------------------
 

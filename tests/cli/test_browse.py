@@ -16,7 +16,7 @@ from tests.signals import hear_ctrl_c
 PATIENCE = 60.0
 LONG_QUERY = """
 from encore.core.options import run_main, single_command
-from encore.query.study_database import open_database
+from encore.tables.study_database import open_database
 def ask() -> None:
     with open_database({}) as database:
         print("asked", flush=True)

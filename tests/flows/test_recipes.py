@@ -9,8 +9,8 @@ import pytest
 from flows.recipes import run_recipe
 from tasks.track import TrackingConfig
 from tests.flows.conftest import artifact
+from tests.recipes.test_recipes import tiny_recipe
 from tests.tasks.mlflow_store import Logged
-from tests.test_recipes import tiny_recipe
 
 
 @pytest.mark.usefixtures("prefect_api")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from encore.report import write_report
-from encore.report.drawing import Chart, DrawnChart
+from encore.report.figure_drawing import Chart, DrawnChart
 from encore.report.findings import Findings, gather
 from tests.report.studies import some_ratings
 

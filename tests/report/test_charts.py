@@ -11,7 +11,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
 from encore.core.number_text import number, percent
-from encore.report.drawing import Chart, DataTable, Missing, Panel, draw_chart
+from encore.report.figure_drawing import Chart, DataTable, Missing, Panel, draw_chart
 from encore.report.findings import MAX_DRAWN_SOURCES, Findings, gather
 from encore.report.rule_charts import correlation_table
 from encore.report.write_report import CHARTS

@@ -14,7 +14,7 @@ import pytest
 
 from encore.benchmarks.benchmark_table import BenchmarkTable, read_table, table_folders
 from encore.core.terminal import minus_signs
-from encore.report.drawing import DrawnChart, Missing
+from encore.report.figure_drawing import DrawnChart, Missing
 from encore.report.findings import Findings, gather
 from encore.report.weight_charts import interval_chart
 from encore.report.write_report import draw_all, render_page, report

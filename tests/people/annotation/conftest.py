@@ -12,7 +12,7 @@ from encore.data.annotations import Sample
 from encore.data.rating_runs import list_runs, read_run
 from encore.people.annotate_config import AnnotateExportConfig
 from encore.people.export_sample import export_sample
-from tests.browse.studies import write_hostile_study
+from tests.tables.browse.studies import write_hostile_study
 
 
 @pytest.fixture(scope="session")

@@ -23,9 +23,9 @@ from encore.people.annotate_config import AnnotateExportConfig
 from encore.people.handouts import handouts
 from encore.people.questionnaire import Card, Item, Questionnaire, questions_of
 from encore.people.stratified_draw import NUM_EXAMPLES, pair_rules, spread
-from tests.browse.studies import HOSTILE
 from tests.cli.invoking import Command
 from tests.people.annotation.conftest import exported, run_of
+from tests.tables.browse.studies import HOSTILE
 from tests.weighting.evidence_for_tests import stats
 
 invoke = Command(annotate_export)

@@ -15,9 +15,9 @@ import pytest
 from encore.data.pairs import iter_pairs
 from encore.data.rating_runs import status
 from encore.data.study import open_study
-from encore.query.pair_details import pair_in_run
-from tests.browse.studies import HOSTILE, browsing, write_hostile_study
-from tests.sql.studies import digest_of_tree
+from encore.tables.pair_details import pair_in_run
+from tests.tables.browse.studies import HOSTILE, browsing, write_hostile_study
+from tests.tables.sql.studies import digest_of_tree
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ from huggingface_hub import DatasetCardData
 
 from encore.data.pairs import PairsManifest
 from encore.export.hub_card import hub_card
-from encore.publish.publication import origin_text, provenance
-from encore.query.study_tables import StudyTables
+from encore.tables.publication import origin_text, provenance
+from encore.tables.study_tables import StudyTables
 
 #: Licences by their identifier on the Hugging Face hub, and what to say about them.
 _MIT = ("mit", "MIT")

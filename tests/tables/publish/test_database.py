@@ -13,12 +13,12 @@ import pytest
 from encore.cli.publish import publish
 from encore.core.errors import InputError
 from encore.data.rating_runs import list_runs
-from encore.publish.database import publish_database
-from encore.query.query_files import query_files
-from encore.query.study_tables import table_docs
+from encore.tables.publish_database import publish_database
+from encore.tables.query_files import query_files
+from encore.tables.study_tables import table_docs
 from tests.cli.invoking import Command
 from tests.rating_shards import shard_path
-from tests.sql.studies import (
+from tests.tables.sql.studies import (
     NUM_PAIRS,
     NUM_RULES,
     comparable,
@@ -26,7 +26,7 @@ from tests.sql.studies import (
     make_pairs,
     rate_study,
 )
-from tests.sql.studies import ask as ask_in_study
+from tests.tables.sql.studies import ask as ask_in_study
 
 NUM_RATINGS = sum(NUM_PAIRS.values()) * 2 * NUM_RULES
 
@@ -136,7 +136,7 @@ def test_the_file_is_written_whole_and_replaces_only_its_like(
         raise OSError("disk full")
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
-        patch.setattr("encore.publish.database._create_views", fail)
+        patch.setattr("encore.tables.publish_database._create_views", fail)
         publish_database(one_run, out=out, force=True)
     assert digest_of_tree(tmp_path) == before
     publish_database(one_run, out=out, force=True)

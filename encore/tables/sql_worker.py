@@ -39,7 +39,7 @@ def main() -> None:
     import pyarrow as pa
 
     from encore.core.errors import EncoreError, InputError
-    from encore.query.study_database import decoded, named_errors, open_database
+    from encore.tables.study_database import decoded, named_errors, open_database
 
     request: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     signal.setitimer(signal.ITIMER_REAL, request["seconds"])  # its signal ends this process

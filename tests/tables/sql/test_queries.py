@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from encore.query.query_files import query_files
+from encore.tables.query_files import query_files
 from encore.warehouse.connection import load_query
 from tests.ratings_files import random_table, ratings_table
 from tests.reference import Row, rows_of

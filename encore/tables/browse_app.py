@@ -23,11 +23,11 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from encore.browse.pair_index import PairFilter, PairIndex
 from encore.core.errors import EncoreError, InputError
+from encore.tables.pair_index import PairFilter, PairIndex
 
 _PACKAGE = Path(__file__).parents[1]
-_FOLDER = _PACKAGE / "browse" / "page"
+_FOLDER = _PACKAGE / "tables" / "browse_page"
 #: What is at which path. The colours and type are the report's.
 _FILES = {
     "/": (_FOLDER / "page.html", "text/html"),

@@ -10,10 +10,10 @@ import pyarrow as pa
 from encore.core.errors import InputError
 from encore.core.files import atomic_path
 from encore.data.study import open_study
-from encore.publish.publication import provenance, refuse_occupied, run_facts
-from encore.query.query_files import query_files
-from encore.query.study_database import StudyDatabase, StudyTable, literal, open_database, quoted
-from encore.query.study_tables import StudyTables, ratings_of, study_tables, table_docs
+from encore.tables.publication import provenance, refuse_occupied, run_facts
+from encore.tables.query_files import query_files
+from encore.tables.study_database import StudyDatabase, StudyTable, literal, open_database, quoted
+from encore.tables.study_tables import StudyTables, ratings_of, study_tables, table_docs
 
 #: The oldest storage format that the current DuckDB writes and 1.4, its long-term release, reads.
 STORAGE_VERSION = "v1.4.0"

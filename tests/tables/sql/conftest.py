@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sql.studies import make_pairs, rate_study
+from tests.tables.sql.studies import make_pairs, rate_study
 
 
 @pytest.fixture(scope="session")

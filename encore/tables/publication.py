@@ -10,7 +10,7 @@ from typing import Any
 from encore.core.errors import InputError
 from encore.core.versions import package_versions
 from encore.data.pairs import Origin, data_digest
-from encore.query.study_tables import StudyTables
+from encore.tables.study_tables import StudyTables
 
 #: Raised whenever tables or columns of a published database change their meaning.
 FORMAT_VERSION = 1

@@ -2,7 +2,7 @@
 
 DuckDB's own limits do not hold for one large value: it is allocated outside of the buffer manager,
 and neither `memory_limit` nor an interrupt reaches it. So a child process runs the query
-(`encore.query.sql_worker`) and sends the rows through a pipe as an Arrow stream.
+(`encore.tables.sql_worker`) and sends the rows through a pipe as an Arrow stream.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from pydantic import ByteSize, TypeAdapter
 
 from encore.core.errors import EncoreError, InputError
 from encore.core.settings import duckdb_config
-from encore.query.query_files import query_files
-from encore.query.sql_worker import EXIT_ERROR, EXIT_INPUT, EXIT_MEMORY, EXIT_TIME
-from encore.query.study_database import encoded
-from encore.query.study_tables import StudyTables
+from encore.tables.query_files import query_files
+from encore.tables.sql_worker import EXIT_ERROR, EXIT_INPUT, EXIT_MEMORY, EXIT_TIME
+from encore.tables.study_database import encoded
+from encore.tables.study_tables import StudyTables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ def run_query(
         file = Path(folder, "request")
         file.write_text(json.dumps({**request, "tables": tables}), encoding="utf-8")
         with subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", "encore.query.sql_worker", str(file)],
+            [sys.executable, "-m", "encore.tables.sql_worker", str(file)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**os.environ, "TMPDIR": folder},  # gone with this block, however it ends

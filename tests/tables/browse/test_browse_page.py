@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.browse.studies import HOSTILE, browsing
 from tests.browser.chromium import Page, browser_page
-from tests.browser.test_report_page import SCREENS, THEMES
+from tests.report.test_report_page import SCREENS, THEMES
+from tests.tables.browse.studies import HOSTILE, browsing
 
 pytestmark = pytest.mark.services
 _FOCUSED = "document.activeElement.dataset.place"

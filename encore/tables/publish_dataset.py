@@ -19,10 +19,10 @@ from encore.core.files import atomic_folder
 from encore.data.records import RESPONSES
 from encore.data.schemas import PAIRS
 from encore.data.study import open_study
-from encore.publish.data_card import data_set_card
-from encore.publish.publication import refuse_occupied, run_facts
-from encore.query.study_database import StudyDatabase, literal, open_database, quoted
-from encore.query.study_tables import StudyTables, study_tables
+from encore.tables.data_card import data_set_card
+from encore.tables.publication import refuse_occupied, run_facts
+from encore.tables.study_database import StudyDatabase, literal, open_database, quoted
+from encore.tables.study_tables import StudyTables, study_tables
 
 _CARD, _DATA, _RULES = "README.md", "data", "rules"
 

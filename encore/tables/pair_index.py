@@ -29,8 +29,8 @@ from encore.data.schemas import PAIRS, RATINGS
 from encore.data.study import Study
 from encore.data.synthetic import synthetic_parts
 from encore.demo import JUDGE_NAME
-from encore.query.pair_details import pair_in_files
-from encore.query.study_database import FilePart, StudyDatabase, StudyTable, literal, open_database
+from encore.tables.pair_details import pair_in_files
+from encore.tables.study_database import FilePart, StudyDatabase, StudyTable, literal, open_database
 from encore.warehouse.ratings import chosen_run
 
 PAGE_SIZE = 50
@@ -242,7 +242,9 @@ def open_pair_index(
 
 def _sql(name: str) -> str:
     """A statement of the folder `sql` beside this file."""
-    return Path(__file__).with_name("sql").joinpath(f"{name}.sql").read_text(encoding="utf-8")
+    return (
+        Path(__file__).with_name("browse_sql").joinpath(f"{name}.sql").read_text(encoding="utf-8")
+    )
 
 
 def _enumeration(name: str, values: Iterable[str]) -> str:

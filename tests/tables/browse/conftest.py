@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.browse.studies import browsing, write_hostile_study
+from tests.tables.browse.studies import browsing, write_hostile_study
 
 
 @pytest.fixture(scope="session")

@@ -15,14 +15,14 @@ from encore.core.errors import EncoreError, InputError
 from encore.data.rating_runs import list_runs
 from encore.data.study import open_study
 from encore.model.opening import open_reward_model
-from encore.query.study_tables import study_tables, table_docs
 from encore.scoring.head_accuracy import head_accuracies
 from encore.scoring.head_scores import read_head_scores
+from encore.tables.study_tables import study_tables, table_docs
 from tests.benchmarks.stored_world import every_row, real_pairs, write_run
 from tests.rating_shards import shard_path
 from tests.scoring.models import make_model, score
-from tests.sql.studies import NUM_PAIRS, NUM_RULES, SHARD_SIZE, ask, ask_records
 from tests.studies import create_study
+from tests.tables.sql.studies import NUM_PAIRS, NUM_RULES, SHARD_SIZE, ask, ask_records
 
 ALL_PAIRS = sum(NUM_PAIRS.values())
 NUM_RATINGS = ALL_PAIRS * 2 * NUM_RULES

@@ -22,12 +22,12 @@ from encore.cli.sql import sql
 from encore.core.errors import EncoreError, InputError
 from encore.data.rating_runs import list_runs
 from encore.data.study import open_study
-from encore.query.sql_query import run_query
-from encore.query.study_tables import StudyTables, study_tables
+from encore.tables.sql_query import run_query
+from encore.tables.study_tables import StudyTables, study_tables
 from tests.cli.invoking import Command
 from tests.rating_shards import shard_path
 from tests.signals import hear_ctrl_c
-from tests.sql.studies import NUM_PAIRS, NUM_RULES, locked
+from tests.tables.sql.studies import NUM_PAIRS, NUM_RULES, locked
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL_PAIRS = sum(NUM_PAIRS.values())

@@ -11,10 +11,10 @@ from typing import Any
 from encore.core.config import JudgeConfig, RatingConfig
 from encore.data.ingestion import ingest
 from encore.data.study import open_study
-from encore.query.study_database import StudyDatabase, open_database
-from encore.query.study_tables import StudyTables, study_tables
 from encore.rating.rating_run import open_run
 from encore.runs.shard_runner import work_through
+from encore.tables.study_database import StudyDatabase, open_database
+from encore.tables.study_tables import StudyTables, study_tables
 from tests.scripted_judge import ScriptedJudge
 from tests.studies import write_lines
 

@@ -20,14 +20,14 @@ from encore.data.rating_runs import RatingStatus, status
 from encore.data.schemas import PAIRS, RATINGS_EXPECTED, SET_ASIDE_FIELDS
 from encore.data.study import Study
 from encore.data.synthetic import synthetic_parts
-from encore.query.query_files import query_files
-from encore.query.study_database import FilePart, StudyTable, literal, quoted
 from encore.scoring.head_scores import (
     SYNTHETIC_MODEL,
     ScoreStatus,
     head_scores_schema,
     score_statuses,
 )
+from encore.tables.query_files import query_files
+from encore.tables.study_database import FilePart, StudyTable, literal, quoted
 from encore.warehouse.ratings import chosen_run
 
 

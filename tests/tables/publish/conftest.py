@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.sql.conftest import one_run, two_runs
+from tests.tables.sql.conftest import one_run, two_runs
 
 __all__ = ["one_run", "two_runs"]

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import httpx
 
-from encore.browse.browse_app import browse_app
-from encore.browse.pair_index import open_pair_index
 from encore.core.config import JudgeConfig, RatingConfig
 from encore.data.ingestion import ingest
 from encore.data.study import open_study
 from encore.rating.rating_run import open_run
 from encore.runs.shard_runner import work_through
 from encore.serving.listening import listen, make_server, url_of
+from encore.tables.browse_app import browse_app
+from encore.tables.pair_index import open_pair_index
 from tests.rating_shards import shard_path
 from tests.scripted_judge import ScriptedJudge, hashed_score
 

@@ -17,9 +17,9 @@ from encore.data.pairs import read_pairs
 from encore.data.rating_runs import list_runs, run_status
 from encore.data.rule_sets import load_rule_set
 from encore.data.study import open_study
-from encore.publish.dataset import publish_dataset
+from encore.tables.publish_dataset import publish_dataset
 from tests.cli.invoking import Command
-from tests.sql.studies import NUM_PAIRS, digest_of_tree, make_pairs, rate_study
+from tests.tables.sql.studies import NUM_PAIRS, digest_of_tree, make_pairs, rate_study
 
 ALL_PAIRS = sum(NUM_PAIRS.values())
 RULE_IDS = load_rule_set("encore-10").rule_ids
@@ -158,7 +158,7 @@ def test_the_folder_is_written_whole_and_replaces_only_its_like(
         raise OSError("disk full")
 
     for name, broken in (
-        ("encore.publish.dataset.data_set_card", fail),
+        ("encore.tables.publish_dataset.data_set_card", fail),
         ("pathlib.Path.rename", fail_to_publish),
     ):
         with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):

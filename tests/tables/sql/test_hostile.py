@@ -10,9 +10,9 @@ import pytest
 from encore.core.errors import EncoreError, InputError
 from encore.data.rating_runs import list_runs
 from encore.data.study import open_study
-from encore.query.study_tables import StudyTables, study_tables
+from encore.tables.study_tables import StudyTables, study_tables
 from tests.rating_shards import shard_path
-from tests.sql.studies import digest_of_tree, locked
+from tests.tables.sql.studies import digest_of_tree, locked
 
 SECRET = "the-secret-of-another-file"  # noqa: S105 - what must not be shown
 

@@ -1,1 +1,0 @@
-"""Give a study to others: one database file for SQL clients, one folder as a data set."""
