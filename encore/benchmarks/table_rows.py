@@ -82,7 +82,7 @@ class TableRow:
         credit_U: Of each unit, for a mean over draws alone: else it follows from ``credit_P``.
         method: The paper's row of the same method (`encore.benchmarks.paper_tables`).
         weights: By rule; None where there is no one vector.
-        behind: The model that its rewards come from (`encore.benchmarks.benchmark_models.ScoredModel`);
+        behind: The model that its rewards come from (`ScoredModel`);
             nobody knows here what is behind the rows of a file.
     """
 

@@ -1,4 +1,4 @@
-"""A local engine: ``python -m encore.cli.engine_process`` reads its request from its standard input.
+"""A local engine: ``python -m encore.cli.engine_process`` reads its request from standard input.
 
 The pipe stays open for as long as the parent lives; when it closes, the engine ends as by SIGTERM.
 """

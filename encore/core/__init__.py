@@ -1,1 +1,1 @@
-"""The ground every room stands on: configs and options, files, terminal, pretrained files, errors."""
+"""The ground of every room: configs, options, files, terminal, pretrained files, errors."""

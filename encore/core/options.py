@@ -62,7 +62,7 @@ class TerminatedError(KeyboardInterrupt):
 class Option:
     """One field of a config on the command line; ``path`` leads to it through nested configs.
 
-    ``about`` is what `encore.core.config.option` was told of it. A field without default is not required
+    ``about`` is what `option` was told of it. A field without default is not required
     where a config around it has one.
     """
 

@@ -8,9 +8,15 @@ accumulation). float32 is the plain pipeline, not TF32: PyTorch's default.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from encore.core.config import option
 from encore.core.errors import InputError
+
+#: The field ``utilisation`` of the configs that plan a run.
+UTILISATION: Any = option(
+    0.4, ge=0.01, le=1, help="Share of the GPU's dense peak that useful arithmetic gets."
+)
 
 #: A CUDA context with the kernels of PyTorch and cuBLAS takes 0.5 to 0.8 GiB.
 _CONTEXT_GIB = 0.75

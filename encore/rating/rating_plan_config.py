@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from encore.core.config import PricesConfig, RatingConfig, StudyConfig, option
-from encore.training.training_plan import PlanTrainConfig
-
-_TRAINING: dict[str, Any] = dict(PlanTrainConfig.model_fields)
+from encore.model.gpus import UTILISATION
 
 
 class PlanRateConfig(PricesConfig, RatingConfig, StudyConfig):
@@ -19,7 +17,7 @@ class PlanRateConfig(PricesConfig, RatingConfig, StudyConfig):
         None, metavar="GPU", help="Estimate hours on h100-80, h200-141, a100-80, l40s-48…"
     )
     count: int = option(1, ge=1, help="So many GPUs; without GPUs: machines like this one.")
-    utilisation: float = _TRAINING["utilisation"]
+    utilisation: float = UTILISATION
     calibrate: int | None = option(
         None,
         ge=1,

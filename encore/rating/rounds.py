@@ -1,6 +1,6 @@
 """How far a rating run goes: until its weights are sure enough, or until its budget is used up.
 
-Both are an `encore.runs.shard_runner.Horizon`: a number of shards, from the plan's first on, that may be
+Both are an `Horizon`: a number of shards, from the plan's first on, that may be
 taken. As the plan's order is that of content hashes, these are a fair sample of the pairs.
 
 **Enough.** The plan has rounds, which depend on nothing but the plan: the first ends with the shard

@@ -1,6 +1,6 @@
 """`encore rules draft` as a function: a judge writes a principle as a rule, a person accepts it.
 
-What a judge wrote is a draft: `encore.data.rule_sets.load_rule_set` refuses it until it is accepted.
+What a judge wrote is a draft: `load_rule_set` refuses it until it is accepted.
 The judge's replies stay in ``FILE.replies/<run key>`` beside the drafts, a run each
 (`encore.runs.run_files`), whose manifest says which judge was asked and with which prompt.
 """

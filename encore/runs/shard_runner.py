@@ -1,7 +1,7 @@
 """Work through a sharded run: rating, scoring and judging give a function from a slice to a table.
 
 This module locks slices, records failures, waits for other processes, takes over from killed ones,
-and reports progress. The lock only saves work: what is done is read from files (`encore.runs.run_files`).
+and reports progress. The lock only saves work: what is done is read from files (`run_files`).
 
     class MyManifest(RunManifest): ...                  # key field, rows per pair, command
 

@@ -59,7 +59,7 @@ class ScoreManifest(RunManifest):
     """The manifest of a scoring; ``model`` is the model's name, for people.
 
     ``split`` says how the model's training parted prompts by content hash
-    (`encore.training.training_examples.split`): those drawn below ``evaluation_share`` with ``seed`` were
+    (`split`): those drawn below ``evaluation_share`` with ``seed`` were
     held out. None where that is not known, or none were.
 
     The identity holds the model's digest, the heads and their means, data and plan. How sequences

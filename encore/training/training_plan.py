@@ -13,7 +13,7 @@ from encore.core.config import StageConfig, option
 from encore.core.errors import InputError
 from encore.model.backbone_config import BackboneConfig, LayoutName
 from encore.model.backbone_shape import BackboneShape, find_shape, flops_per_token
-from encore.model.gpus import gpu_named
+from encore.model.gpus import UTILISATION, gpu_named
 from encore.training.training_config import MICROBATCH_TOKENS, Method, TrainingConfig
 
 if TYPE_CHECKING:
@@ -63,9 +63,7 @@ class PlanTrainConfig(StageConfig):
     gradient_checkpointing: bool | None = _TRAINING["gradient_checkpointing"]
     epochs: int = _TRAINING["epochs"]
     lora_rank: int = _TRAINING["lora_rank"]
-    utilisation: float = option(
-        0.4, ge=0.01, le=1, help="Share of the GPU's dense peak that useful arithmetic gets."
-    )
+    utilisation: float = UTILISATION
 
 
 class Recipe(NamedTuple):

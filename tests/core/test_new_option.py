@@ -14,7 +14,7 @@ import pytest
 from tests.golden.tiny_llama import write_tiny_llama
 from tests.studies import write_lines
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 FIELD = """    label_smoothing: float = option(
         0.0, ge=0, le=0.5, group="Steps", since=True, help="Share of a label given to the other."
     )

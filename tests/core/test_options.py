@@ -100,7 +100,7 @@ def test_ends_are_one_line_and_an_exit_code(capsys, raised, code, words):
 
 
 def test_the_reference_page_is_what_the_configs_say():
-    page = Path(__file__).parents[1] / "docs" / "reference.md"
+    page = Path(__file__).parents[2] / "docs" / "reference.md"
     assert page.read_text(encoding="utf-8") == reference_page(), (
         "run `python -m encore.cli.reference`"
     )

@@ -26,7 +26,7 @@ from encore.data.study import open_study
 from tests.cli.invoking import Command
 from tests.data.test_study import everything
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def pair(number: int, **changes: object) -> dict[str, object]:

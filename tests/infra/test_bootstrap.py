@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parent.parent / "infra" / "bootstrap.py"
+SCRIPT = Path(__file__).resolve().parents[2] / "infra" / "bootstrap.py"
 
 
 @pytest.fixture

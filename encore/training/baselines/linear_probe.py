@@ -47,7 +47,7 @@ def solve_heads(training: Training, *, cache: Path, reporter: Reporter) -> _Floa
         reporter: Hears of embedded pairs.
 
     Returns:
-        What belongs to the heads' centres, shape [R]: see `encore.training.training_examples.move_centres`.
+        What belongs to the heads' centres, shape [R]: see `move_centres`.
     """
     model, examples, config = training.model, training.examples, training.config
     row_P = training.split.train_rows
@@ -83,7 +83,7 @@ def fit_ridge(
     Target = head · embedding + constant. Every head is fitted to the rows that have its target, in
     float64. Its penalty is the one with the least generalised cross-validation error,
     n |y - Xw|² / (n - parameters fitted)² (Golub, Heath and Wahba, 1979). Constants are not shrunk.
-    They rank nothing: `encore.training.training_examples.move_centres` makes them part of the centres, so
+    They rank nothing: `move_centres` makes them part of the centres, so
     that heads stay free of bias and fold exactly.
 
     Args:

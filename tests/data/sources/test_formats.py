@@ -14,7 +14,7 @@ from encore.data.sources.locate import detect_format
 from encore.data.sources.raw_records import MalformedRecordError
 
 GOLDEN_IDS = json.loads(
-    (Path(__file__).parents[1] / "golden" / "ingest-pair-ids.json").read_text(encoding="utf-8")
+    (Path(__file__).parents[2] / "golden" / "ingest-pair-ids.json").read_text(encoding="utf-8")
 )
 
 

@@ -21,7 +21,7 @@ from tests.data.sources.mini_hub import HubRepo, mini_hub
 from tests.data.sources.test_formats import record_of
 
 HEAD, OLDER = "b1c5623" + "0" * 33, "aaaaaaa" + "1" * 33
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def hub_repo(source: Source, head: str, **prompts: str) -> HubRepo:

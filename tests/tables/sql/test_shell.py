@@ -29,7 +29,7 @@ from tests.rating_shards import shard_path
 from tests.signals import hear_ctrl_c
 from tests.tables.sql.studies import NUM_PAIRS, NUM_RULES, locked
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 ALL_PAIRS = sum(NUM_PAIRS.values())
 ENDLESS = "select count(*) from range(1e9::bigint) a, range(1e9::bigint) b where a < b"
 
