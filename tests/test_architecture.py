@@ -24,7 +24,7 @@ HEAVY = {
 }
 #: What the process of one query imports.
 ONE_QUERY = (
-    "import sys; from encore.query import sql_worker; "
+    "import sys; from encore.tables import sql_worker; "
     "sys.meta_path.insert(0, sql_worker._NoPandas); import encore.tables.study_database"
 )
 UNSAFE_LOADERS = {"cloudpickle", "dill", "joblib", "pickle", "shelve"}

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from statistics import median_low
-from typing import Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from encore.core.errors import InputError
+from encore.data.records import SampleKind
 from encore.data.schemas import ANSWERS, CHOICES
 from encore.data.study import Study
 
 SAMPLE_FILE, ITEMS_FILE, ANSWERS_FILE = "sample.json", "sample.parquet", "answers.parquet"
 _FOLDER = "annotations"
-#: What is sampled: responses under a rule, or pairs of rules.
-Kind = Literal["responses", "rules"]
 
 
 class Sample(BaseModel):
@@ -39,7 +37,7 @@ class Sample(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     key: str
-    kind: Kind
+    kind: SampleKind
     scale: tuple[str, ...]
     seed: int
     run_key: str

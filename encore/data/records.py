@@ -11,6 +11,8 @@ from typing import Literal
 Role = Literal["system", "user", "assistant"]
 Response = Literal["chosen", "rejected"]
 RESPONSES: tuple[Response, Response] = ("chosen", "rejected")
+#: What a sample for annotators holds: responses under a rule, or pairs of rules.
+SampleKind = Literal["responses", "rules"]
 
 _LENGTH_BYTES = 8
 

@@ -9,12 +9,12 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator
 
 from encore.core.config import RunChoice, StudyConfig, option
-from encore.data.annotations import Kind
+from encore.data.records import SampleKind
 
 Format = Literal["html", "csv", "label-studio"]
 
 #: Of responses, and of pairs of rules.
-DEFAULT_ITEMS: Mapping[Kind, int] = {"responses": 200, "rules": 25}
+DEFAULT_ITEMS: Mapping[SampleKind, int] = {"responses": 200, "rules": 25}
 #: As many as the page has keys for choices.
 MAX_LABELS = 15
 
@@ -34,7 +34,7 @@ def _checked_scale(text: str) -> str:
 class AnnotateExportConfig(StudyConfig, RunChoice):
     """What `encore annotate export` draws and for whom."""
 
-    kind: Kind = option(
+    kind: SampleKind = option(
         "responses",
         help="responses: how far a response follows a rule. rules: which of two rules, one of "
         "lower and one of higher entropy, is clearer and more reliable (the paper's study).",

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from encore.core.errors import InputError
 from encore.core.files import atomic_write_bytes
-from encore.data.annotations import ITEMS_FILE, SAMPLE_FILE, Kind, Sample
+from encore.data.annotations import ITEMS_FILE, SAMPLE_FILE, Sample, SampleKind
 from encore.data.pairs import read_pairs, records_of
 from encore.data.rating_runs import RatingManifest
 from encore.data.records import PreferencePair
@@ -94,7 +94,13 @@ _Records = Mapping[tuple[str, str], PreferencePair]
 
 
 def _draw(
-    study: Study, ratings: Ratings, manifest: RatingManifest, kind: Kind, *, num: int, seed: int
+    study: Study,
+    ratings: Ratings,
+    manifest: RatingManifest,
+    kind: SampleKind,
+    *,
+    num: int,
+    seed: int,
 ) -> tuple[list[Row], tuple[Item, ...]]:
     """The rows of a sample, and what annotators see of each."""
     rules = {rule["rule_id"]: rule for rule in manifest.rules}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from encore.data.annotations import Kind
+from encore.data.records import SampleKind
 from encore.runs.run_files import run_key_of
 
 SIDES = ("first", "second")
@@ -58,7 +58,7 @@ class Item:
 class Questionnaire:
     """A sample as annotators see it. Nothing in it tells a rating, an entropy or a preference."""
 
-    kind: Kind
+    kind: SampleKind
     questions: tuple[Question, ...]
     items: tuple[Item, ...]
 
@@ -70,7 +70,7 @@ class Questionnaire:
         return f"{self.kind}-{run_key_of({'seed': seed, **asdict(self)})}"
 
 
-def questions_of(kind: Kind, scale: Sequence[str]) -> tuple[Question, ...]:
+def questions_of(kind: SampleKind, scale: Sequence[str]) -> tuple[Question, ...]:
     """The questions about each item of a sample.
 
     Those about rules are the paper's (appendix "Human Preference Validation of Rule Reliability").

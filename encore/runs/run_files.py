@@ -7,7 +7,7 @@ Long work is done in slices (`encore.runs.shard_runner`). A run's folder holds:
     took-00003.json                       what a slice took: calls, tokens, seconds
     failed-00003.json                     why the last attempt at a slice failed
     locks/                                which slices are being worked on
-    engines/                              what several engines tell each other (`encore.engines`)
+    engines/                              what several engines tell each other (`engine_messages`)
 
 What is done is read from these files and from nothing else. A slice is done when it has a file
 whose name carries the SHA-256 of its bytes (32 digits) and whose footer belongs to this run. Data

@@ -16,7 +16,7 @@ from encore.rating.prompts import (
     render_rating_prompt,
 )
 
-GOLDEN = Path(__file__).parent / "golden" / "rating-prompt.txt"
+GOLDEN = Path(__file__).parents[1] / "golden" / "rating-prompt.txt"
 
 PROMPT = (
     Message(role="user", content="Can I read my sister's diary?"),

@@ -110,8 +110,8 @@ def shared(bench: Bench, *, num_engines: int = 2) -> RunReport:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("engine", "parent"):
-        monkeypatch.setattr(f"encore.engines.{name}._POLL_SECONDS", 0.05)
+    for name in ("engine", "engine_supervisor"):
+        monkeypatch.setattr(f"encore.runs.{name}._POLL_SECONDS", 0.05)
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])

@@ -22,6 +22,7 @@ import pytest
 from encore.core.errors import EncoreError, EveryShardError, GenerationInterruptedError, InputError
 from encore.core.reporting import Reporter
 from encore.runs import run_files as runs
+from encore.runs import shard_runner
 from encore.runs.run_files import RunManifest, Shard, Slice, run_key_of, run_status, write_shard
 from encore.runs.shard_runner import Job, Tell, work_on, work_through
 from tests.rating_shards import shard_path
@@ -30,7 +31,6 @@ NUM_PAIRS, SHARD_SIZE = 12, 4  # three shards of 4 pairs
 
 
 class SquareManifest(RunManifest):
-from encore.runs import shard_runner
     """A run that squares numbers: one row per pair."""
 
     FILE: ClassVar[str] = "squares.json"
