@@ -19,7 +19,7 @@ from encore.errors import EncoreError
 from encore.options import run_main, single_command
 from encore.settings import prepare_environment
 from encore.terminal import say
-from tasks.track import hide_secrets
+from tasks.tracking.sync import hide_secrets
 
 #: A temporary server needs 8 to 17 s, and more on a busy machine; Prefect's own limit is 20.
 _SERVER_START_SECONDS = 180

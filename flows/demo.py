@@ -15,7 +15,7 @@ from encore.options import run_main, single_command
 from encore.recipes.recipe import DemoConfig
 from encore.settings import prepare_environment
 from encore.terminal import say
-from tasks.track import VARIABLE, sync
+from tasks.tracking.sync import VARIABLE, sync
 
 _POLL_SECONDS = 1.0
 
