@@ -19,7 +19,7 @@ from encore.core.errors import EncoreError
 from encore.core.options import run_main, single_command
 from encore.core.settings import prepare_environment
 from encore.core.terminal import say
-from tasks.track import hide_secrets
+from tasks.tracking.sync import hide_secrets
 
 #: A temporary server needs 8 to 17 s, and more on a busy machine; Prefect's own limit is 20.
 _SERVER_START_SECONDS = 180
@@ -30,7 +30,7 @@ _OF_A_PARENT = "engine"
 
 
 def run_command(flow: Flow[..., Any]) -> NoReturn:
-    """Parse the command line for a flow, run it and exit, as `run_main` does."""
+    """Parse the command line for a flow, run it and exit, as `encore.core.options.run_main` does."""
 
     @functools.wraps(flow.fn)
     def call(**parameters: Any) -> None:

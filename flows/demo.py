@@ -15,7 +15,7 @@ from encore.core.options import run_main, single_command
 from encore.core.settings import prepare_environment
 from encore.core.terminal import say
 from encore.recipes.recipe import DemoConfig
-from tasks.track import VARIABLE, sync
+from tasks.tracking.sync import VARIABLE, sync
 
 _POLL_SECONDS = 1.0
 

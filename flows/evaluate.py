@@ -16,9 +16,9 @@ from flows.score import ScoringAttempts
 from flows.study_flow import study_flow
 from tasks.artifacts import publish_table, publish_tracked
 from tasks.flow_reporter import FlowReporter, Tracker
-from tasks.register_model import DEFAULT_MODEL, set_alias
 from tasks.stage import run_stage
-from tasks.track import TrackingConfig
+from tasks.tracking.register_model import DEFAULT_MODEL, set_alias
+from tasks.tracking.sync import TrackingConfig
 
 
 class AliasConfig(StageConfig):

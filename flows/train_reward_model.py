@@ -17,7 +17,7 @@ from flows.study_flow import study_flow
 from tasks.artifacts import publish_evaluation, publish_tracked
 from tasks.flow_reporter import FlowReporter, Tracker
 from tasks.stage import Attempts, retries_option, run_stage
-from tasks.track import TrackingConfig
+from tasks.tracking.sync import TrackingConfig
 
 
 class TrainingAttempts(Attempts):
@@ -58,8 +58,10 @@ def train_reward_model(
     publish_evaluation(result, study=config.study)
     publish_tracked(tracked, result.out, study=config.study)
     done = "trained" if result.is_new else "was trained before"
-    missing = "" if tracked else "; MLflow was away, `python -m tasks.track STUDY` shows it later"
-    return Completed(message=f"{done}: {result.num_steps} steps{missing}", data=result)
+    message = f"{done}: {result.num_steps} steps"
+    if tracked is None:
+        message += "; MLflow was away, `python -m tasks.tracking STUDY` shows it later"
+    return Completed(message=message, data=result)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # torch, which rating does not want
     from encore.warehouse import Ratings
     from encore.weighting.weigh import WeighedRules
     from encore.weighting.weight_vector import Origin
-    from tasks.track import Projection
+    from tasks.tracking.sync import Projection
 
 _ENGINES_SECONDS = 10.0
 _ENGINES = (

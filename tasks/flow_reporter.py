@@ -14,9 +14,9 @@ from prefect.artifacts import ProgressArtifact
 from prefect.runtime import flow_run
 
 from encore.core.reporting import Reporter
-from tasks import track
 from tasks.artifacts import LiveArtifact
 from tasks.server import run_logger
+from tasks.tracking import sync as track
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from encore.recipes.recipe import DemoConfig, load_recipe
 from encore.training.run_folder import RESULT_FILE
 from encore.training.training_config import GateConfig
 from flows import demo as flow
-from tests.tasks.mlflow_store import Logged
+from tests.tasks.tracking.mlflow_store import Logged
 
 ROOT = Path(__file__).resolve().parents[2]
 NUM_PAIRS = 8

@@ -97,6 +97,6 @@ def test_mlflow_shows_it_and_runs_at_its_default_keep_their_key(
     assert json.loads(python(changed, *train, "--out", tmp_path / "default"))["run_key"] == before
     other = json.loads(python(changed, *train, "--label-smoothing", 0.25))
     assert other["run_key"] != before
-    python(changed, "-m", "tasks.track", study)
+    python(changed, "-m", "tasks.tracking", study)
     params = json.loads(python(changed, "-c", LOGGED, f"sqlite:///{study / 'mlflow.db'}"))
     assert any("0.25" in run.values() and "label_smoothing" in " ".join(run) for run in params)

@@ -26,7 +26,7 @@ from encore.data.ingestion import ingest
 from tasks.artifacts import artifact_key
 from tests.prefect_server import PrefectServer, running_server
 from tests.studies import write_lines
-from tests.tasks.mlflow_store import copied, new_template
+from tests.tasks.tracking.mlflow_store import copied, new_template
 from tests.tiny_judge import make_tiny_judge
 
 NUM_PAIRS = 6

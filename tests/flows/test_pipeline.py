@@ -23,10 +23,10 @@ from encore.weighting.weight_vector import WeightVector
 from flows import pipeline as module
 from flows.pipeline import PipelineConfig, main, pipeline
 from flows.recipes import run_recipe
-from tasks.track import TrackingConfig
+from tasks.tracking.sync import TrackingConfig
 from tests.flows.conftest import artifact
 from tests.rating_shards import shard_path
-from tests.tasks.mlflow_store import Logged
+from tests.tasks.tracking.mlflow_store import Logged
 
 RatingOf = Callable[..., RatingConfig]
 ROOT = Path(__file__).parents[2]

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from flows.recipes import run_recipe
-from tasks.track import TrackingConfig
+from tasks.tracking.sync import TrackingConfig
 from tests.flows.conftest import artifact
 from tests.recipes.test_recipes import tiny_recipe
-from tests.tasks.mlflow_store import Logged
+from tests.tasks.tracking.mlflow_store import Logged
 
 
 @pytest.mark.usefixtures("prefect_api")

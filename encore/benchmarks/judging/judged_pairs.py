@@ -18,15 +18,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from pydantic import AliasChoices, Field
 
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.judging import pairwise_protocol
+from encore.benchmarks.judging.earlier_versions import earlier_identities
 from encore.core.errors import InputError
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import package_versions
 from encore.judges.base import Decoding, Judge, ask, readable
-from encore.runs.run_files import JudgedManifest, Shard, Slice, run_key_of, run_status
+from encore.runs.run_files import (
+    JudgedManifest,
+    Shard,
+    Slice,
+    finished_shards,
+    run_key_of,
+    run_status,
+)
 from encore.runs.shard_runner import Job, Tell, refuse_failures, work_through
 
 ORDERS = ("chosen-first", "rejected-first")
@@ -51,7 +60,10 @@ class JudgingManifest(JudgedManifest):
     DONE: ClassVar[str] = "judged"
     UNIT: ClassVar[str] = "replies"
 
-    judging_key: str
+    #: Manifests of earlier versions call it ``key``.
+    judging_key: str = Field(  # type: ignore[pydantic-alias]
+        validation_alias=AliasChoices("judging_key", "key")
+    )
     benchmark: str
 
     @property
@@ -90,7 +102,7 @@ def judge_pairs(
         InputError: Replies longer than the judge's context.
         StudyIncompleteError: Shards failed; the same call judges only these.
     """
-    manifest = _manifest(pairs, judge, config)
+    manifest = _stored_manifest(_manifest(pairs, judge, config), pairs, out=config.out)
     # The places of the pairs in an order that no file's order changes.
     plan = sorted(range(pairs.num_pairs), key=pairs.keys.__getitem__)
 
@@ -143,6 +155,24 @@ def _manifest(pairs: BenchmarkPairs, judge: Judge, config: JudgeBenchmarkConfig)
         versions=package_versions(),
         benchmark=pairs.benchmark.name,
     )
+
+
+def _stored_manifest(
+    manifest: JudgingManifest, pairs: BenchmarkPairs, *, out: Path
+) -> JudgingManifest:
+    """Return the manifest of the folder that has most verdicts of this judging.
+
+    That is this version's folder, or one that an earlier version wrote under another key.
+    """
+    manifests = [manifest]
+    for identity in earlier_identities(manifest.identity, pairs):
+        key = run_key_of(identity)
+        if (out / key).is_dir():
+            changes = {"judging_key": key, "identity": identity}
+            manifests.append(manifest.model_copy(update=changes))
+    if len(manifests) == 1:
+        return manifest
+    return max(manifests, key=lambda one: len(finished_shards(out / one.key, one, one.shards)))
 
 
 def _ask(

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
+from encore.benchmarks.judging.earlier_versions import earlier_rated_study_path, rated_study_path
 from encore.core.errors import InputError
 from encore.core.reporting import SILENT, Reporter
 from encore.data.pairs import Origin, data_digest, data_digest_of, study_with
@@ -27,7 +28,8 @@ from encore.data.rating_runs import RatingManifest, null_reasons, run_status
 from encore.data.records import RuleSet
 from encore.data.study import MARKER, Study, open_study
 from encore.judges.base import Judge
-from encore.rating.rating_run import open_run
+from encore.rating.rating_run import RatingRun, open_run
+from encore.runs.run_files import finished_shards
 from encore.runs.shard_runner import refuse_failures, work_through
 from encore.warehouse import PairRatings, open_ratings, open_warehouse, read_pair_ratings
 from encore.weighting.composed_ratings import credits_of
@@ -89,8 +91,7 @@ def rate_pairs(
         StudyIncompleteError: Shards failed; the same call rates only these.
         EncoreError: The judge does not load.
     """
-    study = study_of_pairs(pairs, out=config.out)
-    run = open_run(study, config.rating, judge=judge)
+    study, run = _open_run(pairs, config, judge=judge)
     report = work_through(run.job(reporter=reporter), reporter=reporter)
     refuse_failures(run.run_dir, report.failures, num_shards=len(run.manifest.shards))
     with open_warehouse(open_ratings(study.path, run=run.manifest.run_key)) as warehouse:
@@ -109,6 +110,21 @@ def rate_pairs(
         num_partly=int((lacks_P & ~np.isnan(margin_P)).sum()),
         null_reasons=null_reasons(run_status(run.run_dir)),
     )
+
+
+def _open_run(
+    pairs: BenchmarkPairs, config: JudgeBenchmarkConfig, *, judge: Judge
+) -> tuple[Study, RatingRun]:
+    """Open the rating run of these pairs, where an earlier version has more of it: that one."""
+    studies = [study_of_pairs(pairs, out=config.out)]
+    studies += [open_study(path) for path in _study_paths(pairs, out=config.out)[1:]]
+    opened = [(study, open_run(study, config.rating, judge=judge)) for study in studies]
+    return opened[0] if len(opened) == 1 else max(opened, key=lambda pair: _num_done(pair[1]))
+
+
+def _num_done(run: RatingRun) -> int:
+    """Return how many shards of a rating run are done."""
+    return len(finished_shards(run.run_dir, run.manifest, run.manifest.shards))
 
 
 def _weighted_rewards(ratings: PairRatings, weight_R: _Floats) -> _Floats:
@@ -145,8 +161,7 @@ def check_weights(
     # A study of these pairs may be labelled with another name that the benchmark had before.
     ids = list(dict.fromkeys(pair.pair_id for pair in pairs.pairs))
     table = pa.table({"source": [pairs.benchmark.name] * len(ids), "pair_id": ids})
-    path = _study_path(pairs, out=out)
-    own = {data_digest(open_study(path))} if (path / MARKER).is_file() else set()
+    own = {data_digest(open_study(path)) for path in _study_paths(pairs, out=out)}
     if origin.data_sha256 in {data_digest_of(table)} | own:
         raise InputError(
             f"weights from ratings of benchmark {pairs.benchmark.name} itself (run "
@@ -160,7 +175,9 @@ def origin_of(weights: WeightVector) -> WeightsOrigin:
 
 
 def study_of_pairs(pairs: BenchmarkPairs, *, out: Path) -> Study:
-    """A study with a benchmark's pairs, made whole or found; equal pairs are in it once.
+    """Return the study of a benchmark's pairs, made if it is missing; equal pairs are in it once.
+
+    It is not made where an earlier version has made one.
 
     Raises:
         InputError: Something else is at its place.
@@ -168,8 +185,11 @@ def study_of_pairs(pairs: BenchmarkPairs, *, out: Path) -> Study:
     name = pairs.benchmark.name
     named = {name: [dataclasses.replace(pair, source=name) for pair in pairs.pairs]}
     origin = Origin(kind="local", name=name, format="benchmark", num_read=len(pairs.pairs))
-    return study_with(_study_path(pairs, out=out), named, origin=origin)
+    path = next(iter(_study_paths(pairs, out=out)), rated_study_path(pairs, out=out))
+    return study_with(path, named, origin=origin)
 
 
-def _study_path(pairs: BenchmarkPairs, *, out: Path) -> Path:
-    return out / f"rated-{pairs.digest[:16]}"
+def _study_paths(pairs: BenchmarkPairs, *, out: Path) -> list[Path]:
+    """Return the folders of the studies of a benchmark's pairs, this version's first."""
+    paths = (rated_study_path(pairs, out=out), earlier_rated_study_path(pairs, out=out))
+    return [path for path in paths if (path / MARKER).is_file()]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sqlalchemy.exc import SADeprecationWarning
 
-from tasks.track import make_store
+from tasks.tracking.sync import make_store
 
 with warnings.catch_warnings():
     # MLflow 3.17 uses what SQLAlchemy 2.1 is about to remove, and has it set up everybody's tables

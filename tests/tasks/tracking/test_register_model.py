@@ -18,12 +18,12 @@ from encore.benchmarks.benchmark_config import BenchmarkStudyConfig, RowsConfig
 from encore.benchmarks.run_benchmark import run_benchmark
 from encore.core.errors import InputError
 from encore.data.study import open_study
-from tasks.register_model import DEFAULT_MODEL, set_alias
-from tasks.track import VARIABLE, TrackingConfig, sync
+from tasks.tracking.register_model import DEFAULT_MODEL, set_alias
+from tasks.tracking.sync import VARIABLE, TrackingConfig, sync
 from tests.mlflow_server import mlflow_server
 from tests.scoring.models import make_model
-from tests.tasks import study_files
-from tests.tasks.mlflow_store import MlflowClient, copied, mlflow, new_template
+from tests.tasks.tracking import study_files
+from tests.tasks.tracking.mlflow_store import MlflowClient, copied, mlflow, new_template
 
 CHAMPION = f"models:/{DEFAULT_MODEL}@champion"
 TAU_2 = "encore (τ 2)"

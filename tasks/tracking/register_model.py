@@ -1,6 +1,6 @@
 """Register a row of a benchmark's table as an MLflow model that loads without this project.
 
-The version's model is a plain export of the row's reward, read by `tasks/reward_pyfunc.py`:
+The version's model is a plain export of the row's reward, which `reward_pyfunc.py` reads:
 ``mlflow.pyfunc.load_model("models:/encore-reward-model@champion")`` scores conversations.
 """
 
@@ -20,9 +20,15 @@ from packaging.version import Version
 from encore.benchmarks.benchmark_config import BenchmarkStudyConfig
 from encore.core.errors import InputError
 from encore.data.study import open_study
-from tasks import study_runs
-from tasks.study_runs import KEY_TAG, StudyRun
-from tasks.track import LOCK_FILE, Projection, TrackingConfig, choose_tracking_uri, connected
+from tasks.tracking import study_runs
+from tasks.tracking.study_runs import KEY_TAG, StudyRun
+from tasks.tracking.sync import (
+    LOCK_FILE,
+    Projection,
+    TrackingConfig,
+    choose_tracking_uri,
+    connected,
+)
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

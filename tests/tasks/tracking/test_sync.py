@@ -15,7 +15,7 @@ import pytest
 
 from encore.core.errors import InputError
 from tasks.flow_reporter import Tracker
-from tasks.track import (
+from tasks.tracking.sync import (
     VARIABLE,
     NotMLflowError,
     TrackingConfig,
@@ -26,8 +26,8 @@ from tasks.track import (
 )
 from tests.mlflow_server import mlflow_server
 from tests.prefect_server import free_port
-from tests.tasks.mlflow_store import Logged, Run, copied, new_template
-from tests.tasks.study_files import benchmark, make_study, train
+from tests.tasks.tracking.mlflow_store import Logged, Run, copied, new_template
+from tests.tasks.tracking.study_files import benchmark, make_study, train
 
 TABLES = "encore-generic-1.0-d1d1d1d1"
 

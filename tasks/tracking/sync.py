@@ -2,7 +2,7 @@
 
 Every run is found by the tag ``encore.run_key``, so nothing is logged twice, whoever logs it and
 however often; an outage costs a warning, and the next `sync` catches up.
-By hand: ``python -m tasks.track STUDY``.
+By hand: ``python -m tasks.tracking STUDY``.
 """
 
 from __future__ import annotations
@@ -24,14 +24,12 @@ import httpx
 from filelock import FileLock
 from pydantic import AfterValidator, ConfigDict
 
-from encore.core.config import StageConfig, StudyConfig, option
+from encore.core.config import StageConfig, option
 from encore.core.errors import EncoreError, InputError
-from encore.core.options import run_main, single_command
 from encore.core.settings import prepare_environment
-from encore.core.terminal import say
 from encore.data.study import open_study
-from tasks import study_runs
-from tasks.study_runs import KEY_TAG, KIND_TAG, TABLE_TAG, DataSet, StudyRun, StudyTable
+from tasks.tracking import study_runs
+from tasks.tracking.study_runs import KEY_TAG, KIND_TAG, TABLE_TAG, DataSet, StudyRun, StudyTable
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -439,7 +437,7 @@ def connected(uri: str) -> Iterator[MlflowClient]:
         raise TrackingUnavailableError(
             f"MLflow {hide_secrets(uri, uri=uri)}: it does not take what the study has ({text}); "
             "start the server, or give another --tracking-uri; everything is in the study's "
-            "files, and `python -m tasks.track STUDY` shows it later"
+            "files, and `python -m tasks.tracking STUDY` shows it later"
         ) from error
 
 
@@ -469,25 +467,3 @@ def check_server(uri: str) -> None:
         f"{answer.status_code} {answer.reason_phrase}); give the address of an MLflow server with "
         f"--tracking-uri or {VARIABLE}"
     )
-
-
-class TrackConfig(TrackingConfig, StudyConfig):
-    """Show a study in MLflow."""
-
-
-def track(config: TrackConfig) -> None:
-    """Show every training and every benchmark table of a study in MLflow.
-
-    Runs that are there are completed; nothing is logged twice. Flows do this themselves.
-
-    Example: python -m tasks.track my-study
-    """
-    found = sync(**dict(config))
-    say(
-        f"MLflow {hide_secrets(found.uri, uri=found.uri)}: {found.num_new} new runs, "
-        f"{len(found.pages)} trainings and tables of {config.study}"
-    )
-
-
-if __name__ == "__main__":
-    run_main(single_command(track, name="tasks.track"))

@@ -1,0 +1,53 @@
+"""Where earlier versions stored verdicts and ratings of the same pairs, so that none is paid twice.
+
+Two changes moved judgings without changing what a judge is asked: the name of the only criterion
+left the prompt's digest and the identity, and a benchmark's pairs got one digest everywhere. Each
+function below gives the places from before these changes, the latest first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from encore.benchmarks.benchmark_pairs import BenchmarkPairs
+from encore.benchmarks.judging.pairwise_protocol import (
+    EARLIER_CRITERION,
+    prompt_digest_of_earlier_versions,
+)
+
+
+def earlier_identities(
+    identity: Mapping[str, Any], pairs: BenchmarkPairs
+) -> Iterator[dict[str, Any]]:
+    """Yield the identities that earlier versions gave to the same judging.
+
+    Args:
+        identity: Of the judging in this version.
+        pairs: The pairs that are judged.
+    """
+    before_one_digest = {**identity, "data_sha256": _earlier_digest(pairs)}
+    yield before_one_digest
+    yield {
+        **before_one_digest,
+        "prompt_sha256": prompt_digest_of_earlier_versions(identity["protocol"]),
+        "criterion_ids": [EARLIER_CRITERION],
+    }
+
+
+def rated_study_path(pairs: BenchmarkPairs, *, out: Path) -> Path:
+    """Return the folder of the study in which the judge's ratings of these pairs are kept."""
+    return out / f"rated-{pairs.digest[:16]}"
+
+
+def earlier_rated_study_path(pairs: BenchmarkPairs, *, out: Path) -> Path:
+    """Return the folder in which earlier versions kept the judge's ratings of these pairs."""
+    return out / f"rated-{_earlier_digest(pairs)[:16]}"
+
+
+def _earlier_digest(pairs: BenchmarkPairs) -> str:
+    """Return the SHA-256 that judgings of earlier versions had instead of `pairs.digest`."""
+    return hashlib.sha256(json.dumps(sorted(pairs.keys), ensure_ascii=False).encode()).hexdigest()
