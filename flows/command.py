@@ -30,7 +30,7 @@ _OF_A_PARENT = "engine"
 
 
 def run_command(flow: Flow[..., Any]) -> NoReturn:
-    """Parse the command line for a flow, run it and exit, as `encore.core.options.run_main` does."""
+    """Parse the command line for a flow, run it and exit, as `run_main` does."""
 
     @functools.wraps(flow.fn)
     def call(**parameters: Any) -> None:

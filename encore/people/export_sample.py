@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 
 from encore.core.errors import InputError
 from encore.core.files import atomic_write_bytes
-from encore.data.annotations import ITEMS_FILE, SAMPLE_FILE, Sample, SampleKind
+from encore.data.annotations import ITEMS_FILE, SAMPLE_FILE, Sample
 from encore.data.pairs import read_pairs, records_of
 from encore.data.rating_runs import RatingManifest
-from encore.data.records import PreferencePair
+from encore.data.records import PreferencePair, SampleKind
 from encore.data.schemas import SAMPLED_RESPONSES, SAMPLED_RULES
 from encore.data.study import Study, changed_study, open_study
 from encore.people.annotate_config import DEFAULT_ITEMS, AnnotateExportConfig
