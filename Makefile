@@ -43,8 +43,8 @@ test: setup ## The default test suite, in two processes
 test-services: setup ## Tests with further real servers, killed processes and other readers of the files
 	@$(BIN)/python -m pytest -n 3 --dist loadfile -m "services and not full" $(ARGS)
 
-test-full: setup ## All tests, long counts too; needs Chromium (Debian: apt install chromium)
-	@ENCORE_REQUIRE_BROWSER=1 $(BIN)/python -m pytest -n 3 --dist loadfile -m "full or services or not full" $(ARGS)
+test-full: setup ## All tests, long counts too, none skipped; needs root and .ci/packages
+	@ENCORE_STRICT_SKIPS=1 $(BIN)/python -m pytest -n 3 --dist loadfile -m "full or services or not full" $(ARGS)
 
 lint: setup ## Style and likely bugs (ruff)
 	@$(BIN)/ruff check .

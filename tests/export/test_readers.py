@@ -1,9 +1,8 @@
 """One export, four readers: other people's programs score a conversation as we do.
 
 The readers are transformers of three versions, TRL and vLLM's server; `rewardbench` is read beside
-the benchmarks. Where an environment cannot be built the test says why and is skipped; with
-ENCORE_REQUIRE_READERS=1 it fails instead. The model is a random Llama that only a careful export
-makes readers agree on.
+the benchmarks. Where an environment cannot be built the test says why and is skipped. The model is
+a random Llama that only a careful export makes readers agree on.
 
 Legend: P pairs, 2 responses (chosen, rejected), R heads.
 """

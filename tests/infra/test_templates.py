@@ -21,7 +21,10 @@ INFRA = Path(__file__).resolve().parents[2] / "infra"
 COMPOSE = INFRA / "compose.yaml"
 KUBERNETES = INFRA / "kubernetes"
 UNITS = sorted((INFRA / "systemd").glob("*.service"))
-SCRIPTS = [INFRA / "slurm" / "rate-array.sbatch"]
+SCRIPTS = [
+    INFRA / "slurm" / "rate-array.sbatch",
+    *(INFRA.parent / ".ci" / name for name in ("packages", "run")),
+]
 # SkyPilot (its client cannot share an environment with ours): the keys its reference documents.
 SKY_KEYS = {"name", "num_nodes", "resources", "workdir", "volumes", "envs", "setup", "run"}
 SKY_RESOURCES = {"accelerators", "cpus", "memory"}
