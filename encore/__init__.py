@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from encore.benchmarks.benchmark_config import BenchmarkConfig as BenchmarkConfig
     from encore.benchmarks.judging.judge_report import judge_benchmark as judge_benchmark
     from encore.benchmarks.run_benchmark import run_benchmark as run_benchmark
-    from encore.core.config import JudgeConfig as JudgeConfig
-    from encore.core.config import RatingConfig as RatingConfig
     from encore.core.errors import EncoreError as EncoreError
     from encore.data.ingestion import ingest as ingest
     from encore.data.rating_runs import status as status
     from encore.data.rule_sets import load_rule_set as load_rule_set
     from encore.data.study import open_study as open_study
     from encore.export.write_export import export_model as export_model
+    from encore.judges.judge_config import JudgeConfig as JudgeConfig
     from encore.model.opening import open_reward_model as open_reward_model
+    from encore.rating.rating_config import RatingConfig as RatingConfig
     from encore.rating.rating_run import rate as rate
     from encore.scoring.head_scores import read_head_scores as read_head_scores
     from encore.scoring.scoring_run import score_study as score_study
@@ -49,8 +49,8 @@ __version__ = "0.1.0"
 _WHERE = {
     "BenchmarkConfig": "encore.benchmarks.benchmark_config",
     "EncoreError": "encore.core.errors",
-    "JudgeConfig": "encore.core.config",
-    "RatingConfig": "encore.core.config",
+    "JudgeConfig": "encore.judges.judge_config",
+    "RatingConfig": "encore.rating.rating_config",
     "analyze": "encore.analysis.analyze",
     "compare_schemes": "encore.weighting.scheme_comparison",
     "compare_runs": "encore.weighting.run_comparison",

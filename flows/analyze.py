@@ -9,8 +9,8 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from encore.analysis.analyze import analyze as analyze_ratings
-from encore.core.config import RatingsConfig
 from encore.core.errors import StudyIncompleteError
+from encore.data.study_config import RatingsConfig
 from encore.warehouse import Ratings, open_ratings
 from flows.command import run_command
 from flows.study_flow import study_flow

@@ -8,7 +8,7 @@ from __future__ import annotations
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
-from encore.core.config import IngestConfig
+from encore.data.ingest_config import IngestConfig
 from encore.data.ingestion import ingest as ingest_sources
 from flows.command import run_command
 from flows.study_flow import study_flow

@@ -15,12 +15,14 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from encore.analysis.analyze import analyze
-from encore.core.config import JudgeConfig, LimitedRatingConfig, StageConfig, option
+from encore.core.config import StageConfig, option
 from encore.core.options import UsageError
 from encore.core.terminal import visible
 from encore.data.ingestion import ingest
 from encore.data.sources.pku import Prefer
 from encore.data.study import open_study
+from encore.judges.judge_config import JudgeConfig
+from encore.rating.rating_config import LimitedRatingConfig
 from encore.recipes.recipe import RECIPE_NAMES, Weighing, load_recipe
 from encore.weighting.schemes import load_scheme
 from encore.weighting.weigh import weigh_rules

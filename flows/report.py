@@ -8,7 +8,7 @@ from __future__ import annotations
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
-from encore.core.config import ReportConfig
+from encore.report.report_config import ReportConfig
 from encore.report.write_report import Report, default_folder
 from encore.report.write_report import report as write_report
 from encore.warehouse import open_ratings

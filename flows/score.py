@@ -8,11 +8,11 @@ from __future__ import annotations
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
-from encore.core.config import ScoreConfig
 from encore.data.study import open_study
 from encore.runs.engine_messages import EngineOrder
 from encore.runs.shard_runner import refuse_failures
 from encore.scoring.head_accuracy import accuracies_of
+from encore.scoring.scoring_config import ScoreConfig
 from encore.scoring.scoring_run import ScoreResult
 from flows.command import run_command
 from flows.study_flow import study_flow

@@ -17,10 +17,12 @@ from prefect.context import TaskRunContext
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled, Cancelling
 
-from encore.core.config import RateConfig, ScoreConfig, StageConfig
+from encore.core.config import StageConfig
 from encore.core.errors import EncoreError
+from encore.rating.rating_config import RateConfig
 from encore.runs.engine_messages import EngineOrder
 from encore.runs.engine_supervisor import EngineState
+from encore.scoring.scoring_config import ScoreConfig
 from tasks.artifacts import EngineTable
 from tasks.server import best_effort, run_logger
 

@@ -13,9 +13,10 @@ from typing import Any
 
 from prefect.runtime import deployment
 
-from encore.core.config import RateConfig, RatingConfig, StageConfig, option
+from encore.core.config import StageConfig, option
 from encore.core.errors import StudyIncompleteError
 from encore.data.study import open_study
+from encore.rating.rating_config import RateConfig, RatingConfig
 from encore.rating.rating_run import local_work, open_run
 from encore.rating.replies import note_on_refusals
 from encore.runs.engine import work_as_engine

@@ -6,10 +6,11 @@ from functools import partial
 
 from prefect.runtime import deployment
 
-from encore.core.config import ScoreConfig, StageConfig
+from encore.core.config import StageConfig
 from encore.data.study import open_study
 from encore.runs.engine import work_as_engine
 from encore.runs.engine_messages import EngineOrder
+from encore.scoring.scoring_config import ScoreConfig
 from encore.scoring.scoring_run import ScoreResult, score_study, score_with_engines
 from tasks.flow_reporter import FlowReporter
 from tasks.pool_engines import by_pool

@@ -7,8 +7,9 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from encore.cli.output import Shown, opened_ratings, show_result
-from encore.core.config import RatingsConfig, option
+from encore.core.config import option
 from encore.core.options import JsonOption, command
+from encore.data.study_config import RatingsConfig
 
 if TYPE_CHECKING:
     from encore.analysis.analyze import Analysis

@@ -11,29 +11,31 @@ import sys
 import threading
 from functools import partial
 
-from encore.core.config import RateConfig
 from encore.core.options import run_main, single_command
 from encore.core.settings import prepare_environment
 from encore.data.study import open_study
+from encore.rating.rating_config import RateConfig
 from encore.runs.engine import work_as_engine
 from encore.runs.local_engines import EngineRequest
+from encore.scoring.scoring_config import ScoreConfig
 
 
 def main() -> None:
     """Read the request and work on it."""
     request = EngineRequest.model_validate_json(sys.stdin.buffer.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    config = request.config
-    work = partial(work_as_engine, order=request.order, silence_seconds=config.silence_seconds)
-    study = open_study(config.study)
-    if isinstance(config, RateConfig):
+    if request.stage == "rate":
         from encore.rating.rating_run import rate
 
-        rate(study, config, retries=request.retries, work=work)
+        rating = RateConfig.model_validate(request.config)
+        work = partial(work_as_engine, order=request.order, silence_seconds=rating.silence_seconds)
+        rate(open_study(rating.study), rating, retries=request.retries, work=work)
     else:
         from encore.scoring.scoring_run import score_study
 
-        score_study(study, config, retries=request.retries, work=work)
+        scoring = ScoreConfig.model_validate(request.config)
+        work = partial(work_as_engine, order=request.order, silence_seconds=scoring.silence_seconds)
+        score_study(open_study(scoring.study), scoring, retries=request.retries, work=work)
 
 
 def _end_with_parent() -> None:

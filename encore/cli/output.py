@@ -23,8 +23,8 @@ from encore.core.terminal import minus_signs, out, print_json, say, visible, war
 from encore.demo import JUDGE_NAME
 
 if TYPE_CHECKING:
-    from encore.core.config import RatingsConfig
     from encore.data.rating_runs import RatingManifest
+    from encore.data.study_config import RatingsConfig
     from encore.warehouse import Ratings
 
 #: What a command prints for people, one after the other.

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from encore.cli.output import counted, exit_if_incomplete, require_packages
-from encore.core.config import PublishConfig
 from encore.core.options import JsonOption, command
 from encore.core.terminal import print_json, say, warn
+from encore.tables.publish_config import PublishConfig
 
 
 @command

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from encore.cli.output import amount, counted, shown_judge, warn_of_failures
-from encore.core.config import BatchConfig, RateConfig
 from encore.core.errors import StudyIncompleteError
 from encore.core.options import JsonOption, command
 from encore.core.terminal import print_json, say, terminal_reporter, warn
+from encore.rating.rating_config import BatchConfig, RateConfig
 
 if TYPE_CHECKING:
     from encore.data.rating_runs import RatingManifest

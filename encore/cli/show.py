@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from encore.cli.output import compact_table
-from encore.core.config import RunKeyConfig, option
+from encore.core.config import option
 from encore.core.errors import InputError
 from encore.core.options import JsonOption, command
 from encore.core.terminal import out, print_json, say, visible, warn
+from encore.data.study_config import RunKeyConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,9 +7,10 @@ from typing import Literal
 
 from encore.cli.output import compact_table, counted, show_result
 from encore.cli.query_output import print_result
-from encore.core.config import RunChoice, option
+from encore.core.config import option
 from encore.core.options import JsonOption, UsageError, command
 from encore.core.terminal import warn
+from encore.data.study_config import RunChoice
 
 
 class SqlConfig(RunChoice):

@@ -7,9 +7,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, get_args
 
 from encore.cli.output import Shown, counted, record_table, show_result, shown_judge
-from encore.core.config import RunKeyConfig, StudyConfig
 from encore.core.errors import InputError, StudyIncompleteError
 from encore.core.options import JsonOption, command
+from encore.data.study_config import RunKeyConfig, StudyConfig
 
 if TYPE_CHECKING:
     from encore.data.rating_runs import RatingStatus

@@ -18,8 +18,9 @@ from encore.cli.output import (
     rule_table,
     show_result,
 )
-from encore.core.config import RatingsConfig, option
+from encore.core.config import option
 from encore.core.options import JsonOption, UsageError, command
+from encore.data.study_config import RatingsConfig
 
 if TYPE_CHECKING:
     from encore.weighting.theory import Theory, TheoryRule

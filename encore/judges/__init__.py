@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from encore.core.config import JudgeConfig
     from encore.judges.base import Judge
+    from encore.judges.judge_config import JudgeConfig
 
 #: backend name -> (module, class)
 BACKENDS = {

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from encore.core.chat_tokenizer import ChatTokenizer
-from encore.core.config import Decode, JudgeConfig
 from encore.core.errors import JudgeUnavailableError
+from encore.judges.judge_config import Decode, JudgeConfig
 
 #: Called with the number of replies finished so far: with 0 before an engine is started and when
 #: the generation begins, then at least once per engine step that finishes one. It may raise to

@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from encore.core.chat_tokenizer import FROZEN_DATE, load_tokenizer
-from encore.core.config import JudgeConfig
 from encore.core.errors import EncoreError, JudgeUnavailableError
 from encore.core.model_files import ModelRole
 from encore.judges import http_protocol as protocol
 from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply
 from encore.judges.http_protocol import UnreadableAnswerError, first_words
+from encore.judges.judge_config import JudgeConfig
 
 try:
     import openai

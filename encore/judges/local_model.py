@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from encore.core.chat_tokenizer import FROZEN_DATE, load_tokenizer
-from encore.core.config import JudgeConfig
 from encore.core.errors import JudgeUnavailableError
 from encore.core.model_files import ModelFiles, ModelRole
 from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply
+from encore.judges.judge_config import JudgeConfig
 
 _DEFAULT_CONTEXT = 8192
 _DTYPES = ("float32", "bfloat16", "float16")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from encore.core.config import JudgeConfig
 from encore.core.errors import JudgeUnavailableError
 from encore.judges.base import Decoding, ProgressHook, Reply, Usage, labelled
+from encore.judges.judge_config import JudgeConfig
 from encore.judges.local_model import LocalJudge
 
 _BATCH = 16

@@ -12,10 +12,10 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from encore.core.config import JudgeConfig
 from encore.core.errors import JudgeUnavailableError
 from encore.core.settings import load_settings, prepare_environment
 from encore.judges.base import Decoding, ProgressHook, Reply, Usage, labelled, num_devices
+from encore.judges.judge_config import JudgeConfig
 from encore.judges.local_model import LocalJudge
 
 logger = logging.getLogger(__name__)

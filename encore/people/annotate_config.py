@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
-from encore.core.config import RunChoice, StudyConfig, option
+from encore.core.config import option
 from encore.data.records import SampleKind
+from encore.data.study_config import RunChoice, StudyConfig
 
 Format = Literal["html", "csv", "label-studio"]
 

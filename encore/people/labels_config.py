@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
-from encore.core.config import JudgeConfig, RatingConfig, option
+from encore.core.config import option
+from encore.judges.judge_config import JudgeConfig
+from encore.rating.rating_config import RatingConfig
 
 
 class LabelsConfig(RatingConfig):
@@ -33,5 +34,3 @@ class LabelsConfig(RatingConfig):
         help="The wording of the rules that the labels name, for the judge: encore-10, encore-20, "
         "a rule set (TOML), or the propositions of Rule Based Rewards (YAML).",
     )
-    engines: Literal[1] = option(1, hidden=True, identity=False, help="One judge here.")
-    silence_seconds: float = option(600, hidden=True, identity=False, help="Of several engines.")

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from encore.core.config import BatchConfig, JudgeConfig, RatingConfig
 from encore.core.errors import EncoreError, InputError
 from encore.core.files import atomic_path
 from encore.data.study import Study
@@ -22,6 +21,8 @@ from encore.judges import http_protocol as protocol
 from encore.judges import open_judge
 from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply
 from encore.judges.http_protocol import UnreadableAnswerError, first_words
+from encore.judges.judge_config import JudgeConfig
+from encore.rating.rating_config import BatchConfig, RatingConfig
 from encore.rating.rating_run import RatingRun, open_run
 from encore.runs.run_files import inspect_shards
 

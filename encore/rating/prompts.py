@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from encore.core.config import PromptLayout
 from encore.data.records import Message, Role
+from encore.rating.rating_config import PromptLayout
 
 #: Verbatim from the paper; it is a parameter of the experiment.
 RATING_TEMPLATE = """\

@@ -13,13 +13,13 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import pyarrow as pa
 
-from encore.core.config import PromptLayout
 from encore.core.errors import EncoreError
 from encore.core.reporting import SILENT, Reporter
 from encore.data.study import Study
 from encore.judges.base import num_devices
 from encore.model.backbone_shape import find_shape, flops_per_token
 from encore.model.gpus import Gpu, gpu_named
+from encore.rating.rating_config import EngineRatingConfig, PromptLayout
 from encore.rating.rating_plan_config import PlanRateConfig
 from encore.rating.rating_run import RatingRun, open_run
 from encore.rating.token_counts import MAX_COUNTED_PAIRS, TokenCounts, count_tokens, kv_block_size
@@ -191,7 +191,7 @@ def _planned_seconds(run: RatingRun, planned: TokenCounts) -> float | None:
         return None
     import torch
 
-    engines = run.config.engines
+    engines = run.config.engines if isinstance(run.config, EngineRatingConfig) else 1
     count = len(gpus) if engines == "auto" else engines * num_devices(run.config.judge)
     try:
         gpu = gpu_named(torch.cuda.get_device_name())

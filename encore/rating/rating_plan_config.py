@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from encore.core.config import PricesConfig, RatingConfig, StudyConfig, option
+from encore.core.config import option
+from encore.data.study_config import StudyConfig
 from encore.model.gpus import UTILISATION
+from encore.rating.rating_config import PricesConfig, RatingConfig
 
 
 class PlanRateConfig(PricesConfig, RatingConfig, StudyConfig):
     """`encore plan rate`: a rating run, and what it is to run on."""
 
-    engines: Literal[1] = option(1, hidden=True, identity=False, help="As --count says.")
-    silence_seconds: float = option(600, hidden=True, identity=False, help="Of several engines.")
     gpu: str | None = option(
         None, metavar="GPU", help="Estimate hours on h100-80, h200-141, a100-80, l40s-48…"
     )

@@ -16,7 +16,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from encore.core.config import LimitedRatingConfig, RateConfig, RatingConfig
 from encore.core.errors import InputError
 from encore.core.files import check_writable
 from encore.core.reporting import SILENT, Reporter
@@ -32,6 +31,7 @@ from encore.judges.base import Decoding, Judge, num_devices
 from encore.judges.segments import SegmentEncoder
 from encore.rating.earlier_ratings import EarlierRatings, earlier_ratings
 from encore.rating.prompts import RatingPrompt
+from encore.rating.rating_config import LimitedRatingConfig, RateConfig, RatingConfig
 from encore.rating.replies import PARSER_VERSION
 from encore.rating.shard_rating import ShardRater
 from encore.runs.local_engines import Work, work_locally
@@ -154,7 +154,9 @@ def local_work(
     """Rate in this process, or with as many local engines as the config says."""
     whole = RateConfig.model_validate({"study": study.path, **dict(config)})
     devices = num_devices(config.judge)
-    return work_locally(whole, gpus_per_engine=devices, retries=retries, reporter=reporter)
+    return work_locally(
+        whole, stage="rate", gpus_per_engine=devices, retries=retries, reporter=reporter
+    )
 
 
 def open_run(study: Study, config: RatingConfig, *, judge: Judge | None = None) -> RatingRun:

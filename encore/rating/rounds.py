@@ -29,10 +29,10 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
-from encore.core.config import LimitsConfig, PricesConfig
 from encore.core.errors import EncoreError, InputError
 from encore.core.reporting import Reporter
 from encore.data.rating_runs import RatingManifest, note_enough
+from encore.rating.rating_config import LimitsConfig, PricesConfig
 from encore.runs.run_files import ShardState
 from encore.runs.shard_runner import WHOLE_PLAN, Ending, Horizon
 from encore.warehouse import Ratings, read_pairs_of

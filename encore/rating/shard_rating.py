@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from encore.core.config import RatingConfig
 from encore.core.errors import GenerationInterruptedError
 from encore.data.pairs import num_bytes_of, records_of
 from encore.data.records import RESPONSES, PreferencePair, Response, Rule, RuleSet
@@ -20,6 +19,7 @@ from encore.judges.base import NO_TOKENS, Decoding, Judge, Prompt, Reply, Usage,
 from encore.judges.segments import SegmentEncoder
 from encore.rating.earlier_ratings import EarlierRatings, Key
 from encore.rating.prompts import RatingPrompt, render_conversation
+from encore.rating.rating_config import RatingConfig
 from encore.rating.replies import read_reply
 from encore.runs.run_files import Shard, Slice
 from encore.runs.shard_runner import Tell

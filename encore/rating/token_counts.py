@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from encore.core.config import JudgeConfig
 from encore.data.pairs import num_bytes_of
 from encore.data.records import RESPONSES
+from encore.judges.judge_config import JudgeConfig
 from encore.judges.vllm_engine import CPU_BLOCK_SIZE, GPU_BLOCK_SIZE
 from encore.rating.shard_rating import ShardRater
 

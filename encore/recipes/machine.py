@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import psutil
 
-from encore.core.config import JudgeConfig
 from encore.core.errors import InputError
 from encore.judges.base import num_devices
+from encore.judges.judge_config import JudgeConfig
 from encore.model.backbone_config import BackboneConfig
 from encore.model.backbone_shape import find_shape
 from encore.runs.local_engines import visible_gpus

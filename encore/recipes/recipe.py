@@ -13,10 +13,11 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from encore.benchmarks.benchmark_config import BenchmarkConfig
-from encore.core.config import RatingConfig, StageConfig, option
+from encore.core.config import StageConfig, option
 from encore.core.errors import InputError
 from encore.data.sources.pku import Prefer
 from encore.model.backbone_config import BackboneConfig
+from encore.rating.rating_config import EngineRatingConfig
 from encore.training.training_config import GateConfig, TrainingConfig
 from encore.weighting.schemes import SCHEMES
 from encore.weighting.weights_config import SchemeOptions
@@ -90,7 +91,7 @@ class Recipe(StageConfig):
     """As for `encore ingest`."""
     prefer: Prefer | None = None
     """As for `encore ingest`."""
-    rating: RatingConfig
+    rating: EngineRatingConfig
     weighing: Weighing = Weighing()
     backbone: BackboneConfig
     training: TrainingConfig

@@ -20,7 +20,6 @@ from encore.analysis.analyze import analyze
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
 from encore.benchmarks.benchmark_pairs import pairs_of
 from encore.benchmarks.definition import load_benchmark
-from encore.core.config import RatingConfig, ScoringConfig
 from encore.core.errors import InputError
 from encore.core.files import atomic_write_bytes
 from encore.core.model_files import file_digest, folder_digest
@@ -34,10 +33,12 @@ from encore.data.study import is_free, open_study
 from encore.judges import open_judge
 from encore.judges.base import Judge
 from encore.model.backbone_config import BackboneConfig
+from encore.rating.rating_config import RatingConfig
 from encore.rating.rating_run import local_work, open_run
 from encore.recipes.machine import refuse_judge_too_large, refuse_training_too_large, this_machine
 from encore.recipes.recipe import INITIAL, InitialModel, Recipe, RowModel
 from encore.runs.shard_runner import RunReport, refuse_failures
+from encore.scoring.scoring_config import ScoringConfig
 from encore.training.training_config import GateConfig, TrainConfig, TrainGateConfig, TrainingConfig
 from encore.weighting.schemes import load_scheme
 from encore.weighting.weigh import weigh_rules

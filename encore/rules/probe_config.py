@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from encore.core.config import RatingConfig, StudyConfig, option
+from encore.core.config import option
+from encore.data.study_config import StudyConfig
+from encore.rating.rating_config import EngineRatingConfig
 
 
-class ProbeConfig(RatingConfig, StudyConfig):
+class ProbeConfig(EngineRatingConfig, StudyConfig):
     """`encore rules probe`: how a study's pairs are rated, and what the probe changes in them."""
 
     limit: None = option(None, hidden=True, identity=False, help="As --num-pairs says.")

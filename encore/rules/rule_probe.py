@@ -23,7 +23,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.core.config import RatingConfig
 from encore.core.errors import InputError
 from encore.core.files import atomic_write_bytes, check_writable
 from encore.core.reporting import SILENT, Reporter
@@ -35,6 +34,7 @@ from encore.data.study import PROBES, Study, open_study
 from encore.data.synthetic import synthetic_in
 from encore.judges import open_judge
 from encore.judges.base import Judge
+from encore.rating.rating_config import RatingConfig
 from encore.rating.rating_run import local_work, open_run
 from encore.rules import probe_variants as fixed
 from encore.rules.pool import PoolRule, write_pool

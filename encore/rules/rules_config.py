@@ -7,7 +7,9 @@ from typing import Self
 
 from pydantic import model_validator
 
-from encore.core.config import MAX_RATING_REPLY_TOKENS, JudgeConfig, StageConfig, option
+from encore.core.config import StageConfig, option
+from encore.judges.judge_config import JudgeConfig
+from encore.rating.rating_config import MAX_RATING_REPLY_TOKENS
 
 #: What ``--accept`` is given for every draft of a file; no rule_id has capital letters.
 ALL = "ALL"

@@ -13,15 +13,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from encore.core.config import RateConfig, ScoreConfig
 from encore.core.errors import InputError
 from encore.core.reporting import SILENT, Reporter
 from encore.runs.engine_messages import EngineOrder, sign_path
 from encore.runs.engine_supervisor import EngineState, supervise
+from encore.runs.engines_config import EnginesConfig
 from encore.runs.shard_runner import Job, RunReport, work_through
 
 GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
@@ -31,19 +31,32 @@ _STOP_SECONDS = 20.0
 Work = Callable[[Job], RunReport]
 
 
+#: The stages whose shards engines share; `encore.cli.engine_process` has the config of each.
+EngineStage = Literal["rate", "score"]
+
+
 class EngineRequest(BaseModel):
-    """What an engine process reads: the config of its stage, what the parent asks."""
+    """What an engine process reads from its standard input.
+
+    Attributes:
+        stage: The stage that the engine works for.
+        config: The options of that stage as JSON values; the process knows their model.
+        retries: Further attempts for a shard whose error may pass.
+        order: What the supervisor asks of this engine.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    config: RateConfig | ScoreConfig
+    stage: EngineStage
+    config: dict[str, Any]
     retries: int
     order: EngineOrder
 
 
 def work_locally(
-    config: RateConfig | ScoreConfig,
+    config: EnginesConfig,
     *,
+    stage: EngineStage,
     gpus_per_engine: int,
     retries: int = 0,
     reporter: Reporter = SILENT,
@@ -51,7 +64,8 @@ def work_locally(
     """How a command does the shards of a job: in this process, or by several engines.
 
     Args:
-        config: Of the stage.
+        config: All options of the stage, its study too.
+        stage: The stage that a local engine works for.
         gpus_per_engine: How many GPUs the model takes.
         retries: Further attempts for a shard whose error may pass.
         reporter: Told about finished rows and shards.
@@ -64,7 +78,7 @@ def work_locally(
             return work_through(job, reporter=reporter)
         return supervise(
             job,
-            LocalLauncher(config, environments, run_dir=job.run_dir, retries=retries),
+            LocalLauncher(stage, config, environments, run_dir=job.run_dir, retries=retries),
             num_engines=len(environments),
             silence_seconds=config.silence_seconds,
             reporter=reporter,
@@ -128,7 +142,8 @@ class LocalLauncher:
     watches the pipe that its request came through.
     """
 
-    config: RateConfig | ScoreConfig
+    stage: EngineStage
+    config: EnginesConfig
     environments: Sequence[Mapping[str, str]]
     run_dir: Path
     retries: int
@@ -141,7 +156,12 @@ class LocalLauncher:
 
     def start(self, order: EngineOrder) -> None:
         """Start a process with the environment of the order's slot."""
-        request = EngineRequest(config=self.config, retries=self.retries, order=order)
+        request = EngineRequest(
+            stage=self.stage,
+            config=self.config.model_dump(mode="json"),
+            retries=self.retries,
+            order=order,
+        )
         log_path = self._log(order.name)
         log_path.parent.mkdir(parents=True, exist_ok=True)
         with log_path.open("wb") as log:

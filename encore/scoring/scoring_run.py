@@ -21,7 +21,6 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
-from encore.core.config import ComputingConfig, ScoreConfig, ScoringConfig
 from encore.core.errors import EncoreError, EveryShardError
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import package_versions
@@ -29,6 +28,7 @@ from encore.data.pairs import data_digest_of, planned_pairs, read_pairs, records
 from encore.data.records import RESPONSES, PreferencePair
 from encore.data.study import Study, as_study
 from encore.data.synthetic import synthetic_pairs
+from encore.model.computing_config import ComputingConfig
 from encore.model.conversation import EncodedPair
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.model.score_sequences import best_layout, computed_batches
@@ -38,6 +38,7 @@ from encore.runs.run_files import Shard, Slice, run_key_of
 from encore.runs.shard_runner import Job, RunReport, Tell, work_through
 from encore.scoring import head_scores
 from encore.scoring.head_scores import ScoreManifest
+from encore.scoring.scoring_config import ScoreConfig, ScoringConfig
 
 #: A pair of a shard with its subset; None where its data have no subsets.
 PairInSubset = tuple[PreferencePair, str | None]
@@ -123,7 +124,7 @@ def score_study(
         if (num_engines := len(environments)) > 1:
             whole = ScoreConfig.model_validate({"study": study.path, **dict(config)})
             logs = config.out or study.path / head_scores.SCORES_DIR
-            launcher = LocalLauncher(whole, environments, run_dir=logs, retries=retries)
+            launcher = LocalLauncher("score", whole, environments, run_dir=logs, retries=retries)
             return score_with_engines(
                 study, config, launcher, num_engines=num_engines, reporter=reporter
             )

@@ -12,7 +12,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from encore.core.config import RunChoice, StageConfig, StudyConfig, option
+from encore.core.config import StageConfig, option
+from encore.data.study_config import RunChoice, StudyConfig
 from encore.model.backbone_config import BackboneConfig, LayoutName
 
 Objective = Literal["multi-head", "bradley-terry"]

@@ -7,9 +7,10 @@ from typing import Any, Self
 
 from pydantic import ValidationError, model_validator
 
-from encore.core.config import RatingsConfig, StageConfig, option
+from encore.core.config import StageConfig, option
 from encore.core.errors import InputError
 from encore.core.options import UsageError
+from encore.data.study_config import RatingsConfig
 from encore.weighting.schemes import SCHEMES, load_scheme
 
 DEFAULT_TAU = 2.0

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from encore.core.config import StudyConfig
 from encore.core.options import run_main, single_command
 from encore.core.terminal import say
+from encore.data.study_config import StudyConfig
 from tasks.tracking.sync import TrackingConfig, hide_secrets, sync
 
 

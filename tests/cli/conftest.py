@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from encore.core.config import JudgeConfig, RatingConfig
 from encore.data.ingestion import ingest
+from encore.judges.judge_config import JudgeConfig
+from encore.rating.rating_config import RatingConfig
 from encore.rating.rating_run import rate
 from tests.golden import command_line
 from tests.golden.command_line import Finished

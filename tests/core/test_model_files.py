@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
-from encore.core.config import JudgeConfig
 from encore.core.errors import JudgeUnavailableError
 from encore.core.model_files import ModelRole
 from encore.judges import BACKENDS, open_judge
 from encore.judges.base import Decoding
+from encore.judges.judge_config import JudgeConfig
 from encore.judges.local_model import LocalJudge
 from tests.tiny_judge import make_tiny_judge
 

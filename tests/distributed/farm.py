@@ -20,10 +20,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from encore.core.config import JudgeConfig, RatingConfig
 from encore.data.pairs import planned_pairs, read_pairs, records_of
 from encore.data.rating_runs import choose_run, run_status
 from encore.data.study import open_study
+from encore.judges.judge_config import JudgeConfig
+from encore.rating.rating_config import RatingConfig
 from encore.rating.rating_run import open_run
 from encore.runs.shard_runner import work_through
 from tests.distributed.steered_judge import FOLDER, WHO, Control, SteeredJudge

@@ -13,10 +13,10 @@ from typing import Any
 import psutil
 import pytest
 
-from encore.core.config import RatingConfig
 from encore.core.errors import InputError
 from encore.core.versions import code_digest
 from encore.data.study import open_study
+from encore.rating.rating_config import RatingConfig
 from encore.rating.rating_run import RatingRun, open_run
 from encore.runs.engine import work_as_engine
 from encore.runs.engine_messages import EngineOrder, read_signs

@@ -20,9 +20,10 @@ from prefect.settings import (
     temporary_settings,
 )
 
-from encore.core.config import JudgeConfig, RatingConfig
 from encore.core.errors import EncoreError
 from encore.data.ingestion import ingest
+from encore.judges.judge_config import JudgeConfig
+from encore.rating.rating_config import RatingConfig
 from tasks.artifacts import artifact_key
 from tests.prefect_server import PrefectServer, running_server
 from tests.studies import write_lines

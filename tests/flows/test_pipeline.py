@@ -12,11 +12,11 @@ import pytest
 from prefect.client.schemas.objects import State
 
 from encore.analysis.analyze import analyze
-from encore.core.config import LimitedRatingConfig, RatingConfig
 from encore.core.errors import InputError
 from encore.core.options import UsageError, single_command
 from encore.data.rating_runs import choose_run, list_runs, read_run
 from encore.data.study import open_study
+from encore.rating.rating_config import LimitedRatingConfig, RatingConfig
 from encore.recipes.recipe import Weighing, changed, load_recipe
 from encore.weighting.weigh import weights
 from encore.weighting.weight_vector import WeightVector

@@ -14,14 +14,15 @@ import pyarrow.parquet as pq
 import pytest
 from prefect.client.schemas.objects import State
 
-from encore.core.config import JudgeConfig, RateConfig, RatingConfig
 from encore.core.errors import InputError, JudgeUnavailableError, StudyIncompleteError
 from encore.data.rating_runs import choose_run, run_status
 from encore.data.study import open_study
 from encore.judges import open_judge
 from encore.judges.base import Judge, ProgressHook
+from encore.judges.judge_config import JudgeConfig
 from encore.judges.vllm_engine import VllmJudge
 from encore.rating import rating_run
+from encore.rating.rating_config import RateConfig, RatingConfig
 from flows.rate_pairs import rate_pairs
 from tasks.rate import ShardAttempts
 from tests.flows.conftest import NUM_PAIRS, artifact, error_of

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from encore.core.config import JudgeConfig, RatingConfig
 from encore.data.ingestion import ingest
+from encore.judges.judge_config import JudgeConfig
+from encore.rating.rating_config import RatingConfig
 from encore.rating.rating_run import rate
 from tests.rating.test_rating_run import write_source
 from tests.runs.test_crash import all_ratings

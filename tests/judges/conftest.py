@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from encore.core.config import JudgeConfig
 from encore.judges import open_judge
 from encore.judges.base import Judge
+from encore.judges.judge_config import JudgeConfig
 from tests.tiny_judge import make_tiny_judge
 
 

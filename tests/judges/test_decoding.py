@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from encore.core.config import JudgeConfig
 from encore.core.errors import JudgeUnavailableError
 from encore.data.rule_sets import load_rule_set
 from encore.judges import open_judge
 from encore.judges.base import Decoding, Reply
+from encore.judges.judge_config import JudgeConfig
 from encore.rating.prompts import RatingPrompt
 from tests.tiny_judge import make_tiny_judge
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from encore.core.config import JudgeConfig
 from encore.data.rule_sets import load_rule_set
 from encore.demo import JUDGE_PATH
 from encore.judges import open_judge
 from encore.judges.base import Decoding
+from encore.judges.judge_config import JudgeConfig
 from encore.rating.prompts import render_rating_prompt
 from examples.demo_judge.make_data import split_words, texts_of
 from examples.demo_judge.train_judge import Teacher, train, words_of

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from encore.core.config import JudgeConfig
 from encore.data.records import Message
 from encore.data.rule_sets import load_rule_set
 from encore.judges import open_judge
 from encore.judges.base import Decoding, Judge
+from encore.judges.judge_config import JudgeConfig
 from encore.rating.prompts import render_conversation, render_rating_prompt
 
 NUM_CONVERSATIONS = 20

@@ -9,12 +9,12 @@ from pathlib import Path
 import openai._base_client
 import pytest
 
-from encore.core.config import JudgeConfig
 from encore.core.errors import EncoreError, JudgeUnavailableError
 from encore.data.rating_runs import status
 from encore.judges import http_server, open_judge
 from encore.judges.base import Decoding, Reply
 from encore.judges.http_server import HttpJudge
+from encore.judges.judge_config import JudgeConfig
 from tests.golden.command_line import Finished, encore
 from tests.judges.hostile_server import ANSWERS, FAULTS, KEY, MODEL, HostileServer, serving
 from tests.scripted_judge import hashed_score

@@ -10,12 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from encore.core.config import JudgeConfig, RatingConfig
 from encore.core.reporting import Reporter
 from encore.data.rating_runs import list_runs, run_status
 from encore.data.study import open_study
 from encore.judges import open_judge
 from encore.judges.base import Decoding, Judge, Reply
+from encore.judges.judge_config import JudgeConfig
+from encore.rating.rating_config import RatingConfig
 from encore.rating.rating_run import rate
 from tests.judges.test_engines import render_prompts
 from tests.judges.test_http_judge import write_study

@@ -13,11 +13,11 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from encore.core.config import RateConfig
 from encore.core.settings import prepare_environment
 from encore.data.ingestion import ingest
 from encore.data.study import open_study
 from encore.demo import DATA_PATHS, JUDGE_PATH
+from encore.rating.rating_config import RateConfig
 from encore.rating.rating_plan import plan_rating
 from encore.rating.rating_plan_config import PlanRateConfig
 from encore.rating.rating_run import rate

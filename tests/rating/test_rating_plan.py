@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from encore.core.config import JudgeConfig, RatingConfig
 from encore.core.errors import InputError
 from encore.data.ingestion import ingest
 from encore.data.study import Study, open_study
 from encore.demo import DATA_PATHS, JUDGE_PATH
+from encore.judges.judge_config import JudgeConfig
 from encore.model.backbone_shape import find_shape
 from encore.rating import rating_run
+from encore.rating.rating_config import RatingConfig
 from encore.rating.rating_plan import compare_with_plan, plan_rating
 from encore.rating.rating_plan_config import PlanRateConfig
 from encore.rating.rating_run import open_run, rate

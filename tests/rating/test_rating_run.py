@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from encore.core.config import JudgeConfig, RatingConfig
 from encore.core.errors import EncoreError, InputError
 from encore.core.reporting import Reporter
 from encore.data import rating_runs
@@ -27,8 +26,10 @@ from encore.data.records import RESPONSES
 from encore.data.rule_sets import load_rule_set
 from encore.data.schemas import RATINGS
 from encore.data.study import Study, open_study
+from encore.judges.judge_config import JudgeConfig
 from encore.rating import rating_run, shard_rating
 from encore.rating.prompts import render_conversation, render_rating_prompt
+from encore.rating.rating_config import RatingConfig
 from encore.rating.rating_run import RatingRun, open_run
 from encore.runs.shard_runner import work_through
 from tests.rating_shards import write_shard

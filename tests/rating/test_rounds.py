@@ -14,7 +14,6 @@ import pytest
 from pydantic import ValidationError
 
 from encore.analysis.analyze import analyze
-from encore.core.config import PricesConfig, RateConfig
 from encore.core.errors import EncoreError, InputError
 from encore.core.reporting import Reporter
 from encore.data.ingestion import ingest
@@ -22,6 +21,7 @@ from encore.data.pairs import planned_pairs, read_pairs, records_of
 from encore.data.rating_runs import run_status
 from encore.data.study import open_study
 from encore.rating import rating_run, rounds
+from encore.rating.rating_config import PricesConfig, RateConfig
 from encore.rating.rating_run import open_run
 from encore.runs.run_files import ShardState
 from encore.runs.shard_runner import RunReport, work_through

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from encore.benchmarks.benchmark_config import PairsConfig, RowsConfig
-from encore.core.config import JudgeConfig, RatingConfig
 from encore.core.errors import EncoreError, InputError
 from encore.core.files import file_sha256
 from encore.core.reporting import SILENT
@@ -23,8 +22,10 @@ from encore.data.ingestion import ingest
 from encore.data.rule_sets import load_rule_set
 from encore.data.sources.locate import locate
 from encore.demo import BENCHMARK_DATA_PATH
+from encore.judges.judge_config import JudgeConfig
 from encore.model.backbone_config import BackboneConfig
 from encore.model.opening import open_reward_model
+from encore.rating.rating_config import RatingConfig
 from encore.recipes.machine import Machine, refuse_judge_too_large, refuse_training_too_large
 from encore.recipes.recipe import RECIPE_NAMES, Recipe, RowModel, changed, load_recipe
 from encore.recipes.recipe_run import Work, check_names, check_within_reach, run_recipe

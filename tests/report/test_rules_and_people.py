@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from encore.core.config import JudgeConfig
 from encore.data.study import open_study
+from encore.judges.judge_config import JudgeConfig
 from encore.people.annotate_config import AnnotateExportConfig, AnnotateImportConfig
 from encore.people.export_sample import export_sample
 from encore.people.import_answers import import_answers

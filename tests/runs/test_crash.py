@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from encore.core.config import JudgeConfig, RatingConfig
 from encore.data.ingestion import ingest
 from encore.data.rating_runs import list_runs, run_status
+from encore.judges.judge_config import JudgeConfig
+from encore.rating.rating_config import RatingConfig
 from encore.rating.rating_run import rate
 from tests.rating.test_rating_run import write_source
 from tests.signals import start_and_kill

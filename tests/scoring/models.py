@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from encore.core.config import ComputingConfig, ScoringConfig
 from encore.core.reporting import SILENT
 from encore.data.records import PreferencePair
+from encore.model.computing_config import ComputingConfig
 from encore.model.loading import load_reward_model, load_tokenizer
 from encore.model.opening import OpenedModel
 from encore.model.saved_model import save_model
+from encore.scoring.scoring_config import ScoringConfig
 from encore.scoring.scoring_run import ScoreResult, score_encoded, score_study
 from tests.training.studies import RULES, backbone_config, make_backbone
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from encore.core.config import JudgeConfig, RatingConfig
 from encore.data.study import Study, open_study
+from encore.judges.judge_config import JudgeConfig
+from encore.rating.rating_config import RatingConfig
 from encore.rating.rating_run import open_run
 from encore.runs.shard_runner import work_through
 from tests.scripted_judge import ScriptedJudge

@@ -27,7 +27,6 @@ from encore.benchmarks.judging.verdict_summary import (
 from encore.benchmarks.metrics import BenchmarkScore, Headline, benchmark_score
 from encore.benchmarks.pair_results import write_pair_results
 from encore.benchmarks.table_rows import RowAbout, TableRow
-from encore.core.config import MAX_RATING_REPLY_TOKENS
 from encore.core.errors import InputError
 from encore.core.model_files import is_demo_judge
 from encore.core.options import UsageError
@@ -37,6 +36,7 @@ from encore.data.rule_sets import load_rule_set
 from encore.data.synthetic import synthetic_in
 from encore.judges import open_judge
 from encore.judges.base import Judge
+from encore.rating.rating_config import MAX_RATING_REPLY_TOKENS
 from encore.runs.run_files import run_key_of
 from encore.warehouse import open_ratings
 from encore.weighting.weigh import weights as weigh

@@ -16,7 +16,7 @@ import pytest
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
 from encore.benchmarks.judging.judged_pairs import JudgingManifest, judge_pairs
 from encore.benchmarks.judging.rated_pairs import rate_pairs
-from encore.core.config import JudgeConfig
+from encore.judges.judge_config import JudgeConfig
 from encore.runs import run_files as runs
 from encore.runs.run_files import Slice, claim_folder, run_status, write_shard
 from tests.benchmarks.judging.scripted import judge_of_opinions, judge_saying, make_benchmark

@@ -19,9 +19,9 @@ from encore.benchmarks.judging.pairwise_protocol import (
     render_comparison,
 )
 from encore.benchmarks.judging.verdict_summary import remarks, single_order_credits, summarize
-from encore.core.config import JudgeConfig
 from encore.core.errors import InputError, StudyIncompleteError
 from encore.judges.base import Reply
+from encore.judges.judge_config import JudgeConfig
 from encore.runs import run_files as runs
 from encore.runs import shard_runner
 from tests.benchmarks.judging.scripted import (

@@ -14,10 +14,10 @@ from encore.benchmarks.judging.rated_pairs import (
     rate_pairs,
     study_of_pairs,
 )
-from encore.core.config import JudgeConfig
 from encore.core.errors import InputError
 from encore.data.pairs import read_pairs, records_of
 from encore.data.rule_sets import load_rule_set
+from encore.judges.judge_config import JudgeConfig
 from encore.weighting.weigh import weights as weigh
 from encore.weighting.weight_vector import WeightVector
 from tests.benchmarks.judging.scripted import (

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
-from encore.core.config import JudgeConfig
 from encore.core.errors import InputError, StudyIncompleteError
 from encore.data.schemas import LABELS
+from encore.judges.judge_config import JudgeConfig
 from encore.people.judge_labels import judge_labels
 from encore.people.labels_config import LabelsConfig
 from encore.people.rule_agreement import label_agreement

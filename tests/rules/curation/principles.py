@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from encore.core.config import JudgeConfig
+from encore.judges.judge_config import JudgeConfig
 from encore.rules.importance import rate_importance
 from encore.rules.pool import PoolRule, read_pool, title_of, write_pool
 from encore.rules.rules_config import ImportanceConfig

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from encore.core.config import JudgeConfig
 from encore.data.ingestion import ingest
 from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply
+from encore.judges.judge_config import JudgeConfig
 from encore.rules.probe_config import ProbeConfig
 from tests.rating.test_rating_run import write_source
 from tests.scripted_judge import ScriptedJudge

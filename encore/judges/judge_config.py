@@ -1,0 +1,102 @@
+"""Options of a judge: which model, which engine, and how a server is reached."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, model_validator
+
+from encore.core.config import StageConfig, option, unkeyed_option
+from encore.core.errors import JudgeUnavailableError
+
+_http = partial(unkeyed_option, group="Judge over HTTP")
+
+EngineValue = bool | int | float | str
+
+
+#: How a judge's answer becomes a rating.
+Decode = Literal["text", "choice", "expected"]
+
+
+class JudgeConfig(StageConfig):
+    """Which model judges, and how it is loaded."""
+
+    model: str = option(
+        name="judge",
+        min_length=1,
+        help="Folder with a model (config, tokenizer with chat template, *.safetensors) or a hub "
+        "id such as meta-llama/Meta-Llama-3-70B-Instruct. Over HTTP: the server's name for it.",
+    )
+    backend: Literal["vllm", "transformers", "http"] = option(
+        "vllm",
+        help="The engine that runs the judge; http: a server that speaks the OpenAI protocol.",
+    )
+    revision: str | None = option(
+        None,
+        help="Hub revision of the judge; the commit it resolves to is recorded. Over HTTP: what "
+        "tells two models of one name apart; default: the server's host.",
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = option(
+        "auto", help="Number format of the judge; auto is what its own config says."
+    )
+    max_model_len: Annotated[int, Field(ge=64)] | None = option(
+        None, help="Context length in tokens; default: the judge's own, at most 8192."
+    )
+    engine_args: dict[str, EngineValue] = option(
+        dict,
+        name="engine-arg",
+        help="Passed to vLLM, e.g. tensor_parallel_size=4 or quantization=fp8; repeatable.",
+    )
+    base_url: str | None = _http(
+        None,
+        metavar="URL",
+        examples=["http://127.0.0.1:8000/v1", "https://api.openai.com/v1"],
+        help="Where the server or its router listens. Texts are sent there.",
+    )
+    tokenizer: str | None = _http(
+        None,
+        identity=True,
+        since=True,
+        metavar="FOLDER_OR_ID",
+        help="The judge's own tokenizer, where the server is vLLM: prompts are sent as token ids, "
+        "and replies are those of --backend vllm. Default: chat completions.",
+    )
+    concurrency: int = _http(64, ge=1, le=4096, help="Requests under way at once.")
+    request_timeout_seconds: float = _http(
+        120, gt=0, help="How long one answer may take (seconds)."
+    )
+    api_key_env: str = _http(
+        "OPENAI_API_KEY",
+        min_length=1,
+        metavar="NAME",
+        help="The environment variable that has the server's key, if it wants one.",
+    )
+
+    @model_validator(mode="after")
+    def _is_reachable(self) -> Self:
+        # No ValueError where a key may be in a value: pydantic would show the value.
+        if not self.api_key_env.isidentifier():
+            raise JudgeUnavailableError(
+                "--api-key-env is not the name of an environment variable; give the name, not the "
+                "key"
+            )
+        if self.base_url is None:
+            if self.backend == "http":
+                raise ValueError("--backend http needs --base-url")
+            return self
+        if self.backend != "http" or self.engine_args:
+            raise ValueError(
+                "--base-url belongs to --backend http, --engine-arg to an engine that starts here"
+            )
+        url = urlsplit(self.base_url)
+        if "@" in url.netloc or url.query or url.fragment:
+            raise JudgeUnavailableError(
+                "--base-url has a user, a password or parameters in it; a key is read from the "
+                f"environment variable {self.api_key_env} only: put it there, and give the plain "
+                "URL such as https://host/v1"
+            )
+        if url.scheme not in ("http", "https") or not url.hostname:
+            raise ValueError(f"--base-url {self.base_url!r}: expected http://HOST:PORT/v1")
+        return self

@@ -1,0 +1,210 @@
+"""Options of a rating run: what is asked of the judge, what it may cost, and when it ends."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from encore.core.config import StageConfig, option, unkeyed_option
+from encore.data.study_config import StudyConfig
+from encore.judges.judge_config import Decode, JudgeConfig
+from encore.runs.engines_config import EnginesConfig, SlicedConfig
+
+_http = partial(unkeyed_option, group="Judge over HTTP")
+_limits = partial(unkeyed_option, group="Limits")
+_prices = partial(unkeyed_option, group="Prices")
+
+#: A reply to a rating prompt is a number: more tokens than this are none.
+MAX_RATING_REPLY_TOKENS = 512
+
+
+PromptLayout = Literal["paper", "conversation-first"]
+
+
+#: Labels of a scale that none is given for, the lowest first. The paper's judge answers in tenths;
+#: a digit is one token of most tokenizers.
+DEFAULT_SCALES: dict[str, tuple[str, ...]] = {
+    "text": (),
+    "choice": tuple(f"{tenth / 10:.1f}" for tenth in range(11)),
+    "expected": tuple("0123456789"),
+}
+
+
+def _checked_scale(text: str) -> str:
+    labels = [label.strip() for label in text.split(",")]
+    if len(labels) < 2 or len(set(labels)) != len(labels) or not all(labels):
+        raise ValueError("expected two or more different labels with commas, the lowest first")
+    return ",".join(labels)
+
+
+class RatingConfig(StageConfig):
+    """One rating run: every response of a study's pairs under every rule of a set."""
+
+    judge: JudgeConfig
+    rules: str = option(
+        "encore-10",
+        examples=["encore-10", "encore-20", "my-rules.toml"],
+        help="encore-10, encore-20, or the path of your own rule set (TOML).",
+    )
+    shard_size: int = option(
+        1000, ge=1, le=100_000, help="Pairs per shard: per file, per task, what one crash can cost."
+    )
+    limit: int | None = option(
+        None, ge=1, help="Pilot: rate only this many pairs, a fair sample by content hash."
+    )
+    overlong: Literal["set-aside", "truncate-left"] = option(
+        "set-aside",
+        help="A prompt beyond the judge's context: a null row with its reason, or the "
+        "conversation's oldest text is cut. Both are counted.",
+    )
+    layout: PromptLayout = option(
+        "paper",
+        since=True,
+        help="Of the prompt. paper: the rule, then the conversation. conversation-first: the other "
+        "way round, so that all rules of a response share most of their prompt, which is then "
+        "computed once.",
+        source="appendix Prompts",
+    )
+    decode: Decode = option(
+        "text",
+        since=True,
+        help="text: the judge writes a number. choice: it may write the labels of --scale only. "
+        "expected: one token; the most likely label is the rating, the labels' probabilities are "
+        "kept beside it.",
+    )
+    scale: Annotated[str, AfterValidator(_checked_scale)] | None = option(
+        None,
+        since=True,
+        metavar="LABELS",
+        examples=["0,1,2,3,4,5,6,7,8,9", "0.0,0.25,0.5,0.75,1.0"],
+        help="Of choice and expected: labels with commas, the lowest first. Numbers from 0 to 1 "
+        "are ratings as they stand, other labels are evenly spaced. Default: 0.0 to 1.0 in tenths; "
+        "of expected, whose labels are single tokens, the digits.",
+    )
+    min_label_mass: float = option(
+        0.5,
+        gt=0,
+        le=1,
+        since=True,
+        help="Of expected: if the labels together are less likely than this, the rating is null.",
+    )
+    max_reply_tokens: int = option(
+        16, ge=2, le=MAX_RATING_REPLY_TOKENS, help="A longer reply is cut off and therefore null."
+    )
+    shard_timeout_seconds: float | None = unkeyed_option(
+        None, ge=0.001, help="Give up on a shard whose generation takes longer (seconds)."
+    )
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Of the scale in use, the lowest first; empty for text."""
+        if self.scale is None or self.decode == "text":
+            return DEFAULT_SCALES[self.decode]
+        return tuple(self.scale.split(","))
+
+    def as_rating(self, **changes: Any) -> RatingConfig:
+        """Return the options of the rating run alone, with some of them changed."""
+        kind = EngineRatingConfig if isinstance(self, EngineRatingConfig) else RatingConfig
+        options = {name: getattr(self, name) for name in kind.model_fields}
+        return kind.model_validate(options | changes)
+
+    @model_validator(mode="after")
+    def _scale_is_used(self) -> Self:
+        if self.scale is not None and self.decode == "text":
+            raise ValueError("--scale belongs to --decode choice or expected")
+        return self
+
+
+class EngineRatingConfig(EnginesConfig, RatingConfig):
+    """A rating run whose shards several engines may share."""
+
+
+class PricesConfig(StageConfig):
+    """What the judge's tokens and its GPUs cost, in any one currency."""
+
+    price_input: float | None = _prices(None, ge=0, help="Money per million prompt tokens.")
+    price_output: float | None = _prices(
+        None, ge=0, help="Money per million tokens of the replies."
+    )
+    price_gpu_hour: float | None = _prices(None, ge=0, help="Money per hour of one GPU.")
+
+
+class BatchConfig(StageConfig):
+    """Files in which a provider is asked, and answers."""
+
+    batch_file: Path | None = _http(
+        None,
+        metavar="FILE",
+        help="Write the requests of what is left to rate, for a provider's batch service, and end. "
+        "Several files where one may not hold all.",
+    )
+    batch_results: tuple[Path, ...] = _http(
+        (), metavar="FILE", help="Rate with the answers in this file of the provider; repeatable."
+    )
+
+
+class LimitsConfig(PricesConfig):
+    """When a rating run ends before its plan does; a run goes on with other limits."""
+
+    until_weights_within: float | None = _limits(
+        None,
+        gt=0,
+        lt=1,
+        metavar="SHARE",
+        examples=[0.02],
+        help="Rate in growing rounds, and stop when every weight of ENCORE lies within this share "
+        "of the one that all pairs would give, 95 % confidence.",
+    )
+    budget: float | None = _limits(
+        None,
+        gt=0,
+        metavar="MONEY",
+        help="Stop before a shard that would make the run, with all earlier calls, cost more than "
+        "this at the prices given.",
+    )
+    budget_calls: int | None = _limits(
+        None, ge=1, metavar="CALLS", help="The same for the judge's calls."
+    )
+
+    @model_validator(mode="after")
+    def _has_prices(self) -> Self:
+        tokens = (self.price_input, self.price_output)
+        is_priced = None not in tokens or (tokens == (None, None) and self.price_gpu_hour)
+        if self.budget is not None and not is_priced:
+            raise ValueError(
+                "--budget needs --price-input and --price-output (0 for what is free), or "
+                "--price-gpu-hour"
+            )
+        return self
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """Those that are set, by option."""
+        names = ("until_weights_within", "budget", "budget_calls")
+        given = {f"--{name.replace('_', '-')}": getattr(self, name) for name in names}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+class LimitedRatingConfig(LimitsConfig, EngineRatingConfig):
+    """A rating run, and when it ends."""
+
+
+class RateConfig(SlicedConfig, LimitedRatingConfig, StudyConfig):
+    """`encore rate`: a rating run of a study, and how this call works on it."""
+
+    shard: tuple[Annotated[int, Field(ge=0)], ...] = unkeyed_option(
+        (), help="Only this shard; repeat for several."
+    )
+
+    @model_validator(mode="after")
+    def _goes_by_plan(self) -> Self:
+        by_hand = [name for name in ("slice", "shard") if getattr(self, name)]
+        if self.limits and by_hand:
+            raise ValueError(
+                f"{' and '.join(self.limits)} with --{by_hand[0]}: one call must see the whole run "
+                f"to end it in time; leave out --{by_hand[0]}, and share the work with --engines"
+            )
+        return self

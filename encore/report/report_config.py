@@ -1,0 +1,19 @@
+"""Options of `encore report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from encore.core.config import option
+from encore.data.study_config import RatingsConfig
+
+
+class ReportConfig(RatingsConfig):
+    """One page about some ratings."""
+
+    out: Path | None = option(
+        None,
+        metavar="FOLDER",
+        help="Where the report goes. Default: STUDY/reports/RUN_KEY, or `report` in this "
+        "directory for ratings that are not of a study.",
+    )

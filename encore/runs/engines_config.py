@@ -1,0 +1,51 @@
+"""Options of sharing a run: several engines, or one slice of the shards per call."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from encore.core.config import StageConfig, unkeyed_option
+
+_engines = partial(unkeyed_option, group="Engines")
+
+
+class EnginesConfig(StageConfig):
+    """How many engines share the shards of a run; another number goes on with the same run."""
+
+    engines: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = _engines(
+        1,
+        help="Engines that share the shards, each a process with GPUs of its own: local processes, "
+        "or on a Prefect server as many runs on its GPU pool. auto: all there are.",
+    )
+    silence_seconds: float = _engines(
+        600, ge=1, help="Replace an engine that finished no request for so long (seconds)."
+    )
+
+
+def _checked_slice(text: str) -> str:
+    number, _, of = text.partition("/")
+    if not (number.isdecimal() and of.isdecimal() and int(number) < int(of)):
+        raise ValueError("expected I/N with I from 0 to N - 1, e.g. 0/3 for the first of three")
+    return text
+
+
+class SlicedConfig(StageConfig):
+    """Which share of a run one call does, where nothing else divides it."""
+
+    slice: Annotated[str, AfterValidator(_checked_slice)] | None = _engines(
+        None,
+        metavar="I/N",
+        help="Only the I-th of N parts of the shards, I from 0: for array jobs without an "
+        "orchestrator.",
+    )
+
+    @property
+    def part(self) -> tuple[int, int] | None:
+        """``(I, N)``."""
+        if self.slice is None:
+            return None
+        number, _, of = self.slice.partition("/")
+        return int(number), int(of)

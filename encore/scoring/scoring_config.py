@@ -1,0 +1,36 @@
+"""Options of `encore score`: which reward model scores which pairs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from encore.core.config import option, unkeyed_option
+from encore.data.study_config import StudyConfig
+from encore.model.computing_config import ComputingConfig
+from encore.runs.engines_config import EnginesConfig, SlicedConfig
+
+
+class ScoringConfig(EnginesConfig, ComputingConfig):
+    """One scoring: every response of a study's pairs under every head of a reward model."""
+
+    model: str = option(
+        metavar="FOLDER_OR_ID",
+        help="A training run or its model folder, an export, or any plain "
+        "…ForSequenceClassification with a linear head, as a folder or a hub id.",
+    )
+    out: Path | None = unkeyed_option(
+        None,
+        metavar="DIR",
+        help="The scores' folder. Default: STUDY/scores/KEY, a key of model, data and plan.",
+    )
+    limit: Annotated[int, Field(ge=1)] | None = option(
+        None, help="Pilot: score this many pairs, drawn by content hash."
+    )
+    shard_size: int = option(1000, ge=1, le=100_000, help="Pairs in each file.")
+
+
+class ScoreConfig(SlicedConfig, ScoringConfig, StudyConfig):
+    """`encore score`: a scoring of a study."""
