@@ -161,7 +161,7 @@ def test_a_model_that_came_without_its_chat_template_is_named(tmp_path):
 
 
 def test_pairs_that_were_cut_are_counted_as_not_comparable(study, made, whole):
-    """W2: the rewardbench tool cuts such texts otherwise; an option cuts as it does."""
+    """The rewardbench tool cuts such texts at the other end; an option cuts as it does."""
     models = {"reward_models": {"initial": made / "initial"}}
     short = open_reward_model(made / "initial", device="cpu", max_length=16)
     lengths = [
@@ -250,7 +250,7 @@ def test_a_gate_of_another_model_is_refused(study, made, tmp_path):
 
 
 def test_a_second_smaller_evaluation_leaves_the_first_table_as_it_is(study, made):
-    """W3. What is scored is not scored again, and a row that two tables share is compared once."""
+    """Scored pairs are not scored again, and a row that two tables share is compared once."""
     judged = run(study, made, model=None, reward_models={"judge a": made / "initial"})
     both = {"gate": made / "gate", "results": (f"judge b={judged.results_path}",)}
     first = run(study, made, **both)

@@ -116,7 +116,7 @@ def test_a_second_call_reuses_every_shard_and_neither_starts_nor_asks_a_judge(st
         job = opened(study, judge).job(reporter=reporter)
         assert work_through(job, reporter=reporter).summary == summary
         assert judge.num_asked == NUM_PAIRS * 20
-    # A2: while the engine starts, no bar stands at 0 of 500.
+    # The bar of ratings begins when the engine has started, and is not shown at 0 until then.
     rating = ("rating", NUM_PAIRS * 20)
     assert began == [("starting the judge's engine", None), rating, rating]
 
@@ -124,7 +124,7 @@ def test_a_second_call_reuses_every_shard_and_neither_starts_nor_asks_a_judge(st
 def test_only_generation_counts_against_the_time_limit_and_other_shards_complete(
     study, monkeypatch
 ):
-    """F16: nothing here depends on how fast the machine is."""
+    """The clock is a fake one, so that the machine's speed does not matter."""
     now = 0.0
     monkeypatch.setattr(shard_rating, "time", SimpleNamespace(monotonic=lambda: now))
     first = min(records_of(read_pairs(study)), key=lambda pair: pair.pair_id)
@@ -316,7 +316,7 @@ def read_only(patch: pytest.MonkeyPatch) -> None:
 def test_where_nothing_may_be_written_a_complete_run_is_reused_and_others_refused_early(
     study, monkeypatch
 ):
-    """F6: it was refused 78 s later, after the engine's start."""
+    """The refusal comes before the judge is loaded, which takes minutes."""
     judge = ScriptedJudge()
     with pytest.MonkeyPatch.context() as patch:
         read_only(patch)
@@ -333,7 +333,7 @@ def test_where_nothing_may_be_written_a_complete_run_is_reused_and_others_refuse
 
 @pytest.mark.parametrize("value", [float("nan"), 7.5])
 def test_a_shard_with_a_rating_that_is_none_is_damaged_whatever_its_digest(study, value):
-    """W6: a consistent forgery passed `status`."""
+    """A digest shows that a file is unchanged, not that its values are ratings."""
     run = opened(study, ScriptedJudge())
     work_through(run.job())
     [first, *_] = run_status(run.run_dir).shards

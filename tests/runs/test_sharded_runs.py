@@ -410,7 +410,7 @@ def test_a_cancelled_run_interrupts_the_shard_in_work(tmp_path):
 
 
 def test_reused_shards_are_one_line_and_new_ones_are_counted_in_the_report(tmp_path):
-    """A3: twelve reused shards were twelve lines."""
+    """Twelve reused shards are reported in one line, not in twelve."""
 
     def counted(shard: Shard, tell: Tell) -> Slice:
         counts = {"num_odd": 1, "kinds": {"even": 1, "odd": 1}}
