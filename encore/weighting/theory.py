@@ -69,7 +69,8 @@ class TheoryRule:
             0: minus half the mean margin. N times this is the paper's.
         z: Sum of margins over the root of their sum of squares: how many standard deviations the
             gradient is from 0 if labels were drawn by lot; positive where the rule sides with
-            people, 0 for a rule that never tells two responses apart.
+            people. None for a rule that rates both responses alike in every pair: it has no
+            standard deviation.
         gradient_near_zero: The derivative at small random weights.
         learned_weights: Weight after each number of steps of gradient descent from zero.
     """
@@ -81,14 +82,14 @@ class TheoryRule:
     tie_rate: float
     half_accuracy: float
     gradient_at_zero: float
-    z: float
+    z: float | None
     gradient_near_zero: float
     learned_weights: tuple[float, ...]
 
     @property
     def depends_on_labels(self) -> bool:
-        """Whether its gradient is larger than labels drawn by lot would make it (at 95 %)."""
-        return abs(self.z) > Z_LIMIT
+        """Return True if labels drawn by lot would hardly give so large a gradient (at 95 %)."""
+        return self.z is not None and abs(self.z) > Z_LIMIT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,14 +211,17 @@ def examine(pairs: PairRatings, *, tau: float = 2.0, seed: int = 0) -> tuple[The
     tie_R = (margin_PR == 0).mean(axis=0)
     # With signs drawn by lot the sum has mean 0 and variance sum of squares.
     spread_R = np.linalg.norm(margin_PR, axis=0)
-    figures = {
+    with np.errstate(invalid="ignore"):
+        z_R = (margin_PR.sum(axis=0) / spread_R).astype(object)
+    z_R[spread_R == 0] = None
+    figures: dict[str, NDArray[Any]] = {
         "entropy_nats": entropy_R,
         "encore_weight": entropy_weights(entropy_R, tau=tau),
         "mean_margin": margin_PR.mean(axis=0),
         "tie_rate": tie_R,
         "half_accuracy": (margin_PR > 0).mean(axis=0) + tie_R / 2,
         "gradient_at_zero": loss_gradient(np.zeros_like(near_zero_R), margin_PR),
-        "z": margin_PR.sum(axis=0) / np.where(spread_R > 0, spread_R, 1),
+        "z": z_R,
         "gradient_near_zero": loss_gradient(near_zero_R, margin_PR),
         "learned_weights": descend(margin_PR).T,
     }

@@ -79,8 +79,25 @@ def test_a_single_rule_and_a_constant_one_are_no_trouble():
     half = np.full((20, 1), 0.5)
     found = theory(table_of_pairs(rated_pairs(half, half)))
     (rule,) = found.rules
-    assert (rule.z, rule.gradient_at_zero, rule.encore_weight) == (0.0, 0.0, 1.0)
+    # Labels drawn by lot leave a gradient of 0 at 0: no standard deviation to measure it in.
+    assert (rule.z, rule.gradient_at_zero, rule.encore_weight) == (None, 0.0, 1.0)
+    assert not rule.depends_on_labels
     assert found.correlations == {"entropy_nats": None, "encore_weight": None}
+
+
+def test_z_is_null_for_a_constant_rule_alone_and_stands_as_a_dash_in_the_table(tmp_path: Path):
+    # Margins of rule 1: 1, 1, -1, 1: sum 2 over the root of 4, z = 1. Rule 2 rates 1/2 always.
+    chosen_PR = np.array([[1, 0.5], [1, 0.5], [0, 0.5], [1, 0.5]])
+    rejected_PR = np.array([[0, 0.5], [0, 0.5], [1, 0.5], [0, 0.5]])
+    table = table_of_pairs(rated_pairs(chosen_PR, rejected_PR, rule_ids=("varied", "constant")))
+    pq.write_table(table, tmp_path / "r.parquet")
+    found = encore("theory", tmp_path / "r.parquet", "--json").json
+    z_by_rule = {rule["rule_id"]: rule["z"] for rule in found["rules"]}
+    assert z_by_rule == {"varied": pytest.approx(1.0), "constant": None}
+    rows = [line.split() for line in encore("theory", tmp_path / "r.parquet").out.splitlines()]
+    # Rule 1, the constant one: number, entropy, half, margin, gradient, z, near zero.
+    cells = next(cells for cells in rows if cells[:1] == ["1"])
+    assert cells[1:] == ["0.000", "50.0%", "0.000", "0.000", "–", "0.000"]
 
 
 # --- synthetic ratings ----------------------------------------------------------------------------
