@@ -47,6 +47,16 @@ def test_every_complete_pair_is_held_out_once_and_folds_are_of_one_size() -> Non
     assert (found.num_pairs, found.num_groups, found.grouped_by) == (103, 103, "pair")
 
 
+def test_the_seed_draws_the_folds() -> None:
+    # 40 pairs fall into five folds of eight. Of 40! / (8!^5 · 5!) = 6e23 divisions two seeds draw
+    # the same one by chance never.
+    evidence = evidence_of_margins(random_margins(40, 1))
+    folds_by_seed = [
+        {frozenset(fold) for fold in held_out_by_fold(evidence, seed=seed)} for seed in (0, 0, 1)
+    ]
+    assert folds_by_seed[0] == folds_by_seed[1] != folds_by_seed[2]
+
+
 def test_pairs_of_one_prompt_are_in_one_fold(study: Study) -> None:
     with open_evidence(study.path) as evidence:
         found = held_out(BRADLEY_TERRY, evidence, SchemeOptions())
