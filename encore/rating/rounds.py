@@ -133,7 +133,7 @@ class Rounds:
         self.num_open = next((end for end in ends if end > reached), reached)
         if not 0 < reached < ends[-1]:
             return
-        found = self._error(state_of, reached, num_looks=len(ends) - 1)
+        found = self._error(state_of, reached, num_tests=len(ends) - 1)
         is_enough = found.error is not None and found.error <= self.tolerance
         told = self._told(found, self._num_pairs(range(reached)))
         if not is_enough:
@@ -149,14 +149,14 @@ class Rounds:
         note_enough(self.run_dir, num_shards=reached, error=found.error)
 
     def _error(
-        self, state_of: Mapping[int, ShardState], num_shards: int, *, num_looks: int
+        self, state_of: Mapping[int, ShardState], num_shards: int, *, num_tests: int
     ) -> WeightError:
         paths = tuple(path for i in range(num_shards) if (path := state_of[i].path) is not None)
         ratings = Ratings(
             label=str(self.run_dir), files=paths, run_dir=self.run_dir, manifest=self.manifest
         )
         return weight_error(
-            read_pairs_of(ratings), num_all=self.manifest.num_pairs, num_looks=num_looks
+            read_pairs_of(ratings), num_all=self.manifest.num_pairs, num_tests=num_tests
         )
 
     def _told(self, found: WeightError, num_pairs: int) -> str:

@@ -76,7 +76,7 @@ def test_without_a_study_pairs_of_one_id_are_in_one_fold() -> None:
         source_P=np.array(["a", "b"] * 20, dtype=object),
         pair_id_P=np.repeat(pairs.pair_id_P[:20], 2),
     )
-    evidence = evidence_of_margins(random_margins(40, 1)).over(twice)
+    evidence = evidence_of_margins(random_margins(40, 1)).with_pairs(twice)
     assert held_out(BRADLEY_TERRY, evidence, SchemeOptions()).num_groups == 20
     assert sum(map(len, held_out_by_fold(evidence))) == 20
 

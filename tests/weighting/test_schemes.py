@@ -68,7 +68,7 @@ def test_a_scheme_weighs_every_rule_and_permuting_rules_permutes_the_weights(
     order = np.random.default_rng(seed).permutation(len(entropies)).tolist()
     pairs = found.read_pairs()
     permuted = dataclasses.replace(
-        found.over(
+        found.with_pairs(
             dataclasses.replace(
                 pairs,
                 rule_ids=tuple(pairs.rule_ids[place] for place in order),

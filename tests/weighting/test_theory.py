@@ -15,13 +15,13 @@ from hypothesis.extra.numpy import arrays
 from encore.core.errors import InputError
 from encore.warehouse import PairRatings
 from encore.weighting.theory import (
-    descend,
-    examine,
+    gradient_descent,
     loss_gradient,
     loss_slope,
     noise_world,
     step_size,
     theory,
+    theory_rules,
 )
 from tests.golden.command_line import encore
 from tests.reference import reference_weights, rows_of
@@ -50,7 +50,7 @@ def test_every_figure_has_its_definition_over_pairs_that_every_rule_rated_fully(
     expected_weights = reference_weights(rows_of(table_of_pairs(pairs)), tau=2.0)
     near = np.random.default_rng(0).normal(scale=0.01, size=4)
     slope = -1 / (1 + np.exp(margin @ near))
-    learned_SR = descend(margin)
+    learned_SR = gradient_descent(margin)
     for place, rule in enumerate(found.rules):
         delta = margin[:, place]
         assert rule.mean_margin == pytest.approx(delta.mean())
@@ -105,7 +105,7 @@ def test_z_is_null_for_a_constant_rule_alone_and_stands_as_a_dash_in_the_table(t
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_rule_that_is_independent_of_the_label_keeps_a_weight_near_zero(seed: int):
-    first, *_, pure = examine(noise_world(seed=seed), seed=seed)
+    first, *_, pure = theory_rules(noise_world(seed=seed), seed=seed)
     # Standard deviation of its margin: 0.45; of its gradient: 0.45 / 2 / sqrt(20,000) = 0.0016.
     assert abs(pure.gradient_at_zero) < 4 * 0.0016
     # Of its weight about 0.1: one over the root of 20,000 D (1 - D) margin^2.
@@ -137,7 +137,7 @@ def test_the_gradient_is_that_of_finite_differences_and_no_step_raises_the_loss(
     for place, step in enumerate(1e-5 * np.eye(len(weight))):
         above, below = (mean_loss(weight + d) for d in (step, -step))
         assert found[place] == pytest.approx((above - below) / 2e-5, abs=1e-8)
-    first, *others = descend(margin, steps=range(1, 30))
+    first, *others = gradient_descent(margin, steps=range(1, 30))
     expected = step_size(margin) * margin.mean(axis=0) / 2
     assert first == pytest.approx(expected, rel=1e-9, abs=1e-9)
     losses = [mean_loss(one) for one in (np.zeros_like(weight), first, *others)]
