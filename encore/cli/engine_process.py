@@ -24,7 +24,7 @@ def main() -> None:
     request = EngineRequest.model_validate_json(sys.stdin.buffer.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
     config = request.config
-    work = partial(work_as_engine, order=request.order, silence_seconds=config.silence_seconds)
+    work = partial(work_as_engine, spec=request.spec, silence_seconds=config.silence_seconds)
     study = open_study(config.study)
     if isinstance(config, RateConfig):
         from encore.rating.rating_run import rate

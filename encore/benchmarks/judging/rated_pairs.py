@@ -30,7 +30,7 @@ from encore.data.study import MARKER, Study, open_study
 from encore.judges.base import Judge
 from encore.rating.rating_run import RatingRun, open_run
 from encore.runs.run_files import finished_shards
-from encore.runs.shard_runner import refuse_failures, work_through
+from encore.runs.shard_runner import raise_for_failed_shards, work_through
 from encore.warehouse import PairRatings, open_ratings, open_warehouse, read_pair_ratings
 from encore.weighting.composed_ratings import pair_credits
 from encore.weighting.weight_vector import Origin as WeightsOrigin
@@ -93,7 +93,7 @@ def rate_pairs(
     """
     study, run = _open_run(pairs, config, judge=judge)
     report = work_through(run.job(reporter=reporter), reporter=reporter)
-    refuse_failures(run.run_dir, report.failures, num_shards=len(run.manifest.shards))
+    raise_for_failed_shards(run.run_dir, report.failures, num_shards=len(run.manifest.shards))
     with open_warehouse(open_ratings(study.path, run=run.manifest.run_key)) as warehouse:
         ratings = read_pair_ratings(warehouse, rule_ids=tuple(weights))
     row_of = {pair_id: row for row, pair_id in enumerate(ratings.pair_id_P.tolist())}
