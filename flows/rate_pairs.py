@@ -10,7 +10,7 @@ from prefect.states import Completed
 
 from encore.analysis.analyze import analyze
 from encore.rating.rating_config import RateConfig
-from encore.runs.engine_messages import EngineOrder
+from encore.runs.engine_messages import EngineSpec
 from flows.command import run_command
 from flows.study_flow import study_flow
 from tasks.artifacts import publish_statistics
@@ -20,7 +20,7 @@ from tasks.stage import run_stage
 
 @study_flow("rate-pairs", stage="rate")
 def rate_pairs(
-    config: RateConfig, attempts: ShardAttempts = ShardAttempts(), engine: EngineOrder | None = None
+    config: RateConfig, attempts: ShardAttempts = ShardAttempts(), engine: EngineSpec | None = None
 ) -> State:
     """Have a judge rate a study under Prefect, shard by shard, with retries and a time limit.
 
@@ -32,7 +32,7 @@ def rate_pairs(
 
     Example: python -m flows.rate_pairs study --judge ./my-judge --limit 200
     """
-    run_dir, report = rate_shards(config.study, config, attempts, order=engine)
+    run_dir, report = rate_shards(config.study, config, attempts, spec=engine)
     if engine is not None:  # the run that asked for it tells the rest
         return Completed(message=report.summary)
     publish_statistics(run_stage("analyze", lambda: analyze(run_dir)), study=config.study)

@@ -9,8 +9,8 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from encore.data.study import open_study
-from encore.runs.engine_messages import EngineOrder
-from encore.runs.shard_runner import refuse_failures
+from encore.runs.engine_messages import EngineSpec
+from encore.runs.shard_runner import raise_for_failed_shards
 from encore.scoring.head_accuracy import accuracies_of
 from encore.scoring.scoring_config import ScoreConfig
 from encore.scoring.scoring_run import ScoreResult
@@ -30,7 +30,7 @@ class ScoringAttempts(Attempts):
 def score(
     config: ScoreConfig,
     attempts: ScoringAttempts = ScoringAttempts(),
-    engine: EngineOrder | None = None,
+    engine: EngineSpec | None = None,
 ) -> State:
     """Score a study's responses under Prefect: the same files as `encore score`.
 
@@ -44,9 +44,9 @@ def score(
     def work() -> ScoreResult:
         from tasks.score import score_shards  # brings torch
 
-        result = score_shards(config, attempts, order=engine)
+        result = score_shards(config, attempts, spec=engine)
         if engine is None:
-            refuse_failures(result.out, result.failures, num_shards=result.num_shards)
+            raise_for_failed_shards(result.out, result.failures, num_shards=result.num_shards)
         return result
 
     result = run_stage("score", work, attempts=attempts)

@@ -16,7 +16,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactUpdate
 
 from encore.data.records import slug
-from encore.runs.engine_supervisor import Rows
+from encore.runs.engine_supervisor import EngineRows
 from tasks.server import best_effort
 
 if TYPE_CHECKING:  # torch, which rating does not want
@@ -118,7 +118,7 @@ class EngineTable:
         self._artifact = LiveArtifact("engines", study)
         self._not_before = 0.0
 
-    def show(self, rows: Rows, *, now: bool = False) -> None:
+    def show(self, rows: EngineRows, *, now: bool = False) -> None:
         """Show the engines as they are, ``now`` or if it is time."""
         if not now and time.monotonic() < self._not_before:
             return

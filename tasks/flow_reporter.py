@@ -83,7 +83,7 @@ class FlowReporter(Reporter):
 
     def started(self, title: str, *, total: int | None = None, done: int = 0) -> None:
         """One line; a progress artifact where it is known how much there is to do."""
-        self.told(title)
+        self.message(title)
         if total:
             self._title, self._num_done, self._total = title, done, total
             if self._stage:
@@ -99,25 +99,25 @@ class FlowReporter(Reporter):
                 self._not_before = time.monotonic() + _UPDATE_SECONDS
         if is_due:
             if note:
-                self.told(f"{self._num_done} of {self._total}, {note}")
+                self.message(f"{self._num_done} of {self._total}, {note}")
             self._show()
             if self._tracker is not None:
                 self._tracker()
 
     def saved(self, path: Path, *, kind: str) -> None:
         """One line; a checkpoint is shown in MLflow at once."""
-        self.told(f"{kind}: {path}")
+        self.message(f"{kind}: {path}")
         if self._tracker is not None:
             self._tracker(now=True)
 
-    def told(self, line: str) -> None:
-        """One line."""
-        run_logger().info("%s", line)
+    def message(self, text: str) -> None:
+        """Log a line of text."""
+        run_logger().info("%s", text)
 
     def finished(self, summary: str = "") -> None:
         """One line, and all of the progress."""
         if summary:
-            self.told(summary)
+            self.message(summary)
         self._num_done = self._total
         self._show()
 

@@ -20,7 +20,7 @@ from prefect.states import Cancelled, Cancelling
 from encore.core.config import StageConfig
 from encore.core.errors import EncoreError
 from encore.rating.rating_config import RateConfig
-from encore.runs.engine_messages import EngineOrder
+from encore.runs.engine_messages import EngineSpec
 from encore.runs.engine_supervisor import EngineState
 from encore.scoring.scoring_config import ScoreConfig
 from tasks.artifacts import EngineTable
@@ -78,7 +78,7 @@ def by_pool(
 class _Run:
     """A flow run that is an engine; ``id`` is None until the server has taken it."""
 
-    order: EngineOrder
+    spec: EngineSpec
     id: UUID | None = None
     known: EngineState = _WAITING
     asked: float = 0.0
@@ -100,23 +100,23 @@ class PoolLauncher:
     attempts: StageConfig
     runs: dict[str, _Run] = field(default_factory=dict)
 
-    def adopt(self, run_key: str) -> Sequence[EngineOrder]:
+    def adopt(self, run_key: str) -> Sequence[EngineSpec]:
         """Engines of this run that an earlier parent started, or another one."""
         wanted = {"tags": {"all_": [_tag(run_key)]}, "state": {"type": {"any_": _LIVE}}}
         runs = FlowRunFilter.model_validate(wanted)
         for run in _ask(lambda client: client.read_flow_runs(flow_run_filter=runs)) or ():
-            order = EngineOrder.model_validate(run.parameters["engine"])
-            self.runs[order.name] = _Run(order, id=run.id)
-        return tuple(run.order for run in self.runs.values())
+            spec = EngineSpec.model_validate(run.parameters["engine"])
+            self.runs[spec.name] = _Run(spec, id=run.id)
+        return tuple(run.spec for run in self.runs.values())
 
-    def start(self, order: EngineOrder) -> None:
+    def start(self, spec: EngineSpec) -> None:
         """Ask for a run; while the server is away, `state` asks again."""
-        run = self.runs.setdefault(order.name, _Run(order))
+        run = self.runs.setdefault(spec.name, _Run(spec))
         context = TaskRunContext.get()
         parameters = {
             "config": json.loads(self.config.model_dump_json()),
             "attempts": json.loads(self.attempts.model_dump_json()),
-            "engine": order.model_dump(),
+            "engine": spec.model_dump(),
         }
 
         def create(client: SyncPrefectClient) -> Any:
@@ -129,15 +129,15 @@ class PoolLauncher:
             return client.create_flow_run_from_deployment(
                 deployment.id,
                 parameters=parameters,
-                tags=[_tag(order.run_key)],
-                idempotency_key=order.name,
+                tags=[_tag(spec.run_key)],
+                idempotency_key=spec.name,
                 parent_task_run_id=context.task_run.id if context else None,
             )
 
         made = _ask(create)
         if made is not None:
             run.id = made.id
-            run_logger().info("%s: flow run %s", order.label, made.name)
+            run_logger().info("%s: flow run %s", spec.label, made.name)
 
     def state(self, name: str) -> EngineState:
         """By the flow run; while the server is away, what was known last."""
@@ -146,7 +146,7 @@ class PoolLauncher:
             return run.known
         run.asked = time.monotonic()
         if run.id is None:
-            self.start(run.order)
+            self.start(run.spec)
         elif found := _ask(partial(_state_of, run_id=run.id)):
             run.known = _known(run, *found)
         return run.known

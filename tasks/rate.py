@@ -20,7 +20,7 @@ from encore.rating.rating_config import RateConfig, RatingConfig
 from encore.rating.rating_run import local_work, open_run
 from encore.rating.replies import note_on_refusals
 from encore.runs.engine import work_as_engine
-from encore.runs.engine_messages import EngineOrder
+from encore.runs.engine_messages import EngineSpec
 from encore.runs.engine_supervisor import supervise
 from encore.runs.local_engines import Work
 from encore.runs.shard_runner import RunReport
@@ -41,7 +41,7 @@ class ShardAttempts(StageConfig):
 
 
 def rate_shards(
-    study: Path, config: RatingConfig, attempts: ShardAttempts, *, order: EngineOrder | None = None
+    study: Path, config: RatingConfig, attempts: ShardAttempts, *, spec: EngineSpec | None = None
 ) -> tuple[Path, RunReport]:
     """Rate the shards that are not done.
 
@@ -52,7 +52,7 @@ def rate_shards(
         study: The study's directory.
         config: What to rate with; a `RateConfig` also says which shards.
         attempts: The flow's parameter of that name.
-        order: What a parent asks of this engine; None: this is no engine.
+        spec: What a parent asks of this engine; None: this is no engine.
 
     Returns: The rating run's folder, and what was done.
 
@@ -60,15 +60,15 @@ def rate_shards(
         EncoreError: The run cannot be opened, the judge not be loaded; shards failed.
     """
     whole = RateConfig.model_validate({"study": study, **dict(config)})
-    reporter = FlowReporter("rating" if order is None else "", study)
+    reporter = FlowReporter("rating" if spec is None else "", study)
 
     def rate() -> tuple[Path, RunReport]:
         opened = open_study(study)
         run = open_run(opened, whole)
         how: dict[str, Any] = {"silence_seconds": whole.silence_seconds, "reporter": reporter}
         work: Work
-        if order is not None:
-            work = partial(work_as_engine, order=order, **how)
+        if spec is not None:
+            work = partial(work_as_engine, spec=spec, **how)
         elif deployment.id is None:
             work = local_work(opened, whole, retries=attempts.shard_retries, reporter=reporter)
         else:
@@ -79,7 +79,7 @@ def rate_shards(
             run.judge.close()
 
     run_dir, report = run_stage("rate", rate, attempts=Attempts(retries=0))
-    if order is None:
+    if spec is None:
         if note := note_on_refusals(report):
             logger.warning(note)
         publish_failed_shards(report.failures, study=study)
@@ -88,6 +88,6 @@ def rate_shards(
                 f"{report.summary}: shards {', '.join(map(str, report.failures))}; run the same "
                 "command again for only these"
             )
-        if report.ending is not None and not report.ending.is_enough:
-            raise StudyIncompleteError(report.ending.reason)
+        if report.early_stop is not None and not report.early_stop.is_success:
+            raise StudyIncompleteError(report.early_stop.reason)
     return run_dir, report

@@ -9,7 +9,7 @@ from prefect.runtime import deployment
 from encore.core.config import StageConfig
 from encore.data.study import open_study
 from encore.runs.engine import work_as_engine
-from encore.runs.engine_messages import EngineOrder
+from encore.runs.engine_messages import EngineSpec
 from encore.scoring.scoring_config import ScoreConfig
 from encore.scoring.scoring_run import ScoreResult, score_study, score_with_engines
 from tasks.flow_reporter import FlowReporter
@@ -19,23 +19,23 @@ _ENGINE = "score/encore-score-engine"
 
 
 def score_shards(
-    config: ScoreConfig, attempts: StageConfig, *, order: EngineOrder | None = None
+    config: ScoreConfig, attempts: StageConfig, *, spec: EngineSpec | None = None
 ) -> ScoreResult:
     """Score the shards that are not done; who does it is as in `tasks.rate.rate_shards`.
 
     Args:
         config: What to score with.
         attempts: The flow's parameter of that name, for engines.
-        order: What a parent asks of this engine; None: this is no engine.
+        spec: What a parent asks of this engine; None: this is no engine.
 
     Raises:
         EncoreError: As `encore.scoring.scoring_run.score_study`.
     """
     study = open_study(config.study)
-    reporter = FlowReporter("score" if order is None else "", config.study)
-    if order is not None:
+    reporter = FlowReporter("score" if spec is None else "", config.study)
+    if spec is not None:
         silence = config.silence_seconds
-        work = partial(work_as_engine, order=order, silence_seconds=silence, reporter=reporter)
+        work = partial(work_as_engine, spec=spec, silence_seconds=silence, reporter=reporter)
         return score_study(study, config, reporter=reporter, work=work)
     if deployment.id is None:
         return score_study(study, config, reporter=reporter)

@@ -22,7 +22,7 @@ from prefect.logging import get_logger
 from prefect.tasks import Task
 
 from encore.core.config import StageConfig, option
-from encore.core.errors import EncoreError, meets_every_shard
+from encore.core.errors import EncoreError, stops_the_run
 from encore.core.settings import prepare_environment
 from tasks.server import best_effort, is_server_away
 
@@ -104,7 +104,7 @@ def is_worth_another_attempt(_task: Task[..., Any], _run: TaskRun, state: State[
         return isinstance(error.__cause__, _NETWORK_ERRORS)
     torch = sys.modules.get("torch")  # imported by whom has such errors; it takes seconds
     is_out_of_memory = torch is not None and isinstance(error, torch.OutOfMemoryError)
-    if meets_every_shard(error) or is_out_of_memory:
+    if stops_the_run(error) or is_out_of_memory:
         return False
     return isinstance(error, (RuntimeError, OSError, httpx.TransportError))
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from encore.data.rating_runs import RatingManifest
 from encore.runs import run_files as runs
-from encore.runs.run_files import Shard, ShardState, Slice
+from encore.runs.run_files import Shard, ShardState, ShardTable
 
 
 def shard_path(run_dir: Path, index: int) -> Path:
@@ -30,4 +30,4 @@ def write_shard(
     run_dir.mkdir(parents=True, exist_ok=True)
     num_nulls = table["rating"].null_count
     footer = {"num_ratings": table.num_rows - num_nulls, "num_nulls": num_nulls}
-    return runs.write_shard(run_dir, manifest, shard, Slice(table=table, footer=footer))
+    return runs.write_shard(run_dir, manifest, shard, ShardTable(table=table, footer=footer))

@@ -76,12 +76,14 @@ def correlations(statistics: SourceStatistics) -> tuple[Correlation, ...]:
     swing_DR = null_swings(statistics.counts)
     found = []
     for entropy, accuracy in product(ENTROPY_KINDS, TIE_POLICIES):
-        rows = [(rule.entropy(entropy), rule.accuracy.under(accuracy)) for rule in statistics.rules]
+        rows = [
+            (rule.entropy(entropy), rule.accuracy.for_policy(accuracy)) for rule in statistics.rules
+        ]
         places = [place for place, row in enumerate(rows) if None not in row]
         entropy_R, accuracy_R = np.array([rows[p] for p in places], dtype=float).reshape(-1, 2).T
         figures = _figures(entropy_R, accuracy_R)
         if figures:
-            counts = statistics.counts.of_rules(places)
+            counts = statistics.counts.select_rules(places)
             band = null_band(entropy_R, counts, swing_DR[:, places], accuracy=accuracy)
             figures |= {"null_low": band[0], "null_high": band[1]}
         found.append(

@@ -107,7 +107,7 @@ def _rule_interval(statistics: SourceStatistics, place: int, *, seed: int) -> Ru
     num_draws = NUM_DRAWS if counts.num_pairs >= MIN_PAIRS else 0
     win_D, tie_D, loss_D, _ = rng.multinomial(counts.num_pairs, share_of, size=num_draws).T
     for policy, (hit_D, counted_D) in hits_by_policy(win_D, tie_D, loss_D).items():
-        share, is_defined_D = rule.accuracy.under(policy), counted_D > 0
+        share, is_defined_D = rule.accuracy.for_policy(policy), counted_D > 0
         bounds[policy] = (None, None)
         if share is not None and is_defined_D.any():
             share_D = hit_D[is_defined_D] / counted_D[is_defined_D]

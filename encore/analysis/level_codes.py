@@ -52,7 +52,7 @@ class LevelCodes:
         return count[:num_cells].reshape(self.num_levels, -1)
 
 
-def entropies_of(count_LR: _Counts) -> _Floats:
+def rule_entropies(count_LR: _Counts) -> _Floats:
     """Entropy in nats of each rule in a histogram, shape [R]; NaN for a rule without ratings."""
     with np.errstate(invalid="ignore"):
         return np.asarray(entr(count_LR / count_LR.sum(axis=0)).sum(axis=0), dtype=np.float64)

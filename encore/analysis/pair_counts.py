@@ -61,7 +61,7 @@ class PairCounts:
     sign_gram_RR: _Counts
     cells: tuple[_Counts | None, ...]
 
-    def of_rules(self, places: Sequence[int]) -> PairCounts:
+    def select_rules(self, places: Sequence[int]) -> PairCounts:
         """The counts of some rules, in the order of ``places``."""
         return dataclasses.replace(
             self,

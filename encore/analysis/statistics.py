@@ -46,7 +46,7 @@ class Accuracy:
         hits = hits_by_policy(wins, ties, losses)
         return cls(**{policy: _share(*of_policy) for policy, of_policy in hits.items()})
 
-    def under(self, policy: TiePolicy) -> float | None:
+    def for_policy(self, policy: TiePolicy) -> float | None:
         """The accuracy under one policy."""
         found: float | None = getattr(self, policy)
         return found
@@ -155,7 +155,7 @@ def rating_statistics(warehouse: Warehouse) -> tuple[SourceStatistics, ...]:
     statistics = []
     for source in (*sources, None):
         keys: list[_Key] = [(source, one) for one in rule_ids if (source, one) in spreads]
-        counts = found[source].of_rules([[*levels].index(rule_id) for _, rule_id in keys])
+        counts = found[source].select_rules([[*levels].index(rule_id) for _, rule_id in keys])
         rules = [
             _rule_stats(spreads[key], densities.get(key, (None, None)), counts, place)
             for place, key in enumerate(keys)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.definition import Benchmark, Ties, Weighting
 from encore.core.errors import InputError
-from encore.weighting.composed_ratings import TIE_TOLERANCE, credits_of, half_credit_interval
+from encore.weighting.composed_ratings import TIE_TOLERANCE, half_credit_interval, pair_credits
 
 _Floats = NDArray[np.float64]
 
@@ -176,7 +176,7 @@ def credit_of(margin_P: _Floats, *, ties: Ties) -> _Floats:
     if np.isnan(margin_P).any():
         raise InputError("a margin is NaN; expected a reward for both responses of every pair")
     if ties == "half":
-        return credits_of(margin_P)
+        return pair_credits(margin_P)
     return (margin_P > TIE_TOLERANCE).astype(np.float64)
 
 

@@ -152,7 +152,10 @@ def _identity(
 ) -> dict[str, Any]:
     """What a table contains; its folder is named after it, so two tables never share one."""
     heads, origin, names = weighed.heads, weighed.origin, config.named_models
+    # Only where it is not the default: keys of earlier tables stay.
+    cut = {} if config.truncation == "encore" else {"truncation": config.truncation}
     return {
+        **cut,
         "format": 1,
         "benchmark": pairs.benchmark.model_dump(include={"name", "version", "weighting", "ties"}),
         "data_sha256": pairs.digest,

@@ -21,7 +21,7 @@ from encore.benchmarks.table_rows import RowAbout, TableRow, mean_row, reward_ro
 from encore.core.errors import EncoreError
 from encore.scoring.head_scores import HeadScores
 from encore.weighting.scheme import DEFAULT_K, DEFAULT_TAU, Evidence, SchemeOptions
-from encore.weighting.scheme_comparison import label_of
+from encore.weighting.scheme_comparison import scheme_label
 from encore.weighting.schemes import load_scheme
 from encore.weighting.schemes.random import random_weights
 from encore.weighting.schemes.random_k import random_k_weights
@@ -135,7 +135,7 @@ class _SchemeRows:
         vector = loaded.weigh(self.evidence, SchemeOptions(**options))
         weights = dict(zip(vector.rule_ids, vector.weights, strict=True))
         return reward_row(
-            name or label_of(vector),
+            name or scheme_label(vector),
             self.scores.compose(weights),
             pairs=self.pairs,
             about=RowAbout(

@@ -28,13 +28,13 @@ def main() -> None:
         from encore.rating.rating_run import rate
 
         rating = RateConfig.model_validate(request.config)
-        work = partial(work_as_engine, order=request.order, silence_seconds=rating.silence_seconds)
+        work = partial(work_as_engine, spec=request.spec, silence_seconds=rating.silence_seconds)
         rate(open_study(rating.study), rating, retries=request.retries, work=work)
     else:
         from encore.scoring.scoring_run import score_study
 
         scoring = ScoreConfig.model_validate(request.config)
-        work = partial(work_as_engine, order=request.order, silence_seconds=scoring.silence_seconds)
+        work = partial(work_as_engine, spec=request.spec, silence_seconds=scoring.silence_seconds)
         score_study(open_study(scoring.study), scoring, retries=request.retries, work=work)
 
 

@@ -101,7 +101,9 @@ def _report(
         "plan": plan,
     }
     if config.limits:
-        result["ending"] = None if report.ending is None else report.ending._asdict()
+        stop = report.early_stop
+        # The keys of runs of earlier versions.
+        result["ending"] = stop and {"reason": stop.reason, "is_enough": stop.is_success}
     if as_json:
         print_json(result)
     say(f"shards: {report.summary}; ratings: {result['num_ratings']}, nulls: {result['num_nulls']}")
@@ -117,8 +119,8 @@ def _report(
     if result["num_truncated"]:
         warn(f"{result['num_truncated']} prompts were cut from the left to fit the context")
     warn_of_failures(report.failures, len(manifest.shards))
-    if report.ending is not None:
-        if not report.ending.is_enough:
-            raise StudyIncompleteError(report.ending.reason)
-        say(report.ending.reason)
+    if report.early_stop is not None:
+        if not report.early_stop.is_success:
+            raise StudyIncompleteError(report.early_stop.reason)
+        say(report.early_stop.reason)
     say(f"next: encore analyze {config.study}")

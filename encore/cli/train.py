@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from encore.cli.output import compact_table, percent, show_result, warn_of_unused
+from encore.core.config import unused_options
 from encore.core.errors import EncoreError
 from encore.core.options import JsonOption, command
 from encore.core.terminal import console, out, say, terminal_reporter, warn
@@ -62,24 +63,12 @@ def train(config: TrainConfig, *, json: JsonOption = False) -> None:
     say(f"next: {weigh if config.objective == 'multi-head' else score}")
 
 
-#: What says how steps are taken, of which method probe takes none.
-_OF_STEPS = (
-    *("epochs", "learning_rate", "batch_pairs", "warmup_steps", "weight_decay", "max_steps"),
-    *("optimizer", "clip_gradient", "gradient_checkpointing", "head_init"),
-    *("evaluate_every", "checkpoint_every"),
-)
-_OF_ADAPTERS = ("lora_rank", "lora_alpha")
-
-
 def _warn_of_unused(config: TrainConfig) -> None:
-    """Name the options that were given and change nothing."""
-    unused: tuple[str, ...] = () if config.method == "lora" else _OF_ADAPTERS
-    unused += _OF_STEPS if config.method == "probe" else ()
-    given = {name: getattr(config, name) for name in unused if name in config.model_fields_set}
-    warn_of_unused(given, who=f"method {config.method}")
+    """Warn of options that were set but change nothing."""
+    warn_of_unused(unused_options(config, because_of="method"), who=f"method {config.method}")
     if config.objective == "bradley-terry":
-        of_ratings = {name: getattr(config, name) for name in ("ratings", "run", "judge")}
-        warn_of_unused(of_ratings, who="objective bradley-terry")
+        rating_options = {name: getattr(config, name) for name in ("ratings", "run", "judge")}
+        warn_of_unused(rating_options, who="objective bradley-terry")
 
 
 def heads_table(evaluation: EvaluationRecord) -> Table:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def weights_tables(weighed: WeighedRules) -> Iterator[Shown]:
     """Weight, effective weight, entropy, accuracy and ties of every rule."""
-    from encore.weighting.scheme_comparison import label_of
+    from encore.weighting.scheme_comparison import scheme_label
 
     vector = weighed.vector
     parts = zip(weighed.rules, vector.weights, weighed.margin_sds, strict=True)
@@ -42,7 +42,7 @@ def weights_tables(weighed: WeighedRules) -> Iterator[Shown]:
         for place, (rule, weight, sd) in enumerate(parts, start=1)
     ]
     columns = ("#", "weight", "w × sd", "entropy", "half", "untied", "ties")
-    title = f"Weights by scheme {label_of(vector)}; leakage: {_leakage(weighed.uses_labels)}"
+    title = f"Weights by scheme {scheme_label(vector)}; leakage: {_leakage(weighed.uses_labels)}"
     yield compact_table(columns, rows, title=title)
     yield rule_legend(vector.rule_ids)
     if test := weighed.held_out:

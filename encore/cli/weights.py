@@ -33,7 +33,7 @@ def weights(config: WeightsConfig, *, json: JsonOption = False) -> None:
     Exit code 3: the run is not complete; the weights are those of its finished shards.
     """
     from encore.cli.weight_tables import comparison_tables, sweep_tables, weights_tables
-    from encore.weighting.scheme_comparison import DEFAULT_TAUS, compare_schemes, sweep
+    from encore.weighting.scheme_comparison import DEFAULT_TAUS, compare_schemes, sweep_tau
     from encore.weighting.weigh import open_evidence, weigh_rules
 
     if config.compare and config.sweep:
@@ -49,7 +49,7 @@ def weights(config: WeightsConfig, *, json: JsonOption = False) -> None:
         show(compared.as_dict(), comparison_tables(compared), notes)
     elif config.sweep:
         with open_evidence(ratings) as evidence:
-            swept = sweep(evidence, taus=sorted({*DEFAULT_TAUS, config.tau}))
+            swept = sweep_tau(evidence, taus=sorted({*DEFAULT_TAUS, config.tau}))
         show(asdict(swept), sweep_tables(swept), swept.notes)
     else:
         weighed = weigh_rules(ratings, scheme=config.scheme, options=config)

@@ -36,6 +36,7 @@ def option(
     hidden: bool = False,
     identity: bool = True,
     since: bool = False,
+    only_for: Mapping[str, Sequence[str]] | None = None,
     source: str | None = None,
     metavar: str | None = None,
     choices: Sequence[str] = (),
@@ -53,6 +54,8 @@ def option(
         hidden: No option on the command line.
         identity: Whether it changes results and so is part of a run's key.
         since: Added after runs existed: at its default it is left out of the key.
+        only_for: The values of another field with which this option is read, by that field's name,
+            e.g. ``{"method": ("lora",)}``; see `unused_options`. None: it is always read.
         source: Where the default comes from, e.g. a section of the paper.
         metavar: What stands for the value in the help text.
         choices: What the Prefect form offers; the stage itself refuses another value by name.
@@ -62,6 +65,7 @@ def option(
     about: dict[str, Any]
     about = {"group": group, "name": name, "alias": alias, "source": source, "metavar": metavar}
     about |= {"positional": positional, "hidden": hidden, "since": since}
+    about["only_for"] = {name: [*values] for name, values in (only_for or {}).items()}
     said = {key: value for key, value in about.items() if value}
     if not identity:
         said["identity"] = False
@@ -81,6 +85,22 @@ def about_option(field: FieldInfo) -> Mapping[str, Any]:
     extra = field.json_schema_extra
     about = extra.get(_ABOUT) if isinstance(extra, dict) else None
     return about if isinstance(about, dict) else {}
+
+
+def unused_options(config: BaseModel, *, because_of: str) -> dict[str, Any]:
+    """Return the options that were set but are not read with the value of another field.
+
+    Args:
+        config: The config; only its own fields are looked at, not those of nested configs.
+        because_of: Name of the other field, as in `option`'s ``only_for``.
+    """
+    value = getattr(config, because_of)
+    options = {}
+    for name, field in type(config).model_fields.items():
+        readers = about_option(field).get("only_for", {}).get(because_of, (value,))
+        if name in config.model_fields_set and value not in readers:
+            options[name] = getattr(config, name)
+    return options
 
 
 def identity_of(config: BaseModel) -> dict[str, Any]:

@@ -41,14 +41,14 @@ class GenerationInterruptedError(EncoreError):
     """A generation passed its deadline or was cancelled; its engine must not be reused."""
 
 
-def meets_every_shard(error: object) -> bool:
+def stops_the_run(error: object) -> bool:
     """Whether the next shard would fail the same way: no engine, no space, no permission."""
     return isinstance(error, EveryShardError) or (
         isinstance(error, OSError) and error.errno in NO_ROOM | _NO_PERMISSION
     )
 
 
-def may_pass(error: object) -> bool:
+def is_worth_retrying(error: object) -> bool:
     """Whether another attempt may succeed: bad input is met again, unless a network was its cause.
 
     ``ConnectionError`` and ``TimeoutError`` are what networks raise.
@@ -57,7 +57,7 @@ def may_pass(error: object) -> bool:
     is_bad_input = isinstance(error, InputError) and not isinstance(
         cause, ConnectionError | TimeoutError
     )
-    return not (is_bad_input or meets_every_shard(error) or meets_every_shard(cause))
+    return not (is_bad_input or stops_the_run(error) or stops_the_run(cause))
 
 
 def did_you_mean(name: str, possible: Sequence[str]) -> str:

@@ -20,8 +20,8 @@ class Reporter:
     def saved(self, path: Path, *, kind: str) -> None:
         """A file or folder is complete, e.g. a shard or a checkpoint."""
 
-    def told(self, line: str) -> None:
-        """What people should read at once, in the middle of the work."""
+    def message(self, text: str) -> None:
+        """Show a line of text immediately, between progress updates."""
 
     def finished(self, summary: str = "") -> None:
         """The stage has ended."""

@@ -111,9 +111,9 @@ class TerminalReporter(Reporter):
         if self._bar.disable:
             say(f"{kind}: {path}")
 
-    def told(self, line: str) -> None:
-        """One line that stays."""
-        say(line)
+    def message(self, text: str) -> None:
+        """Print a line of text that stays."""
+        say(text)
 
     def finished(self, summary: str = "") -> None:
         """The stage has ended."""

@@ -23,7 +23,7 @@ PAIRS = pa.schema(
     ]
 )
 
-#: STUDY/pairs/set_aside.jsonl holds the same fields per line. Grain: one rejected input record.
+#: Fields of each line of STUDY/pairs/LABEL.set-aside.jsonl. Grain: one rejected input record.
 SET_ASIDE_FIELDS = ("source", "file", "record", "reason", "detail", "excerpt")
 
 #: The five columns of the public contract. Any Parquet with these is valid ratings input.

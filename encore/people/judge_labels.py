@@ -28,7 +28,7 @@ from encore.people.propositions import rules_of_labels
 from encore.people.rule_agreement import LabelAgreement, label_agreement
 from encore.rating.rating_run import run_over
 from encore.runs.run_files import run_key_of, run_status
-from encore.runs.shard_runner import refuse_failures, work_through
+from encore.runs.shard_runner import raise_for_failed_shards, work_through
 
 TABLE_NAME = "labels.parquet"
 
@@ -115,7 +115,7 @@ def _rated(
         )
         report = work_through(run.job(reporter=reporter), reporter=reporter)
         reporter.finished()
-    refuse_failures(run.run_dir, report.failures, num_shards=len(run.manifest.shards))
+    raise_for_failed_shards(run.run_dir, report.failures, num_shards=len(run.manifest.shards))
     rating_of = ratings_of(run_status(run.run_dir, LabelManifest), ("pair_id", "rule_id"))
     found = [replace(row, rating=rating_of.get((row.content_id, row.rule_id))) for row in rows]
     return found, run.run_dir, run.manifest

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from encore.analysis.level_codes import entropies_of
+from encore.analysis.level_codes import rule_entropies
 from encore.analysis.rater_agreement import (
     Estimate,
     alpha_interval,
@@ -130,7 +130,7 @@ def _rule_labels(rule_id: str, label_I: _Floats, rating_I: _Floats, level_L: _Fl
         agreement=float((people_I == judged_I).mean()) if len(rated_I) else None,
         kappa=kappa_interval(people_I, judged_I),
         alpha=alpha_interval(np.stack([people_I, judged_I])),
-        entropy_nats=float(entropies_of(counts[:, None])[0]) if len(rated_I) else None,
+        entropy_nats=float(rule_entropies(counts[:, None])[0]) if len(rated_I) else None,
     )
 
 

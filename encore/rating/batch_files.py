@@ -161,8 +161,8 @@ def _open_prompts(run: RatingRun) -> Iterator[Prompt]:
     job = run.job()
     states = inspect_shards(run.run_dir, run.manifest, job.shards)
     done = {state.index: state for state in states if state.state == "done"}
-    job.horizon.look([*done.values()])
-    for shard in job.within(job.shards):
+    job.stop_rule.update([*done.values()])
+    for shard in job.open_shards(job.shards):
         if shard.index in done:
             continue
         questions = run.rater.questions(run.pairs.slice(shard.start, shard.num_pairs))

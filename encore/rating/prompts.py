@@ -104,7 +104,8 @@ def render_rating_prompt(conversation: str, *, rating_rule: str) -> str:
 def render_conversation(prompt: Sequence[Message], response: str) -> str:
     """The whole conversation as ``Human: …`` / ``Assistant: …`` turns, the rated response last.
 
-    Turns are separated by blank lines (paper notes, decision 18).
+    Turns are separated by blank lines. The paper's prompt names this text {QA} and does not define
+    it; a single question and answer would leave out what the response answers to.
     """
     turns = [f"{_SPEAKER[message.role]}: {message.content}" for message in prompt]
     return "\n\n".join([*turns, f"Assistant: {response}"])

@@ -35,8 +35,8 @@ from encore.rating.rating_config import LimitedRatingConfig, RateConfig, RatingC
 from encore.rating.replies import PARSER_VERSION
 from encore.rating.shard_rating import ShardRater
 from encore.runs.local_engines import Work, work_locally
-from encore.runs.run_files import Shard, Slice, run_key_of
-from encore.runs.shard_runner import WHOLE_PLAN, Job, RunReport, Tell
+from encore.runs.run_files import Shard, ShardTable, run_key_of
+from encore.runs.shard_runner import NEVER_STOP, Job, ReportRows, RunReport
 
 #: Shards in work at once on a GPU. An engine on the CPU takes all cores and waits for its slowest
 #: one, so there it is one shard at a time: two were a tenth slower on 2 cores.
@@ -63,11 +63,11 @@ class RatingRun:
         ``num_truncated`` and the tally ``null_reasons``.
         """
         given = self.config if isinstance(self.config, RateConfig) else None
-        horizon = WHOLE_PLAN
+        stop_rule = NEVER_STOP
         if isinstance(self.config, LimitedRatingConfig) and self.config.limits:
-            from encore.rating.rounds import horizon_of  # brings the warehouse
+            from encore.rating.rounds import stop_rule_of  # brings the warehouse
 
-            horizon = horizon_of(
+            stop_rule = stop_rule_of(
                 self.config,
                 self.run_dir,
                 self.manifest,
@@ -79,10 +79,10 @@ class RatingRun:
             manifest=self.manifest,
             compute=self._compute,
             start=partial(self._start, reporter),
-            only=(given.shard or None) if given else None,
-            part=given.part if given else None,
+            shard_indices=(given.shard or None) if given else None,
+            slice=given.part if given else None,
             retries=retries,
-            horizon=horizon,
+            stop_rule=stop_rule,
             cancelled=self.cancelled,
         )
 
@@ -100,7 +100,7 @@ class RatingRun:
         check_writable(self.run_dir)
         if num_too_long := self.rater.num_too_long(self.pairs):
             becomes = {"set-aside": "their ratings will be null", "truncate-left": "they are cut"}
-            reporter.told(
+            reporter.message(
                 f"{num_too_long} prompts are too long for the judge's context of "
                 f"{self.judge.identity.max_model_len} tokens: {becomes[self.config.overlong]} "
                 "(--overlong)"
@@ -109,9 +109,9 @@ class RatingRun:
         self.judge.start()
         return 1 if self.judge.is_on_cpu else NUM_WORKERS
 
-    def _compute(self, shard: Shard, tell: Tell) -> Slice:
+    def _compute(self, shard: Shard, report_rows: ReportRows) -> ShardTable:
         pairs = self.pairs.slice(shard.start, shard.num_pairs)
-        found = self.rater.rate(pairs, shard, earlier=self.earlier, tell=tell)
+        found = self.rater.rate(pairs, shard, earlier=self.earlier, report_rows=report_rows)
         table = found.table
         for name, value in (("judge", self.manifest.judge), ("run_key", self.manifest.run_key)):
             column = pa.repeat(pa.scalar(value, pa.string()), table.num_rows)

@@ -32,8 +32,8 @@ def parse_reply(raw_reply: str) -> tuple[float | None, str | None]:
     """The rating in a reply, rounded half-even to 2 decimals, or the reason why there is none.
 
     Only ASCII white space around the reply is ignored. Anything but a single number (``8/10``,
-    ``0,8``, ``80 %``, two numbers, prose, other scripts' digits) is null, never a guess
-    (paper notes, decision 5).
+    ``0,8``, ``80 %``, two numbers, prose, other scripts' digits) is null. The paper does not say
+    how such replies count; a guess such as 0 or 0.5 would change a rule's entropy and accuracy.
     """
     text = raw_reply.strip(" \t\r\n")
     if not text:

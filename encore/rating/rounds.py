@@ -1,6 +1,6 @@
 """How far a rating run goes: until its weights are sure enough, or until its budget is used up.
 
-Both are an `Horizon`: a number of shards, from the plan's first on, that may be
+Both are a `StopRule`: a number of shards, from the plan's first on, that may be
 taken. As the plan's order is that of content hashes, these are a fair sample of the pairs.
 
 **Enough.** The plan has rounds, which depend on nothing but the plan: the first ends with the shard
@@ -34,7 +34,7 @@ from encore.core.reporting import Reporter
 from encore.data.rating_runs import RatingManifest, note_enough
 from encore.rating.rating_config import LimitsConfig, PricesConfig
 from encore.runs.run_files import ShardState
-from encore.runs.shard_runner import WHOLE_PLAN, Ending, Horizon
+from encore.runs.shard_runner import NEVER_STOP, EarlyStop, StopRule
 from encore.warehouse import Ratings, read_pairs_of
 from encore.weighting.weight_error import CONFIDENCE, WeightError, weight_error
 
@@ -42,14 +42,14 @@ _FIRST_PAIRS, _GROWTH = 1000, 1.5
 _TOKENS, _SECONDS = 1_000_000, 3600
 
 
-def horizon_of(
+def stop_rule_of(
     config: LimitsConfig,
     run_dir: Path,
     manifest: RatingManifest,
     *,
     num_devices: int,
     reporter: Reporter,
-) -> Horizon:
+) -> StopRule:
     """How far a run goes under some limits.
 
     Args:
@@ -59,7 +59,7 @@ def horizon_of(
         num_devices: GPUs of one engine of the judge.
         reporter: Told what each look finds.
     """
-    found: list[Horizon] = []
+    found: list[StopRule] = []
     if (tolerance := config.until_weights_within) is not None:
         rounds = Rounds(run_dir=run_dir, manifest=manifest, tolerance=tolerance, reporter=reporter)
         found.append(rounds)
@@ -69,29 +69,29 @@ def horizon_of(
     if (budget := config.budget) is not None:
         cost = partial(money, prices=config, num_devices=num_devices)
         found.append(Budget("--budget", budget, manifest, cost=cost))
-    return Nearest(found) if found else WHOLE_PLAN
+    return FirstStopRule(found) if found else NEVER_STOP
 
 
 @dataclass(frozen=True, slots=True)
-class Nearest:
+class FirstStopRule:
     """The nearest of several horizons."""
 
-    parts: Sequence[Horizon]
+    parts: Sequence[StopRule]
 
     @property
-    def num_open(self) -> int:
+    def num_open_shards(self) -> int:
         """The least."""
-        return min(part.num_open for part in self.parts)
+        return min(part.num_open_shards for part in self.parts)
 
     @property
-    def ending(self) -> Ending | None:
+    def early_stop(self) -> EarlyStop | None:
         """Of the one that is the nearest."""
-        return min(self.parts, key=lambda part: part.num_open).ending
+        return min(self.parts, key=lambda part: part.num_open_shards).early_stop
 
-    def look(self, done: Sequence[ShardState]) -> None:
+    def update(self, done: Sequence[ShardState]) -> None:
         """Each of them."""
         for part in self.parts:
-            part.look(done)
+            part.update(done)
 
 
 def round_ends(manifest: RatingManifest) -> tuple[int, ...]:
@@ -114,11 +114,11 @@ class Rounds:
     manifest: RatingManifest
     tolerance: float
     reporter: Reporter
-    num_open: int = 0
-    ending: Ending | None = None
+    num_open_shards: int = 0
+    early_stop: EarlyStop | None = None
     looked_at: int = -1
 
-    def look(self, done: Sequence[ShardState]) -> None:
+    def update(self, done: Sequence[ShardState]) -> None:
         """Open the next round when one is done, unless what there is is enough.
 
         Of several rounds that were done before, the last one is looked at.
@@ -130,33 +130,35 @@ class Rounds:
         if reached == self.looked_at:
             return
         self.looked_at = reached
-        self.num_open = next((end for end in ends if end > reached), reached)
+        self.num_open_shards = next((end for end in ends if end > reached), reached)
         if not 0 < reached < ends[-1]:
             return
-        found = self._error(state_of, reached, num_looks=len(ends) - 1)
+        found = self._error(state_of, reached, num_tests=len(ends) - 1)
         is_enough = found.error is not None and found.error <= self.tolerance
         told = self._told(found, self._num_pairs(range(reached)))
         if not is_enough:
-            next_pairs = self._num_pairs(range(self.num_open))
-            self.reporter.told(f"{told}; the next round ends with {next_pairs:,} pairs")
+            next_pairs = self._num_pairs(range(self.num_open_shards))
+            self.reporter.message(f"{told}; the next round ends with {next_pairs:,} pairs")
             return
         assert found.error is not None
-        self.num_open = reached
+        self.num_open_shards = reached
         num_left = self.manifest.num_pairs - self._num_pairs(state_of)
         saved = f"{num_left * self.manifest.rows_per_pair:,} calls"
         share = num_left / self.manifest.num_pairs
-        self.ending = Ending(f"enough: {told}; that saves {saved}, {share:.1%} of the plan", True)
+        self.early_stop = EarlyStop(
+            f"enough: {told}; that saves {saved}, {share:.1%} of the plan", True
+        )
         note_enough(self.run_dir, num_shards=reached, error=found.error)
 
     def _error(
-        self, state_of: Mapping[int, ShardState], num_shards: int, *, num_looks: int
+        self, state_of: Mapping[int, ShardState], num_shards: int, *, num_tests: int
     ) -> WeightError:
         paths = tuple(path for i in range(num_shards) if (path := state_of[i].path) is not None)
         ratings = Ratings(
             label=str(self.run_dir), files=paths, run_dir=self.run_dir, manifest=self.manifest
         )
         return weight_error(
-            read_pairs_of(ratings), num_all=self.manifest.num_pairs, num_looks=num_looks
+            read_pairs_of(ratings), num_all=self.manifest.num_pairs, num_tests=num_tests
         )
 
     def _told(self, found: WeightError, num_pairs: int) -> str:
@@ -210,10 +212,10 @@ class Budget:
     manifest: RatingManifest
     cost: Callable[[Mapping[str, Any]], float] = field(kw_only=True)
     most_per_pair: int | None = field(default=None, kw_only=True)
-    num_open: int = 0
+    num_open_shards: int = 0
     spent: float = 0.0
 
-    def look(self, done: Sequence[ShardState]) -> None:
+    def update(self, done: Sequence[ShardState]) -> None:
         """Open what fits into the rest of the budget.
 
         Raises:
@@ -224,7 +226,7 @@ class Budget:
         self.spent = sum(self.cost(state.footer) for state in done)
         per_pair = self.most_per_pair or self._cost_of_a_pair(done)
         rest = self.limit - self.spent
-        self.num_open = 0
+        self.num_open_shards = 0
         is_learning = False  # what it costs is to be learnt
         for shard in shards:
             if shard.index not in there:
@@ -232,8 +234,8 @@ class Budget:
                 if rest < 0 or is_learning:
                     break
                 is_learning = per_pair is None
-            self.num_open = shard.index + 1
-        if not (there or self.num_open):
+            self.num_open_shards = shard.index + 1
+        if not (there or self.num_open_shards):
             raise InputError(
                 f"{self.option} {self.limit:,}: the first shard of {shards[0].num_pairs:,} pairs "
                 f"takes up to {shards[0].num_pairs * (per_pair or 0):,} calls; give at least "
@@ -252,13 +254,13 @@ class Budget:
         return self.spent / num_pairs if told else None
 
     @property
-    def ending(self) -> Ending | None:
+    def early_stop(self) -> EarlyStop | None:
         """What was spent and what is left to do."""
-        num_left = len(self.manifest.shards) - self.num_open
+        num_left = len(self.manifest.shards) - self.num_open_shards
         if not num_left:
             return None
         unit = "" if self.most_per_pair is None else " calls"
-        return Ending(
+        return EarlyStop(
             f"{self.option} {self.limit:,g}: {self.spent:,.10g}{unit} spent, and the next shard "
             f"would go beyond; {num_left} of {len(self.manifest.shards)} shards are left; the same "
             f"command with a larger {self.option} goes on",

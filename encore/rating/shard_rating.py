@@ -21,8 +21,8 @@ from encore.rating.earlier_ratings import EarlierRatings, Key
 from encore.rating.prompts import RatingPrompt, render_conversation
 from encore.rating.rating_config import RatingConfig
 from encore.rating.replies import read_reply
-from encore.runs.run_files import Shard, Slice
-from encore.runs.shard_runner import Tell
+from encore.runs.run_files import Shard, ShardTable
+from encore.runs.shard_runner import ReportRows
 
 #: What a turn adds to its text in a prompt, and the chat template to a prompt, at most.
 _TURN_BYTES = 128
@@ -121,14 +121,16 @@ class ShardRater:
         some = self.questions(pairs.filter(pa.array(most_bytes > limit)))
         return sum(prompt is None or num_cut > 0 for prompt, num_cut in self.prompts(some))
 
-    def rate(self, pairs: pa.Table, shard: Shard, *, earlier: EarlierRatings, tell: Tell) -> Slice:
+    def rate(
+        self, pairs: pa.Table, shard: Shard, *, earlier: EarlierRatings, report_rows: ReportRows
+    ) -> ShardTable:
         """The rows of a shard but for the run's own columns, and what they took.
 
         Args:
             pairs: Those of the shard.
             shard: Which one, for messages.
             earlier: Ratings that need no call.
-            tell: Told how many rows are finished.
+            report_rows: Told how many rows are finished.
         """
         questions = self.questions(pairs)
         known = earlier.rows(one.pair.pair_id for one in questions)
@@ -137,14 +139,14 @@ class ShardRater:
         num_known = len(questions) - len(asked)
         prompts: list[tuple[Prompt | None, int]] = []
         for prompt in self.prompts(asked):
-            tell(num_known)
+            report_rows(num_known)
             prompts.append(prompt)
         watch = _Watch(
             shard=shard,
             num_known=num_known,
             num_replies=len(asked),
             timeout_seconds=self.config.shard_timeout_seconds,
-            tell=tell,
+            report_rows=report_rows,
         )
         replies = ask(
             self.judge,
@@ -176,16 +178,16 @@ class ShardRater:
         *,
         num_known: int,
         seconds: float,
-    ) -> Slice:
+    ) -> ShardTable:
         """Rows, and what the replies among them took of tokens and of the engine's time."""
         reasons = Counter(row["null_reason"] for row in rows if row["null_reason"] is not None)
         whole = RATINGS_EXPECTED if self.decoding.kind == "expected" else RATINGS
         schema = pa.schema([field for field in whole if field.name not in RUN_COLUMNS])
         usage = Usage(*map(sum, zip(NO_TOKENS, *(one.usage for one in replies), strict=True)))
-        return Slice(
+        return ShardTable(
             table=pa.Table.from_pylist(rows, schema=schema),
             footer={"num_ratings": len(rows) - reasons.total(), "num_nulls": reasons.total()},
-            took={
+            cost={
                 "num_calls": len(replies),
                 "prompt_tokens": usage.prompt_tokens,
                 "computed_tokens": usage.prompt_tokens - usage.cached_tokens,
@@ -226,7 +228,7 @@ class _Watch:
     num_known: int
     num_replies: int
     timeout_seconds: float | None
-    tell: Tell
+    report_rows: ReportRows
     began: float = field(default_factory=time.monotonic)
 
     def __call__(self, num_done: int) -> None:
@@ -238,7 +240,7 @@ class _Watch:
                 f"shard {self.shard.index}: generation passed its limit of {limit:g} s after "
                 f"{num_done} of {self.num_replies} replies; raise the limit or use smaller shards"
             )
-        self.tell(self.num_known + num_done)
+        self.report_rows(self.num_known + num_done)
 
     @property
     def seconds(self) -> float:

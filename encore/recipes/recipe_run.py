@@ -37,7 +37,7 @@ from encore.rating.rating_config import RatingConfig
 from encore.rating.rating_run import local_work, open_run
 from encore.recipes.machine import refuse_judge_too_large, refuse_training_too_large, this_machine
 from encore.recipes.recipe import INITIAL, InitialModel, Recipe, RowModel
-from encore.runs.shard_runner import RunReport, refuse_failures
+from encore.runs.shard_runner import RunReport, raise_for_failed_shards
 from encore.scoring.scoring_config import ScoringConfig
 from encore.training.training_config import GateConfig, TrainConfig, TrainGateConfig, TrainingConfig
 from encore.weighting.schemes import load_scheme
@@ -218,7 +218,9 @@ class RecipeRun:
             study = open_study(self.study)
             run = open_run(study, rating, judge=judge)
             report = local_work(study, rating, reporter=reporter)(run.job(reporter=reporter))
-            refuse_failures(run.run_dir, report.failures, num_shards=len(run.manifest.shards))
+            raise_for_failed_shards(
+                run.run_dir, report.failures, num_shards=len(run.manifest.shards)
+            )
             return run.run_dir, report
 
         if rate is None:
@@ -343,7 +345,7 @@ class RecipeRun:
 
         def work(reporter: Reporter) -> ScoreResult:
             result = score_study(self.study, config, reporter=reporter)
-            refuse_failures(result.out, result.failures, num_shards=result.num_shards)
+            raise_for_failed_shards(result.out, result.failures, num_shards=result.num_shards)
             return result
 
         self._stage("score", work, is_new=lambda result: result.num_reused < result.num_shards)

@@ -20,7 +20,12 @@ from encore.report.rules_and_people import rules_and_people
 from encore.warehouse import PairRatings, Ratings, open_ratings, open_warehouse, read_pair_ratings
 from encore.weighting.ratings_needed import ratings_needed
 from encore.weighting.scheme import SchemeOptions
-from encore.weighting.scheme_comparison import SchemeComparison, TauSweep, compare, sweep
+from encore.weighting.scheme_comparison import (
+    SchemeComparison,
+    TauSweep,
+    compare_schemes_on,
+    sweep_tau,
+)
 from encore.weighting.weigh import evidence_of
 
 if TYPE_CHECKING:
@@ -169,8 +174,8 @@ def gather(
         else:
             pairs = evidence.read_pairs()
             on_step("comparing weighting schemes")
-            comparison = compare(evidence, options=SchemeOptions())
-            swept = sweep(evidence, taus=_TAUS)
+            comparison = compare_schemes_on(evidence, options=SchemeOptions())
+            swept = sweep_tau(evidence, taus=_TAUS)
             notes += [*comparison.notes, *swept.notes]
             on_step("drawing samples of pairs")
             enough = sentence(ratings_needed(pairs))

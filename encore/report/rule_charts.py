@@ -86,7 +86,7 @@ def entropy_accuracy(findings: Findings) -> Chart | Missing:
         _scatter(findings, source, policy)
         for source in findings.drawn_sources
         for policy in _HEADLINE
-        if any(rule.accuracy.under(policy) is not None for rule in findings.of_source(source))
+        if any(rule.accuracy.for_policy(policy) is not None for rule in findings.of_source(source))
     ]
     return Chart(panels, rule_table(findings)) if panels else Missing(_UNRATED)
 
@@ -94,7 +94,7 @@ def entropy_accuracy(findings: Findings) -> Chart | Missing:
 def _scatter(findings: Findings, source: str, policy: TiePolicy) -> Panel:
     rules, intervals = findings.of_source(source), findings.intervals(source)
     x_R = floats([rule.entropy_nats for rule in rules])
-    y_R = floats([rule.accuracy.under(policy) for rule in rules])
+    y_R = floats([rule.accuracy.for_policy(policy) for rule in rules])
     rows = {(row.entropy, row.accuracy): row for row in findings.correlations(source)}
     row = rows["discrete", policy]
 

@@ -43,7 +43,7 @@ from encore.rules.probe_record import Probe, RuleProbe
 from encore.rules.probe_variants import UNCHANGED
 from encore.rules.soundness import MARGIN, MIN_PAIRS, measure
 from encore.runs.run_files import run_key_of
-from encore.runs.shard_runner import refuse_failures
+from encore.runs.shard_runner import raise_for_failed_shards
 from encore.warehouse import open_ratings, open_warehouse, read_pair_ratings
 from encore.weighting.run_comparison import NUM_DRAWS
 
@@ -183,9 +183,9 @@ def _rate_study(
     study = study_pairs.study_with(path, forms, origin=origin)
     run = open_run(study, config, judge=judge)
     num_ratings = num_pairs * run.manifest.rows_per_pair
-    reporter.told(f"{', '.join(forms)} under {Path(config.rules).stem}: {num_ratings:,} ratings")
+    reporter.message(f"{', '.join(forms)} under {Path(config.rules).stem}: {num_ratings:,} ratings")
     report = local_work(study, config, reporter=reporter)(run.job(reporter=reporter))
-    refuse_failures(run.run_dir, report.failures, num_shards=len(run.manifest.shards))
+    raise_for_failed_shards(run.run_dir, report.failures, num_shards=len(run.manifest.shards))
     with open_warehouse(open_ratings(path, run=run.manifest.run_key)) as warehouse:
         rated = read_pair_ratings(warehouse, rule_ids=rule_ids)
     row_of = {pair_id: row for row, pair_id in enumerate(rated.source_P + rated.pair_id_P)}

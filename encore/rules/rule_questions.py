@@ -23,8 +23,8 @@ from encore.judges import open_judge
 from encore.judges.base import Decoding, Judge, Reply, ask, readable
 from encore.rules.pool import PoolRule, title_of
 from encore.rules.rules_config import QuestionConfig
-from encore.runs.run_files import JudgedManifest, Shard, Slice, run_key_of, run_status
-from encore.runs.shard_runner import Job, Tell, refuse_failures, work_through
+from encore.runs.run_files import JudgedManifest, Shard, ShardTable, run_key_of, run_status
+from encore.runs.shard_runner import Job, ReportRows, raise_for_failed_shards, work_through
 
 #: By rule id; None: the prompt was too long to be asked.
 Replies = Mapping[str, Reply | None]
@@ -106,21 +106,21 @@ def ask_about_rules(
             opened.start()
             return 1
 
-        def compute(shard: Shard, tell: Tell) -> Slice:
+        def compute(shard: Shard, report_rows: ReportRows) -> ShardTable:
             asked = plan[shard.start : shard.stop]
             prompts = [*readable(opened, map(kind.prompt, asked), decoding=decoding)]
-            replies = ask(opened, prompts, decoding=decoding, on_progress=tell)
+            replies = ask(opened, prompts, decoding=decoding, on_progress=report_rows)
             rows = [
                 {"rule_id": rule.rule_id, **(dataclasses.asdict(reply) if reply else {})}
                 for rule, reply in zip(asked, replies, strict=True)
             ]
-            return Slice(table=pa.Table.from_pylist(rows, schema=_REPLIES))
+            return ShardTable(table=pa.Table.from_pylist(rows, schema=_REPLIES))
 
         run_dir = folder / manifest.key
         work = Job(run_dir=run_dir, manifest=manifest, compute=compute, start=start)
         report = work_through(work, reporter=reporter)
     reporter.finished()
-    refuse_failures(run_dir, report.failures, num_shards=len(manifest.shards))
+    raise_for_failed_shards(run_dir, report.failures, num_shards=len(manifest.shards))
     return *read_replies(run_dir, kind), report.summary
 
 

@@ -48,7 +48,7 @@ def embed(texts: Sequence[str], *, model: Path | None, reporter: Reporter) -> ND
         reporter.advanced(len(part))
     if num_cut:
         beginnings = "only their beginnings count"
-        reporter.told(f"{num_cut:,} texts are longer than the model reads: {beginnings}")
+        reporter.message(f"{num_cut:,} texts are longer than the model reads: {beginnings}")
     reporter.finished()
     return np.concatenate(rows)
 

@@ -14,21 +14,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from encore.core.errors import EncoreError, InputError, meets_every_shard
+from encore.core.errors import EncoreError, InputError, stops_the_run
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import code_digest
 from encore.runs.engine_messages import (
-    MOST_ENGINES,
-    EngineOrder,
-    Reach,
-    SignOfLife,
-    Watch,
-    read_reach,
-    read_signs,
-    write_sign,
+    MAX_ENGINES_PER_SHARD,
+    EngineHeartbeat,
+    EngineSpec,
+    ShardLimit,
+    SilenceTimer,
+    read_heartbeats,
+    read_shard_limit,
+    write_heartbeat,
 )
 from encore.runs.run_files import Shard, ShardState, differences, finished_shards, read_manifest
-from encore.runs.shard_runner import WHOLE_PLAN, Job, RunReport, Tally, begin, work_on
+from encore.runs.shard_runner import NEVER_STOP, Job, RunReport, Tally, begin, work_on
 
 _POLL_SECONDS = 1.0
 #: Between two signs of life.
@@ -43,13 +43,13 @@ _STDERR = 2
 
 
 def work_as_engine(
-    job: Job, order: EngineOrder, *, silence_seconds: float, reporter: Reporter = SILENT
+    job: Job, spec: EngineSpec, *, silence_seconds: float, reporter: Reporter = SILENT
 ) -> RunReport:
     """Work through a run beside other engines, until every shard is done or failed for good.
 
     Args:
-        job: The run; its horizon is what the parent tells.
-        order: What the parent asks; the engine's own slice follows from it.
+        job: The run; its stop rule is what the parent tells.
+        spec: What the parent asks; the engine's own slice follows from it.
         silence_seconds: A peer that finished no request for so long does not count as at work.
         reporter: Told about finished rows and shards.
 
@@ -57,26 +57,26 @@ def work_as_engine(
         InputError: This engine's code, judge, rules or pairs are not those of the run.
         Exception: An error that every shard would meet.
     """
-    job, run_dir = replace(job, horizon=WHOLE_PLAN), job.run_dir
-    if not _is_run(job, order):  # where the parent looks
-        run_dir = run_dir.parent / order.run_key
-    life = SignOfLife(
-        engine=order.name,
+    job, run_dir = replace(job, stop_rule=NEVER_STOP), job.run_dir
+    if not _is_run(job, spec):  # where the parent looks
+        run_dir = run_dir.parent / spec.run_key
+    life = EngineHeartbeat(
+        engine=spec.name,
         host=socket.gethostname(),
         devices=os.environ.get("CUDA_VISIBLE_DEVICES") or "cpu",
         state="starting",
     )
     try:
-        _check_order(job, order)
-        write_sign(run_dir, life)
+        _check_spec(job, spec)
+        write_heartbeat(run_dir, life)
         tally, pending, num_workers = begin(job, reporter=reporter)
         life.state = "working"
         engine = _Engine(
             job=job,
-            order=order,
+            spec=spec,
             life=life,
             tally=tally,
-            own={shard.index for shard in job.shards[order.slot :: order.of]},
+            own={shard.index for shard in job.shards[spec.slot :: spec.num_engines]},
             open={shard.index: shard for shard in pending},
             silence_seconds=silence_seconds,
         )
@@ -88,31 +88,31 @@ def work_as_engine(
         raise
     finally:  # an engine that a signal stops has not ended: the parent replaces it
         faulthandler.cancel_dump_traceback_later()
-        life.at_work = {}
-        write_sign(run_dir, life)
+        life.rows_by_open_shard = {}
+        write_heartbeat(run_dir, life)
     return tally.report
 
 
-def _is_run(job: Job, order: EngineOrder) -> bool:
-    return order.run_key in (job.manifest.key, "")
+def _is_run(job: Job, spec: EngineSpec) -> bool:
+    return spec.run_key in (job.manifest.key, "")
 
 
-def _check_order(job: Job, order: EngineOrder) -> None:
-    here = f"{order.label} on {socket.gethostname()}"
-    if code_digest() != order.code:
+def _check_spec(job: Job, spec: EngineSpec) -> None:
+    here = f"{spec.label} on {socket.gethostname()}"
+    if code_digest() != spec.code_digest:
         raise InputError(
             f"{here}: its code of encore ({code_digest()}) is not that of the run's parent "
-            f"({order.code}); bring both checkouts to one commit and start the run again"
+            f"({spec.code_digest}); bring both checkouts to one commit and start the run again"
         )
-    if _is_run(job, order):
+    if _is_run(job, spec):
         return
     differing = []
     with contextlib.suppress(EncoreError):
-        run = read_manifest(job.run_dir.parent / order.run_key, type(job.manifest))
+        run = read_manifest(job.run_dir.parent / spec.run_key, type(job.manifest))
         for name, ours, theirs in differences(job.manifest.identity, run.identity):
             differing.append(f"{name} is {ours} here and {theirs} in the run")
     raise InputError(
-        f"{here}: it would make run {job.manifest.key} instead of {order.run_key}: "
+        f"{here}: it would make run {job.manifest.key} instead of {spec.run_key}: "
         f"{'; '.join(differing[:3]) or 'the run is not there'}; engines need the parent's judge, "
         "rules and pairs"
     )
@@ -123,22 +123,24 @@ class _Engine:
     """One engine at work. Its worker threads share the lock."""
 
     job: Job
-    order: EngineOrder
-    life: SignOfLife
+    spec: EngineSpec
+    life: EngineHeartbeat
     tally: Tally
     own: set[int]
     open: dict[int, Shard]
     silence_seconds: float
     lock: threading.RLock = field(default_factory=threading.RLock)
-    watch: Watch = field(default_factory=Watch)
+    watch: SilenceTimer = field(default_factory=SilenceTimer)
     #: When a shard was first seen at work elsewhere; when its lock was last tried in vain.
     seen_at_work: dict[int, float] = field(default_factory=dict)
     tried: dict[int, float] = field(default_factory=dict)
     longest_seconds: float = 0.0
     last_sign: float = 0.0
     guarded_beat: int | None = None
-    #: What the parent told last of the run's horizon, and when that was new.
-    reach: Reach = field(default_factory=partial(Reach, num_open=0, is_final=False))
+    #: What the parent told last of the run's stop rule, and when that was new.
+    reach: ShardLimit = field(
+        default_factory=partial(ShardLimit, num_open_shards=0, is_final=False)
+    )
     heard: float = field(default_factory=time.monotonic)
 
     def work(self, num_workers: int) -> None:
@@ -165,13 +167,13 @@ class _Engine:
             with self.lock:
                 at_work = self._look()
                 self._hear_parent()
-                free = [s for i, s in self.open.items() if i not in self.life.at_work]
-                mine = [shard for shard in free if shard.index < self.reach.num_open]
+                free = [s for i, s in self.open.items() if i not in self.life.rows_by_open_shard]
+                mine = [shard for shard in free if shard.index < self.reach.num_open_shards]
                 if not mine and (self.reach.is_final or self._is_orphaned()):
                     return None
                 taken = self._choose(mine, at_work)
                 if taken is not None:
-                    self.life.at_work[taken[0].index] = 0
+                    self.life.rows_by_open_shard[taken[0].index] = 0
                     self._sign()
                     return taken
                 if time.monotonic() - self.last_sign > _SIGN_SECONDS:
@@ -182,21 +184,26 @@ class _Engine:
     def _look(self) -> Counter[int]:
         """Forget shards that are settled; how many live peers work on each of the others."""
         self._forget_finished()
-        signs = read_signs(self.job.run_dir)
+        signs = read_heartbeats(self.job.run_dir)
         signs.pop(self.life.engine, None)
-        num_failed = Counter(index for life in signs.values() for index in life.failed)
-        for index in set(self.open).difference(self.life.at_work):
-            if index in self.life.failed or num_failed[index] >= MOST_ENGINES:
+        num_failed = Counter(
+            index for life in signs.values() for index in life.error_by_failed_shard
+        )
+        for index in set(self.open).difference(self.life.rows_by_open_shard):
+            if (
+                index in self.life.error_by_failed_shard
+                or num_failed[index] >= MAX_ENGINES_PER_SHARD
+            ):
                 del self.open[index]
         return Counter(
             index
             for life in signs.values()
-            if self.watch.silence(life) <= self.silence_seconds
-            for index in life.at_work
+            if self.watch.seconds_silent(life) <= self.silence_seconds
+            for index in life.rows_by_open_shard
         )
 
     def _hear_parent(self) -> None:
-        reach = read_reach(self.job.run_dir)
+        reach = read_shard_limit(self.job.run_dir)
         if reach is not None and reach != self.reach:
             self.reach, self.heard = reach, time.monotonic()
 
@@ -205,7 +212,7 @@ class _Engine:
         return time.monotonic() - self.heard > self.silence_seconds
 
     def _choose(self, mine: Sequence[Shard], at_work: Counter[int]) -> tuple[Shard, bool] | None:
-        now, slot = time.monotonic(), self.order.slot
+        now, slot = time.monotonic(), self.spec.slot
         patience = max(_LEAST_PATIENCE_SECONDS, _PATIENCE * self.longest_seconds)
         patience += slot * _SIGN_SECONDS  # idle engines do not all take over at once
         late = {i for i, since in self.seen_at_work.items() if now - since > patience}
@@ -228,21 +235,21 @@ class _Engine:
         began = time.monotonic()
         tell = partial(self._tell, shard)
         try:
-            outcome = work_on(self.job, shard, tell=tell, takes_over=takes_over)
+            outcome = work_on(self.job, shard, report_rows=tell, takes_over=takes_over)
         except Exception as error:
             with self.lock:
                 self._forget_finished()
                 if shard.index not in self.open:  # another engine was faster
                     return
-                if meets_every_shard(error):
+                if stops_the_run(error):
                     raise
                 if not self.tally.failed(shard, error):
-                    self.life.failed[shard.index] = self.tally.failures[shard.index]
+                    self.life.error_by_failed_shard[shard.index] = self.tally.failures[shard.index]
         else:
             self._note(outcome, seconds=time.monotonic() - began)
         finally:
             with self.lock:
-                del self.life.at_work[shard.index]
+                del self.life.rows_by_open_shard[shard.index]
                 self._sign()
 
     def _note(self, outcome: ShardState, *, seconds: float) -> None:
@@ -255,16 +262,18 @@ class _Engine:
             self.tally.finished(outcome)
             if outcome.action != "reused":
                 self.longest_seconds = max(self.longest_seconds, seconds)
-                self.life.done[outcome.index] = dict(outcome.counts)
-                self.life.num_rows += outcome.num_rows
+                self.life.counts_by_finished_shard[outcome.index] = dict(outcome.counts)
+                self.life.num_finished_rows += outcome.num_rows
                 self.life.num_nulls += int(outcome.footer.get("num_nulls", 0))
 
     def _tell(self, shard: Shard, num_rows: int) -> None:
         """Count finished requests; now and then say so, and look whether others were faster."""
         self.tally.tell(shard, num_rows)
         with self.lock:
-            self.life.beat += max(0, num_rows - self.life.at_work[shard.index])
-            self.life.at_work[shard.index] = num_rows
+            self.life.num_finished_requests += max(
+                0, num_rows - self.life.rows_by_open_shard[shard.index]
+            )
+            self.life.rows_by_open_shard[shard.index] = num_rows
             if time.monotonic() - self.last_sign > _SIGN_SECONDS:
                 self._sign()
                 self._forget_finished()
@@ -277,12 +286,12 @@ class _Engine:
 
     def _sign(self) -> None:
         self.last_sign = time.monotonic()
-        write_sign(self.job.run_dir, self.life)
+        write_heartbeat(self.job.run_dir, self.life)
         self._guard()
 
     def _guard(self) -> None:
         """End this process if it hangs in a shard, even in C code that lets no other thread run."""
-        beat = self.life.beat if self.life.at_work else None
+        beat = self.life.num_finished_requests if self.life.rows_by_open_shard else None
         if beat == self.guarded_beat:
             return
         self.guarded_beat = beat

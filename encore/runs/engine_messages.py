@@ -17,10 +17,10 @@ _FOLDER = "engines"
 _REACH = "reach"
 
 #: A shard that failed on so many engines has failed for good.
-MOST_ENGINES = 2
+MAX_ENGINES_PER_SHARD = 2
 
 
-class EngineOrder(BaseModel):
+class EngineSpec(BaseModel):
     """What a parent asks of an engine.
 
     Attributes:
@@ -36,17 +36,17 @@ class EngineOrder(BaseModel):
 
     name: str
     slot: int
-    of: int
+    num_engines: int
     run_key: str
-    code: str
+    code_digest: str
 
     @property
     def label(self) -> str:
         """For people: ``engine 1 of 3``."""
-        return f"engine {self.slot + 1} of {self.of}"
+        return f"engine {self.slot + 1} of {self.num_engines}"
 
 
-class SignOfLife(BaseModel):
+class EngineHeartbeat(BaseModel):
     """What an engine says of itself.
 
     Attributes:
@@ -67,61 +67,61 @@ class SignOfLife(BaseModel):
     host: str = ""
     devices: str = ""
     state: Literal["waiting", "starting", "working", "ended"] = "waiting"
-    beat: int = 0
-    at_work: dict[int, int] = {}
-    done: dict[int, dict[str, Any]] = {}
-    failed: dict[int, str] = {}
-    num_rows: int = 0
+    num_finished_requests: int = 0
+    rows_by_open_shard: dict[int, int] = {}
+    counts_by_finished_shard: dict[int, dict[str, Any]] = {}
+    error_by_failed_shard: dict[int, str] = {}
+    num_finished_rows: int = 0
     num_nulls: int = 0
     error: str = ""
 
 
-class Reach(BaseModel):
+class ShardLimit(BaseModel):
     """What a parent tells its engines of the run's horizon.
 
     Attributes:
-        num_open: Shards that may be taken, counted from the plan's first.
+        num_open_shards: Shards that may be taken, counted from the plan's first.
         is_final: Whether it stays so: an engine that has nothing to do need not wait.
         beat: While it is not final, another number shows that the parent is alive.
     """
 
-    num_open: int = sys.maxsize
+    num_open_shards: int = sys.maxsize
     is_final: bool = True
-    beat: int = 0
+    version: int = 0
 
 
-def read_reach(run_dir: Path) -> Reach | None:
+def read_shard_limit(run_dir: Path) -> ShardLimit | None:
     """What the parent told last; None while it cannot be read. Without a word, all is open."""
     try:
-        return Reach.model_validate_json((run_dir / _FOLDER / _REACH).read_bytes())
+        return ShardLimit.model_validate_json((run_dir / _FOLDER / _REACH).read_bytes())
     except FileNotFoundError:
-        return Reach()
+        return ShardLimit()
     except (OSError, ValidationError):
         return None
 
 
-def write_reach(run_dir: Path, reach: Reach) -> bool:
+def write_shard_limit(run_dir: Path, reach: ShardLimit) -> bool:
     """Tell all engines of a run, those that start later too; whether it could be written."""
     return _write(run_dir / _FOLDER / _REACH, reach)
 
 
-def sign_path(run_dir: Path, name: str) -> Path:
+def heartbeat_path(run_dir: Path, name: str) -> Path:
     """Where an engine's sign of life is."""
     return run_dir / _FOLDER / f"{name}.json"
 
 
-def read_signs(run_dir: Path) -> dict[str, SignOfLife]:
+def read_heartbeats(run_dir: Path) -> dict[str, EngineHeartbeat]:
     """The sign of life of every engine of a run, by name."""
     found = {}
     for path in sorted((run_dir / _FOLDER).glob("*.json")):
         with contextlib.suppress(OSError, ValidationError):  # removed, or being replaced
-            found[path.stem] = SignOfLife.model_validate_json(path.read_bytes())
+            found[path.stem] = EngineHeartbeat.model_validate_json(path.read_bytes())
     return found
 
 
-def write_sign(run_dir: Path, life: SignOfLife) -> None:
+def write_heartbeat(run_dir: Path, life: EngineHeartbeat) -> None:
     """Replace the sign of life; what cannot be written is tried again with the next one."""
-    _write(sign_path(run_dir, life.engine), life)
+    _write(heartbeat_path(run_dir, life.engine), life)
 
 
 def _write(path: Path, message: BaseModel) -> bool:
@@ -135,14 +135,14 @@ def _write(path: Path, message: BaseModel) -> bool:
 
 
 @dataclass(slots=True)
-class Watch:
+class SilenceTimer:
     """For how long engines have done nothing, by the watcher's own clock."""
 
     seen: dict[str, tuple[object, float]] = field(default_factory=dict)
 
-    def silence(self, life: SignOfLife) -> float:
+    def seconds_silent(self, life: EngineHeartbeat) -> float:
         """Seconds since an engine finished a request, took work after it had none, or was seen."""
-        sign = (life.beat, life.state, bool(life.at_work))
+        sign = (life.num_finished_requests, life.state, bool(life.rows_by_open_shard))
         if self.seen.get(life.engine, (None, 0.0))[0] != sign:
             self.seen[life.engine] = (sign, time.monotonic())
         return time.monotonic() - self.seen[life.engine][1]

@@ -15,17 +15,17 @@ from encore.core.errors import EncoreError, InputError
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import code_digest
 from encore.runs.engine_messages import (
-    MOST_ENGINES,
-    EngineOrder,
-    Reach,
-    SignOfLife,
-    Watch,
-    read_signs,
-    sign_path,
-    write_reach,
+    MAX_ENGINES_PER_SHARD,
+    EngineHeartbeat,
+    EngineSpec,
+    ShardLimit,
+    SilenceTimer,
+    heartbeat_path,
+    read_heartbeats,
+    write_shard_limit,
 )
-from encore.runs.run_files import RunManifest, Shard, Slice, finished_shards, read_manifest
-from encore.runs.shard_runner import Job, RunReport, Tally, Tell, begin
+from encore.runs.run_files import RunManifest, Shard, ShardTable, finished_shards, read_manifest
+from encore.runs.shard_runner import Job, ReportRows, RunReport, Tally, begin
 
 logger = logging.getLogger(__name__)
 
@@ -51,10 +51,10 @@ class EngineState(NamedTuple):
 class Launcher(Protocol):
     """Starts engines somewhere. None of its calls waits for an engine, and none raises for one."""
 
-    def adopt(self, run_key: str) -> Sequence[EngineOrder]:
+    def adopt(self, run_key: str) -> Sequence[EngineSpec]:
         """Engines of this run that are at work already: started here, or by an earlier parent."""
 
-    def start(self, order: EngineOrder) -> None:
+    def start(self, spec: EngineSpec) -> None:
         """Begin to start an engine."""
 
     def state(self, name: str) -> EngineState:
@@ -68,17 +68,17 @@ class Launcher(Protocol):
 
 
 #: A table for people: a row for each engine, values by column.
-Rows = Sequence[Mapping[str, object]]
+EngineRows = Sequence[Mapping[str, object]]
 
 
-class Show(Protocol):
+class ShowEngines(Protocol):
     """What shows the engines to people."""
 
-    def __call__(self, rows: Rows, /, *, now: bool = False) -> None:
-        """Show them ``now``, or if it is time."""
+    def __call__(self, rows: EngineRows, /, *, now: bool = False) -> None:
+        """ShowEngines them ``now``, or if it is time."""
 
 
-def show_nothing(_rows: Rows, /, *, now: bool = False) -> None:
+def show_no_engines(_rows: EngineRows, /, *, now: bool = False) -> None:
     """What a command does."""
 
 
@@ -86,13 +86,13 @@ def show_nothing(_rows: Rows, /, *, now: bool = False) -> None:
 class _Slot:
     """One place for an engine, and the engine that has it."""
 
-    order: EngineOrder
+    spec: EngineSpec
     num_starts: int = 0  # since an engine of this slot last finished a request
     is_over: bool = False
     error: str = ""  # why the slot is given up
 
 
-def planned_by_engine(
+def job_of_first_engine(
     launcher: Launcher,
     kind: type[RunManifest],
     run_dirs: Callable[[], Iterable[Path]],
@@ -110,36 +110,40 @@ def planned_by_engine(
     Raises:
         EncoreError: The engine ended before it began.
     """
-    order = _new_order(0, of=num_engines, run_key="")
-    launcher.start(order)
+    spec = _new_spec(0, of=num_engines, run_key="")
+    launcher.start(spec)
     try:
         while True:
             for run_dir in run_dirs():
-                if sign_path(run_dir, order.name).is_file() and (run_dir / kind.FILE).is_file():
+                if heartbeat_path(run_dir, spec.name).is_file() and (run_dir / kind.FILE).is_file():
                     manifest = read_manifest(run_dir, kind)
                     return Job(run_dir=run_dir, manifest=manifest, compute=_not_here)
-            found = launcher.state(order.name)
+            found = launcher.state(spec.name)
             if found.state in ("ended", "lost"):
-                raise EncoreError(f"{order.label} could not begin: {found.message}")
+                raise EncoreError(f"{spec.label} could not begin: {found.message}")
             time.sleep(_POLL_SECONDS)
     except BaseException:
-        launcher.stop(order.name)
+        launcher.stop(spec.name)
         launcher.close()
         raise
 
 
-def _counts(signs: Iterable[SignOfLife]) -> dict[int, dict[str, Any]]:
+def _counts(signs: Iterable[EngineHeartbeat]) -> dict[int, dict[str, Any]]:
     """What engines counted in the shards that they finished, by index."""
-    return {index: one for sign in signs for index, one in sign.done.items()}
+    return {index: one for sign in signs for index, one in sign.counts_by_finished_shard.items()}
 
 
-def _not_here(_shard: Shard, _tell: Tell) -> Slice:
+def _not_here(_shard: Shard, _tell: ReportRows) -> ShardTable:
     raise NotImplementedError("engines compute")
 
 
-def _new_order(slot: int, *, of: int, run_key: str) -> EngineOrder:
-    return EngineOrder(
-        name=f"{slot}-{secrets.token_hex(4)}", slot=slot, of=of, run_key=run_key, code=code_digest()
+def _new_spec(slot: int, *, of: int, run_key: str) -> EngineSpec:
+    return EngineSpec(
+        name=f"{slot}-{secrets.token_hex(4)}",
+        slot=slot,
+        num_engines=of,
+        run_key=run_key,
+        code_digest=code_digest(),
     )
 
 
@@ -150,11 +154,11 @@ def supervise(
     num_engines: int,
     silence_seconds: float,
     reporter: Reporter = SILENT,
-    show: Show = show_nothing,
+    show: ShowEngines = show_no_engines,
 ) -> RunReport:
     """Have engines do what is not done of a run; ends when every shard is done or failed for good.
 
-    Engines take shards within the run's horizon alone, and keep their model loaded while they wait
+    Engines take shards within the stop rule alone, and keep their model loaded while they wait
     for it to move. An engine that is killed, gone or silent for too long is replaced; one that
     cannot start is named and the others go on. All engines are stopped at the end, however it
     comes.
@@ -171,7 +175,7 @@ def supervise(
         InputError: The job is a part of a run already.
         EncoreError: No engine could work.
     """
-    if job.part is not None:
+    if job.slice is not None:
         raise InputError(
             "--slice divides the shards by hand, --engines among engines: give one of them"
         )
@@ -203,19 +207,19 @@ class _Parent:
     open: dict[int, Shard]
     num_engines: int
     silence_seconds: float
-    show: Show
+    show: ShowEngines
     slots: list[_Slot] = field(default_factory=list)
-    signs: dict[str, SignOfLife] = field(default_factory=dict)
-    watch: Watch = field(default_factory=Watch)
+    signs: dict[str, EngineHeartbeat] = field(default_factory=dict)
+    watch: SilenceTimer = field(default_factory=SilenceTimer)
     began: dict[str, tuple[float, int]] = field(default_factory=dict)
-    told: Reach | None = None
+    told: ShardLimit | None = None
 
     def work(self) -> None:
-        """Until every shard within the horizon is settled, or no engine is left."""
+        """Until every shard within the stop rule is settled, or no engine is left."""
         self._tell_engines()
         self._fill_slots()
         while True:
-            self.signs = read_signs(self.job.run_dir)
+            self.signs = read_heartbeats(self.job.run_dir)
             self._note_finished()
             is_over = self._is_settled() or all(slot.is_over for slot in self.slots)
             self._tell_engines(is_over=is_over)
@@ -240,33 +244,40 @@ class _Parent:
 
     def _tell_engines(self, *, is_over: bool = False) -> None:
         """How far they may go; again and again while that may change."""
-        num_open, num_shards = self.job.horizon.num_open, len(self.job.manifest.shards)
-        is_final = is_over or num_open >= num_shards
+        num_open_shards, num_shards = (
+            self.job.stop_rule.num_open_shards,
+            len(self.job.manifest.shards),
+        )
+        is_final = is_over or num_open_shards >= num_shards
         if is_final and self.told is not None and self.told.is_final:
             return
-        beat = 1 + (self.told.beat if self.told else 0)
-        reach = Reach(num_open=min(num_open, num_shards), is_final=is_final, beat=beat)
-        if write_reach(self.job.run_dir, reach):
+        beat = 1 + (self.told.version if self.told else 0)
+        reach = ShardLimit(
+            num_open_shards=min(num_open_shards, num_shards), is_final=is_final, version=beat
+        )
+        if write_shard_limit(self.job.run_dir, reach):
             self.told = reach
 
     def _is_settled(self) -> bool:
-        """Whether every shard within the horizon is done or failed for good."""
-        num_failed = Counter(index for sign in self.signs.values() for index in sign.failed)
+        """Whether every shard within the stop rule is done or failed for good."""
+        num_failed = Counter(
+            index for sign in self.signs.values() for index in sign.error_by_failed_shard
+        )
         at_work = [self._sign(slot) for slot in self.slots if not slot.is_over]
         return all(
-            num_failed[shard.index] >= MOST_ENGINES
-            or (at_work and all(shard.index in sign.failed for sign in at_work))
+            num_failed[shard.index] >= MAX_ENGINES_PER_SHARD
+            or (at_work and all(shard.index in sign.error_by_failed_shard for sign in at_work))
             for shard in self._near()
         )
 
     def _near(self) -> list[Shard]:
-        """The open shards within the horizon."""
-        return self.job.within(self.open.values())
+        """The open shards within the stop rule."""
+        return self.job.open_shards(self.open.values())
 
     def _engines_in(self, *states: str) -> list[str]:
         """Engines that have not said that they ended, in one of these states."""
-        self.signs = read_signs(self.job.run_dir)
-        names = [slot.order.name for slot in self.slots if not slot.is_over]
+        self.signs = read_heartbeats(self.job.run_dir)
+        names = [slot.spec.name for slot in self.slots if not slot.is_over]
         return [
             name
             for name in names
@@ -277,11 +288,11 @@ class _Parent:
     def _fill_slots(self) -> None:
         """Adopt engines that are at work, and start the others."""
         key, run_dir = self.job.manifest.key, self.job.run_dir
-        adopted = {order.slot: order for order in self.launcher.adopt(key)}
-        names = {order.name for order in adopted.values()}
-        signs = read_signs(run_dir)
+        adopted = {spec.slot: spec for spec in self.launcher.adopt(key)}
+        names = {spec.name for spec in adopted.values()}
+        signs = read_heartbeats(run_dir)
         for name in signs.keys() - names:  # of an earlier parent
-            sign_path(run_dir, name).unlink(missing_ok=True)
+            heartbeat_path(run_dir, name).unlink(missing_ok=True)
         counts = _counts(signs[name] for name in signs.keys() & names)
         self.tally.outcomes = [
             replace(one, action=self.job.manifest.DONE, counts=counts[one.index])
@@ -290,23 +301,23 @@ class _Parent:
             for one in self.tally.outcomes
         ]
         for place in range(self.num_engines if self._near() else 0):
-            order = adopted.pop(place, None)
-            slot = _Slot(order=order or self._new_order(place), num_starts=1)
+            spec = adopted.pop(place, None)
+            slot = _Slot(spec=spec or self._new_spec(place), num_starts=1)
             self.slots.append(slot)
-            if order is None:
-                self.launcher.start(slot.order)
-        self.slots += [_Slot(order=order, num_starts=1) for order in adopted.values()]
+            if spec is None:
+                self.launcher.start(slot.spec)
+        self.slots += [_Slot(spec=spec, num_starts=1) for spec in adopted.values()]
 
-    def _new_order(self, place: int) -> EngineOrder:
-        return _new_order(place, of=self.num_engines, run_key=self.job.manifest.key)
+    def _new_spec(self, place: int) -> EngineSpec:
+        return _new_spec(place, of=self.num_engines, run_key=self.job.manifest.key)
 
     def _look_after(self, slot: _Slot) -> None:
         """Replace a slot's engine if it is lost or silent; close the slot if it has ended."""
-        found = self.launcher.state(slot.order.name)
+        found = self.launcher.state(slot.spec.name)
         if found.state == "ended":  # it may have said so since the last look
-            self.signs = read_signs(self.job.run_dir)
+            self.signs = read_heartbeats(self.job.run_dir)
         sign = self._sign(slot)
-        if sign.beat:
+        if sign.num_finished_requests:
             slot.num_starts = 0
         if sign.state == "ended":
             slot.is_over, slot.error = True, sign.error
@@ -314,33 +325,33 @@ class _Parent:
             slot.is_over, slot.error = True, found.message or "it ended without a word"
         elif found.state == "lost":
             self._replace(slot, found.message or "it was lost")
-        elif found.state == "running" and (sign.state != "working" or sign.at_work):
+        elif found.state == "running" and (sign.state != "working" or sign.rows_by_open_shard):
             # An engine that waits for stragglers is silent for a reason.
             limit = self.silence_seconds if sign.state == "working" else _START_SECONDS
-            if self.watch.silence(sign) > limit:
+            if self.watch.seconds_silent(sign) > limit:
                 self._replace(slot, f"it finished no request for {limit:g} s")
         if slot.error:
             logger.warning("%s is given up: %s", self._name(slot), slot.error)
 
-    def _sign(self, slot: _Slot) -> SignOfLife:
-        name = slot.order.name
-        return self.signs.get(name) or SignOfLife(engine=name)
+    def _sign(self, slot: _Slot) -> EngineHeartbeat:
+        name = slot.spec.name
+        return self.signs.get(name) or EngineHeartbeat(engine=name)
 
     def _replace(self, slot: _Slot, reason: str) -> None:
-        name, order = self._name(slot), slot.order
-        self.launcher.stop(order.name, kill=True)
-        sign_path(self.job.run_dir, order.name).unlink(missing_ok=True)
+        name, spec = self._name(slot), slot.spec
+        self.launcher.stop(spec.name, kill=True)
+        heartbeat_path(self.job.run_dir, spec.name).unlink(missing_ok=True)
         if slot.num_starts >= _MOST_STARTS:
             slot.is_over, slot.error = True, f"{reason}, {slot.num_starts} times in a row"
             return
         logger.warning("%s is replaced: %s", name, reason)
         slot.num_starts += 1
-        slot.order = self._new_order(order.slot)
-        self.launcher.start(slot.order)
+        slot.spec = self._new_spec(spec.slot)
+        self.launcher.start(slot.spec)
 
     def _name(self, slot: _Slot) -> str:
         host = self._sign(slot).host
-        return f"{slot.order.label} on {host}" if host else slot.order.label
+        return f"{slot.spec.label} on {host}" if host else slot.spec.label
 
     def _note_finished(self) -> None:
         counts = _counts(self.signs.values())
@@ -351,7 +362,7 @@ class _Parent:
 
     def _tell(self) -> None:
         for sign in self.signs.values():
-            for index, num_rows in sign.at_work.items():
+            for index, num_rows in sign.rows_by_open_shard.items():
                 if index in self.open:
                     self.tally.tell(self.open[index], num_rows)
 
@@ -363,7 +374,11 @@ class _Parent:
         """
         errors = {self._name(slot): slot.error for slot in self.slots if slot.error}
         told = "; ".join(f"{name}: {error}" for name, error in errors.items())
-        failed = {index: one for sign in self.signs.values() for index, one in sign.failed.items()}
+        failed = {
+            index: one
+            for sign in self.signs.values()
+            for index, one in sign.error_by_failed_shard.items()
+        }
         near = self._near()
         if near and not failed and len(errors) == len(self.slots):
             raise EncoreError(f"no engine could work: {told}; put this right and run it again")
@@ -373,18 +388,22 @@ class _Parent:
             )
 
     def _row(self, slot: _Slot) -> dict[str, object]:
-        order, now = slot.order, time.monotonic()
+        spec, now = slot.spec, time.monotonic()
         sign = self._sign(slot)
-        if sign.beat:
-            self.began.setdefault(order.name, (now, sign.beat))
-        since, first = self.began.get(order.name, (now, sign.beat))
+        if sign.num_finished_requests:
+            self.began.setdefault(spec.name, (now, sign.num_finished_requests))
+        since, first = self.began.get(spec.name, (now, sign.num_finished_requests))
         return {
-            "engine": order.label,
+            "engine": spec.label,
             "host": sign.host,
             "devices": sign.devices,
             "state": f"given up: {slot.error}" if slot.error else sign.state,
-            "shards": len(sign.done),
-            "per second": round((sign.beat - first) / (now - since), 1) if now > since else 0,
-            "nulls": f"{sign.num_nulls / sign.num_rows:.1%}" if sign.num_rows else "–",
-            "last sign of life": f"{self.watch.silence(sign):.0f} s ago",
+            "shards": len(sign.counts_by_finished_shard),
+            "per second": round((sign.num_finished_requests - first) / (now - since), 1)
+            if now > since
+            else 0,
+            "nulls": f"{sign.num_nulls / sign.num_finished_rows:.1%}"
+            if sign.num_finished_rows
+            else "–",
+            "last sign of life": f"{self.watch.seconds_silent(sign):.0f} s ago",
         }

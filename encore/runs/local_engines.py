@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict
 
 from encore.core.errors import InputError
 from encore.core.reporting import SILENT, Reporter
-from encore.runs.engine_messages import EngineOrder, sign_path
+from encore.runs.engine_messages import EngineSpec, heartbeat_path
 from encore.runs.engine_supervisor import EngineState, supervise
 from encore.runs.engines_config import EnginesConfig
 from encore.runs.shard_runner import Job, RunReport, work_through
@@ -42,7 +42,7 @@ class EngineRequest(BaseModel):
         stage: The stage that the engine works for.
         config: The options of that stage as JSON values; the process knows their model.
         retries: Further attempts for a shard whose error may pass.
-        order: What the supervisor asks of this engine.
+        spec: What the supervisor asks of this engine.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -50,7 +50,7 @@ class EngineRequest(BaseModel):
     stage: EngineStage
     config: dict[str, Any]
     retries: int
-    order: EngineOrder
+    spec: EngineSpec
 
 
 def work_locally(
@@ -148,33 +148,33 @@ class LocalLauncher:
     run_dir: Path
     retries: int
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-    orders: list[EngineOrder] = field(default_factory=list)
+    specs: list[EngineSpec] = field(default_factory=list)
 
-    def adopt(self, _run_key: str, /) -> Sequence[EngineOrder]:
+    def adopt(self, _run_key: str, /) -> Sequence[EngineSpec]:
         """Those started here: local engines end with their parent."""
-        return tuple(self.orders)
+        return tuple(self.specs)
 
-    def start(self, order: EngineOrder) -> None:
-        """Start a process with the environment of the order's slot."""
+    def start(self, spec: EngineSpec) -> None:
+        """Start a process with the environment of the engine's slot."""
         request = EngineRequest(
             stage=self.stage,
             config=self.config.model_dump(mode="json"),
             retries=self.retries,
-            order=order,
+            spec=spec,
         )
-        log_path = self._log(order.name)
+        log_path = self._log(spec.name)
         log_path.parent.mkdir(parents=True, exist_ok=True)
         with log_path.open("wb") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "encore.cli.engine_process"],
-                env={**os.environ, **self.environments[order.slot]},
+                env={**os.environ, **self.environments[spec.slot]},
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C is the parent's to pass on
             )
-        self.processes[order.name] = process
-        self.orders.append(order)
+        self.processes[spec.name] = process
+        self.specs.append(spec)
         with contextlib.suppress(OSError):  # it died at once: its state says so
             assert process.stdin is not None
             process.stdin.write(request.model_dump_json().encode() + b"\n")
@@ -192,7 +192,7 @@ class LocalLauncher:
         return EngineState("ended", f"exit code {code}, it said: {said}" if code else "")
 
     def stop(self, name: str, *, kill: bool = False) -> None:
-        """Tell a process, with all that it started, to end."""
+        """ReportRows a process, with all that it started, to end."""
         process = self.processes[name]
         if process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
@@ -212,4 +212,4 @@ class LocalLauncher:
                     process.stdin.close()
 
     def _log(self, name: str) -> Path:
-        return sign_path(self.run_dir, name).with_suffix(".log")
+        return heartbeat_path(self.run_dir, name).with_suffix(".log")

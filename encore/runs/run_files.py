@@ -47,7 +47,7 @@ ShardStateName = Literal["done", "missing", "damaged", "failed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """A slice of consecutive pairs, ``start`` to ``stop`` (exclusive), in the plan's order."""
+    """A slice of consecutive pairs, ``start`` to ``stop`` (exclusive), in the plan's spec."""
 
     index: int
     start: int
@@ -60,15 +60,15 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slice:
+class ShardTable:
     """The rows of one shard.
 
-    ``footer`` is stored in its file, ``took`` beside it, ``counts`` are for the report.
+    ``footer`` is stored in its file, ``cost`` beside it, ``counts`` are for the report.
     """
 
     table: pa.Table
     footer: Mapping[str, Any] = field(default_factory=dict)
-    took: Mapping[str, Any] = field(default_factory=dict)
+    cost: Mapping[str, Any] = field(default_factory=dict)
     counts: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -203,7 +203,7 @@ class ShardState:
     A shard that is done has the file to read, its full SHA-256, its rows, and its footer together
     with what it took.
     ``action`` is what this call did: the manifest's ``DONE`` word, ``reused``, or ``busy`` for a
-    shard that another process works on. ``counts`` are those of the `Slice` that was computed.
+    shard that another process works on. ``counts`` are those of the `ShardTable` that was computed.
     """
 
     index: int
@@ -381,7 +381,9 @@ def inspect_shard(run_dir: Path, manifest: RunManifest, shard: Shard) -> ShardSt
     return inspect_shards(run_dir, manifest, [shard])[0]
 
 
-def write_shard(run_dir: Path, manifest: RunManifest, shard: Shard, content: Slice) -> ShardState:
+def write_shard(
+    run_dir: Path, manifest: RunManifest, shard: Shard, content: ShardTable
+) -> ShardState:
     """Put a shard on disk, whole or not at all, and read it back.
 
     Returns:
@@ -399,8 +401,8 @@ def write_shard(run_dir: Path, manifest: RunManifest, shard: Shard, content: Sli
                 writer.add_key_value_metadata({_FOOTER_KEY: json.dumps(footer, sort_keys=True)})
             digest = file_sha256(temporary)[:_DIGEST_DIGITS]
             own = run_dir / f"shard-{shard.index:05d}.{digest}.parquet"
-            if content.took:
-                took = json.dumps(content.took, sort_keys=True)
+            if content.cost:
+                took = json.dumps(content.cost, sort_keys=True)
                 atomic_write_bytes(_took_path(run_dir, shard.index), took.encode())
             publish(temporary, own)
     except OSError as error:

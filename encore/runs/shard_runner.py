@@ -5,7 +5,8 @@ and reports progress. The lock only saves work: what is done is read from files 
 
     class MyManifest(RunManifest): ...                  # key field, rows per pair, command
 
-    def compute(shard: Shard, tell: Tell) -> Slice: ...  # tell(rows finished) may raise to stop
+    def compute(shard: Shard, report_rows: ReportRows) -> ShardTable: ...
+    # report_rows(number of finished rows) raises to stop a cancelled run
 
     job = Job(run_dir=run_dir, manifest=manifest, compute=compute, start=load_the_engine)
     report = work_through(job, reporter=reporter)        # every slice that is not done
@@ -36,53 +37,53 @@ from encore.core.errors import (
     GenerationInterruptedError,
     InputError,
     StudyIncompleteError,
-    may_pass,
-    meets_every_shard,
+    is_worth_retrying,
+    stops_the_run,
 )
 from encore.core.reporting import SILENT, Reporter
 from encore.runs import run_files as runs
-from encore.runs.run_files import RunManifest, Shard, ShardState, Slice
+from encore.runs.run_files import RunManifest, Shard, ShardState, ShardTable
 
 logger = logging.getLogger(__name__)
 
 _BUSY_POLL_SECONDS = 1.0
 
 #: Reports how many rows of a shard are finished so far; raises when the run was cancelled.
-Tell = Callable[[int], None]
+ReportRows = Callable[[int], None]
 _Work = Callable[[], ShardState]
 
 
-class Ending(NamedTuple):
+class EarlyStop(NamedTuple):
     """Why a run ends before its plan does, and whether what there is was all that was wanted."""
 
     reason: str
-    is_enough: bool
+    is_success: bool
 
 
-class Horizon(Protocol):
+class StopRule(Protocol):
     """How far into its plan a run goes, decided while it goes."""
 
     @property
-    def num_open(self) -> int:
+    def num_open_shards(self) -> int:
         """Shards that may be taken, counted from the plan's first."""
 
     @property
-    def ending(self) -> Ending | None:
+    def early_stop(self) -> EarlyStop | None:
         """Why no further shard will be open, if it is for another reason than a failure."""
 
-    def look(self, done: Sequence[ShardState]) -> None:
+    def update(self, done: Sequence[ShardState]) -> None:
         """Decide again; called when a run begins and after each shard that is finished."""
 
 
 class _WholePlan:
-    num_open = sys.maxsize
-    ending = None
+    num_open_shards = sys.maxsize
+    early_stop = None
 
-    def look(self, done: Sequence[ShardState]) -> None:
+    def update(self, done: Sequence[ShardState]) -> None:
         """Nothing to decide."""
 
 
-WHOLE_PLAN: Horizon = _WholePlan()
+NEVER_STOP: StopRule = _WholePlan()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,44 +97,48 @@ class Job:
         start: Called once before the first open shard, e.g. to start an engine. Returns the number
             of workers: with two, one shard is prepared or written while another computes.
         title: What a reporter calls it; default: the manifest's ``DOING``.
-        only: Indices of the shards to look at; None: all.
-        part: ``(i, n)``: of these, every n-th from the i-th on; None: all.
+        shard_indices: Indices of the shards to look at; None: all.
+        slice: ``(i, n)``: of these, every n-th from the i-th on; None: all.
         retries: Further attempts for a shard whose error may pass.
-        horizon: How far into the plan the run goes.
+        stop_rule: How far into the plan the run goes.
         cancelled: Set it to interrupt the shards in work.
     """
 
     run_dir: Path
     manifest: RunManifest
-    compute: Callable[[Shard, Tell], Slice]
+    compute: Callable[[Shard, ReportRows], ShardTable]
     start: Callable[[], int] = lambda: 1
     title: str = ""
-    only: Sequence[int] | None = None
-    part: tuple[int, int] | None = None
+    shard_indices: Sequence[int] | None = None
+    slice: tuple[int, int] | None = None
     retries: int = 0
-    horizon: Horizon = WHOLE_PLAN
+    stop_rule: StopRule = NEVER_STOP
     cancelled: threading.Event = field(default_factory=threading.Event)
 
-    def within(self, shards: Iterable[Shard]) -> list[Shard]:
+    def open_shards(self, shards: Iterable[Shard]) -> list[Shard]:
         """Those of some shards that may be taken."""
-        return [shard for shard in shards if shard.index < self.horizon.num_open]
+        return [shard for shard in shards if shard.index < self.stop_rule.num_open_shards]
 
     @property
     def shards(self) -> tuple[Shard, ...]:
         """The shards to look at.
 
         Raises:
-            InputError: ``only`` names a shard that the plan does not have.
+            InputError: ``shard_indices`` names a shard that the plan does not have.
         """
         plan = self.manifest.shards
-        for index in self.only or ():
+        for index in self.shard_indices or ():
             if not 0 <= index < len(plan):
                 raise InputError(
                     f"shard {index}: run {self.manifest.key} has shards 0 to {len(plan) - 1}; "
                     "`encore status` lists them"
                 )
-        chosen = plan if self.only is None else [plan[index] for index in sorted(set(self.only))]
-        first, step = self.part or (0, 1)
+        chosen = (
+            plan
+            if self.shard_indices is None
+            else [plan[index] for index in sorted(set(self.shard_indices))]
+        )
+        first, step = self.slice or (0, 1)
         return tuple(chosen[first::step])
 
 
@@ -146,14 +151,14 @@ class RunReport:
         outcomes: The shards that are done.
         failures: The error of each shard that failed, by index.
         seconds: From `Job.start` on.
-        ending: Why other shards were not taken.
+        early_stop: Why other shards were not taken.
     """
 
     kind: type[RunManifest]
     outcomes: Sequence[ShardState]
     failures: Mapping[int, str]
     seconds: float = 0.0
-    ending: Ending | None = None
+    early_stop: EarlyStop | None = None
 
     def count(self, action: str) -> int:
         """How many shards were, for example, ``rated`` or ``reused``."""
@@ -189,10 +194,10 @@ class RunReport:
     @property
     def message(self) -> str:
         """The same, and why the run ended early."""
-        return f"{self.summary}; {self.ending.reason}" if self.ending else self.summary
+        return f"{self.summary}; {self.early_stop.reason}" if self.early_stop else self.summary
 
 
-def refuse_failures(run_dir: Path, failures: Mapping[int, str], *, num_shards: int) -> None:
+def raise_for_failed_shards(run_dir: Path, failures: Mapping[int, str], *, num_shards: int) -> None:
     """Stop where shards of a run failed.
 
     Raises:
@@ -207,14 +212,14 @@ def refuse_failures(run_dir: Path, failures: Mapping[int, str], *, num_shards: i
 
 
 def work_on(
-    job: Job, shard: Shard, *, tell: Tell | None = None, takes_over: bool = False
+    job: Job, shard: Shard, *, report_rows: ReportRows | None = None, takes_over: bool = False
 ) -> ShardState:
     """Compute one shard unless it is done or another process works on it.
 
     Args:
         job: The run.
         shard: One shard of its plan.
-        tell: Told how many of its rows are finished.
+        report_rows: Called with the number of its rows that are finished.
         takes_over: Compute it even if another process works on it: the first whole file counts.
 
     Raises:
@@ -223,14 +228,14 @@ def work_on(
     """
     if (reused := _reused(job, shard)) is not None:  # no lock, so it works on a read-only disk
         return reused
-    if not job.within([shard]):  # no longer: others were finished since it was chosen
+    if not job.open_shards([shard]):  # no longer: others were finished since it was chosen
         return ShardState(index=shard.index, state="missing", action="beyond")
 
     def told(num_rows: int) -> None:
         if job.cancelled.is_set():
             raise GenerationInterruptedError(f"shard {shard.index}: the run was cancelled")
-        if tell is not None:
-            tell(num_rows)
+        if report_rows is not None:
+            report_rows(num_rows)
 
     runs.claim_folder(job.run_dir, job.manifest)
     with shard_lock(job.run_dir, shard.index) as is_mine:
@@ -244,9 +249,9 @@ def work_on(
         return _computed(job, shard, told)
 
 
-def _computed(job: Job, shard: Shard, tell: Tell) -> ShardState:
+def _computed(job: Job, shard: Shard, report_rows: ReportRows) -> ShardState:
     try:
-        content = job.compute(shard, tell)
+        content = job.compute(shard, report_rows)
         state = runs.write_shard(job.run_dir, job.manifest, shard, content)
     except Exception as error:
         if not job.cancelled.is_set():
@@ -290,11 +295,11 @@ def work_through(job: Job, *, reporter: Reporter = SILENT) -> RunReport:
     """
     tally, pending, num_workers = begin(job, reporter=reporter)
     waited_for: list[Shard] = []
-    while taken := job.within(pending):
+    while taken := job.open_shards(pending):
         beyond = [shard for shard in pending if shard not in taken]
         still_open = _open_after_pass(tally, taken, num_workers=num_workers)
         pending = sorted([*still_open, *beyond], key=attrgetter("index"))
-        again = job.within(still_open)
+        again = job.open_shards(still_open)
         busy = [shard for shard in again if not tally.num_failures[shard.index]]
         if busy and busy != waited_for:
             names = ", ".join(str(shard.index) for shard in busy)
@@ -321,8 +326,8 @@ def begin(job: Job, *, reporter: Reporter) -> tuple[Tally, list[Shard], int]:
     runs.check_folder(job.run_dir, manifest)
     states = runs.inspect_shards(job.run_dir, manifest, chosen)
     pending = [shard for shard, state in zip(chosen, states, strict=True) if state.state != "done"]
-    job.horizon.look([state for state in states if state.state == "done"])
-    num_workers = job.start() if job.within(pending) else 1
+    job.stop_rule.update([state for state in states if state.state == "done"])
+    num_workers = job.start() if job.open_shards(pending) else 1
     if pending or not (job.run_dir / manifest.FILE).is_file():
         runs.claim_folder(job.run_dir, manifest)
     outcomes = [replace(state, action="reused") for state in states if state.state == "done"]
@@ -372,13 +377,13 @@ class Tally:
         assert outcome.path is not None
         place = f"{len(self.outcomes)} of {self.num_shards}"
         self.reporter.saved(outcome.path, kind=f"shard {outcome.index} {outcome.action} ({place})")
-        self.job.horizon.look(self.outcomes)
+        self.job.stop_rule.update(self.outcomes)
 
     def failed(self, shard: Shard, error: Exception) -> bool:
         """Note a failed attempt; whether another one is due."""
         self.num_failures[shard.index] += 1
         number, most = self.num_failures[shard.index], 1 + self.job.retries
-        again = number < most and may_pass(error)
+        again = number < most and is_worth_retrying(error)
         attempt = f" (attempt {number} of {most})" if again else ""
         logger.warning("shard %d failed%s: %s", shard.index, attempt, error)
         if not again:
@@ -389,8 +394,8 @@ class Tally:
     def report(self) -> RunReport:
         """What this call did."""
         failures, seconds = dict(sorted(self.failures.items())), time.monotonic() - self._started
-        kind, ending = type(self.job.manifest), self.job.horizon.ending
-        return RunReport(kind, self.outcomes, failures, seconds, ending)
+        kind, early_stop = type(self.job.manifest), self.job.stop_rule.early_stop
+        return RunReport(kind, self.outcomes, failures, seconds, early_stop)
 
 
 def _open_after_pass(tally: Tally, pending: Sequence[Shard], *, num_workers: int) -> list[Shard]:
@@ -402,7 +407,8 @@ def _open_after_pass(tally: Tally, pending: Sequence[Shard], *, num_workers: int
     """
     job, still_open = tally.job, []
     works = {
-        shard: partial(work_on, job, shard, tell=partial(tally.tell, shard)) for shard in pending
+        shard: partial(work_on, job, shard, report_rows=partial(tally.tell, shard))
+        for shard in pending
     }
     with ThreadPoolExecutor(num_workers, thread_name_prefix=job.manifest.DOING) as pool:
         try:
@@ -411,7 +417,7 @@ def _open_after_pass(tally: Tally, pending: Sequence[Shard], *, num_workers: int
                     outcome = result()
                 except Exception as error:
                     traceback.clear_frames(error.__traceback__)  # they hold the shard's rows
-                    if meets_every_shard(error):
+                    if stops_the_run(error):
                         raise
                     if tally.failed(shard, error):
                         still_open.append(shard)

@@ -32,10 +32,16 @@ from encore.model.computing_config import ComputingConfig
 from encore.model.conversation import EncodedPair
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.model.score_sequences import best_layout, computed_batches
-from encore.runs.engine_supervisor import Launcher, Show, planned_by_engine, show_nothing, supervise
+from encore.runs.engine_supervisor import (
+    Launcher,
+    ShowEngines,
+    job_of_first_engine,
+    show_no_engines,
+    supervise,
+)
 from encore.runs.local_engines import LocalLauncher, Work, engine_environments
-from encore.runs.run_files import Shard, Slice, run_key_of
-from encore.runs.shard_runner import Job, RunReport, Tell, work_through
+from encore.runs.run_files import Shard, ShardTable, run_key_of
+from encore.runs.shard_runner import Job, ReportRows, RunReport, work_through
 from encore.scoring import head_scores
 from encore.scoring.head_scores import ScoreManifest
 from encore.scoring.scoring_config import ScoreConfig, ScoringConfig
@@ -147,7 +153,7 @@ def score_study(
     run_dir = config.out or study.path / head_scores.SCORES_DIR / manifest.score_key
     began = time.monotonic()
     job = score_job(run_dir, manifest, pairs_of, opened=model, how=config)
-    job = replace(job, part=config.part if isinstance(config, ScoreConfig) else None)
+    job = replace(job, slice=config.part if isinstance(config, ScoreConfig) else None)
     work = work or partial(work_through, reporter=reporter)
     report = work(replace(job, retries=retries))
     return _result(run_dir, manifest, report, seconds=time.monotonic() - began)
@@ -160,7 +166,7 @@ def score_with_engines(
     *,
     num_engines: int,
     reporter: Reporter = SILENT,
-    show: Show = show_nothing,
+    show: ShowEngines = show_no_engines,
 ) -> ScoreResult:
     """Have engines score a study; the model is opened by them alone.
 
@@ -180,7 +186,7 @@ def score_with_engines(
     def run_dirs() -> Iterable[Path]:
         return [config.out] if config.out else (study.path / head_scores.SCORES_DIR).glob("*")
 
-    job = planned_by_engine(launcher, ScoreManifest, run_dirs, num_engines=num_engines)
+    job = job_of_first_engine(launcher, ScoreManifest, run_dirs, num_engines=num_engines)
     assert isinstance(job.manifest, ScoreManifest)
     report = supervise(
         job,
@@ -293,11 +299,11 @@ def score_job(
     """
     how, encode = how or ComputingConfig(), encode or opened.tokenizer.encode_pairs
 
-    def compute(shard: Shard, tell: Tell) -> Slice:
+    def compute(shard: Shard, report_rows: ReportRows) -> ShardTable:
         rows = pairs_of(shard)
         encoded = encode([pair for pair, _ in rows])
         try:
-            score_NR, counts = score_encoded(opened, encoded, how=how, on_scored=tell)
+            score_NR, counts = score_encoded(opened, encoded, how=how, on_scored=report_rows)
         except RuntimeError as error:  # of the device: the next shard would meet it too
             is_memory = isinstance(error, torch.OutOfMemoryError)
             advice = "give fewer --tokens-per-microbatch; " if is_memory else ""
@@ -306,7 +312,7 @@ def score_job(
                 "finished shards are kept"
             ) from error
         footer = {name: counts[name] for name in _STORED_COUNTS}
-        return Slice(table=_table(manifest, rows, score_NR), footer=footer, counts=counts)
+        return ShardTable(table=_table(manifest, rows, score_NR), footer=footer, counts=counts)
 
     return Job(run_dir=run_dir, manifest=manifest, compute=compute, title=title)
 
@@ -337,7 +343,7 @@ def score_encoded(
     encoded: Sequence[EncodedPair],
     *,
     how: ComputingConfig,
-    on_scored: Tell = lambda _num_responses: None,
+    on_scored: ReportRows = lambda _num_responses: None,
 ) -> tuple[NDArray[np.float32], Counter[str]]:
     """The scores of both responses of some pairs: score_NR, and counts of what was computed.
 

@@ -252,7 +252,7 @@ def _take_steps(training: Training, job: _Job) -> _Fitted:
         if isinstance(record, run_folder.StepRecord):
             summary = f"step {record.step} of {training.num_steps}: {record.summary}"
         elif record.loss is not None:
-            reporter.told(f"{summary}; held-out loss {record.loss:.4g}")
+            reporter.message(f"{summary}; held-out loss {record.loss:.4g}")
 
     def save(step: int, found: EvaluationRecord | None) -> None:
         if ranks.is_rank_zero:

@@ -28,9 +28,12 @@ _Decay = Annotated[float, Field(ge=0, lt=1)]
 #: Optimizers that work in the backward pass free gradients at once only where a step is one pass.
 MICROBATCH_TOKENS = {"cuda": 40_960, "cpu": 4_096}
 
-_step_option = partial(option, group="Steps")
+#: Method probe solves the heads in closed form and takes no steps.
+_WITH_STEPS = {"method": ("full", "lora")}
+_WITH_ADAPTERS = {"method": ("lora",)}
+_step_option = partial(option, group="Steps", only_for=_WITH_STEPS)
 _memory_option = partial(option, group="Memory and speed")
-_kept_option = partial(option, group="Evaluation and checkpoints")
+_evaluation_option = partial(option, group="Evaluation and checkpoints")
 
 
 class TrainingConfig(StageConfig):
@@ -79,7 +82,9 @@ class TrainingConfig(StageConfig):
         "step of 32 pairs whole, 4,096 on a CPU.",
     )
     optimizer: OptimizerName = _memory_option(
-        "auto", help="auto: adamw-stochastic for bfloat16 weights, adamw for float32 weights."
+        "auto",
+        only_for=_WITH_STEPS,
+        help="auto: adamw-stochastic for bfloat16 weights, adamw for float32 weights.",
     )
     clip_gradient: _PositiveFloat | None = _step_option(
         None,
@@ -87,30 +92,40 @@ class TrainingConfig(StageConfig):
         help="Scale each parameter's gradient down to this norm where its own is larger; default: "
         "no clipping. TRL clips the norm of the whole gradient at 1.0 (max_grad_norm).",
     )
-    lora_rank: int = _memory_option(64, ge=1, help="Rank of the adapters of method lora.")
+    lora_rank: int = _memory_option(
+        64, ge=1, only_for=_WITH_ADAPTERS, help="Rank of the adapters of method lora."
+    )
     lora_alpha: int = _memory_option(
-        128, ge=1, help="Scale of the adapters, divided by their rank."
+        128, ge=1, only_for=_WITH_ADAPTERS, help="Scale of the adapters, divided by their rank."
     )
     gradient_checkpointing: bool | None = _memory_option(
-        None, help="Recompute activations in the backward pass; default: on a GPU, not on a CPU."
+        None,
+        only_for=_WITH_STEPS,
+        help="Recompute activations in the backward pass; default: on a GPU, not on a CPU.",
     )
-    evaluation_share: float = _kept_option(
+    evaluation_share: float = _evaluation_option(
         0.05, ge=0, lt=1, help="Share of the prompts held out for evaluation."
     )
-    evaluate_every: _Positive | None = _kept_option(
-        None, help="Steps between evaluations; default: 4 times an epoch."
+    evaluate_every: _Positive | None = _evaluation_option(
+        None, only_for=_WITH_STEPS, help="Steps between evaluations; default: 4 times an epoch."
     )
-    checkpoint_every: _Positive | None = _kept_option(
-        None, help="Steps between checkpoints; default: with every evaluation."
+    checkpoint_every: _Positive | None = _evaluation_option(
+        None,
+        only_for=_WITH_STEPS,
+        help="Steps between checkpoints; default: with every evaluation.",
     )
-    keep_checkpoints: int = _kept_option(2, ge=1, help="Newest checkpoints that are kept.")
+    keep_checkpoints: int = _evaluation_option(
+        2, ge=1, only_for=_WITH_STEPS, help="Newest checkpoints that are kept."
+    )
     head_init: HeadInit = _step_option(
         "zero",
         help="zero: every head starts at 0; probe: at its solution on the frozen backbone, "
         "for small backbones and few steps (Kumar et al., 2022); own: at the backbone's own "
         "one-label head.",
     )
-    seed: int = _step_option(0, ge=0, lt=2**63, help="Of the order, of dropout and of rounding.")
+    seed: int = option(
+        0, group="Steps", ge=0, lt=2**63, help="Of the order, of dropout and of rounding."
+    )
     max_steps: _Positive | None = _step_option(
         None, help="Stop after so many steps, if the epochs have more."
     )

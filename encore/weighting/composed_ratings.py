@@ -76,13 +76,13 @@ def composed_outcomes(margin_PR: _Floats, weight_VR: _Floats) -> tuple[Outcome, 
     )
 
 
-def credits_of(composed_P: _Floats) -> _Floats:
+def pair_credits(composed_P: _Floats) -> _Floats:
     """1 for a pair that is right, 1/2 for a tie, 0 for one that is wrong; shape [P]."""
     right_P = (composed_P > TIE_TOLERANCE).astype(np.float64)
     return np.asarray((right_P + (composed_P >= -TIE_TOLERANCE)) / 2, dtype=np.float64)
 
 
-def margin_sds_of(margin_PR: _Floats) -> tuple[float | None, ...]:
+def rule_margin_sds(margin_PR: _Floats) -> tuple[float | None, ...]:
     """Standard deviation (ddof 1) of each rule's margins that are there; None for fewer than two.
 
     Args:

@@ -76,7 +76,7 @@ def held_out(scheme: WeightingScheme, evidence: Evidence, options: SchemeOptions
     for fold in range(num_folds):
         is_held_out_P = fold_P == fold
         try:
-            learnt = scheme.weigh(evidence.over(pairs.take(~is_held_out_P)), options)
+            learnt = scheme.weigh(evidence.with_pairs(pairs.take(~is_held_out_P)), options)
         except InputError:  # this fold holds all that there is to learn from
             return None
         composed_P[is_held_out_P] = pairs.margin_PR[is_held_out_P] @ np.array(learnt.weights)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.analysis.level_codes import LevelCodes, entropies_of
+from encore.analysis.level_codes import LevelCodes, rule_entropies
 from encore.analysis.rater_agreement import Estimate
 from encore.core.errors import InputError
 from encore.warehouse import PairRatings, Ratings, open_ratings, read_pairs_of
@@ -168,7 +168,7 @@ def compare_ratings(
     is_there_2PR = ~np.isnan(rating_22PR[0])
 
     def figures(row_N: NDArray[np.intp]) -> dict[str, _Floats]:
-        entropy_2R = np.stack([entropies_of(one.count(row_N)) for one in codes])
+        entropy_2R = np.stack([rule_entropies(one.count(row_N)) for one in codes])
         # A rule without ratings has no weight.
         weight_2R = entropy_weights(np.nan_to_num(entropy_2R, nan=1e300))
         weight_2R[np.isnan(entropy_2R)] = np.nan

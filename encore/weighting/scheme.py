@@ -73,7 +73,7 @@ class Evidence:
         """The places of rules from the lowest entropy to the highest; equal ones by id."""
         return np.asarray(np.lexsort((np.array(self.rule_ids), self.entropy_R)))
 
-    def over(self, pairs: PairRatings) -> Evidence:
+    def with_pairs(self, pairs: PairRatings) -> Evidence:
         """The same evidence over some pairs.
 
         The statistics stay those of all pairs: they hold no label that a scheme may learn from.

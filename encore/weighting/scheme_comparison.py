@@ -15,7 +15,7 @@ from encore.analysis.statistics import Accuracy, RuleStats
 from encore.core.errors import EncoreError
 from encore.data.annotations import people_labels
 from encore.warehouse import PairRatings, Ratings
-from encore.weighting.composed_ratings import Outcome, composed_outcomes, margin_sds_of
+from encore.weighting.composed_ratings import Outcome, composed_outcomes, rule_margin_sds
 from encore.weighting.folds import GroupedBy, HeldOut, fold_notes, held_out
 from encore.weighting.scheme import Evidence, SchemeOptions, WeightingScheme
 from encore.weighting.schemes import SCHEMES, SCHEMES_OF_RATINGS, load_scheme
@@ -143,17 +143,17 @@ def compare_schemes(
         InputError: No ratings table, a rule without ratings, or a rule that is not there.
     """
     with open_evidence(ratings) as evidence:
-        return compare(evidence, options=options or SchemeOptions())
+        return compare_schemes_on(evidence, options=options or SchemeOptions())
 
 
-def compare(evidence: Evidence, *, options: SchemeOptions) -> SchemeComparison:
+def compare_schemes_on(evidence: Evidence, *, options: SchemeOptions) -> SchemeComparison:
     """`compare_schemes` for evidence in hand."""
     if options.rule is None:
         lowest = evidence.rule_ids[evidence.places_by_entropy()[0]]
         options = options.model_copy(update={"rule": lowest})
     all_pairs = evidence.read_pairs()
     pairs = all_pairs.complete()
-    margin_sds = margin_sds_of(all_pairs.margin_PR)
+    margin_sds = rule_margin_sds(all_pairs.margin_PR)
     draws = _draw_halves(pairs, options)
     notes = [*pair_notes(evidence.rules, num_pairs=pairs.num_pairs, total=all_pairs.num_pairs)]
     notes += [
@@ -167,7 +167,7 @@ def compare(evidence: Evidence, *, options: SchemeOptions) -> SchemeComparison:
     has_labels = evidence.study and any(labels for _, labels in people_labels(evidence.study))
     for scheme in map(load_scheme, SCHEMES if has_labels else SCHEMES_OF_RATINGS):
         try:
-            vector = scheme.weigh(evidence.over(pairs), options)
+            vector = scheme.weigh(evidence.with_pairs(pairs), options)
         except EncoreError as error:  # bad input, or no optimum
             # A rule that is not there is the caller's slip, not a limit of the data.
             if "rule" in scheme.options:
@@ -176,7 +176,7 @@ def compare(evidence: Evidence, *, options: SchemeOptions) -> SchemeComparison:
             continue
         test = None
         if scheme.uses_labels:
-            test = held_out(scheme, evidence.over(pairs), options)
+            test = held_out(scheme, evidence.with_pairs(pairs), options)
             notes += fold_notes(scheme.name, test)
             tests += [test] if test else []
         (outcome,) = composed_outcomes(pairs.margin_PR, np.array([vector.weights]))
@@ -194,7 +194,7 @@ def compare(evidence: Evidence, *, options: SchemeOptions) -> SchemeComparison:
     )
 
 
-def label_of(vector: WeightVector) -> str:
+def scheme_label(vector: WeightVector) -> str:
     """A scheme with the parameters that were chosen for it."""
     names = {"tau": "τ ", "k": "k ", "seed": "seed ", "rule": ""}
     shown = [
@@ -230,7 +230,7 @@ def _row(
     if half is not None:
         beaten = float(((random_V < half) + 0.5 * (random_V == half)).mean())
     return SchemeRow(
-        label=label_of(vector),
+        label=scheme_label(vector),
         vector=vector,
         uses_labels=scheme.uses_labels,
         effective_weights=tuple(
@@ -310,7 +310,7 @@ class TauSweep:
     notes: tuple[str, ...]
 
 
-def sweep(evidence: Evidence, *, taus: Sequence[float] = DEFAULT_TAUS) -> TauSweep:
+def sweep_tau(evidence: Evidence, *, taus: Sequence[float] = DEFAULT_TAUS) -> TauSweep:
     """Weigh the rules by entropy at several temperatures.
 
     Args:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.analysis.correlation import pearson_r
-from encore.analysis.level_codes import LevelCodes, entropies_of
+from encore.analysis.level_codes import LevelCodes, rule_entropies
 from encore.core.errors import InputError
 from encore.warehouse import PairRatings, Ratings, open_ratings, read_pairs_of
 from encore.weighting.scheme import SchemeOptions
@@ -69,7 +69,8 @@ class TheoryRule:
             0: minus half the mean margin. N times this is the paper's.
         z: Sum of margins over the root of their sum of squares: how many standard deviations the
             gradient is from 0 if labels were drawn by lot; positive where the rule sides with
-            people, 0 for a rule that never tells two responses apart.
+            people. None for a rule that rates both responses alike in every pair: it has no
+            standard deviation.
         gradient_near_zero: The derivative at small random weights.
         learned_weights: Weight after each number of steps of gradient descent from zero.
     """
@@ -81,14 +82,14 @@ class TheoryRule:
     tie_rate: float
     half_accuracy: float
     gradient_at_zero: float
-    z: float
+    z: float | None
     gradient_near_zero: float
     learned_weights: tuple[float, ...]
 
     @property
     def depends_on_labels(self) -> bool:
-        """Whether its gradient is larger than labels drawn by lot would make it (at 95 %)."""
-        return abs(self.z) > Z_LIMIT
+        """Return True if labels drawn by lot would hardly give so large a gradient (at 95 %)."""
+        return self.z is not None and abs(self.z) > Z_LIMIT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +159,7 @@ def theory(
     opened = None if ratings is None else open_ratings(ratings)
     pairs = read_pairs_of(opened) if opened else noise_world(seed=seed)
     num_pairs = pairs.complete().num_pairs
-    rules = examine(pairs, tau=tau, seed=seed)
+    rules = theory_rules(pairs, tau=tau, seed=seed)
     learned_R = np.array([rule.learned_weights[-1] for rule in rules])
     correlations = {
         name: pearson_r(learned_R, np.array([getattr(rule, name) for rule in rules]))
@@ -187,7 +188,7 @@ def theory(
 # --- figures --------------------------------------------------------------------------------------
 
 
-def examine(pairs: PairRatings, *, tau: float = 2.0, seed: int = 0) -> tuple[TheoryRule, ...]:
+def theory_rules(pairs: PairRatings, *, tau: float = 2.0, seed: int = 0) -> tuple[TheoryRule, ...]:
     """Gradients at and near zero, and weights by gradient descent, beside entropy and ENCORE.
 
     The theorem's margin sums over all rules, so only pairs are used whose two responses every rule
@@ -206,20 +207,23 @@ def examine(pairs: PairRatings, *, tau: float = 2.0, seed: int = 0) -> tuple[The
         )
     rng = np.random.default_rng(seed)
     near_zero_R = rng.normal(scale=NEAR_ZERO_SD, size=margin_PR.shape[1:])
-    entropy_R = entropies_of(LevelCodes.of(pairs.rating_2PR).count())
+    entropy_R = rule_entropies(LevelCodes.of(pairs.rating_2PR).count())
     tie_R = (margin_PR == 0).mean(axis=0)
     # With signs drawn by lot the sum has mean 0 and variance sum of squares.
     spread_R = np.linalg.norm(margin_PR, axis=0)
-    figures = {
+    with np.errstate(invalid="ignore"):
+        z_R = (margin_PR.sum(axis=0) / spread_R).astype(object)
+    z_R[spread_R == 0] = None
+    figures: dict[str, NDArray[Any]] = {
         "entropy_nats": entropy_R,
         "encore_weight": entropy_weights(entropy_R, tau=tau),
         "mean_margin": margin_PR.mean(axis=0),
         "tie_rate": tie_R,
         "half_accuracy": (margin_PR > 0).mean(axis=0) + tie_R / 2,
         "gradient_at_zero": loss_gradient(np.zeros_like(near_zero_R), margin_PR),
-        "z": margin_PR.sum(axis=0) / np.where(spread_R > 0, spread_R, 1),
+        "z": z_R,
         "gradient_near_zero": loss_gradient(near_zero_R, margin_PR),
-        "learned_weights": descend(margin_PR).T,
+        "learned_weights": gradient_descent(margin_PR).T,
     }
     columns = [value_R.tolist() for value_R in figures.values()]
     return tuple(
@@ -258,7 +262,7 @@ def step_size(margin_PR: _Floats) -> float:
     return 1 / curvature if curvature > np.finfo(np.float64).tiny else 0.0
 
 
-def descend(margin_PR: _Floats, *, steps: Sequence[int] = STEPS) -> _Floats:
+def gradient_descent(margin_PR: _Floats, *, steps: Sequence[int] = STEPS) -> _Floats:
     """The weights after some steps of gradient descent on the mean loss from zero, shape [S, R].
 
     Args:
@@ -307,7 +311,7 @@ def _statements(rules: Sequence[TheoryRule], learned_r: float | None) -> Iterato
 
 def counter_examples(*, tau: float = 2.0) -> tuple[CounterExample, ...]:
     """A uniform rule that is perfect, and a constant rule."""
-    perfect, dice, constant = examine(equal_entropy_example(), tau=tau)
+    perfect, dice, constant = theory_rules(equal_entropy_example(), tau=tau)
     return (
         CounterExample(
             name="a uniform rule that predicts perfectly",

@@ -21,7 +21,7 @@ from encore.warehouse import (
     open_warehouse,
     read_pair_ratings,
 )
-from encore.weighting.composed_ratings import margin_sds_of
+from encore.weighting.composed_ratings import rule_margin_sds
 from encore.weighting.folds import HeldOut, held_out
 from encore.weighting.scheme import DEFAULT_K, DEFAULT_TAU, Evidence, SchemeOptions
 from encore.weighting.schemes import load_scheme
@@ -106,7 +106,7 @@ def weigh_rules(
         return WeighedRules(
             vector=loaded.weigh(evidence, options),
             rules=evidence.rules,
-            margin_sds=margin_sds_of(evidence.read_pairs().margin_PR),
+            margin_sds=rule_margin_sds(evidence.read_pairs().margin_PR),
             uses_labels=loaded.uses_labels,
             held_out=held_out(loaded, evidence, options) if loaded.uses_labels else None,
             origin=evidence.origin,

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.analysis.level_codes import LevelCodes, entropies_of
+from encore.analysis.level_codes import LevelCodes, rule_entropies
 from encore.warehouse import PairRatings
 from encore.weighting.scheme import DEFAULT_TAU
 from encore.weighting.schemes.encore import entropy_weights
@@ -53,15 +53,15 @@ class WeightError:
 
 
 def weight_error(
-    pairs: PairRatings, *, num_all: int | None = None, num_looks: int = 1, seed: int = 0
+    pairs: PairRatings, *, num_all: int | None = None, num_tests: int = 1, seed: int = 0
 ) -> WeightError:
     """The largest error of any weight, 95 % confidence.
 
     Args:
         pairs: A sample of the pairs, whose ratings may be missing.
         num_all: Pairs that the weights are compared over, these among them; None: the truth.
-        num_looks: How often such a promise is made of one growing sample: all of them hold
-            together with 95 % confidence, as each is given the share 1/num_looks of the risk
+        num_tests: How often such a promise is made of one growing sample: all of them hold
+            together with 95 % confidence, as each is given the share 1/num_tests of the risk
             (Bonferroni).
         seed: Of the draws.
     """
@@ -77,7 +77,7 @@ def weight_error(
     )
     largest_D = np.abs(np.expm1(error_DR)).max(axis=1)
     return WeightError(
-        error=float(np.quantile(largest_D, 1 - (1 - CONFIDENCE) / num_looks)),
+        error=float(np.quantile(largest_D, 1 - (1 - CONFIDENCE) / num_tests)),
         rule_id=pairs.rule_ids[int(covariance_RR.diagonal().argmax())],
     )
 
@@ -115,7 +115,7 @@ def _errors_of_one_pair(codes: LevelCodes, count_LR: NDArray[np.int64]) -> tuple
     num_pairs, num_rules = len(codes.code_P2R), codes.num_rules
     p_LR = count_LR / count_LR.sum(axis=0)
     per_pair_R = count_LR.sum(axis=0) / num_pairs
-    entropy_R = entropies_of(count_LR)
+    entropy_R = rule_entropies(count_LR)
     with np.errstate(divide="ignore"):
         surprise_LR = np.where(count_LR > 0, -np.log(p_LR), 0.0) - entropy_R
     of_code = np.append(surprise_LR.ravel(), 0.0)  # a missing rating adds nothing

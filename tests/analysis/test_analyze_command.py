@@ -76,7 +76,7 @@ def test_what_is_missing_or_damaged_or_no_shard_of_the_plan_is_never_read(study:
 def test_a_shard_with_forged_ratings_and_a_matching_digest_is_refused(
     study: Path, rating: float
 ) -> None:
-    """W6: a digest that fits says nothing about the values."""
+    """A digest that matches says nothing about the values."""
     path = sorted(study.glob("ratings/*/shard-00001.*parquet"))[0]
     table = pq.read_table(path)
     place = table.schema.get_field_index("rating")
@@ -136,7 +136,7 @@ def long_names(folder: Path, *, sources: tuple[str, ...]) -> Path:
 def test_no_rule_name_is_broken_over_lines_at_80_columns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A1: rules are numbered, and a legend has their names."""
+    """Tables number the rules, and a legend gives their names."""
     monkeypatch.setattr("encore.core.terminal.out.width", 80)
     path = long_names(tmp_path, sources=("hh", "pku"))
     for arguments in (("analyze", path, "--by-source"), ("weights", path), ("theory", path)):
@@ -150,7 +150,7 @@ def test_no_rule_name_is_broken_over_lines_at_80_columns(
 
 
 def test_one_source_is_shown_once(tmp_path: Path) -> None:
-    """A6: not for it and for all, in tables and in notes."""
+    """With one source, the figures of all sources would repeat it, in tables and in notes."""
     finished = encore("analyze", long_names(tmp_path, sources=("hh",)), "--by-source")
     assert finished.out.count("Entropy of ratings in nats") == 1
     notes = [line for line in finished.err.splitlines() if line.startswith("note:")]

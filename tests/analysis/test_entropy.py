@@ -1,4 +1,4 @@
-"""Differential entropy of a kernel density, against direct summation over all ratings."""
+"""Differential entropy against direct summation over all ratings; Miller and Madow's correction."""
 
 from __future__ import annotations
 
@@ -34,6 +34,21 @@ def test_one_rare_level_far_away() -> None:
         -p * math.log(p) - (1 - p) * math.log(1 - p) + math.log(h * math.sqrt(2 * math.pi * math.e))
     )
     assert entropy_of(ratings) == pytest.approx(expected, abs=1e-9)
+
+
+def test_miller_and_madow_add_half_the_number_of_further_levels_over_the_number_of_ratings() -> (
+    None
+):
+    # Eight ratings on three levels, four, two and two; two are missing and count for nothing.
+    # Entropy: 1/2 ln 2 + 2 · 1/4 ln 4 = 3/2 ln 2. The correction is (3 - 1) / (2 · 8) = 1/8. The
+    # constant rule has one level, so nothing is added.
+    varied = [0.0] * 4 + [0.5] * 2 + [1.0] * 2 + [None] * 2
+    rows = [(str(i), "s", "chosen", "varied", x) for i, x in enumerate(varied)]
+    rows += [(str(i), "s", "chosen", "constant", 0.5) for i in range(10)]
+    constant, found = analyze(ratings_table(rows)).rules
+    assert found.entropy_nats == pytest.approx(1.5 * math.log(2))
+    assert found.entropy_miller_madow_nats == pytest.approx(1.5 * math.log(2) + 1 / 8)
+    assert constant.entropy_miller_madow_nats == 0.0
 
 
 @pytest.mark.parametrize("ratings", [[0.4], [0.4, 0.4, 0.4], [None, None], [0.4, None]])

@@ -95,7 +95,7 @@ def test_every_interval_holds_its_figure() -> None:
         statistics = statistics_of(random_table(np.random.default_rng(70 + seed), max_rows=1500))
         for rule, found in zip(statistics.rules, rule_intervals(statistics), strict=True):
             figures = {"entropy": rule.entropy_nats}
-            figures |= {policy: rule.accuracy.under(policy) for policy in TIE_POLICIES}
+            figures |= {policy: rule.accuracy.for_policy(policy) for policy in TIE_POLICIES}
             for name, value in figures.items():
                 low, high = getattr(found, f"{name}_low"), getattr(found, f"{name}_high")
                 assert (low is None) == (high is None) == (value is None), name

@@ -37,7 +37,7 @@ def test_nan_of_a_data_frame_is_a_missing_rating() -> None:
 
 
 def test_constant_and_silent_rules_are_named_and_left_out_of_what_they_lack() -> None:
-    """A9: singular and plural."""
+    """The notes use the singular where one rule is constant or has no rating."""
     rows = [(*row[:4], 0.5) if row[3] == "b" else row for row in rows_of(4)]
     rows += [(f"p{i}", "s", "chosen", "silent", None) for i in range(4)]
     analysis = analyze(ratings_table(rows))
@@ -53,7 +53,7 @@ def test_constant_and_silent_rules_are_named_and_left_out_of_what_they_lack() ->
 
 
 def test_what_holds_for_all_sources_is_said_once_and_what_holds_for_one_is_named() -> None:
-    """A6. In source t alone rule b is constant."""
+    """Rule a is constant in both sources, rule b in source t alone."""
     rows = [(*row[:4], 0.5) if row[3] == "a" else row for row in rows_of()]
     other = [(row[0], "t", *row[2:4], 0.5 if row[3] == "b" else row[4]) for row in rows]
     notes = analyze(ratings_table([*rows, *other]), by_source=True).notes

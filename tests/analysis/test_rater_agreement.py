@@ -17,6 +17,7 @@ from encore.analysis.rater_agreement import (
     comparisons_needed,
     kappa_interval,
     pearson_interval,
+    resampled_interval,
     win_rate_interval,
     win_rate_power,
 )
@@ -172,6 +173,19 @@ def test_1000_draws_over_20000_labels_take_at_most_10_seconds():
     assert found.low < found.value < found.high
 
 
+def test_few_items_have_an_interval_as_wide_as_students_t_asks():
+    # Five items of two patterns, three and two; the figure is (first - second) / 10, here 0.1. In
+    # a draw the first is binomial (5, 3/5), so the figure's sd is 2 sqrt(5 · 0.6 · 0.4) / 10 =
+    # 0.2191; times sqrt(5/4) and over 1 - 0.1² on Fisher's scale 0.2474. Student's t of 4 degrees
+    # of freedom is 2.7764: atanh(0.1) -+ 0.6870 = -0.5866 and 0.7873. (The normal's 1.96 would give
+    # -0.385 and 0.585.) The sd of 1,000 draws is right to 2 %.
+    found = resampled_interval(
+        0.1, lambda weight_DP: (weight_DP[:, 0] - weight_DP[:, 1]) / 10, np.array([3.0, 2.0])
+    )
+    assert found.value == 0.1
+    assert np.arctanh([found.low, found.high]) == pytest.approx([-0.5866, 0.7873], abs=0.05)
+
+
 def test_pearsons_interval_is_that_of_scipy():
     x, y = np.random.default_rng(2).normal(size=(2, 30))
     y[3] = np.nan
@@ -207,6 +221,17 @@ def test_three_annotators_who_always_agree_count_as_one():
         independent([True] * 3).low
     )
     assert win_rate_interval([True, False], group_C=["a", "a"]) == Estimate(value=0.5)
+
+
+def test_few_groups_count_for_less_by_the_ratio_of_students_t():
+    # Three groups of two: both won, both lost, one of each. The rate is 1/2, its excess by group 1,
+    # -1 and 0: variance 3/2 · 2 / 6² = 1/12. Independent it would be (1/4) / 5 = 1/20, so the
+    # effect is 5/3 and the six count as 3.6. t of 5 and of 2 degrees of freedom are 2.5706 and
+    # 4.3027: 3.6 · (2.5706 / 4.3027)² = 1.2850, half of them won.
+    wins = [True, True, False, False, True, False]
+    found = win_rate_interval(wins, group_C=list("aabbcc"))
+    low = scipy.stats.beta.ppf(0.025, 0.6425, 1.6425)
+    assert (found.value, found.low, found.high) == pytest.approx((0.5, low, 1 - low), abs=1e-4)
 
 
 def simulated_power(

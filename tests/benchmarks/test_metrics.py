@@ -56,6 +56,19 @@ def test_intervals_are_wilsons():
     assert found == pytest.approx((0.5, 0.5 - reach, 0.5 + reach))
 
 
+def test_the_interval_of_a_mean_over_subsets_adds_squares_and_not_ends():
+    # Half right in each of two subsets of 10. Wilson at p = 1/2 reaches z / (2 sqrt(n + z²)) =
+    # 0.2634 to either side. The mean of two independent subsets reaches
+    # sqrt(0.2634² + 0.2634²) / 2 = 0.1863; ends that are added would reach 0.2634.
+    credit_P = np.tile([1.0, 0.0], 10)
+    alike = benchmark_pairs({"a": 10, "b": 10}, weighting="subsets")
+    score = benchmark_score(credit_P, pairs=alike, ties="loss")
+    assert [one.ci_high - 0.5 for one in score.subsets] == pytest.approx([0.2634] * 2, abs=1e-4)
+    headline = score.headline
+    found = (headline.score, headline.ci_low, headline.ci_high)
+    assert found == pytest.approx((0.5, 0.5 - 0.1863, 0.5 + 0.1863), abs=1e-4)
+
+
 @given(margins=st.lists(st.integers(-2, 2), min_size=20, max_size=20))
 def test_every_pair_is_won_tied_or_lost(margins):
     margin_P = np.array(margins, dtype=np.float64)

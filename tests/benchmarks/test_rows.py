@@ -131,7 +131,7 @@ def test_schemes_that_cannot_be_are_refused_or_left_out_with_their_reason():
 
 
 def test_which_rows_the_pairs_tell_apart_is_said():
-    """A15. Right on 90, 89 and 40 of 100 pairs: the first two differ on three pairs, two to one."""
+    """Right on 90, 89 and 40 of 100 pairs: the first two differ on three pairs, two to one."""
     right = {"a": range(90), "b": [*range(88), 95], "c": range(40)}
     wins = {name: np.isin(np.arange(100), list(places)) for name, places in right.items()}
     found = [

@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from encore.benchmarks import definition
 from encore.benchmarks.benchmark_config import BenchmarkConfig, PairsConfig, RowsConfig
 from encore.benchmarks.benchmark_models import ScoredModel, Scorer, encoded_pairs
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.benchmark_table import OwnFigures, table_folders
 from encore.benchmarks.compare_tables import compare_tables, read_studies
 from encore.benchmarks.run_benchmark import (
+    EVALUATION_JSON,
     BenchmarkRun,
     initial_notes,
     overlap_notes,
@@ -39,6 +41,7 @@ from encore.training.training_config import GateConfig
 from tests.benchmarks.table_world import benchmark_pairs, make_world, turned
 from tests.model.test_opening import make_classifier
 from tests.rating_shards import shard_path
+from tests.run_identities import differing_parts
 from tests.scoring.models import make_model, score_pairs
 from tests.studies import write_lines
 from tests.training.studies import RULES, write_ratings
@@ -161,7 +164,7 @@ def test_a_model_that_came_without_its_chat_template_is_named(tmp_path):
 
 
 def test_pairs_that_were_cut_are_counted_as_not_comparable(study, made, whole):
-    """W2: the rewardbench tool cuts such texts otherwise; an option cuts as it does."""
+    """The rewardbench tool cuts such texts at the other end; an option cuts as it does."""
     models = {"reward_models": {"initial": made / "initial"}}
     short = open_reward_model(made / "initial", device="cpu", max_length=16)
     lengths = [
@@ -250,7 +253,7 @@ def test_a_gate_of_another_model_is_refused(study, made, tmp_path):
 
 
 def test_a_second_smaller_evaluation_leaves_the_first_table_as_it_is(study, made):
-    """W3. What is scored is not scored again, and a row that two tables share is compared once."""
+    """Scored pairs are not scored again, and a row that two tables share is compared once."""
     judged = run(study, made, model=None, reward_models={"judge a": made / "initial"})
     both = {"gate": made / "gate", "results": (f"judge b={judged.results_path}",)}
     first = run(study, made, **both)
@@ -269,6 +272,50 @@ def test_a_second_smaller_evaluation_leaves_the_first_table_as_it_is(study, made
     [found] = compare_tables(read_studies([study]))
     names = [line.name for line in first.table.rows]
     assert sorted(row["name"] for row in found["rows"]) == sorted([*names, "judge a"])
+
+
+def identity_of(found: BenchmarkRun) -> dict[str, Any]:
+    """What a table's folder says that its key follows from."""
+    content = json.loads((found.out / EVALUATION_JSON).read_text(encoding="utf-8"))
+    assert found.out.name == content["key"]
+    return dict(content["identity"])
+
+
+def test_every_ingredient_changes_a_tables_key(study, made, tmp_path):
+    """Each alone: what changes two parts would hide that one of them is not in the key."""
+    first = run(study, made)
+    # As many ratings of the same rules and pairs, as many rows of the same ids.
+    ratings = write_ratings(study, tmp_path / "ratings.parquet", missing_share=0.5)
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text((made / "rows.jsonl").read_text().replace("Question 3?", "Question 33?"))
+    make_model(tmp_path / "model", seed=5)
+    generic = Path(definition.__file__).with_name("generic.toml").read_text(encoding="utf-8")
+    own = tmp_path / "generic.toml"
+    own.write_text(generic.replace('version = "1"', 'version = "2"'), encoding="utf-8")
+    for parts, change in {
+        "benchmark.version": {"benchmark": str(own)},
+        "data_sha256": {"data": rows},
+        "model.digest": {"model": str(tmp_path / "model")},
+        "model.gate": {"gate": made / "gate"},
+        "ratings.ratings_sha256": {"ratings": ratings},
+        "rows.schemes": {"schemes": ("encore",)},
+        "rows.taus": {"taus": (1.0,)},
+        "rows.k": {"k": 2},
+        "rows.seed": {"seed": 1},
+        "rows.num_random": {"num_random": 11},
+        "paper": {"paper": "none"},
+        "truncation": {"truncation": "rewardbench"},
+    }.items():
+        changed = run(study, made, **change)
+        assert differing_parts(identity_of(first), identity_of(changed)) == {parts}, change
+    # Rows of other models and of files of results: by their content.
+    make_model(tmp_path / "other" / "initial", head_ids=("reward",), seed=2)
+    folders = (made / "initial", tmp_path / "other" / "initial")
+    one, other = (run(study, made, model=None, reward_models={"a": path}) for path in folders)
+    assert differing_parts(identity_of(one), identity_of(other)) == {"reward_models.a.digest"}
+    files = (f"b={one.results_path}", f"b={other.results_path}", f"c={one.results_path}")
+    of_b, of_another, of_c = (identity_of(run(study, made, results=(file,))) for file in files)
+    assert differing_parts(of_b, of_another) == differing_parts(of_b, of_c) == {"results"}
 
 
 def test_pairs_whose_answers_were_seen_are_counted(study, made, whole):

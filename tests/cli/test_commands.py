@@ -61,7 +61,7 @@ def test_synthetic_pairs_are_said_to_be_synthetic(encore, tmp_path, rated, judge
 
 
 def test_the_demos_judge_is_not_called_judge_judge(encore, study, monkeypatch):
-    """A5: its folder is called judge."""
+    """The folder of the demo's judge is named judge, and messages begin with the word judge."""
     revision = f"sha256:{folder_digest(JUDGE_PATH)}"
     judge = ScriptedJudge(name="judge", revision=revision)
     monkeypatch.setattr("encore.rating.rating_run.open_judge", lambda _: judge)

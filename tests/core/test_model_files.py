@@ -67,7 +67,7 @@ def test_a_change_deep_inside_a_large_file_is_another_judge(folder):
 
 @pytest.mark.parametrize("model", ["./no-such-folder", "a/b/c", "j/nosuch"])
 def test_a_path_that_is_not_there_is_not_taken_for_a_hub_id(model, tmp_path, monkeypatch):
-    """F7: ``j`` is a folder here."""
+    """``j/nosuch`` looks like a hub id, but ``j`` is a folder here."""
     (tmp_path / "j").mkdir()
     monkeypatch.chdir(tmp_path)
     with pytest.raises(JudgeUnavailableError, match="no such folder"):
@@ -108,7 +108,7 @@ def _writes(name: str, content: bytes) -> Callable[[Path], object]:
     ],
 )
 def test_what_an_engine_would_find_late_is_refused_at_once(folder, damage, message, monkeypatch):
-    """F6: no tokenizer, engine or weights are loaded for it."""
+    """No tokenizer, engine or weights are loaded before the refusal."""
     damage(folder)
     monkeypatch.setattr(
         "encore.judges.local_model.load_tokenizer", lambda _: pytest.fail("tokenizer loaded")

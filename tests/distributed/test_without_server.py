@@ -19,7 +19,7 @@ from encore.data.study import open_study
 from encore.rating.rating_config import RatingConfig
 from encore.rating.rating_run import RatingRun, open_run
 from encore.runs.engine import work_as_engine
-from encore.runs.engine_messages import EngineOrder, read_signs
+from encore.runs.engine_messages import EngineSpec, read_heartbeats
 from encore.runs.run_files import claim_folder
 from tests.distributed.farm import (
     judge_environ,
@@ -182,9 +182,9 @@ def test_an_engine_with_another_judge_or_rules_or_pairs_or_code_is_refused_by_na
     run = opened()
     claim_folder(run.run_dir, run.manifest)
     code = there.pop("code", code_digest())
-    order = EngineOrder(name="0-a", slot=0, of=2, run_key=run.manifest.key, code=code)
+    spec = EngineSpec(name="0-a", slot=0, num_engines=2, run_key=run.manifest.key, code_digest=code)
     with pytest.raises(InputError, match=r"^engine 1 of 2 on .+: ") as refused:
-        work_as_engine(opened(**there).job(), order, silence_seconds=10)
+        work_as_engine(opened(**there).job(), spec, silence_seconds=10)
     assert named in str(refused.value)
-    assert named in read_signs(run.run_dir)["0-a"].error  # where the parent looks
+    assert named in read_heartbeats(run.run_dir)["0-a"].error  # where the parent looks
     assert not list(run.run_dir.glob("shard-*"))

@@ -38,6 +38,10 @@ def test_a_file_that_holds_no_such_weights_is_refused_in_one_line(tmp_path):
         ({"rule_ids": ["be-kind"] * 2, "weights": [0.5, 0.5]}, "a rule is there twice"),
         ({"rule_ids": list(HEADS)}, r"cannot be used \(.weights.\)"),
         ({"be-kind": 1.0}, "be-brief among the heads but not weighed"),
+        (
+            {"be-kind": 0.5, "be-brief": 0.5, "be-odd": 0.0},
+            "be-odd among the weights but no head, nothing among the heads but not weighed",
+        ),
         ('{"be-kind": NaN, "be-brief": 1}', "'be-kind': nan"),
     ):
         path.write_text(content if isinstance(content, str) else json.dumps(content))

@@ -16,7 +16,7 @@ from infra.prefect_setup import ROOT
 _DEPLOYMENTS = yaml.safe_load((ROOT / "infra/prefect.yaml").read_text(encoding="utf-8"))
 ENTRYPOINTS = sorted({one["entrypoint"] for one in _DEPLOYMENTS["deployments"]})
 #: A parent fills it in, no person.
-_NOT_FILLED_IN = ("EngineOrder",)
+_NOT_FILLED_IN = ("EngineSpec",)
 _BOUNDS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
 CLOSED = {
     "PipelineConfig.prefer": ("safer", "better"),

@@ -84,6 +84,27 @@ def test_a_cut_that_proves_wrong_on_a_prompt_is_given_up(monkeypatch):
     assert encoder.num_moved is None
 
 
+@pytest.mark.parametrize("kind", ["llama-3", "bytes"])
+@pytest.mark.parametrize(
+    "part_that_spells",
+    [("Assistant: a <user> b\n\n", "Rate it."), ("Assistant: a\n\n", "Rate <user> it.")],
+    ids=["first part", "second part"],
+)
+def test_a_part_that_spells_a_special_token_stays_text(kind, part_that_spells):
+    """As in `ChatTokenizer.encode`: a rated response cannot open a turn of its own."""
+    encoder = SegmentEncoder(ENCODERS[kind].tokenizer)
+    tokenizer = encoder.tokenizer
+    special_id = tokenizer.hf_tokenizer.convert_tokens_to_ids("<user>")
+    plain = ("Assistant: c\n\n", "Judge it.")
+    # Between prompts that spell nothing: the whole batch goes through the parts.
+    prompts = [plain, part_that_spells, plain, (part_that_spells[0], plain[1])]
+    found = [list(token_ids) for token_ids in encoder.encode_each(prompts)]
+    assert encoder.num_moved == 0
+    # The template opens one user turn, and no text opens another.
+    assert [token_ids.count(special_id) for token_ids in found] == [1] * 4
+    assert found == tokenizer.encode(["".join(parts) for parts in prompts])
+
+
 def test_two_shards_may_be_encoded_at_once(monkeypatch):
     encoder = SegmentEncoder(ChatTokenizer(byte_tokenizer()))
     shards = [[(f"shard {one}\n\n", f"{number}") for number in range(2000)] for one in range(4)]

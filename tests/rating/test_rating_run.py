@@ -33,6 +33,7 @@ from encore.rating.rating_config import RatingConfig
 from encore.rating.rating_run import RatingRun, open_run
 from encore.runs.shard_runner import work_through
 from tests.rating_shards import write_shard
+from tests.run_identities import differing_parts
 from tests.scripted_judge import ScriptedJudge, hashed_score
 from tests.studies import create_study
 
@@ -117,7 +118,7 @@ def test_a_second_call_reuses_every_shard_and_neither_starts_nor_asks_a_judge(st
         job = opened(study, judge).job(reporter=reporter)
         assert work_through(job, reporter=reporter).summary == summary
         assert judge.num_asked == NUM_PAIRS * 20
-    # A2: while the engine starts, no bar stands at 0 of 500.
+    # The bar of ratings begins when the engine has started, and is not shown at 0 until then.
     rating = ("rating", NUM_PAIRS * 20)
     assert began == [("starting the judge's engine", None), rating, rating]
 
@@ -125,7 +126,7 @@ def test_a_second_call_reuses_every_shard_and_neither_starts_nor_asks_a_judge(st
 def test_only_generation_counts_against_the_time_limit_and_other_shards_complete(
     study, monkeypatch
 ):
-    """F16: nothing here depends on how fast the machine is."""
+    """The clock is a fake one, so that the machine's speed does not matter."""
     now = 0.0
     monkeypatch.setattr(shard_rating, "time", SimpleNamespace(monotonic=lambda: now))
     first = min(records_of(read_pairs(study)), key=lambda pair: pair.pair_id)
@@ -198,42 +199,58 @@ def test_ratings_of_another_rule_text_or_way_of_asking_are_asked_again(study, tm
 
 
 SPEAKERS = {"system": "System", "user": "User", "assistant": "Assistant"}
-#: Everything that a rating depends on, and a change of each: in the config, the judge, the code.
-CONFIG: list[dict[str, object]] = [
-    {"rules": "encore-20"},
-    {"shard_size": 9},
-    {"limit": 5},
-    {"overlong": "truncate-left"},
-    {"max_reply_tokens": 17},
-    {"layout": "conversation-first"},
-    {"decode": "choice"},
-    {"decode": "choice", "scale": "0.0,0.5,1.0"},
-    {"decode": "expected"},
-    {"decode": "expected", "min_label_mass": 0.9},
-]
-JUDGES: list[dict[str, Any]] = [
-    {"name": "other"},
-    {"revision": "2"},
-    {"max_model_len": 99_999},
-    {"engine_args": {"quantization": "fp8"}},
-]
-CODE: list[tuple[str, object]] = [
-    ("prompts._CRITERION", "{rule}"),
-    ("prompts._SPEAKER", SPEAKERS),
-    ("rating_run.PARSER_VERSION", 2),
-    ("rating_run.PLAN_ORDER", "source, pair_id"),
-]
+CHOICE: dict[str, object] = {"decode": "choice"}
+EXPECTED: dict[str, object] = {"decode": "expected"}
+#: By the parts of the identity that change: a config before, and the options that change in it.
+CONFIGS: dict[str, tuple[dict[str, object], dict[str, object]]] = {
+    "rules_sha256": ({}, {"rules": "encore-20"}),
+    "plan.shard_size": ({}, {"shard_size": 9}),
+    "plan.num_pairs": ({}, {"limit": 5}),
+    "plan.overlong": ({}, {"overlong": "truncate-left"}),
+    "decoding.max_reply_tokens": ({}, {"max_reply_tokens": 17}),
+    "layout prompt_sha256": ({}, {"layout": "conversation-first"}),
+    "decoding.kind decoding.labels": ({}, CHOICE),
+    "decoding.labels": (CHOICE, {"scale": "0.0,0.5,1.0"}),
+    "decoding.kind decoding.labels decoding.min_label_mass prompt_sha256": ({}, EXPECTED),
+    "decoding.min_label_mass": (EXPECTED, {"min_label_mass": 0.9}),
+    "decoding.labels prompt_sha256": (EXPECTED, {"scale": "0,1,2,3"}),
+}
+JUDGES: dict[str, dict[str, Any]] = {
+    "judge.name": {"name": "other"},
+    "judge.revision": {"revision": "2"},
+    "judge.max_model_len": {"max_model_len": 99_999},
+    "judge.engine_args judge.engine_args.quantization": {"engine_args": {"quantization": "fp8"}},
+}
+CODE: dict[str, list[tuple[str, object]]] = {
+    "prompt_sha256": [("prompts._CRITERION", "{rule}"), ("prompts._SPEAKER", SPEAKERS)],
+    "decoding.parser": [("rating_run.PARSER_VERSION", 2)],
+    "plan.order": [("rating_run.PLAN_ORDER", "source, pair_id")],
+}
 
 
-def test_every_ingredient_changes_the_run_key(study):
-    keys = [opened(study, ScriptedJudge()).manifest.run_key]
-    keys += [opened(study, ScriptedJudge(), **one).manifest.run_key for one in CONFIG]
-    keys += [opened(study, ScriptedJudge(**one)).manifest.run_key for one in JUDGES]
-    for name, value in CODE:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(f"encore.rating.{name}", value)
-            keys.append(opened(study, ScriptedJudge()).manifest.run_key)
-    assert len(set(keys)) == 1 + len(CONFIG) + len(JUDGES) + len(CODE)
+def identity_in(study: Study, judge: ScriptedJudge | None = None, **changes: object) -> Any:
+    return opened(study, judge or ScriptedJudge(), **changes).manifest.identity
+
+
+def test_every_ingredient_changes_the_run_key(study, tmp_path):
+    """Each alone: what changes two parts would hide that one of them is not in the key."""
+    first = identity_in(study)
+    for parts, (before, change) in CONFIGS.items():
+        changed = identity_in(study, **before | change)
+        assert differing_parts(identity_in(study, **before), changed) == set(parts.split())
+    for parts, change in JUDGES.items():
+        changed = identity_in(study, ScriptedJudge(**change))
+        assert differing_parts(first, changed) == set(parts.split())
+    for part, patches in CODE.items():
+        for name, value in patches:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(f"encore.rating.{name}", value)
+                assert differing_parts(first, identity_in(study)) == {part}
+    # As many pairs, of other texts.
+    (tmp_path / "more").mkdir()
+    source = write_source(tmp_path / "more", length=2)
+    ingest([f"mine={source}"], out=tmp_path / "other")
+    assert differing_parts(first, identity_in(open_study(tmp_path / "other"))) == {"data_sha256"}
 
 
 @pytest.fixture
@@ -317,7 +334,7 @@ def read_only(patch: pytest.MonkeyPatch) -> None:
 def test_where_nothing_may_be_written_a_complete_run_is_reused_and_others_refused_early(
     study, monkeypatch
 ):
-    """F6: it was refused 78 s later, after the engine's start."""
+    """The refusal comes before the judge is loaded, which takes minutes."""
     judge = ScriptedJudge()
     with pytest.MonkeyPatch.context() as patch:
         read_only(patch)
@@ -334,7 +351,7 @@ def test_where_nothing_may_be_written_a_complete_run_is_reused_and_others_refuse
 
 @pytest.mark.parametrize("value", [float("nan"), 7.5])
 def test_a_shard_with_a_rating_that_is_none_is_damaged_whatever_its_digest(study, value):
-    """W6: a consistent forgery passed `status`."""
+    """A digest shows that a file is unchanged, not that its values are ratings."""
     run = opened(study, ScriptedJudge())
     work_through(run.job())
     [first, *_] = run_status(run.run_dir).shards

@@ -51,8 +51,8 @@ class Heard(Reporter):
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def told(self, line: str) -> None:
-        self.lines.append(line)
+    def message(self, text: str) -> None:
+        self.lines.append(text)
 
 
 @dataclass
@@ -118,8 +118,8 @@ def test_a_run_stops_when_enough_is_known_and_goes_on_with_a_smaller_tolerance(
     num_rated = report.count("rated")
     assert num_rated in (7, 10)
     assert bench.judge.num_asked == num_rated * CALLS
-    assert report.ending is not None
-    assert report.ending.is_enough
+    assert report.early_stop is not None
+    assert report.early_stop.is_success
     saved = 1 - num_rated / 20
     assert f"saves {(20 - num_rated) * CALLS:,} calls, {saved:.1%} of the plan" in report.message
     assert bench.heard.lines[0].startswith("100 of 400 pairs rated, every weight within 2.")
@@ -129,11 +129,11 @@ def test_a_run_stops_when_enough_is_known_and_goes_on_with_a_smaller_tolerance(
     report = bench.rate(until_weights_within=0.03)  # what is there is enough: nothing is asked
     assert (report.count("rated"), bench.judge.num_asked) == (0, 0)
     report = bench.rate(until_weights_within=0.004)
-    assert report.ending is None or report.ending.is_enough
+    assert report.early_stop is None or report.early_stop.is_success
     assert report.count("reused") == num_rated
     assert report.count("rated") > 0
     report = bench.rate()
-    assert (len(report.outcomes), report.ending) == (20, None)
+    assert (len(report.outcomes), report.early_stop) == (20, None)
     assert np.abs(early_R / bench.weights() - 1).max() <= 0.02
 
 
@@ -170,7 +170,7 @@ def test_a_shard_that_fails_ends_the_run_with_its_round_and_nothing_is_promised(
     bench.judge.script = script
     report = bench.rate(until_weights_within=0.5)
     assert ([*report.failures], len(report.outcomes)) == ([0], 4)  # the first round
-    assert report.ending is None
+    assert report.early_stop is None
     assert not (bench.run_dir / "enough.json").exists()
     finished = bench.command("rate", "--until-weights-within", 0.5)
     assert finished.code == 3
@@ -185,7 +185,7 @@ def test_a_rule_without_ratings_promises_nothing_and_the_plan_is_rated_to_its_en
 ) -> None:
     bench.judge.script = lambda prompt: "0.5" if "kind" in prompt else "I do not know"
     report = bench.rate(until_weights_within=0.02)
-    assert (len(report.outcomes), report.ending) == (20, None)
+    assert (len(report.outcomes), report.early_stop) == (20, None)
     assert len(bench.heard.lines) == 4
     assert all("rule brief has 0 ratings" in line for line in bench.heard.lines)
 
@@ -194,8 +194,8 @@ def test_a_judge_that_always_says_the_same_is_not_sure_at_once(bench: Bench) -> 
     bench.judge.script = lambda _prompt: "0.5"
     report = bench.rate(until_weights_within=0.02)  # 200 equal ratings: another one may come
     assert len(report.outcomes) == 7
-    assert report.ending is not None
-    assert report.ending.is_enough
+    assert report.early_stop is not None
+    assert report.early_stop.is_success
 
 
 # --- a budget -----------------------------------------------------------------------------------
@@ -204,8 +204,8 @@ def test_a_judge_that_always_says_the_same_is_not_sure_at_once(bench: Bench) -> 
 def test_a_budget_of_calls_is_never_exceeded_and_a_larger_one_goes_on(bench: Bench) -> None:
     report = bench.rate(budget_calls=6 * CALLS + 20)
     assert bench.judge.num_asked == report.total("num_calls") == 6 * CALLS
-    assert report.ending is not None
-    assert not report.ending.is_enough
+    assert report.early_stop is not None
+    assert not report.early_stop.is_success
     assert "480 calls spent" in report.message
     assert "14 of 20 shards are left" in report.message
     bench.rate(budget_calls=6 * CALLS + 20)
@@ -214,7 +214,7 @@ def test_a_budget_of_calls_is_never_exceeded_and_a_larger_one_goes_on(bench: Ben
     assert finished.code == 3
     assert "larger --budget-calls goes on" in finished.err
     assert sum(one.state == "done" for one in run_status(bench.run_dir).shards) == 8
-    assert bench.rate(budget_calls=20 * CALLS).ending is None
+    assert bench.rate(budget_calls=20 * CALLS).early_stop is None
 
 
 def test_a_budget_that_not_even_one_shard_fits_into_is_refused_before_the_first_call(
@@ -262,8 +262,8 @@ def test_shards_that_do_not_say_what_they_cost_teach_nothing() -> None:
 
     def opened(*footers: dict[str, Any]) -> int:
         states = [ShardState(index=i, state="done", footer=one) for i, one in enumerate(footers)]
-        budget.look(states)
-        return budget.num_open
+        budget.update(states)
+        return budget.num_open_shards
 
     old = {"num_ratings": 50, "num_nulls": 0}
     assert opened() == 1
@@ -274,7 +274,7 @@ def test_shards_that_do_not_say_what_they_cost_teach_nothing() -> None:
 
 def test_the_nearest_of_several_limits_ends_the_run(bench: Bench) -> None:
     report = bench.rate(until_weights_within=0.02, budget_calls=3 * CALLS)
-    assert (len(report.outcomes), report.ending is not None) == (3, True)
+    assert (len(report.outcomes), report.early_stop is not None) == (3, True)
     assert "--budget-calls 240" in report.message
     report = bench.rate(until_weights_within=0.02, budget_calls=19 * CALLS)
     assert "enough: " in report.message

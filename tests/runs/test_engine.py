@@ -12,7 +12,7 @@ from encore.core.versions import code_digest
 from encore.data.ingestion import ingest
 from encore.data.study import open_study
 from encore.runs.engine import work_as_engine
-from encore.runs.engine_messages import EngineOrder, SignOfLife, Watch, read_signs
+from encore.runs.engine_messages import EngineHeartbeat, EngineSpec, SilenceTimer, read_heartbeats
 from tests.rating.test_rating_run import opened, write_source
 from tests.scripted_judge import ScriptedJudge
 
@@ -33,11 +33,11 @@ def test_an_engine_has_ended_by_an_error_of_its_own_alone(
     ingest([f"mine={write_source(tmp_path)}"], out=tmp_path / "study")
     run = opened(open_study(tmp_path / "study"), ScriptedJudge(script))
     key = run.manifest.run_key
-    order = EngineOrder(name="one", slot=0, of=1, run_key=key, code=code_digest())
+    spec = EngineSpec(name="one", slot=0, num_engines=1, run_key=key, code_digest=code_digest())
     with pytest.raises(type(error)):
-        work_as_engine(run.job(), order, silence_seconds=60)
-    sign = read_signs(run.run_dir)["one"]
-    assert (sign.state, sign.at_work) == (state, {})
+        work_as_engine(run.job(), spec, silence_seconds=60)
+    sign = read_heartbeats(run.run_dir)["one"]
+    assert (sign.state, sign.rows_by_open_shard) == (state, {})
 
 
 def test_an_engine_that_had_nothing_to_do_is_not_silent_when_it_takes_work(
@@ -45,9 +45,15 @@ def test_an_engine_that_had_nothing_to_do_is_not_silent_when_it_takes_work(
 ) -> None:
     clock = iter(range(0, 10_000, 20))
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    watch, idle = Watch(), SignOfLife(engine="one", state="working", beat=7)
-    busy = idle.model_copy(update={"at_work": {3: 0}})
-    since_first_look = [watch.silence(life) for life in (idle, idle, idle)]
+    watch, idle = (
+        SilenceTimer(),
+        EngineHeartbeat(engine="one", state="working", num_finished_requests=7),
+    )
+    busy = idle.model_copy(update={"rows_by_open_shard": {3: 0}})
+    since_first_look = [watch.seconds_silent(life) for life in (idle, idle, idle)]
     assert since_first_look == [20, 40, 60]
-    assert [watch.silence(life) for life in (busy, busy)] == [20, 40]  # it hangs from here on
-    assert watch.silence(busy.model_copy(update={"beat": 8})) == 20
+    assert [watch.seconds_silent(life) for life in (busy, busy)] == [
+        20,
+        40,
+    ]  # it hangs from here on
+    assert watch.seconds_silent(busy.model_copy(update={"num_finished_requests": 8})) == 20

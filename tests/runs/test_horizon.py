@@ -11,10 +11,10 @@ import pytest
 
 from encore.runs import engine as engine_module
 from encore.runs.engine import work_as_engine
-from encore.runs.engine_messages import EngineOrder, Reach, read_signs, write_reach
+from encore.runs.engine_messages import EngineSpec, ShardLimit, read_heartbeats, write_shard_limit
 from encore.runs.engine_supervisor import EngineState, supervise
-from encore.runs.run_files import Shard, ShardState, Slice, run_status
-from encore.runs.shard_runner import WHOLE_PLAN, Ending, Job, RunReport, Tell, work_through
+from encore.runs.run_files import Shard, ShardState, ShardTable, run_status
+from encore.runs.shard_runner import NEVER_STOP, EarlyStop, Job, ReportRows, RunReport, work_through
 from tests.runs.test_sharded_runs import SHARD_SIZE, SquareManifest, make_manifest, squares
 
 NUM_SHARDS = 8
@@ -22,18 +22,18 @@ NUM_SHARDS = 8
 
 @dataclass
 class Steps:
-    """A horizon of rounds: each opens when all shards of the one before are done."""
+    """A stop rule of rounds: each opens when all shards of the one before are done."""
 
     ends: Sequence[int]
-    num_open: int = 0
-    ending: Ending | None = None
+    num_open_shards: int = 0
+    early_stop: EarlyStop | None = None
 
-    def look(self, done: Sequence[ShardState]) -> None:
+    def update(self, done: Sequence[ShardState]) -> None:
         there = {state.index for state in done}
         reached = [end for end in (0, *self.ends) if there >= set(range(end))]
         later = [end for end in self.ends if end > reached[-1]]
-        self.num_open = later[0] if later else reached[-1]
-        self.ending = None if later else Ending("enough", True)
+        self.num_open_shards = later[0] if later else reached[-1]
+        self.early_stop = None if later else EarlyStop("enough", True)
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Bench:
     """A run of squares, and what its workers did: a shard's index, what was done before it."""
 
     folder: Path
-    horizon: Steps = field(default_factory=lambda: Steps((2, 3, 5)))
+    stop_rule: Steps = field(default_factory=lambda: Steps((2, 3, 5)))
     fails: frozenset[int] = frozenset()
     begun: list[tuple[int, frozenset[int]]] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
@@ -53,12 +53,12 @@ class Bench:
             manifest=manifest,
             compute=self._compute,
             start=lambda: self.starts.append(1) or num_workers,
-            horizon=self.horizon,
+            stop_rule=self.stop_rule,
         )
 
-    def _compute(self, shard: Shard, tell: Tell) -> Slice:
+    def _compute(self, shard: Shard, report_rows: ReportRows) -> ShardTable:
         self.begun.append((shard.index, self.done()))
-        tell(0)
+        report_rows(0)
         if shard.index in self.fails:
             raise RuntimeError(f"square {shard.index} is round")
         return squares(shard)
@@ -69,7 +69,7 @@ class Bench:
 
     def early(self) -> list[int]:
         """Shards that were begun before the round before theirs was done."""
-        ends = (0, *self.horizon.ends)
+        ends = (0, *self.stop_rule.ends)
         first = {i: max(end for end in ends if end <= i) for i in range(ends[-1])}
         return [i for i, done in self.begun if i not in first or not done >= set(range(first[i]))]
 
@@ -80,15 +80,15 @@ class Threads:
     def __init__(self, job: Callable[[], Job]) -> None:
         self.job, self.threads, self.jobs = job, dict[str, threading.Thread](), dict[str, Job]()
 
-    def adopt(self, run_key: str) -> Sequence[EngineOrder]:
+    def adopt(self, run_key: str) -> Sequence[EngineSpec]:
         return ()
 
-    def start(self, order: EngineOrder) -> None:
+    def start(self, spec: EngineSpec) -> None:
         job = replace(self.job(), cancelled=threading.Event())
         thread = threading.Thread(
-            target=work_as_engine, args=(job, order), kwargs={"silence_seconds": 60}
+            target=work_as_engine, args=(job, spec), kwargs={"silence_seconds": 60}
         )
-        self.threads[order.name], self.jobs[order.name] = thread, job
+        self.threads[spec.name], self.jobs[spec.name] = thread, job
         thread.start()
 
     def state(self, name: str) -> EngineState:
@@ -120,21 +120,27 @@ def test_one_process_goes_from_round_to_round_with_one_start_of_its_model(
 ) -> None:
     bench = Bench(tmp_path)
     report = work_through(bench.job(num_workers=num_workers))
-    assert (report.summary, report.ending) == ("5 squared, 0 reused, 0 failed", ("enough", True))
+    assert (report.summary, report.early_stop) == (
+        "5 squared, 0 reused, 0 failed",
+        ("enough", True),
+    )
     assert (bench.early(), len(bench.starts)) == ([], 1)
-    # What is there is enough: no model is started. With a farther horizon the run goes on.
+    # What is there is enough: no model is started. With a later stop rule the run goes on.
     assert work_through(bench.job()).summary == "0 squared, 5 reused, 0 failed"
     assert len(bench.starts) == 1
-    report = work_through(replace(bench.job(), horizon=WHOLE_PLAN))
-    assert (report.summary, report.ending) == ("3 squared, 5 reused, 0 failed", None)
+    report = work_through(replace(bench.job(), stop_rule=NEVER_STOP))
+    assert (report.summary, report.early_stop) == ("3 squared, 5 reused, 0 failed", None)
 
 
 def test_engines_take_nothing_beyond_the_round_and_start_once(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     report = shared(bench)
-    assert (report.summary, report.ending) == ("5 squared, 0 reused, 0 failed", ("enough", True))
+    assert (report.summary, report.early_stop) == (
+        "5 squared, 0 reused, 0 failed",
+        ("enough", True),
+    )
     assert (bench.early(), len(bench.starts)) == ([], 2)
-    assert {sign.state for sign in read_signs(tmp_path / "run").values()} == {"ended"}
+    assert {sign.state for sign in read_heartbeats(tmp_path / "run").values()} == {"ended"}
     assert shared(bench).summary == "0 squared, 5 reused, 0 failed"  # no engine is started
     assert len(bench.starts) == 2
 
@@ -145,7 +151,7 @@ def test_a_shard_that_fails_ends_the_run_with_its_round(
 ) -> None:
     bench = Bench(tmp_path, fails=frozenset({1}))
     report = work(bench)
-    assert (report.summary, report.ending) == ("1 squared, 0 reused, 1 failed", None)
+    assert (report.summary, report.early_stop) == ("1 squared, 0 reused, 1 failed", None)
     assert report.failures[1].startswith("RuntimeError: square 1 is round")
     assert (bench.done(), bench.early()) == ({0}, [])
 
@@ -154,11 +160,15 @@ def test_an_engine_whose_parent_is_gone_does_not_wait_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = Bench(tmp_path)
-    job = replace(bench.job(), horizon=WHOLE_PLAN)
+    job = replace(bench.job(), stop_rule=NEVER_STOP)
     job.run_dir.mkdir()
-    write_reach(job.run_dir, Reach(num_open=2, is_final=False, beat=1))
-    order = EngineOrder(
-        name="one", slot=0, of=1, run_key=job.manifest.key, code=engine_module.code_digest()
+    write_shard_limit(job.run_dir, ShardLimit(num_open_shards=2, is_final=False, version=1))
+    spec = EngineSpec(
+        name="one",
+        slot=0,
+        num_engines=1,
+        run_key=job.manifest.key,
+        code_digest=engine_module.code_digest(),
     )
-    report = work_as_engine(job, order, silence_seconds=0.3)
+    report = work_as_engine(job, spec, silence_seconds=0.3)
     assert report.summary == "2 squared, 0 reused, 0 failed"

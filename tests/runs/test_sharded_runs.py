@@ -23,8 +23,15 @@ from encore.core.errors import EncoreError, EveryShardError, GenerationInterrupt
 from encore.core.reporting import Reporter
 from encore.runs import run_files as runs
 from encore.runs import shard_runner
-from encore.runs.run_files import RunManifest, Shard, Slice, run_key_of, run_status, write_shard
-from encore.runs.shard_runner import Job, Tell, work_on, work_through
+from encore.runs.run_files import (
+    RunManifest,
+    Shard,
+    ShardTable,
+    run_key_of,
+    run_status,
+    write_shard,
+)
+from encore.runs.shard_runner import Job, ReportRows, work_on, work_through
 from tests.rating_shards import shard_path
 
 NUM_PAIRS, SHARD_SIZE = 12, 4  # three shards of 4 pairs
@@ -55,13 +62,13 @@ def make_manifest(*, salt: int = 0, num_pairs: int = NUM_PAIRS) -> SquareManifes
     return SquareManifest(key_=run_key_of(identity), identity=identity, versions={})
 
 
-def squares(shard: Shard, *, salt: int = 0) -> Slice:
+def squares(shard: Shard, *, salt: int = 0) -> ShardTable:
     numbers = [position**2 + salt for position in range(shard.start, shard.stop)]
-    return Slice(table=pa.table({"square": numbers}), footer={"num_squares": len(numbers)})
+    return ShardTable(table=pa.table({"square": numbers}), footer={"num_squares": len(numbers)})
 
 
-def compute(shard: Shard, tell: Tell) -> Slice:
-    tell(shard.num_pairs)
+def compute(shard: Shard, report_rows: ReportRows) -> ShardTable:
+    report_rows(shard.num_pairs)
     return squares(shard)
 
 
@@ -139,7 +146,7 @@ def _of_too_few_rows(job: Job) -> None:
     shard = job.manifest.shards[2]
     shard_path(job.run_dir, 2).unlink()
     with pytest.raises(EncoreError, match="1 rows, not 4"):
-        write_shard(job.run_dir, job.manifest, shard, Slice(table=squares(shard).table[:1]))
+        write_shard(job.run_dir, job.manifest, shard, ShardTable(table=squares(shard).table[:1]))
 
 
 @pytest.mark.parametrize(
@@ -280,10 +287,10 @@ def test_runs_are_listed_and_chosen_by_the_beginning_of_their_key(tmp_path):
 
 
 def test_a_failed_shard_is_recorded_and_does_not_stop_the_others(tmp_path):
-    def fails_once(shard: Shard, tell: Tell) -> Slice:
+    def fails_once(shard: Shard, report_rows: ReportRows) -> ShardTable:
         if shard.index == 1:
             raise TimeoutError("passed 3 s\nof generation")
-        return compute(shard, tell)
+        return compute(shard, report_rows)
 
     job = make_job(tmp_path, compute=fails_once)
     report = work_through(job)
@@ -303,7 +310,7 @@ def test_a_failed_shard_is_recorded_and_does_not_stop_the_others(tmp_path):
 def test_an_error_that_every_shard_would_meet_stops_the_run(tmp_path, error):
     tried = []
 
-    def fails(shard: Shard, _tell: Tell) -> Slice:
+    def fails(shard: Shard, _report_rows: ReportRows) -> ShardTable:
         tried.append(shard.index)
         raise error
 
@@ -315,13 +322,13 @@ def test_an_error_that_every_shard_would_meet_stops_the_run(tmp_path, error):
 def test_only_open_shards_start_the_engine_and_only_named_ones_are_looked_at(tmp_path):
     started = []
     job = make_job(tmp_path, start=lambda: started.append(1) or 2)
-    named = dataclasses.replace(job, only=[2, 2])
+    named = dataclasses.replace(job, shard_indices=[2, 2])
     assert work_through(named).summary == "1 squared, 0 reused, 0 failed"
     assert states(job) == ["missing", "missing", "done"]
     assert work_through(named).summary == "0 squared, 1 reused, 0 failed"
     assert started == [1]
     with pytest.raises(InputError, match=r"shard 3: run .* has shards 0 to 2"):
-        work_through(dataclasses.replace(job, only=[3]))
+        work_through(dataclasses.replace(job, shard_indices=[3]))
 
 
 def test_a_second_look_under_the_lock_finds_what_another_process_finished(tmp_path, monkeypatch):
@@ -393,9 +400,9 @@ def test_one_worker_is_the_calling_thread(tmp_path, num_workers):
     """Where an engine is started it generates: elsewhere it would have a second team of threads."""
     threads = {threading.get_ident()}
 
-    def watched(shard: Shard, tell: Tell) -> Slice:
+    def watched(shard: Shard, report_rows: ReportRows) -> ShardTable:
         threads.add(threading.get_ident())
-        return compute(shard, tell)
+        return compute(shard, report_rows)
 
     work_through(make_job(tmp_path, start=lambda: num_workers, compute=watched))
     assert (len(threads) == 1) == (num_workers == 1)
@@ -410,14 +417,14 @@ def test_a_cancelled_run_interrupts_the_shard_in_work(tmp_path):
 
 
 def test_reused_shards_are_one_line_and_new_ones_are_counted_in_the_report(tmp_path):
-    """A3: twelve reused shards were twelve lines."""
+    """Twelve reused shards are reported in one line, not in twelve."""
 
-    def counted(shard: Shard, tell: Tell) -> Slice:
+    def counted(shard: Shard, report_rows: ReportRows) -> ShardTable:
         counts = {"num_odd": 1, "kinds": {"even": 1, "odd": 1}}
-        return dataclasses.replace(compute(shard, tell), counts=counts)
+        return dataclasses.replace(compute(shard, report_rows), counts=counts)
 
     job = make_job(tmp_path, compute=counted)
-    work_through(dataclasses.replace(job, only=[0, 2]))
+    work_through(dataclasses.replace(job, shard_indices=[0, 2]))
     heard = Mock(spec=Reporter)
     report = work_through(job, reporter=heard)
     [started], [saved] = heard.started.call_args_list, heard.saved.call_args_list

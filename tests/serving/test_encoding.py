@@ -66,7 +66,7 @@ def test_padding_makes_no_difference_and_the_end_is_kept_as_it_came(llama):
         text + "\n" + PAD,  # a template that ends in a newline
     ]
     assert ids(llama, *with_end) == [expected] * len(with_end)
-    # W7: a response that was cut at its length limit has no end and gets none.
+    # A response that was cut at its length limit has no end and gets none.
     assert ids(llama, bare, bare + PAD, bare + PAD * 3) == [expected[:-1]] * 3
     # One byte, one token: a newline and two spaces within the response are three more.
     assert len(ids(llama, bare + "\n  " + END)[0]) == len(expected) + 3

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from encore.cli.gate import gate as gate_command
 from encore.core.errors import EncoreError, InputError
@@ -15,6 +16,7 @@ from encore.training.baselines.gate import RESULT_FILE, gate_warnings, train_gat
 from encore.training.baselines.gating_network import (
     GATE_FILE,
     WEIGHTS_FILE,
+    GatingNetwork,
     best_constant_weights,
     fit_gate,
     load_gate,
@@ -76,6 +78,24 @@ def test_a_gate_finds_the_head_that_knows_each_kind_of_prompt(gate):
     assert weight_PR[prompt_PD[:, 0] < -0.5, 0].mean() > 0.6
     assert (weight_PR >= 0).all()
     assert weight_PR.sum(axis=1) == pytest.approx(1, abs=1e-5)
+
+
+def test_the_seed_draws_the_first_weights_and_the_pairs_of_a_step(monkeypatch):
+    first_weights, pairs = [], []
+    real = GatingNetwork.forward
+
+    def watched(self, prompt_BD):
+        if self.training:
+            first_weights.append(self.layers[0].weight.detach().clone())
+            pairs.append(prompt_BD.clone())
+        return real(self, prompt_BD)
+
+    monkeypatch.setattr(GatingNetwork, "forward", watched)
+    for seed in (0, 0, 1):
+        fitted(world(), seed=seed, num_steps=1)
+    for of_seed_0, again, of_seed_1 in (first_weights, pairs):
+        assert torch.equal(of_seed_0, again)
+        assert not torch.equal(of_seed_0, of_seed_1)
 
 
 def test_small_margins_do_not_make_a_gate_one_hot():

@@ -95,6 +95,17 @@ def test_every_step_microbatch_and_process_draws_dropout_masks_of_its_own():
         assert not any(torch.equal(score, other) for other in scores[:place])
 
 
+def test_the_seed_draws_the_dropout_masks():
+    """One pair, so that the seed's order of pairs is the same for all seeds."""
+    examples = random_examples(1)
+    losses = []
+    for seed in (0, 0, 1):
+        config = TrainingConfig(objective="bradley-terry", batch_pairs=1, seed=seed)
+        taken, _ = train(tiny_bert(examples.head_ids, dropout=0.5), examples, config)
+        losses.append(taken.steps[0].loss)
+    assert losses[0] == losses[1] != losses[2]
+
+
 def test_the_optimizer_is_armed_for_the_last_microbatch_of_a_step_alone():
     examples = random_examples(8)
     config = TrainingConfig(

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encore.core.errors import InputError
+from encore.training.baselines import linear_probe
 from encore.training.baselines.linear_probe import fit_bradley_terry, fit_ridge
 
 seeds = st.integers(0, 2**31)
@@ -92,6 +93,27 @@ def test_the_probe_is_the_optimum_of_its_loss():
     head = fit_bradley_terry(chosen - rejected, group_P=groups, penalties=[0.1]) * scale
     gradient = 0.1 * head - (x / (1 + np.exp(x @ head))[:, None]).mean(axis=0)
     assert gradient == pytest.approx(0, abs=1e-6)
+
+
+def test_the_seed_draws_the_folds_that_choose_the_penalty(monkeypatch):
+    # Ten pairs of one dimension; a fit sees the eight that are not held out. Of 10! / (2!^5 · 5!) =
+    # 945 divisions into pairs, seeds 0 and 1 draw different ones.
+    difference_PD = np.arange(1.0, 11.0)[:, None]
+    scale = np.sqrt(38.5)  # their mean square is (1 + 4 + ... + 100) / 10 = 38.5
+    seen: list[frozenset[float]] = []
+    real = linear_probe.minimise_logistic
+
+    def watched(seen_PD, start_D, *, penalty):
+        seen.append(frozenset(np.rint(seen_PD[:, 0] * scale).tolist()))
+        return real(seen_PD, start_D, penalty=penalty)
+
+    monkeypatch.setattr(linear_probe, "minimise_logistic", watched)
+    folds_by_seed = []
+    for seed in (0, 0, 1):
+        seen.clear()
+        fit_bradley_terry(difference_PD, group_P=np.arange(10), penalties=[0.1], seed=seed)
+        folds_by_seed.append(set(seen))
+    assert folds_by_seed[0] == folds_by_seed[1] != folds_by_seed[2]
 
 
 def margin_size(difference_PD, group_P) -> float:

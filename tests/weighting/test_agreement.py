@@ -65,7 +65,7 @@ def test_what_it_is_tested_on_is_held_out(tmp_path):
     test = held_out(AGREEMENT, found, SchemeOptions())
     assert test is not None
     assert test.num_pairs == NUM_PAIRS
-    unlabelled = found.over(found.read_pairs().take(np.arange(10, NUM_PAIRS)))
+    unlabelled = found.with_pairs(found.read_pairs().take(np.arange(10, NUM_PAIRS)))
     with pytest.raises(
         InputError, match=r"no labels of people for these 30 pairs.*`encore annotate export`"
     ):

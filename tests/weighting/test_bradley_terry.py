@@ -8,11 +8,14 @@ import pytest
 from encore.core.errors import InputError
 from encore.weighting.scheme import SchemeOptions
 from encore.weighting.schemes import load_scheme
-from encore.weighting.schemes.bradley_terry import RIDGE, fit_scores
+from encore.weighting.schemes.bradley_terry import fit_scores
 from encore.weighting.weight_vector import WeightVector
 from tests.weighting.evidence_for_tests import evidence_of_margins
 
 # Suffixes: P pairs, R rules.
+
+#: The documented penalty. It is not imported: a changed one changes the weights of every study.
+RIDGE = 1e-6
 
 
 def weigh(margin_PR: np.ndarray) -> WeightVector:
@@ -28,6 +31,15 @@ def test_no_rule_that_agrees_means_scale_0_and_perfect_ones_a_finite_scale() -> 
     vector = weigh(np.array([[0.3, 0.1]] * 10))
     assert 0 < vector.params["scale"] < 1e3
     assert vector.weights[0] > vector.weights[1]
+
+
+def test_the_penalty_alone_bounds_the_scale_of_a_rule_that_is_always_right() -> None:
+    # One rule, every margin 1. The slope of log(1 + exp(-s)) + ridge / 2 · s² is 0 where
+    # ridge · s = 1 / (1 + exp(s)), so s (1 + exp(s)) = 1 / ridge = 1,000,000. For s = 11.38335:
+    # exp(11.38335) = 87,846.8, and 11.38335 · 87,847.8 = 1,000,002.
+    [score] = fit_scores(np.ones((10, 1)))
+    assert score == pytest.approx(11.38335, abs=1e-3)
+    assert weigh(np.ones((10, 1))).params["ridge"] == 1e-6
 
 
 # --- the optimum ----------------------------------------------------------------------------------

@@ -13,10 +13,10 @@ from encore.weighting import composed_ratings as composed
 from encore.weighting.composed_ratings import (
     Outcome,
     composed_outcomes,
-    credits_of,
     half_credit_interval,
+    pair_credits,
 )
-from encore.weighting.scheme_comparison import sweep
+from encore.weighting.scheme_comparison import sweep_tau
 from tests.weighting.evidence_for_tests import evidence_of_margins
 
 
@@ -25,7 +25,7 @@ def test_margins_that_cancel_but_for_rounding_are_a_tie() -> None:
     assert (margin_PR @ [0.5, 0.5])[0] != 0
     [outcome] = composed_outcomes(margin_PR, np.array([[0.5, 0.5]]))
     assert outcome.num_ties == 1
-    assert credits_of(np.array([0.2, 1e-17, 0.0, -0.2])).tolist() == [1.0, 0.5, 0.5, 0.0]
+    assert pair_credits(np.array([0.2, 1e-17, 0.0, -0.2])).tolist() == [1.0, 0.5, 0.5, 0.0]
 
 
 def test_blocks_of_pairs_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,4 +61,4 @@ def test_the_interval_covers_the_truth_95_times_in_100() -> None:
 @pytest.mark.parametrize("taus", [[0.0], [2.0, math.nan]])
 def test_an_impossible_temperature_is_refused(taus: list[float]) -> None:
     with pytest.raises(InputError, match="tau"):
-        sweep(evidence_of_margins([[0.2, -0.2]]), taus=taus)
+        sweep_tau(evidence_of_margins([[0.2, -0.2]]), taus=taus)

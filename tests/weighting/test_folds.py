@@ -47,6 +47,16 @@ def test_every_complete_pair_is_held_out_once_and_folds_are_of_one_size() -> Non
     assert (found.num_pairs, found.num_groups, found.grouped_by) == (103, 103, "pair")
 
 
+def test_the_seed_draws_the_folds() -> None:
+    # 40 pairs fall into five folds of eight. Of 40! / (8!^5 · 5!) = 6e23 divisions two seeds draw
+    # the same one by chance never.
+    evidence = evidence_of_margins(random_margins(40, 1))
+    folds_by_seed = [
+        {frozenset(fold) for fold in held_out_by_fold(evidence, seed=seed)} for seed in (0, 0, 1)
+    ]
+    assert folds_by_seed[0] == folds_by_seed[1] != folds_by_seed[2]
+
+
 def test_pairs_of_one_prompt_are_in_one_fold(study: Study) -> None:
     with open_evidence(study.path) as evidence:
         found = held_out(BRADLEY_TERRY, evidence, SchemeOptions())
@@ -66,7 +76,7 @@ def test_without_a_study_pairs_of_one_id_are_in_one_fold() -> None:
         source_P=np.array(["a", "b"] * 20, dtype=object),
         pair_id_P=np.repeat(pairs.pair_id_P[:20], 2),
     )
-    evidence = evidence_of_margins(random_margins(40, 1)).over(twice)
+    evidence = evidence_of_margins(random_margins(40, 1)).with_pairs(twice)
     assert held_out(BRADLEY_TERRY, evidence, SchemeOptions()).num_groups == 20
     assert sum(map(len, held_out_by_fold(evidence))) == 20
 

@@ -81,5 +81,15 @@ def test_few_pairs_unknown_levels_and_silent_rules_promise_nothing() -> None:
     silent = ratings_needed(rated_pairs(*rare))
     assert "rule rule-01 has 6 ratings" in silent
     assert weight_error(rated_pairs(*rare)).error is None
-    half = np.full((200, 2), 0.5)  # 400 equal ratings: another one may come, but not often
-    assert 0 < weight_error(rated_pairs(half, half)).error < 0.02
+
+
+def test_a_constant_rule_is_not_certain() -> None:
+    # 200 pairs, two rules, 400 ratings of 0.5 each. Every surprise is 0 and no level is missing, so
+    # all error is that of one more pair with a rating never seen before: it adds ln 400 / 2 to the
+    # entropy, whose sd is then ln 400 / 2 / 200 = 0.014979. Weights are 1/2 each, so log w of the
+    # first changes by (dH_2 - dH_1) / (2 tau) = (dH_2 - dH_1) / 4: sd 0.014979 · sqrt(2) / 4 =
+    # 0.005296. The second changes by the opposite. The larger change of the two is exp(|x|) - 1,
+    # and 95 % of |x| lie below 1.96 sd = 0.010380: exp(0.010380) - 1 = 0.010434. A quantile of
+    # 20,000 draws is right to about 1 % (sd sqrt(0.95 · 0.05 / 20,000) / density).
+    half = np.full((200, 2), 0.5)
+    assert weight_error(rated_pairs(half, half)).error == pytest.approx(0.010434, rel=0.04)

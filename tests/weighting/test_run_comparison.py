@@ -106,6 +106,27 @@ def test_a_seed_draws_the_samples_and_the_order_of_pairs_and_rules_changes_nothi
     assert one.rules[0].kappa.low != other.rules[0].kappa.low
 
 
+def test_a_pair_is_matched_by_its_source_and_its_id() -> None:
+    # Two sources have pairs of the same two ids. The runs agree on source a and are opposite on b.
+    chosen, rejected = np.array([[1.0], [0.0], [1.0], [0.0]]), np.full((4, 1), 0.5)
+    sources = np.array(["a", "a", "b", "b"], dtype=object)
+    pair_ids = np.array(["0", "1", "0", "1"], dtype=object)
+    first, second = (
+        dataclasses.replace(rated_pairs(ratings, rejected), source_P=sources, pair_id_P=pair_ids)
+        for ratings in (chosen, [[1.0], [0.0], [0.0], [1.0]])
+    )
+    found = compared(first, second)
+    [row] = found.rules
+    # Four pairs; equal are four rejected ratings and two of four chosen ones: 6 of 8. On source b
+    # both pairs change their order: 2 of 4.
+    assert (found.num_pairs, row.num_pairs, row.num_ratings) == (4, 4, 8)
+    assert (row.agreement.value, row.flip_rate.value) == (6 / 8, 2 / 4)
+    # The same ids in sources of another name are other pairs.
+    others = dataclasses.replace(second, source_P=np.array(["c", "c", "d", "d"], dtype=object))
+    with pytest.raises(InputError, match="no pair in common"):
+        compared(first, others)
+
+
 def test_a_constant_rule_has_no_correlation_and_kappa_only_of_different_levels() -> None:
     half_PR = np.full((NUM_PAIRS, 1), 0.5)
     low, high = rated_pairs(half_PR, half_PR), rated_pairs(half_PR + 0.1, half_PR + 0.1)

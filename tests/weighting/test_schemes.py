@@ -16,6 +16,7 @@ from encore.weighting.schemes import SCHEMES, load_scheme
 from encore.weighting.schemes.encore import entropy_weights
 from encore.weighting.schemes.inverse_sd import inverse_sd_weights
 from encore.weighting.schemes.random import random_weights
+from encore.weighting.weigh import weights
 from encore.weighting.weight_vector import WeightVector
 from tests.weighting.evidence_for_tests import (
     evidence_of_entropies,
@@ -23,6 +24,7 @@ from tests.weighting.evidence_for_tests import (
     pairs_of_margins,
     rule_names,
     stats,
+    table_of,
 )
 
 ENTROPIES = st.lists(st.floats(0, 10), min_size=1, max_size=20)
@@ -66,7 +68,7 @@ def test_a_scheme_weighs_every_rule_and_permuting_rules_permutes_the_weights(
     order = np.random.default_rng(seed).permutation(len(entropies)).tolist()
     pairs = found.read_pairs()
     permuted = dataclasses.replace(
-        found.over(
+        found.with_pairs(
             dataclasses.replace(
                 pairs,
                 rule_ids=tuple(pairs.rule_ids[place] for place in order),
@@ -144,6 +146,36 @@ def test_a_larger_k_than_there_are_rules_means_all(name: str) -> None:
 def test_top_k_of_equal_entropies_goes_by_id() -> None:
     vector = load_scheme("top-k").weigh(evidence([1.0, 1.0, 1.0]), SchemeOptions(k=1))
     assert vector.weights == (1.0, 0.0, 0.0)
+
+
+def test_inverse_sd_weighs_by_the_standard_deviation_of_a_rules_own_ratings() -> None:
+    # Rule a has the ratings 0, 0, 1, 1: deviations of 1/2, and with ddof 1 the variance 4/4 / 3 =
+    # 1/3. Rule b has 0 and 1, two more are missing: variance 2/4 / 1 = 1/2. Rule c is constant. So
+    # weights are as sqrt(3) to sqrt(2) to 0.
+    nan = math.nan
+    chosen_PR, rejected_PR = [[0, nan, 0.5], [1, 1, 0.5]], [[0, nan, 0.5], [1, 0, 0.5]]
+    vector = weights(
+        table_of(chosen_PR, rejected_PR, rule_ids=("a", "b", "c")), scheme="inverse-sd"
+    )
+    total = math.sqrt(3) + math.sqrt(2)
+    expected = (math.sqrt(3) / total, math.sqrt(2) / total, 0.0)
+    assert vector.weights == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", ["random", "random-k"])
+def test_a_draw_depends_on_the_seed(name: str) -> None:
+    # Two of five rules are drawn with probability 2/5 each. Over 400 seeds a rule is drawn 160
+    # times, give or take 4 sqrt(400 · 2/5 · 3/5) = 39. A mean weight is 1/5 under both schemes; of
+    # random weights the sd is sqrt(4/150) = 0.163, four standard errors 0.033.
+    scheme, rules = load_scheme(name), evidence_of_entropies([1.0] * 5)
+    draws = [scheme.weigh(rules, SchemeOptions(k=2, seed=seed)) for seed in range(400)]
+    assert scheme.weigh(rules, SchemeOptions(k=2, seed=7)).weights == draws[7].weights
+    weight_DR = np.array([vector.weights for vector in draws])
+    assert [vector.params["seed"] for vector in draws] == list(range(400))
+    assert weight_DR.mean(axis=0) == pytest.approx([0.2] * 5, abs=0.05)
+    if name == "random-k":
+        assert set(weight_DR.ravel()) == {0.0, 0.5}
+        assert (weight_DR > 0).sum(axis=0) == pytest.approx([160] * 5, abs=39)
 
 
 def test_without_any_spread_inverse_sd_is_uniform() -> None:

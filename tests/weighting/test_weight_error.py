@@ -114,7 +114,7 @@ def stopped(world: World, *, seed: int) -> tuple[float, float]:
     *ends, _ = round_ends(PLAN)
     for end in ends:
         pairs = rated_pairs(*study.first(end * SHARD_SIZE))
-        found = weight_error(pairs, num_all=NUM_PAIRS, num_looks=len(ends))
+        found = weight_error(pairs, num_all=NUM_PAIRS, num_tests=len(ends))
         if found.error is not None and found.error <= TOLERANCE:
             return end * SHARD_SIZE / NUM_PAIRS, study.error()
     return 1.0, 0.0

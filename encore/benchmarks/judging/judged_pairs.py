@@ -31,12 +31,12 @@ from encore.judges.base import Decoding, Judge, ask, readable
 from encore.runs.run_files import (
     JudgedManifest,
     Shard,
-    Slice,
+    ShardTable,
     finished_shards,
     run_key_of,
     run_status,
 )
-from encore.runs.shard_runner import Job, Tell, refuse_failures, work_through
+from encore.runs.shard_runner import Job, ReportRows, raise_for_failed_shards, work_through
 
 ORDERS = ("chosen-first", "rejected-first")
 
@@ -111,15 +111,17 @@ def judge_pairs(
         judge.start()
         return 1
 
-    def compute(shard: Shard, tell: Tell) -> Slice:
+    def compute(shard: Shard, report_rows: ReportRows) -> ShardTable:
         places = plan[shard.start : shard.stop]
-        return Slice(table=_ask(pairs, places, judge=judge, manifest=manifest, tell=tell))
+        return ShardTable(
+            table=_ask(pairs, places, judge=judge, manifest=manifest, report_rows=report_rows)
+        )
 
     folder = config.out / manifest.key
     job = Job(run_dir=folder, manifest=manifest, compute=compute, start=start)
     report = work_through(job, reporter=reporter)
     reporter.finished()
-    refuse_failures(folder, report.failures, num_shards=len(manifest.shards))
+    raise_for_failed_shards(folder, report.failures, num_shards=len(manifest.shards))
     return _read(folder, manifest, plan)
 
 
@@ -176,7 +178,12 @@ def _stored_manifest(
 
 
 def _ask(
-    pairs: BenchmarkPairs, places: list[int], *, judge: Judge, manifest: JudgingManifest, tell: Tell
+    pairs: BenchmarkPairs,
+    places: list[int],
+    *,
+    judge: Judge,
+    manifest: JudgingManifest,
+    report_rows: ReportRows,
 ) -> pa.Table:
     """The verdicts on some pairs; a prompt that is too long is not asked: no answer is ever cut."""
     asked = [(place, order) for place in places for order in ORDERS]
@@ -191,7 +198,9 @@ def _ask(
     decoding = Decoding(max_reply_tokens=manifest.identity["decoding"]["max_reply_tokens"])
     prompts = readable(judge, texts, decoding=decoding)
     sessions = [pairs.pairs[place].pair_id for place, _ in asked]
-    replies = ask(judge, list(prompts), decoding=decoding, on_progress=tell, sessions=sessions)
+    replies = ask(
+        judge, list(prompts), decoding=decoding, on_progress=report_rows, sessions=sessions
+    )
     rows = []
     for (place, order), reply in zip(asked, replies, strict=True):
         verdict, null_reason = pairwise_protocol.parse_verdict(reply)

@@ -30,9 +30,9 @@ from encore.data.study import MARKER, Study, open_study
 from encore.judges.base import Judge
 from encore.rating.rating_run import RatingRun, open_run
 from encore.runs.run_files import finished_shards
-from encore.runs.shard_runner import refuse_failures, work_through
+from encore.runs.shard_runner import raise_for_failed_shards, work_through
 from encore.warehouse import PairRatings, open_ratings, open_warehouse, read_pair_ratings
-from encore.weighting.composed_ratings import credits_of
+from encore.weighting.composed_ratings import pair_credits
 from encore.weighting.weight_vector import Origin as WeightsOrigin
 from encore.weighting.weight_vector import WeightVector
 
@@ -93,7 +93,7 @@ def rate_pairs(
     """
     study, run = _open_run(pairs, config, judge=judge)
     report = work_through(run.job(reporter=reporter), reporter=reporter)
-    refuse_failures(run.run_dir, report.failures, num_shards=len(run.manifest.shards))
+    raise_for_failed_shards(run.run_dir, report.failures, num_shards=len(run.manifest.shards))
     with open_warehouse(open_ratings(study.path, run=run.manifest.run_key)) as warehouse:
         ratings = read_pair_ratings(warehouse, rule_ids=tuple(weights))
     row_of = {pair_id: row for row, pair_id in enumerate(ratings.pair_id_P.tolist())}
@@ -106,7 +106,7 @@ def rate_pairs(
         study=study.path,
         manifest=run.manifest,
         reward_P2=reward_P2,
-        credit_P=credits_of(np.nan_to_num(margin_P)),  # no margin: one half, as for a tie
+        credit_P=pair_credits(np.nan_to_num(margin_P)),  # no margin: one half, as for a tie
         num_partly=int((lacks_P & ~np.isnan(margin_P)).sum()),
         null_reasons=null_reasons(run_status(run.run_dir)),
     )

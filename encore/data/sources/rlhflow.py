@@ -1,6 +1,7 @@
 """RLHFlow's standard format: chosen and rejected are message lists that share their prefix.
 
-The paper's two processed data sets come in this format (paper notes, decision 9).
+The paper's processed data come in this format: RLHFlow's HH-RLHF-Harmless-and-RedTeam-standard and
+PKU-SafeRLHF-30K-standard, which together have the "approximately 70K samples" that it states.
 """
 
 from __future__ import annotations

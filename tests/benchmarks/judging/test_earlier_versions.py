@@ -18,7 +18,7 @@ from encore.benchmarks.judging.judged_pairs import JudgingManifest, judge_pairs
 from encore.benchmarks.judging.rated_pairs import rate_pairs
 from encore.judges.judge_config import JudgeConfig
 from encore.runs import run_files as runs
-from encore.runs.run_files import Slice, claim_folder, run_status, write_shard
+from encore.runs.run_files import ShardTable, claim_folder, run_status, write_shard
 from tests.benchmarks.judging.scripted import judge_of_opinions, judge_saying, make_benchmark
 
 OPINIONS = ["right", "wrong", "A", "B", "right"]
@@ -54,7 +54,7 @@ def store_as_earlier(current: Path, out: Path, key: str) -> Path:
         place = table.schema.get_field_index("run_key")
         table = table.set_column(place, "run_key", pa.array([key] * table.num_rows))
         table = table.append_column("criterion", pa.array(["overall"] * table.num_rows))
-        write_shard(out / key, earlier, shard, Slice(table=table))
+        write_shard(out / key, earlier, shard, ShardTable(table=table))
     return out / key
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -11,6 +12,7 @@ import pytest
 
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
+from encore.benchmarks.judging import pairwise_protocol
 from encore.benchmarks.judging.judged_pairs import JudgingManifest, Verdicts, judge_pairs
 from encore.benchmarks.judging.pairwise_protocol import (
     HOW_TO_ANSWER,
@@ -25,6 +27,7 @@ from encore.judges.judge_config import JudgeConfig
 from encore.runs import run_files as runs
 from encore.runs import shard_runner
 from tests.benchmarks.judging.scripted import (
+    benchmark_of,
     index_in,
     judge_of_opinions,
     judge_saying,
@@ -33,6 +36,7 @@ from tests.benchmarks.judging.scripted import (
     verdict_of,
 )
 from tests.benchmarks.table_world import turned
+from tests.run_identities import differing_parts
 from tests.scripted_judge import ScriptedJudge
 
 OPINIONS = ["right", "wrong", "A", "B", "right"]
@@ -108,21 +112,41 @@ def test_the_same_judging_again_asks_nothing_and_starts_no_engine(tmp_path):
     assert other.num_asked == 0
 
 
-def test_whatever_changes_a_verdict_changes_the_key(tmp_path):
-    changes = (
-        {},
-        {"protocol": "verdict-only"},
-        {"max_reply_tokens": 99},
-        {"shard_size": 3},
-        {"judge": ScriptedJudge(name="other")},
-        {"judge": ScriptedJudge(revision="2")},
-        {"pairs": make_benchmark(4)},
-    )
-    keys = set()
-    for change in changes:
-        given = {"judge": ScriptedJudge(), "pairs": PAIRS, **change}
-        keys.add(judged(tmp_path, given.pop("judge"), **given)[0].key)
-    assert len(keys) == len(changes)
+#: By the part of the identity that changes. The length of replies follows the protocol, if it is
+#: not given.
+CHANGES: dict[str, dict[str, Any]] = {
+    "protocol prompt_sha256": {"protocol": "verdict-only"},
+    "decoding.max_reply_tokens": {"max_reply_tokens": 99},
+    "plan.shard_size": {"shard_size": 3},
+    "judge.name": {"judge": ScriptedJudge(name="other")},
+    "judge.revision": {"judge": ScriptedJudge(revision="2")},
+    "judge.max_model_len": {"judge": ScriptedJudge(max_model_len=99_999)},
+    "judge.engine_args judge.engine_args.quantization": {
+        "judge": ScriptedJudge(engine_args={"quantization": "fp8"})
+    },
+    # As many pairs, of other texts; and other pairs of the same digest.
+    "data_sha256": {"pairs": benchmark_of([make_pair(index) for index in range(1, 6)])},
+    "plan.num_pairs": {"pairs": dataclasses.replace(make_benchmark(4), digest=PAIRS.digest)},
+}
+
+
+def identity_of_judging(tmp_path: Path, **change: Any) -> dict[str, Any]:
+    given = {"judge": ScriptedJudge(), "max_reply_tokens": 98, **change}
+    return judged(tmp_path, given.pop("judge"), **given)[0].identity
+
+
+def test_whatever_changes_a_verdict_changes_the_key(tmp_path, monkeypatch):
+    """Each alone: what changes two parts would hide that one of them is not in the key."""
+    first = identity_of_judging(tmp_path)
+    for parts, change in CHANGES.items():
+        changed = identity_of_judging(tmp_path, **change)
+        assert differing_parts(first, changed) == set(parts.split())
+    monkeypatch.setattr(pairwise_protocol, "VERDICT_PARSER_VERSION", 2)
+    assert differing_parts(first, identity_of_judging(tmp_path)) == {"decoding.parser"}
+    monkeypatch.undo()
+    other = {"explained": "Reply with [[A]] or [[B]]."}
+    monkeypatch.setattr(pairwise_protocol, "HOW_TO_ANSWER", other)
+    assert differing_parts(first, identity_of_judging(tmp_path)) == {"prompt_sha256"}
 
 
 def test_a_failed_shard_stops_no_other_and_is_judged_by_the_next_call(tmp_path):

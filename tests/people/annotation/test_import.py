@@ -12,7 +12,7 @@ import pytest
 
 from encore.analysis.rater_agreement import alpha_interval, kappa_interval, nearest_level
 from encore.cli.annotate_import import annotate_import
-from encore.data.annotations import Sample, read_answers, read_items
+from encore.data.annotations import Sample, people_labels, read_answers, read_items
 from encore.data.study import open_study
 from encore.people.annotate_config import AnnotateImportConfig
 from encore.people.import_answers import import_answers
@@ -28,6 +28,10 @@ def take_in(study: Path, *files: Path) -> PeopleReport:
     config = AnnotateImportConfig(study=study, files=files)
     sample, _ = import_answers(config)
     return people_report(open_study(study), sample)
+
+
+def items_of(study: Path, sample: Sample) -> list[dict[str, Any]]:
+    return list(read_items(open_study(study), sample).to_pylist())
 
 
 def rows_of(study: Path, sample: Sample) -> list[dict[str, Any]]:
@@ -227,6 +231,40 @@ def test_agreement_with_people_and_judges_is_that_of_the_labels(study, tmp_path)
     for item, labels in zip(items, label_AI.T, strict=True):
         response = (f"{item['pair_id']}:{item['response']}", item["rule_id"])
         assert np.ptp(labels) == 0 or response in found
+
+
+def test_agreement_is_between_all_people_and_their_label_the_lower_median(study, tmp_path):
+    # Labels 0 and 1 of 40 items. The last two people say the same, each label 20 times: kappa 1.
+    # The first differs from them on two of every eight items, one of each label, so that his
+    # margins are even too: 2 · 3/4 - 1 = 1/2. The mean of three pairs is (1 + 1/2 + 1/2) / 3.
+    made = exported(study, items=40, annotators=3, scale="0,1")
+    place_of = {row["item_id"]: place for place, row in enumerate(items_of(study, made.sample))}
+
+    def majority(item_id: str, _question: str) -> str:
+        return str(place_of[item_id] % 2)
+
+    def other(item_id: str, _question: str) -> str:
+        return str((place_of[item_id] + (place_of[item_id] % 8 >= 6)) % 2)
+
+    report = take_in(study, *pages_of(made.files, tmp_path, other, majority, majority))
+    agreement_by_key = {(rule.rule_id, rule.who): rule for rule in report.rules}
+    whole = agreement_by_key[ALL_RULES, PEOPLE]
+    assert whole.kappa.value == pytest.approx(2 / 3)
+    # Krippendorff's alpha. Within items: 10 of 40 have two labels against one, so 4 of their 6
+    # ordered pairs differ; each item has weight 3 of 120, and differs with 4/6: 10 · 3 · 4/6 / 120
+    # = 1/6 is observed. Of 120 labels 60 are 0: 2 · 60 · 60 / (120 · 119) = 60/119 is expected.
+    assert whole.alpha.value == pytest.approx(1 - 119 / 360)
+    # The median of each item is what two of the three say; of four people, two against two, it is
+    # the lower label.
+    samples = [labels for _, labels in people_labels(open_study(study))]
+    assert [*samples[0].values()].count(1.0) == 20
+    fourth = save_page(made.files[0], tmp_path / "d.json", other, annotator="dora")
+    take_in(study, fourth)
+    [labels] = [labels for _, labels in people_labels(open_study(study))]
+    for row in items_of(study, made.sample):
+        said = majority(row["item_id"], ""), other(row["item_id"], "")
+        key = row["source"], f"{row['pair_id']}:{row['response']}", row["rule_id"]
+        assert labels[key] == min(map(float, said))
 
 
 def test_a_rating_counts_as_the_nearest_label_the_higher_of_two():

@@ -22,13 +22,17 @@ from encore.data.study import open_study
 from encore.people.annotate_config import AnnotateExportConfig
 from encore.people.handouts import handouts
 from encore.people.questionnaire import Card, Item, Questionnaire, questions_of
-from encore.people.stratified_draw import NUM_EXAMPLES, pair_rules, spread
+from encore.people.stratified_draw import NUM_EXAMPLES, draw_rules, pair_rules, spread
+from encore.warehouse import open_ratings
 from tests.cli.invoking import Command
+from tests.people.annotation.answering import page_data
 from tests.people.annotation.conftest import exported, run_of
 from tests.tables.browse.studies import HOSTILE
-from tests.weighting.evidence_for_tests import stats
+from tests.weighting.evidence_for_tests import stats, table_of
 
 invoke = Command(annotate_export)
+#: Of the study's rules.
+RULE_TITLES = {"calm": "Calm", "fair": "Fair", "kind-b-words-b": "Kind <b>words</b>"}
 
 
 def items_of(study: Path) -> list[dict[str, object]]:
@@ -83,6 +87,60 @@ def test_annotators_see_the_texts_and_nothing_of_ratings_or_preferences(study, f
     # Of 60 · 2 · 3 ratings some are null; those cannot be drawn.
     num_items = made.sample.num_items
     assert made.note == f"{num_items} items are all there are; 400 were asked for"
+
+
+@pytest.mark.parametrize("file_format", ["html", "csv", "label-studio"])
+def test_annotators_of_a_response_see_three_texts_and_nothing_beside_them(study, file_format):
+    """Above all not the judge's rating, a number that no search for words finds."""
+    [file, *_] = exported(study, items=60, format=file_format).files
+    if file_format == "html":
+        seen = [
+            {card["name"]: card["parts"] for card in item["cards"]} | {"item_id": item["item_id"]}
+            for item in page_data(file)["items"]
+        ]
+    elif file_format == "csv":
+        seen = list(csv.DictReader(io.StringIO(file.read_text(encoding="utf-8-sig"))))
+    else:
+        seen = [task["data"] for task in json.loads(file.read_text(encoding="utf-8"))]
+    rows = {str(row["item_id"]): row for row in items_of(study)}
+    pairs = {(pair.source, pair.pair_id): pair for pair in iter_pairs(open_study(study))}
+    assert len(seen) == len(rows) == 60
+    for item in seen:
+        row = rows[item.pop("item_id")]
+        pair, title = pairs[row["source"], row["pair_id"]], RULE_TITLES[row["rule_id"]]
+        parts = {
+            "rule": [["Description", "d"], ["Criterion", f"Rule {title}."]],
+            "conversation": [["user", pair.prompt[0].content]],
+            "response": [["", pair.chosen if row["response"] == "chosen" else pair.rejected]],
+        }
+        if file_format == "html":
+            assert item == parts
+            continue
+        texts = {
+            "rule": f"Rule: {title}\n\nDescription: d\n\nCriterion: Rule {title}.",
+            "conversation": f"Conversation\n\nuser: {pair.prompt[0].content}",
+            "response": parts["response"][0][1],
+        }
+        own = ("sample", "annotator", "question", "label")
+        assert {name: text for name, text in item.items() if name not in own} == texts
+        if file_format == "csv":
+            assert (item["annotator"], item["label"]) == ("annotator-1", "")
+            assert item["question"] == (
+                "label: How far does the response follow the rule? Look at this rule alone. "
+                "(0 – not at all, 0.5, 1 – fully)"
+            )
+
+
+def test_the_examples_of_a_rule_are_of_different_pairs():
+    # Five pairs, so five examples are one of each pair. Both responses of pair 0 have levels that
+    # no other response has; examples are spread over levels, so both stand among the first three
+    # (0, 1/2 and 1), and one of them must be left out. Rule b has another entropy, to be paired.
+    chosen_PR, rejected_PR = np.full((2, 5, 2), 0.5)
+    chosen_PR[0, 0], rejected_PR[0, 0] = 0.0, 1.0
+    table = table_of(chosen_PR, rejected_PR, rule_ids=("a", "b"))
+    for seed in range(5):
+        _, examples = draw_rules(open_ratings(table), num_items=1, seed=seed)
+        assert sorted(row["pair_id"] for row in examples["a"]) == [f"{n:032x}" for n in range(5)]
 
 
 def test_annotators_have_the_same_items_in_orders_of_their_own(study):

@@ -7,6 +7,7 @@ import dataclasses
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import krippendorff
 import numpy as np
@@ -18,11 +19,13 @@ from sklearn.metrics import cohen_kappa_score
 from encore.core.errors import InputError, StudyIncompleteError
 from encore.data.schemas import LABELS
 from encore.judges.judge_config import JudgeConfig
-from encore.people.judge_labels import judge_labels
+from encore.people.judge_labels import LabelManifest, judge_labels
 from encore.people.labels_config import LabelsConfig
 from encore.people.rule_agreement import label_agreement
+from encore.runs.run_files import run_status
 from tests.golden.command_line import encore
 from tests.golden.tiny_llama import write_tiny_llama
+from tests.run_identities import differing_parts
 from tests.scripted_judge import ScriptedJudge
 
 RULES = """\
@@ -69,6 +72,41 @@ def replies(text: str) -> str:
     if "Be kind." in text:
         return "0.9" if number % 2 or number == 2 else "0.2"
     return "I cannot." if number == 3 else "0.7"
+
+
+def labelled(folder: Path, *, label: object = 1, answer: str = "Answer 0", **more: object) -> Path:
+    """Two labelled responses, of which the first can be told otherwise."""
+    row = {"prompt": "Question?", "rule": "kind"}
+    first = {**row, "response": answer, "label": label, **more}
+    return write_lines(folder / "two.jsonl", first, {**row, "response": "Answer 1", "label": 0})
+
+
+def test_every_ingredient_changes_the_key_of_a_judging_of_labels(tmp_path):
+    """Each alone: what changes two parts would hide that one of them is not in the key."""
+
+    def identity(path: Path, judge: ScriptedJudge | None = None, **changes: object) -> Any:
+        report = judge_labels(
+            config_of(tmp_path, path, **changes), judge=judge or ScriptedJudge(replies)
+        )
+        return run_status(Path(str(report.table)).parent, LabelManifest).manifest.identity
+
+    first = identity(labelled(tmp_path))
+    assert first["responses"] == ["chosen"]  # a run of pairs has none, so no pair's key is the same
+    rules = tmp_path / "others.toml"
+    rules.write_text(RULES.replace("Be kind.", "Be kinder."))
+    kind, limit = {"max_reply_tokens": 17}, {"limit": 1}
+    for parts, changed in {
+        "rules_sha256": identity(labelled(tmp_path), rules=str(rules)),
+        "judge.name": identity(labelled(tmp_path), ScriptedJudge(replies, name="other")),
+        "decoding.max_reply_tokens": identity(labelled(tmp_path), **kind),
+        "plan.shard_size": identity(labelled(tmp_path), shard_size=2),
+        "plan.num_pairs": identity(labelled(tmp_path), **limit),
+    }.items():
+        assert differing_parts(first, changed) == {parts}
+    # What people said, and of which text.
+    for path in (labelled(tmp_path, label=0), labelled(tmp_path, answer="Answer 2")):
+        assert differing_parts(first, identity(path)) == {"data_sha256"}
+    assert identity(labelled(tmp_path)) == first
 
 
 def test_a_judge_is_asked_once_for_each_response_and_rule(tmp_path):

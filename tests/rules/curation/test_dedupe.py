@@ -66,8 +66,8 @@ class Told(Reporter):
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def told(self, line: str) -> None:
-        self.lines.append(line)
+    def message(self, text: str) -> None:
+        self.lines.append(text)
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from encore.core.errors import InputError, StudyIncompleteError
+from encore.rules import rule_questions
 from encore.rules.importance import ImportanceRun, answers_of, rate_importance
 from encore.rules.pool import write_pool
-from encore.rules.rule_questions import read_replies
+from encore.rules.rule_questions import ask_about_rules, read_replies
 from encore.rules.rules_config import ImportanceConfig, SelectConfig
 from encore.rules.select import select_rules
 from tests.rules.curation.principles import (
@@ -19,6 +22,7 @@ from tests.rules.curation.principles import (
     write_answers,
     write_principles,
 )
+from tests.run_identities import differing_parts
 
 REPLIES = ["0.9", "Score: 0.8", "very important", "1.5", ""]
 
@@ -87,6 +91,42 @@ def test_the_order_of_a_pool_changes_no_run_and_a_text_does(pool, tmp_path):
         write_pool(path, changed)
         keys.add(rated(path, tmp_path / f"out-{number}", lambda _: "0.5")["run_key"])
     assert len(keys) == 2
+
+
+class OtherQuestion(ImportanceRun):
+    DOING = "rating something else"
+
+
+class OtherPrompt(ImportanceRun):
+    TEMPLATE = ImportanceRun.TEMPLATE + " "
+
+
+#: By the part of the identity that changes.
+CHANGES: dict[str, dict[str, Any]] = {
+    "question": {"kind": OtherQuestion},
+    "prompt_sha256": {"kind": OtherPrompt},
+    "judge.name": {"judge": judge_of(lambda _: "0.5", name="other")},
+    "judge.revision": {"judge": judge_of(lambda _: "0.5", revision="2")},
+    "rules_sha256": {"rules": [principle(place + (place == 2) * 9) for place in range(3)]},
+    "plan.num_pairs rules_sha256": {"rules": [principle(place) for place in range(4)]},
+    "decoding.max_reply_tokens": {"max_reply_tokens": 17},
+}
+
+
+def test_every_ingredient_changes_the_key_of_a_question_about_rules(tmp_path, monkeypatch):
+    """Each alone: what changes two parts would hide that one of them is not in the key."""
+
+    def identity(*, kind=ImportanceRun, judge=None, rules=None, **options: Any) -> dict[str, Any]:
+        config = ImportanceConfig(pool=tmp_path, output=tmp_path, judge=SCRIPTED, **options)
+        rules = rules or [principle(place) for place in range(3)]
+        judge = judge or judge_of(lambda _: "0.5")
+        return ask_about_rules(rules, kind, config, folder=tmp_path, judge=judge)[0].identity
+
+    first = identity()
+    for parts, change in CHANGES.items():
+        assert differing_parts(first, identity(**change)) == set(parts.split())
+    monkeypatch.setattr(rule_questions, "_SHARD_SIZE", 3)
+    assert differing_parts(first, identity()) == {"plan.shard_size"}
 
 
 def test_a_prompt_beyond_the_context_is_null(pool, tmp_path):

@@ -82,6 +82,25 @@ def test_a_rule_with_too_few_ratings_has_no_rank_and_is_named(folder, tmp_path):
         select(tmp_path / "judge", top=5)
 
 
+def test_half_of_the_raters_are_enough_and_more_raters_stand_first_among_equals(tmp_path):
+    # Four people. Rule 0 has two ratings of 0.5, exactly half of the raters; rule 1 four of 0.5;
+    # rule 2 a single 0.9, fewer than half; rule 3 three with the mean (1/4 + 1/2 + 3/4) / 3 = 1/2.
+    pool = write_principles(tmp_path / "pool.toml", 4)
+    lines = [
+        "rule_id,anna,ben,carl,dora",
+        "principle-0,0.5,,,0.5",
+        "principle-1,0.5,0.5,0.5,0.5",
+        "principle-2,0.9,,,",
+        "principle-3,,0.25,0.75,0.5",
+    ]
+    people = write_answers(tmp_path / "people.csv", lines)
+    config = ImportanceConfig(pool=pool, output=tmp_path / "importance", people=(people,))
+    rate_importance(config)
+    rows = select(tmp_path / "importance", top=3)["rules"]
+    assert [row["rule_id"][-1] for row in rows] == ["1", "3", "0", "2"]
+    assert [row["importance"] for row in rows] == [0.5, 0.5, 0.5, None]
+
+
 def test_a_rater_who_always_says_the_same_is_named_and_two_runs_of_a_judge_are_told_apart(folder):
     pool = folder.parent / "pool.toml"
     rated(pool, folder, lambda _: "0.7", max_reply_tokens=8)

@@ -84,6 +84,21 @@ def test_every_figure_follows_from_the_ratings_of_both_forms() -> None:
     assert found[1].effects["planted-order"].rise_bound == pytest.approx(bound)
 
 
+def test_a_sure_rise_counts_only_beyond_a_twentieth() -> None:
+    # Every rating rises by the same amount, so the bound is the rise itself: 0.04 is within the
+    # margin of 0.05, 0.06 is beyond it. Rule 2 does not rise. The control of rule 3 is at 0.96
+    # everywhere: nothing can rise by 0.05 from there, so nothing is known of it.
+    rating_of = forms()
+    for name in (CONTROL, *PLANTED):
+        rating_of[name] = np.full((2, NUM_PAIRS, NUM_RULES), 0.5)
+        rating_of[name][:, :, 3] = 0.96
+    rating_of["planted-claim"][:, :, :2] += [0.04, 0.06]
+    found = measure(RULES, rating_of, num_draws=20)
+    bounds = [rule.effects["planted-claim"].rise_bound for rule in found]
+    assert bounds == pytest.approx([0.04, 0.06, 0.0, 0.0])
+    assert [rule.is_bought for rule in found] == [False, True, False, None]
+
+
 def test_nulls_and_ratings_at_the_top_leave_a_rule_unknown() -> None:
     rating_of = forms()
     for name in PLANTED:

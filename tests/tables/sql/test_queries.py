@@ -108,6 +108,52 @@ def test_an_impossible_tau_is_an_error(tau: str) -> None:
         weights_at(tau, ratings_table(SMALL))
 
 
+#: Pairs of one rule or head: two wins, a tie, a loss, and one pair with a missing score.
+OUTCOMES = {"w1": (0.9, 0.1), "w2": (0.7, 0.6), "t": (0.5, 0.5), "l": (0.1, 0.9), "m": (0.4, None)}
+# A tie counts one half: (2 + 1/2) / 4; as a miss: 2 / 4; not at all: 2 / 3; as a hit: 3 / 4.
+ACCURACIES = {"half": 2.5 / 4, "strict": 2 / 4, "untied": 2 / 3, "inclusive": 3 / 4}
+
+
+def outcome_rows(source: str) -> list[Row]:
+    return [
+        (pair_id, source, response, "a", score)
+        for pair_id, scores in OUTCOMES.items()
+        for response, score in zip(("chosen", "rejected"), scores, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("name", ["rule_accuracy", "entropy_accuracy"])
+def test_rules_have_the_accuracies_of_each_tie_policy(name: str) -> None:
+    # The same ids in two sources are other pairs.
+    rows = run(name, ratings=ratings_table([*outcome_rows("hh"), *outcome_rows("pku")]))
+    num_pairs_by_source = {"hh": 4, "pku": 4, None: 8}
+    assert {row["source"] for row in rows} >= {"hh", "pku"}
+    for row in rows:
+        assert row["num_pairs"] == num_pairs_by_source[row["source"]]
+        assert row["tie_rate"] == 1 / 4
+        found = {policy: row[f"{policy}_accuracy"] for policy in ACCURACIES}
+        assert found == pytest.approx(ACCURACIES)
+
+
+def test_a_tie_of_a_head_counts_one_half_or_as_a_miss() -> None:
+    columns = ("pair_id", "source", "response", "head_id", "score")
+    scores = pa.Table.from_pylist(
+        [
+            {"score_key": "k", "model": "m", **dict(zip(columns, row, strict=True))}
+            for source in ("hh", "pku")
+            for row in outcome_rows(source)
+        ]
+    )
+    rows = run("head_accuracy", head_scores=scores)
+    assert [row["source"] for row in rows] == ["hh", "pku"]
+    for row in rows:
+        assert (row["num_pairs"], row["num_ties"]) == (4, 1)
+        assert row["half_accuracy"] == pytest.approx(ACCURACIES["half"])
+        assert row["strict_accuracy"] == pytest.approx(ACCURACIES["strict"])
+        # Margins 0.8, 0.1, 0 and -0.8.
+        assert row["mean_margin"] == pytest.approx(0.1 / 4)
+
+
 # --- pairs ----------------------------------------------------------------------------------------
 
 

@@ -186,7 +186,7 @@ def test_the_studys_run_says_what_the_table_says_and_rows_what_they_were_made_fr
 
 
 def test_a_smaller_second_table_logs_no_row_again(study):
-    """W3: which rows a table has is said by its key, also where two tables share rows."""
+    """A table's tag on the row's run says which rows it has; two tables may share rows."""
     benchmark(study)
     sync(study)
     benchmark(study, key="fedcba9876543210", rows=2)
@@ -218,7 +218,7 @@ def test_what_a_crash_left_is_completed(study, monkeypatch):
 
 
 def test_a_copied_study_leaves_the_original_as_it_is(study, tmp_path):
-    """W4: MLflow's database holds absolute places."""
+    """MLflow's database holds absolute paths, which in a copy still lead to the original."""
     benchmark(study)
     train(study, num_steps=2)
     sync(study)
