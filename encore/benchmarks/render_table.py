@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Literal
 
 from encore.benchmarks.benchmark_table import BenchmarkTable, OwnFigures
 from encore.benchmarks.paper_tables import PaperRow
+from encore.core.files import json_text
 
 NONE = "–"
 MINUS = "−"
@@ -29,8 +29,7 @@ def render(table: BenchmarkTable, *, form: Literal["markdown", "json"]) -> str:
     """
     if form == "markdown":
         return _markdown(table)
-    content = table.model_dump(mode="json")
-    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_text(table.model_dump(mode="json"))
 
 
 def title_of(table: BenchmarkTable) -> str:

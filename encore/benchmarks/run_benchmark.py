@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -19,7 +18,7 @@ from encore.benchmarks.scheme_rows import scheme_rows
 from encore.benchmarks.table_rows import TableRow
 from encore.core.config import identity_of
 from encore.core.errors import InputError
-from encore.core.files import atomic_write_bytes, file_sha256
+from encore.core.files import atomic_write_bytes, file_sha256, write_json
 from encore.core.reporting import SILENT, Reporter
 from encore.data.pairs import read_pairs
 from encore.data.study import Study
@@ -212,11 +211,10 @@ def _write(run: BenchmarkRun, *, identity: Mapping[str, Any]) -> None:
     """The table, every row's results and what they are made of, file by file."""
     models = {row.name: row.behind for row in run.rows if row.behind is not None}
     about = {"key": run_key_of(identity), "identity": identity, "models": models}
-    text = json.dumps(about, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     with named_when_full(run.out, purpose="the table", kept="head scores are kept"):
         run.out.mkdir(parents=True, exist_ok=True)
         kept = [row for row in run.rows if row.follows_from_pairs]
         write_pair_results(run.results_path, kept, pairs=run.pairs)
-        atomic_write_bytes(run.out / EVALUATION_JSON, text.encode())
+        write_json(run.out / EVALUATION_JSON, about)
         atomic_write_bytes(run.out / tables.TABLE_JSON, render(run.table, form="json").encode())
         atomic_write_bytes(run.markdown_path, render(run.table, form="markdown").encode())

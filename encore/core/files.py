@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
 
 from encore.core.errors import EncoreError
 
@@ -84,6 +88,22 @@ def atomic_write_bytes(path: Path, data: bytes) -> None:
     """Put ``data`` at ``path``, whole or not at all."""
     with atomic_path(path) as temporary:
         temporary.write_bytes(data)
+
+
+def json_text(value: Any, *, indent: int | None = 2) -> str:
+    """Return a JSON value or a pydantic record as JSON that ends in a line break.
+
+    Raises:
+        ValueError: The value holds NaN or infinity.
+    """
+    if isinstance(value, BaseModel):
+        return value.model_dump_json(indent=indent) + "\n"
+    return json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def write_json(path: Path, value: Any, *, indent: int | None = 2) -> None:
+    """Write `json_text` of a value to a file, whole or not at all."""
+    atomic_write_bytes(path, json_text(value, indent=indent).encode())
 
 
 def fsync_path(path: Path) -> None:

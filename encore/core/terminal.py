@@ -6,7 +6,6 @@ machine-readable. What is rated is hostile text: control characters are shown as
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from pydantic_core import to_jsonable_python
 from rich.console import Console
 from rich.text import Text
 
+from encore.core.files import json_text
 from encore.core.reporting import Reporter
 
 if TYPE_CHECKING:
@@ -63,8 +63,7 @@ def fail(message: str) -> None:
 
 def print_json(value: Any) -> None:
     """Write a value or record to stdout as indented JSON; NaN and infinity are refused."""
-    plain = to_jsonable_python(value)
-    sys.stdout.write(json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    sys.stdout.write(json_text(to_jsonable_python(value)))
 
 
 @contextmanager

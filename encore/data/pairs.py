@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from encore.core.errors import InputError
-from encore.core.files import file_sha256
+from encore.core.files import file_sha256, write_json
 from encore.core.versions import installed_version
 from encore.data.records import RESPONSES, Message, PreferencePair, pair_id_of
 from encore.data.schemas import PAIRS, SET_ASIDE_FIELDS
@@ -186,8 +186,7 @@ def write_manifest(
         parquet_sha256=file_sha256(change.folder / files.pairs),
         encore_version=installed_version("encore-reward") or "unknown",
     )
-    text = manifest.model_dump_json(indent=2) + "\n"
-    change.path(files.manifest).write_text(text, encoding="utf-8")
+    write_json(change.path(files.manifest), manifest)
     return manifest
 
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import model_validator
 
-from encore.core.files import atomic_write_bytes
+from encore.core.files import write_json
 from encore.core.model_files import is_demo_judge
 from encore.data.records import RESPONSES
 from encore.data.rule_sets import rules_digest
@@ -133,8 +133,7 @@ def note_enough(run_dir: Path, *, num_shards: int, error: float) -> None:
         num_shards: So many shards, from the plan's first on, are enough.
         error: Their weights are within this share of those of the whole plan, 95 % confidence.
     """
-    content = json.dumps({"num_shards": num_shards, "error": error})
-    atomic_write_bytes(run_dir / _ENOUGH_FILE, f"{content}\n".encode())
+    write_json(run_dir / _ENOUGH_FILE, {"num_shards": num_shards, "error": error})
 
 
 def enough_of(status: RatingStatus) -> str:

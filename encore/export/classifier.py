@@ -23,6 +23,7 @@ from transformers import PretrainedConfig
 from transformers.modeling_layers import GenericForSequenceClassification
 
 from encore.core.errors import EncoreError, InputError
+from encore.core.files import write_json
 from encore.export.weights_input import Composition
 from encore.model.conversation import ConversationTokenizer
 from encore.model.layouts import TokenIds
@@ -238,12 +239,6 @@ def rope_in_both_forms(config: Mapping[str, Any], *, model_type: str) -> dict[st
 
 
 # --- files ----------------------------------------------------------------------------------------
-
-
-def write_json(path: Path, content: Mapping[str, Any], *, indent: int | None = 2) -> None:
-    """Write a JSON object and a line break."""
-    text = json.dumps(content, indent=indent, ensure_ascii=False, allow_nan=False) + "\n"
-    path.write_text(text, encoding="utf-8")
 
 
 def write_tensors(

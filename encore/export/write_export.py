@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from encore.core.errors import InputError
-from encore.core.files import atomic_folder
+from encore.core.files import atomic_folder, write_json
 from encore.data.records import PreferencePair
 from encore.export.classifier import (
     ExportDtype,
@@ -20,7 +20,6 @@ from encore.export.classifier import (
     classifier_class,
     classifier_config,
     fold,
-    write_json,
     write_tensors,
     write_tokenizer,
 )

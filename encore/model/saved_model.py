@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from encore.core.errors import InputError
-from encore.core.files import atomic_folder
+from encore.core.files import atomic_folder, write_json
 from encore.model.backbone_config import BackboneConfig
 from encore.model.conversation import ConversationTokenizer
 from encore.model.loading import load_reward_model, load_tokenizer, quiet_transformers
@@ -73,8 +73,7 @@ def save_model(
             tokenizer.hf_tokenizer.save_pretrained(temporary)
         heads = {"weight": model.heads.weight.detach().cpu(), "mean": model.mean_R.cpu()}
         save_file(heads, temporary / HEADS_FILE)
-        text = about.model_dump_json(indent=2) + "\n"
-        (temporary / ABOUT_FILE).write_text(text, encoding="utf-8")
+        write_json(temporary / ABOUT_FILE, about)
 
 
 def load_model(

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from encore.core.errors import InputError
-from encore.core.files import atomic_write_bytes
+from encore.core.files import atomic_write_bytes, write_json
 from encore.data.annotations import ITEMS_FILE, SAMPLE_FILE, Sample
 from encore.data.pairs import read_pairs, records_of
 from encore.data.rating_runs import RatingManifest
@@ -67,8 +67,7 @@ def export_sample(config: AnnotateExportConfig) -> tuple[Sample, tuple[Path, ...
             schema = SAMPLED_RESPONSES if config.kind == "responses" else SAMPLED_RULES
             table = pa.Table.from_pylist(rows, schema=schema)
             pq.write_table(table, change.path(sample.path(ITEMS_FILE)), compression="zstd")
-            text = sample.model_dump_json(indent=2) + "\n"
-            change.path(sample.path(SAMPLE_FILE)).write_text(text, encoding="utf-8")
+            write_json(change.path(sample.path(SAMPLE_FILE)), sample)
     folder.mkdir(parents=True, exist_ok=True)
     for path, content in files.items():
         atomic_write_bytes(path, content)

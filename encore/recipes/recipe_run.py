@@ -21,7 +21,7 @@ from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
 from encore.benchmarks.benchmark_pairs import pairs_of
 from encore.benchmarks.definition import load_benchmark
 from encore.core.errors import InputError
-from encore.core.files import atomic_write_bytes
+from encore.core.files import json_text, write_json
 from encore.core.model_files import file_digest, folder_digest
 from encore.core.reporting import SILENT, Reporter
 from encore.data import pairs
@@ -421,11 +421,11 @@ class RecipeRun:
         path = self.folder / name
 
         def is_new(result: Any) -> bool:
-            content = json.dumps(result.as_dict(), indent=2, ensure_ascii=False, allow_nan=False)
-            if path.is_file() and path.read_text(encoding="utf-8") == f"{content}\n":
+            content = result.as_dict()
+            if path.is_file() and path.read_text(encoding="utf-8") == json_text(content):
                 return False
             path.parent.mkdir(parents=True, exist_ok=True)
-            atomic_write_bytes(path, f"{content}\n".encode())
+            write_json(path, content)
             return True
 
         self._stage(stage, work, is_new=is_new)
@@ -460,8 +460,7 @@ def _made(folder: Path, made_from: Mapping[str, Any], make: Callable[[], Any]) -
         for name in made["files"]:
             (folder / name).unlink(missing_ok=True)
     make()
-    content = json.dumps({"made_from": made_from, "files": _digests(folder)}, indent=1)
-    atomic_write_bytes(mark, content.encode())
+    write_json(mark, {"made_from": made_from, "files": _digests(folder)})
     return True
 
 

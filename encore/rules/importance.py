@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from encore.core.errors import InputError
-from encore.core.files import atomic_write_bytes
+from encore.core.files import write_json
 from encore.core.reporting import SILENT, Reporter
 from encore.judges.base import Decoding, Judge
 from encore.rating.replies import Answer, read_reply
@@ -82,8 +82,7 @@ def rate_importance(
     folder.mkdir(parents=True, exist_ok=True)
     write_pool(path, rules)
     if people:
-        text = json.dumps(people, indent=1, ensure_ascii=False)
-        atomic_write_bytes(folder / PEOPLE_FILE, f"{text}\n".encode())
+        write_json(folder / PEOPLE_FILE, people)
     num_answers = {name: len(answers) for name, answers in read_people(folder).items()}
     report: dict[str, Any] = {"num_rules": len(rules), "num_answers": num_answers}
     if config.judge is None:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.core.errors import InputError
-from encore.core.files import atomic_write_bytes, check_writable
+from encore.core.files import check_writable, write_json
 from encore.core.reporting import SILENT, Reporter
 from encore.data import pairs as study_pairs
 from encore.data.rating_runs import RatingManifest
@@ -97,7 +97,7 @@ def probe_rules(
         synthetic=tuple(dict.fromkeys((*synthetic_in(study.path), *runs[UNCHANGED].synthetic))),
     )
     path = folder / f"probe-{probe.key}.json"
-    atomic_write_bytes(path, f"{probe.model_dump_json(indent=2)}\n".encode())
+    write_json(path, probe)
     reporter.saved(path, kind="probe")
     return probe
 

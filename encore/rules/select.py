@@ -5,7 +5,6 @@ Suffixes: A raters of one kind, R rules of the pool.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from encore.core.errors import InputError
-from encore.core.files import atomic_write_bytes
+from encore.core.files import write_json
 from encore.rules.importance import POOL_FILE, ImportanceRun, answers_of, read_people
 from encore.rules.importance_agreement import rater_agreement
 from encore.rules.people_importance import People
@@ -62,8 +61,7 @@ def select_rules(config: SelectConfig) -> dict[str, Any]:
         "rules": rows,
         "notes": [*_notes(rows, raters, top=config.top)],
     }
-    content = json.dumps(selection, indent=2, ensure_ascii=False, allow_nan=False)
-    atomic_write_bytes(table, f"{content}\n".encode())
+    write_json(table, selection)
     return selection
 
 

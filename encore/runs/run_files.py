@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
 from encore.core.errors import NO_ROOM, EncoreError, EveryShardError, InputError
-from encore.core.files import atomic_write_bytes, file_sha256, publish, temporary_path
+from encore.core.files import file_sha256, publish, temporary_path, write_json
 from encore.core.versions import package_versions
 
 _FOOTER_KEY = "encore.shard"
@@ -287,8 +287,7 @@ def claim_folder(run_dir: Path, manifest: RunManifest) -> None:
     check_folder(run_dir, manifest)
     if not (run_dir / manifest.FILE).is_file():
         run_dir.mkdir(parents=True, exist_ok=True)
-        text = manifest.model_dump_json(indent=2) + "\n"
-        atomic_write_bytes(run_dir / manifest.FILE, text.encode())
+        write_json(run_dir / manifest.FILE, manifest)
 
 
 def check_folder(run_dir: Path, manifest: RunManifest) -> None:
@@ -402,8 +401,7 @@ def write_shard(
             digest = file_sha256(temporary)[:_DIGEST_DIGITS]
             own = run_dir / f"shard-{shard.index:05d}.{digest}.parquet"
             if content.cost:
-                took = json.dumps(content.cost, sort_keys=True)
-                atomic_write_bytes(_took_path(run_dir, shard.index), took.encode())
+                write_json(_took_path(run_dir, shard.index), content.cost, indent=None)
             publish(temporary, own)
     except OSError as error:
         if error.errno not in NO_ROOM:
@@ -425,9 +423,8 @@ def write_shard(
 def record_failure(run_dir: Path, shard: Shard, error: BaseException) -> None:
     """Remember why a shard failed, for `run_status`."""
     reason = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
-    content = json.dumps({"error": reason}, ensure_ascii=False)
     with contextlib.suppress(OSError):  # the failure matters more than its record
-        atomic_write_bytes(_failure_path(run_dir, shard.index), f"{content}\n".encode())
+        write_json(_failure_path(run_dir, shard.index), {"error": reason})
 
 
 def _took_path(run_dir: Path, index: int) -> Path:

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from encore.core.errors import EncoreError, InputError
-from encore.core.files import atomic_folder, file_sha256
+from encore.core.files import atomic_folder, file_sha256, write_json
 from encore.training.disk import check_room, named_when_full
 from encore.training.evaluation import TrainingDivergedError
 from encore.training.optimizers import copy_whole, trainable_parameters
@@ -137,8 +137,7 @@ class CheckpointManager:
             state: dict[str, Any] = {"step": step, "identity": self._identity}
             state |= {"evaluation": evaluation, "files": files}
             state["sha256"] = _digest(state)
-            text = json.dumps(state, indent=2, ensure_ascii=False) + "\n"
-            (temporary / STATE_FILE).write_text(text, encoding="utf-8")
+            write_json(temporary / STATE_FILE, state)
         for other in {*checkpoint_steps(self._folder)} - {*[*older, step][-self._keep :]}:
             shutil.rmtree(checkpoint_path(self._folder, other))
 

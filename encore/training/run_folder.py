@@ -26,7 +26,7 @@ from typing import Any
 
 from encore.core.config import identity_of
 from encore.core.errors import EncoreError, InputError
-from encore.core.files import atomic_write_bytes, file_sha256, fsync_path
+from encore.core.files import atomic_write_bytes, file_sha256, fsync_path, write_json
 from encore.runs.run_files import differences, run_key_of
 from encore.training.training_config import TrainConfig
 
@@ -153,12 +153,6 @@ def refuse_other_identity(recorded: Any, wanted: Any, *, place: Path) -> None:
             f"{place} belongs to another training run: {name} is {there} there and {here} here; "
             "give the same settings to continue it, or another --out to train anew"
         )
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write one of the folder's JSON files, whole or not at all."""
-    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    atomic_write_bytes(path, text.encode())
 
 
 def write_result(run: TrainingRun, *, num_steps: int, evaluation: Mapping[str, Any] | None) -> None:

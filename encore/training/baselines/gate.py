@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from encore.core.errors import InputError
+from encore.core.files import write_json
 from encore.core.model_files import folder_digest
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import package_versions
@@ -27,7 +28,6 @@ from encore.training.baselines.gating_network import (
 )
 from encore.training.evaluation import accuracy_half
 from encore.training.pooled_states import embed, prompt_of
-from encore.training.run_folder import write_json
 from encore.training.training_config import TrainGateConfig, TrainingConfig
 from encore.training.training_examples import TrainingExamples, read_examples, split
 

@@ -25,7 +25,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from encore.core.errors import EncoreError, InputError
-from encore.core.files import atomic_path, atomic_write_bytes
+from encore.core.files import atomic_path, write_json
 from encore.training.baselines.linear_probe import minimise_logistic
 from encore.training.training_config import GateConfig
 
@@ -178,7 +178,7 @@ def save_gate(folder: Path, gate: GatingNetwork) -> None:
     with atomic_path(folder / WEIGHTS_FILE) as temporary:
         save_file(weights, temporary)
     about = _Description(config=gate.config, head_ids=gate.head_ids, num_inputs=gate.num_inputs)
-    atomic_write_bytes(folder / GATE_FILE, about.model_dump_json(indent=1).encode() + b"\n")
+    write_json(folder / GATE_FILE, about)
 
 
 def load_gate(folder: Path, *, head_ids: Sequence[str]) -> GatingNetwork:
