@@ -20,7 +20,7 @@ from encore.core.errors import InputError
 from encore.data.records import Message, PreferencePair
 from encore.export.classifier import ExportDtype, Scores, Written, rounded
 from encore.model.layouts import TokenIds
-from encore.model.loading import load_weights, loading
+from encore.model.loading import load_weights, loading_errors
 
 #: The most that two computations of one score in float32 may differ; for a label whose scores go
 #: beyond 1, relative to its largest.
@@ -72,7 +72,7 @@ def verify_export(written: Written, *, pairs: Sequence[PreferencePair] = ()) -> 
     Raises:
         EncoreError: The folder says something else than the model: what, and by how much.
     """
-    with loading(f"export of {written.source.name!r}: its tokenizer does not load"):
+    with loading_errors(f"export of {written.source.name!r}: its tokenizer does not load"):
         tokenizer = AutoTokenizer.from_pretrained(written.folder, trust_remote_code=False)
     plain = _open(written, "float32")
     _compare_weights(written, plain)

@@ -2,9 +2,10 @@
 
 Legend: H query heads, K key heads, L tokens of the row, S segments, D head dimension.
 
-Registered with transformers under the name of `register_segment_attention`, it gets the plan as a
-keyword of the trunk's forward. A keyword is bound into every checkpointed layer call, so the
-recomputation in the backward pass sees the same plan; a context variable would be gone by then.
+`register_segment_attention` registers it with transformers. The trunk's forward method gets the
+segment plan as a keyword argument. Gradient checkpointing stores the keyword arguments of every
+layer call, so the recomputation in the backward pass uses the same plan. A context variable would
+have been reset by then.
 """
 
 from __future__ import annotations
@@ -32,21 +33,23 @@ _KERNEL_CAPABILITY = (8, 0)
 
 
 def register_segment_attention() -> str:
-    """Make this attention known to transformers and return its name for ``attn_implementation``."""
+    """Register this attention with transformers; return its name for ``attn_implementation``."""
     AttentionInterface.register(SEGMENT_ATTENTION, segment_attention)
-    # An implementation without a mask function is never given the padding mask at all.
-    AttentionMaskInterface.register(SEGMENT_ATTENTION, key_mask)
+    # Without a registered mask function, transformers would not pass the padding mask on.
+    AttentionMaskInterface.register(SEGMENT_ATTENTION, padding_mask)
     return SEGMENT_ATTENTION
 
 
 @dataclass(eq=False)
 class SegmentPlan:
-    """The segments of one packed row in the forms attention wants, each made once, on first use.
+    """The segments of one packed row, in the forms that attention needs.
+
+    Each form is computed on first use and kept, because every layer needs the same ones.
 
     Attributes:
-        segments: In order, together the whole row.
-        is_causal: Whether a token sees only what comes before it.
-        device: Where masks and indices go.
+        segments: Segments in row order; together they are the whole row.
+        is_causal: True if a token sees only earlier tokens.
+        device: Device of masks and indices.
     """
 
     segments: Sequence[Segment]
@@ -55,63 +58,67 @@ class SegmentPlan:
 
     @cached_property
     def length_S(self) -> list[int]:
-        """Tokens of each segment."""
+        """Number of tokens of each segment."""
         return [segment.num_queries for segment in self.segments]
 
     @cached_property
     def max_keys(self) -> int:
-        """Keys of the segment that has most."""
+        """Largest number of keys of a segment, its context included."""
         return max(segment.num_keys for segment in self.segments)
 
     @cached_property
     def context_S(self) -> list[int | None]:
-        """Index of the segment that is each segment's context, None where there is none."""
-        place = {segment: index for index, segment in enumerate(self.segments)}
-        return [place[one.context] if one.context else None for one in self.segments]
+        """Index of each segment's context segment, or None if it has no context."""
+        index_of = {segment: index for index, segment in enumerate(self.segments)}
+        return [index_of[segment.context] if segment.context else None for segment in self.segments]
 
     @cached_property
     def mask_S(self) -> list[Any]:
-        """Of a segment with a context: True where query [q] sees key [context + q]; else None.
+        """Boolean mask [queries, keys] of each segment with a context; None for the others.
 
-        Causal attention aligned to the lower right: all of the context, then the segment's past.
+        True where a query sees a key: all of the context, and the segment's own tokens up to the
+        query (causal attention aligned to the lower right).
         """
 
-        def mask(queries: int, keys: int) -> Tensor:
-            every = torch.ones(queries, keys, dtype=torch.bool, device=self.device)
-            return every.tril_(keys - queries)
+        def mask(segment: Segment) -> Tensor:
+            shape = (segment.num_queries, segment.num_keys)
+            ones = torch.ones(shape, dtype=torch.bool, device=self.device)
+            return ones.tril_(segment.num_keys - segment.num_queries)
 
-        return [one.context and mask(one.num_queries, one.num_keys) for one in self.segments]
+        return [mask(segment) if segment.context else None for segment in self.segments]
 
     @cached_property
     def kernel_arguments(self) -> tuple[Any, Any, int, int]:
-        """Where each segment's queries begin in the row, and the end; the same of keys; the most.
+        """Arguments of a variable-length kernel, in its order.
 
-        Int32, shape [S + 1] each. To a segment's keys belong those of its context.
+        They are the start offsets of the segments' queries and of their keys (int32, shape [S + 1],
+        with the end as the last offset), the most queries and the most keys of a segment. The keys
+        of a segment include those of its context.
         """
-        lengths = (self.length_S, [segment.num_keys for segment in self.segments])
-        queries, keys = (
-            torch.tensor([0, *each]).cumsum(0, dtype=torch.int32).to(self.device)
-            for each in lengths
+        num_keys_S = [segment.num_keys for segment in self.segments]
+        query_offsets, key_offsets = (
+            torch.tensor([0, *num_tokens]).cumsum(0, dtype=torch.int32).to(self.device)
+            for num_tokens in (self.length_S, num_keys_S)
         )
-        return queries, keys, max(self.length_S), self.max_keys
+        return query_offsets, key_offsets, max(self.length_S), self.max_keys
 
     @cached_property
     def key_index(self) -> Any:
-        """Which of the row's keys each segment reads, one segment after the other.
+        """Indices of the row's keys in the order in which the segments read them.
 
-        None where no segment has a context: the row's own order.
+        None if no segment has a context: the keys are then read in row order.
         """
-        parts = [part for one in self.segments for part in (one.context, one) if part]
+        parts = [part for segment in self.segments for part in (segment.context, segment) if part]
         if len(parts) == len(self.segments):
             return None
         return torch.cat([torch.arange(part.start, part.stop) for part in parts]).to(self.device)
 
 
-def key_mask(*, attention_mask: Any = None, mask_function: Any = None, **_: Any) -> Any:
-    """What transformers puts on attention scores: nothing, or an encoder's padding, [B, 1, 1, L].
+def padding_mask(*, attention_mask: Any = None, mask_function: Any = None, **_: Any) -> Any:
+    """Return the mask of an encoder's padding, [B, 1, 1, L], or None if nothing is masked.
 
-    A causal trunk's rows are padded on the right, where no real token looks; a packed row is
-    handled by its plan.
+    A causal trunk needs no mask: its rows are padded on the right, which no real token sees. A
+    packed row has no padding; its segment plan says what each token sees.
     """
     if attention_mask is None:
         return None
@@ -132,22 +139,23 @@ def segment_attention(
     segment_plan: SegmentPlan | None = None,
     **_: Any,
 ) -> tuple[Any, None]:
-    """Attention of one layer, in transformers' form: ([B, L, H, D], None).
+    """Compute the attention of one layer; return it as transformers expects: ([B, L, H, D], None).
 
     Args:
-        module: The attention layer; ``is_causal`` says how it looks.
-        query: [B, H, L, D].
-        key: [B, K, L, D].
-        value: As key.
-        attention_mask: From `key_mask`; of padded rows only.
-        dropout: On attention weights.
-        scaling: Of scores before the softmax.
-        sliding_window: The layer's window in tokens: longer sequences are refused.
-        segment_plan: Of a packed row; None for padded rows.
-        _: What else architectures pass on; those in `encore.model.trunks` change no score by it.
+        module: Attention layer; its ``is_causal`` holds for padded rows.
+        query: Queries, shape [B, H, L, D].
+        key: Keys, shape [B, K, L, D].
+        value: Values, shape [B, K, L, D].
+        attention_mask: Mask from `padding_mask`; only for padded rows.
+        dropout: Dropout rate of attention weights.
+        scaling: Factor of the scores before the softmax.
+        sliding_window: The layer's window in tokens. Longer sequences are refused.
+        segment_plan: Plan of a packed row; None for padded rows.
+        _: Further arguments of an architecture. For the architectures in `encore.model.trunks`
+            they change no score.
 
     Raises:
-        InputError: a sequence longer than the window.
+        InputError: A sequence is longer than the window.
     """
     longest = key.shape[2] if segment_plan is None else segment_plan.max_keys
     if sliding_window is not None and longest > sliding_window:
@@ -159,7 +167,7 @@ def segment_attention(
         inputs = (query, key, value, attention_mask)
         output, _ = sdpa_attention_forward(module, *inputs, dropout=dropout, scaling=scaling)
         return output, None
-    if query.is_cuda and kernel_takes(
+    if query.is_cuda and supports_varlen_attention(
         query.dtype,
         query.shape[-1],
         capability=torch.cuda.get_device_capability(query.device),
@@ -167,11 +175,11 @@ def segment_attention(
     ):
         from torch.nn.attention.varlen import varlen_attn
 
-        return attend_at_once(query, key, value, segment_plan, scaling, varlen_attn), None
-    return attend_one_by_one(query, key, value, segment_plan, scaling, dropout=dropout), None
+        return attend_by_kernel(query, key, value, segment_plan, scaling, varlen_attn), None
+    return attend_by_segment(query, key, value, segment_plan, scaling, dropout=dropout), None
 
 
-def attend_one_by_one(
+def attend_by_segment(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -180,10 +188,10 @@ def attend_one_by_one(
     *,
     dropout: float = 0.0,
 ) -> Tensor:
-    """Segment by segment with torch's attention; [1, L, H, D].
+    """Compute attention segment by segment with torch; return [1, L, H, D].
 
-    Rows are taken apart with one split and put together with one concatenation: slicing instead
-    would make the backward pass write a row of zeros for every segment.
+    The row is divided by one split and assembled by one concatenation. With slices instead, the
+    backward pass would write a row of zeros for every segment.
     """
     queries, keys, values = (t.split(plan.length_S, dim=2) for t in (query, key, value))
     outputs = []
@@ -206,7 +214,7 @@ def attend_one_by_one(
     return torch.cat(outputs, dim=1)
 
 
-def attend_at_once(
+def attend_by_kernel(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -214,16 +222,17 @@ def attend_at_once(
     scaling: float | None,
     kernel: Callable[..., Any],
 ) -> Tensor:
-    """All segments in one call of a variable-length kernel; [1, L, H, D].
+    """Compute the attention of all segments in one call of a kernel; return [1, L, H, D].
 
     Args:
-        query: [1, H, L, D].
-        key: [1, K, L, D].
-        value: As key.
-        plan: The row's segments.
-        scaling: Of scores before the softmax.
-        kernel: With the signature of `torch.nn.attention.varlen.varlen_attn`, causal aligned to
-            the lower right where a segment has more keys than queries (flash attention since 2.1).
+        query: Queries, shape [1, H, L, D].
+        key: Keys, shape [1, K, L, D].
+        value: Values, shape [1, K, L, D].
+        plan: Segments of the row.
+        scaling: Factor of the scores before the softmax.
+        kernel: Function with the signature of `torch.nn.attention.varlen.varlen_attn`. If a segment
+            has more keys than queries, its causal mask is aligned to the lower right (flash
+            attention since 2.1).
     """
     rows = [t[0].transpose(0, 1) for t in (key, value)]  # [L, K, D]
     if plan.key_index is not None:
@@ -239,16 +248,16 @@ def attend_at_once(
     return output[None]
 
 
-def kernel_takes(
+def supports_varlen_attention(
     dtype: torch.dtype, head_dim: int, *, capability: tuple[int, int], dropout: float
 ) -> bool:
-    """Whether flash attention of torch computes this; older GPUs (T4, V100) have no kernel.
+    """Return True if torch's flash attention has a kernel; older GPUs (T4, V100) have none.
 
     Args:
-        dtype: Of queries and keys.
-        head_dim: Of one head.
-        capability: Compute capability of the GPU.
-        dropout: On attention weights.
+        dtype: Number format of queries and keys.
+        head_dim: Width of one head.
+        capability: Compute capability of the GPU, e.g. ``(9, 0)``.
+        dropout: Dropout rate of attention weights.
     """
     return (
         capability >= _KERNEL_CAPABILITY

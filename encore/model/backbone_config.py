@@ -1,4 +1,4 @@
-"""Which pretrained model a reward model starts from, and how text becomes its input."""
+"""Options of the pretrained backbone of a reward model and of its input format."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Literal
 
 from encore.core.config import StageConfig, option
 
-#: How responses are put side by side; see `encore.model.layouts`.
+#: Ways to lay out responses in a batch; see `encore.model.layouts`.
 LayoutName = Literal["packed", "prefix-shared", "sorted", "single"]
-#: The file by which a folder is known as an export.
+#: File that marks a folder as an export.
 EXPORT_FILE = "encore_export.json"
-#: Under which a model's metadata keeps what its one head was folded from: weights, mean, scheme,
-#: params, entropy_nats and weights_provenance, as `EXPORT_FILE` has them.
+#: Key of a model's metadata that says what its single head was composed from: weights, mean,
+#: scheme, params, entropy_nats and weights_provenance, as in `EXPORT_FILE`.
 COMPOSED = "composed"
 
 _backbone_option = partial(option, group="Backbone")
 
 
 class BackboneConfig(StageConfig):
-    """A backbone and its input format: part of a training run's identity."""
+    """The backbone of a training run and its input format; both are part of the run's identity."""
 
     model: str = option(
         name="backbone",

@@ -1,7 +1,7 @@
-"""How large a backbone is, from its config.json alone: parameters and operations per token.
+"""The size of a backbone, computed from its config.json alone: parameters and operations.
 
-A reward model loads neither the vocabulary-sized output layer (``lm_head``) nor an encoder's
-pooler, so no count here has them. Biases of queries and keys and their norms are left out: they
+A reward model loads neither the output layer over the vocabulary (``lm_head``) nor an encoder's
+pooler, so the counts exclude both. They also exclude biases and norms of queries and keys, which
 are less than 0.1 % of a model.
 """
 
@@ -17,7 +17,7 @@ from encore.core.model_files import ModelRole
 from encore.model.trunks import max_positions, trunk_kind
 
 _BACKBONE = ModelRole(name="backbone", error=InputError)
-#: What config.json calls a dimension, and what `BackboneShape` does; also the order of `_NAMED`.
+#: Field of `BackboneShape` by key of config.json; also the order of the numbers in `_NAMED`.
 _DIMENSIONS = {
     "num_hidden_layers": "num_layers",
     "hidden_size": "hidden_size",
@@ -34,18 +34,18 @@ class BackboneShape:
     """The dimensions of a transformer without its output layer.
 
     Attributes:
-        name: Of the model.
-        is_causal: Whether a token sees only earlier ones.
-        num_layers: Layers.
+        name: Name of the model, for messages.
+        is_causal: True if a token sees only earlier tokens.
+        num_layers: Number of transformer layers.
         hidden_size: Width of a token's state.
         intermediate_size: Width of the feed-forward block.
-        num_heads: Query heads.
-        num_kv_heads: Key heads; as many are the values'.
-        head_size: Width of one head.
-        vocab_size: Rows of the vocabulary's table.
-        num_table_rows: Of all embedding tables: also positions and token types.
-        is_output_tied: Whether the output layer is the embedding table.
-        max_length: Longest sequence the model knows, in tokens.
+        num_heads: Number of query heads.
+        num_kv_heads: Number of key heads, which is also that of value heads.
+        head_size: Width of one attention head.
+        vocab_size: Rows of the vocabulary's embedding table.
+        num_table_rows: Rows of all embedding tables: vocabulary, positions and token types.
+        is_output_tied: True if the output layer shares the embedding table's weights.
+        max_length: Longest sequence that the model can read, in tokens.
     """
 
     name: str
@@ -63,54 +63,57 @@ class BackboneShape:
 
     @property
     def matrices(self) -> tuple[tuple[int, int], ...]:
-        """(inputs, outputs) of each matrix of a layer; a decoder's feed-forward block is gated."""
+        """Return (inputs, outputs) of each matrix of one layer."""
         hidden, inner = self.hidden_size, self.intermediate_size
         query, key = self.num_heads * self.head_size, self.num_kv_heads * self.head_size
-        ways_up = ((hidden, inner),) * (2 if self.is_causal else 1)
-        return ((hidden, query), (query, hidden), *((hidden, key),) * 2, *ways_up, (inner, hidden))
+        # A decoder's feed-forward block is gated: it has two matrices from hidden to inner.
+        to_inner = ((hidden, inner),) * (2 if self.is_causal else 1)
+        return ((hidden, query), (query, hidden), *((hidden, key),) * 2, *to_inner, (inner, hidden))
 
     @property
     def num_matrix_parameters(self) -> int:
-        """Weights that every token is multiplied with: what operations follow from."""
+        """Return the number of weights that every token is multiplied with, in all layers."""
         return self.num_layers * sum(inputs * outputs for inputs, outputs in self.matrices)
 
     @property
     def num_layer_parameters(self) -> int:
-        """Of one layer: matrices and norms, and the biases of an encoder."""
+        """Return the parameters of one layer: matrices and norms, and the biases of an encoder."""
         vectors = 2 * self.hidden_size
-        if not self.is_causal:  # two norms with biases, biases of four projections and of two more
+        if not self.is_causal:
+            # Two norms with biases (4), the biases of attention's four projections (4), and those
+            # of the feed-forward block's two matrices (1 and the intermediate size).
             vectors = 9 * self.hidden_size + self.intermediate_size
         return self.num_matrix_parameters // self.num_layers + vectors
 
     @property
     def num_embedding_parameters(self) -> int:
-        """The tables that are looked up; a step makes a dense gradient of them all the same."""
+        """Return the parameters of the embedding tables. Their gradient in a step is dense."""
         return self.num_table_rows * self.hidden_size
 
     @property
     def num_parameters(self) -> int:
-        """All of them, with the norm after the last layer (of an encoder: after the tables)."""
+        """Return all parameters, with the norm after the last layer (encoder: after the tables)."""
         norm = self.hidden_size * (1 if self.is_causal else 2)
         return self.num_embedding_parameters + self.num_layers * self.num_layer_parameters + norm
 
     @property
     def num_output_parameters(self) -> int:
-        """What the output layer would add if it were loaded; 0 where it is the embedding table."""
-        is_none = self.is_output_tied or not self.is_causal
-        return 0 if is_none else self.vocab_size * self.hidden_size
+        """Return the parameters of an output layer, if it were loaded; 0 if tied or missing."""
+        has_none = self.is_output_tied or not self.is_causal
+        return 0 if has_none else self.vocab_size * self.hidden_size
 
 
 def flops_per_token(shape: BackboneShape, *, sequence_length: float = 0.0) -> float:
-    """Floating point operations to train on one token: two per weight forward, four backward.
+    """Return the floating point operations to train on one token.
 
-    Recomputation for gradient checkpointing is not counted (PaLM, appendix B). Attention adds, in
-    each layer, a score and a weighted sum over the tokens that are attended to: half the sequence
-    for a causal model.
+    A weight needs two forward and four backward. Recomputation for gradient checkpointing is not
+    counted (PaLM, appendix B). Attention adds, in each layer, a score and a weighted sum over the
+    tokens that a token attends to: half the sequence in a causal model.
 
     Args:
-        shape: The backbone.
-        sequence_length: Length in tokens as a token sees it; 0 leaves
-            attention over the sequence out, 0.6 % of the whole at 300 tokens of Llama 3.1 8B.
+        shape: Dimensions of the backbone.
+        sequence_length: Mean length of a token's sequence, in tokens. With 0, attention is not
+            counted: 0.6 % of the total at 300 tokens of Llama 3.1 8B.
     """
     attended = sequence_length / 2 if shape.is_causal else sequence_length
     attention = 2 * shape.num_layers * shape.num_heads * shape.head_size * attended
@@ -118,10 +121,11 @@ def flops_per_token(shape: BackboneShape, *, sequence_length: float = 0.0) -> fl
 
 
 def useful_flops(shape: BackboneShape, length_N: Sequence[int], *, num_computed: int) -> float:
-    """Operations of a step over sequences of these lengths, as MFU counts them.
+    """Return the operations of a step over sequences of these lengths, as MFU counts them.
 
-    Where prompts are shared fewer token positions are computed than the sequences have, and only
-    these count as work; padding is none. An average token is in a sequence of Σ l² / Σ l tokens.
+    If prompts are shared, fewer token positions are computed than the sequences have: only the
+    computed ones count. Padding does not count. An average token is in a sequence of Σ l² / Σ l
+    tokens.
     """
     num_tokens = sum(length_N)
     mean_length = sum(length * length for length in length_N) / num_tokens
@@ -129,41 +133,45 @@ def useful_flops(shape: BackboneShape, length_N: Sequence[int], *, num_computed:
 
 
 def shape_from_config(config: Mapping[str, Any], *, name: str) -> BackboneShape:
-    """The shape that a model's config.json describes.
+    """Return the shape that a model's config.json describes.
 
     Args:
-        config: Its content, or a transformers config's ``to_dict()``.
-        name: What to call the model in messages.
+        config: Content of config.json, or a transformers config's ``to_dict()``.
+        name: Name of the model, for messages.
 
     Raises:
-        InputError: An architecture that is not known, quantized weights, a missing dimension.
+        InputError: The architecture is unknown, weights are quantized, or a dimension is missing.
     """
     kind = trunk_kind(dict(config), name=name)
-    found: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "num_key_value_heads": config.get("num_attention_heads"),
         **{key: value for key, value in config.items() if value is not None},
     }
-    if found.get("quantization_config"):
+    if settings.get("quantization_config"):
         raise InputError(
             f"backbone {name!r}: its config.json has quantization_config, and quantized weights "
             "are not trained here; name the unquantized model"
         )
     for key in _DIMENSIONS:
-        if type(found.get(key)) is not int or found[key] < 1:
+        if type(settings.get(key)) is not int or settings[key] < 1:
             raise InputError(
-                f"backbone {name!r}: {key} is {found.get(key)!r} in config.json, expected a whole "
-                "number above 0; save the model again with save_pretrained"
+                f"backbone {name!r}: {key} is {settings.get(key)!r} in config.json, expected a "
+                "whole number above 0; save the model again with save_pretrained"
             )
-    own: dict[str, int] = {name: found[key] for key, name in _DIMENSIONS.items()}
-    learnt = 0 if kind.is_causal else own["max_length"] + found.get("type_vocab_size", 2)
-    own["max_length"] = max_positions({**found, **config}, kind) or own["max_length"]
+    dimensions: dict[str, int] = {field: settings[key] for key, field in _DIMENSIONS.items()}
+    # An encoder has learnt tables of positions and token types.
+    num_further_rows = 0
+    if not kind.is_causal:
+        num_further_rows = dimensions["max_length"] + settings.get("type_vocab_size", 2)
+    longest = max_positions({**settings, **config}, kind)
+    dimensions["max_length"] = longest or dimensions["max_length"]
     return BackboneShape(
-        **own,
+        **dimensions,
         name=name,
         is_causal=kind.is_causal,
-        head_size=found.get("head_dim") or own["hidden_size"] // own["num_heads"],
-        num_table_rows=own["vocab_size"] + learnt,
-        is_output_tied=bool(found.get("tie_word_embeddings")),
+        head_size=settings.get("head_dim") or dimensions["hidden_size"] // dimensions["num_heads"],
+        num_table_rows=dimensions["vocab_size"] + num_further_rows,
+        is_output_tied=bool(settings.get("tie_word_embeddings")),
     )
 
 
@@ -180,14 +188,14 @@ _NAMED = {
 
 
 def find_shape(model: str, *, revision: str | None = None) -> BackboneShape:
-    """The shape of a backbone; of its files at most config.json is read.
+    """Return the shape of a backbone. At most its config.json is read.
 
     Args:
         model: A folder with config.json, a short name such as llama-3.1-8b, or a hub id.
         revision: Commit, branch or tag of a hub id.
 
     Raises:
-        InputError: Nothing of that name, a damaged config.json, an unknown kind of model.
+        InputError: There is no such model, or its config.json is damaged or of an unknown kind.
     """
     folder, name = Path(model).expanduser(), model.lower()
     if folder.is_dir():

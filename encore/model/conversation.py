@@ -1,8 +1,8 @@
-"""Conversations to token ids: frozen template, special tokens, truncation, many at a time.
+"""Turn conversations into token ids: frozen chat template, special tokens, truncation.
 
-A chat template is a program, and stock Llama-3.1's prints a date. A reward model must give one
-score to one conversation, so the template is frozen before anything is tokenised, and the frozen
-text is the one that is saved beside the weights.
+A chat template is a program, and the one of Llama 3.1 prints today's date. A reward model must
+always give a conversation the same score. So the template is frozen before anything is tokenised,
+and the frozen text is saved with the weights.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from encore.core.errors import InputError
 from encore.core.token_encoder import TokenEncoder
 from encore.data.records import Message, PreferencePair
 
-#: What templates ask the day with: a variable the caller may set, a function of the renderer.
-_DATE_WORDS = ("date_string", "strftime_now")
-_PIN = (
+#: Names by which templates read the date: a variable of the caller, a function of the renderer.
+_DATE_NAMES = ("date_string", "strftime_now")
+#: Template code that sets both to one fixed date.
+_FIXED_DATE = (
     f"{{%- set date_string = '{FROZEN_DATE}' -%}}"
     f"{{%- macro strftime_now(format) -%}}{FROZEN_DATE}{{%- endmacro -%}}"
 )
-#: Tokens that exist to pad with, tried where a tokenizer's own choice is an end token or missing.
+#: Padding tokens to try, if the tokenizer has none or uses an end token as its padding token.
 _PAD_TOKENS = (
     *("<|finetune_right_pad_id|>", "<|reserved_special_token_0|>"),  # Llama 3.1, Llama 3
     *("[PAD]", "<pad>", "<|pad|>", "<|padding|>", "<|endoftext|>", "<unk>"),
@@ -37,19 +38,20 @@ _MARKER = "ENCORE-FRAME-{}-MARKER"
 _MARKERS = re.compile(r"ENCORE-FRAME-(\d+)-MARKER")
 _RESPONSE = "ENCORE-RESPONSE-MARKER"
 _QUESTION = Message(role="user", content="Hi.")
-_PROBES = ("", "Yes.", "a {b}\n\nHuman: c", "é ≥ 0.5 \\ \u2028 d", "\n  a  \n")
-#: What templates do to a message's text: nothing, trim it (Llama, Gemma), drop newlines before it
-#: (Qwen3).
-_PUTS: tuple[Callable[[str], str], ...] = (str, str.strip, lambda text: text.lstrip("\n"))
+#: Responses with which a template is tried out.
+_TEST_RESPONSES = ("", "Yes.", "a {b}\n\nHuman: c", "é ≥ 0.5 \\ \u2028 d", "\n  a  \n")
+#: What a template may do to a message's text: nothing, remove the white space around it (Llama,
+#: Gemma), or remove the newlines before it (Qwen3).
+_TEXT_CHANGES: tuple[Callable[[str], str], ...] = (str, str.strip, lambda text: text.lstrip("\n"))
 
 
 class EncodedResponse(NamedTuple):
-    """One response in its conversation, as the model reads it.
+    """The tokens of a conversation with one response, as the model reads them.
 
     Attributes:
-        token_ids: int32; the last one ends the assistant's turn.
-        num_prompt: How many come before the response's own first token.
-        num_cut: How many of the oldest were cut to fit the maximum length.
+        token_ids: Token ids, int32. The last token ends the assistant's turn.
+        num_prompt: Number of tokens before the response's first token.
+        num_cut: Number of oldest tokens that were cut to fit the maximum length.
     """
 
     token_ids: NDArray[np.int32]
@@ -58,14 +60,14 @@ class EncodedResponse(NamedTuple):
 
 
 class EncodedPair(NamedTuple):
-    """Both responses of a preference pair."""
+    """The tokens of both responses of a preference pair."""
 
     chosen: EncodedResponse
     rejected: EncodedResponse
 
 
 class _Rendered(NamedTuple):
-    """A conversation as text: whole, and what stands before the response."""
+    """A conversation as text: ``text`` is all of it, ``head`` the part before the response."""
 
     prompt: Sequence[Message]
     response: str
@@ -74,30 +76,30 @@ class _Rendered(NamedTuple):
 
 
 class ConversationTokenizer:
-    """A Hugging Face tokenizer with a frozen chat template around whole conversations.
+    """A Hugging Face tokenizer with a frozen chat template, for whole conversations.
 
     Attributes:
-        hf_tokenizer: With the frozen template and a pad token of its own, as it is saved.
-        template: The frozen template's text.
-        template_sha256: Of that text.
-        pad_token_id: Distinct from every token that ends a turn or a text.
-        end_token_id: What every conversation ends with.
-        max_length: In tokens.
-        is_as_downloaded: Whether conversations are rendered as by the model's own library.
+        hf_tokenizer: The tokenizer as it is saved, with the frozen template and a pad token.
+        template: Text of the frozen template.
+        template_sha256: SHA-256 of that text.
+        pad_token_id: Id of the pad token, which ends no turn and no text.
+        end_token_id: Id of the token that ends every conversation.
+        max_length: Longest conversation in tokens.
+        is_as_downloaded: True if conversations are rendered exactly as by the model's own library.
 
     Args:
-        hf_tokenizer: Changed in place: template and pad token.
-        max_length: Longer conversations lose their oldest tokens.
-        template: Instead of the tokenizer's own.
-        num_embeddings: Rows of the model's embedding table, where known: a pad token beyond it
+        hf_tokenizer: Tokenizer; its template and pad token are changed in place.
+        max_length: Longest conversation in tokens; longer ones lose their oldest tokens.
+        template: Chat template to use; None uses the tokenizer's.
+        num_embeddings: Rows of the model's embedding table, if known. A pad token with a larger id
             would make a model that cannot be loaded.
-        is_as_downloaded: For a reward model that others trained: the template's text is theirs, and
-            so is its end. Many put a line break after ``<|im_end|>``, and their models score that
-            token; ours end where the turn does.
+        is_as_downloaded: True for a reward model that others trained: text after the assistant's
+            turn is kept. Many templates put a line break after ``<|im_end|>``, and their models
+            score that token. Our models score the end of the turn.
 
     Raises:
-        InputError: a tokenizer without a tokenizer.json; a template that does not render, changes
-            or drops the response, or ends in no special token; no token to pad with.
+        InputError: The tokenizer has no tokenizer.json or no token to pad with, or the template
+            does not render, changes the response, or does not end in a special token.
     """
 
     def __init__(
@@ -118,36 +120,36 @@ class ConversationTokenizer:
                 f"tokenizer of {self._name!r}: {type(hf_tokenizer).__name__} has no "
                 "tokenizer.json; convert it to a fast tokenizer first"
             )
-        freeze = pin_template if is_as_downloaded else freeze_template
-        self.template = freeze(template or self._own_template())
+        freeze = fix_date if is_as_downloaded else freeze_template
+        self.template = freeze(template or self._find_template())
         self.template_sha256 = hashlib.sha256(self.template.encode()).hexdigest()
         hf_tokenizer.chat_template = self.template
         self._encoder = TokenEncoder(hf_tokenizer)
         head, tail = self._split([_QUESTION])
-        self._put = self._find_put(head, tail)
+        self._change_text = self._find_text_change(head, tail)
         self.end_token_id = self._find_end(tail)
         self.pad_token_id = self._choose_pad(num_embeddings)
         self._begin_ids = {hf_tokenizer.bos_token_id, hf_tokenizer.cls_token_id} - {None}
 
     def render(self, prompt: Sequence[Message], response: str) -> str:
-        """The full text the model reads."""
+        """Return the full text that the model reads."""
         return self._render(prompt, [response])[0].text
 
     def encode(self, prompt: Sequence[Message], response: str) -> EncodedResponse:
-        """Token ids of one response in its conversation.
+        """Return the token ids of a conversation with one response.
 
         Raises:
-            InputError: the template refuses the conversation.
+            InputError: The template refuses the conversation.
         """
         return self._encode(self._render(prompt, [response]))[0]
 
     def encode_pairs(self, pairs: Sequence[PreferencePair]) -> list[EncodedPair]:
-        """Token ids of both responses of every pair, in one call of the tokenizer.
+        """Return the token ids of both responses of every pair, by one call of the tokenizer.
 
-        The tokenizer keeps about 100 bytes a token until the call ends.
+        The tokenizer needs about 100 bytes a token until the call ends.
 
         Raises:
-            InputError: the template refuses a pair's conversation; the message names the pair.
+            InputError: The template refuses a pair's conversation; the message names the pair.
         """
         rendered: list[_Rendered] = []
         for pair in pairs:
@@ -156,70 +158,81 @@ class ConversationTokenizer:
             except InputError as error:
                 raise InputError(f"pair {pair.pair_id}: {error}") from error
         encoded = self._encode(rendered)
-        return [EncodedPair(*two) for two in zip(encoded[::2], encoded[1::2], strict=True)]
+        return list(map(EncodedPair, encoded[::2], encoded[1::2]))
 
     def encode_rendered(self, texts: Sequence[str]) -> list[EncodedResponse]:
-        """Token ids of texts as `render` makes them; nothing says where their responses begin."""
+        """Return the token ids of rendered texts (`render`). Their ``num_prompt`` is 0: unknown."""
         return [self._cut(token_ids, 0) for token_ids in self._encoder.encode(texts)]
 
     def _render(self, prompt: Sequence[Message], responses: Sequence[str]) -> list[_Rendered]:
-        """Around each response of one prompt: the template is applied once."""
+        """Render one prompt with each of its responses, applying the template once."""
         head, tail = self._split(prompt)
         return [
-            _Rendered(prompt, response, head, head + self._put(response) + tail)
+            _Rendered(prompt, response, head, head + self._change_text(response) + tail)
             for response in responses
         ]
 
     def _encode(self, rendered: Sequence[_Rendered]) -> list[EncodedResponse]:
-        texts = [text for part in rendered for text in (part.head, part.text)]
-        distinct = list(dict.fromkeys(texts))  # the heads of a pair are one
-        ids_of = dict(zip(distinct, self._encoder.encode(distinct), strict=True))
+        # Both conversations of a pair have the same head: it is encoded once.
+        texts = dict.fromkeys(
+            text for conversation in rendered for text in (conversation.head, conversation.text)
+        )
+        ids_of = dict(zip(texts, self._encoder.encode(list(texts)), strict=True))
         encoded = []
-        for part in rendered:
-            contents = [*(message.content for message in part.prompt), part.response]
+        for conversation in rendered:
+            contents = [*(turn.content for turn in conversation.prompt), conversation.response]
             if any(map(self._encoder.spells_special, contents)):
-                encoded.append(self._cut(*self._encode_as_plain_text(part)))
+                encoded.append(self._cut(*self._encode_as_plain_text(conversation)))
                 continue
-            ids, head_ids = ids_of[part.text], ids_of[part.head]
+            ids, head_ids = ids_of[conversation.text], ids_of[conversation.head]
             num_prompt = len(head_ids)
-            if ids[:num_prompt] != head_ids:  # a token reaches over the response's beginning
+            if ids[:num_prompt] != head_ids:  # one token spans the end of the head
                 num_prompt = [a == b for a, b in zip(ids, head_ids, strict=False)].index(False)
             encoded.append(self._cut(ids, num_prompt))
         return encoded
 
-    def _encode_as_plain_text(self, part: _Rendered) -> tuple[list[int], int]:
-        """The template's own special tokens stay special; those in messages are spelled out."""
-        turns = [*part.prompt, Message(role="assistant", content=part.response)]
-        marked = [replace(turn, content=_MARKER.format(place)) for place, turn in enumerate(turns)]
+    def _encode_as_plain_text(self, conversation: _Rendered) -> tuple[list[int], int]:
+        """Encode a conversation whose messages contain the text of special tokens.
+
+        Special tokens of the template stay special. In messages they are encoded as plain text.
+
+        Returns:
+            The token ids, and how many of them come before the response.
+        """
+        turns = [*conversation.prompt, Message(role="assistant", content=conversation.response)]
+        marked = [replace(turn, content=_MARKER.format(index)) for index, turn in enumerate(turns)]
         ids: list[int] = []
         num_prompt = 0
-        for index, piece in enumerate(_MARKERS.split(self._apply(marked))):
-            is_message = index % 2 == 1
-            num_prompt = len(ids) if is_message else num_prompt  # the last one is the response
-            text = self._put(turns[int(piece)].content) if is_message else piece
+        # Text of the template and indices of messages alternate.
+        for piece_index, piece in enumerate(_MARKERS.split(self._apply(marked))):
+            is_message = piece_index % 2 == 1
+            num_prompt = len(ids) if is_message else num_prompt  # the last message is the response
+            text = self._change_text(turns[int(piece)].content) if is_message else piece
             ids += self._encoder.encode([text], is_plain=is_message)[0]
         return ids, num_prompt
 
     def _cut(self, ids: list[int], num_prompt: int) -> EncodedResponse:
+        """Cut the oldest tokens beyond the maximum length, but keep the begin-of-text token."""
         num_cut = max(0, len(ids) - self.max_length)
-        kept, least_prompt = ids[num_cut:], 0
-        if num_cut and ids[0] in self._begin_ids:  # every text of this model begins with it
-            kept, least_prompt = [ids[0], *ids[num_cut + 1 :]], 1
+        kept_ids, min_prompt = ids[num_cut:], 0
+        if num_cut and ids[0] in self._begin_ids:
+            kept_ids, min_prompt = [ids[0], *ids[num_cut + 1 :]], 1
         return EncodedResponse(
-            token_ids=np.array(kept, dtype=np.int32),
-            num_prompt=max(least_prompt, num_prompt - num_cut),
+            token_ids=np.array(kept_ids, dtype=np.int32),
+            num_prompt=max(min_prompt, num_prompt - num_cut),
             num_cut=num_cut,
         )
 
     def _split(self, prompt: Sequence[Message]) -> tuple[str, str]:
-        """The template's text before and after a response."""
+        """Return the rendered text before and after a response to this prompt."""
         text = self._apply([*prompt, Message(role="assistant", content=_RESPONSE)])
-        head, found, tail = text.rpartition(_RESPONSE)
-        if not found:
-            raise self._changed()
+        head, marker, tail = text.rpartition(_RESPONSE)
+        if not marker:
+            raise self._changed_response_error()
         return head, tail
 
     def _apply(self, messages: Sequence[Message]) -> str:
+        """Render messages with the template."""
         try:
             rendered: str = self.hf_tokenizer.apply_chat_template(
                 [{"role": message.role, "content": message.content} for message in messages],
@@ -233,24 +246,25 @@ class ConversationTokenizer:
             ) from error
         return rendered if self.is_as_downloaded else rendered.rstrip()
 
-    def _find_put(self, head: str, tail: str) -> Callable[[str], str]:
-        """How the template puts a response in: as it is, or without the space around it."""
-        for put in _PUTS:
+    def _find_text_change(self, head: str, tail: str) -> Callable[[str], str]:
+        """Return the function of `_TEXT_CHANGES` that the template applies to a response."""
+        for change_text in _TEXT_CHANGES:
             if all(
-                self._apply([_QUESTION, Message(role="assistant", content=probe)]).rstrip()
-                == (head + put(probe) + tail).rstrip()
-                for probe in _PROBES
+                self._apply([_QUESTION, Message(role="assistant", content=response)]).rstrip()
+                == (head + change_text(response) + tail).rstrip()
+                for response in _TEST_RESPONSES
             ):
-                return put
-        raise self._changed()
+                return change_text
+        raise self._changed_response_error()
 
-    def _changed(self) -> InputError:
+    def _changed_response_error(self) -> InputError:
         return InputError(
             f"chat template of {self._name!r}: it changes or drops the response; expected a "
             "template that contains every message as it is (give one with chat_template)"
         )
 
     def _find_end(self, tail: str) -> int:
+        """Return the id of the special token that ends an assistant's turn."""
         [ids] = self._encoder.encode([tail.rstrip()])
         added = set(self.hf_tokenizer.get_added_vocab().values())
         if not ids or ids[-1] not in added:
@@ -261,13 +275,16 @@ class ConversationTokenizer:
         return ids[-1]
 
     def _choose_pad(self, num_embeddings: int | None) -> int:
+        """Set a pad token that begins and ends no text, and return its id."""
         tokenizer = self.hf_tokenizer
         vocabulary: dict[str, int] = tokenizer.get_vocab()
-        ends = (tokenizer.eos_token_id, tokenizer.bos_token_id)
-        taken = {self.end_token_id, *ends, tokenizer.cls_token_id, tokenizer.sep_token_id}
+        boundary_ids = {
+            *(self.end_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id),
+            *(tokenizer.cls_token_id, tokenizer.sep_token_id),
+        }
         for token in (tokenizer.pad_token, *_PAD_TOKENS):
             token_id = vocabulary.get(token)
-            if token_id is None or token_id in taken:
+            if token_id is None or token_id in boundary_ids:
                 continue
             if num_embeddings is None or token_id < num_embeddings:
                 tokenizer.pad_token = token
@@ -278,14 +295,14 @@ class ConversationTokenizer:
             "set pad_token in tokenizer_config.json, or resize the model's embeddings"
         )
 
-    def _own_template(self) -> str:
-        """The tokenizer's template, or a plain one with its own first and last tokens."""
+    def _find_template(self) -> str:
+        """Return the tokenizer's chat template, or a plain one with its first and last tokens."""
         tokenizer = self.hf_tokenizer
-        own = tokenizer.chat_template
-        if isinstance(own, dict):  # several by name
-            own = own.get("default")
-        if own:
-            return str(own)
+        template = tokenizer.chat_template
+        if isinstance(template, dict):  # several templates by name
+            template = template.get("default")
+        if template:
+            return str(template)
         end = tokenizer.sep_token or tokenizer.eos_token
         if not end:
             raise InputError(
@@ -296,35 +313,36 @@ class ConversationTokenizer:
 
 
 def plain_template(*, begin: str, end: str) -> str:
-    """Turns as ``Human: …`` and ``Assistant: …``, separated by blank lines.
+    """Return a template of turns ``Human: …`` and ``Assistant: …`` with blank lines between them.
 
     Args:
-        begin: The token a text of this backbone begins with ('' for none).
-        end: The token it ends with.
+        begin: Token at the beginning of a text of this backbone ('' for none).
+        end: Token at the end of a text.
     """
-    plain = _template_file("plain_chat")
-    return plain.replace("'BEGIN'", repr(begin)).replace("'END'", repr(end))
+    template = _read_template("plain_chat")
+    return template.replace("'BEGIN'", repr(begin)).replace("'END'", repr(end))
 
 
 def freeze_template(template: str) -> str:
-    """The template if it prints no date, else one that prints none or always the same.
+    """Return a template that does not depend on today's date.
 
-    Llama-3's is replaced by its own format without the knowledge and today dates that its 3.1 and
-    later templates print; any other keeps its text, with the day pinned to one date.
+    A template that prints no date is returned as it is. A dated template of Llama 3 (3.1 and later
+    print the day and the knowledge date) is replaced by the format without dates. Any other
+    template is kept, with the day fixed to one date.
     """
-    pinned = pin_template(template)
+    fixed = fix_date(template)
     is_llama_3 = "<|start_header_id|>" in template and "<|eot_id|>" in template
-    return _template_file("llama_3_chat") if is_llama_3 and pinned != template else pinned
+    return _read_template("llama_3_chat") if is_llama_3 and fixed != template else fixed
 
 
-def pin_template(template: str) -> str:
-    """The template as it is, but for the day, which is one date."""
-    if template.startswith(_PIN) or not any(word in template for word in _DATE_WORDS):
+def fix_date(template: str) -> str:
+    """Return the template with today's date replaced by one fixed date, if it prints the date."""
+    if template.startswith(_FIXED_DATE) or not any(name in template for name in _DATE_NAMES):
         return template
-    return _PIN + template
+    return _FIXED_DATE + template
 
 
-def _template_file(name: str) -> str:
-    """A chat template that stands beside this file; its line breaks are for people alone."""
+def _read_template(name: str) -> str:
+    """Read a chat template from this folder, without its line breaks and indentation."""
     text = Path(__file__).with_name(f"{name}.jinja").read_text(encoding="utf-8")
     return "".join(map(str.strip, text.splitlines()))

@@ -1,9 +1,9 @@
-"""Accelerators: memory that can be used, its bandwidth, and dense peak arithmetic.
+"""Table of GPUs: usable memory, memory bandwidth, and dense peak arithmetic.
 
-Peaks are NVIDIA's own figures *without* sparsity (data sheets print most tensor core figures with
-2:4 sparsity, twice the dense ones): the data sheets of each card, and the "Ada GPU Architecture"
-and "Ampere GA102 GPU Architecture" white papers for the GeForce cards (bfloat16 with float32
-accumulation). float32 is the plain pipeline, not TF32: PyTorch's default.
+Peaks are NVIDIA's figures *without* sparsity (data sheets print most tensor core figures with 2:4
+sparsity, which are twice as high). The sources are the data sheet of each card, and for GeForce
+cards the white papers "Ada GPU Architecture" and "Ampere GA102 GPU Architecture" (bfloat16 with
+float32 accumulation). float32 figures are without TF32, which is PyTorch's default.
 """
 
 from __future__ import annotations
@@ -15,21 +15,25 @@ from encore.core.errors import InputError
 
 #: The field ``utilisation`` of the configs that plan a run.
 UTILISATION: Any = option(
-    0.4, ge=0.01, le=1, help="Share of the GPU's dense peak that useful arithmetic gets."
+    0.4, ge=0.01, le=1, help="Share of the GPU's dense peak that useful arithmetic reaches."
 )
 
 #: A CUDA context with the kernels of PyTorch and cuBLAS takes 0.5 to 0.8 GiB.
 _CONTEXT_GIB = 0.75
-#: Held by PyTorch's caching allocator in pieces that no request fits.
+#: Share of the memory that PyTorch's allocator holds in pieces too small to use.
 _FRAGMENTED_SHARE = 0.02
 
 
 class Gpu(NamedTuple):
-    """One accelerator.
+    """One model of GPU.
 
-    ``memory_gib`` is what programs see after the driver and the error correction took theirs (not
-    the GB of the brochure); ``bf16_tflops`` is dense; ``bandwidth_gb_s`` is the memory's;
-    ``device_names`` are CUDA's, exactly.
+    Attributes:
+        name: Short name, e.g. ``h100-80``.
+        memory_gib: Memory that programs see, after the driver and error correction.
+        bf16_tflops: Dense peak in bfloat16, in 10^12 operations a second.
+        fp32_tflops: Peak in float32 without TF32, in 10^12 operations a second.
+        bandwidth_gb_s: Memory bandwidth in 10^9 bytes a second.
+        device_names: Exact names that CUDA reports for this GPU.
     """
 
     name: str
@@ -41,11 +45,11 @@ class Gpu(NamedTuple):
 
     @property
     def usable_gib(self) -> float:
-        """What tensors can have: without the CUDA context and what the allocator cannot fill."""
+        """Return the memory left for tensors, without the CUDA context and fragments."""
         return (self.memory_gib - _CONTEXT_GIB) * (1 - _FRAGMENTED_SHARE)
 
     def peak_flops(self, *, weight_bytes: int) -> float:
-        """Dense peak operations per second on weights of 4 bytes (without TF32) or of 2."""
+        """Return the dense peak in operations per second for weights of 4 bytes or of 2."""
         return 1e12 * (self.fp32_tflops if weight_bytes == 4 else self.bf16_tflops)
 
 
@@ -68,11 +72,11 @@ GPUS = (
 )
 
 
-def gpu_named(name: str) -> Gpu:
-    """The accelerator of a name of this table, such as ``h100-80``, or of CUDA's own name.
+def find_gpu(name: str) -> Gpu:
+    """Return the GPU of a short name such as ``h100-80``, or of the name that CUDA reports.
 
     Raises:
-        InputError: Not in the table.
+        InputError: The table has no such GPU.
     """
     for gpu in GPUS:
         if name.lower() == gpu.name or name in gpu.device_names:

@@ -1,10 +1,11 @@
-"""Lay sequences of unequal length out as one batch: packed, prefix-shared, sorted or single.
+"""Lay out sequences of unequal length as one batch: packed, prefix-shared, sorted or single.
 
 Legend: N sequences, B rows, L tokens of a row (B x L are computed).
 
-A packed row holds sequence after sequence without padding; a *segment* is a run of it whose tokens
-see one another and, in a prefix-shared row, also the beginning they have in common with others.
-Positions restart with every sequence, so scores do not depend on the layout.
+A packed row holds one sequence after the other without padding. It consists of *segments*: the
+tokens of a segment see one another and, in a prefix-shared row, also the beginning that their
+sequence shares with others. Positions restart with every sequence, so scores do not depend on the
+layout.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from torch.nn.utils.rnn import pad_sequence
 from encore.core.errors import InputError
 from encore.model.backbone_config import LayoutName
 
-#: Rows are put together only while less than this share of what they compute is padding.
+#: Rows are computed together only while padding is less than this share of their positions.
 MAX_PADDING_SHARE = 0.02
 
 TokenIds = NDArray[np.int32]
@@ -30,10 +31,10 @@ _Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """Tokens ``[start, stop)`` of a packed row, which attend to themselves and to a context.
+    """Tokens ``[start, stop)`` of a packed row.
 
-    The context is another segment that lies before, or none: the beginning shared by the sequences
-    of a group.
+    They attend to one another and to the context: an earlier segment with the beginning that the
+    sequences of a group share. ``context`` is None if nothing is shared.
     """
 
     start: int
@@ -42,28 +43,28 @@ class Segment:
 
     @property
     def num_queries(self) -> int:
-        """Tokens of the segment itself."""
+        """Return the number of tokens of the segment, without its context."""
         return self.stop - self.start
 
     @property
     def num_keys(self) -> int:
-        """Tokens its last token attends to."""
+        """Return the number of tokens of the segment and its context."""
         return self.num_queries + (self.context.num_queries if self.context else 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Microbatch:
-    """What one forward pass reads.
+    """The input of one forward pass.
 
     Attributes:
-        token_ids_BL: Token ids; one row when packed.
-        position_ids_BL: Position of each token in its own sequence.
-        segments: Of a packed row, in order, together all of it; None for padded rows.
-        attention_mask_BL: True for a real token; only where padding must be hidden (an encoder's).
-        first_N: Flat index into [B*L] of each sequence's own first token: the first it does not
-            share, which is its first token where nothing is shared.
-        last_N: Flat index of each sequence's last token.
-        num_tokens: Tokens of all sequences, as if each stood alone.
+        token_ids_BL: Token ids; a packed layout has one row.
+        position_ids_BL: Position of each token in its sequence.
+        segments: Segments of a packed row, in row order; None for padded rows.
+        attention_mask_BL: True for real tokens, False for padding. None if no padding must be
+            hidden: only encoders need the mask.
+        first_N: Flat index into [B*L] of each sequence's first token that it does not share.
+        last_N: Flat index into [B*L] of each sequence's last token.
+        num_tokens: Tokens of all sequences, with shared tokens counted for each of them.
     """
 
     token_ids_BL: Any
@@ -76,11 +77,11 @@ class Microbatch:
 
     @property
     def num_computed(self) -> int:
-        """Token positions the forward pass computes: B*L."""
+        """Return the number of token positions that the forward pass computes: B*L."""
         return int(self.token_ids_BL.numel())
 
     def to(self, device: str | torch.device) -> Microbatch:
-        """The same on another device."""
+        """Return this microbatch on another device."""
         tensors = {
             field.name: value.to(device, non_blocking=True)
             for field in fields(self)
@@ -97,23 +98,22 @@ def lay_out(
     pad_token_id: int,
     is_causal: bool,
 ) -> Microbatch:
-    """One microbatch with the sequences in their given order (first_N, last_N, scores).
+    """Return a microbatch of the sequences. Its indices and scores are in their order.
 
     Args:
         sequences: Token ids of each sequence, none empty.
-        layout: ``packed``: one row, no padding. ``prefix-shared``: the same, and what the sequences
-            of a group have in common at their beginning is computed once. ``sorted``: right-padded
-            rows (callers put sequences of like length together). ``single``: one row per sequence
-            too, and only one sequence.
-        groups: For ``prefix-shared``: indices of sequences that may share a beginning (a pair);
-            sequences named in no group stand alone.
-        pad_token_id: For padding.
-        is_causal: Whether the trunk attends to earlier tokens only. Right padding then needs no
-            mask, and only then may a beginning be shared.
+        layout: ``packed``: one row without padding. ``prefix-shared``: packed, and the common
+            beginning of a group is computed once. ``sorted``: right-padded rows (callers choose
+            sequences of similar length). ``single``: one row with one sequence.
+        groups: Indices of sequences that may share a beginning, e.g. the two of a pair; only for
+            ``prefix-shared``. A sequence in no group shares nothing.
+        pad_token_id: Id of the token that fills padded rows.
+        is_causal: True if a token sees only earlier tokens. Then right padding needs no mask, and
+            sequences may share a beginning.
 
     Raises:
-        InputError: nothing to lay out, an empty sequence, ``single`` with several sequences,
-            ``prefix-shared`` with an encoder.
+        InputError: There is no sequence or an empty one, ``single`` gets several sequences, or
+            ``prefix-shared`` gets an encoder.
     """
     if layout == "prefix-shared" and not is_causal:
         raise InputError(
@@ -132,34 +132,34 @@ def lay_out(
 
 
 def shared_length(sequences: Sequence[TokenIds]) -> int:
-    """Tokens that all sequences begin with, at most one less than the shortest has.
+    """Return the number of tokens that all sequences begin with.
 
-    The last token is what a causal trunk is pooled at, so each sequence keeps its own. One sequence
-    alone shares nothing.
+    It is less than the length of the shortest sequence: heads read a sequence's last token, so
+    each sequence keeps its own. It is 0 for one sequence.
     """
     shortest = min(map(len, sequences)) - 1
     if len(sequences) < 2 or shortest < 1:
         return 0
     first = sequences[0][:shortest]
     is_same = np.ones(shortest, dtype=np.bool_)
-    for other in sequences[1:]:
-        is_same &= first == other[:shortest]
+    for sequence in sequences[1:]:
+        is_same &= first == sequence[:shortest]
     return shortest if is_same.all() else int(is_same.argmin())
 
 
 def _padded(sequences: Sequence[TokenIds], pad_token_id: int, *, is_causal: bool) -> Microbatch:
-    """Right-padded rows: what a causal trunk computes never sees what stands to the right."""
+    """Lay out right-padded rows. In a causal trunk no real token sees the padding."""
     rows = [torch.tensor(ids, dtype=torch.int64) for ids in sequences]
     token_ids_BL = pad_sequence(rows, batch_first=True, padding_value=pad_token_id)
     length_N = torch.tensor([len(ids) for ids in sequences])
     num_rows, width = token_ids_BL.shape
-    place_L = torch.arange(width)
-    is_token_BL = place_L < length_N[:, None]
+    position_L = torch.arange(width)
+    is_token_BL = position_L < length_N[:, None]
     first_N = torch.arange(num_rows) * width
     return Microbatch(
         token_ids_BL=token_ids_BL,
-        # Padding repeats the last position: within the trunk's table however far a row is padded.
-        position_ids_BL=torch.minimum(place_L, length_N[:, None] - 1),
+        # Padding repeats the last position, which is always within the trunk's position table.
+        position_ids_BL=torch.minimum(position_L, length_N[:, None] - 1),
         segments=None,
         attention_mask_BL=None if is_causal or is_token_BL.all() else is_token_BL,
         first_N=first_N,
@@ -169,33 +169,34 @@ def _padded(sequences: Sequence[TokenIds], pad_token_id: int, *, is_causal: bool
 
 
 def _packed(sequences: Sequence[TokenIds], groups: Sequence[Sequence[int]]) -> Microbatch:
-    parts: list[TokenIds] = []
+    """Lay out one packed row, the sequences of a group next to each other."""
+    segment_ids: list[TokenIds] = []
     positions: list[_Ints] = []
     segments: list[Segment] = []
 
     def append(ids: TokenIds, *, position: int, context: Segment | None = None) -> Segment:
-        """Add tokens that begin at a position of their sequence."""
+        """Add a segment whose first token has this position in its sequence."""
         start = segments[-1].stop if segments else 0
         segment = Segment(start=start, stop=start + len(ids), context=context)
-        parts.append(ids)
+        segment_ids.append(ids)
         positions.append(np.arange(position, position + len(ids)))
         segments.append(segment)
         return segment
 
-    group_of = {index: group for group in groups for index in group}
-    assert len(group_of) == sum(map(len, groups)), "a sequence stands in one group"
+    group_by_index = {index: group for group in groups for index in group}
+    assert len(group_by_index) == sum(map(len, groups)), "a sequence is in one group at most"
     first, last = np.zeros((2, len(sequences)), dtype=np.int64)
     for index in range(len(sequences)):
-        members = group_of.get(index, (index,))
+        members = group_by_index.get(index, (index,))
         if index != min(members):
-            continue  # laid out with the first of its group
+            continue  # laid out with the first sequence of its group
         shared = shared_length([sequences[member] for member in members])
         context = append(sequences[index][:shared], position=0) if shared else None
         for member in members:
             segment = append(sequences[member][shared:], position=shared, context=context)
             first[member], last[member] = segment.start, segment.stop - 1
     return Microbatch(
-        token_ids_BL=torch.tensor(np.concatenate(parts), dtype=torch.int64)[None],
+        token_ids_BL=torch.tensor(np.concatenate(segment_ids), dtype=torch.int64)[None],
         position_ids_BL=torch.from_numpy(np.concatenate(positions))[None],
         segments=tuple(segments),
         attention_mask_BL=None,
@@ -206,49 +207,50 @@ def _packed(sequences: Sequence[TokenIds], groups: Sequence[Sequence[int]]) -> M
 
 
 def fill_bins(cost_N: _Ints, budget: int) -> list[list[int]]:
-    """Bins within the budget, the most expensive first, so that equals come together.
+    """Divide indices into bins within a budget, from the highest cost to the lowest.
 
-    What costs more than the budget gets a bin of its own.
+    So a bin holds similar costs. An index that costs more than the budget gets a bin of its own.
 
     Args:
-        cost_N: Tokens of each thing, shape [N].
-        budget: Of a bin.
+        cost_N: Tokens of each index, shape [N].
+        budget: Most tokens of a bin.
     """
     bins: list[list[int]] = []
-    filled = budget
-    for place in np.argsort(-cost_N, kind="stable").tolist():
-        cost = int(cost_N[place])
-        if not bins or filled + cost > budget:
+    num_filled = budget
+    for index in np.argsort(-cost_N, kind="stable").tolist():
+        cost = int(cost_N[index])
+        if not bins or num_filled + cost > budget:
             bins.append([])
-            filled = 0
-        bins[-1].append(place)
-        filled += cost
+            num_filled = 0
+        bins[-1].append(index)
+        num_filled += cost
     return bins
 
 
 def cut_rows(
     sequences: Iterable[int], length_N: _Ints, layout: LayoutName, budget: int
 ) -> list[tuple[int, ...]]:
-    """Sequences that are computed together as padded rows, longest first.
+    """Divide sequences into batches of padded rows, the longest sequences first.
 
     Args:
-        sequences: Indices of those to cut.
+        sequences: Indices of the sequences to divide.
         length_N: Tokens of every sequence, shape [N].
-        layout: ``single``: one row each. ``sorted``: rows of nearly equal length.
-        budget: Token positions of one batch, padding included.
+        layout: ``single``: batches of one row. ``sorted``: rows of nearly equal length.
+        budget: Most token positions of one batch, padding included.
     """
     if layout == "single":
         return [(sequence,) for sequence in sequences]
-    rows: list[list[int]] = []
+    batches: list[list[int]] = []
     width = num_tokens = 0
     for sequence in sorted(sequences, key=lambda index: -int(length_N[index])):
         length = int(length_N[sequence])
-        computed = width * (len(rows[-1]) + 1) if rows else 0
-        padding = computed - num_tokens - length
-        if rows and computed <= budget and padding < MAX_PADDING_SHARE * computed:
-            rows[-1].append(sequence)
+        num_computed = width * (len(batches[-1]) + 1) if batches else 0
+        num_padding = num_computed - num_tokens - length
+        fits = num_computed <= budget and num_padding < MAX_PADDING_SHARE * num_computed
+        if batches and fits:
+            batches[-1].append(sequence)
             num_tokens += length
         else:
-            rows.append([sequence])
+            batches.append([sequence])
             width = num_tokens = length
-    return [tuple(row) for row in rows]
+    return list(map(tuple, batches))

@@ -1,4 +1,4 @@
-"""From a backbone's config to a tokenizer and a reward model: safetensors only, one clear error."""
+"""Load the tokenizer and the reward model of a backbone, from safetensors files only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from encore.model.attention import register_segment_attention
 from encore.model.backbone_config import BackboneConfig
 from encore.model.conversation import ConversationTokenizer
 from encore.model.reward_model import MultiHeadRewardModel, WholeClassifier
-from encore.model.trunks import OTHER, TRUNKS, max_positions, position_offset, trunk_kind
+from encore.model.trunks import TRUNKS, UNKNOWN_KIND, max_positions, position_offset, trunk_kind
 
 _BACKBONE = ModelRole(name="backbone", error=EncoreError)
 
@@ -27,22 +27,22 @@ _BACKBONE = ModelRole(name="backbone", error=EncoreError)
 def load_tokenizer(
     config: BackboneConfig, *, is_as_downloaded: bool = False
 ) -> ConversationTokenizer:
-    """The backbone's tokenizer with its frozen template.
+    """Load the backbone's tokenizer and freeze its chat template.
 
     Args:
-        config: Which backbone.
-        is_as_downloaded: See `ConversationTokenizer`; also of an architecture that cannot be
-            trained on.
+        config: Backbone and input format.
+        is_as_downloaded: See `ConversationTokenizer`. If True, an architecture that cannot be
+            trained is accepted too.
 
     Raises:
-        EncoreError: no such model, or a tokenizer that does not load.
-        InputError: an architecture, template or pad token that cannot be used.
+        EncoreError: There is no such model, or its tokenizer does not load.
+        InputError: The architecture, template or pad token cannot be used.
     """
     files = _find(config)
-    kind = TRUNKS.get(str(files.config.get("model_type")), OTHER)
-    if not is_as_downloaded or kind is not OTHER:
+    kind = TRUNKS.get(str(files.config.get("model_type")), UNKNOWN_KIND)
+    if not is_as_downloaded or kind is not UNKNOWN_KIND:
         kind = trunk_kind(files.config, name=files.name)
-    with loading(
+    with loading_errors(
         f"backbone {files.name!r}: its tokenizer does not load; expected tokenizer.json and "
         "tokenizer_config.json"
     ):
@@ -51,13 +51,14 @@ def load_tokenizer(
         )
     template = None
     if config.chat_template is not None:
-        with loading(f"chat_template {config.chat_template!r}: no Jinja file that can be read"):
+        problem = f"chat_template {config.chat_template!r}: no Jinja file that can be read"
+        with loading_errors(problem):
             template = Path(config.chat_template).read_text(encoding="utf-8")
-    own = max_positions(files.config, kind)
+    num_positions = max_positions(files.config, kind)
     return ConversationTokenizer(
         tokenizer,
         num_embeddings=files.config.get("vocab_size"),
-        max_length=min(config.max_length, own or config.max_length),
+        max_length=min(config.max_length, num_positions or config.max_length),
         template=template,
         is_as_downloaded=is_as_downloaded,
     )
@@ -71,29 +72,29 @@ def load_reward_model(
     head_init: Literal["zero", "own", "labels"] = "zero",
     device: str = "cpu",
 ) -> MultiHeadRewardModel:
-    """A reward model on a pretrained (or seeded random) trunk, in training mode.
+    """Load a reward model on a pretrained or randomly initialised trunk, in training mode.
 
     Args:
-        config: Which backbone.
-        head_ids: One per head.
-        seed: Of random weights.
-        head_init: ``zero``; ``own``: every head begins as the head of a one-label sequence
-            classifier (a downloaded reward model); ``labels``: each head begins as the label of
-            its place of a classifier with as many labels.
-        device: Where it goes.
+        config: Backbone and number format.
+        head_ids: Id of each head.
+        seed: Seed of random weights.
+        head_init: Start of the heads. ``zero``: zeros. ``own``: every head starts as the head of
+            the backbone, a classifier with one label (a downloaded reward model). ``labels``: head
+            r starts as label r of a classifier with as many labels.
+        device: Device of the model.
 
     Raises:
-        EncoreError: weights that are missing, incomplete or pickled.
-        InputError: an architecture or head that does not fit.
+        EncoreError: Weights are missing, incomplete or pickled.
+        InputError: The architecture or its head does not fit.
     """
     files = _find(config)
     kind = trunk_kind(files.config, name=files.name)
-    # A pooler would be a weight without gradient: it is for another loss.
+    # A pooler belongs to another loss: its weights would get no gradient.
     options = {"add_pooling_layer": False} if kind.has_pooler else {}
-    own_head = None
+    classifier_head = None
     if head_init != "zero":
         num_labels = 1 if head_init == "own" else len(head_ids)
-        trunk, own_head = _load_taken_apart(config, files, device, num_labels=num_labels)
+        trunk, classifier_head = _load_trunk_and_head(config, files, device, num_labels=num_labels)
     elif config.init == "random":
         trunk = _random_trunk(config, files, device, seed=seed, **options)
     else:
@@ -105,8 +106,8 @@ def load_reward_model(
         position_offset=position_offset(files.config, kind),
     )
     model.to(device)
-    if own_head is not None:
-        model.heads.weight.data.copy_(own_head)  # one label becomes every head
+    if classifier_head is not None:
+        model.heads.weight.data.copy_(classifier_head)  # a single label is copied to every head
     model.train()
     return model
 
@@ -114,13 +115,19 @@ def load_reward_model(
 def load_whole_classifier(
     config: BackboneConfig, *, head_ids: Sequence[str], pad_token_id: int, device: str = "cpu"
 ) -> WholeClassifier:
-    """A downloaded sequence classifier of any kind, as transformers runs it, one head a label.
+    """Load a downloaded sequence classifier of any architecture, run by transformers itself.
+
+    Args:
+        config: Classifier and number format.
+        head_ids: Id of the head of each label.
+        pad_token_id: Id of the token that fills padded rows.
+        device: Device of the model.
 
     Raises:
-        EncoreError: as `load_reward_model`.
+        EncoreError: Weights are missing, incomplete or pickled.
     """
     files = _find(config)
-    # The default attention of transformers passes over a cap on attention scores (Gemma 2).
+    # The default attention of transformers ignores a cap on attention scores (Gemma 2).
     attention = "eager" if files.config.get("attn_logit_softcapping") else None
     classifier, _ = _load(
         AutoModelForSequenceClassification, config, files, device, attn_implementation=attention
@@ -132,14 +139,14 @@ def load_whole_classifier(
 
 
 def backbone_identity(config: BackboneConfig, tokenizer: ConversationTokenizer) -> dict[str, Any]:
-    """What a training run records about where it began: nothing that names a machine.
+    """Return what a training run records about its backbone. It names no path of a machine.
 
     Args:
-        config: Which backbone.
-        tokenizer: Its own, from `load_tokenizer`.
+        config: Backbone and input format.
+        tokenizer: The backbone's tokenizer, from `load_tokenizer`.
 
     Raises:
-        EncoreError: no such model.
+        EncoreError: There is no such model.
     """
     files = _find(config)
     config_text = json.dumps(files.config, sort_keys=True)
@@ -156,7 +163,7 @@ def backbone_identity(config: BackboneConfig, tokenizer: ConversationTokenizer) 
 
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """No progress bars and only errors of transformers inside the block."""
+    """Silence progress bars and warnings of transformers inside the block."""
     verbosity = transformers_logging.get_verbosity()
     had_bar = transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity_error()
@@ -170,39 +177,43 @@ def quiet_transformers() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def loading(problem: str) -> Iterator[None]:
-    """Run loaders of transformers quietly; any error in one line that begins with the problem."""
+def loading_errors(problem: str) -> Iterator[None]:
+    """Turn any error of a loader into an `EncoreError` of one line that begins with the problem.
+
+    Loaders of transformers are silenced inside the block.
+    """
     try:
         with quiet_transformers():
             yield
-    except Exception as error:  # files from outside can be wrong in any way
+    except Exception as error:  # damaged files can raise anything
         reason = " ".join(str(error).split())[:300]
         raise EncoreError(f"{problem} ({type(error).__name__}: {reason})") from error
 
 
 def _find(config: BackboneConfig) -> ModelFiles:
+    """Find the files of a backbone; weights are needed unless it is initialised randomly."""
     return _BACKBONE.find(
         config.model, revision=config.revision, needs_weights=config.init == "pretrained"
     )
 
 
 def trunk_dtype(config: BackboneConfig, device: str) -> torch.dtype:
-    """The number format of a trunk: ``auto`` is bfloat16 on CUDA, float32 elsewhere."""
+    """Return the number format of a trunk: ``auto`` is bfloat16 on CUDA, float32 on a CPU."""
     is_half = config.dtype == "bfloat16" or (config.dtype == "auto" and device.startswith("cuda"))
     return torch.bfloat16 if is_half else torch.float32
 
 
-def _load_taken_apart(
+def _load_trunk_and_head(
     config: BackboneConfig, files: ModelFiles, device: str, *, num_labels: int
 ) -> tuple[Any, Any]:
-    """Trunk and head [labels, D] of a classifier whose head is linear on the last token."""
+    """Load a classifier with a linear head on the last token; return its trunk and head [R, D]."""
     if config.init == "random":
         raise InputError(
             f"backbone {files.name!r}: head_init 'own' with random weights; use head_init 'zero'"
         )
     classifier, unused = _load(AutoModelForSequenceClassification, config, files, device)
     head = getattr(classifier, "score", None)
-    # Transformers passes silently over a bias that the architecture has no place for.
+    # Transformers ignores a stored bias silently if the architecture has none.
     has_bias = getattr(head, "bias", None) is not None or "score.bias" in unused
     if head is None or has_bias or head.weight.shape[0] != num_labels:
         raise InputError(
@@ -216,6 +227,7 @@ def _load_taken_apart(
 def _load(
     auto_class: Any, config: BackboneConfig, files: ModelFiles, device: str, **options: Any
 ) -> tuple[Any, set[str]]:
+    """Load a transformers model of a class with ENCORE's attention, as `load_weights` does."""
     return load_weights(
         auto_class,
         files.location,
@@ -231,18 +243,18 @@ def _load(
 def load_weights(
     auto_class: Any, location: str | Path, *, name: str, **options: Any
 ) -> tuple[Any, set[str]]:
-    """A whole model of transformers, and the names of stored weights that it has no place for.
+    """Load a complete transformers model; return it and the names of stored weights it ignores.
 
     Args:
-        auto_class: Of transformers.
+        auto_class: Class of transformers, e.g. ``AutoModel``.
         location: Folder or hub id.
-        name: What messages call it.
-        options: Of its ``from_pretrained``.
+        name: Name of the model, for messages.
+        options: Arguments of the class's ``from_pretrained``.
 
     Raises:
-        EncoreError: Weights that do not load or are not all there.
+        EncoreError: Weights do not load or some are missing.
     """
-    with loading(
+    with loading_errors(
         f"{name}: its weights do not load; expected complete *.safetensors of the architecture in "
         "config.json"
     ):
@@ -261,10 +273,11 @@ def load_weights(
 def _random_trunk(
     config: BackboneConfig, files: ModelFiles, device: str, *, seed: int, **options: Any
 ) -> Any:
+    """Build a trunk with random weights that follow from the seed."""
     model_config = AutoConfig.from_pretrained(
         files.location, revision=files.hub_revision, trust_remote_code=False
     )
-    with torch.random.fork_rng(devices=[]):  # the caller's random state stays as it was
+    with torch.random.fork_rng(devices=[]):  # do not change the caller's random state
         torch.manual_seed(seed)
         trunk = AutoModel.from_config(
             model_config,
@@ -272,6 +285,6 @@ def _random_trunk(
             attn_implementation=register_segment_attention(),
             **options,
         )
-    for parameter in trunk.parameters():  # not buffers: rotary frequencies stay float32
+    for parameter in trunk.parameters():  # but not buffers: rotary frequencies stay float32
         parameter.data = parameter.data.to(trunk_dtype(config, device))
     return trunk

@@ -1,4 +1,4 @@
-"""Any reward model that can be run here, by path or hub id: ours, an export, a downloaded one."""
+"""Open a reward model by path or hub id: a trained model, an export, or a downloaded classifier."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from encore.model.conversation import ConversationTokenizer
 from encore.model.layouts import lay_out
 from encore.model.loading import load_reward_model, load_tokenizer, load_whole_classifier
 from encore.model.reward_model import MultiHeadRewardModel, WholeClassifier
-from encore.model.saved_model import ABOUT_FILE, LoadedModel, load_model
-from encore.model.trunks import OTHER, TRUNKS
+from encore.model.saved_model import DESCRIPTION_FILE, LoadedModel, load_model
+from encore.model.trunks import TRUNKS, UNKNOWN_KIND
 
-#: The head of a downloaded reward model with one label.
+#: Head id of a downloaded reward model with one unnamed label.
 _SINGLE_HEAD = "reward"
 _REWARD_MODEL = ModelRole(name="reward model", error=InputError)
-#: Of a training run's folder: where its model is, and the file by which it is known.
+#: Folder of the model in a training run's folder, and the file that marks such a folder.
 _MODEL_OF_RUN, _RUN_FILE = "model", "training.json"
-#: How many labels transformers assumes where a config does not say.
+#: Number of labels that transformers assumes if a config does not say it.
 _NUM_LABELS = 2
-#: Where neither tokenizer nor model says how long a conversation may be.
+#: Longest conversation in tokens, if neither the tokenizer nor the model states a limit.
 _FALLBACK_LENGTH = 4096
-#: Tokenizers without a limit state some huge number.
+#: A tokenizer without a limit states a number above this.
 _NO_LIMIT = 10**9
-#: What is tried on a classifier that is run whole.
-_PROBE = (Message(role="user", content="Hi."),)
-_PROBE_RESPONSES = ("Yes.", "No, that is something else, and a longer answer goes with it.")
-#: The most that padding may change a score by, as a share of it: rounding.
+#: A conversation with which a whole classifier is tried out.
+_TEST_PROMPT = (Message(role="user", content="Hi."),)
+_TEST_RESPONSES = ("Yes.", "No, that is something else, and a longer answer goes with it.")
+#: Largest relative change of a score by padding that counts as rounding.
 _MAX_PADDING_EFFECT = {torch.float32: 1e-3, torch.bfloat16: 0.1}
-#: Fields of a config.json that say where a model lay or what wrote it, not what it computes.
-_NOT_COMPUTED = ("_name_or_path", "transformers_version")
-_OF_COMPOSED = ("weights", "mean", "scheme", "params", "entropy_nats", "weights_provenance")
+#: Fields of a config.json that change no result.
+_IGNORED_FIELDS = ("_name_or_path", "transformers_version")
+_COMPOSED_FIELDS = ("weights", "mean", "scheme", "params", "entropy_nats", "weights_provenance")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,11 +49,11 @@ class OpenedModel:
     """A reward model ready to score.
 
     Attributes:
-        model: In evaluation mode. Its scores are raw and centred, its means metadata.
-        tokenizer: Renders and encodes conversations as the model was trained on them.
-        metadata: What its training recorded; of a plain classifier where it came from.
-        name: Its folder's name or hub id, never a machine's path.
-        digest: SHA-256 of everything the scores follow from (`model_digest`).
+        model: Model in evaluation mode. Its scores are centred: means are not added.
+        tokenizer: Tokenizer that encodes conversations as in the model's training.
+        metadata: What the training recorded; for a plain classifier, its architecture and revision.
+        name: Folder name or hub id, never a machine's path.
+        digest: SHA-256 of everything that scores depend on (`model_digest`).
     """
 
     model: MultiHeadRewardModel
@@ -71,18 +71,21 @@ def open_reward_model(
     max_length: int | None = None,
     revision: str | None = None,
 ) -> OpenedModel:
-    """A reward model from a folder or the hub; nothing pickled and no remote code is ever run.
+    """Open a reward model from a folder or the hub. No pickle is loaded and no remote code is run.
 
     Args:
-        model: A model folder of `encore train` or the run's folder around it; or a plain
-            …ForSequenceClassification of transformers, a folder or a hub id: its labels are heads.
-        device: Where it goes; default: the GPU where there is one.
-        dtype: Of the trunk: ``auto`` (bfloat16 on CUDA, else float32), ``float32``, ``bfloat16``.
-        max_length: In tokens; default: as it was trained, or what its tokenizer says.
-        revision: Of a hub id.
+        model: Training run, model folder of `encore train`, export, or a plain
+            …ForSequenceClassification of transformers (folder or hub id), whose labels are heads.
+        device: Device of the model. None uses the GPU if there is one.
+        dtype: Number format of the trunk: ``auto`` (bfloat16 on CUDA, else float32), ``float32``
+            or ``bfloat16``.
+        max_length: Longest conversation in tokens. None uses the limit of the training, or of the
+            tokenizer.
+        revision: Commit, branch or tag of a hub id.
 
     Raises:
-        EncoreError: No such reward model; an argument out of range; files that do not load.
+        EncoreError: There is no such reward model, an argument is out of range, or files do not
+            load.
     """
     folder = Path(model).expanduser()
     if (folder / _RUN_FILE).is_file():
@@ -91,11 +94,11 @@ def open_reward_model(
             raise InputError(
                 f"reward model {str(folder.parent)!r}: this training run has no model yet; train on"
             )
-    is_ours = (folder / ABOUT_FILE).is_file()
-    # What a model of ours lacks is said by `load_model`; on the hub only safetensors are asked for.
-    files = _REWARD_MODEL.find(str(model), revision=revision, needs_weights=not is_ours)
+    is_trained_here = (folder / DESCRIPTION_FILE).is_file()
+    # `load_model` itself reports missing files of such a folder.
+    files = _REWARD_MODEL.find(str(model), revision=revision, needs_weights=not is_trained_here)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    if is_ours:
+    if is_trained_here:
         loaded = load_model(folder, device=device, dtype=dtype, max_length=max_length)
     else:
         loaded = _load_classifier(files, device=device, dtype=dtype, max_length=max_length)
@@ -111,20 +114,20 @@ def open_reward_model(
 
 
 def model_digest(model: MultiHeadRewardModel, tokenizer: ConversationTokenizer) -> str:
-    """SHA-256 over a reward model: architecture, weights and their format, heads, input format.
+    """Return the SHA-256 of a reward model: architecture, weights, heads and input format.
 
-    Two models with one digest give a conversation the same scores, but for rounding on another
-    device. Reading 8 billion weights takes some ten seconds.
+    Models with the same digest give a conversation the same scores, except for rounding on another
+    device. Reading 8 billion weights takes about ten seconds.
 
     Args:
-        model: Its means count too: they are part of what its scores mean.
-        tokenizer: Vocabulary, frozen template and maximum length.
+        model: Reward model. Its means are included: they say what a score of 0 means.
+        tokenizer: Tokenizer with its vocabulary, frozen template and maximum length.
     """
     hf_tokenizer = tokenizer.hf_tokenizer
     content = json.loads(hf_tokenizer.backend_tokenizer.to_str())
-    for name in ("padding", "truncation"):  # set by whoever calls
+    for name in ("padding", "truncation"):  # settings of the latest call, not of the tokenizer
         content.pop(name, None)
-    # Templates print the tokens that begin and end texts, and cutting keeps the first.
+    # Templates print the begin and end tokens, and truncation keeps the begin token.
     roles = {name: str(token) for name, token in hf_tokenizer.special_tokens_map.items()}
     parts = [
         architecture_text(model),
@@ -140,15 +143,15 @@ def model_digest(model: MultiHeadRewardModel, tokenizer: ConversationTokenizer) 
 
 
 def architecture_text(model: MultiHeadRewardModel) -> str:
-    """What the trunk's config says of how it computes, as canonical JSON."""
+    """Return the trunk's config as canonical JSON, without fields that change no result."""
     config = json.loads(model.trunk.config.to_json_string(use_diff=False))
-    for name in _NOT_COMPUTED:
+    for name in _IGNORED_FIELDS:
         config.pop(name, None)
     return json.dumps(config, sort_keys=True)
 
 
 def parameter_digest(module: Any) -> str:
-    """SHA-256 over a module's weights: names, formats, shapes, bytes."""
+    """Return the SHA-256 of a module's weights: names, number formats, shapes and bytes."""
     digest = hashlib.sha256()
     for name, tensor in sorted(module.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
@@ -160,7 +163,7 @@ def parameter_digest(module: Any) -> str:
 def _load_classifier(
     files: ModelFiles, *, device: str, dtype: str, max_length: int | None
 ) -> LoadedModel:
-    """A …ForSequenceClassification with its labels as heads."""
+    """Load a …ForSequenceClassification with its labels as heads."""
     _refuse_other_models(files)
     head_ids = _head_ids(files)
     fields = {
@@ -172,10 +175,10 @@ def _load_classifier(
     config = BackboneConfig.model_validate(fields)
     tokenizer = load_tokenizer(config, is_as_downloaded=True)
     if max_length is None:
-        own = min(int(tokenizer.hf_tokenizer.model_max_length), tokenizer.max_length)
-        tokenizer.max_length = own if own < _NO_LIMIT else _FALLBACK_LENGTH
+        limit = min(int(tokenizer.hf_tokenizer.model_max_length), tokenizer.max_length)
+        tokenizer.max_length = limit if limit < _NO_LIMIT else _FALLBACK_LENGTH
     model: MultiHeadRewardModel
-    if TRUNKS.get(str(files.config.get("model_type")), OTHER).is_causal:
+    if TRUNKS.get(str(files.config.get("model_type")), UNKNOWN_KIND).is_causal:
         model = load_reward_model(config, head_ids=head_ids, head_init="labels", device=device)
         model.eval()
     else:
@@ -185,24 +188,24 @@ def _load_classifier(
         tokenizer.max_length = min(tokenizer.max_length, model.max_positions or _NO_LIMIT)
         _refuse_if_padding_counts(model, tokenizer, name=files.name)
     metadata = {"architectures": files.config["architectures"], "revision": files.revision}
-    if (about := _REWARD_MODEL.further_file(files, EXPORT_FILE)) is not None:
-        means, noted = _read_export(about, labels=head_ids)
-        metadata = {**noted, **metadata}
+    if (export_file := _REWARD_MODEL.further_file(files, EXPORT_FILE)) is not None:
+        means, export_metadata = _read_export(export_file, labels=head_ids)
+        metadata = {**export_metadata, **metadata}
         model.mean_R.copy_(torch.tensor(means, dtype=model.mean_R.dtype))
     return model, tokenizer, metadata
 
 
 def _read_export(path: Path, *, labels: tuple[str, ...]) -> tuple[list[float], dict[str, Any]]:
-    """The labels' means and the metadata that an export's `EXPORT_FILE` says."""
+    """Read the mean of each label and the model's metadata from an export's `EXPORT_FILE`."""
     try:
-        found = json.loads(path.read_bytes())
-        if found["labels"] != list(labels):
-            raise ValueError(f"labels {found['labels']}, but config.json has {list(labels)}")
-        metadata = dict(found["model_metadata"])
-        if found["kind"] == "heads":
-            return [float(found["mean"][label]) for label in labels], metadata
-        composed = {name: found[name] for name in _OF_COMPOSED}
-        return [float(found["mean_of_reward"])], metadata | {COMPOSED: composed}
+        export = json.loads(path.read_bytes())
+        if export["labels"] != list(labels):
+            raise ValueError(f"labels {export['labels']}, but config.json has {list(labels)}")
+        metadata = dict(export["model_metadata"])
+        if export["kind"] == "heads":
+            return [float(export["mean"][label]) for label in labels], metadata
+        composed = {name: export[name] for name in _COMPOSED_FIELDS}
+        return [float(export["mean_of_reward"])], metadata | {COMPOSED: composed}
     except (OSError, ValueError, TypeError, LookupError) as error:
         raise InputError(
             f"{path}: does not describe this model ({type(error).__name__}: {error}); export again"
@@ -212,19 +215,19 @@ def _read_export(path: Path, *, labels: tuple[str, ...]) -> tuple[list[float], d
 def _refuse_if_padding_counts(
     model: WholeClassifier, tokenizer: ConversationTokenizer, *, name: str
 ) -> None:
-    """Refuse a kind whose score of a text would depend on what is scored beside it, by trying.
+    """Refuse a model whose score of a text changes with padding; tried out on two texts.
 
-    XLNet's head reads the last place of a row, FNet mixes all.
+    XLNet's head reads the last position of a row, and FNet mixes all positions.
     """
-    short, long = (tokenizer.encode(_PROBE, text).token_ids for text in _PROBE_RESPONSES)
+    short, long = (tokenizer.encode(_TEST_PROMPT, text).token_ids for text in _TEST_RESPONSES)
     batches = [
-        lay_out(row, layout="sorted", pad_token_id=model.pad_token_id, is_causal=False)
-        for row in ([short], [short, long])
+        lay_out(sequences, layout="sorted", pad_token_id=model.pad_token_id, is_causal=False)
+        for sequences in ([short], [short, long])
     ]
     with torch.inference_mode():
-        alone_NR, beside_NR = (model(batch.to(model.device)) for batch in batches)
-    scale = alone_NR.abs().max().clamp(min=1.0)
-    effect = float((alone_NR - beside_NR[:1]).abs().max() / scale)
+        unpadded_NR, padded_NR = (model(batch.to(model.device)) for batch in batches)
+    scale = unpadded_NR.abs().max().clamp(min=1.0)
+    effect = float((unpadded_NR - padded_NR[:1]).abs().max() / scale)
     if effect > _MAX_PADDING_EFFECT[model.trunk.dtype]:
         raise InputError(
             f"reward model {name!r}: a text's score changes by {effect:.1%} beside a longer one, "
@@ -234,7 +237,7 @@ def _refuse_if_padding_counts(
 
 
 def _refuse_other_models(files: ModelFiles) -> None:
-    """Refuse code that a model brings, and what is no sequence classifier of transformers."""
+    """Refuse a model with code of its own, and any model but transformers' classifiers."""
     if files.config.get("auto_map"):
         raise InputError(
             f"reward model {files.name!r}: its config.json has an auto_map, so it wants Python "
@@ -245,15 +248,16 @@ def _refuse_other_models(files: ModelFiles) -> None:
     if not is_known or "ForSequenceClassification" not in names:
         raise InputError(
             f"reward model {files.name!r}: {names} gives no scores; expected a model of `encore "
-            f"train` (a folder with {ABOUT_FILE}) or a …ForSequenceClassification of transformers"
+            f"train` (a folder with {DESCRIPTION_FILE}) or a …ForSequenceClassification of "
+            "transformers"
         )
 
 
 def _head_ids(files: ModelFiles) -> tuple[str, ...]:
-    """The names of the labels, in their order."""
+    """Return the names of the labels, in their order."""
     labels = files.config.get("id2label") or {}
     num_labels = len(labels) or int(files.config.get("num_labels") or _NUM_LABELS)
-    names = tuple(str(labels.get(str(place), f"LABEL_{place}")) for place in range(num_labels))
+    names = tuple(str(labels.get(str(index), f"LABEL_{index}")) for index in range(num_labels))
     problem_type = files.config.get("problem_type")
     if len(names) > 1 and problem_type not in (None, "regression"):
         raise InputError(

@@ -1,8 +1,8 @@
-"""Reward models: a transformer trunk with one linear head per rule, or a classifier run whole.
+"""Reward models: a transformer trunk with one linear head per rule, or a complete classifier.
 
 Legend: N responses, B rows, L tokens of a row, T real tokens, D hidden size, R heads.
 
-A head is linear and bias-free on targets from which the rule's mean was taken: only then does a
+Heads are linear, have no bias, and are trained on targets minus the rule's mean. Only then does a
 weighted sum of heads fold into one head (paper, eq. "encore").
 """
 
@@ -18,29 +18,30 @@ from encore.core.errors import InputError
 from encore.model.attention import SegmentPlan
 from encore.model.layouts import Microbatch
 
-#: What tables of learnt positions are called.
+#: Names of embedding tables with learnt positions.
 _POSITION_TABLES = ("position_embeddings", "embed_positions", "wpe")
 
 
 class MultiHeadRewardModel(nn.Module):  # type: ignore[misc]  # mypy sees torch as Any here
-    """Scores of responses under R rules.
+    """A transformer with one linear head per rule, which scores responses.
 
     Attributes:
-        trunk: The transformer without its language-model head, with ENCORE's attention.
-        heads: Linear [D] -> [R] without bias, float32 whatever the trunk's format is.
-        head_ids: The rules, in head order.
-        mean_R: What was subtracted from each rule's targets: metadata, in no score. Float64.
-        is_causal: Whether the trunk's tokens see only earlier ones. Then heads read a response's
-            last token, else the mean of its tokens.
+        trunk: Transformer without its language-model head, with ENCORE's attention.
+        heads: Linear layer [D] -> [R] without bias, float32 for any format of the trunk.
+        head_ids: Id of each head's rule, in head order.
+        mean_R: Mean that was subtracted from each rule's targets, float64. Scores do not contain
+            it; it is kept as metadata.
+        is_causal: True if a token sees only earlier tokens. Heads then read the last token of a
+            sequence; otherwise they read the mean of its tokens.
 
     Args:
-        trunk: As above.
-        head_ids: One per head.
-        is_causal: As above.
-        position_offset: Added to every position (RoBERTa counts from its padding id + 1).
+        trunk: Transformer, as above.
+        head_ids: Id of each head; ids are unique.
+        is_causal: Property of the trunk, as above.
+        position_offset: Number added to every position (RoBERTa: padding id + 1).
 
     Raises:
-        InputError: no heads or two of one name.
+        InputError: There are no heads, or two have the same id.
     """
 
     def __init__(
@@ -55,18 +56,18 @@ class MultiHeadRewardModel(nn.Module):  # type: ignore[misc]  # mypy sees torch 
         self.head_ids = tuple(head_ids)
         self.is_causal = is_causal
         self.position_offset = position_offset
-        # Without torch's own first values, which would draw from the caller's random state.
+        # Skip torch's initialisation, which would draw from the caller's random state.
         size = self.hidden_size, len(head_ids)
         self.heads = nn.utils.skip_init(nn.Linear, *size, bias=False, dtype=torch.float32)
         nn.init.zeros_(self.heads.weight)
         self.register_buffer("mean_R", torch.zeros(len(head_ids), dtype=torch.float64))
 
     def forward(self, microbatch: Microbatch) -> Any:
-        """Centred scores score_NR, float32, in the order of the sequences given to `lay_out`."""
+        """Return centred scores score_NR, float32, in the order of the sequences in `lay_out`."""
         return self.heads(self.embed(microbatch))
 
     def embed(self, microbatch: Microbatch) -> Any:
-        """What the heads read: hidden_ND, float32."""
+        """Return the pooled states that the heads read: hidden_ND, float32."""
         segments = microbatch.segments
         device = microbatch.token_ids_BL.device
         plan = segments and SegmentPlan(segments, is_causal=self.is_causal, device=device)
@@ -80,26 +81,27 @@ class MultiHeadRewardModel(nn.Module):  # type: ignore[misc]  # mypy sees torch 
         return self._pool(output.last_hidden_state.flatten(0, 1), microbatch)
 
     def enable_gradient_checkpointing(self) -> None:
-        """Keep only layer inputs and compute the rest again in the backward pass."""
+        """Keep only the inputs of layers, and recompute their activations in the backward pass."""
         self.trunk.gradient_checkpointing_enable({"use_reentrant": False})
 
     @property
     def device(self) -> torch.device:
-        """Where its weights are."""
+        """Return the device of the weights."""
         return next(self.trunk.parameters()).device
 
     @property
     def hidden_size(self) -> int:
-        """D."""
+        """Return D, the width of the states that the heads read."""
         return int(self.trunk.config.get_text_config().hidden_size)
 
     def _pool(self, hidden_TD: Any, microbatch: Microbatch) -> Any:
+        """Reduce the states of each sequence's tokens to one: the last, or their mean."""
         first_N, last_N = microbatch.first_N, microbatch.last_N
         if self.is_causal:
             return hidden_TD[last_N].float()
         length_N = last_N - first_N + 1
         num_tokens = microbatch.num_tokens
-        # The flat index of every real token, sequence by sequence.
+        # Flat index of every real token, sequence by sequence.
         shift_N = first_N - (length_N.cumsum(0) - length_N)
         index_T = torch.arange(num_tokens, device=first_N.device) + shift_N.repeat_interleave(
             length_N, output_size=num_tokens
@@ -110,24 +112,25 @@ class MultiHeadRewardModel(nn.Module):  # type: ignore[misc]  # mypy sees torch 
 
 
 class WholeClassifier(MultiHeadRewardModel):
-    """A …ForSequenceClassification of transformers as a reward model, each label a head.
+    """A …ForSequenceClassification that transformers runs as it is; each label is a head.
 
-    Models of the kinds in `encore.model.trunks` that end in one linear layer on the last token are
-    taken apart and computed without padding. All others are run whole, as they come: encoders with
-    their pooler, their dense layer, their bias, and decoders that were never shown to be exact
-    here. Rows are padded, so sequences of nearly equal length should be computed together.
+    A decoder of `encore.model.trunks` with one linear layer on the last token is loaded as a
+    `MultiHeadRewardModel` and computed without padding. This class is for all other classifiers:
+    encoders with a pooler, a dense layer and a bias, and decoders that are not in that table. Rows
+    are padded, so sequences of nearly equal length should be computed together.
 
-    Its scores are its logits, bias included, and its last layer is float32 whatever the format of
-    the others, as every head's is. It has no ``heads`` of ours and no state that they read: it is
-    scored, not trained, gated or folded.
+    Scores are the classifier's logits, with its bias. Its last layer is float32 for any format of
+    the trunk, as all heads are. It has no attribute ``heads`` and no pooled states, so it can be
+    scored, but not trained, gated or folded.
 
     Args:
-        classifier: In evaluation mode.
-        head_ids: One per label.
-        pad_token_id: Told to the classifier too: decoders look for the last token that is not it.
+        classifier: Classifier in evaluation mode.
+        head_ids: Id of the head of each label.
+        pad_token_id: Id of the token that fills rows. It is set in the classifier's config too:
+            decoders look for the last token that differs from it.
 
     Raises:
-        InputError: Two labels of one name.
+        InputError: Two labels have the same name.
     """
 
     def __init__(self, classifier: Any, *, head_ids: Sequence[str], pad_token_id: int) -> None:
@@ -138,22 +141,22 @@ class WholeClassifier(MultiHeadRewardModel):
             config.pad_token_id = pad_token_id
         linear = [module for module in classifier.modules() if isinstance(module, nn.Linear)]
         heads = [module for module in linear if module.out_features == len(self.head_ids)]
-        for layer in heads[-1:]:  # in bfloat16, rewards of about ten would be multiples of 1/16
+        for layer in heads[-1:]:  # in bfloat16, rewards near ten would be multiples of 1/16
             layer.float()
             layer.register_forward_pre_hook(lambda _, inputs: (inputs[0].float(), *inputs[1:]))
 
     def forward(self, microbatch: Microbatch) -> Any:
-        """Scores score_NR, float32, in the order of the sequences given to `lay_out`."""
-        assert microbatch.segments is None, "a classifier that is run whole reads padded rows"
+        """Return scores score_NR, float32, in the order of the sequences in `lay_out`."""
+        assert microbatch.segments is None, "a whole classifier reads padded rows"
         token_ids_BL, mask_BL = microbatch.token_ids_BL, microbatch.attention_mask_BL
         is_token_BL = torch.ones_like(token_ids_BL) if mask_BL is None else mask_BL.long()
         return self.trunk(input_ids=token_ids_BL, attention_mask=is_token_BL).logits.float()
 
     def embed(self, _microbatch: Microbatch) -> Any:
-        """Nothing: what its head reads is its own affair.
+        """Refuse: the input of the classifier's head is unknown.
 
         Raises:
-            InputError: always.
+            InputError: Always.
         """
         raise InputError(
             f"model of kind {self.trunk.config.model_type!r}: it is run whole, so nobody knows "
@@ -162,7 +165,7 @@ class WholeClassifier(MultiHeadRewardModel):
 
     @property
     def max_positions(self) -> int | None:
-        """Tokens for which it has learnt positions; None where it has no table of them."""
+        """Return the number of learnt positions; None if there is no table of positions."""
         sizes = []
         for name, module in self.trunk.named_modules():
             if isinstance(module, nn.Embedding) and name.rpartition(".")[2] in _POSITION_TABLES:

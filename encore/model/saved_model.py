@@ -1,8 +1,8 @@
-"""A trained reward model on disk: trunk, heads, frozen tokenizer and what they mean.
+"""Save and load a trained reward model: trunk, heads, frozen tokenizer and metadata.
 
-Layout: the trunk as transformers saves it (``config.json``, ``*.safetensors``), the tokenizer with
-its frozen template, ``heads.safetensors`` (``weight`` [R, D] float32, ``mean`` [R] float64) and
-``reward_model.json``. No pickle is written, and none is read.
+A model folder holds the trunk as transformers saves it (``config.json``, ``*.safetensors``), the
+tokenizer with its frozen template, ``heads.safetensors`` (``weight`` [R, D] float32, ``mean`` [R]
+float64) and ``reward_model.json``. No pickle is written or read.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from encore.model.conversation import ConversationTokenizer
 from encore.model.loading import load_reward_model, load_tokenizer, quiet_transformers
 from encore.model.reward_model import MultiHeadRewardModel
 
-ABOUT_FILE = "reward_model.json"
+DESCRIPTION_FILE = "reward_model.json"
 HEADS_FILE = "heads.safetensors"
-_PICKLED = {".bin", ".pt", ".pth", ".ckpt", ".pkl"}
+_PICKLE_SUFFIXES = {".bin", ".pt", ".pth", ".ckpt", ".pkl"}
 
 
-class _About(BaseModel, frozen=True, extra="forbid"):
+class _Description(BaseModel, frozen=True, extra="forbid"):
     """The content of reward_model.json."""
 
     head_ids: tuple[str, ...] = Field(min_length=1)
@@ -36,7 +36,7 @@ class _About(BaseModel, frozen=True, extra="forbid"):
     metadata: dict[str, Any]
 
 
-#: A reward model ready to score, its tokenizer, and what its training recorded.
+#: A reward model in evaluation mode, its tokenizer, and the metadata of its training.
 LoadedModel = tuple[MultiHeadRewardModel, ConversationTokenizer, Mapping[str, Any]]
 
 
@@ -47,24 +47,24 @@ def save_model(
     *,
     metadata: Mapping[str, Any],
 ) -> None:
-    """Write a model whole or not at all; one that was there is replaced.
+    """Write a model completely or not at all. An existing model in the folder is replaced.
 
     Args:
-        folder: Its parent is made if it is not there.
-        model: Adapters merged.
-        tokenizer: The one it was trained with.
-        metadata: JSON values: what was trained on, how, with which result.
+        folder: Model folder; missing parents are created.
+        model: Trained model, with adapters merged.
+        tokenizer: Tokenizer of its training.
+        metadata: JSON values that describe data, settings and results of the training.
 
     Raises:
-        OSError: As the file system reports it.
+        OSError: The file system cannot write it.
     """
-    about = _About(
+    description = _Description(
         head_ids=model.head_ids,
         max_length=tokenizer.max_length,
         template_sha256=tokenizer.template_sha256,
         metadata=dict(metadata),
     )
-    if model.is_causal:  # readers that look for the last real token need the true padding
+    if model.is_causal:  # transformers looks for the last token that is not padding
         model.trunk.config.pad_token_id = tokenizer.pad_token_id
     folder.parent.mkdir(parents=True, exist_ok=True)
     with atomic_folder(folder) as temporary:
@@ -73,63 +73,60 @@ def save_model(
             tokenizer.hf_tokenizer.save_pretrained(temporary)
         heads = {"weight": model.heads.weight.detach().cpu(), "mean": model.mean_R.cpu()}
         save_file(heads, temporary / HEADS_FILE)
-        write_json(temporary / ABOUT_FILE, about)
+        write_json(temporary / DESCRIPTION_FILE, description)
 
 
 def load_model(
     folder: Path, *, device: str = "cpu", dtype: str = "auto", max_length: int | None = None
 ) -> LoadedModel:
-    """A saved reward model, in evaluation mode.
+    """Load a saved reward model in evaluation mode.
 
     Args:
-        folder: As `save_model` wrote it.
-        device: Where it goes.
-        dtype: Of the trunk: ``auto`` (bfloat16 on CUDA, float32 elsewhere), ``float32``,
-            ``bfloat16``.
-        max_length: Tokens of a conversation; None: as it was trained.
+        folder: Model folder that `save_model` wrote.
+        device: Device of the model.
+        dtype: Number format of the trunk: ``auto`` (bfloat16 on CUDA, else float32), ``float32``
+            or ``bfloat16``.
+        max_length: Longest conversation in tokens. None uses the limit of the training.
 
     Raises:
-        InputError: Not such a folder: files missing, pickled weights, heads that do not fit their
-            names, a template that is not the one it was trained with.
-        EncoreError: Trunk or tokenizer do not load.
+        InputError: The folder lacks files, holds pickled weights, or its heads or its template are
+            not those of the training.
+        EncoreError: The trunk or the tokenizer does not load.
     """
-    path = folder / ABOUT_FILE
+    path = folder / DESCRIPTION_FILE
     try:
-        about = _About.model_validate_json(path.read_bytes())
+        description = _Description.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(
             f"{path}: missing or damaged ({reason}); expected a folder that `encore train` wrote"
         ) from error
-    if pickled := sorted(file.name for file in folder.iterdir() if file.suffix in _PICKLED):
+    if pickles := sorted(file.name for file in folder.iterdir() if file.suffix in _PICKLE_SUFFIXES):
         raise InputError(
-            f"model folder {folder}: pickled files ({', '.join(pickled)}) can run code and are not "
+            f"model folder {folder}: pickled files ({', '.join(pickles)}) can run code and are not "
             "loaded; remove them: the weights are in *.safetensors"
         )
-    length = max_length or about.max_length
+    length = max_length or description.max_length
     fields = {"model": str(folder), "dtype": dtype, "max_length": length}
     config = BackboneConfig.model_validate(fields)
     tokenizer = load_tokenizer(config)
-    if tokenizer.template_sha256 != about.template_sha256:
+    if tokenizer.template_sha256 != description.template_sha256:
         raise InputError(
             f"model folder {folder}: its chat template (SHA-256 {tokenizer.template_sha256[:12]}…) "
-            f"is not the one it was trained with ({about.template_sha256[:12]}…); put the saved "
-            "chat_template.jinja back"
+            f"is not the one it was trained with ({description.template_sha256[:12]}…); put the "
+            "saved chat_template.jinja back"
         )
-    model = load_reward_model(config, head_ids=about.head_ids, device=device)
-    _read_heads(folder, model)
-    return model.eval(), tokenizer, about.metadata
-
-
-def _read_heads(folder: Path, model: MultiHeadRewardModel) -> None:
-    """Put the saved weights and means into the model."""
-    path = folder / HEADS_FILE
+    model = load_reward_model(config, head_ids=description.head_ids, device=device)
+    # The trunk's weights are loaded; those of the heads are in a file of their own.
+    heads_path = folder / HEADS_FILE
     try:
-        tensors = load_file(path)
+        tensors = load_file(heads_path)
         heads = {"heads.weight": tensors["weight"], "mean_R": tensors["mean"]}
         model.load_state_dict(heads, strict=False)
     except (OSError, SafetensorError, LookupError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise InputError(
-            f"{path}: cannot be used ({type(error).__name__}: {reason}); copy the folder again"
+            f"{heads_path}: cannot be used ({type(error).__name__}: {reason}); copy the folder "
+            "again"
         ) from error
+    return model.eval(), tokenizer, description.metadata

@@ -1,9 +1,10 @@
-"""Scores of token sequences: laid out without padding, computed without gradients, kept in order.
+"""Score token sequences in batches, without gradients.
 
-What a sequence scores does not depend on what is computed beside it: batch size, order and layout
-change the last digits of a float32 at most.
+The score of a sequence does not depend on the sequences in the same batch. Batch size, order and
+layout change at most the last digits of a float32.
 
-Legend: N sequences, R heads, X whatever is computed of a sequence.
+Legend: N sequences, R heads, X columns of the computed values, U units (sequences that are computed
+together).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from encore.model.backbone_config import LayoutName
 from encore.model.layouts import Microbatch, TokenIds, cut_rows, fill_bins, lay_out, shared_length
 from encore.model.reward_model import MultiHeadRewardModel, WholeClassifier
 
-#: Tokens of one forward pass by kind of device: nothing is kept for a backward pass.
+#: Tokens of one forward pass by type of device. Nothing is kept for a backward pass.
 TOKENS_PER_MICROBATCH = {"cuda": 65_536, "cpu": 4_096}
 
 Groups = Sequence[Sequence[int]]
@@ -29,14 +30,14 @@ Groups = Sequence[Sequence[int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ComputedBatch:
-    """What one forward pass made of some sequences.
+    """The values of the sequences of one forward pass.
 
     Attributes:
-        indices: Which sequences.
-        value_NX: In the same order, float32.
-        num_tokens: Their tokens, each sequence as if it stood alone.
+        indices: Indices of the sequences.
+        value_NX: Values of these sequences in the same order, float32.
+        num_tokens: Tokens of the sequences, with shared tokens counted for each of them.
         num_computed: Token positions that were computed.
-        num_padding: Those of them that hold no token of a sequence.
+        num_padding: Computed positions that are padding.
     """
 
     indices: NDArray[np.int64]
@@ -47,7 +48,7 @@ class ComputedBatch:
 
 
 class Batching(TypedDict, total=False):
-    """How sequences are computed: keywords of `score_sequences`."""
+    """Keyword arguments of `score_sequences` that say how sequences are batched."""
 
     pad_token_id: Required[int]
     tokens_per_microbatch: int | None
@@ -56,27 +57,27 @@ class Batching(TypedDict, total=False):
 
 
 def score_sequences(
-    model: MultiHeadRewardModel, sequences: Sequence[TokenIds], **how: Unpack[Batching]
+    model: MultiHeadRewardModel, sequences: Sequence[TokenIds], **batching: Unpack[Batching]
 ) -> NDArray[np.float32]:
-    """The raw, centred scores of every sequence under every head, in the order given.
+    """Return the centred scores of every sequence under every head.
 
     Args:
-        model: Left in the mode in which it came.
+        model: Reward model; it is returned to training or evaluation mode afterwards.
         sequences: Token ids of conversations, none empty, none longer than the model's positions.
-        how: ``pad_token_id``: any valid token, nothing attends to it. ``tokens_per_microbatch``:
-            the most token positions to compute at once; a longer sequence goes alone (default:
-            `TOKENS_PER_MICROBATCH` of the model's device). ``layout``: see
-            `encore.model.layouts.lay_out`. ``groups``: for ``prefix-shared``: which sequences may
-            share a beginning, as indices; each in one group at most.
+        batching: ``pad_token_id``: any valid token; nothing attends to it.
+            ``tokens_per_microbatch``: most token positions of a forward pass; a longer sequence is
+            computed alone (default: `TOKENS_PER_MICROBATCH` of the model's device). ``layout``: see
+            `encore.model.layouts.lay_out`. ``groups``: indices of sequences that may share a
+            beginning, each in one group at most; only for ``prefix-shared``.
 
     Returns:
-        score_NR, float32, shape [N, R].
+        score_NR, float32, shape [N, R], in the order of the sequences.
 
     Raises:
-        InputError: an empty sequence; a layout that the model does not allow.
+        InputError: A sequence is empty, or the model does not allow the layout.
     """
     score_NR = np.empty((len(sequences), len(model.head_ids)), dtype=np.float32)
-    for batch in computed_batches(model, sequences, compute=model, **how):
+    for batch in computed_batches(model, sequences, compute=model, **batching):
         score_NR[batch.indices] = batch.value_NX
     return score_NR
 
@@ -91,33 +92,39 @@ def computed_batches(
     layout: LayoutName = "packed",
     groups: Groups = (),
 ) -> Iterator[ComputedBatch]:
-    """Something of every sequence, batch by batch: dropout off, no gradients.
+    """Compute a value of every sequence, batch by batch, without dropout and gradients.
 
-    The longest come first: memory fails early or never.
+    The longest sequences come first, so that too little memory shows at once. Arguments and errors
+    are those of `score_sequences`. The model returns to its mode after the last batch.
 
-    Arguments and errors are those of `score_sequences`; ``compute`` is ``model`` itself for scores,
-    ``model.embed`` for what the heads read. The model is left in the mode in which it came once the
-    last batch was taken.
+    Args:
+        model: Reward model.
+        sequences: Token ids of conversations.
+        compute: ``model`` for scores, or ``model.embed`` for the pooled states.
+        pad_token_id: Any valid token.
+        tokens_per_microbatch: Most token positions of a forward pass.
+        layout: Layout of the batches.
+        groups: Indices of sequences that may share a beginning.
     """
     if layout == "packed" and isinstance(model, WholeClassifier):
-        layout = "sorted"  # it pads whatever the layout: what is packed would be counted wrong
+        layout = "sorted"  # it pads its rows in any layout, and padding must be counted
     device = model.device
-    kind = "cuda" if device.type == "cuda" else "cpu"
-    budget = tokens_per_microbatch or TOKENS_PER_MICROBATCH[kind]
+    device_type = "cuda" if device.type == "cuda" else "cpu"
+    budget = tokens_per_microbatch or TOKENS_PER_MICROBATCH[device_type]
     was_training = model.training
     model.eval()
     try:
-        for units in _plan(sequences, layout=layout, groups=groups, budget=budget):
+        for units in _plan_batches(sequences, layout=layout, groups=groups, budget=budget):
             indices = [index for unit in units for index in unit]
-            place = itertools.count()
+            counter = itertools.count()
             microbatch = lay_out(
                 [sequences[index] for index in indices],
                 layout=layout,
-                groups=[[next(place) for _ in unit] for unit in units],
+                groups=[[next(counter) for _ in unit] for unit in units],
                 pad_token_id=pad_token_id,
                 is_causal=model.is_causal,
             )
-            # Not around the loop: what runs between two batches is the caller's.
+            # Not around the loop: between two batches the caller's code runs.
             with torch.inference_mode():
                 value_NX = compute(microbatch.to(device)).float().cpu().numpy()
             num_tokens, num_computed = microbatch.num_tokens, microbatch.num_computed
@@ -133,16 +140,16 @@ def computed_batches(
 
 
 def best_layout(model: MultiHeadRewardModel) -> LayoutName:
-    """The layout that computes least: a pair's common beginning once, where the model allows it."""
+    """Return the layout that computes the fewest tokens among those that the model allows."""
     if isinstance(model, WholeClassifier):
         return "sorted"
     return "prefix-shared" if model.is_causal else "packed"
 
 
-def _plan(
+def _plan_batches(
     sequences: Sequence[TokenIds], *, layout: LayoutName, groups: Groups, budget: int
 ) -> list[list[Sequence[int]]]:
-    """The units of every batch; the sequences of a unit stay together."""
+    """Return the units of every batch; the sequences of a unit are computed together."""
     length_N = np.array([len(sequence) for sequence in sequences], dtype=np.int64)
     if layout in ("sorted", "single"):
         rows = cut_rows(range(len(sequences)), length_N, layout, budget)
@@ -150,8 +157,9 @@ def _plan(
     units: list[Sequence[int]] = list(filter(len, groups)) if layout == "prefix-shared" else []
     grouped = {index for unit in units for index in unit}
     units += [(index,) for index in range(len(sequences)) if index not in grouped]
-    # Token positions that a unit takes of a packed row; `lay_out` refuses empty sequences.
+    # Token positions of a unit in a packed row. `lay_out` refuses empty sequences.
     cost_U = np.array([length_N[list(unit)].sum() for unit in units], dtype=np.int64)
-    for place, unit in enumerate(units):
-        cost_U[place] -= (len(unit) - 1) * shared_length([sequences[index] for index in unit])
-    return [[units[place] for place in places] for places in fill_bins(cost_U, budget)]
+    for unit_index, unit in enumerate(units):
+        num_shared = shared_length([sequences[index] for index in unit])
+        cost_U[unit_index] -= (len(unit) - 1) * num_shared
+    return [[units[index] for index in unit_bin] for unit_bin in fill_bins(cost_U, budget)]

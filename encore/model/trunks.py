@@ -1,4 +1,4 @@
-"""Which architectures a reward model may stand on, and how each one is read."""
+"""Table of the architectures that can be the trunk of a reward model."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from encore.core.errors import InputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrunkKind:
-    """How an architecture sees and counts its tokens.
+    """Properties of an architecture that the layout of its input depends on.
 
     Attributes:
-        is_causal: A token sees only earlier ones.
-        counts_from_pad: Positions begin at the padding id + 1 (RoBERTa).
-        has_pooler: Built with a layer for another purpose unless told not to.
+        is_causal: True if a token sees only earlier tokens.
+        counts_from_pad: True if positions begin at the padding id + 1 (RoBERTa).
+        has_pooler: True if transformers adds a pooling layer by default.
     """
 
     is_causal: bool
@@ -26,32 +26,34 @@ class TrunkKind:
 _DECODER = TrunkKind(is_causal=True)
 _ROBERTA = TrunkKind(is_causal=False, counts_from_pad=True, has_pooler=True)
 
-#: By ``model_type``. A kind stands here when packed and single scores were shown to agree
-#: (tests/model/test_trunks.py): one that ignores positions or mixes tokens outside attention would
-#: leak one sequence into the next without an error.
+#: Kind of each ``model_type``. The table has only architectures whose packed and single scores
+#: agree (tests/model/test_trunks.py). An architecture that ignores positions or mixes tokens
+#: outside of attention would silently leak one sequence into the next.
 TRUNKS = {
     **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "gemma", "olmo2", "phi3"), _DECODER),
     "bert": TrunkKind(is_causal=False, has_pooler=True),
     **dict.fromkeys(("roberta", "xlm-roberta"), _ROBERTA),
 }
 
-#: What transformers assumes where config.json is silent: a window, or that there is none.
-_WINDOWS = {"mistral": 4096}
-_WINDOW_OFF = ("qwen2", "qwen3")
+#: Attention windows in tokens that transformers assumes if config.json does not state them.
+_DEFAULT_WINDOWS = {"mistral": 4096}
+#: Architectures that use a window only if config.json says so.
+_WINDOW_OFF_BY_DEFAULT = ("qwen2", "qwen3")
 
-#: Of an architecture that nothing is known about.
-OTHER = TrunkKind(is_causal=False)
+#: Kind of an architecture that is not in the table.
+UNKNOWN_KIND = TrunkKind(is_causal=False)
 
 
 def trunk_kind(config: dict[str, Any], *, name: str) -> TrunkKind:
-    """How the model of a config.json is read.
+    """Return the kind of a model's architecture.
 
     Args:
-        config: Its content.
-        name: The model's name, for messages.
+        config: Content of the model's config.json.
+        name: Name of the model, for messages.
 
     Raises:
-        InputError: an architecture that was not shown to be exact, or one used the other way round.
+        InputError: The architecture is not in the table, or config.json makes a decoder an encoder
+            or an encoder a decoder.
     """
     model_type = config.get("model_type")
     kind = TRUNKS.get(str(model_type))
@@ -70,26 +72,29 @@ def trunk_kind(config: dict[str, Any], *, name: str) -> TrunkKind:
 
 
 def max_positions(config: dict[str, Any], kind: TrunkKind) -> int | None:
-    """Tokens of the longest sequence that is computed exactly; None where nothing bounds it.
+    """Return the longest sequence in tokens that is computed exactly; None if there is no limit.
 
-    That is as many as the model of a config.json has positions for, and no more than its attention
-    sees at once: a window that slides is not computed here.
+    The limit is the number of positions of the model, or its attention window if that is smaller: a
+    sliding window is not implemented here.
     """
-    own = config.get("max_position_embeddings")
-    positions = own - position_offset(config, kind) if isinstance(own, int) else None
-    bounds = [bound for bound in (positions, _window(config)) if bound is not None]
-    return min(bounds, default=None)
+    num_positions = config.get("max_position_embeddings")
+    limits = []
+    if isinstance(num_positions, int):
+        limits.append(num_positions - position_offset(config, kind))
+    if (window := _attention_window(config)) is not None:
+        limits.append(window)
+    return min(limits, default=None)
 
 
-def _window(config: dict[str, Any]) -> int | None:
-    """Tokens a layer's attention sees; None where all of them."""
+def _attention_window(config: dict[str, Any]) -> int | None:
+    """Return the number of tokens that attention sees; None if it sees all."""
     model_type = config.get("model_type")
-    if not config.get("use_sliding_window", model_type not in _WINDOW_OFF):
+    if not config.get("use_sliding_window", model_type not in _WINDOW_OFF_BY_DEFAULT):
         return None
-    window = config.get("sliding_window", _WINDOWS.get(str(model_type)))
+    window = config.get("sliding_window", _DEFAULT_WINDOWS.get(str(model_type)))
     return window if isinstance(window, int) else None
 
 
 def position_offset(config: dict[str, Any], kind: TrunkKind) -> int:
-    """The position of a sequence's first token."""
+    """Return the position of a sequence's first token."""
     return int(config.get("pad_token_id", 1)) + 1 if kind.counts_from_pad else 0

@@ -18,7 +18,7 @@ from encore.core.reporting import SILENT, Reporter
 from encore.data.study import Study
 from encore.judges.base import num_devices
 from encore.model.backbone_shape import find_shape, flops_per_token
-from encore.model.gpus import Gpu, gpu_named
+from encore.model.gpus import Gpu, find_gpu
 from encore.rating.rating_config import EngineRatingConfig, PromptLayout
 from encore.rating.rating_plan_config import PlanRateConfig
 from encore.rating.rating_run import RatingRun, open_run
@@ -52,7 +52,7 @@ def plan_rating(
     Raises:
         EncoreError: An unknown GPU; a calibration that fails; as `open_run`.
     """
-    gpu = gpu_named(config.gpu) if config.gpu else None
+    gpu = find_gpu(config.gpu) if config.gpu else None
     run = open_run(study, config)
     try:
         pilot = _calibrated(run, study, config, reporter) if config.calibrate else None
@@ -194,7 +194,7 @@ def _planned_seconds(run: RatingRun, planned: TokenCounts) -> float | None:
     engines = run.config.engines if isinstance(run.config, EngineRatingConfig) else 1
     count = len(gpus) if engines == "auto" else engines * num_devices(run.config.judge)
     try:
-        gpu = gpu_named(torch.cuda.get_device_name())
+        gpu = find_gpu(torch.cuda.get_device_name())
         utilisation = PlanRateConfig.model_fields["utilisation"].default
         return _estimate(run, gpu, count=count, utilisation=utilisation)(planned)
     except EncoreError:

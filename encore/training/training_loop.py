@@ -22,7 +22,7 @@ from torch import Tensor
 
 from encore.core.errors import InputError
 from encore.model.backbone_shape import BackboneShape, shape_from_config, useful_flops
-from encore.model.gpus import gpu_named
+from encore.model.gpus import find_gpu
 from encore.training.batches import PlannedRows, Training, plan_rows, score_microbatch
 from encore.training.evaluation import TrainingDivergedError, evaluate, loss_terms, num_terms
 from encore.training.optimizers import NonFiniteGradientError, StepOptimizer
@@ -217,7 +217,7 @@ def device_peak(training: Training) -> tuple[BackboneShape, float] | None:
         return None
     trunk = training.model.trunk
     with contextlib.suppress(InputError):
-        gpu = gpu_named(torch.cuda.get_device_name(training.model.device))
+        gpu = find_gpu(torch.cuda.get_device_name(training.model.device))
         shape = shape_from_config(trunk.config.to_dict(), name="trunk")
         peak = gpu.peak_flops(weight_bytes=next(trunk.parameters()).element_size())
         share = _LORA_SHARE if training.config.method == "lora" else 1.0

@@ -13,7 +13,7 @@ from encore.core.config import StageConfig, option
 from encore.core.errors import InputError
 from encore.model.backbone_config import BackboneConfig, LayoutName
 from encore.model.backbone_shape import BackboneShape, find_shape, flops_per_token
-from encore.model.gpus import UTILISATION, gpu_named
+from encore.model.gpus import UTILISATION, find_gpu
 from encore.training.training_config import MICROBATCH_TOKENS, Method, TrainingConfig
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def plan_training(config: PlanTrainConfig, study: Study | None = None) -> dict[s
 
     A maximum length beyond the model's is lowered to it. ``study`` is the opened ``config.study``.
     """
-    gpu, shape = gpu_named(config.gpu), find_shape(config.backbone, revision=config.revision)
+    gpu, shape = find_gpu(config.gpu), find_shape(config.backbone, revision=config.revision)
     if config.recipe not in RECIPES:
         raise InputError(f"recipe {config.recipe!r}: expected one of {', '.join(RECIPES)}")
     if config.layout == "prefix-shared" and not shape.is_causal:
@@ -218,7 +218,7 @@ def _hours(
 ) -> dict[str, dict[str, float]]:
     """Every layout's tokens and hours of the asked recipe."""
     recipe = RECIPES[config.recipe]
-    peak_flops = gpu_named(config.gpu).peak_flops(weight_bytes=recipe.weight_bytes)
+    peak_flops = find_gpu(config.gpu).peak_flops(weight_bytes=recipe.weight_bytes)
     flops = flops_per_token(shape, sequence_length=mean_length) * _SHARES[recipe.method]
     epochs = 1 if recipe.method == "probe" else config.epochs
     computed_shares = {"packed": 1.0, "sorted": 1 / (1 - _SORTED_PADDING)}

@@ -1,4 +1,4 @@
-"""Attention over segments, three ways: one by one, in one kernel call, and written out."""
+"""Attention over segments in three ways: by segment, in one kernel call, and by its definition."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from torch.nn.functional import scaled_dot_product_attention
 from encore.core.errors import InputError
 from encore.model.attention import (
     SegmentPlan,
-    attend_at_once,
-    attend_one_by_one,
-    kernel_takes,
+    attend_by_kernel,
+    attend_by_segment,
     segment_attention,
+    supports_varlen_attention,
 )
 from encore.model.layouts import Segment
 
 HEADS, KEY_HEADS, DIM = 4, 2, 8
-# A beginning of 5, two that continue it (3 and 4), one alone (6), one token alone.
+# A shared beginning of 5 tokens, two sequences that continue it (3 and 4 tokens), and two sequences
+# that share nothing (6 tokens and 1 token).
 SHARED = Segment(start=0, stop=5)
 SEGMENTS = [
     SHARED,
@@ -38,8 +39,8 @@ def queries_keys_values():
     )
 
 
-def allowed(segments, *, is_causal: bool) -> torch.Tensor:
-    """The whole row's mask, written out: the definition the other two are measured by."""
+def row_mask(segments, *, is_causal: bool) -> torch.Tensor:
+    """Return the mask [L, L] of the whole row: the definition that both implementations meet."""
     length = segments[-1].stop
     mask = torch.zeros(length, length, dtype=torch.bool)
     for segment in segments:
@@ -51,14 +52,17 @@ def allowed(segments, *, is_causal: bool) -> torch.Tensor:
     return mask
 
 
-def written_out(query, key, value, mask):
+def attend_by_definition(query, key, value, mask):
     key, value = (t.repeat_interleave(HEADS // KEY_HEADS, dim=1) for t in (key, value))
     scores = (query @ key.transpose(2, 3) * SCALE).masked_fill(~mask, -math.inf)
     return (scores.softmax(-1) @ value).transpose(1, 2)
 
 
 def varlen_stand_in(query, key, value, cu_q, cu_k, max_q, max_k, *, scale, window_size, enable_gqa):
-    """`torch.nn.attention.varlen.varlen_attn` in plain torch, causal aligned to the lower right."""
+    """Compute what `torch.nn.attention.varlen.varlen_attn` does, in plain torch.
+
+    Causal masks are aligned to the lower right.
+    """
     assert cu_q.dtype == cu_k.dtype == torch.int32
     assert (max_q, max_k) == (cu_q.diff().max(), cu_k.diff().max())
     outputs = []
@@ -78,18 +82,18 @@ def outputs_and_gradients(attend):
     return output, torch.autograd.grad(output.square().sum(), inputs)
 
 
-#: An encoder shares nothing: the same row as three sequences.
-APART = [Segment(start=start, stop=stop) for start, stop in ((0, 12), (12, 18), (18, 19))]
+#: The sequences of an encoder share nothing: the same row as three sequences.
+UNSHARED = [Segment(start=start, stop=stop) for start, stop in ((0, 12), (12, 18), (18, 19))]
 
 
-@pytest.mark.parametrize(("segments", "is_causal"), [(SEGMENTS, True), (APART, False)])
-def test_one_by_one_and_in_one_call_equal_the_mask_written_out(segments, is_causal):
+@pytest.mark.parametrize(("segments", "is_causal"), [(SEGMENTS, True), (UNSHARED, False)])
+def test_both_implementations_equal_the_definition_of_attention(segments, is_causal):
     plan = SegmentPlan(segments, is_causal=is_causal, device=torch.device("cpu"))
-    mask = allowed(segments, is_causal=is_causal)
-    expected = outputs_and_gradients(lambda *qkv: written_out(*qkv, mask))
+    mask = row_mask(segments, is_causal=is_causal)
+    expected = outputs_and_gradients(lambda *qkv: attend_by_definition(*qkv, mask))
     for attend in (
-        lambda *qkv: attend_one_by_one(*qkv, plan, SCALE),
-        lambda *qkv: attend_at_once(*qkv, plan, SCALE, varlen_stand_in),
+        lambda *qkv: attend_by_segment(*qkv, plan, SCALE),
+        lambda *qkv: attend_by_kernel(*qkv, plan, SCALE, varlen_stand_in),
     ):
         output, gradients = outputs_and_gradients(attend)
         torch.testing.assert_close(output, expected[0], atol=1e-5, rtol=0)
@@ -98,7 +102,7 @@ def test_one_by_one_and_in_one_call_equal_the_mask_written_out(segments, is_caus
 
 def test_flash_attention_is_used_only_where_it_has_a_kernel():
     case = {"dtype": torch.bfloat16, "head_dim": 128, "capability": (8, 0), "dropout": 0.0}
-    assert kernel_takes(**case)
+    assert supports_varlen_attention(**case)
     for changed in (
         {"capability": (7, 5)},  # T4
         {"dtype": torch.float32},
@@ -106,7 +110,7 @@ def test_flash_attention_is_used_only_where_it_has_a_kernel():
         {"head_dim": 100},
         {"dropout": 0.1},
     ):
-        assert not kernel_takes(**{**case, **changed})
+        assert not supports_varlen_attention(**{**case, **changed})
 
 
 @pytest.mark.device
@@ -116,18 +120,18 @@ def test_flash_attention_is_aligned_to_the_lower_right():
 
     inputs = [t.detach().cuda().bfloat16().requires_grad_() for t in queries_keys_values()]
     plan = SegmentPlan(SEGMENTS, is_causal=True, device=torch.device("cuda"))
-    fast = attend_at_once(*inputs, plan, SCALE, varlen_attn)
-    loop = attend_one_by_one(*inputs, plan, SCALE)
+    fast = attend_by_kernel(*inputs, plan, SCALE, varlen_attn)
+    loop = attend_by_segment(*inputs, plan, SCALE)
     torch.testing.assert_close(fast, loop, atol=2e-2, rtol=2e-2)
     gradients = [torch.autograd.grad(out.square().sum(), inputs) for out in (fast, loop)]
     torch.testing.assert_close(*gradients, atol=5e-2, rtol=5e-2)
 
 
-def test_attention_that_is_not_computed_here_is_refused():
+def test_a_sequence_longer_than_the_attention_window_is_refused():
     inputs, layer = queries_keys_values(), torch.nn.Module()
     plan = SegmentPlan(SEGMENTS, is_causal=True, device=torch.device("cpu"))
     with pytest.raises(InputError, match="attention window 8 tokens: a sequence of 9 is longer"):
         segment_attention(layer, *inputs, None, segment_plan=plan, sliding_window=8)
     # A window that no sequence is longer than changes nothing.
     output, _ = segment_attention(layer, *inputs, None, segment_plan=plan, sliding_window=9)
-    torch.testing.assert_close(output, attend_one_by_one(*inputs, plan, None))
+    torch.testing.assert_close(output, attend_by_segment(*inputs, plan, None))

@@ -6,7 +6,7 @@ import pytest
 
 from encore.core.errors import InputError
 from encore.model.backbone_shape import find_shape, flops_per_token, shape_from_config
-from encore.model.gpus import GPUS, gpu_named
+from encore.model.gpus import GPUS, find_gpu
 from encore.training.training_plan import PlanTrainConfig, plan_training
 from tests.model.tiny_models import tiny_model
 
@@ -44,10 +44,10 @@ def test_a_backbone_has_about_as_many_parameters_as_transformers_builds(kind):
 
 
 def test_peaks_are_those_of_the_device_and_the_format():
-    h100 = gpu_named("NVIDIA H100 80GB HBM3")
+    h100 = find_gpu("NVIDIA H100 80GB HBM3")
     assert h100.peak_flops(weight_bytes=2) == 989.4e12
     assert h100.peak_flops(weight_bytes=4) == pytest.approx(66.9e12)
-    assert gpu_named("NVIDIA L4") is gpu_named("L4-24")
+    assert find_gpu("NVIDIA L4") is find_gpu("L4-24")
     for gpu in GPUS:  # sold with 80 GB, 79.2 GiB seen, 76.9 for tensors
         advertised = float(gpu.name.rsplit("-", 1)[1])
         assert 0.85 * advertised < gpu.usable_gib < advertised
