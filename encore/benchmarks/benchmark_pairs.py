@@ -13,7 +13,7 @@ from typing import Any
 from encore.benchmarks.benchmark_config import PairsConfig
 from encore.benchmarks.definition import Benchmark, load_benchmark
 from encore.core.errors import InputError
-from encore.data.pairs import SYNTHETIC_LABEL
+from encore.data.pairs_manifest import SYNTHETIC_LABEL
 from encore.data.records import PreferencePair
 from encore.data.sources.hub import resolve_commit, stream_records
 from encore.data.sources.local import data_files, read_records

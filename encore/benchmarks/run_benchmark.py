@@ -22,7 +22,6 @@ from encore.core.files import atomic_write_bytes, file_sha256, write_json
 from encore.core.reporting import SILENT, Reporter
 from encore.data.pairs import read_pairs
 from encore.data.study import Study
-from encore.data.synthetic import synthetic_in
 from encore.runs.run_files import run_key_of
 from encore.training.disk import named_when_full
 from encore.warehouse import open_ratings
@@ -133,9 +132,7 @@ def _weighed(study: Study, scorer: Scorer) -> _Weighed:
     with open_evidence(ratings) as evidence:
         heads = scorer.heads(evidence.rule_ids)
         rows, notes = scheme_rows(heads.scores, scorer.pairs, evidence=evidence, config=config.rows)
-        trained, run = evidence.study, evidence.origin.run_key
-        marks = () if trained is None else synthetic_in(trained.path, run=run)
-        training = tuple(f"training {part}" for part in marks)
+        training = tuple(f"training {part}" for part in ratings.synthetic)
         uses_labels = any(row.about.uses_labels for row in rows)
         return _Weighed(
             heads=heads,

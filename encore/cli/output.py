@@ -41,12 +41,12 @@ TableColumns = Mapping[str, str | Callable[[Any], object]]
 
 
 def opened_ratings(config: RatingsConfig) -> Ratings:
-    """The ratings that a command is about, and a warning that names what of them is synthetic."""
-    from encore.data.synthetic import synthetic_in
+    """Open the ratings that a command is about; warn of what in them is synthetic."""
     from encore.warehouse import open_ratings
 
-    warn_of_synthetic(synthetic_in(config.ratings, run=config.run))
-    return open_ratings(config.ratings, run=config.run, judge=config.judge)
+    ratings = open_ratings(config.ratings, run=config.run, judge=config.judge)
+    warn_of_synthetic(ratings.synthetic)
+    return ratings
 
 
 def show_result(

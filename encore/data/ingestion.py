@@ -10,18 +10,8 @@ from typing import Any, Literal
 
 from encore.core.errors import EncoreError, InputError
 from encore.core.reporting import SILENT, Reporter
-from encore.data.pairs import (
-    Origin,
-    PairsManifest,
-    PairWriter,
-    data_digest,
-    labels_of,
-    pair_files,
-    pair_writer,
-    read_manifest,
-    verified_path,
-    write_manifest,
-)
+from encore.data.pairs import PairWriter, data_digest, pair_writer, verified_path, write_manifest
+from encore.data.pairs_manifest import Origin, PairsManifest, pair_files, read_pairs_manifest
 from encore.data.sources import load_parser
 from encore.data.sources.locate import Source, resolve_sources
 from encore.data.sources.pku import Prefer
@@ -113,7 +103,7 @@ def ingest(
 
 def _refuse_near_labels(labels: Iterable[str], study: Study | None) -> None:
     """Labels that differ only in case would be one file on some file systems."""
-    folded = {label.casefold(): label for label in (labels_of(study) if study else ())}
+    folded = {label.casefold(): label for label in (study.labels if study else ())}
     for label in labels:
         if (other := folded.setdefault(label.casefold(), label)) != label:
             raise InputError(
@@ -129,11 +119,11 @@ def _ingest_label(
         origins = [_read_source(one, writer, reporter=reporter) for one in sources]
     manifest = write_manifest(change, writer, origins=origins)
     study = change.study
-    if study is None or label not in labels_of(study):
+    if study is None or label not in study.labels:
         return SourceReport(status="new", manifest=manifest)
     try:
-        existing = read_manifest(study, label)
-        verified_path(study, label)
+        existing = read_pairs_manifest(study.pairs_dir, label)
+        verified_path(study, existing)
         if _content(existing) == _content(manifest):
             for relative in pair_files(label):
                 change.staged.remove(relative)

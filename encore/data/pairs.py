@@ -9,93 +9,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Literal, NamedTuple, Self
+from typing import IO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from encore.core.errors import InputError
 from encore.core.files import file_sha256, write_json
 from encore.core.versions import installed_version
+from encore.data.pairs_manifest import Origin, PairsManifest, pair_files
 from encore.data.records import RESPONSES, Message, PreferencePair, pair_id_of
 from encore.data.schemas import PAIRS, SET_ASIDE_FIELDS
 from encore.data.sources.raw_records import MalformedRecordError, RawRecord
 from encore.data.study import LABELS, MARKER, Change, Study, changed_study, open_study
 
-_MANIFEST_SUFFIX = ".manifest.json"
-#: A source whose label begins like this is synthetic, whoever made it.
-SYNTHETIC_LABEL = "synthetic"
-_DEMO_DATA = Path(__file__).parents[1] / "demo" / "data"
 _ROWS_PER_GROUP = 1024
-
-
-class Origin(BaseModel):
-    """Where records came from: a file's name or a hub id, never a machine's path."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    kind: Literal["local", "hub"]
-    name: str
-    format: str
-    revision: str | None = None
-    split: str | None = None
-    subset: str | None = None
-    prefer: str | None = None
-    num_read: int
-
-
-class PairsManifest(BaseModel):
-    """What is recorded beside the pairs of one label.
-
-    ``num_read`` = ``num_kept`` + ``num_duplicates`` + ``num_set_aside``. ``data_digest`` is
-    SHA-256 over the sorted pair ids; ``parquet_sha256`` is that of the file. ``synthetic``: nobody
-    may take figures from these pairs for evidence.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    label: str
-    origins: tuple[Origin, ...]
-    num_read: int
-    num_kept: int
-    num_duplicates: int
-    num_set_aside: int
-    set_aside_by_reason: dict[str, int]
-    num_contradicting: int
-    data_digest: str
-    parquet_sha256: str
-    encore_version: str
-    synthetic: bool = False
-
-    @model_validator(mode="after")
-    def _knows_synthetic_pairs(self) -> Self:
-        """By their label, or as the demo's files; also in manifests that do not say it."""
-        demo_files = {path.name for path in _DEMO_DATA.glob("*.jsonl.gz")}
-        is_from_demo = any(one.kind == "local" and one.name in demo_files for one in self.origins)
-        if is_from_demo or self.label.casefold().startswith(SYNTHETIC_LABEL):
-            object.__setattr__(self, "synthetic", True)
-        return self
-
-
-class PairFiles(NamedTuple):
-    """The names of one label's files, relative to the study."""
-
-    set_aside: str
-    pairs: str
-    manifest: str
-
-
-def pair_files(label: str) -> PairFiles:
-    """Where a label's files are."""
-    return PairFiles(
-        set_aside=f"pairs/{label}.set-aside.jsonl",
-        pairs=f"pairs/{label}.parquet",
-        manifest=f"pairs/{label}{_MANIFEST_SUFFIX}",
-    )
 
 
 # --- writing ------------------------------------------------------------------------------------
@@ -216,9 +147,9 @@ def study_with(
 # --- reading ------------------------------------------------------------------------------------
 
 
-def lacks_pairs(study: Study) -> InputError | None:
-    """What a stage that needs pairs says of a study that has labelled responses alone."""
-    if labels_of(study) or not (study.path / LABELS).is_dir():
+def missing_pairs_error(study: Study) -> InputError | None:
+    """Return the error of a study that has labels of single responses and no pairs, else None."""
+    if study.labels or not (study.path / LABELS).is_dir():
         return None
     return InputError(
         f"study {study.path}: it has labels of single responses, and this needs pairs; read the "
@@ -226,45 +157,18 @@ def lacks_pairs(study: Study) -> InputError | None:
     )
 
 
-def labels_of(study: Study) -> tuple[str, ...]:
-    """The labels a study has pairs for, sorted."""
-    names = (path.name for path in study.pairs_dir.glob(f"[!.]*{_MANIFEST_SUFFIX}"))
-    return tuple(sorted(name.removesuffix(_MANIFEST_SUFFIX) for name in names))
-
-
-def read_manifest(study: Study, label: str) -> PairsManifest:
-    """What was recorded when a label was ingested.
+def verified_path(study: Study, source: PairsManifest) -> Path:
+    """Return the Parquet file of a source after comparing its SHA-256 with the recorded one.
 
     Raises:
-        InputError: no such label, or a manifest that is not one.
+        InputError: The file is missing, or was changed since it was written.
     """
-    path = study.path / pair_files(label).manifest
-    if not path.is_file():
-        known = ", ".join(labels_of(study)) or "none"
-        raise InputError(f"study {study.path}: no pairs labelled {label!r} (labels: {known})")
-    try:
-        return PairsManifest.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        where = ".".join(map(str, problem["loc"])) or "file"
+    path = study.path / pair_files(source.label).pairs
+    sha256 = file_sha256(path) if path.is_file() else "no file"
+    if sha256 != source.parquet_sha256:
         raise InputError(
-            f"{path}: damaged manifest, {where}: {problem['msg']}; ingest again with --replace"
-        ) from error
-
-
-def verified_path(study: Study, label: str) -> Path:
-    """The Parquet file of a label, after comparing its SHA-256 with the recorded one.
-
-    Raises:
-        InputError: missing, or changed since it was written.
-    """
-    recorded = read_manifest(study, label).parquet_sha256
-    path = study.path / pair_files(label).pairs
-    found = file_sha256(path) if path.is_file() else "no file"
-    if found != recorded:
-        raise InputError(
-            f"{path}: changed since it was ingested (SHA-256 {found[:12]}…, recorded "
-            f"{recorded[:12]}…); ingest again with --replace"
+            f"{path}: changed since it was ingested (SHA-256 {sha256[:12]}…, recorded "
+            f"{source.parquet_sha256[:12]}…); ingest again with --replace"
         )
     return path
 
@@ -275,7 +179,7 @@ def read_pairs(study: Study) -> pa.Table:
     Raises:
         InputError: a file that was changed since it was ingested.
     """
-    paths = [verified_path(study, label) for label in labels_of(study)]
+    paths = [verified_path(study, source) for source in study.sources]
     tables = [pq.read_table(path, schema=PAIRS, partitioning=None) for path in paths]
     return pa.concat_tables(tables) if tables else PAIRS.empty_table()
 
@@ -332,9 +236,7 @@ def data_digest(study: Study) -> str:
     Raises:
         InputError: a damaged manifest.
     """
-    return _digest_of_labels(
-        (label, read_manifest(study, label).data_digest) for label in labels_of(study)
-    )
+    return _digest_of_labels((source.label, source.data_digest) for source in study.sources)
 
 
 def data_digest_of(pairs: pa.Table) -> str:

@@ -12,10 +12,12 @@ import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from encore.core.errors import EncoreError, InputError
 from encore.core.files import fsync_path, fsync_tree
+from encore.data.pairs_manifest import PairsManifest, ingested_labels, read_pairs_manifest
 
 MARKER = "study.json"
 #: Within a study, the studies that `encore rules probe` makes of its pairs: PROBES/PAIRS/NAME.
@@ -27,28 +29,57 @@ _MARKER_CONTENT = {"encore_study": 1}
 _LEFTOVER_SECONDS = 60.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Study:
-    """Where a study keeps what. Get one from `open_study`."""
+    """An opened study. Get one from `open_study`.
+
+    The manifests of its pairs are read once, at the first use. Code that ingests more pairs
+    opens the study again to see them.
+
+    Attributes:
+        path: Directory of the study.
+    """
 
     path: Path
 
     @property
     def pairs_dir(self) -> Path:
-        """Preference pairs, their manifests and what was set aside."""
+        """Folder of the preference pairs, their manifests and the records set aside."""
         return self.path / "pairs"
 
     @property
     def ratings_dir(self) -> Path:
-        """One folder per run key."""
+        """Folder of the rating runs: one folder per run key."""
         return self.path / "ratings"
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """Labels that the study has pairs for, sorted."""
+        return ingested_labels(self.pairs_dir)
+
+    @cached_property
+    def sources(self) -> tuple[PairsManifest, ...]:
+        """Manifests of the pairs, one per label, in the labels' order.
+
+        Raises:
+            InputError: A manifest is damaged.
+        """
+        return tuple(read_pairs_manifest(self.pairs_dir, label) for label in self.labels)
+
+    @property
+    def synthetic(self) -> tuple[str, ...]:
+        """Names of the synthetic sources, e.g. ``source hh``; empty if all pairs are real.
+
+        The marks of a rating run, a model or a judge are in their own manifests.
+        """
+        return tuple(f"source {source.label}" for source in self.sources if source.synthetic)
 
 
 def open_study(path: Path) -> Study:
-    """The study in a directory.
+    """Open the study in a directory.
 
     Raises:
-        InputError: no such directory, not a study, or of a newer format.
+        InputError: The directory does not exist, is not a study, or is of another format.
     """
     marker = path / MARKER
     if not marker.is_file():
@@ -69,9 +100,9 @@ def open_study(path: Path) -> Study:
     return Study(path)
 
 
-def as_study(study: Study | Path) -> Study:
-    """An opened study as it is, a directory opened."""
-    return study if isinstance(study, Study) else open_study(study)
+def as_study(study: Study | str | Path) -> Study:
+    """Return an opened study as it is, or open the study at a path."""
+    return study if isinstance(study, Study) else open_study(Path(study))
 
 
 def is_free(path: Path) -> bool:

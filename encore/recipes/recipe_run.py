@@ -26,6 +26,7 @@ from encore.core.model_files import file_digest, folder_digest
 from encore.core.reporting import SILENT, Reporter
 from encore.data import pairs
 from encore.data.ingestion import ingest
+from encore.data.pairs_manifest import Origin
 from encore.data.rating_runs import list_runs, run_status
 from encore.data.rule_sets import load_rule_set
 from encore.data.sources.locate import locate
@@ -181,19 +182,21 @@ class RecipeRun:
         recipe = self.recipe
         asked = [one for source in recipe.sources for one in locate(source)]
         labels = {str(one.label) for one in asked}
-        there = set() if is_free(self.study) else set(pairs.labels_of(open_study(self.study)))
+        study = None if is_free(self.study) else open_study(self.study)
+        there = set(study.labels) if study else set()
         if there - labels:
             raise InputError(
                 f"study {self.study}: it also has pairs labelled "
                 f"{', '.join(sorted(there - labels))}, which are none of recipe {recipe.name}'s; "
                 "give the recipe a study of its own with --out"
             )
-        origins: list[pairs.Origin] = []
+        origins: list[Origin] = []
         is_damaged = False
-        for label in there:
+        if study is not None:
             try:
-                pairs.verified_path(open_study(self.study), label)
-                origins += pairs.read_manifest(open_study(self.study), label).origins
+                for source in study.sources:
+                    pairs.verified_path(study, source)
+                    origins += source.origins
             except InputError:
                 is_damaged = True
         # Pinned commits on the hub do not change: what came from them need not be read again.

@@ -13,9 +13,8 @@ import pyarrow.parquet as pq
 from encore.core.files import file_sha256
 from encore.core.number_text import count, plural
 from encore.core.versions import package_versions
-from encore.data.pairs import SYNTHETIC_LABEL, labels_of, read_manifest
+from encore.data.pairs_manifest import SYNTHETIC_LABEL
 from encore.data.rating_runs import RatingStatus, null_reasons, run_status
-from encore.data.synthetic import synthetic_parts
 from encore.warehouse import Ratings
 
 
@@ -53,9 +52,6 @@ def provenance_of(source: Ratings, *, sources: Sequence[str]) -> Provenance:
     manifest = None if status is None else status.manifest
     judge = manifest.judge if manifest else source.judge or _recorded(source, "judge")
     run_key = manifest.run_key if manifest else source.run or _recorded(source, "run_key")
-    study = source.study
-    pairs = [] if study is None else [read_manifest(study, label) for label in labels_of(study)]
-    made_up = synthetic_parts(pairs, [manifest] if manifest else [])
     names = (*(f"source {one}" for one in sources), f"judge {judge}")
     is_called_so = re.compile(f"(source|judge) {SYNTHETIC_LABEL}", re.IGNORECASE).match
     recorded = {"rating": manifest.versions} if manifest and manifest.versions else {}
@@ -66,7 +62,7 @@ def provenance_of(source: Ratings, *, sources: Sequence[str]) -> Provenance:
         titles={rule["rule_id"]: rule["title"] for rule in manifest.rules} if manifest else {},
         judge=judge,
         run_key=run_key,
-        synthetic=list(dict.fromkeys((*made_up, *filter(is_called_so, names)))),
+        synthetic=list(dict.fromkeys((*source.synthetic, *filter(is_called_so, names)))),
         versions={**recorded, "this report": own},
     )
 

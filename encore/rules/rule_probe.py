@@ -27,11 +27,11 @@ from encore.core.errors import InputError
 from encore.core.files import check_writable, write_json
 from encore.core.reporting import SILENT, Reporter
 from encore.data import pairs as study_pairs
+from encore.data.pairs_manifest import Origin
 from encore.data.rating_runs import RatingManifest
 from encore.data.records import PreferencePair, RuleSet, pair_id_of
 from encore.data.rule_sets import load_rule_set
 from encore.data.study import PROBES, Study, open_study
-from encore.data.synthetic import synthetic_in
 from encore.judges import open_judge
 from encore.judges.base import Judge
 from encore.rating.rating_config import RatingConfig
@@ -94,7 +94,7 @@ def probe_rules(
         rules=found,
         sentence=_sentence(found),
         notes=(note,) if num_pairs < config.num_pairs else (),
-        synthetic=tuple(dict.fromkeys((*synthetic_in(study.path), *runs[UNCHANGED].synthetic))),
+        synthetic=tuple(dict.fromkeys((*study.synthetic, *runs[UNCHANGED].synthetic))),
     )
     path = folder / f"probe-{probe.key}.json"
     write_json(path, probe)
@@ -179,7 +179,7 @@ def _rate_study(
 ) -> tuple[RatingManifest, dict[str, _Floats]]:
     """Rate some forms as the sources of one study."""
     num_pairs = sum(map(len, forms.values()))
-    origin = study_pairs.Origin(kind="local", name="study", format="probe", num_read=num_pairs)
+    origin = Origin(kind="local", name="study", format="probe", num_read=num_pairs)
     study = study_pairs.study_with(path, forms, origin=origin)
     run = open_run(study, config, judge=judge)
     num_ratings = num_pairs * run.manifest.rows_per_pair

@@ -27,7 +27,6 @@ from encore.core.versions import package_versions
 from encore.data.pairs import data_digest_of, planned_pairs, read_pairs, records_of
 from encore.data.records import RESPONSES, PreferencePair
 from encore.data.study import Study, as_study
-from encore.data.synthetic import synthetic_pairs
 from encore.model.computing_config import ComputingConfig
 from encore.model.conversation import EncodedPair
 from encore.model.opening import OpenedModel, open_reward_model
@@ -144,7 +143,7 @@ def score_study(
         data_sha256=data_digest_of(all_pairs),
         num_pairs=pairs.num_rows,
         shard_size=config.shard_size,
-        synthetic=synthetic_pairs(study),
+        synthetic=study.synthetic,
     )
 
     def pairs_of(shard: Shard) -> list[PairInSubset]:

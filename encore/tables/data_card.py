@@ -7,7 +7,7 @@ from pathlib import Path
 
 from huggingface_hub import DatasetCardData
 
-from encore.data.pairs import PairsManifest
+from encore.data.pairs_manifest import PairsManifest
 from encore.export.hub_card import hub_card
 from encore.tables.publication import origin_text, provenance
 from encore.tables.study_tables import StudyTables
@@ -81,7 +81,7 @@ def data_set_card(
 
 
 def _metadata(found: StudyTables, name: str) -> DatasetCardData:
-    identifiers = {name for source in found.sources for name, _ in licences_of(source)}
+    identifiers = {name for source in found.study.sources for name, _ in licences_of(source)}
     synthetic = ["synthetic"] if found.synthetic_parts else []
     return DatasetCardData(
         pretty_name=name,

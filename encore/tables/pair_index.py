@@ -23,11 +23,10 @@ from typing import Any
 import pyarrow as pa
 
 from encore.core.errors import EncoreError, InputError
-from encore.data.pairs import labels_of, read_manifest, records_of, verified_path
+from encore.data.pairs import records_of, verified_path
 from encore.data.rating_runs import RatingStatus, null_reasons, status
 from encore.data.schemas import PAIRS, RATINGS
 from encore.data.study import Study
-from encore.data.synthetic import synthetic_parts
 from encore.demo import JUDGE_NAME
 from encore.tables.pair_details import pair_in_files
 from encore.tables.study_database import FilePart, StudyDatabase, StudyTable, literal, open_database
@@ -224,7 +223,7 @@ def open_pair_index(
         f"shard_{number}": (FilePart(paths=(str(path.absolute()),), schema=RATINGS),)
         for number, path in enumerate(files)
     }
-    pairs = [str(verified_path(study, label).absolute()) for label in labels_of(study)]
+    pairs = [str(verified_path(study, source).absolute()) for source in study.sources]
     tables["pairs"] = (FilePart(paths=tuple(pairs), schema=PAIRS),)
     statements = (
         _enumeration("run_name", [found.manifest.run_key for found in statuses]),
@@ -282,7 +281,7 @@ def _run_names(statuses: Sequence[RatingStatus]) -> list[str]:
 def _summary(
     study: Study, statuses: Sequence[RatingStatus], null_counts: Mapping[str, int]
 ) -> dict[str, Any]:
-    sources = [read_manifest(study, label) for label in labels_of(study)]
+    of_runs = (part for status in statuses for part in status.manifest.synthetic)
     runs = [
         {
             "run_key": found.manifest.run_key,
@@ -296,10 +295,10 @@ def _summary(
     titles = _rule_titles(statuses)
     return {
         "study": study.path.absolute().name,
-        "num_pairs": sum(one.num_kept for one in sources),
-        "sources": [one.label for one in sources],
+        "num_pairs": sum(source.num_kept for source in study.sources),
+        "sources": [source.label for source in study.sources],
         "runs": runs,
         "rules": [{"rule_id": rule_id, "title": title} for rule_id, title in titles.items()],
         "null_reasons": dict(null_counts),
-        "synthetic": list(synthetic_parts(sources, (found.manifest for found in statuses))),
+        "synthetic": [*study.synthetic, *of_runs],
     }

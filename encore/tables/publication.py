@@ -9,7 +9,8 @@ from typing import Any
 
 from encore.core.errors import InputError
 from encore.core.versions import package_versions
-from encore.data.pairs import Origin, data_digest
+from encore.data.pairs import data_digest
+from encore.data.pairs_manifest import Origin
 from encore.tables.study_tables import StudyTables
 
 #: Raised whenever tables or columns of a published database change their meaning.
@@ -51,7 +52,7 @@ def provenance(found: StudyTables) -> Iterator[tuple[str, str, str | None]]:
     yield about, "data_sha256", data_digest(found.study)
     for package, version in package_versions().items():
         yield about, f"version of {package}", version
-    for source in found.sources:
+    for source in found.study.sources:
         about = f"source {source.label}"
         for name in ("data_digest", "parquet_sha256", "encore_version"):
             yield about, name, getattr(source, name)

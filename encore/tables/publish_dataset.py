@@ -80,7 +80,7 @@ def _write(folder: Path, found: StudyTables, *, out: Path) -> dict[str, Any]:
     assert isinstance(rules, pa.Table)
     rules = rules.filter(pc.equal(rules["run_key"], manifest.run_key)).drop_columns("run_key")
     pq.write_table(rules, _new_file(folder / _RULES), compression="zstd")
-    num_unrated_pairs = sum(source.num_kept for source in found.sources) - num_pairs
+    num_unrated_pairs = sum(source.num_kept for source in found.study.sources) - num_pairs
     card = data_set_card(
         found,
         name=out.name,

@@ -15,11 +15,11 @@ import pyarrow as pa
 from encore.benchmarks.benchmark_table import RESULTS_FILE, read_table, table_folders
 from encore.benchmarks.pair_results import PAIR_RESULTS
 from encore.core.errors import InputError
-from encore.data.pairs import PairsManifest, labels_of, pair_files, read_manifest, verified_path
+from encore.data.pairs import verified_path
+from encore.data.pairs_manifest import PairsManifest, pair_files
 from encore.data.rating_runs import RatingStatus, status
 from encore.data.schemas import PAIRS, RATINGS_EXPECTED, SET_ASIDE_FIELDS
 from encore.data.study import Study
-from encore.data.synthetic import synthetic_parts
 from encore.scoring.head_scores import (
     SYNTHETIC_MODEL,
     ScoreStatus,
@@ -70,7 +70,6 @@ class StudyTables:
         tables: By name, as in `table_docs`; ``ratings`` only where one run is chosen.
         statuses: Every run with its shards.
         scores: Every scoring with its shards.
-        sources: What was recorded of each source.
         chosen: The run of ``ratings``; None without a run, or with several and none chosen.
     """
 
@@ -78,7 +77,6 @@ class StudyTables:
     tables: Mapping[str, StudyTable]
     statuses: tuple[RatingStatus, ...]
     scores: tuple[ScoreStatus, ...]
-    sources: tuple[PairsManifest, ...]
     chosen: RatingStatus | None
 
     @property
@@ -96,8 +94,8 @@ class StudyTables:
             for part in found.manifest.synthetic
             if part.startswith(SYNTHETIC_MODEL)
         )
-        runs = (found.manifest for found in self.statuses)
-        return (*synthetic_parts(self.sources, runs), *models)
+        runs = (part for status in self.statuses for part in status.manifest.synthetic)
+        return (*self.study.synthetic, *runs, *models)
 
     def the_run(self) -> RatingStatus:
         """The chosen run.
@@ -125,11 +123,9 @@ def study_tables(study: Study, *, run: str | None = None, judge: str | None = No
     scores = score_statuses(study.path)
     is_chosen = len(statuses) == 1 or run is not None or judge is not None
     chosen = _chosen(study, statuses, run=run, judge=judge) if is_chosen else None
-    labels = labels_of(study)
     benchmarks = table_folders(study.path)
-    sources = tuple(read_manifest(study, label) for label in labels)
     content: dict[str, Iterable[dict[str, Any]] | tuple[FilePart, ...]] = {
-        "pairs": _part([verified_path(study, label) for label in labels], PAIRS),
+        "pairs": _part([verified_path(study, source) for source in study.sources], PAIRS),
         "all_ratings": _ratings_parts(statuses),
         "runs": map(_run_row, statuses),
         "rules": _rule_rows(statuses),
@@ -137,8 +133,8 @@ def study_tables(study: Study, *, run: str | None = None, judge: str | None = No
         "head_scores": tuple(part for found in scores for part in _score_parts(found)),
         "benchmark_rows": _benchmark_rows(benchmarks),
         "benchmark_pairs": tuple(part for one in benchmarks for part in _benchmark_parts(one)),
-        "sources": map(_source_row, sources),
-        "set_aside": _aside_rows(study, labels),
+        "sources": map(_source_row, study.sources),
+        "set_aside": _aside_rows(study),
     }
     if chosen is not None or not statuses:
         content["ratings"] = _ratings_parts(() if chosen is None else (chosen,))
@@ -147,7 +143,6 @@ def study_tables(study: Study, *, run: str | None = None, judge: str | None = No
         tables={name: _table(rows, table_docs()[name].schema) for name, rows in content.items()},
         statuses=statuses,
         scores=scores,
-        sources=sources,
         chosen=chosen,
     )
 
@@ -216,8 +211,8 @@ def _source_row(manifest: PairsManifest) -> dict[str, Any]:
     }
 
 
-def _aside_rows(study: Study, labels: Sequence[str]) -> Iterator[dict[str, Any]]:
-    for label in labels:
+def _aside_rows(study: Study) -> Iterator[dict[str, Any]]:
+    for label in study.labels:
         path = study.path / pair_files(label).set_aside
         if not path.is_file():  # `sources` counts them even where the file was deleted
             continue

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from encore.core.errors import EncoreError, InputError
+from encore.core.model_files import is_demo_judge
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import package_versions
 from encore.data.study import Study
-from encore.data.synthetic import synthetic_backbone, synthetic_in, synthetic_pairs
 from encore.model.backbone_shape import find_shape
 from encore.model.fusing import fuse_elementwise, has_compiler
 from encore.model.loading import backbone_identity, load_reward_model, load_tokenizer, trunk_dtype
@@ -144,16 +144,15 @@ def _job(
         ranks=ranks,
         reporter=reporter if ranks.is_rank_zero else SILENT,
     )
-    has_ratings = config.ratings is None and config.objective == "multi-head"
-    marks = synthetic_in(study.path, run=config.run) if has_ratings else synthetic_pairs(study)
-    synthetic = (*marks, *synthetic_backbone(origin))
+    is_demo = is_demo_judge(origin["revision"])
+    backbone_marks = ["backbone (the demonstration judge)"] if is_demo else []
     return job, {
         "backbone_name": str(origin["name"]),
         "num_pairs": len(parts.train_rows),
         "num_evaluation_pairs": len(parts.evaluation_rows),
         "head_ids": list(examples.head_ids),
         "notes": list(examples.notes),
-        "synthetic": list(synthetic),
+        "synthetic": [*examples.synthetic, *backbone_marks],
         "versions": package_versions(),
         **({"ratings": dataclasses.asdict(examples.ratings)} if examples.ratings else {}),
     }

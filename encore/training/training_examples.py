@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from encore.core.errors import InputError
-from encore.data.pairs import lacks_pairs, read_pairs, records_of
+from encore.data.pairs import missing_pairs_error, read_pairs, records_of
 from encore.data.records import PreferencePair
 from encore.data.study import Study
 from encore.training.training_config import Objective
@@ -61,6 +61,7 @@ class TrainingExamples:
         digest: SHA-256 of all of this, and of the pairs' sources, before centring.
         notes: What was left out, cut or missing, counted, a sentence each.
         ratings: Where the targets came from; None for objective bradley-terry.
+        synthetic: What of the pairs and the ratings is synthetic, in words.
     """
 
     head_ids: tuple[str, ...]
@@ -74,6 +75,7 @@ class TrainingExamples:
     digest: str = ""
     notes: tuple[str, ...] = ()
     ratings: Origin | None = None
+    synthetic: tuple[str, ...] = ()
 
     @property
     def num_pairs(self) -> int:
@@ -110,26 +112,28 @@ def read_examples(
     """
     pairs = read_pairs(study)
     if pairs.num_rows == 0:
-        raise lacks_pairs(study) or InputError(
+        raise missing_pairs_error(study) or InputError(
             f"study {study.path}: it has no pairs to train on; run `encore ingest` first"
         )
     pairs = pairs.sort_by([("pair_id", "ascending"), ("source", "ascending")])
     notes: list[str] = []
     head_ids: tuple[str, ...] = (REWARD_HEAD,)
-    origin = None
+    origin, synthetic = None, study.synthetic
     if objective == "bradley-terry":
         pairs = pairs.slice(0, limit)
         target_PSR = np.empty((pairs.num_rows, 2, 0), dtype=np.float32)
     else:
         source = study.path if ratings is None else ratings
-        with open_evidence(open_ratings(source, run=run, judge=judge)) as evidence:
+        opened = open_ratings(source, run=run, judge=judge)
+        synthetic = tuple(dict.fromkeys((*synthetic, *opened.synthetic)))
+        with open_evidence(opened) as evidence:
             rated, origin = evidence.read_pairs(), evidence.origin
         head_ids = rated.rule_ids
         label = str(source) if isinstance(source, str | Path) else "table"
         used_P, target_PSR, notes = _rated_rows(rated, pairs, label, limit)
         pairs = pairs.take(pa.array(used_P))
     examples = _encode(pairs, target_PSR, tokenizer, head_ids=head_ids, notes=notes)
-    return dataclasses.replace(examples, ratings=origin)
+    return dataclasses.replace(examples, ratings=origin, synthetic=synthetic)
 
 
 def _rated_rows(

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from pyarrow import types
 
 from encore.core.errors import InputError
-from encore.data.pairs import lacks_pairs
+from encore.data.pairs import missing_pairs_error
 from encore.data.rating_runs import (
     RUN_FILE,
     RatingManifest,
@@ -54,6 +54,8 @@ class Ratings:
         num_shards: Shards of the run's plan; 0 where there is no plan.
         num_missing_shards: Those that are missing, damaged or failed, and therefore not in it.
         enough: Why those are not needed, as a sentence; empty: they are.
+        study: The study that the run lies in; None for a file, a table, or the copy of a run's
+            folder.
     """
 
     label: str
@@ -66,12 +68,13 @@ class Ratings:
     num_shards: int = 0
     num_missing_shards: int = 0
     enough: str = ""
+    study: Study | None = None
 
     @property
-    def study(self) -> Study | None:
-        """The study that they lie in; None for a file, a table, or the copy of a run's folder."""
-        folder = self.run_dir.parent.parent if self.run_dir is not None else None
-        return open_study(folder) if folder and (folder / MARKER).is_file() else None
+    def synthetic(self) -> tuple[str, ...]:
+        """Names of the synthetic sources and judges, as manifests record them; empty if none."""
+        sources = self.study.synthetic if self.study else ()
+        return (*sources, *(self.manifest.synthetic if self.manifest else ()))
 
 
 def open_ratings(
@@ -200,7 +203,7 @@ def chosen_run(
         InputError: No run, several, or none that matches; the message lists them.
     """
     if not run_dirs:
-        raise lacks_pairs(Study(path)) or InputError(
+        raise missing_pairs_error(Study(path)) or InputError(
             f"study {path}: no ratings yet; run `encore rate {path}` first"
         )
     named = [run_dir for run_dir in run_dirs if run_dir.name.startswith(run or "")]
@@ -215,7 +218,7 @@ def chosen_run(
 
 
 def _of_run(path: Path, run_dir: Path) -> Ratings:
-    status = run_status(run_dir)
+    status, study_dir = run_status(run_dir), run_dir.parent.parent
     if not status.paths:
         raise InputError(
             f"ratings {path}: run {run_dir.name} has no finished shard; run `encore rate` again "
@@ -229,4 +232,5 @@ def _of_run(path: Path, run_dir: Path) -> Ratings:
         num_shards=len(status.shards),
         num_missing_shards=len(status.problems),
         enough=enough_of(status),
+        study=open_study(study_dir) if (study_dir / MARKER).is_file() else None,
     )

@@ -22,7 +22,6 @@ from encore.core.versions import installed_version
 from encore.data.pairs import data_digest
 from encore.data.rating_runs import read_run
 from encore.data.study import Study
-from encore.data.synthetic import synthetic_in
 from encore.runs.run_files import run_key_of
 from encore.training.run_folder import read_log
 
@@ -148,7 +147,7 @@ def weighing_run(study: Study, run_dir: Path, weighed: WeighedRules) -> StudyRun
         key=run_key_of({"params": params, "weights": vector.weights}),
         name=f"{vector.scheme}-{manifest.key[:8]}",
         params=params,
-        tags=_tags("weighing", synthetic_in(study.path, run=manifest.key), (), about=told),
+        tags=_tags("weighing", (*study.synthetic, *manifest.synthetic), (), about=told),
         datasets=[pairs, *_ratings(vector.as_dict()["provenance"], study, context="weighting")],
         folder=run_dir,
         series={"weighing": [(0, _numbers(dict(sorted(figures.items()))))]},

@@ -33,7 +33,6 @@ from encore.core.options import UsageError
 from encore.core.reporting import SILENT, Reporter
 from encore.data.records import slug
 from encore.data.rule_sets import load_rule_set
-from encore.data.synthetic import synthetic_in
 from encore.judges import open_judge
 from encore.judges.base import Judge
 from encore.rating.rating_config import MAX_RATING_REPLY_TOKENS
@@ -114,12 +113,12 @@ def judge_benchmark(
     """
     _check_way(config)
     pairs = pairs_of(config.pairs)
-    weights = None if config.by == "pair" else _weights(pairs, config)  # before any judge opens
-    with contextlib.ExitStack() as stack:
+    weights, marks = (None, ()) if config.by == "pair" else _weights(pairs, config)
+    with contextlib.ExitStack() as stack:  # a judge opens once everything else is checked
         opened = judge or stack.enter_context(contextlib.closing(open_judge(config.judge)))
         if weights is None:
             return _by_pair(pairs, config, judge=opened, reporter=reporter)
-        return _by_rating(pairs, config, weights, judge=opened, reporter=reporter)
+        return _by_rating(pairs, config, weights, marks, judge=opened, reporter=reporter)
 
 
 def _check_way(config: JudgeBenchmarkConfig) -> None:
@@ -137,13 +136,15 @@ def _check_way(config: JudgeBenchmarkConfig) -> None:
         raise InputError(f"{shown}: by rating a reply has at most {MAX_RATING_REPLY_TOKENS} tokens")
 
 
-def _weights(pairs: BenchmarkPairs, config: JudgeBenchmarkConfig) -> WeightVector:
-    """The weights of the training study's rules, after a look at where they come from."""
+def _weights(
+    pairs: BenchmarkPairs, config: JudgeBenchmarkConfig
+) -> tuple[WeightVector, tuple[str, ...]]:
+    """Return the checked weights of the training study's rules, and what of it is synthetic."""
     ratings = open_ratings(config.weights_from, run=config.weights_run)
     given = config.model_dump(include={"scheme", "tau", "k", "rule", "seed"}, exclude_none=True)
     weights = weigh(ratings, **given)
     check_weights(weights, load_rule_set(config.rating.rules), pairs, out=config.out)
-    return weights
+    return weights, tuple(f"training {part}" for part in ratings.synthetic)
 
 
 def _by_pair(
@@ -183,23 +184,22 @@ def _by_rating(
     pairs: BenchmarkPairs,
     config: JudgeBenchmarkConfig,
     weights: WeightVector,
+    training_marks: tuple[str, ...],
     *,
     judge: Judge,
     reporter: Reporter,
 ) -> JudgeReport:
-    assert config.weights_from is not None, "_check_way asks for them"
     by_rule = dict(zip(weights.rule_ids, weights.weights, strict=True))
     rated = rate_pairs(pairs, config, by_rule, judge=judge, reporter=reporter)
     name, credit_P = rated.manifest.judge, rated.credit_P
     strict = benchmark_score(np.floor(credit_P), pairs=pairs, ties="loss").headline
-    of_weights = synthetic_in(config.weights_from, run=config.weights_run)
     notes = tuple(f"judge {name}: {note}" for note in _rating_notes(rated, strict, weights))
     params = [f"{key} {weights.params[key]}" for key in _TELLING_PARAMS if key in weights.params]
     about = RowAbout(
         kind="judge",
         params=dict(weights.params),
         uses_labels=bool(weights.provenance and weights.provenance.uses_labels),
-        synthetic=(*_synthetic(pairs, judge), *(f"training {part}" for part in of_weights)),
+        synthetic=(*_synthetic(pairs, judge), *training_marks),
         notes=notes,
         judge=name,
         scheme=weights.scheme,

@@ -23,7 +23,8 @@ from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.judging.earlier_versions import earlier_rated_study_path, rated_study_path
 from encore.core.errors import InputError
 from encore.core.reporting import SILENT, Reporter
-from encore.data.pairs import Origin, data_digest, data_digest_of, study_with
+from encore.data.pairs import data_digest, data_digest_of, study_with
+from encore.data.pairs_manifest import Origin
 from encore.data.rating_runs import RatingManifest, null_reasons, run_status
 from encore.data.records import RuleSet
 from encore.data.study import MARKER, Study, open_study

@@ -17,7 +17,6 @@ from encore.core.model_files import folder_digest
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import package_versions
 from encore.data.study import Study
-from encore.data.synthetic import synthetic_pairs
 from encore.model.reward_model import MultiHeadRewardModel
 from encore.model.saved_model import load_model
 from encore.training.baselines.gating_network import (
@@ -83,7 +82,7 @@ def train_gate(
         on_step=lambda loss: reporter.advanced(note=f"loss {loss:.3f}"),
     )
     result = _figures(gate, prompt_PD, margin_PR, rows=rows, held_out=held_out)
-    result["synthetic"] = synthetic_pairs(study)
+    result["synthetic"] = study.synthetic
     result["notes"] = (*gate_warnings(result), *examples.notes)
     result["seconds"] = time.monotonic() - began
     save_gate(out, gate)

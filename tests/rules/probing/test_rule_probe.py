@@ -11,7 +11,6 @@ from encore.core.errors import EncoreError, InputError
 from encore.data.rating_runs import read_run
 from encore.data.rule_sets import load_rule_set
 from encore.data.study import open_study
-from encore.data.synthetic import synthetic_in
 from encore.rating.rating_run import open_run
 from encore.rules import rule_probe, soundness
 from encore.rules.probe_record import Probe, read_probe
@@ -130,7 +129,7 @@ def test_the_record_is_read_back_for_the_run_whose_rules_it_is_about(study: Path
     path.write_text("{}")
     with pytest.raises(EncoreError, match="json: damaged; delete it"):
         read_probe(study, manifest)
-    assert synthetic_in(study) == ()
+    assert found.synthetic == ()
 
 
 def test_a_judge_that_is_silent_on_planted_sentences_is_neither_named_nor_cleared(study: Path):

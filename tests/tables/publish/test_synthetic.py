@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from encore.core.model_files import folder_digest
-from encore.data.pairs import Origin, PairsManifest
+from encore.data.pairs_manifest import Origin, PairsManifest
 from encore.data.rating_runs import RatingManifest
-from encore.data.synthetic import synthetic_parts
 from encore.demo import DATA_PATHS, JUDGE_PATH
+from encore.warehouse import Ratings
+from tests.studies import create_study
 
 
 def source(label: str, *, file: str, kind: str = "local") -> PairsManifest:
@@ -41,8 +44,14 @@ def test_the_demos_judge_is_known_by_its_content() -> None:
     assert run(None).synthetic == ()
 
 
-def test_other_pairs_are_not_and_the_parts_are_named() -> None:
+def test_ratings_name_their_synthetic_sources_and_judge(tmp_path: Path) -> None:
     assert not source("hh", file="Anthropic/hh-rlhf", kind="hub").synthetic
+    study = create_study(tmp_path / "study")
+    study.pairs_dir.mkdir()
+    for manifest in (source("hh", file="a"), source("Synthetic-x", file="b")):
+        path = study.pairs_dir / f"{manifest.label}.manifest.json"
+        path.write_text(manifest.model_dump_json())
     demo = run(f"sha256:{folder_digest(JUDGE_PATH)}")
-    parts = synthetic_parts([source("hh", file="a"), source("Synthetic-x", file="b")], [demo])
-    assert parts == ("source Synthetic-x", "judge of run k")
+    ratings = Ratings(label="study", study=study, manifest=demo)
+    assert ratings.synthetic == ("source Synthetic-x", "judge of run k")
+    assert Ratings(label="copy", manifest=demo).synthetic == ("judge of run k",)
