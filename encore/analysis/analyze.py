@@ -1,4 +1,4 @@
-"""`encore analyze` as a function: ratings in, statistics of rules and their correlation out."""
+"""Analyze ratings: statistics of each rule, and how entropy correlates with accuracy."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 
 from encore.analysis.claim_verdicts import Verdict, verdicts
 from encore.analysis.correlation import NULL_SEED, NUM_NULL_DRAWS, Correlation, correlations
-from encore.analysis.intervals import NUM_DRAWS, SEED, RuleInterval, rule_intervals
+from encore.analysis.intervals import SEED, RuleInterval, rule_intervals
 from encore.analysis.notes import analysis_notes
 from encore.analysis.paper_figures import PaperComparison, paper_comparisons
+from encore.analysis.resampling import NUM_DRAWS
 from encore.analysis.statistics import POOLED, RuleStats, rating_statistics
 from encore.core.errors import InputError
 from encore.warehouse import Ratings, open_ratings, open_warehouse
@@ -19,17 +20,18 @@ from encore.warehouse import Ratings, open_ratings, open_warehouse
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
-    """What `analyze` found.
+    """Result of `analyze`.
 
     Attributes:
-        rules: One row per source and rule; rules in rule-set order where it is known, else sorted.
+        rules: Statistics of each source and rule; rules in rule-set order if it is known, else
+            sorted.
         correlation: One row per source, kind of entropy and tie policy.
         intervals: One row per source and rule, in the order of ``rules``.
-        verdicts: One per source and kind of entropy that has a correlation: does the paper's claim
-            hold here?
+        verdicts: Verdict on the paper's claim for each source and kind of entropy that has a
+            correlation.
         paper: The paper's numbers, with ours where the ratings have the same quantity.
-        notes: Plain sentences on what limits these figures.
-        ratings: What was opened.
+        notes: Sentences on what limits these figures.
+        ratings: The opened ratings.
     """
 
     rules: tuple[RuleStats, ...]
@@ -41,7 +43,7 @@ class Analysis:
     ratings: Ratings = field(compare=False)
 
     def as_dict(self) -> dict[str, Any]:
-        """The JSON of ``encore analyze --json``."""
+        """Return the JSON of ``encore analyze --json``."""
         tables = {
             name: [dataclasses.asdict(row) for row in getattr(self, name)]
             for name in ("rules", "correlation", "intervals", "verdicts", "paper")
@@ -59,16 +61,16 @@ class Analysis:
 
 
 def analyze(ratings: str | Path | Ratings | Any, *, by_source: bool = False) -> Analysis:
-    """Measure each rule: entropy of its ratings, accuracy on people's preferences, and both's r.
+    """Measure each rule's entropy, its accuracy on people's preferences, and their correlation.
 
     Args:
         ratings: A study, a Parquet file, a folder of them, a pyarrow Table or a pandas DataFrame
-            with the columns ``pair_id, source, response, rule_id, rating``; or what
-            `encore.open_ratings` opened, which chooses among runs and judges.
-        by_source: Rows for each source, followed by those of all together.
+            with the columns ``pair_id, source, response, rule_id, rating``; or the result of
+            `encore.open_ratings`, which chooses among runs and judges.
+        by_source: True adds rows for each source before those of all sources together.
 
     Raises:
-        InputError: Not a ratings table: which file, column and value, and what was expected.
+        InputError: Not a ratings table. The message names file, column, value and expectation.
     """
     opened = open_ratings(ratings)
     with open_warehouse(opened) as warehouse:

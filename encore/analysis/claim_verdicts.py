@@ -1,7 +1,7 @@
-"""Do rules of higher entropy predict people's preferences worse? The answer for the data at hand.
+"""Decide whether rules of higher entropy predict people's preferences worse in these ratings.
 
-Ties decide the sign of the correlation, so one tie policy alone answers nothing: the two without an
-artefact under meaningless labels (half credit and untied) must agree.
+Ties can decide the sign of the correlation, so no single tie policy is enough. The verdict needs
+both policies that random labels do not bias: half credit and untied.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Literal
 from encore.analysis.correlation import Correlation
 from encore.analysis.statistics import EntropyKind, TiePolicy
 
-#: The two policies that make the headline together.
+#: The two policies that the verdict is made from.
 HEADLINE_POLICIES: tuple[TiePolicy, TiePolicy] = ("half", "untied")
 
 VerdictName = Literal["reproduced", "not reproduced", "depends on ties"]
 _Side = Literal["below", "above", "inside", "nowhere"]
 
-#: Where r lies under both headline policies: the verdict, and the finding in words.
-_FINDINGS: dict[frozenset[_Side], tuple[VerdictName, str]] = {
+#: Verdict and its reason, by the sides on which r lies under the headline policies.
+_VERDICTS: dict[frozenset[_Side], tuple[VerdictName, str]] = {
     frozenset({"below"}): ("reproduced", "rules of higher entropy have lower accuracy"),
     frozenset({"above"}): (
         "not reproduced",
@@ -28,11 +28,11 @@ _FINDINGS: dict[frozenset[_Side], tuple[VerdictName, str]] = {
     ),
     frozenset({"inside"}): (
         "depends on ties",
-        "the premise is not shown on these data, labels that mean nothing give such r as well",
+        "the premise is not shown on these data, random labels give correlations this large",
     ),
     frozenset({"below", "above"}): ("depends on ties", "the two tie policies say opposite things"),
 }
-_OTHERWISE: tuple[VerdictName, str] = (
+_NO_AGREEMENT: tuple[VerdictName, str] = (
     "depends on ties",
     "the premise is not shown on these data, the two tie policies do not agree",
 )
@@ -40,14 +40,14 @@ _OTHERWISE: tuple[VerdictName, str] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether the paper's claim holds in one source.
+    """Verdict on the paper's claim in one source.
 
     Attributes:
-        source: The data set, or all together.
-        entropy: Which entropy.
+        source: The data set, or `POOLED` for all together.
+        entropy: Kind of entropy, discrete or differential.
         verdict: "reproduced": r is negative and below its null band under both headline policies;
             "not reproduced": positive and above it under both; else "depends on ties".
-        reason: The same in plain words, with the figures.
+        reason: The verdict in words, with its figures.
     """
 
     source: str
@@ -57,27 +57,26 @@ class Verdict:
 
 
 def verdicts(correlation: Sequence[Correlation]) -> tuple[Verdict, ...]:
-    """One verdict per source and kind of entropy; none where neither headline policy has an r.
+    """Return a verdict per source and kind of entropy for which a headline policy has an r.
 
     Args:
-        correlation: As `encore.analysis.correlation.correlations` gives it, of one source
-            or several.
+        correlation: Rows of `encore.analysis.correlation.correlations`, of one source or several.
     """
     by_key = {(row.source, row.entropy, row.accuracy): row for row in correlation}
-    found = []
+    found_verdicts = []
     for source, entropy in dict.fromkeys((row.source, row.entropy) for row in correlation):
         rows = [by_key[source, entropy, policy] for policy in HEADLINE_POLICIES]
         if all(row.pearson_r is None for row in rows):
             continue
         sides, figures = zip(*map(_side_and_figures, rows), strict=True)
-        verdict, finding = _FINDINGS.get(frozenset(sides), _OTHERWISE)
+        name, finding = _VERDICTS.get(frozenset(sides), _NO_AGREEMENT)
         reason = f"{finding}: {', '.join(figures)}"
-        found.append(Verdict(source=source, entropy=entropy, verdict=verdict, reason=reason))
-    return tuple(found)
+        found_verdicts.append(Verdict(source=source, entropy=entropy, verdict=name, reason=reason))
+    return tuple(found_verdicts)
 
 
 def _side_and_figures(row: Correlation) -> tuple[_Side, str]:
-    """Where r lies, on its own side of 0 and outside its null band or not; the same in figures."""
+    """Return the side of 0 and of the null band on which r lies, and its figures as text."""
     r, low, high = row.pearson_r, row.null_low, row.null_high
     if r is None or low is None or high is None:
         return "nowhere", f"{row.accuracy} has no r"

@@ -1,4 +1,4 @@
-"""Correlation between rules' entropy and accuracy, and what it would be if labels meant nothing."""
+"""Correlate rules' entropy with their accuracy, and compare with randomly swapped labels."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.analysis.pair_counts import PairCounts
+from encore.analysis.resampling import middle_95
 from encore.analysis.statistics import (
     ENTROPY_KINDS,
     TIE_POLICIES,
@@ -19,17 +20,16 @@ from encore.analysis.statistics import (
     SourceStatistics,
     TiePolicy,
     hits_by_policy,
-    middle_95,
 )
 
-# Suffixes: R rules, D draws from the null distribution.
+# Suffixes: R rules, D draws from the null distribution, L levels of ranks.
 
 MIN_RULES = 3
 NUM_NULL_DRAWS = 2000
 NULL_SEED = 0
 #: Values that differ by less than this share of their size are the same up to rounding.
 _ROUNDING = 1e-13
-#: Entropies and accuracies are of the order of 1: what differs beyond this digit is rounding.
+#: Entropies and accuracies are of the order of 1: differences beyond this digit are rounding.
 _RANK_DECIMALS = 12
 
 _Floats = NDArray[np.float64]
@@ -40,18 +40,19 @@ class Correlation:
     """Correlation of entropy with accuracy over the rules of one source; r is with +H.
 
     Attributes:
-        source: The data set, or all together.
-        entropy: Which entropy.
-        accuracy: Which tie policy.
+        source: The data set, or `POOLED` for all together.
+        entropy: Kind of entropy, discrete or differential.
+        accuracy: Tie policy of the accuracy.
         num_rules: Rules that have both an entropy and an accuracy.
-        pearson_r: Pearson's r. None, as all below, for fewer than 3 rules or a constant.
-        p_value: Two-sided, of the exact null distribution under normality.
+        pearson_r: Pearson's r. This and all fields below are None for fewer than 3 rules or a
+            constant.
+        p_value: Two-sided p of r, by the exact null distribution under normality.
         ci_low: Lower end of the 95 % interval by Fisher's transformation.
-        ci_high: Upper end.
+        ci_high: Upper end of that interval.
         spearman_rho: Pearson's r of ranks; ties share their mean rank.
-        spearman_p_value: Two-sided, of the distribution that r has under normality.
+        spearman_p_value: Two-sided p of rho, by the distribution that r has under normality.
         null_low: 2.5 % quantile of r when every pair's labels are swapped by a coin toss.
-        null_high: 97.5 % quantile.
+        null_high: 97.5 % quantile of the same r.
     """
 
     source: str
@@ -69,37 +70,40 @@ class Correlation:
 
 
 def correlations(statistics: SourceStatistics) -> tuple[Correlation, ...]:
-    """Entropy against accuracy over the rules of one source: each entropy with each tie policy.
+    """Correlate each kind of entropy with the accuracy under each tie policy, over the rules.
 
     A rule without an entropy or without an accuracy (no ratings, no pairs, ties only) is left out.
     """
     swing_DR = null_swings(statistics.counts)
-    found = []
+    correlation = []
     for entropy, accuracy in product(ENTROPY_KINDS, TIE_POLICIES):
-        rows = [
+        points = [
             (rule.entropy(entropy), rule.accuracy.for_policy(accuracy)) for rule in statistics.rules
         ]
-        places = [place for place, row in enumerate(rows) if None not in row]
-        entropy_R, accuracy_R = np.array([rows[p] for p in places], dtype=float).reshape(-1, 2).T
+        rule_indices = [index for index, point in enumerate(points) if None not in point]
+        entropy_R, accuracy_R = (
+            np.array([points[index] for index in rule_indices], dtype=float).reshape(-1, 2).T
+        )
         figures = _figures(entropy_R, accuracy_R)
         if figures:
-            counts = statistics.counts.select_rules(places)
-            band = null_band(entropy_R, counts, swing_DR[:, places], accuracy=accuracy)
-            figures |= {"null_low": band[0], "null_high": band[1]}
-        found.append(
+            counts = statistics.counts.select_rules(rule_indices)
+            figures["null_low"], figures["null_high"] = null_band(
+                entropy_R, counts, swing_DR[:, rule_indices], accuracy=accuracy
+            )
+        correlation.append(
             Correlation(
                 source=statistics.source,
                 entropy=entropy,
                 accuracy=accuracy,
-                num_rules=len(places),
+                num_rules=len(rule_indices),
                 **figures,
             )
         )
-    return tuple(found)
+    return tuple(correlation)
 
 
 def pearson_r(x_R: _Floats, y_R: _Floats) -> float | None:
-    """Pearson's r; None for fewer than 3 values or a constant (up to rounding)."""
+    """Return Pearson's r; None for fewer than 3 values or a constant (up to rounding)."""
     unit_x_R, unit_y_R = _unit(x_R), _unit(y_R)
     if unit_x_R is None or unit_y_R is None:
         return None
@@ -107,9 +111,9 @@ def pearson_r(x_R: _Floats, y_R: _Floats) -> float | None:
 
 
 def pearson_p_value(r: float, *, num_values: int) -> float:
-    """Two-sided p of Pearson's r for independent normal variables, as `scipy.stats.pearsonr`.
+    """Return the two-sided p of Pearson's r for independent normal variables.
 
-    Then (1 + r) / 2 follows a Beta(n/2 - 1, n/2 - 1) distribution.
+    (1 + r) / 2 then follows a Beta(n/2 - 1, n/2 - 1) distribution, as in `scipy.stats.pearsonr`.
     """
     # Not scipy.stats: it takes a second to load, and all of `analyze` takes three for 28M ratings.
     from scipy.special import betainc
@@ -119,7 +123,7 @@ def pearson_p_value(r: float, *, num_values: int) -> float:
 
 
 def fisher_interval(r: float, *, num_values: int) -> tuple[float, float]:
-    """The 95 % interval of Pearson's r by Fisher's transformation; all of [-1, 1] for 3 values."""
+    """Return the 95 % interval of Pearson's r by Fisher's z; all of [-1, 1] for 3 values."""
     if num_values == MIN_RULES:
         return -1.0, 1.0
     if abs(r) == 1.0:
@@ -129,9 +133,9 @@ def fisher_interval(r: float, *, num_values: int) -> tuple[float, float]:
 
 
 def spearman_rho(x_R: _Floats, y_R: _Floats) -> float | None:
-    """Spearman's rho: Pearson's r of the ranks, where equal values share their mean rank."""
+    """Return Spearman's rho: Pearson's r of ranks, where equal values share their mean rank."""
     rank_x_R, rank_y_R = _doubled_ranks(x_R), _doubled_ranks(y_R)
-    # These sums are of whole numbers, so that equal orders give exactly 1.
+    # Ranks are whole numbers, so that equal orders give exactly 1.
     spread = float(rank_x_R @ rank_x_R) * float(rank_y_R @ rank_y_R)
     if len(x_R) < MIN_RULES or not spread:
         return None
@@ -139,13 +143,13 @@ def spearman_rho(x_R: _Floats, y_R: _Floats) -> float | None:
 
 
 def null_swings(counts: PairCounts) -> _Floats:
-    """Draws of wins minus losses of all rules if every pair's labels were swapped by a coin toss.
+    """Draw the wins minus losses of all rules with every pair's labels swapped by a coin toss.
 
-    One sign per pair, shared by its rules, because rules are correlated: with S = sign(chosen -
+    All rules share the sign of a pair, because rules are correlated. With S = sign(chosen -
     rejected) and a vector e of random signs, S'e is in the limit normal with covariance S'S.
 
     Args:
-        counts: Of the rules.
+        counts: Counts of the R rules.
 
     Returns:
         Shape [D, R].
@@ -161,13 +165,13 @@ def null_swings(counts: PairCounts) -> _Floats:
 def null_band(
     entropy_R: _Floats, counts: PairCounts, swing_DR: _Floats, *, accuracy: TiePolicy
 ) -> tuple[float, float] | tuple[None, None]:
-    """Where 95 % of Pearson's r lie for the swings that `null_swings` drew; None if r has no value.
+    """Return the 95 % band of Pearson's r under randomly swapped labels; two None without an r.
 
     Args:
-        entropy_R: Entropy of each rule.
-        counts: Of the same rules.
-        swing_DR: Of the same rules.
-        accuracy: The tie policy.
+        entropy_R: Entropy of each rule, in nats.
+        counts: Counts of the same R rules.
+        swing_DR: Draws of `null_swings` for the same rules.
+        accuracy: Tie policy of the accuracy.
     """
     untied_R = counts.wins_R + counts.losses_R
     wins_DR, losses_DR = (untied_R + swing_DR) / 2, (untied_R - swing_DR) / 2
@@ -184,7 +188,7 @@ def null_band(
 
 
 def _figures(entropy_R: _Floats, accuracy_R: _Floats) -> dict[str, Any]:
-    """Both correlations with their p-values and r's interval; none where there is no r."""
+    """Return the fields of `Correlation` up to the null band; an empty dict without an r."""
     num_values = len(entropy_R)
     r, rho = pearson_r(entropy_R, accuracy_R), spearman_rho(entropy_R, accuracy_R)
     if r is None:
@@ -201,7 +205,7 @@ def _figures(entropy_R: _Floats, accuracy_R: _Floats) -> dict[str, Any]:
 
 
 def _unit(x_R: _Floats) -> _Floats | None:
-    """The centred vector of length 1; None for fewer than 3 values or a constant."""
+    """Return the values centred and of length 1; None for fewer than 3 values or a constant."""
     if len(x_R) < MIN_RULES:
         return None
     centred_R = x_R - x_R.mean()
@@ -212,8 +216,8 @@ def _unit(x_R: _Floats) -> _Floats | None:
 
 
 def _doubled_ranks(x_R: _Floats) -> NDArray[np.int64]:
-    """Twice the ranks, less their mean; values that are equal up to rounding share a mean rank."""
-    _, level_R, count = np.unique(
+    """Return twice the ranks, less their mean; values equal up to rounding share a mean rank."""
+    _, level_R, count_L = np.unique(
         np.round(x_R, _RANK_DECIMALS), return_inverse=True, return_counts=True
     )
-    return np.asarray((2 * np.cumsum(count) - count - len(x_R))[level_R], dtype=np.int64)
+    return np.asarray((2 * np.cumsum(count_L) - count_L - len(x_R))[level_R], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Entropy of a kernel density over ratings (the paper's appendix)."""
+"""Compute the entropy of a kernel density over ratings (the paper's appendix)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 # Suffixes: C cells of ratings, U points of integration. Positions are in bandwidths.
 
-#: Beyond this distance a Gaussian kernel is below 1e-21 of its peak.
-_REACH = 10.0
+#: In bandwidths. Beyond it a Gaussian kernel is below 1e-21 of its peak.
+_KERNEL_RADIUS = 10.0
 #: The trapezoid rule converges faster than any power for sums of Gaussians; at 32 points per
 #: bandwidth its error is at rounding level.
 _POINTS_PER_BANDWIDTH = 32
@@ -25,15 +25,15 @@ def differential_entropy_nats(
     *,
     bandwidth: float,
 ) -> float:
-    """Differential entropy in nats of a Gaussian kernel density, over the whole line.
+    """Return the differential entropy in nats of a Gaussian kernel density over the whole line.
 
-    The kernel of a cell is widened by the variance within it, so that gathering ratings in cells
-    of 1/64 bandwidth changes the result by less than 1e-7. A cell that holds one level is exact.
+    The kernel of a cell is widened by the variance within it, so that cells of 1/64 bandwidth
+    change the result by less than 1e-7. A cell that holds one level is exact.
 
     Args:
         position_C: Mean position of each cell's ratings in bandwidths, ascending, shape [C].
         variance_C: Variance within each cell in squared bandwidths, shape [C].
-        num_ratings_C: Ratings in each cell, shape [C].
+        num_ratings_C: Number of ratings in each cell, shape [C].
         bandwidth: Standard deviation of the kernel in units of rating.
     """
     sd_C = np.sqrt(1.0 + variance_C)
@@ -41,8 +41,8 @@ def differential_entropy_nats(
     entropy = 0.0
     for point_U in _points(position_C):
         near = slice(
-            int(np.searchsorted(position_C, point_U[0] - 2 * _REACH)),
-            int(np.searchsorted(position_C, point_U[-1] + 2 * _REACH)),
+            int(np.searchsorted(position_C, point_U[0] - 2 * _KERNEL_RADIUS)),
+            int(np.searchsorted(position_C, point_U[-1] + 2 * _KERNEL_RADIUS)),
         )
         distance_UC = (point_U[:, None] - position_C[near]) / sd_C[near]
         density_U = np.exp(-0.5 * distance_UC**2) @ height_C[near]
@@ -52,11 +52,11 @@ def differential_entropy_nats(
 
 
 def scott_bandwidth(level_L: NDArray[np.float64], num_ratings_L: NDArray[np.int64]) -> float:
-    """Scott's rule of all N ratings: sd (ddof 1) * N^(-1/5), in units of rating.
+    """Return Scott's bandwidth of N ratings: sd (ddof 1) * N^(-1/5), in units of rating.
 
     Args:
         level_L: At least two levels, ascending, shape [L].
-        num_ratings_L: How many ratings each has, shape [L].
+        num_ratings_L: Number of ratings of each level, shape [L].
     """
     # Heights above the lowest keep their precision where levels differ in the last digits.
     height_L = level_L - level_L[0]
@@ -67,13 +67,13 @@ def scott_bandwidth(level_L: NDArray[np.float64], num_ratings_L: NDArray[np.int6
 
 
 def _points(position_C: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
-    """Blocks of evenly spaced points within reach of some cell."""
-    is_gap_C = np.diff(position_C) > 2 * _REACH
+    """Yield blocks of evenly spaced points within a kernel radius of some cell."""
+    is_gap_C = np.diff(position_C) > 2 * _KERNEL_RADIUS
     first_C = position_C[np.r_[True, is_gap_C]]
     last_C = position_C[np.r_[is_gap_C, True]]
     for first, last in zip(first_C, last_C, strict=True):
-        start = math.floor((first - _REACH) * _POINTS_PER_BANDWIDTH)
-        stop = math.ceil((last + _REACH) * _POINTS_PER_BANDWIDTH)
+        start = math.floor((first - _KERNEL_RADIUS) * _POINTS_PER_BANDWIDTH)
+        stop = math.ceil((last + _KERNEL_RADIUS) * _POINTS_PER_BANDWIDTH)
         for block in range(start, stop, _BLOCK_POINTS):
             index_U = np.arange(block, min(block + _BLOCK_POINTS, stop))
             yield index_U / _POINTS_PER_BANDWIDTH

@@ -1,12 +1,12 @@
-"""Put the two ratings of every pair together under every rule, and count how they compare.
+"""Count for each rule how the two ratings of every pair compare.
 
-Ratings usually stand pair by pair, as a judge gave them. Then one look at the rows in their order
-is enough: a pair is a run of rows of one key. That no key has two runs is checked; if one has, the
-rows are sorted by key first, which costs more and gives the same.
+A judge rates pair by pair, so the rows of a pair usually follow each other: a pair is a run of rows
+with the same key, and one pass over the rows in their order is enough. If a key turns out to have
+two runs, the rows are read again, sorted by key. That costs more and gives the same counts.
 
-A key is a 64-bit hash of source and pair_id. Two pairs of one key look like one pair with repeated
-ratings and are refused. Only pairs that lack ratings, and lack different ones, could be taken for
-one pair unnoticed; the chance that any two of 3 million pairs have one key is 2.4e-7.
+A key is a 64-bit hash of source and pair_id. Two pairs with the same key look like one pair with
+repeated ratings and are refused. They could only be mistaken for one pair if both lack ratings, and
+different ones. The chance that any two of 3 million pairs share a key is 2.4e-7.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from encore.warehouse import Warehouse
 # Suffixes: N rows, P pairs, S sources, R rules, L levels, M = L + 1 states: a level, or at the end
 # that the rating is missing; a leading 2 stands for chosen and rejected.
 
-#: So many keys of each batch are looked at first.
-_FIRST_LOOK = 10_000
-#: All counts of cells together; 128 MiB. Rules beyond it go without, as those of many levels do.
+#: Number of keys of each batch that are checked for repeats before the rest.
+_NUM_FIRST_KEYS = 10_000
+#: Limit of all counts of cells together, 128 MiB. Rules beyond it have none, like rules of too many
+#: levels.
 _MAX_CELL_COUNTS = 1 << 24
 
 _Floats = NDArray[np.float64]
@@ -39,18 +40,19 @@ _Keys = NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PairCounts:
-    """What is counted of the pairs of one source, or of all together.
+    """Counts of the pairs of one source, or of all sources together.
 
     Attributes:
         num_pairs: All pairs, also those that a rule did not rate fully.
-        num_one_sided: Pairs with ratings of one response only.
+        num_one_sided: Pairs with ratings of only one response.
         wins_R: Pairs whose chosen response the rule rates higher, shape [R].
-        losses_R: Pairs whose rejected response it rates higher, shape [R].
+        losses_R: Pairs whose rejected response the rule rates higher, shape [R].
         ties_R: Pairs with two equal ratings, shape [R].
         sign_gram_RR: S'S with S = sign(chosen - rejected), one row per pair and 0 where a rating
             is missing, shape [R, R].
-        cells: For each rule the pairs by the state of the chosen, then of the rejected response,
-            shape [M, M]: what resampling whole pairs must know. None for a rule of too many levels.
+        cells: For each rule the number of pairs by the states of the chosen and the rejected
+            response, shape [M, M]. Resampling whole pairs needs it. None for a rule of too many
+            levels.
     """
 
     num_pairs: int
@@ -61,31 +63,31 @@ class PairCounts:
     sign_gram_RR: _Counts
     cells: tuple[_Counts | None, ...]
 
-    def select_rules(self, places: Sequence[int]) -> PairCounts:
-        """The counts of some rules, in the order of ``places``."""
+    def select_rules(self, rule_indices: Sequence[int]) -> PairCounts:
+        """Return the counts of the rules at these indices, in this order."""
         return dataclasses.replace(
             self,
-            wins_R=self.wins_R[places],
-            losses_R=self.losses_R[places],
-            ties_R=self.ties_R[places],
-            sign_gram_RR=self.sign_gram_RR[np.ix_(places, places)],
-            cells=tuple(self.cells[place] for place in places),
+            wins_R=self.wins_R[rule_indices],
+            losses_R=self.losses_R[rule_indices],
+            ties_R=self.ties_R[rule_indices],
+            sign_gram_RR=self.sign_gram_RR[np.ix_(rule_indices, rule_indices)],
+            cells=tuple(self.cells[index] for index in rule_indices),
         )
 
 
 def count_pairs(
     warehouse: Warehouse, *, sources: Sequence[str], levels: Mapping[str, _Floats | None]
 ) -> dict[str | None, PairCounts]:
-    """Count the pairs of every source, and under None those of all together.
+    """Count the pairs of each source, and under None those of all sources together.
 
     Args:
-        warehouse: The ratings.
-        sources: All sources in them.
-        levels: The different ratings of every rule, ascending, or None for a rule of too many to
-            count pairs of them. Counts are in the alphabetical order of these rules.
+        warehouse: The opened ratings.
+        sources: All sources in the ratings.
+        levels: For each rule its distinct ratings, ascending, or None for too many levels to count
+            pairs of them. Counts are in the alphabetical order of these rules.
 
     Raises:
-        InputError: A rating is there more than once.
+        InputError: A pair, response and rule has more than one rating.
     """
     for order_by in (None, "pair_key"):
         tally = _Tally(len(sources), [levels[rule_id] for rule_id in sorted(levels)])
@@ -96,9 +98,9 @@ def count_pairs(
             "two pairs have the same 64-bit hash and cannot be told apart; give the pairs other "
             "ids, for example with a letter in front"
         )
-    rows: dict[str | None, slice] = {None: slice(None)}
-    rows |= {source: slice(s, s + 1) for s, source in enumerate(sorted(sources))}
-    return {source: tally.counts(those) for source, those in rows.items()}
+    index_by_source: dict[str | None, slice] = {None: slice(None)}
+    index_by_source |= {source: slice(s, s + 1) for s, source in enumerate(sorted(sources))}
+    return {source: tally.counts(index) for source, index in index_by_source.items()}
 
 
 # --- rows -----------------------------------------------------------------------------------------
@@ -108,57 +110,57 @@ class _Rows(NamedTuple):
     """Columns of ``coded_ratings.sql``, shape [N] each: whole numbers, and ratings with NaN."""
 
     pair_key: NDArray[Any]
-    source_place: NDArray[Any]
-    rule_place: NDArray[Any]
+    source_index: NDArray[Any]
+    rule_index: NDArray[Any]
     is_rejected: NDArray[Any]
     rating: NDArray[Any]
 
 
 def _add_rows(warehouse: Warehouse, tally: _Tally, *, order_by: str | None) -> bool:
-    """Count all rows; False if the rows of some pair do not stand together.
+    """Count all rows. Return False if the rows of a pair do not follow each other.
 
     Raises:
-        InputError: A rating is there more than once.
+        InputError: A pair, response and rule has more than one rating.
     """
-    seen: list[_Keys] = []
+    batch_keys: list[_Keys] = []
     with contextlib.closing(warehouse.stream("coded_ratings", order_by=order_by)) as batches:
         for num_batches, rows in enumerate(_whole_pairs(batches), start=1):
             is_first_N = np.append(True, rows.pair_key[1:] != rows.pair_key[:-1])
             if order_by is None:
-                seen.append(rows.pair_key[is_first_N])
-                # In another order keys come again soon. All so far are looked at whenever they
-                # have doubled, so that this stays cheap.
+                batch_keys.append(rows.pair_key[is_first_N])
+                # If rows are in another order, keys repeat soon. All keys so far are checked
+                # whenever the number of batches has doubled, so that this stays cheap.
                 is_power_of_2 = num_batches & (num_batches - 1) == 0
-                if not _all_differ([seen[-1][:_FIRST_LOOK]]):
+                if not _all_differ([batch_keys[-1][:_NUM_FIRST_KEYS]]):
                     return False
-                if is_power_of_2 and not _all_differ(seen):
+                if is_power_of_2 and not _all_differ(batch_keys):
                     return False
             tally.add(rows, is_first_N)
             if tally.num_repeats:
                 break
     if tally.num_repeats:
         warehouse.refuse_repeats()
-        return False  # there are none: two pairs have one key
-    return order_by is not None or _all_differ(seen)
+        return False  # no rating is repeated: two pairs have the same key
+    return order_by is not None or _all_differ(batch_keys)
 
 
 def _whole_pairs(batches: Iterable[pa.RecordBatch]) -> Iterator[_Rows]:
-    """The same rows, never cut between two of the same key."""
-    kept: _Rows | None = None
+    """Yield the rows of the batches, cut so that a run of rows with the same key stays whole."""
+    last_run: _Rows | None = None
     for batch in batches:
         if batch.num_rows == 0:
             continue
-        # Not copied; `to_numpy` would import pandas, which takes longer than all this.
+        # Not copied; `to_numpy` would import pandas, which takes longer than counting.
         rows = _Rows(*(np.from_dlpack(batch[name]) for name in _Rows._fields))
-        if kept is not None:
-            rows = _Rows(*map(np.concatenate, zip(kept, rows, strict=True)))
-        other_N = np.flatnonzero(rows.pair_key != rows.pair_key[-1])
-        cut = int(other_N[-1]) + 1 if len(other_N) else 0
+        if last_run is not None:
+            rows = _Rows(*map(np.concatenate, zip(last_run, rows, strict=True)))
+        earlier_N = np.flatnonzero(rows.pair_key != rows.pair_key[-1])
+        cut = int(earlier_N[-1]) + 1 if len(earlier_N) else 0
         if cut:
             yield _Rows(*(column_N[:cut] for column_N in rows))
-        kept = _Rows(*(column_N[cut:] for column_N in rows))
-    if kept is not None:
-        yield kept
+        last_run = _Rows(*(column_N[cut:] for column_N in rows))
+    if last_run is not None:
+        yield last_run
 
 
 def _all_differ(keys: Sequence[_Keys]) -> bool:
@@ -170,7 +172,7 @@ def _all_differ(keys: Sequence[_Keys]) -> bool:
 
 
 class _Tally:
-    """Counts of pairs by source; rules in alphabetical order."""
+    """Running counts of pairs by source; rules in alphabetical order."""
 
     def __init__(self, num_sources: int, levels: Sequence[_Floats | None]) -> None:
         num_rules = len(levels)
@@ -180,49 +182,54 @@ class _Tally:
         #: Wins, losses and ties.
         self._outcomes_S3R = np.zeros((num_sources, 3, num_rules), dtype=np.int64)
         self._sign_gram_SRR = np.zeros((num_sources, num_rules, num_rules), dtype=np.int64)
-        #: Of each rule the levels, and how often each two states stand against each other.
+        #: Levels of each rule, and its counts of pairs by their two states, shape [S, M, M].
         self._cells: list[tuple[_Floats, _Counts] | None] = []
-        room = _MAX_CELL_COUNTS
+        num_free_counts = _MAX_CELL_COUNTS
         for level_L in levels:
-            size = 0 if level_L is None else num_sources * (len(level_L) + 1) ** 2
-            if level_L is None or size > room:
+            num_states = 0 if level_L is None else len(level_L) + 1
+            num_counts = num_sources * num_states**2
+            if level_L is None or num_counts > num_free_counts:
                 self._cells.append(None)
             else:
-                room -= size
-                shape = (num_sources, len(level_L) + 1, len(level_L) + 1)
+                num_free_counts -= num_counts
+                shape = (num_sources, num_states, num_states)
                 self._cells.append((level_L, np.zeros(shape, dtype=np.int64)))
 
     def add(self, rows: _Rows, is_first_N: NDArray[np.bool_]) -> None:
-        """Count rows that hold their pairs whole, each as one run."""
+        """Count rows in which each pair is whole, as one run of rows."""
         first_P = np.flatnonzero(is_first_N)
         rating_2RP = self._side_by_side(rows, is_first_N, num_pairs=len(first_P))
-        source_P = rows.source_place[first_P]
+        source_P = rows.source_index[first_P]
         for source in np.flatnonzero(np.bincount(source_P)).tolist():
-            is_own_P = source_P == source
-            is_only_one = bool(is_own_P.all())
-            self._add_source(source, rating_2RP if is_only_one else rating_2RP[:, :, is_own_P])
+            is_of_source_P = source_P == source
+            self._add_source(
+                source, rating_2RP if is_of_source_P.all() else rating_2RP[:, :, is_of_source_P]
+            )
 
-    def counts(self, rows: slice) -> PairCounts:
-        """What was counted of some sources together."""
-        wins_R, losses_R, ties_R = self._outcomes_S3R[rows].sum(axis=0)
+    def counts(self, source_index: slice) -> PairCounts:
+        """Return the counts of these sources together."""
+        wins_R, losses_R, ties_R = self._outcomes_S3R[source_index].sum(axis=0)
         return PairCounts(
-            num_pairs=int(self._num_pairs_S[rows].sum()),
-            num_one_sided=int(self._num_one_sided_S[rows].sum()),
+            num_pairs=int(self._num_pairs_S[source_index].sum()),
+            num_one_sided=int(self._num_one_sided_S[source_index].sum()),
             wins_R=wins_R,
             losses_R=losses_R,
             ties_R=ties_R,
-            sign_gram_RR=self._sign_gram_SRR[rows].sum(axis=0),
-            cells=tuple(one and one[1][rows].sum(axis=0) for one in self._cells),
+            sign_gram_RR=self._sign_gram_SRR[source_index].sum(axis=0),
+            cells=tuple(
+                None if cells is None else cells[1][source_index].sum(axis=0)
+                for cells in self._cells
+            ),
         )
 
     def _side_by_side(
         self, rows: _Rows, is_first_N: NDArray[np.bool_], *, num_pairs: int
     ) -> _Floats:
-        """Ratings by response, rule and pair; NaN where there is none."""
+        """Return the ratings by response, rule and pair, shape [2, R, P]; NaN where missing."""
         num_rules = len(self._cells)
         slot_N = rows.is_rejected.astype(np.int64)
         slot_N *= num_rules
-        slot_N += rows.rule_place
+        slot_N += rows.rule_index
         slot_N *= num_pairs
         slot_N += np.cumsum(is_first_N)
         slot_N -= 1
@@ -237,13 +244,13 @@ class _Tally:
         chosen_RP, rejected_RP = rating_2RP
         win_RP, loss_RP = chosen_RP > rejected_RP, chosen_RP < rejected_RP
         is_one_sided_P = np.isnan(chosen_RP).all(axis=0) != np.isnan(rejected_RP).all(axis=0)
-        # Sums of signs are whole numbers far below 2^53: exact in floating point, where the matrix
+        # Sums of signs are whole numbers far below 2^53, exact in floating point, whose matrix
         # product is fast.
         sign_RP = win_RP.astype(np.float64) - loss_RP
         self._num_pairs_S[source] += rating_2RP.shape[2]
         self._num_one_sided_S[source] += np.count_nonzero(is_one_sided_P)
-        for place, is_so_RP in enumerate((win_RP, loss_RP, chosen_RP == rejected_RP)):
-            self._outcomes_S3R[source, place] += np.count_nonzero(is_so_RP, axis=1)
+        for outcome, is_outcome_RP in enumerate((win_RP, loss_RP, chosen_RP == rejected_RP)):
+            self._outcomes_S3R[source, outcome] += np.count_nonzero(is_outcome_RP, axis=1)
         self._sign_gram_SRR[source] += (sign_RP @ sign_RP.T).astype(np.int64)
         for cells, chosen_P, rejected_P in zip(self._cells, chosen_RP, rejected_RP, strict=True):
             if cells is not None:

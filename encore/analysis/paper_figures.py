@@ -1,4 +1,4 @@
-"""The paper's correlations of entropy with accuracy (`paper_correlations.toml`) beside ours."""
+"""Compare the paper's correlations of entropy with accuracy (`paper_correlations.toml`) to ours."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from encore.analysis.correlation import Correlation
 from encore.analysis.statistics import POOLED, RuleStats, TiePolicy
 from encore.data.rule_sets import load_rule_set
 
-#: How the paper counts ties: equation "Acc" has a strict inequality.
+#: The paper's tie policy: equation "Acc" has a strict inequality.
 PAPER_POLICY: TiePolicy = "strict"
 
 
@@ -21,19 +21,21 @@ PAPER_POLICY: TiePolicy = "strict"
 class PaperComparison:
     """A number of the paper beside ours.
 
+    Our values are None if the ratings do not have this quantity: another data set, or another
+    number of rules.
+
     Attributes:
-        setting: The paper's setting.
-        quantity: What is compared.
-        paper_value: The paper's.
-        our_value: Ours with ties as the paper counts them (strict); None, as the two below, where
-            the ratings at hand hold no such thing: another data set, another number of rules.
-        our_half: Ours when a tie counts one half.
-        our_untied: Ours when ties are left out.
-        our_source: Which of our sources it is.
-        source_in_paper: Where the paper's number stands.
-        paper_judge: Who rated there.
-        paper_num_pairs: How many pairs; None where the paper does not say.
-        remark: What does not fit with it, in the paper; or that our rules are others.
+        setting: The paper's setting, e.g. ``HH``.
+        quantity: ``r, discrete``, ``p, discrete`` or ``r, differential``.
+        paper_value: The number that the paper prints.
+        our_value: Our number with the paper's tie policy, strict.
+        our_half: Our number if a tie counts one half.
+        our_untied: Our number over pairs without a tie.
+        our_source: Our source that has the setting's data.
+        source_in_paper: Section, table or figure of the paper's number.
+        paper_judge: The judge that rated in the paper.
+        paper_num_pairs: Number of the paper's pairs; None if the paper does not say.
+        remark: A contradiction within the paper, or that our rules have other names.
     """
 
     setting: str
@@ -51,11 +53,11 @@ class PaperComparison:
 
 @cache
 def paper_figures() -> tuple[dict[str, Any], ...]:
-    """The paper's numbers, each with what `paper_correlations.toml` says of it and its setting.
+    """Return the paper's numbers with their settings, from `paper_correlations.toml`.
 
-    That is ``setting``, ``quantity`` (``r, discrete``, ``p, discrete`` or ``r, differential``),
-    ``paper_value`` and ``source_in_paper``; ``sources`` as `encore ingest` labels them,
-    ``num_rules`` and ``paper_judge``; where there is one ``remark`` and ``paper_num_pairs``.
+    Each has the fields of `PaperComparison` without ours, and ``num_rules`` and ``sources``, the
+    labels that `encore ingest` gives the paper's data sets. ``remark`` and ``paper_num_pairs`` may
+    be missing.
     """
     path = Path(__file__).parent / "paper_correlations.toml"
     data = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -66,25 +68,32 @@ def paper_figures() -> tuple[dict[str, Any], ...]:
 def paper_comparisons(
     correlation: Sequence[Correlation], rules: Sequence[RuleStats], *, sources: Sequence[str]
 ) -> tuple[PaperComparison, ...]:
-    """Every number of the paper, with ours where the ratings at hand have the same quantity.
+    """Return every number of the paper, with ours where our ratings have the same quantity.
 
-    The same means: the source is labelled as `encore ingest` labels the paper's data sets, and as
-    many rules were rated.
+    They have it if a source has the label that `encore ingest` gives the paper's data set, and if
+    the number of rules is the same.
 
     Args:
-        correlation: Ours, of the sources that are reported.
-        rules: Statistics of the same sources.
+        correlation: Our correlations, of the reported sources.
+        rules: Our statistics of the same sources.
         sources: All sources of the ratings, reported on their own or not.
     """
     reported = [rule.source for rule in rules]
-    names = {one: {one.lower()} for one in reported} | {POOLED: {one.lower() for one in sources}}
-    found = []
+    labels = {source: {source.lower()} for source in reported}
+    labels[POOLED] = {source.lower() for source in sources}
+    comparisons = []
     for figure in paper_figures():
-        kept = dict(figure)
-        num_rules, wanted = kept.pop("num_rules"), set(kept.pop("sources"))
+        fields = dict(figure)
+        num_rules, paper_sources = fields.pop("num_rules"), set(fields.pop("sources"))
         # The reported source that holds the setting's data, if as many rules were rated.
-        fitting = (one for one in reported if names[one] == wanted)
-        source = next((one for one in fitting if reported.count(one) == num_rules), None)
+        source = next(
+            (
+                source
+                for source in reported
+                if labels[source] == paper_sources and reported.count(source) == num_rules
+            ),
+            None,
+        )
         quantity, entropy = figure["quantity"].split(", ")
         ours = {
             row.accuracy: row.p_value if quantity == "p" else row.pearson_r
@@ -95,13 +104,14 @@ def paper_comparisons(
             paper_rules = load_rule_set(f"encore-{num_rules}").rule_ids
             if {rule.rule_id for rule in rules if rule.source == source} != set(paper_rules):
                 remarks = (figure.get("remark"), "the rules here have other names")
-                kept["remark"] = "; ".join(filter(None, remarks))
-        comparison = PaperComparison(
-            **kept,
-            our_value=ours.get(PAPER_POLICY),
-            our_half=ours.get("half"),
-            our_untied=ours.get("untied"),
-            our_source=source,
+                fields["remark"] = "; ".join(filter(None, remarks))
+        comparisons.append(
+            PaperComparison(
+                **fields,
+                our_value=ours.get(PAPER_POLICY),
+                our_half=ours.get("half"),
+                our_untied=ours.get("untied"),
+                our_source=source,
+            )
         )
-        found.append(comparison)
-    return tuple(found)
+    return tuple(comparisons)

@@ -1,4 +1,4 @@
-"""What is measured of each rule: spread of its ratings, and how it ranks people's preferences."""
+"""Measure each rule: the spread of its ratings, and how it ranks people's preferences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from encore.warehouse import Warehouse
 
 _Floats = NDArray[np.float64]
 
-#: The ``source`` of statistics over all sources together.
+#: Value of ``source`` in statistics over all sources together.
 POOLED = "all"
 
 TiePolicy = Literal["half", "strict", "untied", "inclusive"]
@@ -29,10 +29,15 @@ Z_95 = 1.959963984540054
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accuracy:
-    """How often the chosen response is rated higher, under each way to count ties.
+    """Share of pairs whose chosen response is rated higher, under each tie policy.
 
-    half: a tie counts one half. strict: as a miss. untied: not at all. inclusive: as a hit.
-    None where there is no pair to count.
+    A share is None where there is no pair to count.
+
+    Attributes:
+        half: Accuracy if a tie counts one half.
+        strict: Accuracy if a tie is a miss.
+        untied: Accuracy over pairs without a tie.
+        inclusive: Accuracy if a tie is a hit.
     """
 
     half: float | None
@@ -41,19 +46,19 @@ class Accuracy:
     inclusive: float | None
 
     @classmethod
-    def of(cls, *, wins: int, ties: int, losses: int) -> Accuracy:
-        """The accuracies of so many pairs."""
+    def from_counts(cls, *, wins: int, ties: int, losses: int) -> Accuracy:
+        """Return the accuracies for these numbers of pairs."""
         hits = hits_by_policy(wins, ties, losses)
-        return cls(**{policy: _share(*of_policy) for policy, of_policy in hits.items()})
+        return cls(**{policy: _share(*hits_and_total) for policy, hits_and_total in hits.items()})
 
     def for_policy(self, policy: TiePolicy) -> float | None:
-        """The accuracy under one policy."""
-        found: float | None = getattr(self, policy)
-        return found
+        """Return the accuracy under one tie policy."""
+        accuracy: float | None = getattr(self, policy)
+        return accuracy
 
 
 def hits_by_policy(wins: Any, ties: Any, losses: Any) -> dict[TiePolicy, tuple[Any, Any]]:
-    """What counts as right, and of how many pairs, under each policy; of numbers or of arrays."""
+    """Return the hits and the counted pairs under each tie policy, for numbers or arrays."""
     total = wins + ties + losses
     return {
         "half": (wins + ties / 2, total),
@@ -65,26 +70,27 @@ def hits_by_policy(wins: Any, ties: Any, losses: Any) -> dict[TiePolicy, tuple[A
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleStats:
-    """One rule in one source, or in all together.
+    """Statistics of one rule in one source, or in all sources together.
 
     Attributes:
-        rule_id: The rule.
-        source: The data set; `POOLED` for all.
+        rule_id: The rule, as in the rule set.
+        source: The data set, or `POOLED` for all together.
         num_ratings: Ratings that are not null, of chosen and rejected responses.
-        num_unparsed: Null ratings.
-        num_levels: Distinct ratings.
-        entropy_nats: Entropy of the ratings; None without any.
-        entropy_miller_madow_nats: The same without the bias of N ratings, to first order (Miller
-            1955): their entropy is on average (levels - 1) / (2 N) below that of what they were
-            drawn from. Levels that did not come up are not counted, so some bias stays.
-        differential_entropy_nats: Entropy of their kernel density; None for fewer than two levels.
+        num_unparsed: Number of null ratings.
+        num_levels: Number of distinct ratings.
+        entropy_nats: Entropy of the ratings in nats; None without ratings.
+        entropy_miller_madow_nats: The entropy corrected for the bias of N ratings, to first order
+            (Miller 1955): a sample's entropy is on average (levels - 1) / (2 N) too low. Levels
+            that did not occur are not counted, so some bias remains.
+        differential_entropy_nats: Entropy of the ratings' kernel density; None for fewer than two
+            levels.
         kde_bandwidth: Scott's rule: sd (ddof 1) * num_ratings^(-1/5), in units of rating.
         top_level: The most frequent rating, the lowest of equally frequent ones.
-        top_level_share: Its share of ``num_ratings``.
+        top_level_share: Share of ``num_ratings`` that are ``top_level``.
         num_pairs: Pairs with both responses rated.
-        num_pairs_total: All pairs of the source.
-        tie_rate: Share of ``num_pairs`` whose two ratings are equal; None without any.
-        accuracy: Under each tie policy, over ``num_pairs``.
+        num_pairs_total: All pairs of the source, rated fully or not.
+        tie_rate: Share of ``num_pairs`` whose two ratings are equal; None without pairs.
+        accuracy: Accuracy under each tie policy, over ``num_pairs``.
     """
 
     rule_id: str
@@ -105,24 +111,24 @@ class RuleStats:
 
     @property
     def coverage(self) -> float:
-        """Share of the source's pairs whose two responses the rule rated."""
+        """Return the share of the source's pairs whose two responses the rule rated."""
         return self.num_pairs / self.num_pairs_total
 
     def entropy(self, kind: EntropyKind) -> float | None:
-        """The entropy of one kind, in nats."""
+        """Return the entropy of one kind, in nats."""
         return self.entropy_nats if kind == "discrete" else self.differential_entropy_nats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceStatistics:
-    """The rules of one source in their order, and the counts behind them, in that order.
+    """Statistics of all rules of one source, and the counts behind them, in the rules' order.
 
     Attributes:
-        source: The data set; `POOLED` for all.
-        rules: Their statistics.
-        counts: How pairs came out.
-        mean_squared_surprisals: Mean square of ln(1 / share of its level) over ratings; None where
-            there is none.
+        source: The data set, or `POOLED` for all together.
+        rules: Statistics of each rule.
+        counts: Counts of pairs by outcome and by ratings.
+        mean_squared_surprisals: For each rule the mean of ln(1 / p)² over its ratings, p being the
+            share of the rating's level; None without ratings.
     """
 
     source: str
@@ -138,27 +144,33 @@ _Key = tuple[str | None, str]
 
 
 def rating_statistics(warehouse: Warehouse) -> tuple[SourceStatistics, ...]:
-    """Statistics of every source, sorted, then of all sources together.
+    """Return the statistics of each source, sorted by name, then of all sources together.
 
     Raises:
-        InputError: A rating is there more than once.
+        InputError: A pair, response and rule has more than one rating.
     """
     rows = warehouse.query("rule_statistics").to_pylist()
     spreads: dict[_Key, _Row] = {(row["source"], row["rule_id"]): row for row in rows}
     densities = _densities(warehouse, spreads)
     sources = sorted({source for source, _ in spreads if source is not None})
     rule_ids = warehouse.in_order({rule_id for _, rule_id in spreads})
-    # None: too many levels to list, or none.
-    listed = {rule_id: spreads[None, rule_id]["levels"] for rule_id in sorted(rule_ids)}
-    levels = {rule_id: None if one is None else np.array(one) for rule_id, one in listed.items()}
-    found = count_pairs(warehouse, sources=sources, levels=levels)
+    # Levels are None for a rule without ratings, or with too many levels to list.
+    levels = {
+        rule_id: None if (listed := spreads[None, rule_id]["levels"]) is None else np.array(listed)
+        for rule_id in sorted(rule_ids)
+    }
+    counts_by_source = count_pairs(warehouse, sources=sources, levels=levels)
     statistics = []
     for source in (*sources, None):
-        keys: list[_Key] = [(source, one) for one in rule_ids if (source, one) in spreads]
-        counts = found[source].select_rules([[*levels].index(rule_id) for _, rule_id in keys])
+        keys: list[_Key] = [
+            (source, rule_id) for rule_id in rule_ids if (source, rule_id) in spreads
+        ]
+        counts = counts_by_source[source].select_rules(
+            [[*levels].index(rule_id) for _, rule_id in keys]
+        )
         rules = [
-            _rule_stats(spreads[key], densities.get(key, (None, None)), counts, place)
-            for place, key in enumerate(keys)
+            _rule_stats(spreads[key], densities.get(key, (None, None)), counts, index)
+            for index, key in enumerate(keys)
         ]
         statistics.append(
             SourceStatistics(
@@ -176,43 +188,53 @@ def rating_statistics(warehouse: Warehouse) -> tuple[SourceStatistics, ...]:
 def _densities(
     warehouse: Warehouse, spreads: Mapping[_Key, _Row]
 ) -> dict[_Key, tuple[float, float]]:
-    """Bandwidth and entropy of each kernel density: of rules that have at least two levels."""
-    names = ("position", "variance", "num_ratings", "bandwidth")
-    several = {key: row for key, row in spreads.items() if row["num_levels"] > 1}
-    if any(row["levels"] is None for row in several.values()):
-        cells = warehouse.query("rule_density_cells")
+    """Return bandwidth and entropy of the kernel density of each rule with at least two levels."""
+    columns = ("position", "variance", "num_ratings", "bandwidth")
+    varying = {key: row for key, row in spreads.items() if row["num_levels"] > 1}
+    if any(row["levels"] is None for row in varying.values()):
+        all_cells = warehouse.query("rule_density_cells")
     densities = {}
-    for (source, rule_id), row in several.items():
+    for (source, rule_id), row in varying.items():
         if row["levels"] is None:
-            sources = cells["source"]
-            is_own = pc.is_null(sources) if source is None else pc.equal(sources, source)
-            own = cells.filter(pc.and_(is_own, pc.equal(cells["rule_id"], rule_id)))
-            position_C, variance_C, number_C, (bandwidth, *_) = (own[n].to_numpy() for n in names)
-        else:
-            level_L, number_C = np.array(row["levels"]), np.array(row["num_ratings_of_level"])
-            bandwidth = scott_bandwidth(level_L, number_C)
+            sources = all_cells["source"]
+            is_of_source = pc.is_null(sources) if source is None else pc.equal(sources, source)
+            is_of_rule = pc.equal(all_cells["rule_id"], rule_id)
+            cells = all_cells.filter(pc.and_(is_of_source, is_of_rule))
+            position_C, variance_C, num_ratings_C, (bandwidth, *_) = (
+                cells[column].to_numpy() for column in columns
+            )
+        else:  # each level is a cell
+            level_L, num_ratings_C = np.array(row["levels"]), np.array(row["num_ratings_of_level"])
+            bandwidth = scott_bandwidth(level_L, num_ratings_C)
             position_C, variance_C = (level_L - level_L[0]) / bandwidth, np.zeros_like(level_L)
         entropy_nats = differential_entropy_nats(
-            position_C, variance_C, number_C.astype(np.float64), bandwidth=bandwidth
+            position_C, variance_C, num_ratings_C.astype(np.float64), bandwidth=bandwidth
         )
         densities[source, rule_id] = (float(bandwidth), entropy_nats)
     return densities
 
 
 def _rule_stats(
-    spread: _Row, density: tuple[float, float] | tuple[None, None], counts: PairCounts, place: int
+    spread: _Row,
+    density: tuple[float, float] | tuple[None, None],
+    counts: PairCounts,
+    rule_index: int,
 ) -> RuleStats:
     wins, losses, ties = (
-        int(count_R[place]) for count_R in (counts.wins_R, counts.losses_R, counts.ties_R)
+        int(count_R[rule_index]) for count_R in (counts.wins_R, counts.losses_R, counts.ties_R)
     )
     num_pairs = wins + losses + ties
     corrected_nats = spread["entropy_nats"]
     if corrected_nats is not None:
         corrected_nats += (spread["num_levels"] - 1) / (2 * spread["num_ratings"])
-    names = ("rule_id", "num_ratings", "num_unparsed", "num_levels")
-    kept = {name: spread[name] for name in (*names, "entropy_nats", "top_level", "top_level_share")}
     return RuleStats(
-        **kept,
+        rule_id=spread["rule_id"],
+        num_ratings=spread["num_ratings"],
+        num_unparsed=spread["num_unparsed"],
+        num_levels=spread["num_levels"],
+        entropy_nats=spread["entropy_nats"],
+        top_level=spread["top_level"],
+        top_level_share=spread["top_level_share"],
         source=POOLED if spread["source"] is None else spread["source"],
         entropy_miller_madow_nats=corrected_nats,
         kde_bandwidth=density[0],
@@ -220,14 +242,8 @@ def _rule_stats(
         num_pairs=num_pairs,
         num_pairs_total=counts.num_pairs,
         tie_rate=_share(ties, num_pairs),
-        accuracy=Accuracy.of(wins=wins, ties=ties, losses=losses),
+        accuracy=Accuracy.from_counts(wins=wins, ties=ties, losses=losses),
     )
-
-
-def middle_95(value_D: _Floats) -> tuple[float, float]:
-    """The ends of the middle 95 % of some draws."""
-    low, high = np.quantile(value_D, [(1 - 0.95) / 2, (1 + 0.95) / 2])
-    return float(low), float(high)
 
 
 def _share(part: float, whole: int) -> float | None:

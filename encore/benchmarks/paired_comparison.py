@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from encore.analysis.resampling import draw_counts, middle_95
 from encore.benchmarks.definition import Weighting
 from encore.benchmarks.metrics import unit_weights
 
@@ -72,7 +73,7 @@ def compare_credits(
     rng, drawn_D = np.random.default_rng(seed), np.zeros(NUM_DRAWS)
     for mask_P in masks:
         drawn_D += weight_P[mask_P].sum() * _drawn_means(delta_P[mask_P], rng)
-    low, high = np.quantile(drawn_D, [0.025, 0.975]).tolist()
+    low, high = middle_95(drawn_D)
     num_first, num_second = int((delta_P > 0).sum()), int((delta_P < 0).sum())
     are_whole = bool(np.isin([first_P, second_P], (0, 1)).all())
     return Comparison(
@@ -105,5 +106,5 @@ def _drawn_means(delta_S: _Floats, rng: np.random.Generator) -> _Floats:
     if len(np.unique(delta_S)) > 2 * _STEPS + 1:
         step_S = np.rint(delta_S * _STEPS) / _STEPS
     value_C, count_C = np.unique(step_S, return_counts=True)
-    drawn_DC = rng.multinomial(num, count_C / num, size=NUM_DRAWS)
+    drawn_DC = draw_counts(count_C, rng=rng, num_draws=NUM_DRAWS)
     return np.asarray(drawn_DC @ value_C / num + (delta_S - step_S).mean())

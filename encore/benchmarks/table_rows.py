@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from encore.analysis.resampling import middle_95
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.definition import Ties
 from encore.benchmarks.metrics import Units, credit_of, unit_credits, unit_weights, units_of_pairs
@@ -185,7 +186,7 @@ def mean_row(
         headlines.append(credit_U @ weight_U)
         total_P += credit_P
         total_U += credit_U
-    low, high = np.quantile(headlines, [0.025, 0.975]).tolist()
+    low, high = middle_95(np.array(headlines))
     draws = DrawSpread(num_draws=num_vectors, mean=float(np.mean(headlines)), low=low, high=high)
     return TableRow(
         name=name,

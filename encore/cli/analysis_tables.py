@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from encore.analysis.analyze import Analysis
-from encore.analysis.rater_agreement import Estimate
+from encore.analysis.resampling import Estimate
 from encore.analysis.statistics import POOLED, RuleStats
 from encore.cli.output import (
     Shown,

@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.analysis.rater_agreement import (
-    Estimate,
     alpha_interval,
     comparisons_needed,
     kappa_interval,
     nearest_level,
     win_rate_interval,
 )
+from encore.analysis.resampling import Estimate
 from encore.data.annotations import Sample, read_answers, read_items
 from encore.data.rating_runs import RatingManifest, list_runs, ratings_of, run_status
 from encore.data.study import Study

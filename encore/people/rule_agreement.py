@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from encore.analysis.level_codes import rule_entropies
 from encore.analysis.rater_agreement import (
-    Estimate,
     alpha_interval,
     kappa_interval,
     nearest_level,
     pearson_interval,
 )
+from encore.analysis.resampling import Estimate
 
 _Floats = NDArray[np.float64]
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.analysis.correlation import MIN_RULES
-from encore.analysis.rater_agreement import Estimate, resampled_interval
+from encore.analysis.resampling import Estimate, resampled_interval
 
 #: A variance below this is rounding.
 _ROUNDING = 1e-12

@@ -32,7 +32,7 @@ class Outcome:
     @property
     def accuracy(self) -> Accuracy:
         """Under each tie policy; None where there is no pair to count."""
-        return Accuracy.of(wins=self.num_wins, ties=self.num_ties, losses=self.num_losses)
+        return Accuracy.from_counts(wins=self.num_wins, ties=self.num_ties, losses=self.num_losses)
 
     @property
     def interval(self) -> tuple[float, float] | tuple[None, None]:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.analysis.level_codes import LevelCodes, rule_entropies
-from encore.analysis.rater_agreement import Estimate
+from encore.analysis.resampling import Estimate, draw_rows, middle_95
 from encore.core.errors import InputError
 from encore.warehouse import PairRatings, Ratings, open_ratings, read_pairs_of
 from encore.weighting.schemes.encore import entropy_weights
@@ -163,12 +163,12 @@ def compare_ratings(
         num_draws: Resamples of the pairs.
     """
     rating_22PR = np.where(np.isnan(rating_22PR).any(axis=0), np.nan, rating_22PR)
-    codes = [LevelCodes.of(rating_2PR) for rating_2PR in rating_22PR]
+    codes = [LevelCodes.from_ratings(rating_2PR) for rating_2PR in rating_22PR]
     num_pairs = int(rating_22PR.shape[2])
     is_there_2PR = ~np.isnan(rating_22PR[0])
 
     def figures(row_N: NDArray[np.intp]) -> dict[str, _Floats]:
-        entropy_2R = np.stack([rule_entropies(one.count(row_N)) for one in codes])
+        entropy_2R = np.stack([rule_entropies(one.histogram(row_N)) for one in codes])
         # A rule without ratings has no weight.
         weight_2R = entropy_weights(np.nan_to_num(entropy_2R, nan=1e300))
         weight_2R[np.isnan(entropy_2R)] = np.nan
@@ -180,7 +180,7 @@ def compare_ratings(
 
     found = figures(np.arange(num_pairs))
     rng = np.random.default_rng(seed)
-    draws = [figures(rng.integers(0, num_pairs, num_pairs)) for _ in range(num_draws)]
+    draws = [figures(row_N) for row_N in draw_rows(num_pairs, rng=rng, num_draws=num_draws)]
     return tuple(
         RuleComparison(
             rule_id=rule_id,
@@ -233,8 +233,8 @@ def _estimate(value: float, drawn_D: _Floats) -> Estimate:
     known_D = drawn_D[np.isfinite(drawn_D)]
     if not np.isfinite(value) or not len(known_D):
         return Estimate()
-    low, high = np.quantile(known_D, [0.025, 0.975])
-    return Estimate(value=float(value), low=float(low), high=float(high))
+    low, high = middle_95(known_D)
+    return Estimate(value=float(value), low=low, high=high)
 
 
 def _sentence(rules: Sequence[RuleComparison], num_pairs: int) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from encore.analysis.resampling import middle_95
 from encore.analysis.statistics import Accuracy, RuleStats
 from encore.core.errors import EncoreError
 from encore.data.annotations import people_labels
@@ -271,7 +272,7 @@ def _draw_halves(pairs: PairRatings, options: SchemeOptions) -> dict[str, _Float
 def _draws(scheme: str, half_V: _Floats) -> Draws:
     if not len(half_V):
         return Draws(scheme=scheme)
-    low, high = np.quantile(half_V, [0.025, 0.975]).tolist()
+    low, high = middle_95(half_V)
     mean = float(half_V.mean())
     return Draws(scheme=scheme, num_draws=len(half_V), half_mean=mean, half_low=low, half_high=high)
 

@@ -207,7 +207,7 @@ def theory_rules(pairs: PairRatings, *, tau: float = 2.0, seed: int = 0) -> tupl
         )
     rng = np.random.default_rng(seed)
     near_zero_R = rng.normal(scale=NEAR_ZERO_SD, size=margin_PR.shape[1:])
-    entropy_R = rule_entropies(LevelCodes.of(pairs.rating_2PR).count())
+    entropy_R = rule_entropies(LevelCodes.from_ratings(pairs.rating_2PR).histogram())
     tie_R = (margin_PR == 0).mean(axis=0)
     # With signs drawn by lot the sum has mean 0 and variance sum of squares.
     spread_R = np.linalg.norm(margin_PR, axis=0)

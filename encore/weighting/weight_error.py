@@ -65,8 +65,8 @@ def weight_error(
             (Bonferroni).
         seed: Of the draws.
     """
-    codes = LevelCodes.of(pairs.rating_2PR)
-    count_LR = codes.count()
+    codes = LevelCodes.from_ratings(pairs.rating_2PR)
+    count_LR = codes.histogram()
     if (found := _without_promise(pairs, count_LR)) is not None:
         return found
     share = 1 / pairs.num_pairs - (0.0 if num_all is None else 1 / num_all)
@@ -130,7 +130,7 @@ def _errors_of_one_pair(codes: LevelCodes, count_LR: NDArray[np.int64]) -> tuple
         code_P2R=np.where(chosen_PR == rejected_PR, chosen_PR, codes.num_levels * num_rules),
         num_levels=codes.num_levels,
         num_rules=num_rules,
-    ).count()
+    ).histogram()
     # A pair has a level 0, 1 or 2 times; the sum of squares is that of its ratings, and twice more
     # for a pair that has it twice.
     variance_LR = (count_LR + 2 * same_LR) / num_pairs / per_pair_R**2 - p_LR**2

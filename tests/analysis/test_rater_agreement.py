@@ -12,15 +12,14 @@ from sklearn.metrics import cohen_kappa_score
 
 from encore.analysis import rater_agreement as agreement
 from encore.analysis.rater_agreement import (
-    Estimate,
     alpha_interval,
     comparisons_needed,
     kappa_interval,
     pearson_interval,
-    resampled_interval,
     win_rate_interval,
     win_rate_power,
 )
+from encore.analysis.resampling import Estimate, resampled_interval
 
 #: Krippendorff's own example (Computing Krippendorff's Alpha-Reliability, 2011, C).
 N = np.nan
@@ -55,7 +54,7 @@ def test_every_draw_is_the_packages_alpha_of_the_items_that_were_drawn(monkeypat
         assert alpha_interval(labels).value == pytest.approx(expected, abs=1e-12)
         both = labels[:, (~np.isnan(labels)).sum(axis=0) >= 2]
         codes, times, values = agreement._patterns(np.sort(both, axis=0))
-        sparse, times = agreement._counts(codes, len(values)), times.astype(int)
+        sparse, times = agreement._label_counts(codes, len(values)), times.astype(int)
         rng = np.random.default_rng(seed)
         weights = rng.multinomial(times.sum(), times / times.sum(), size=20)
         figures = agreement._alphas(sparse, weights.astype(float))
@@ -66,7 +65,7 @@ def test_every_draw_is_the_packages_alpha_of_the_items_that_were_drawn(monkeypat
             )
             assert found == pytest.approx(package, abs=1e-12)
         # Too many values for the package's memory: the same figure without it.
-        monkeypatch.setattr(agreement, "_MOST_CELLS_OF_PACKAGE", 0)
+        monkeypatch.setattr(agreement, "_MAX_PACKAGE_CELLS", 0)
         assert alpha_interval(labels).value == pytest.approx(expected, abs=1e-12)
         monkeypatch.undo()
 

@@ -20,7 +20,7 @@ BAND = (-0.6, 0.6)
         (-0.9, 0.8, BAND, "depends on ties"),  # opposite signs
         (-0.9, -0.5, BAND, "depends on ties"),  # one within its band
         (0.9, 0.5, BAND, "depends on ties"),
-        (-0.5, -0.5, BAND, "depends on ties"),  # both within: labels that mean nothing do this
+        (-0.5, -0.5, BAND, "depends on ties"),  # both within: random labels do this
         (-0.6, -0.6, BAND, "depends on ties"),  # the ends belong to the band
         (-0.9, None, BAND, "depends on ties"),
         (-0.3, -0.3, (-0.9, -0.7), "depends on ties"),  # negative, but weaker than by chance

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from encore.analysis.rater_agreement import Estimate
+from encore.analysis.resampling import Estimate
 from encore.rules.probe_variants import CONTROL, PLANTED, UNCHANGED
 from encore.rules.soundness import RISK, lower_bounds, measure
 from encore.weighting.schemes.encore import entropy_weights

@@ -1,0 +1,123 @@
+"""Resample items with replacement, and give a figure its 95 % interval.
+
+An item is what is drawn as a whole: a pair with both its ratings, or a response with the labels of
+all its raters. Where a figure follows from counts, a resample is drawn as counts: how often each
+kind of item is in it. That costs the same for any number of items.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Suffixes: D draws, C kinds of items, N items.
+
+NUM_DRAWS = 2000
+
+#: Probability below a 95 % interval, and above it.
+TAIL = 0.025
+#: Differences below this are rounding.
+_ROUNDING = 1e-12
+#: Counts [D, C] that `resampled_interval` holds at a time: 32 MB.
+_MAX_COUNTS = 4_000_000
+
+_Floats = NDArray[np.float64]
+_Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A figure with the ends of its 95 % interval; None where one is not defined."""
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+def draw_counts(
+    count_C: _Floats | _Counts, *, rng: np.random.Generator, num_draws: int = NUM_DRAWS
+) -> _Counts:
+    """Resample all items, and return how often each kind of item is drawn, shape [D, C].
+
+    Args:
+        count_C: Number of items of each kind, whole numbers, shape [C].
+        rng: Generator of the draws.
+        num_draws: Number of resamples, D.
+    """
+    num_items = int(count_C.sum())
+    return rng.multinomial(num_items, count_C / num_items, size=num_draws)
+
+
+def draw_rows(
+    num_rows: int, *, rng: np.random.Generator, num_draws: int = NUM_DRAWS
+) -> Iterator[NDArray[np.int64]]:
+    """Yield for each resample the indices of the drawn rows, shape [N].
+
+    Args:
+        num_rows: Number of rows, N.
+        rng: Generator of the draws.
+        num_draws: Number of resamples.
+    """
+    for _ in range(num_draws):
+        yield rng.integers(0, num_rows, num_rows)
+
+
+def middle_95(value_D: _Floats) -> tuple[float, float]:
+    """Return the 2.5 % and the 97.5 % quantile of the draws."""
+    low, high = np.quantile(value_D, [TAIL, 1 - TAIL])
+    return float(low), float(high)
+
+
+def resampled_interval(
+    value: float,
+    figures_of: Callable[[_Floats], _Floats],
+    count_C: _Floats,
+    *,
+    num_draws: int = 1000,
+) -> Estimate:
+    """Estimate the 95 % interval of a figure between -1 and 1 from the spread of its resamples.
+
+    The interval is symmetric on Fisher's scale, atanh, and has the width of Student's t. The plain
+    interval between quantiles of draws covered only 93 % for 20 items, because it is no wider for a
+    small sample. This one covered 93 to 98 % in all simulated designs, from 20 to 300 items.
+
+    A resample without a figure (all labels equal) does not count. If all items agree, both ends are
+    the value itself. If all resamples give the same value (raters who never vary), there is no
+    interval.
+
+    Args:
+        value: The figure of all items.
+        figures_of: Computes the figure of each row of counts, from [D, C] to [D]; NaN where it is
+            not defined.
+        count_C: Number of items of each kind, shape [C].
+        num_draws: Number of resamples; the seed is 0. The spread of 1,000 is right to 2 %.
+    """
+    from scipy.special import stdtrit
+
+    num_items = int(count_C.sum())
+    if num_items < 2:
+        return Estimate(value=value)
+    if 1 - abs(value) < _ROUNDING:
+        return Estimate(value=value, low=value, high=value)
+    rng = np.random.default_rng(0)
+    block = max(1, _MAX_COUNTS // len(count_C))
+    sizes = [min(block, num_draws - start) for start in range(0, num_draws, block)]
+    figure_D = np.concatenate(
+        [
+            figures_of(draw_counts(count_C, rng=rng, num_draws=size).astype(np.float64))
+            for size in sizes
+        ]
+    )
+    figure_D = figure_D[np.isfinite(figure_D)]
+    if not len(figure_D) or np.ptp(figure_D) < _ROUNDING:
+        return Estimate(value=value)
+    error = float(figure_D.std()) * math.sqrt(num_items / (num_items - 1)) / (1 - value**2)
+    half_width = float(stdtrit(num_items - 1, 1 - TAIL)) * error
+    centre = math.atanh(value)
+    return Estimate(
+        value=value, low=math.tanh(centre - half_width), high=math.tanh(centre + half_width)
+    )
