@@ -17,12 +17,12 @@ from encore.core.config import StageConfig, option
 from encore.core.errors import StudyIncompleteError
 from encore.data.study import open_study
 from encore.rating.rating_config import RateConfig, RatingConfig
-from encore.rating.rating_run import local_work, open_run
+from encore.rating.rating_run import open_run, rating_job_runner
 from encore.rating.replies import note_on_refusals
 from encore.runs.engine import work_as_engine
 from encore.runs.engine_messages import EngineSpec
 from encore.runs.engine_supervisor import supervise
-from encore.runs.local_engines import Work
+from encore.runs.local_engines import JobRunner
 from encore.runs.shard_runner import RunReport
 from tasks.artifacts import publish_failed_shards
 from tasks.flow_reporter import FlowReporter
@@ -66,15 +66,17 @@ def rate_shards(
         opened = open_study(study)
         run = open_run(opened, whole)
         how: dict[str, Any] = {"silence_seconds": whole.silence_seconds, "reporter": reporter}
-        work: Work
+        run_job: JobRunner
         if spec is not None:
-            work = partial(work_as_engine, spec=spec, **how)
+            run_job = partial(work_as_engine, spec=spec, **how)
         elif deployment.id is None:
-            work = local_work(opened, whole, retries=attempts.shard_retries, reporter=reporter)
+            run_job = rating_job_runner(
+                opened, whole, retries=attempts.shard_retries, reporter=reporter
+            )
         else:
-            work = partial(supervise, **by_pool(_ENGINE, whole, attempts), **how)
+            run_job = partial(supervise, **by_pool(_ENGINE, whole, attempts), **how)
         try:
-            return run.run_dir, work(run.job(retries=attempts.shard_retries, reporter=reporter))
+            return run.run_dir, run_job(run.job(retries=attempts.shard_retries, reporter=reporter))
         finally:
             run.judge.close()
 

@@ -35,8 +35,8 @@ def score_shards(
     reporter = FlowReporter("score" if spec is None else "", config.study)
     if spec is not None:
         silence = config.silence_seconds
-        work = partial(work_as_engine, spec=spec, silence_seconds=silence, reporter=reporter)
-        return score_study(study, config, reporter=reporter, work=work)
+        run_job = partial(work_as_engine, spec=spec, silence_seconds=silence, reporter=reporter)
+        return score_study(study, config, reporter=reporter, run_job=run_job)
     if deployment.id is None:
         return score_study(study, config, reporter=reporter)
     pool = by_pool(_ENGINE, config, attempts)

@@ -9,7 +9,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from encore.core.errors import InputError
+from encore.core.errors import InputError, first_problem
 
 BENCHMARK_NAMES = ("rewardbench-safety", "rewardbench-2-safety", "generic")
 
@@ -99,6 +99,8 @@ def load_benchmark(name: str | Path) -> Benchmark:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise InputError(f"benchmark {path}: not valid TOML: {error}") from error
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        said = f"field {'.'.join(map(str, problem['loc'])) or '(all)'}: {problem['msg']}"
-        raise InputError(f"benchmark {path}: {said} (got {problem['input']!r:.80})") from error
+        problem = first_problem(error)
+        raise InputError(
+            f"benchmark {path}: field {problem.path or '(all)'}: {problem.message} "
+            f"(got {problem.value!r:.80})"
+        ) from error

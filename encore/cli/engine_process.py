@@ -28,14 +28,16 @@ def main() -> None:
         from encore.rating.rating_run import rate
 
         rating = RateConfig.model_validate(request.config)
-        work = partial(work_as_engine, spec=request.spec, silence_seconds=rating.silence_seconds)
-        rate(open_study(rating.study), rating, retries=request.retries, work=work)
+        run_job = partial(work_as_engine, spec=request.spec, silence_seconds=rating.silence_seconds)
+        rate(open_study(rating.study), rating, retries=request.retries, run_job=run_job)
     else:
         from encore.scoring.scoring_run import score_study
 
         scoring = ScoreConfig.model_validate(request.config)
-        work = partial(work_as_engine, spec=request.spec, silence_seconds=scoring.silence_seconds)
-        score_study(open_study(scoring.study), scoring, retries=request.retries, work=work)
+        run_job = partial(
+            work_as_engine, spec=request.spec, silence_seconds=scoring.silence_seconds
+        )
+        score_study(open_study(scoring.study), scoring, retries=request.retries, run_job=run_job)
 
 
 def _end_with_parent() -> None:

@@ -16,7 +16,7 @@ from encore.rating.rating_config import BatchConfig, RateConfig
 if TYPE_CHECKING:
     from encore.data.rating_runs import RatingManifest
     from encore.rating.rating_plan import Comparison
-    from encore.runs.local_engines import Work
+    from encore.runs.local_engines import JobRunner
     from encore.runs.shard_runner import RunReport
 
 
@@ -34,7 +34,7 @@ def rate(config: RateConfig, batch: BatchConfig, *, json: JsonOption = False) ->
     from encore.data.study import open_study
     from encore.rating.batch_files import open_batch_run, write_requests
     from encore.rating.rating_plan import compare_with_plan
-    from encore.rating.rating_run import local_work, open_run
+    from encore.rating.rating_run import open_run, rating_job_runner
     from encore.runs.shard_runner import work_through
 
     study = open_study(config.study)
@@ -52,10 +52,10 @@ def rate(config: RateConfig, batch: BatchConfig, *, json: JsonOption = False) ->
         return
     with terminal_reporter() as reporter:
         try:
-            work: Work = partial(work_through, reporter=reporter)
+            run_job: JobRunner = partial(work_through, reporter=reporter)
             if not is_batch:  # its answers are in this process
-                work = local_work(study, config, reporter=reporter)
-            report = work(run.job(reporter=reporter))
+                run_job = rating_job_runner(study, config, reporter=reporter)
+            report = run_job(run.job(reporter=reporter))
         finally:
             run.judge.close()
     plan = compare_with_plan(run, report)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_PERMISSION = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
@@ -64,3 +68,31 @@ def did_you_mean(name: str, possible: Sequence[str]) -> str:
     """The end of an error about an unknown name: names like it, or nothing."""
     near = get_close_matches(name, possible, n=3)
     return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+class InputProblem(NamedTuple):
+    """One problem that pydantic found in its input.
+
+    Attributes:
+        location: Keys and list indices that lead to the value; empty for the whole input.
+        message: What was expected, e.g. ``Input should be greater than 0``.
+        value: The refused value.
+        kind: The name that pydantic gives such problems, e.g. ``missing``.
+    """
+
+    location: tuple[int | str, ...]
+    message: str
+    value: Any
+    kind: str
+
+    @property
+    def path(self) -> str:
+        """Return the location as text, e.g. ``rules.3.title``."""
+        return ".".join(map(str, self.location))
+
+
+def first_problem(error: ValidationError) -> InputProblem:
+    """Return the first problem of a pydantic error."""
+    problem = error.errors(include_url=False)[0]
+    message = problem["msg"].removeprefix("Value error, ")
+    return InputProblem(problem["loc"], message, problem["input"], problem["type"])

@@ -49,7 +49,7 @@ class ModelFiles:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRole:
+class ModelFinder:
     """What a model is wanted for: the word and the error its messages use."""
 
     name: str
@@ -80,7 +80,7 @@ class ModelRole:
             )
         return self._hub(model, revision)
 
-    def further_file(self, files: ModelFiles, name: str) -> Path | None:
+    def optional_file(self, files: ModelFiles, name: str) -> Path | None:
         """A file that a model may have beside those that transformers reads.
 
         Args:

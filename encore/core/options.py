@@ -25,8 +25,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from encore.core.config import StageConfig, about_option
-from encore.core.errors import EncoreError, InputError
-from encore.core.stopping import stop_threads
+from encore.core.errors import EncoreError, InputError, first_problem
+from encore.core.stopping import call_stops
 from encore.core.terminal import console, fail, say
 
 USAGE_ERROR, INTERRUPTED, TERMINATED = 2, 130, 143
@@ -235,7 +235,7 @@ def _told_of_signals() -> Iterator[None]:
 
     def stop(number: int, _frame: types.FrameType | None) -> None:
         say("stopping …")
-        stop_threads()
+        call_stops()
         heard.append(TerminatedError() if number == signal.SIGTERM else KeyboardInterrupt())
         raise heard[-1]
 
@@ -309,13 +309,12 @@ def _bounds_of(field: FieldInfo) -> str:
 
 
 def _refusal(model: type[BaseModel], error: ValidationError) -> EncoreError:
-    problem = error.errors(include_url=False)[0]
-    message = problem["msg"].removeprefix("Value error, ")
-    where = tuple(part for part in problem["loc"] if isinstance(part, str))
+    problem = first_problem(error)
+    where = tuple(part for part in problem.location if isinstance(part, str))
     found = next((one for one in options_of(model) if one.path == where[: len(one.path)]), None)
     if found is None:
-        return InputError(message)
+        return InputError(problem.message)
     has_open_bound = any(hasattr(one, "gt") or hasattr(one, "lt") for one in found.field.metadata)
-    is_wrong_call = problem["type"] in _WRONG_CALL and not has_open_bound
+    is_wrong_call = problem.kind in _WRONG_CALL and not has_open_bound
     kind = UsageError if is_wrong_call else InputError
-    return kind(f"{found.flag} {problem['input']!r}: {message}")
+    return kind(f"{found.flag} {problem.value!r}: {problem.message}")

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from encore.core.errors import InputError
+from encore.core.errors import InputError, first_problem
 
 #: No telemetry, no chatter from engines.
 PROCESS_ENVIRONMENT = {
@@ -60,10 +60,10 @@ def load_settings() -> Settings:
     try:
         return Settings.model_validate(given)
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        name = variables[str(problem["loc"][0])]
+        problem = first_problem(error)
         raise InputError(
-            f"environment variable {name}: {problem['msg']} (got {problem['input']!r})"
+            f"environment variable {variables[problem.path]}: {problem.message} "
+            f"(got {problem.value!r})"
         ) from error
 
 

@@ -9,7 +9,7 @@ _stops: list[Callable[[], None]] = []
 
 
 @contextmanager
-def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+def stop_on_signal(stop: Callable[[], None]) -> Iterator[None]:
     """While it lasts, a signal to a command calls this before it ends the command."""
     _stops.append(stop)
     try:
@@ -18,7 +18,7 @@ def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
         _stops.remove(stop)
 
 
-def stop_threads() -> None:
+def call_stops() -> None:
     """Call what is to be stopped."""
     for stop in _stops:
         stop()

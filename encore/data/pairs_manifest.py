@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from encore.core.errors import InputError
+from encore.core.errors import InputError, first_problem
 
 #: A source whose label begins like this is synthetic, whoever made it.
 SYNTHETIC_LABEL = "synthetic"
@@ -119,8 +119,8 @@ def read_pairs_manifest(pairs_dir: Path, label: str) -> PairsManifest:
     try:
         return PairsManifest.model_validate_json(path.read_bytes())
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        field = ".".join(map(str, problem["loc"])) or "file"
+        problem = first_problem(error)
         raise InputError(
-            f"{path}: damaged manifest, {field}: {problem['msg']}; ingest again with --replace"
+            f"{path}: damaged manifest, {problem.path or 'file'}: {problem.message}; ingest again "
+            "with --replace"
         ) from error

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
-from encore.core.errors import InputError
+from encore.core.errors import InputError, first_problem
 from encore.warehouse import open_ratings
 from encore.weighting.scheme import SchemeOptions
 from encore.weighting.weigh import weigh_rules
@@ -72,8 +72,8 @@ def read_weights(path: Path, *, head_ids: Sequence[str]) -> Composition:
     except (OSError, ValueError, TypeError, LookupError) as error:
         reason = str(error)
         if isinstance(error, ValidationError):
-            problem = error.errors(include_url=False)[0]
-            reason = f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+            problem = first_problem(error)
+            reason = f"{problem.path}: {problem.message}"
         raise InputError(
             f"weights {path}: cannot be used ({reason}); expected the output of `encore weights "
             '--json`, or {"rule": weight, …}'

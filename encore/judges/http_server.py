@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from encore.core.chat_tokenizer import FROZEN_DATE, load_tokenizer
 from encore.core.errors import EncoreError, JudgeUnavailableError
-from encore.core.model_files import ModelRole
+from encore.core.model_files import ModelFinder
 from encore.judges import http_protocol as protocol
 from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply
 from encore.judges.http_protocol import UnreadableAnswerError, first_words
@@ -43,7 +43,7 @@ _SHORTEST_KEY = 8
 _PROBE = "Answer with the number 0.5 and nothing else."
 #: A server that ignores what it does not know will not say these by itself.
 _PROBE_LABELS = ("xq", "qx")
-_TOKENIZER = ModelRole(name="tokenizer", error=JudgeUnavailableError)
+_TOKENIZER = ModelFinder(name="tokenizer", error=JudgeUnavailableError)
 _Result = TypeVar("_Result")
 
 

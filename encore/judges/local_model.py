@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 
 from encore.core.chat_tokenizer import FROZEN_DATE, load_tokenizer
 from encore.core.errors import JudgeUnavailableError
-from encore.core.model_files import ModelFiles, ModelRole
+from encore.core.model_files import ModelFiles, ModelFinder
 from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply
 from encore.judges.judge_config import JudgeConfig
 
 _DEFAULT_CONTEXT = 8192
 _DTYPES = ("float32", "bfloat16", "float16")
-_JUDGE = ModelRole(name="judge", error=JudgeUnavailableError)
+_JUDGE = ModelFinder(name="judge", error=JudgeUnavailableError)
 
 
 class LocalJudge(ABC):

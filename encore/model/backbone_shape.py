@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from encore.core.errors import InputError
-from encore.core.model_files import ModelRole
+from encore.core.model_files import ModelFinder
 from encore.model.trunks import max_positions, trunk_kind
 
-_BACKBONE = ModelRole(name="backbone", error=InputError)
+_BACKBONE = ModelFinder(name="backbone", error=InputError)
 #: Field of `BackboneShape` by key of config.json; also the order of the numbers in `_NAMED`.
 _DIMENSIONS = {
     "num_hidden_layers": "num_layers",

@@ -13,7 +13,7 @@ import torch
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
 
 from encore.core.errors import InputError
-from encore.core.model_files import ModelFiles, ModelRole
+from encore.core.model_files import ModelFiles, ModelFinder
 from encore.data.records import Message
 from encore.model.backbone_config import COMPOSED, EXPORT_FILE, BackboneConfig
 from encore.model.conversation import ConversationTokenizer
@@ -25,7 +25,7 @@ from encore.model.trunks import TRUNKS, UNKNOWN_KIND
 
 #: Head id of a downloaded reward model with one unnamed label.
 _SINGLE_HEAD = "reward"
-_REWARD_MODEL = ModelRole(name="reward model", error=InputError)
+_REWARD_MODEL = ModelFinder(name="reward model", error=InputError)
 #: Folder of the model in a training run's folder, and the file that marks such a folder.
 _MODEL_OF_RUN, _RUN_FILE = "model", "training.json"
 #: Number of labels that transformers assumes if a config does not say it.
@@ -188,7 +188,7 @@ def _load_classifier(
         tokenizer.max_length = min(tokenizer.max_length, model.max_positions or _NO_LIMIT)
         _refuse_if_padding_counts(model, tokenizer, name=files.name)
     metadata = {"architectures": files.config["architectures"], "revision": files.revision}
-    if (export_file := _REWARD_MODEL.further_file(files, EXPORT_FILE)) is not None:
+    if (export_file := _REWARD_MODEL.optional_file(files, EXPORT_FILE)) is not None:
         means, export_metadata = _read_export(export_file, labels=head_ids)
         metadata = {**export_metadata, **metadata}
         model.mean_R.copy_(torch.tensor(means, dtype=model.mean_R.dtype))

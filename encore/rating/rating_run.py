@@ -34,7 +34,7 @@ from encore.rating.prompts import RatingPrompt
 from encore.rating.rating_config import LimitedRatingConfig, RateConfig, RatingConfig
 from encore.rating.replies import PARSER_VERSION
 from encore.rating.shard_rating import ShardRater
-from encore.runs.local_engines import Work, work_locally
+from encore.runs.local_engines import JobRunner, local_job_runner
 from encore.runs.run_files import Shard, ShardTable, run_key_of
 from encore.runs.shard_runner import NEVER_STOP, Job, ReportRows, RunReport
 
@@ -125,7 +125,7 @@ def rate(
     *,
     retries: int = 0,
     reporter: Reporter = SILENT,
-    work: Work | None = None,
+    run_job: JobRunner | None = None,
 ) -> RunReport:
     """Open the run of a study and a config, rate what is not done, release the judge.
 
@@ -134,27 +134,27 @@ def rate(
         config: Judge, rules and plan; a `RateConfig` also says which shards and for how long.
         retries: Further attempts for a shard whose error may pass.
         reporter: Told about the judge's start, finished ratings and shards.
-        work: What does the run's job; default: `local_work` of the config.
+        run_job: What does the run's job; default: `rating_job_runner` of the config.
 
     Raises:
         EncoreError: As `open_run` and `encore.runs.shard_runner.work_through`.
     """
     opened = as_study(study)
     run = open_run(opened, config)
-    work = work or local_work(opened, config, retries=retries, reporter=reporter)
+    run_job = run_job or rating_job_runner(opened, config, retries=retries, reporter=reporter)
     try:
-        return work(run.job(retries=retries, reporter=reporter))
+        return run_job(run.job(retries=retries, reporter=reporter))
     finally:
         run.judge.close()
 
 
-def local_work(
+def rating_job_runner(
     study: Study, config: RatingConfig, *, retries: int = 0, reporter: Reporter = SILENT
-) -> Work:
+) -> JobRunner:
     """Rate in this process, or with as many local engines as the config says."""
     whole = RateConfig.model_validate({"study": study.path, **dict(config)})
     devices = num_devices(config.judge)
-    return work_locally(
+    return local_job_runner(
         whole, stage="rate", gpus_per_engine=devices, retries=retries, reporter=reporter
     )
 

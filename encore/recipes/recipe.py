@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from encore.benchmarks.benchmark_config import BenchmarkConfig
 from encore.core.config import StageConfig, option
-from encore.core.errors import InputError
+from encore.core.errors import InputError, first_problem
 from encore.data.sources.pku import Prefer
 from encore.model.backbone_config import BackboneConfig
 from encore.rating.rating_config import EngineRatingConfig
@@ -196,6 +196,5 @@ def _checked(content: Mapping[str, Any], where: Path | str) -> Recipe:
     try:
         return Recipe.model_validate(content)
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        place = ".".join(map(str, problem["loc"]))
-        raise InputError(f"recipe {where}: {place}: {problem['msg']}") from error
+        problem = first_problem(error)
+        raise InputError(f"recipe {where}: {problem.path}: {problem.message}") from error

@@ -35,7 +35,7 @@ from encore.judges import open_judge
 from encore.judges.base import Judge
 from encore.model.backbone_config import BackboneConfig
 from encore.rating.rating_config import RatingConfig
-from encore.rating.rating_run import local_work, open_run
+from encore.rating.rating_run import open_run, rating_job_runner
 from encore.recipes.machine import refuse_judge_too_large, refuse_training_too_large, this_machine
 from encore.recipes.recipe import INITIAL, InitialModel, Recipe, RowModel
 from encore.runs.shard_runner import RunReport, raise_for_failed_shards
@@ -220,7 +220,7 @@ class RecipeRun:
         def work(reporter: Reporter) -> tuple[Path, RunReport]:
             study = open_study(self.study)
             run = open_run(study, rating, judge=judge)
-            report = local_work(study, rating, reporter=reporter)(run.job(reporter=reporter))
+            report = rating_job_runner(study, rating, reporter=reporter)(run.job(reporter=reporter))
             raise_for_failed_shards(
                 run.run_dir, report.failures, num_shards=len(run.manifest.shards)
             )

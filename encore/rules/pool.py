@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from encore.core.errors import InputError, did_you_mean
+from encore.core.errors import InputError, did_you_mean, first_problem
 from encore.core.files import atomic_write_bytes
 from encore.data.records import Rule, slug
 from encore.data.rule_sets import RULE_ID_PATTERN, rule_file
@@ -174,11 +174,11 @@ def _rule(path: Path, place: str, values: dict[str, Any]) -> PoolRule:
     try:
         return PoolRule.model_validate(values)
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        key, near = ".".join(map(str, problem["loc"])), ""
-        if problem["type"] == "extra_forbidden":
+        problem = first_problem(error)
+        key, near = problem.path, ""
+        if problem.kind == "extra_forbidden":
             near = did_you_mean(key, _KEYS) or f"; keys are {', '.join(_KEYS)}, text"
-        raise InputError(f"{path}, {place}, key {key!r}: {problem['msg']}{near}") from error
+        raise InputError(f"{path}, {place}, key {key!r}: {problem.message}{near}") from error
 
 
 def title_of(text: str) -> str:

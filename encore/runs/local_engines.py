@@ -28,7 +28,7 @@ GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
 _STOP_SECONDS = 20.0
 
 #: How a stage has its job done: here, or by engines.
-Work = Callable[[Job], RunReport]
+JobRunner = Callable[[Job], RunReport]
 
 
 #: The stages whose shards engines share; `encore.cli.engine_process` has the config of each.
@@ -53,14 +53,14 @@ class EngineRequest(BaseModel):
     spec: EngineSpec
 
 
-def work_locally(
+def local_job_runner(
     config: EnginesConfig,
     *,
     stage: EngineStage,
     gpus_per_engine: int,
     retries: int = 0,
     reporter: Reporter = SILENT,
-) -> Work:
+) -> JobRunner:
     """How a command does the shards of a job: in this process, or by several engines.
 
     Args:
@@ -71,7 +71,7 @@ def work_locally(
         reporter: Told about finished rows and shards.
     """
 
-    def work(job: Job) -> RunReport:
+    def run_job(job: Job) -> RunReport:
         is_one = config.engines == 1
         environments = [] if is_one else engine_environments(config.engines, gpus_per_engine)
         if len(environments) <= 1:
@@ -84,7 +84,7 @@ def work_locally(
             reporter=reporter,
         )
 
-    return work
+    return run_job
 
 
 def engine_environments(

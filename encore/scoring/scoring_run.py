@@ -38,7 +38,7 @@ from encore.runs.engine_supervisor import (
     show_no_engines,
     supervise,
 )
-from encore.runs.local_engines import LocalLauncher, Work, engine_environments
+from encore.runs.local_engines import JobRunner, LocalLauncher, engine_environments
 from encore.runs.run_files import Shard, ShardTable, run_key_of
 from encore.runs.shard_runner import Job, ReportRows, RunReport, work_through
 from encore.scoring import head_scores
@@ -101,7 +101,7 @@ def score_study(
     opened: OpenedModel | None = None,
     retries: int = 0,
     reporter: Reporter = SILENT,
-    work: Work | None = None,
+    run_job: JobRunner | None = None,
 ) -> ScoreResult:
     """Write every head's raw, centred score of every response, shard by shard.
 
@@ -115,7 +115,7 @@ def score_study(
         opened: The config's model, if it is open already.
         retries: Further attempts for a shard whose error may pass.
         reporter: Told how far it is.
-        work: What does the scoring's job; default: this process, or as many local engines as the
+        run_job: What does the scoring's job; default: this process, or as many local engines as the
             config says.
 
     Raises:
@@ -124,7 +124,7 @@ def score_study(
         KeyboardInterrupt: Finished shards are kept.
     """
     study = as_study(study)
-    if work is None and config.engines != 1:
+    if run_job is None and config.engines != 1:
         environments = engine_environments(config.engines, 1)
         if (num_engines := len(environments)) > 1:
             whole = ScoreConfig.model_validate({"study": study.path, **dict(config)})
@@ -153,8 +153,8 @@ def score_study(
     began = time.monotonic()
     job = score_job(run_dir, manifest, pairs_of, opened=model, how=config)
     job = replace(job, slice=config.part if isinstance(config, ScoreConfig) else None)
-    work = work or partial(work_through, reporter=reporter)
-    report = work(replace(job, retries=retries))
+    run_job = run_job or partial(work_through, reporter=reporter)
+    report = run_job(replace(job, retries=retries))
     return _result(run_dir, manifest, report, seconds=time.monotonic() - began)
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, FailFast, Field, StrictStr, ValidationError, model_validator
 from starlette.exceptions import HTTPException
 
+from encore.core.errors import first_problem
 from encore.data.records import Role
 
 #: Far beyond any dialogue; a template is a program that runs once per turn.
@@ -90,9 +91,9 @@ def read_request(body: bytes, kind: type[RewardRequest | ScoreRequest], max_text
 def _refusal(error: ValidationError) -> HTTPException:
     if error.error_count() > _MAX_SHOWN_PROBLEMS:
         return HTTPException(422, f"{error.error_count()} keys that are missing or not known")
-    problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    problem = first_problem(error)
     path = "body"
-    for part in problem["loc"]:
+    for part in problem.location:
         path += f"[{part}]" if isinstance(part, int) else f".{part[:_SHOWN_CHARACTERS]}"
-    status = 400 if problem["type"] == "json_invalid" else 422
-    return HTTPException(status, f"{path.removeprefix('body.')}: {problem['msg']}")
+    status = 400 if problem.kind == "json_invalid" else 422
+    return HTTPException(status, f"{path.removeprefix('body.')}: {problem.message}")

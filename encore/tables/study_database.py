@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
 from encore.core.errors import EncoreError, InputError
-from encore.core.stopping import stopped_by_signals
+from encore.core.stopping import stop_on_signal
 
 #: What a query may put on disk while it runs, in a folder that is deleted afterwards.
 _SPILL_LIMIT = "20GB"
@@ -136,7 +136,7 @@ def open_database(
         }
         with (
             duckdb.connect(config={**config, **settings}) as connection,
-            stopped_by_signals(connection.interrupt),
+            stop_on_signal(connection.interrupt),
         ):
             connection.execute("set enable_progress_bar = false")  # it would be drawn on stdout
             database = StudyDatabase(connection)

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from encore.core.errors import EncoreError, InputError
 from encore.core.settings import duckdb_config
-from encore.core.stopping import stopped_by_signals
+from encore.core.stopping import stop_on_signal
 from encore.data.records import RESPONSES
 from encore.data.schemas import RATINGS, RATINGS_CONTRACT
 from encore.warehouse.ratings import Ratings, check_schema, read_schema
@@ -63,7 +63,7 @@ def open_warehouse(ratings: Ratings, *, part_rows: int = PART_ROWS) -> Iterator[
         settings = {"temp_directory": spill_dir, "preserve_insertion_order": False}
         with (
             duckdb.connect(config=duckdb_config() | settings) as connection,
-            stopped_by_signals(connection.interrupt),
+            stop_on_signal(connection.interrupt),
         ):
             yield Warehouse(connection, ratings, part_rows=part_rows)
 

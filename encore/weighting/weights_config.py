@@ -8,7 +8,7 @@ from typing import Any, Self
 from pydantic import ValidationError, model_validator
 
 from encore.core.config import StageConfig, option
-from encore.core.errors import InputError
+from encore.core.errors import InputError, first_problem
 from encore.core.options import UsageError
 from encore.data.study_config import RatingsConfig
 from encore.weighting.schemes import SCHEMES, load_scheme
@@ -44,9 +44,9 @@ class SchemeOptions(StageConfig):
         try:
             super().__init__(**given)
         except ValidationError as error:
-            problem = error.errors(include_url=False)[0]
-            flag = "--" + "-".join(map(str, problem["loc"])).replace("_", "-")
-            raise InputError(f"{flag} {problem['input']}: {problem['msg']}") from error
+            problem = first_problem(error)
+            flag = f"--{problem.path}".replace(".", "-").replace("_", "-")
+            raise InputError(f"{flag} {problem.value}: {problem.message}") from error
 
 
 class WeightsConfig(RatingsConfig, SchemeOptions):

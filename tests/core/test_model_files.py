@@ -13,14 +13,14 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from encore.core.errors import JudgeUnavailableError
-from encore.core.model_files import ModelRole
+from encore.core.model_files import ModelFinder
 from encore.judges import BACKENDS, open_judge
 from encore.judges.base import Decoding
 from encore.judges.judge_config import JudgeConfig
 from encore.judges.local_model import LocalJudge
 from tests.tiny_judge import make_tiny_judge
 
-ROLE = ModelRole(name="judge", error=JudgeUnavailableError)
+ROLE = ModelFinder(name="judge", error=JudgeUnavailableError)
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
+from encore.core.errors import first_problem
 from encore.data.records import Message, PreferencePair, pair_id_of
 
 Reason = Literal[
@@ -94,10 +95,10 @@ def messages_of(value: Any, *, name: str) -> tuple[Message, ...]:
     try:
         return tuple(_MESSAGES.validate_python(value))
     except ValidationError as error:
-        problem = error.errors(include_url=False, include_input=False)[0]
-        reason = _REASON_OF_ERROR.get(problem["type"], "wrong-type")
-        where = ".".join(map(str, (name, *problem["loc"])))
-        raise MalformedRecordError(reason, f"{where}: {problem['msg']}") from error
+        problem = first_problem(error)
+        reason = _REASON_OF_ERROR.get(problem.kind, "wrong-type")
+        where = f"{name}.{problem.path}".rstrip(".")
+        raise MalformedRecordError(reason, f"{where}: {problem.message}") from error
 
 
 def split_final_response(
