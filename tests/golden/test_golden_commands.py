@@ -21,22 +21,16 @@ COMMANDS = (
     *("plan train", "train", "gate", "score", "benchmark", "judge", "compare", "paper"),
     *("export", "serve", "sql", "publish", "doctor"),
 )
-#: Options that leave with what they ask for; their names are not kept.
-LEAVING = {"--leave-one-out", "--by-judge", "--retest", "--retest-run", "--convergence"}
-#: The same of flows: promotion by interval.
-LEAVING |= {"--margin", "--candidate"}
 #: Panels of options that are in no group.
 NO_GROUP = {"Options", "Arguments", "Parameters", "Commands"}
 FLOWS = ("demo", "evaluate", "pipeline", "rate_pairs", "score", "train_reward_model")
-#: Functions that leave.
-LEAVING_FUNCTIONS = {"convergence", "retest"}
 
 
 def options_of(text: str) -> list[str]:
     """Every long option in a help text's tables, without the prose above them."""
     rows = [line for line in text.splitlines() if re.match(r"\W*-", line)]
     names = {name for row in rows for name in re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", row)}
-    return sorted(names - LEAVING - {"--help", "--version"})
+    return sorted(names - {"--help", "--version"})
 
 
 def groups_of(text: str) -> list[str]:
@@ -72,7 +66,7 @@ def test_options_of_every_flow():
 
 
 def test_what_python_offers():
-    check_kept("python", {"names": sorted(set(package.__all__) - LEAVING_FUNCTIONS)})
+    check_kept("python", {"names": sorted(package.__all__)})
     assert all(getattr(package, name).__doc__ for name in package.__all__)
 
 

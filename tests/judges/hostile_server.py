@@ -25,6 +25,8 @@ ANSWERS = {
     "reasoning": "empty_reply",
     "too_long": "prompt_too_long",
 }
+#: A slow answer takes so long that no test waits for its end, however slow the machine is.
+SLOW_SECONDS = 600
 #: Faults that may pass.
 FAULTS = ("429", "500", "half", "html", "another_model", "nothing", "slow")
 
@@ -154,7 +156,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         else:
             if fault == "slow":
-                self.server.stopped.wait(3)
+                self.server.stopped.wait(SLOW_SECONDS)
             self._send(200, answer_to(body, fault=fault))
 
     def _refuses_key(self) -> bool:
