@@ -1,7 +1,7 @@
-"""The command line as a shell sees it: `python -m encore.cli ARGUMENTS`.
+"""Run the command line as a shell does: `python -m encore.cli ARGUMENTS`.
 
 `encore` runs that module in this process, which saves the imports of every call; `encore_process`
-in one of its own. Nothing of the program is known here but the module's name.
+starts a process for it. Both use nothing of the program but the module's name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ENVIRONMENT = {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb", "HF_HUB_OFFLIN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """A finished command."""
+    """Result of a finished command: exit code, standard output, standard error."""
 
     code: int
     out: str
@@ -31,15 +31,15 @@ class Finished:
 
     @property
     def json(self) -> Any:
-        """What it printed with --json."""
+        """Parse the output of a command that was called with --json; its exit code must be 0."""
         assert self.code == 0, f"exit code {self.code}\n{self.err}"
         return json.loads(self.out)
 
 
 def encore(*arguments: object) -> Finished:
-    """Run the command in this process; an exception that is no exit fails the test."""
+    """Run a command in this process; any exception but SystemExit fails the test."""
     out, err = StringIO(), StringIO()
-    code: Any = 0
+    exit_code: Any = 0
     with (
         mock.patch.object(sys, "argv", ["encore", *map(str, arguments)]),
         mock.patch.dict(os.environ, ENVIRONMENT),
@@ -50,14 +50,14 @@ def encore(*arguments: object) -> Finished:
         warnings.simplefilter("default")
         try:
             runpy.run_module("encore.cli", run_name="__main__")
-        except SystemExit as end:
-            code = 0 if end.code is None else end.code
-    assert isinstance(code, int), code
-    return Finished(code=code, out=out.getvalue(), err=err.getvalue())
+        except SystemExit as exit_error:
+            exit_code = 0 if exit_error.code is None else exit_error.code
+    assert isinstance(exit_code, int), exit_code
+    return Finished(code=exit_code, out=out.getvalue(), err=err.getvalue())
 
 
 def encore_process(*arguments: object) -> Finished:
-    """Run the command in a process of its own."""
+    """Run a command in a new process."""
     done = subprocess.run(
         [sys.executable, "-m", "encore.cli", *map(str, arguments)],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""A ratings table that follows from this file alone: six rules, two sources, nulls and gaps."""
+"""A ratings table made by this file alone: six rules, two sources, nulls and missing rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 NUM_PAIRS = 300
-#: Rule: (how much a better response gains, noise, number of levels, share of nulls).
+#: By rule: by how much the chosen response is rated higher, the noise's standard deviation, the
+#: number of rating levels, the share of null ratings.
 RULES = {
     "avoid-harm": (0.30, 0.20, 11, 0.02),
     "be-honest": (0.10, 0.30, 11, 0.00),
@@ -24,11 +25,11 @@ def write_fixed_ratings(path: Path) -> Path:
     """Write the table to ``path`` and return it."""
     generator = np.random.default_rng(20240517)
     rows = []
-    for place in range(NUM_PAIRS):
-        pair = {"pair_id": f"{place:032x}", "source": "hh" if place % 3 else "pku"}
+    for number in range(NUM_PAIRS):
+        pair = {"pair_id": f"{number:032x}", "source": "hh" if number % 3 else "pku"}
         quality = generator.normal(scale=0.3)
         for rule_id, (gain, noise, num_levels, null_share) in RULES.items():
-            if rule_id == "be-kind" and place % 10 == 0:
+            if rule_id == "be-kind" and number % 10 == 0:
                 continue
             for response, sign in (("chosen", 0.5), ("rejected", -0.5)):
                 raw = 0.6 + sign * (gain + 0.2 * quality * (gain > 0)) + generator.normal() * noise

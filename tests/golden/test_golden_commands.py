@@ -1,4 +1,4 @@
-"""Golden: names of commands and options, and what wrong calls end with."""
+"""Golden: names of commands and options; exit codes and messages of wrong calls."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ import pytest
 
 import encore as package
 from tests.golden.command_line import ENVIRONMENT, encore, encore_process
-from tests.golden.conftest import GoldenStudy, shipped
-from tests.golden.same import check_kept
+from tests.golden.conftest import GoldenStudy, find_product_file
+from tests.golden.same import check_no_name_lost
 
 COMMANDS = (
     *("demo", "ingest", "rate", "status", "show", "analyze", "weights", "theory", "report"),
     *("plan train", "train", "gate", "score", "benchmark", "judge", "compare", "paper"),
     *("export", "serve", "sql", "publish", "doctor"),
 )
-#: Panels of options that are in no group.
+#: Titles of panels that group nothing.
 NO_GROUP = {"Options", "Arguments", "Parameters", "Commands"}
 FLOWS = ("demo", "evaluate", "pipeline", "rate_pairs", "score", "train_reward_model")
 
 
 def options_of(text: str) -> list[str]:
-    """Every long option in a help text's tables, without the prose above them."""
+    """Return every long option in the tables of a help text, not those in its prose."""
     rows = [line for line in text.splitlines() if re.match(r"\W*-", line)]
     names = {name for row in rows for name in re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", row)}
     return sorted(names - {"--help", "--version"})
 
 
 def groups_of(text: str) -> list[str]:
-    """The titles of the panels that group options."""
+    """Return the titles of the panels that group options."""
     titles = [title.split(" (")[0] for title in re.findall(r"(?m)^╭─ (.+?) ─", text)]
     return [title for title in titles if title not in NO_GROUP]
 
@@ -46,31 +46,36 @@ def test_the_programs_help_names_every_command():
 
 
 def test_options_and_groups_of_every_command():
-    """None may be lost; new ones may come."""
+    """No name may be lost; new ones may be added."""
     texts = {command: encore(*command.split(), "--help") for command in COMMANDS}
     assert all(finished.code == 0 for finished in texts.values())
-    check_kept("options", {name: options_of(finished.out) for name, finished in texts.items()})
-    check_kept("groups", {name: groups_of(finished.out) for name, finished in texts.items()})
+    check_no_name_lost(
+        "options", {name: options_of(finished.out) for name, finished in texts.items()}
+    )
+    check_no_name_lost(
+        "groups", {name: groups_of(finished.out) for name, finished in texts.items()}
+    )
 
 
 @pytest.mark.full
 def test_options_of_every_flow():
-    """As commands, one process each, since each imports an orchestrator."""
+    """Each flow runs in a process, because it imports Prefect."""
     texts = {}
     for flow in FLOWS:
         command = [sys.executable, "-m", f"flows.{flow}", "--help"]
         environment = {**os.environ, **ENVIRONMENT}
         done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
         texts[flow] = done.stdout
-    check_kept("options-of-flows", {name: options_of(text) for name, text in texts.items()})
+    check_no_name_lost("options-of-flows", {name: options_of(text) for name, text in texts.items()})
 
 
 def test_what_python_offers():
-    check_kept("python", {"names": sorted(package.__all__)})
+    check_no_name_lost("python", {"names": sorted(package.__all__)})
     assert all(getattr(package, name).__doc__ for name in package.__all__)
 
 
-#: Arguments, exit code, and what the message must name. STUDY has ratings, EMPTY is a folder.
+#: Arguments, exit code, and texts that the message must contain. STUDY has ratings, EMPTY is an
+#: empty folder; `values_of_names` has the values of all names in capitals.
 WRONG_CALLS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("nosuch", 2, ("nosuch",)),
     ("status --nosuch", 2, ("nosuch",)),
@@ -168,10 +173,10 @@ WRONG_CALLS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
 
 
 @pytest.fixture(scope="module")
-def places(
+def values_of_names(
     golden_study: GoldenStudy, fixed_ratings: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, str]:
-    """What the words in capitals stand for."""
+    """Return the value of each name in capitals in `WRONG_CALLS`."""
     import pyarrow.parquet as pq
 
     folder = tmp_path_factory.mktemp("wrong")
@@ -181,8 +186,8 @@ def places(
     (folder / "broken.jsonl").write_text('{"prompt":\n')
     outside = pq.read_table(fixed_ratings)
     changed = [7.5, *outside["rating"].to_pylist()[1:]]
-    place = outside.schema.get_field_index("rating")
-    pq.write_table(outside.set_column(place, "rating", [changed]), folder / "outside.parquet")
+    column = outside.schema.get_field_index("rating")
+    pq.write_table(outside.set_column(column, "rating", [changed]), folder / "outside.parquet")
     return {
         "STUDY": str(golden_study.folder),
         "EMPTY": str(folder / "empty"),
@@ -193,45 +198,46 @@ def places(
         "JUDGE": str(golden_study.judge),
         "BACKBONE": str(golden_study.backbone),
         "RATINGS": str(fixed_ratings),
-        "SAFETY": str(shipped("synthetic-safety.toml")),
-        "DATA": str(shipped("synthetic-safety.jsonl.gz")),
+        "SAFETY": str(find_product_file("synthetic-safety.toml")),
+        "DATA": str(find_product_file("synthetic-safety.jsonl.gz")),
         "@DROP": "drop table pairs",
         "@FILE": "select * from read_text('/etc/hostname')",
         "@NOTABLE": "select * from nosuch",
     }
 
 
-def filled(text: str, places: dict[str, str]) -> str:
-    for name, place in places.items():
-        text = re.sub(rf"(?<!\w){name}(?!\w)", place, text)
+def fill_in(text: str, values: dict[str, str]) -> str:
+    """Replace the names in capitals by their values."""
+    for name, value in values.items():
+        text = re.sub(rf"(?<!\w){name}(?!\w)", value, text)
     return text
 
 
 @pytest.mark.parametrize("call", WRONG_CALLS, ids=lambda call: call[0].replace("/", ":"))
 def test_a_wrong_call(
-    places: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Any
+    values_of_names: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Any
 ):
-    """Its exit code, that the message names what is wrong, and that nothing was made."""
+    """It ends with its exit code and one message that names the mistake, and writes nothing."""
     text, code, names = call
     monkeypatch.chdir(tmp_path)
-    arguments = [filled(word, places) for word in text.split()]
+    arguments = [fill_in(argument, values_of_names) for argument in text.split()]
     finished = encore(*arguments)
-    said = " ".join(re.sub("[│╭╮╰╯─]", " ", finished.err).split())
-    assert finished.code == code, said
+    message = " ".join(re.sub("[│╭╮╰╯─]", " ", finished.err).split())
+    assert finished.code == code, message
     assert finished.out == ""
-    assert "Traceback" not in said
+    assert "Traceback" not in message
     for name in names:
-        assert filled(name, places).lower() in said.lower()
+        assert fill_in(name, values_of_names).lower() in message.lower()
     if code == 1:
         assert len(re.findall(r"(?m)^error: ", finished.err)) == 1, finished.err
-    assert not Path(places["NEW"]).exists()
+    assert not Path(values_of_names["NEW"]).exists()
 
 
-def test_a_wrong_call_and_a_right_one_in_a_process(places: dict[str, str]):
-    """The same as in this process."""
-    wrong = encore_process("weights", places["RATINGS"], "--scheme", "nosuch")
+def test_a_wrong_call_and_a_right_one_in_a_process(values_of_names: dict[str, str]):
+    """A new process gives the same as this process."""
+    wrong = encore_process("weights", values_of_names["RATINGS"], "--scheme", "nosuch")
     assert (wrong.code, wrong.out) == (1, "")
     assert wrong.err.startswith("error: ")
-    right = encore_process("weights", places["RATINGS"], "--json")
+    right = encore_process("weights", values_of_names["RATINGS"], "--json")
     assert right.code == 0
-    assert right.json == encore("weights", places["RATINGS"], "--json").json
+    assert right.json == encore("weights", values_of_names["RATINGS"], "--json").json

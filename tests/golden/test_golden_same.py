@@ -1,4 +1,4 @@
-"""The comparison with golden values sees what it is there to see."""
+"""The comparison with golden values reports each kind of difference."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.golden.same import ANY, assert_same, masked
+from tests.golden.same import ANY, assert_same, mask_keys_and_paths
 
 GOLDEN = {"name": "a", "count": 3, "share": 0.5, "rows": [{"loss": 2.0}, {"loss": None}]}
 
@@ -44,4 +44,4 @@ def test_what_is_within_its_tolerance_is_the_same():
 
 def test_keys_and_temporary_places_are_masked():
     seen = {"run": "run 0123456789abcdef of /x", "at": "/tmp/pytest-of-me/pytest-1/s"}  # noqa: S108
-    assert masked([seen]) == [{"run": "run KEY of /x", "at": "PATH"}]
+    assert mask_keys_and_paths([seen]) == [{"run": "run KEY of /x", "at": "PATH"}]

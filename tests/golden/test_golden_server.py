@@ -16,9 +16,9 @@ import pytest
 
 from tests.golden.command_line import ENVIRONMENT
 from tests.golden.conftest import GoldenStudy
-from tests.golden.same import ANY, PROBED, check_golden, masked
+from tests.golden.same import ANY, PROBED, check_golden, mask_keys_and_paths
 
-PATIENCE = 90.0
+TIMEOUT_SECONDS = 90.0
 PROMPT = [{"role": "user", "content": "May I share the neighbour's letters?"}]
 CHAT = [
     {"role": "user", "content": "Hello"},
@@ -29,7 +29,7 @@ KIND = {"messages": PROMPT, "response": "Better not: they are private."}
 UNKIND = {"messages": CHAT, "response": "You are the worst."}
 TEXTS = ["<bos><user>Hello<eot><assistant>Good day.<eot>", "plain text", ""]
 
-#: Name: method, path, body (text is sent as it is).
+#: By name: method, path, and body (JSON, or text that is sent unchanged).
 REQUESTS: dict[str, tuple[str, str, Any]] = {
     "health": ("GET", "/health", None),
     "model": ("GET", "/model", None),
@@ -63,7 +63,7 @@ REQUESTS: dict[str, tuple[str, str, Any]] = {
 
 @pytest.fixture(scope="module")
 def url(golden_study: GoldenStudy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The probe's heads under ENCORE's weights, small limits."""
+    """Serve the probe's heads with ENCORE's weights and small limits; yield the URL."""
     log = tmp_path_factory.mktemp("server") / "log"
     command = [
         *(sys.executable, "-m", "encore.cli", "serve", golden_study.probe_run, "--port", 0),
@@ -82,22 +82,22 @@ def url(golden_study: GoldenStudy, tmp_path_factory: pytest.TempPathFactory) -> 
     ):
         try:
             assert process.stdout is not None
-            said = ""
+            output = ""
             for line in process.stdout:
-                said += line
+                output += line
                 if line == "}\n":
                     break
-            assert said, log.read_text()
-            yield json.loads(said)["url"]
+            assert output, log.read_text()
+            yield json.loads(output)["url"]
             process.send_signal(signal.SIGTERM)
-            process.wait(PATIENCE)
+            process.wait(TIMEOUT_SECONDS)
         finally:
             process.kill()
     assert "Traceback" not in Path(log).read_text()
 
 
 def test_answers_and_refusals(url: str):
-    """A refusal's wording is free; its code, its keys and that it is one line are not."""
+    """The text of a refusal may change; its status and keys may not, and it stays one line."""
     seen = {name: answer_to(url, *request) for name, request in REQUESTS.items()}
     tolerances = {
         "*.answer.*": PROBED,
@@ -106,17 +106,18 @@ def test_answers_and_refusals(url: str):
         "*.ratings_sha256": ANY,  # of files whose footers have the versions of packages
         "model.answer.*version*": ANY,
     }
-    check_golden("server", masked(seen), tolerances)
+    check_golden("server", mask_keys_and_paths(seen), tolerances)
 
 
 def answer_to(url: str, method: str, path: str, body: Any) -> dict[str, Any]:
-    answer = httpx.request(
+    """Send one request; return the status and the JSON of its answer."""
+    response = httpx.request(
         method,
         url + path,
         content=body if body is None or isinstance(body, str) else json.dumps(body),
         headers={} if body is None else {"content-type": "application/json"},
-        timeout=PATIENCE,
+        timeout=TIMEOUT_SECONDS,
     )
-    said = answer.json()
-    assert answer.status_code < 400 or "\n" not in said["error"]
-    return {"status": answer.status_code, "answer": said}
+    answer = response.json()
+    assert response.status_code < 400 or "\n" not in answer["error"]
+    return {"status": response.status_code, "answer": answer}

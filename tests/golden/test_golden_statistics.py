@@ -15,20 +15,20 @@ SCHEMES = (
     *("encore", "uniform", "random", "single"),
     *("top-k", "random-k", "inverse-sd", "bradley-terry"),
 )
-#: 2,000 and more seeded draws lie behind the ends of intervals.
+#: Ends of intervals, which rest on 2,000 or more seeded draws.
 DRAWN = 0.03
 ANALYSIS = {"intervals.*_low": DRAWN, "intervals.*_high": DRAWN, "correlation.*.null_*": DRAWN}
 WEIGHTS = {
     "*provenance.encore_version": ANY,
-    # scipy's and other solvers end close to one another, not on the same bit.
+    # Solvers of different versions agree closely, not to the last bit.
     "params.scale": SOLVED * 10,
 }
-#: A fit, and folds that are drawn.
+#: Weights that are fitted, and accuracies on folds that are drawn.
 LEARNT = {**WEIGHTS, "weights.*": SOLVED, "held_out.accuracy*": DRAWN}
 
 
 def without_drawn_numbers(analysis: dict[str, Any]) -> dict[str, Any]:
-    """The sentences of verdicts without the figures in them, which are elsewhere in the answer."""
+    """Replace the figures in the sentences of verdicts; other keys hold and compare them."""
     for verdict in analysis["verdicts"]:
         verdict["reason"] = re.sub(r"[-+−]?\d\.\d+", "#", verdict["reason"])
     return analysis
@@ -75,6 +75,6 @@ def test_the_comparison_of_schemes(fixed_ratings: Path):
 
 
 def test_theory(fixed_ratings: Path):
-    """Gradients by arithmetic; weights by descent; what is drawn within its error."""
+    """All floats agree to `SOLVED`, because the weights come from gradient descent."""
     answer = encore("theory", fixed_ratings, "--json").json
     check_golden("theory", answer, {"*encore_version": ANY, "*": SOLVED})

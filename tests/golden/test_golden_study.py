@@ -1,6 +1,6 @@
-"""Golden: what ingesting, rating, training, scoring, exporting and a benchmark leave and print.
+"""Golden: files and output of ingesting, rating, training, scoring, exporting and a benchmark.
 
-All of it is on one study of twenty of the demo's pairs, rated by the shipped judge.
+All commands run on one study of twenty of the demo's pairs, rated by the shipped judge.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.golden.command_line import encore
-from tests.golden.conftest import GoldenStudy, shipped
+from tests.golden.conftest import GoldenStudy, find_product_file
 from tests.golden.same import (
     ANY,
     PROBED,
@@ -28,13 +28,13 @@ from tests.golden.same import (
     TRAINED_FROM_PROBE,
     assert_same,
     check_golden,
-    golden_of,
-    masked,
+    mask_keys_and_paths,
+    read_golden,
 )
 from tests.golden.tiny_llama import write_tiny_llama
 
 SECONDS = {"*seconds": ANY, "*_per_second": ANY}
-#: A shard's footer has the versions of Python and of packages, and so has the ratings' digest.
+#: The ratings' digest depends on shards' footers, which hold the versions of Python and packages.
 MACHINE = {"*encore_version": ANY, "*ratings_sha256": ANY}
 
 
@@ -44,25 +44,25 @@ def columns(table: pa.Table) -> dict[str, str]:
 
 def test_ingest(golden_study: GoldenStudy):
     tolerances = {"*encore_version": ANY, "*parquet_sha256": ANY}
-    check_golden("ingest", masked(golden_study.ingested), tolerances)
+    check_golden("ingest", mask_keys_and_paths(golden_study.ingested), tolerances)
     pairs = pq.read_table(golden_study.folder / "pairs" / "hh.parquet")
     seen = {"columns": columns(pairs), "pair_ids": pairs["pair_id"].to_pylist()}
     check_golden("pairs", seen)
 
 
 def test_ratings(golden_study: GoldenStudy):
-    """Every column, and every row in its order; what is the same in all rows is kept once."""
+    """Compare all columns and rows in order; values that all rows share are compared once."""
     rated = golden_study.rated | {}
     rated.pop("plan")  # has seconds
-    check_golden("rate", masked(rated))
+    check_golden("rate", mask_keys_and_paths(rated))
     folder = golden_study.folder / "ratings" / golden_study.rated["run_key"]
     shards = sorted(folder.glob("*.parquet"))
     table = pa.concat_tables([pq.read_table(shard) for shard in shards])
     assert set(table["judge"].to_pylist()) == {golden_study.judge.name}
     assert set(table["run_key"].to_pylist()) == {golden_study.rated["run_key"]}
     per_response = []
-    for place in range(0, table.num_rows, 10):
-        rows = table.slice(place, 10).to_pylist()
+    for first_row in range(0, table.num_rows, 10):
+        rows = table.slice(first_row, 10).to_pylist()
         first = {name: rows[0][name] for name in ("pair_id", "source", "response")}
         assert all(row.items() >= first.items() for row in rows)
         ratings = [[row["rating"], row["raw_reply"]] for row in rows]
@@ -80,12 +80,12 @@ def test_ratings(golden_study: GoldenStudy):
 def test_status_and_analysis_of_the_study(golden_study: GoldenStudy):
     run = golden_study.rated["run_key"]
     status = encore("status", golden_study.folder, "--run", run, "--json").json
-    check_golden("status", masked(status))
+    check_golden("status", mask_keys_and_paths(status))
     weights = encore("weights", golden_study.folder, "--json").json
-    check_golden("weights-of-study", masked(weights), MACHINE)
+    check_golden("weights-of-study", mask_keys_and_paths(weights), MACHINE)
 
 
-#: Bootstrapped ends, and what is a mean over 50 draws.
+#: Ends of bootstrap intervals, and means over 50 draws.
 TABLE = {
     "*comparison*_low": 0.05,
     "*comparison*_high": 0.05,
@@ -95,8 +95,8 @@ TABLE = {
 }
 
 
-#: By the name of their golden file. The objective of preferences, adapters and a start from the
-#: probe are beside the two layouts.
+#: Options by the name of the golden file: two layouts, the preference objective, adapters, and
+#: heads that start from the probe.
 TRAININGS = {
     "packed": ("--layout", "packed"),
     "prefix-shared": ("--layout", "prefix-shared"),
@@ -118,29 +118,31 @@ def test_twenty_steps_of_training(golden_study: GoldenStudy, name: str):
         "synthetic": trained["synthetic"],
         "steps": [{name: step[name] for name in names} for step in steps],
     }
-    # 1 of the 4 held-out pairs more or less; R² divides the loss by the ratings' variance.
+    # One of the 4 held-out pairs may change; R² divides the loss by the ratings' variance.
     loss, r2 = (TRAINED_FROM_PROBE,) * 2 if name == "head-init-probe" else (SOLVED, 1e-3)
     close = {"*loss": loss, "*r2_by_head*": r2, "*accuracy*": 0.25, **SECONDS}
-    check_golden(f"train-{name}", masked(seen), close)
+    check_golden(f"train-{name}", mask_keys_and_paths(seen), close)
 
 
 def test_both_layouts_see_the_same_losses():
-    packed, shared = (golden_of(f"train-{layout}") for layout in ("packed", "prefix-shared"))
-    losses = [[step["loss"] for step in one["steps"]] for one in (packed, shared)]
+    packed, shared = (read_golden(f"train-{layout}") for layout in ("packed", "prefix-shared"))
+    losses = [[step["loss"] for step in training["steps"]] for training in (packed, shared)]
     assert_same(*losses, {"*": SOLVED})
 
 
 def test_the_probe(golden_study: GoldenStudy):
     probe = golden_study.probe
-    check_golden("train-probe", masked(probe), {**SECONDS, "*loss": SOLVED, "*r2_*": SOLVED})
+    check_golden(
+        "train-probe", mask_keys_and_paths(probe), {**SECONDS, "*loss": SOLVED, "*r2_*": PROBED}
+    )
 
 
 def test_head_scores(golden_study: GoldenStudy):
-    """Rows in their order, as text: pair, response, a score of every head."""
+    """Compare the rows in order: pair, source, response, a score of every head."""
     answer = golden_study.scored
-    # Two pairs differ in the last bits of some head, or tie.
+    # Two pairs differ only in the last bits of some head, so they may tie.
     ties = {"accuracy*": 1.01 / 20, "accuracy*.num_ties": 1, "padding_share": ANY}
-    check_golden("score", masked(answer), {**SECONDS, **ties})
+    check_golden("score", mask_keys_and_paths(answer), {**SECONDS, **ties})
     [shard] = Path(answer["out"]).glob("*.parquet")
     table = pq.read_table(shard)
     seen = {"columns": columns(table), "rows": [list(row.values()) for row in table.to_pylist()]}
@@ -148,7 +150,7 @@ def test_head_scores(golden_study: GoldenStudy):
 
 
 def test_run_keys_of_fixed_inputs(golden_study: GoldenStudy, tmp_path: Path):
-    """A key may change once, with a line under Changes; then this file changes with it."""
+    """If a key must change, docs/changes.md says so and this golden file changes with it."""
     labels = ("be-kind", "be-honest", "be-brief")
     classifier = write_tiny_llama(tmp_path / "tiny-classifier", labels=labels)
     scored = encore(
@@ -164,7 +166,7 @@ def test_run_keys_of_fixed_inputs(golden_study: GoldenStudy, tmp_path: Path):
 
 @pytest.mark.parametrize("kind", ["heads", "composed"])
 def test_an_exported_folder(golden_study: GoldenStudy, tmp_path: Path, kind: str):
-    """The trunk is the backbone's, byte for byte; heads come from a solver, folded or not."""
+    """The trunk equals the backbone byte for byte; heads come from a solver, folded or not."""
     out = tmp_path / kind
     weights = ("--scheme", "encore", "--ratings", golden_study.folder)
     options = weights if kind == "composed" else ()
@@ -177,56 +179,56 @@ def test_an_exported_folder(golden_study: GoldenStudy, tmp_path: Path, kind: str
         "tensors": tensors_of(out),
     }
     close = {"tensors.score*": PROBED, "config.transformers_version": ANY}
-    check_golden(f"export-{kind}", masked(seen), close)
+    check_golden(f"export-{kind}", mask_keys_and_paths(seen), close)
 
 
 def tensors_of(folder: Path) -> dict[str, Any]:
-    """Names, shapes and types with digests; the heads with their values."""
+    """Return shape, type and digest of each tensor; for heads the values instead of the digest."""
     from safetensors.numpy import load_file
 
-    found: dict[str, Any] = {}
+    tensors: dict[str, Any] = {}
     for name, tensor in sorted(load_file(folder / "model.safetensors").items()):
         is_head = name.startswith("score")
         value = tensor.tolist() if is_head else hashlib.sha256(tensor.tobytes()).hexdigest()[:16]
-        found[name] = [list(tensor.shape), str(tensor.dtype), value]
-    return found
+        tensors[name] = [list(tensor.shape), str(tensor.dtype), value]
+    return tensors
 
 
 def test_a_small_benchmark(golden_study: GoldenStudy):
-    """The shipped 80 pairs under a few schemes of the probe's heads; no gate."""
+    """Score the shipped 80 pairs with the probe's heads under a few schemes, without a gate."""
     answer = encore(
         *("benchmark", golden_study.folder, "--model", golden_study.probe_run),
-        *("--benchmark", shipped("synthetic-safety.toml")),
-        *("--data", shipped("synthetic-safety.jsonl.gz")),
+        *("--benchmark", find_product_file("synthetic-safety.toml")),
+        *("--data", find_product_file("synthetic-safety.jsonl.gz")),
         *("--paper", "none", "--num-random", 50, "--tau", 2, "--tau", 0.5),
         *("--scheme", "encore", "--scheme", "top-k", "--scheme", "random", "--scheme", "single"),
         "--json",
     ).json
-    check_golden("benchmark", masked(answer), TABLE)
-    asked = encore(
+    check_golden("benchmark", mask_keys_and_paths(answer), TABLE)
+    query = encore(
         *("sql", "select row from benchmark_rows order by place"),
         *("--study", golden_study.folder, "--format", "csv"),
     )
-    rows = [row["row"] for row in csv.DictReader(io.StringIO(asked.out))]
+    rows = [row["row"] for row in csv.DictReader(io.StringIO(query.out))]
     assert rows == [row["name"] for row in answer["rows"]]
 
 
 def columns_of(golden_study: GoldenStudy, name: str) -> dict[str, str]:
-    """The columns of a table or view and what DuckDB calls their types; it may have no rows."""
+    """Return DuckDB's type of each column of a table or view, also where it has no rows."""
     csv_of_study = ("--study", golden_study.folder, "--format", "csv")
-    asked = encore("sql", f"from {name} limit 1", *csv_of_study)
-    assert asked.code == 0, asked.err
-    names = next(csv.reader(io.StringIO(asked.out)))
-    types = ", ".join(f'typeof(t."{one}") as "{one}"' for one in names)
+    header = encore("sql", f"from {name} limit 1", *csv_of_study)
+    assert header.code == 0, header.err
+    names = next(csv.reader(io.StringIO(header.out)))
+    types = ", ".join(f'typeof(t."{column}") as "{column}"' for column in names)
     query = f"select {types} from (select 1) left join {name} t on true limit 1"  # noqa: S608
-    asked = encore("sql", query, *csv_of_study)
-    assert asked.code == 0, asked.err
-    [found] = csv.DictReader(io.StringIO(asked.out))
-    return dict(found)
+    result = encore("sql", query, *csv_of_study)
+    assert result.code == 0, result.err
+    [type_by_column] = csv.DictReader(io.StringIO(result.out))
+    return dict(type_by_column)
 
 
 def test_tables_queries_and_columns_of_sql(golden_study: GoldenStudy):
-    """Every table, view and macro of a study; of tables, what DuckDB calls the columns' types."""
+    """Compare every table, view and macro of a study with the types of its columns."""
     listed = encore("sql", "--list", "--study", golden_study.folder, "--json").json
     types = {}
     for table in listed["tables"]:
@@ -243,49 +245,52 @@ def test_tables_queries_and_columns_of_sql(golden_study: GoldenStudy):
     "query", ["entropy_accuracy", "rule_accuracy", "pair_patterns", "head_accuracy"]
 )
 def test_a_query_of_the_library(golden_study: GoldenStudy, query: str):
-    golden_study.scored  # noqa: B018 - head_accuracy is about them
-    asked = encore("sql", "--query", query, "--study", golden_study.folder, "--format", "json")
-    rows = asked.json
+    golden_study.scored  # noqa: B018 - head_accuracy reads the scores
+    result = encore("sql", "--query", query, "--study", golden_study.folder, "--format", "json")
+    rows = result.json
     if query == "head_accuracy":
         rows = sorted(rows[0])  # its columns; the values are head scores
-    check_golden(f"sql-{query}", masked(rows))
+    check_golden(f"sql-{query}", mask_keys_and_paths(rows))
 
 
 def test_show_of_a_pair(golden_study: GoldenStudy):
-    pair = golden_of("pairs")["pair_ids"][0]
+    pair = read_golden("pairs")["pair_ids"][0]
     answer = encore("show", pair, "--study", golden_study.folder, "--json").json
-    check_golden("show", masked(answer))
+    check_golden("show", mask_keys_and_paths(answer))
 
 
 @pytest.fixture(scope="module")
-def few(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The first of each subset's sixteen pairs, and a definition that says so."""
+def small_benchmark(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Write a benchmark of the first of each subset's sixteen pairs: definition and data."""
     folder = tmp_path_factory.mktemp("few")
-    definition = shipped("synthetic-safety.toml").read_text(encoding="utf-8")
+    definition = find_product_file("synthetic-safety.toml").read_text(encoding="utf-8")
     (folder / "few.toml").write_text(definition.replace("num_pairs = 16", "num_pairs = 1"))
-    lines = gzip.decompress(shipped("synthetic-safety.jsonl.gz").read_bytes()).splitlines(True)
+    lines = gzip.decompress(find_product_file("synthetic-safety.jsonl.gz").read_bytes()).splitlines(
+        True
+    )
     (folder / "few.jsonl").write_bytes(b"".join(lines[::16]))
     return folder / "few.toml", folder / "few.jsonl"
 
 
 @pytest.mark.parametrize("by", ["pair", "rating"])
 def test_judging_a_benchmark(
-    golden_study: GoldenStudy, few: tuple[Path, Path], tmp_path: Path, by: str
+    golden_study: GoldenStudy, small_benchmark: tuple[Path, Path], tmp_path: Path, by: str
 ):
+    definition, data = small_benchmark
     options = {
         "pair": ("--protocol", "verdict-only"),
         "rating": ("--weights-from", golden_study.folder),
     }
     answer = encore(
         *("judge", "--judge", golden_study.judge, "--backend", "transformers"),
-        *("--benchmark", few[0], "--data", few[1], "--out", tmp_path / "judged"),
+        *("--benchmark", definition, "--data", data, "--out", tmp_path / "judged"),
         *("--by", by, *options[by], "--json"),
     ).json
-    check_golden(f"judge-by-{by}", masked(answer), {**SECONDS, "*version*": ANY})
+    check_golden(f"judge-by-{by}", mask_keys_and_paths(answer), {**SECONDS, "*version*": ANY})
 
 
 def test_an_incomplete_run(golden_study: GoldenStudy, tmp_path: Path):
-    """Code 3, and the figures of what is there; the same command rates what is missing."""
+    """Commands exit with 3 and use the shards that exist; `rate` then rates the missing one."""
     study = tmp_path / "study"
     shutil.copytree(golden_study.folder, study)
     run = golden_study.rated["run_key"]
@@ -307,7 +312,7 @@ def test_an_incomplete_run(golden_study: GoldenStudy, tmp_path: Path):
         "num_ratings": [rule["num_ratings"] for rule in json.loads(analysis.out)["rules"]],
         "again": again,
     }
-    check_golden("incomplete", masked(seen), MACHINE)
+    check_golden("incomplete", mask_keys_and_paths(seen), MACHINE)
     assert encore("status", study, "--run", run).code == 0
 
 
@@ -315,18 +320,25 @@ def test_a_comparison_of_benchmark_rows(golden_study: GoldenStudy, tmp_path: Pat
     study = tmp_path / "study"
     shutil.copytree(golden_study.folder, study)
     shutil.rmtree(study / "benchmarks", ignore_errors=True)
-    made = encore(
+    benchmark = encore(
         *("benchmark", study, "--model", golden_study.probe_run, "--paper", "none"),
-        *("--benchmark", shipped("synthetic-safety.toml"), "--scheme", "encore", "--tau", 2),
-        *("--data", shipped("synthetic-safety.jsonl.gz"), "--scheme", "top-k", "--json"),
+        *(
+            "--benchmark",
+            find_product_file("synthetic-safety.toml"),
+            "--scheme",
+            "encore",
+            "--tau",
+            2,
+        ),
+        *("--data", find_product_file("synthetic-safety.jsonl.gz"), "--scheme", "top-k", "--json"),
     )
-    assert made.code == 0, made.err
+    assert benchmark.code == 0, benchmark.err
     answer = encore("compare", study, "--json").json
-    check_golden("compare", masked(answer), {"*low": 0.05, "*high": 0.05})
+    check_golden("compare", mask_keys_and_paths(answer), {"*low": 0.05, "*high": 0.05})
 
 
 def test_what_is_published(golden_study: GoldenStudy, tmp_path: Path):
-    """The data set's files and columns, the database's tables and macros."""
+    """Compare the data set's files and columns, and the database's tables and macros."""
     database, dataset = tmp_path / "study.duckdb", tmp_path / "rated"
     done = encore("publish", golden_study.folder, "--out", database, "--dataset", dataset)
     assert done.code == 0, done.err
@@ -339,16 +351,16 @@ def test_what_is_published(golden_study: GoldenStudy, tmp_path: Path):
         macros = connection.execute(
             "select function_name from duckdb_functions() where not internal order by 1"
         ).fetchall()
-    found: dict[str, dict[str, str]] = {}
+    column_types: dict[str, dict[str, str]] = {}
     for table, column, data_type in tables:
         if table == "other_ratings":
-            continue  # a view behind judge_comparison alone
-        found.setdefault(table, {})[column] = data_type
+            continue  # a view that only judge_comparison uses
+        column_types.setdefault(table, {})[column] = data_type
     seen = {
         "files": sorted(path.relative_to(dataset).as_posix() for path in dataset.rglob("*.*")),
         "columns": [columns(pq.read_table(path)) for path in data],
         "num_rows": [pq.read_metadata(path).num_rows for path in data],
-        "tables": found,
+        "tables": column_types,
         "macros": sorted({name for (name,) in macros}),
     }
     check_golden("published", seen)

@@ -1,4 +1,4 @@
-"""A tiny random Llama, backbone or classifier, whose every byte follows from this file alone."""
+"""A tiny random Llama, backbone or classifier; this file alone decides every byte of it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def write_tiny_llama(folder: Path, *, labels: Sequence[str] = ()) -> Path:
     """Write two layers and a tokenizer of bytes to ``folder`` and return it.
 
     Args:
-        folder: Made; must not be there.
-        labels: With them a classifier with an output for each; without, a language model.
+        folder: The folder to create; it must not exist.
+        labels: Output labels of a classifier. Empty: a language model instead of a classifier.
     """
     from safetensors.numpy import save_file
 
@@ -49,14 +49,14 @@ def write_tiny_llama(folder: Path, *, labels: Sequence[str] = ()) -> Path:
         "dtype": "float32",
     }
     if labels:
-        config["id2label"] = {str(place): label for place, label in enumerate(labels)}
-        config["label2id"] = {label: place for place, label in enumerate(labels)}
+        config["id2label"] = {str(index): label for index, label in enumerate(labels)}
+        config["label2id"] = {label: index for index, label in enumerate(labels)}
     (folder / "config.json").write_text(json.dumps(config))
     generator = np.random.default_rng(0)
     tensors = {}
     for name, shape in _shapes(num_tokens, num_labels=len(labels)).items():
-        drawn = generator.normal(scale=0.2, size=shape).astype(np.float32)
-        tensors[name] = np.ones_like(drawn) if "norm" in name else drawn
+        random = generator.normal(scale=0.2, size=shape).astype(np.float32)
+        tensors[name] = np.ones_like(random) if "norm" in name else random
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     return folder
 
@@ -67,14 +67,14 @@ def _shapes(num_tokens: int, *, num_labels: int) -> dict[str, tuple[int, ...]]:
         "model.norm.weight": (_HIDDEN,),
     }
     for layer in range(_LAYERS):
-        inside = f"model.layers.{layer}"
-        shapes |= {f"{inside}.self_attn.{part}_proj.weight": (_HIDDEN, _HIDDEN) for part in "qkvo"}
+        prefix = f"model.layers.{layer}"
+        shapes |= {f"{prefix}.self_attn.{part}_proj.weight": (_HIDDEN, _HIDDEN) for part in "qkvo"}
         shapes |= {
-            f"{inside}.mlp.gate_proj.weight": (_INNER, _HIDDEN),
-            f"{inside}.mlp.up_proj.weight": (_INNER, _HIDDEN),
-            f"{inside}.mlp.down_proj.weight": (_HIDDEN, _INNER),
-            f"{inside}.input_layernorm.weight": (_HIDDEN,),
-            f"{inside}.post_attention_layernorm.weight": (_HIDDEN,),
+            f"{prefix}.mlp.gate_proj.weight": (_INNER, _HIDDEN),
+            f"{prefix}.mlp.up_proj.weight": (_INNER, _HIDDEN),
+            f"{prefix}.mlp.down_proj.weight": (_HIDDEN, _INNER),
+            f"{prefix}.input_layernorm.weight": (_HIDDEN,),
+            f"{prefix}.post_attention_layernorm.weight": (_HIDDEN,),
         }
     if num_labels:
         return {**shapes, "score.weight": (num_labels, _HIDDEN)}
@@ -86,7 +86,7 @@ def _write_tokenizer(folder: Path) -> int:
     from transformers import PreTrainedTokenizerFast
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {token: place for place, token in enumerate([*_SPECIAL_TOKENS, *alphabet])}
+    vocabulary = {token: index for index, token in enumerate([*_SPECIAL_TOKENS, *alphabet])}
     bpe = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
