@@ -13,7 +13,7 @@ from encore.core.config import StageConfig, option
 from encore.core.errors import InputError
 from encore.data.study_config import StudyConfig
 from encore.judges.judge_config import JudgeConfig
-from encore.model.computing_config import ComputingConfig
+from encore.model.model_options import ComputingConfig
 from encore.rating.rating_config import MAX_RATING_REPLY_TOKENS, RatingConfig
 from encore.weighting.schemes import SCHEMES, SCHEMES_OF_RATINGS, load_scheme
 from encore.weighting.weights_config import DEFAULT_K, DEFAULT_TAU

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from encore.core.config import StageConfig, option
+from encore.core.config import option
 from encore.core.options import UsageError
+from encore.model.model_options import ModelOptions
 from encore.weighting.weights_config import WeightChoice
 
 
-class ExportConfig(StageConfig):
+class ExportConfig(ModelOptions):
     """`encore export`: one model as one plain folder."""
 
     model: str = option(
@@ -22,12 +23,9 @@ class ExportConfig(StageConfig):
     out: Path = option(metavar="DIR", identity=False, help="The folder to write; one export.")
     composition: WeightChoice = WeightChoice()
     dtype: Literal["float32", "bfloat16"] = option(
-        "float32", help="Of the weights on disk; bfloat16 halves them and can flip near-ties."
+        "float32",
+        help="Number format of the weights on disk; bfloat16 halves them and can flip near-ties.",
     )
-    max_length: Annotated[int, Field(ge=16)] | None = option(
-        None, help="Tokens of a conversation; default: as it was trained."
-    )
-    revision: str | None = option(None, help="Of a hub id.")
     licence: str | None = option(
         None,
         name="license",

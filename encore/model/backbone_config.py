@@ -6,6 +6,7 @@ from functools import partial
 from typing import Literal
 
 from encore.core.config import StageConfig, option
+from encore.model.model_options import NumberFormat
 
 #: Ways to lay out responses in a batch; see `encore.model.layouts`.
 LayoutName = Literal["packed", "prefix-shared", "sorted", "single"]
@@ -25,7 +26,7 @@ class BackboneConfig(StageConfig):
         name="backbone",
         min_length=1,
         metavar="FOLDER_OR_ID",
-        help="What to start from: a folder with config.json, a tokenizer and *.safetensors, or a "
+        help="Model to start from: a folder with config.json, a tokenizer and *.safetensors, or a "
         "hub id such as meta-llama/Llama-3.1-8B-Instruct.",
     )
     revision: str | None = _backbone_option(
@@ -33,18 +34,18 @@ class BackboneConfig(StageConfig):
     )
     init: Literal["pretrained", "random"] = _backbone_option(
         "pretrained",
-        help="random: only config.json and the tokenizer are read; weights are seeded.",
+        help="random: only config.json and the tokenizer are read; weights are random.",
     )
-    dtype: Literal["auto", "float32", "bfloat16"] = option(
+    dtype: NumberFormat = option(
         "auto",
         group="Memory and speed",
-        help="Number format; auto: bfloat16 on CUDA, float32 on CPU.",
+        help="Number format of the weights; auto: bfloat16 on CUDA, float32 on CPU.",
     )
     max_length: int = _backbone_option(
         1024,
         ge=16,
-        help="Tokens of a conversation; the oldest beyond it are cut, and counted. Never "
-        "more than the model has positions.",
+        help="Longest conversation in tokens. The oldest tokens beyond it are cut, and counted. "
+        "A model with fewer positions lowers it.",
     )
     chat_template: str | None = _backbone_option(
         None, help="Path of a Jinja file that replaces the tokenizer's template."

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from encore.core.config import option, unkeyed_option
 from encore.data.study_config import StudyConfig
-from encore.model.computing_config import ComputingConfig
+from encore.model.model_options import ComputingConfig
 from encore.runs.engines_config import EnginesConfig, SlicedConfig
 
 

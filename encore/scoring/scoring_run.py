@@ -27,8 +27,8 @@ from encore.core.versions import package_versions
 from encore.data.pairs import data_digest_of, planned_pairs, read_pairs, records_of
 from encore.data.records import RESPONSES, PreferencePair
 from encore.data.study import Study, as_study
-from encore.model.computing_config import ComputingConfig
 from encore.model.conversation import EncodedPair
+from encore.model.model_options import ComputingConfig
 from encore.model.opening import OpenedModel, open_reward_model
 from encore.model.score_sequences import best_layout, computed_batches
 from encore.runs.engine_supervisor import (

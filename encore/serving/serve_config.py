@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from encore.core.config import StageConfig, option
 from encore.core.options import UsageError
+from encore.model.model_options import ModelOptions
 from encore.weighting.weights_config import WeightChoice
 
 
@@ -20,7 +21,7 @@ class ServeLimits(StageConfig):
     max_queries: int = option(1024, ge=1, help="Texts in one request.")
 
 
-class ServeConfig(StageConfig):
+class ServeConfig(ModelOptions):
     """A reward model behind a port."""
 
     model: str = option(
@@ -31,14 +32,7 @@ class ServeConfig(StageConfig):
     host: str = option("127.0.0.1", help="Address to listen on; the default is this machine alone.")
     port: int = option(5000, ge=0, le=65_535, help="0: any free one.")
     limits: ServeLimits = ServeLimits()
-    max_length: Annotated[int, Field(ge=16)] | None = option(
-        None, help="Tokens of a text; default: as the model was trained."
-    )
-    revision: str | None = option(None, help="Of a hub id.")
-    device: str | None = option(None, help="Default: the GPU where there is one.")
-    dtype: Literal["auto", "float32", "bfloat16"] = option(
-        "auto", help="Of the backbone's weights; auto: bfloat16 on CUDA, float32 on CPU."
-    )
+    device: str | None = option(None, help="Device of the model. Default: a GPU if there is one.")
 
     @model_validator(mode="after")
     def _ratings_belong_to_scheme(self) -> Self:

@@ -27,7 +27,7 @@ import numpy as np
 
 from encore.core.settings import prepare_environment
 from encore.data.records import RESPONSES, PreferencePair
-from encore.model.computing_config import ComputingConfig
+from encore.model.model_options import ComputingConfig
 from tests.perf.harness import child, in_turn, sample_pairs, show, spread, worker, write_llama
 
 MAX_LENGTH = 1024

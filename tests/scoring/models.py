@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from encore.core.reporting import SILENT
 from encore.data.records import PreferencePair
-from encore.model.computing_config import ComputingConfig
 from encore.model.loading import load_reward_model, load_tokenizer
+from encore.model.model_options import ComputingConfig
 from encore.model.opening import OpenedModel
 from encore.model.saved_model import save_model
 from encore.scoring.scoring_config import ScoringConfig

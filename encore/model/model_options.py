@@ -1,0 +1,47 @@
+"""Options with which a stage opens a reward model and computes its scores."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from encore.core.config import StageConfig, option
+
+_computing = partial(option, group="Reading and computing")
+
+#: Number format of weights; auto is bfloat16 on CUDA and float32 on a CPU.
+NumberFormat = Literal["auto", "float32", "bfloat16"]
+Layout = Literal["auto", "packed", "prefix-shared", "sorted", "single"]
+
+
+class ModelOptions(StageConfig):
+    """Options with which a reward model is opened; see `encore.model.opening`."""
+
+    max_length: Annotated[int, Field(ge=16)] | None = _computing(
+        None,
+        help="Longest conversation in tokens. The oldest tokens beyond it are cut, and counted. "
+        "Default: the limit of the model's training.",
+    )
+    dtype: NumberFormat = _computing(
+        "auto", help="Number format of the weights; auto: bfloat16 on CUDA, float32 on CPU."
+    )
+    revision: str | None = _computing(None, help="Revision of a model given as a hub id.")
+
+
+class ComputingConfig(ModelOptions):
+    """Options with which a reward model is opened and computes scores."""
+
+    layout: Layout = _computing(
+        "auto",
+        identity=False,
+        help="How responses are laid out in a batch. It changes the speed, and scores only by "
+        "rounding. auto: no padding, and a pair's common prompt is computed once where the model "
+        "allows it.",
+    )
+    tokens_per_microbatch: Annotated[int, Field(ge=1)] | None = _computing(
+        None,
+        identity=False,
+        help="Tokens of one forward pass. It limits the memory. Default: by device.",
+    )
