@@ -11,7 +11,7 @@ from prefect.states import Completed
 from encore.data.study import open_study
 from encore.runs.engine_messages import EngineSpec
 from encore.runs.shard_runner import raise_for_failed_shards
-from encore.scoring.head_accuracy import accuracies_of
+from encore.scoring.head_accuracy import scoring_accuracies
 from encore.scoring.scoring_config import ScoreConfig
 from encore.scoring.scoring_run import ScoreResult
 from flows.command import run_command
@@ -53,7 +53,7 @@ def score(
     num_scored = result.num_shards - result.num_reused
     if engine is not None:  # the run that asked for it tells the rest
         return Completed(message=f"{num_scored} shards scored")
-    every, held_out = accuracies_of(open_study(config.study), result)
+    every, held_out = scoring_accuracies(open_study(config.study), result)
     about = f"Scores of {result.num_pairs} pairs: `{result.out}`."
     synthetic = map("Synthetic: {}.".format, result.synthetic)
     publish_head_accuracy(every, held_out, about, *result.notes, *synthetic, study=config.study)

@@ -182,7 +182,7 @@ class Scorer:
             data_sha256=pairs.digest,
             num_pairs=pairs.num_pairs,
             shard_size=self.shard_size,
-            further={"benchmark": definition, **cut},
+            further_identity={"benchmark": definition, **cut},
         )
         folder = self.root / manifest.score_key
         keys = [(pair.pair_id, pair.source) for pair in pairs.pairs]
@@ -193,7 +193,7 @@ class Scorer:
             manifest,
             lambda shard: planned[shard.start : shard.stop],
             opened=opened,
-            how=config,
+            computing=config,
             encode=partial(encoded_pairs, opened, truncation=config.truncation),
             title=shown,
         )

@@ -30,13 +30,13 @@ def score(config: ScoreConfig, *, json: JsonOption = False) -> None:
     Example: encore score my-study --model my-study/training/KEY
     """
     from encore.data.study import open_study
-    from encore.scoring.head_accuracy import accuracies_of
+    from encore.scoring.head_accuracy import scoring_accuracies
     from encore.scoring.scoring_run import score_study
 
     study = open_study(config.study)
     with terminal_reporter() as reporter:
         result = score_study(study, config, reporter=reporter)
-    every, held_out = accuracies_of(study, result) if result.is_complete else ((), ())
+    every, held_out = scoring_accuracies(study, result) if result.is_complete else ((), ())
     scoring = {
         **dataclasses.asdict(result),
         "tokens_per_second": result.tokens_per_second,

@@ -1,1 +1,1 @@
-"""Every head's score for both responses of every pair, computed once and kept."""
+"""Score both responses of every pair under every head, once, and keep the scores on disk."""

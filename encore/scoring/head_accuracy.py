@@ -1,4 +1,4 @@
-"""How often each head ranks a pair as people did, on all pairs and on those training held out.
+"""Measure how often each head ranks a pair as people did, on all pairs and on held-out pairs.
 
 Suffixes: P pairs, R heads.
 """
@@ -21,14 +21,14 @@ from encore.training.training_examples import group_of, place_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadAccuracy:
-    """One head on some pairs.
+    """Accuracy of one head on a set of pairs.
 
     Attributes:
-        head_id: The head.
-        num_pairs: All pairs.
-        num_ties: Those with two equal scores.
-        half: Share ranked as people did, a tie counting one half.
-        strict: The same, a tie counting as a miss.
+        head_id: Id of the head, which is the id of its rule.
+        num_pairs: Number of pairs, ties included.
+        num_ties: Number of pairs whose two scores are equal.
+        half: Share of pairs ranked as people did, from 0 to 1; a tie counts one half.
+        strict: Share of pairs ranked as people did, from 0 to 1; a tie counts as a miss.
     """
 
     head_id: str
@@ -39,7 +39,7 @@ class HeadAccuracy:
 
 
 def head_accuracies(scores: HeadScores) -> tuple[HeadAccuracy, ...]:
-    """Every head's accuracy, in head order; empty without pairs."""
+    """Return the accuracy of every head, in head order; empty without pairs."""
     if not scores.num_pairs:
         return ()
     chosen_PR, rejected_PR = scores.score_P2R[:, 0], scores.score_P2R[:, 1]
@@ -59,14 +59,14 @@ def head_accuracies(scores: HeadScores) -> tuple[HeadAccuracy, ...]:
 def held_out_P(
     split: Mapping[str, int | float], pairs: Iterable[PreferencePair], scores: HeadScores
 ) -> NDArray[np.bool_]:
-    """Of each scored pair, whether training held out its prompt, shape [P].
+    """Return for each scored pair True if training held out its prompt, shape [P].
 
-    That follows from the prompt alone, whatever data the model was trained on.
+    The answer follows from the prompt alone, whatever data the model was trained on.
 
     Args:
-        split: How the model's training parted prompts (`ScoreManifest`).
-        pairs: At least the scored ones.
-        scores: Of some pairs.
+        split: Seed and share by which training held out prompts (`ScoreManifest.split`).
+        pairs: The scored pairs, and perhaps further ones.
+        scores: Scores of P pairs.
     """
     seed, share = int(split["seed"]), split["evaluation_share"]
     held_out = {
@@ -76,19 +76,19 @@ def held_out_P(
     return np.array([key in held_out for key in keys], dtype=np.bool_)
 
 
-def accuracies_of(
+def scoring_accuracies(
     study: Study, result: ScoreResult
 ) -> tuple[tuple[HeadAccuracy, ...], tuple[HeadAccuracy, ...]]:
-    """Every head's accuracy on all pairs of a whole scoring, and on those training held out.
+    """Return every head's accuracy on all pairs of a scoring, and on the held-out pairs.
 
-    The second is empty where the model does not say what its training held out.
+    The second tuple is empty if the model does not say what its training held out.
 
     Args:
         study: The opened study.
-        result: Of scoring it.
+        result: Result of scoring that study.
 
     Raises:
-        StudyIncompleteError: Shards are missing.
+        StudyIncompleteError: Shards of the scoring are missing.
     """
     scores = read_head_scores(result.out)
     if result.split is None:

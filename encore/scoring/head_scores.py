@@ -1,4 +1,4 @@
-"""Head scores on disk: their columns, a scoring's manifest, and how they are read back.
+"""Head scores on disk: their columns, the manifest of a scoring, and reading them back.
 
 From here every weighting of the heads is arithmetic. The grain of the table is one row per
 (source, pair_id, response). Suffixes: P pairs, 2 responses (chosen, rejected), R heads.
@@ -24,11 +24,11 @@ from encore.runs.run_files import RunManifest, RunStatus, choose_run, list_runs,
 from encore.weighting.weight_vector import head_weights
 
 SCORES_DIR = "scores"
-#: Begins a synthetic part that is the model's, not the data's.
+#: Prefix of a synthetic part that belongs to the model, not to the data.
 SYNTHETIC_MODEL = "model: "
 
-#: What identifies a row; every further column is a head's score. ``subset`` is null where a data
-#: set has none.
+#: Columns that identify a row; every further column is a head's score. ``subset`` is null where
+#: a data set has no subsets.
 KEY_FIELDS = (
     *texts("pair_id", "source"),
     pa.field("subset", pa.string(), nullable=True),
@@ -40,10 +40,10 @@ _Objects = NDArray[np.object_]
 
 
 def head_scores_schema(head_ids: Sequence[str]) -> pa.Schema:
-    """Columns of the scores of these heads: the keys, then a float32 column per head, by its id.
+    """Return the schema of head scores: the key columns, then a float32 column per head id.
 
     Raises:
-        InputError: a head called like a key column, or two heads of one name.
+        InputError: A head is called like a key column, or two heads have one name.
     """
     for head_id in head_ids:
         if head_id in KEY_NAMES or list(head_ids).count(head_id) > 1:
@@ -56,14 +56,17 @@ def head_scores_schema(head_ids: Sequence[str]) -> pa.Schema:
 
 
 class ScoreManifest(RunManifest):
-    """The manifest of a scoring; ``model`` is the model's name, for people.
+    """Manifest of a scoring.
 
-    ``split`` says how the model's training parted prompts by content hash
-    (`split`): those drawn below ``evaluation_share`` with ``seed`` were
-    held out. None where that is not known, or none were.
+    The identity holds the model's digest, the heads and their means, data and plan. The layout of
+    sequences and the device change rounding alone and are not part of it.
 
-    The identity holds the model's digest, the heads and their means, data and plan. How sequences
-    are laid out and on what they are computed change rounding alone and are not part of it.
+    Attributes:
+        score_key: Key of the scoring, a hash of its identity.
+        model: Name of the model, for people.
+        split: Seed and share (``evaluation_share``) by which the model's training held out
+            prompts, by content hash (`encore.training.training_examples.split`). None if that is
+            not known, or nothing was held out.
     """
 
     FILE: ClassVar[str] = "score.json"
@@ -89,12 +92,12 @@ class ScoreManifest(RunManifest):
 
     @property
     def head_ids(self) -> tuple[str, ...]:
-        """The heads in head order."""
+        """Return the head ids in head order."""
         return tuple(self.identity["head_ids"])
 
     @property
     def mean(self) -> tuple[float, ...]:
-        """What was subtracted from each head's targets: in no score."""
+        """Return the mean of each head's targets, which training subtracted from them."""
         return tuple(self.identity["mean"])
 
 
@@ -102,10 +105,10 @@ ScoreStatus = RunStatus[ScoreManifest]
 
 
 def score_statuses(study: Path) -> tuple[ScoreStatus, ...]:
-    """Every scoring of a study, checked, sorted by key.
+    """Check every scoring of a study and return the results, sorted by key.
 
     Raises:
-        EncoreError: a `score.json` is missing or damaged.
+        EncoreError: A `score.json` is missing or damaged.
     """
     folders = list_runs(study / SCORES_DIR, ScoreManifest)
     return tuple(run_status(folder, ScoreManifest) for folder in folders)
@@ -116,13 +119,13 @@ class HeadScores:
     """The scores of both responses of P pairs under R heads, raw and centred.
 
     Attributes:
-        pair_id_P: Id of each pair, text.
-        source_P: Data set of each pair, text.
-        subset_P: Part of the data set, text, or None.
-        score_P2R: Chosen first; float32, shape [P, 2, R].
-        head_ids: The heads, in order.
-        mean_R: What was subtracted from each head's targets, to be added where a number is shown
-            to people.
+        pair_id_P: Id of each pair, text, shape [P].
+        source_P: Data set of each pair, text, shape [P].
+        subset_P: Part of the data set, text or None, shape [P].
+        score_P2R: Scores, the chosen response first; float32, shape [P, 2, R].
+        head_ids: Ids of the R heads, in head order.
+        mean_R: Mean of each head's targets, which training subtracted; shape [R]. Add it to a
+            score before people see it.
     """
 
     pair_id_P: _Objects
@@ -134,20 +137,21 @@ class HeadScores:
 
     @property
     def num_pairs(self) -> int:
-        """P."""
+        """Return the number of pairs, P."""
         return len(self.pair_id_P)
 
     def take(self, row_N: NDArray[np.int64]) -> HeadScores:
-        """Some pairs, by index."""
+        """Return the scores of the pairs with these indices, in their order."""
         names = ("pair_id_P", "source_P", "subset_P", "score_P2R")
         return replace(self, **{name: getattr(self, name)[row_N] for name in names})
 
     def compose(self, weights: Mapping[str, float]) -> NDArray[np.float64]:
-        """The weighted sum of the heads' scores: reward_P2 (paper, eq. "encore").
+        """Return the weighted sum of the heads' scores, shape [P, 2] (paper, eq. "encore").
+
+        A plain export with the same weights gives the same rewards.
 
         Args:
-            weights: Of every head, by its id. The composed reward of a plain export of the same
-                weights is this number.
+            weights: Weight of every head, by head id.
 
         Raises:
             InputError: See `encore.weighting.weight_vector.head_weights`.
@@ -156,15 +160,15 @@ class HeadScores:
 
 
 def read_head_scores(path: Path) -> HeadScores:
-    """The head scores of one scoring.
+    """Read the head scores of one scoring.
 
     Args:
         path: A study with one scoring, or a folder that `encore score` wrote.
 
     Raises:
-        InputError: No scoring in the study, or several.
+        InputError: The study has no scoring, or several.
         StudyIncompleteError: Shards of the scoring are missing or damaged.
-        EncoreError: No `score.json`, or a damaged one.
+        EncoreError: `score.json` is missing or damaged.
     """
     if (path / MARKER).is_file():
         path = choose_run(path / SCORES_DIR, ScoreManifest)
@@ -175,7 +179,9 @@ def read_head_scores(path: Path) -> HeadScores:
             f"{problems[0].index}: {problems[0].state}); run the same `encore score` again"
         )
     head_ids = status.manifest.head_ids
-    table = pa.concat_tables([pq.read_table(one, partitioning=None) for one in status.paths])
+    table = pa.concat_tables(
+        [pq.read_table(shard_path, partitioning=None) for shard_path in status.paths]
+    )
     score_NR = np.stack([table[head_id].to_numpy() for head_id in head_ids], axis=1)
     pair_id_P, source_P, subset_P = (
         np.array(table[key].to_pylist()[::2], dtype=np.object_)

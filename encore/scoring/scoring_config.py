@@ -14,7 +14,7 @@ from encore.runs.engines_config import EnginesConfig, SlicedConfig
 
 
 class ScoringConfig(EnginesConfig, ComputingConfig):
-    """One scoring: every response of a study's pairs under every head of a reward model."""
+    """Options of one scoring: every response of a study under every head of a reward model."""
 
     model: str = option(
         metavar="FOLDER_OR_ID",
@@ -33,4 +33,4 @@ class ScoringConfig(EnginesConfig, ComputingConfig):
 
 
 class ScoreConfig(SlicedConfig, ScoringConfig, StudyConfig):
-    """`encore score`: a scoring of a study."""
+    """Options of `encore score`: a scoring, its study and the slice of its shards."""

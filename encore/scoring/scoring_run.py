@@ -1,4 +1,4 @@
-"""Score every pair of a study under every head: begin, or do what is missing.
+"""Score every pair of a study under every head, or only the shards that are missing.
 
 Forward passes over real tokens bound the speed: nothing is padded, and a pair's common prompt is
 computed once where the model allows it.
@@ -45,31 +45,32 @@ from encore.scoring import head_scores
 from encore.scoring.head_scores import ScoreManifest
 from encore.scoring.scoring_config import ScoreConfig, ScoringConfig
 
-#: A pair of a shard with its subset; None where its data have no subsets.
+#: A pair of a shard with its subset, or None if its data have no subsets.
 PairInSubset = tuple[PreferencePair, str | None]
 _STORED_COUNTS = ("num_tokens", "num_cut_responses", "num_cut_pairs", "num_cut_tokens")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreResult:
-    """What a call of `score_study` left and did.
+    """Result of `score_study`: the scoring on disk, and the work of this call.
 
     Attributes:
-        out: The scoring's folder.
-        key: Of the scoring.
-        head_ids: The heads.
-        num_pairs: Pairs of the plan.
-        num_scores: Scores on disk: two a pair and head, of the shards that are done.
-        is_complete: Whether every shard is done.
-        failures: Error by index of the shards that failed now.
-        num_shards: Of the plan.
-        num_reused: Shards that were there already.
-        seconds: From the first shard to the last; the model was loaded before.
-        num_tokens: Tokens scored now, each response as if it stood alone.
-        padding_share: Of the token positions computed now; None where nothing was.
-        notes: What a reader should know, counted, a sentence each.
-        synthetic: What of data and model is synthetic, in words.
-        split: As in the manifest (`ScoreManifest`).
+        out: Folder of the scoring.
+        key: Key of the scoring, 16 hex digits.
+        head_ids: Ids of the heads, in head order.
+        num_pairs: Number of pairs in the plan.
+        num_scores: Number of scores on disk: two per pair and head, in finished shards.
+        is_complete: True if every shard is done.
+        failures: Error message of each shard that failed in this call, by shard index.
+        num_shards: Number of shards in the plan.
+        num_reused: Number of shards that were done before this call.
+        seconds: Time from the first shard to the last, without loading the model.
+        num_tokens: Tokens scored by this call, each response counted as if it stood alone.
+        padding_share: Share of the computed token positions that are padding, from 0 to 1; None
+            if this call computed nothing.
+        notes: Sentences on what limits the result, with counts.
+        synthetic: Parts of the data and the model that are synthetic, in words.
+        split: Seed and share by which training held out prompts (`ScoreManifest.split`).
     """
 
     out: Path
@@ -90,7 +91,7 @@ class ScoreResult:
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Real tokens; None where nothing was scored now."""
+        """Return scored tokens a second, without padding; None if this call scored nothing."""
         return self.num_tokens / self.seconds if self.num_tokens else None
 
 
@@ -105,23 +106,24 @@ def score_study(
 ) -> ScoreResult:
     """Write every head's raw, centred score of every response, shard by shard.
 
-    The same model, pairs, limit and shard size always mean the same folder: a shard that is there
-    and whole is not scored again, one that is damaged is scored alone. Several processes may score
-    one study at a time, each another shard.
+    The same model, pairs, limit and shard size always give the same folder. A whole shard is not
+    scored again; a damaged shard is scored alone. Several processes may score one study at a time,
+    each another shard.
 
     Args:
         study: The opened study, or its directory.
-        config: Model, plan and how to compute.
+        config: Options of the scoring: model, plan, computing.
         opened: The config's model, if it is open already.
         retries: Further attempts for a shard whose error may pass.
-        reporter: Told how far it is.
-        run_job: What does the scoring's job; default: this process, or as many local engines as the
-            config says.
+        reporter: Receiver of progress events.
+        run_job: Function that does the scoring's job. Default: this process does it, or as many
+            local engines as the config says.
 
     Raises:
-        InputError: No pairs in the study; no reward model; ``out`` holds something else.
-        EncoreError: The disk is full, the device has too little memory; a damaged `score.json`.
-        KeyboardInterrupt: Finished shards are kept.
+        InputError: The study has no pairs; there is no such reward model; ``out`` holds something
+            else.
+        EncoreError: The disk is full; the device has too little memory; `score.json` is damaged.
+        KeyboardInterrupt: The user interrupted. Finished shards are kept.
     """
     study = as_study(study)
     if run_job is None and config.engines != 1:
@@ -146,12 +148,12 @@ def score_study(
         synthetic=study.synthetic,
     )
 
-    def pairs_of(shard: Shard) -> list[PairInSubset]:
+    def read_shard_pairs(shard: Shard) -> list[PairInSubset]:
         return [(pair, None) for pair in records_of(pairs.slice(shard.start, shard.num_pairs))]
 
     run_dir = config.out or study.path / head_scores.SCORES_DIR / manifest.score_key
     began = time.monotonic()
-    job = score_job(run_dir, manifest, pairs_of, opened=model, how=config)
+    job = score_job(run_dir, manifest, read_shard_pairs, opened=model, computing=config)
     job = replace(job, slice=config.part if isinstance(config, ScoreConfig) else None)
     run_job = run_job or partial(work_through, reporter=reporter)
     report = run_job(replace(job, retries=retries))
@@ -167,18 +169,18 @@ def score_with_engines(
     reporter: Reporter = SILENT,
     show: ShowEngines = show_no_engines,
 ) -> ScoreResult:
-    """Have engines score a study; the model is opened by them alone.
+    """Have engines score a study. Only the engines open the model.
 
     Args:
         study: The opened study.
-        config: Model, plan and how to compute.
-        launcher: Starts engines of this config.
-        num_engines: How many.
-        reporter: Told how far it is.
-        show: Given a row for each engine, now and then.
+        config: Options of the scoring: model, plan, computing.
+        launcher: Starter of engines with these options.
+        num_engines: Number of engines to start.
+        reporter: Receiver of progress events.
+        show: Function that receives the state of every engine from time to time.
 
     Raises:
-        EncoreError: No engine could work; as `score_study`.
+        EncoreError: No engine could work; otherwise as `score_study`.
     """
     began = time.monotonic()
 
@@ -233,20 +235,20 @@ def score_manifest(
     num_pairs: int,
     shard_size: int,
     synthetic: Sequence[str] = (),
-    further: Mapping[str, Any] | None = None,
+    further_identity: Mapping[str, Any] | None = None,
 ) -> ScoreManifest:
-    """The manifest of a scoring: everything that its scores and their cut into shards follow from.
+    """Return the manifest of a scoring, whose identity determines the scores and the shards.
 
     Args:
-        opened: The model.
-        data_sha256: Of the pairs.
-        num_pairs: How many of them are scored.
-        shard_size: Pairs in each file.
-        synthetic: What of the data is synthetic, in words.
-        further: What else the scores follow from, e.g. a benchmark's version.
+        opened: The reward model.
+        data_sha256: SHA-256 of all pairs of the data.
+        num_pairs: Number of pairs to score.
+        shard_size: Number of pairs in each file.
+        synthetic: Parts of the data that are synthetic, in words.
+        further_identity: Further ingredients of the scores, e.g. a benchmark's version.
 
     Raises:
-        InputError: Names of heads that cannot be columns.
+        InputError: The name of a head cannot be the name of a column.
     """
     head_scores.head_scores_schema(opened.model.head_ids)
     identity = {
@@ -256,17 +258,17 @@ def score_manifest(
         "mean": opened.model.mean_R.tolist(),
         "data_sha256": data_sha256,
         "plan": {"order": "pair_id", "shard_size": shard_size, "num_pairs": num_pairs},
-        **(further or {}),
+        **(further_identity or {}),
     }
     training = opened.metadata.get("config") or {}
     share, seed = training.get("evaluation_share"), training.get("seed", 0)
-    marks = opened.metadata.get("synthetic", ())
-    of_model = (f"{head_scores.SYNTHETIC_MODEL}{part}" for part in marks)
+    synthetic_parts = opened.metadata.get("synthetic", ())
+    synthetic_of_model = (f"{head_scores.SYNTHETIC_MODEL}{part}" for part in synthetic_parts)
     return ScoreManifest(
         score_key=run_key_of(identity),
         identity=identity,
         model=opened.name,
-        synthetic=(*synthetic, *of_model),
+        synthetic=(*synthetic, *synthetic_of_model),
         split={"evaluation_share": share, "seed": seed} if share else None,
         versions=package_versions(),
     )
@@ -275,35 +277,38 @@ def score_manifest(
 def score_job(
     run_dir: Path,
     manifest: ScoreManifest,
-    pairs_of: Callable[[Shard], Sequence[PairInSubset]],
+    read_shard_pairs: Callable[[Shard], Sequence[PairInSubset]],
     *,
     opened: OpenedModel,
-    how: ComputingConfig | None = None,
+    computing: ComputingConfig | None = None,
     encode: Callable[[Sequence[PreferencePair]], list[EncodedPair]] | None = None,
     title: str = "",
 ) -> Job:
-    """One scoring as work for `encore.runs.shard_runner`.
+    """Return one scoring as a job for `encore.runs.shard_runner`.
 
     The report's totals are ``num_tokens``, ``num_cut_pairs``, ``num_cut_responses`` and
-    ``num_cut_tokens``; of the shards scored now there are ``num_computed`` and ``num_padding``.
+    ``num_cut_tokens``. For the shards scored by this call it also has ``num_computed`` and
+    ``num_padding``.
 
     Args:
-        run_dir: The scoring's folder.
-        manifest: Which scoring it is.
-        pairs_of: The pairs of a shard, in the plan's order.
-        opened: The model.
-        how: Layout and tokens of a forward pass: what changes nothing but speed.
-        encode: Makes token ids of pairs; default: the model's own tokenizer.
-        title: What a reporter calls it.
+        run_dir: Folder of the scoring.
+        manifest: Manifest of the scoring.
+        read_shard_pairs: Function that returns the pairs of a shard, in the plan's order.
+        opened: The reward model.
+        computing: Layout and tokens of a forward pass, which change nothing but speed.
+        encode: Function that turns pairs into token ids. Default: the model's own tokenizer.
+        title: Name of the work in progress messages.
     """
-    how, encode = how or ComputingConfig(), encode or opened.tokenizer.encode_pairs
+    computing, encode = computing or ComputingConfig(), encode or opened.tokenizer.encode_pairs
 
     def compute(shard: Shard, report_rows: ReportRows) -> ShardTable:
-        rows = pairs_of(shard)
-        encoded = encode([pair for pair, _ in rows])
+        shard_pairs = read_shard_pairs(shard)
+        encoded = encode([pair for pair, _ in shard_pairs])
         try:
-            score_NR, counts = score_encoded(opened, encoded, how=how, on_scored=report_rows)
-        except RuntimeError as error:  # of the device: the next shard would meet it too
+            score_NR, counts = score_encoded(
+                opened, encoded, computing=computing, on_scored=report_rows
+            )
+        except RuntimeError as error:  # the device failed: the next shard would meet it too
             is_memory = isinstance(error, torch.OutOfMemoryError)
             advice = "give fewer --tokens-per-microbatch; " if is_memory else ""
             raise EveryShardError(
@@ -311,22 +316,24 @@ def score_job(
                 "finished shards are kept"
             ) from error
         footer = {name: counts[name] for name in _STORED_COUNTS}
-        return ShardTable(table=_table(manifest, rows, score_NR), footer=footer, counts=counts)
+        return ShardTable(
+            table=_score_table(manifest, shard_pairs, score_NR), footer=footer, counts=counts
+        )
 
     return Job(run_dir=run_dir, manifest=manifest, compute=compute, title=title)
 
 
-def _table(
-    manifest: ScoreManifest, rows: Sequence[PairInSubset], score_NR: NDArray[np.float32]
+def _score_table(
+    manifest: ScoreManifest, shard_pairs: Sequence[PairInSubset], score_NR: NDArray[np.float32]
 ) -> pa.Table:
-    """Two rows a pair, the chosen response first."""
+    """Return a shard's table: two rows per pair, the chosen response first."""
     keys = [
         (pair.pair_id, pair.source, subset, response)
-        for pair, subset in rows
+        for pair, subset in shard_pairs
         for response in RESPONSES
     ]
-    if len(bad := np.argwhere(~np.isfinite(score_NR))):
-        row, head = bad[0].tolist()
+    if len(infinite_at := np.argwhere(~np.isfinite(score_NR))):
+        row, head = infinite_at[0].tolist()
         raise EncoreError(
             f"pair {keys[row][0]}: its {keys[row][-1]} response scores {score_NR[row, head]} under "
             f"head {manifest.head_ids[head]!r}; expected a finite number: score with --dtype "
@@ -341,27 +348,28 @@ def score_encoded(
     opened: OpenedModel,
     encoded: Sequence[EncodedPair],
     *,
-    how: ComputingConfig,
+    computing: ComputingConfig,
     on_scored: ReportRows = lambda _num_responses: None,
 ) -> tuple[NDArray[np.float32], Counter[str]]:
-    """The scores of both responses of some pairs: score_NR, and counts of what was computed.
+    """Score both responses of some pairs; return the scores, shape [N, R], and counts.
 
-    ``num_computed`` counts token positions that went through the model, ``num_padding`` those that
-    hold no token, ``num_tokens`` the responses' tokens, each response as if it stood alone.
+    ``num_computed`` counts the token positions that went through the model, ``num_padding`` the
+    positions that hold no token, ``num_tokens`` the tokens of the responses, each response as if it
+    stood alone.
 
     Args:
-        opened: The model.
-        encoded: The pairs' tokens.
-        how: Layout and tokens of a forward pass: what changes nothing but speed.
-        on_scored: Told how many responses are finished.
+        opened: The reward model.
+        encoded: Token ids of the pairs.
+        computing: Layout and tokens of a forward pass, which change nothing but speed.
+        on_scored: Function that receives the number of finished responses.
 
     Raises:
-        InputError: A layout that the model does not allow.
+        InputError: The model does not allow the layout.
     """
-    responses = [one for pair in encoded for one in (pair.chosen, pair.rejected)]
-    sequences = [one.token_ids for one in responses]
+    responses = [response for pair in encoded for response in (pair.chosen, pair.rejected)]
+    sequences = [response.token_ids for response in responses]
     score_NR = np.empty((len(sequences), len(opened.model.head_ids)), dtype=np.float32)
-    num_cut_P2 = np.array([one.num_cut for one in responses]).reshape(-1, 2)
+    num_cut_P2 = np.array([response.num_cut for response in responses]).reshape(-1, 2)
     counts = Counter(
         num_cut_responses=int((num_cut_P2 > 0).sum()),
         num_cut_pairs=int(num_cut_P2.any(axis=1).sum()),
@@ -373,8 +381,8 @@ def score_encoded(
         sequences,
         compute=opened.model,
         pad_token_id=opened.tokenizer.pad_token_id,
-        tokens_per_microbatch=how.tokens_per_microbatch,
-        layout=best_layout(opened.model) if how.layout == "auto" else how.layout,
+        tokens_per_microbatch=computing.tokens_per_microbatch,
+        layout=best_layout(opened.model) if computing.layout == "auto" else computing.layout,
         groups=[(first, first + 1) for first in range(0, len(sequences), 2)],
     ):
         score_NR[batch.indices] = batch.value_NX

@@ -116,7 +116,7 @@ def score(folder: Path, layout: Any, pairs: list[PreferencePair]) -> tuple[Any, 
 
     started = time.perf_counter()
     opened, how = opened_model(folder), ComputingConfig(layout=layout)
-    scores, _ = score_encoded(opened, opened.tokenizer.encode_pairs(pairs), how=how)
+    scores, _ = score_encoded(opened, opened.tokenizer.encode_pairs(pairs), computing=how)
     return scores, time.perf_counter() - started
 
 

@@ -41,7 +41,7 @@ def score_pairs(
 ) -> NDArray[np.float32]:
     """Raw, centred scores kept in memory: score_P2R, chosen first, shape [P, 2, R]."""
     encoded = opened.tokenizer.encode_pairs(pairs)
-    score_NR, _ = score_encoded(opened, encoded, how=ComputingConfig(**how))
+    score_NR, _ = score_encoded(opened, encoded, computing=ComputingConfig(**how))
     return score_NR.reshape(len(pairs), 2, -1)
 
 
