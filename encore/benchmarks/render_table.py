@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 from encore.benchmarks.benchmark_table import BenchmarkTable, OwnFigures
 from encore.benchmarks.paper_tables import PaperRow
+from encore.core import number_text
 from encore.core.files import json_text
+from encore.core.number_text import MINUS, NONE, p_value, points
 
-NONE = "–"
-MINUS = "−"
+#: Shares stand without a unit: the table's notes say that they are in percent.
+percent = partial(number_text.percent, unit="")
 #: Would end a cell or a line of a Markdown table.
 _MARKDOWN = str.maketrans({"|": "\\|", "\\": "\\\\", "\r": " ", "\n": " "})
 #: What a tie is worth, by whether the row is a judge's.
@@ -106,26 +109,6 @@ def _paper(paper: PaperRow | None) -> str:
         return NONE
     own = "" if paper.follows else f" [{percent(paper.recomputed)}]"
     return f"{percent(paper.score)}{own}"
-
-
-def percent(share: float) -> str:
-    """A share in percent, with one decimal."""
-    return f"{100 * share:.1f}"
-
-
-def points(share: float | None) -> str:
-    """A difference of shares in points, with its sign; a dash where there is none."""
-    if share is None:
-        return NONE
-    text = f"{100 * share:+.1f}"
-    return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", MINUS)
-
-
-def p_value(value: float | None) -> str:
-    """A p-value with three decimals; a dash where there is none."""
-    if value is None:
-        return NONE
-    return "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def _range(low: float, high: float) -> str:

@@ -13,14 +13,13 @@ from encore.analysis.statistics import POOLED, RuleStats
 from encore.cli.output import (
     Shown,
     TableColumns,
-    number,
     percent_of,
     record_table,
     rule_legend,
     rule_table,
-    significant,
     span_of,
 )
+from encore.core.number_text import number, significant
 from encore.weighting.run_comparison import RunComparison
 
 _POLICY_NAMES = {"half": "half", "untied": "untied", "strict": "strict*", "inclusive": ">=*"}

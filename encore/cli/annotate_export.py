@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from encore.cli.output import counted, show_result
+from encore.cli.output import show_result
+from encore.core.number_text import counted
 from encore.core.options import JsonOption, command
 from encore.core.terminal import say
 from encore.people.annotate_config import AnnotateExportConfig

@@ -6,15 +6,8 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from encore.cli.output import (
-    Shown,
-    TableColumns,
-    counted,
-    estimate_of,
-    percent,
-    record_table,
-    show_result,
-)
+from encore.cli.output import Shown, TableColumns, estimate_of, percent, record_table, show_result
+from encore.core.number_text import counted
 from encore.core.options import JsonOption, command
 from encore.core.terminal import say, warn
 from encore.people.annotate_config import AnnotateImportConfig

@@ -36,7 +36,7 @@ def compare(config: CompareConfig, *, json: JsonOption = False) -> None:
 
 
 def _table(found: Mapping[str, Any]) -> Iterator[Shown]:
-    from encore.benchmarks.render_table import p_value, points
+    from encore.core.number_text import p_value, points
 
     by, rows = found["by"], found["rows"]
     names = [row["name"] for row in rows]

@@ -137,7 +137,7 @@ def print_table(run: BenchmarkRun) -> None:
 
 
 def _difference(row: TableLine) -> str | None:
-    from encore.benchmarks.render_table import points
+    from encore.core.number_text import points
 
     found = row.own.comparison
     if found is None:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from encore.cli.output import compact_table, counted, show_result, warn_of_unused
+from encore.cli.output import compact_table, show_result, warn_of_unused
 from encore.core.errors import InputError, StudyIncompleteError
+from encore.core.number_text import counted
 from encore.core.options import JsonOption, command
 from encore.core.terminal import say
 from encore.export.export_config import ExportConfig

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from encore.cli.output import (
     Shown,
     TableColumns,
-    number,
     percent_of,
     rule_legend,
     rule_table,
     show_result,
     span,
 )
+from encore.core.number_text import number
 from encore.core.options import JsonOption, command
 from encore.core.terminal import say, terminal_reporter
 from encore.people.labels_config import LabelsConfig

@@ -18,7 +18,9 @@ from rich.columns import Columns
 from rich.padding import Padding
 from rich.table import Table
 
+from encore.core import number_text
 from encore.core.errors import EncoreError, StudyIncompleteError
+from encore.core.number_text import NONE, number
 from encore.core.terminal import minus_signs, out, print_json, say, visible, warn
 from encore.demo import JUDGE_NAME
 
@@ -33,7 +35,6 @@ Shown = Table | Padding | str
 _MIN_FIRST_COLUMN = 12
 #: Between two columns, and for both edges together.
 _GAP = 2
-NOTHING = "–"
 _WORD = re.compile(r"[^\W\d_]{3}")
 
 #: The columns of a table: what each is called, and the attribute that it shows, or a value.
@@ -196,33 +197,16 @@ def rule_legend(rule_ids: Sequence[str]) -> Padding:
     return Padding(Columns(entries, equal=True), (0, 0, 1, 0))
 
 
-def number(value: float | None, *, digits: int = 3) -> str:
-    """A figure for a table; a dash where there is none. What rounds to 0 has no sign."""
-    return NOTHING if value is None else minus_signs(f"{round(value, digits) + 0.0:.{digits}f}")
-
-
-def amount(value: float | None) -> str:
-    """A count, or something measured with one digit or two significant; a dash for none."""
-    if value is None or isinstance(value, int):
-        return NOTHING if value is None else f"{value:,}"
-    return f"{value:,.1f}" if value >= 10 else f"{value:.2g}"
-
-
-def significant(value: float | None) -> str:
-    """The same with two significant digits, for what may be tiny."""
-    return NOTHING if value is None else minus_signs(f"{value:.2g}")
-
-
 def percent(value: float | None) -> str:
-    """A share for a table; a dash where there is none."""
-    return NOTHING if value is None else f"{number(100 * value, digits=1)}%"
+    """Return a share for a table, e.g. ``12.3%``; a dash for None."""
+    return number_text.percent(value, unit="%")
 
 
 def span(
     low: float | None, high: float | None, show: Callable[[float | None], str] = percent
 ) -> str:
     """An interval for a table."""
-    return NOTHING if low is None or high is None else f"{show(low)}…{show(high)}"
+    return NONE if low is None or high is None else f"{show(low)}…{show(high)}"
 
 
 def percent_of(name: str) -> Callable[[Any], str]:
@@ -252,8 +236,3 @@ def estimate_of(name: str, show: Callable[[float | None], str] = number) -> Call
 def shown_judge(manifest: RatingManifest) -> str:
     """A run's judge by name; that of the demo has none but its folder's, ``judge``."""
     return JUDGE_NAME if manifest.synthetic else f"judge {manifest.judge}"
-
-
-def counted(count: int, noun: str) -> str:
-    """A number of things: ``1 shard``, ``2 shards``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

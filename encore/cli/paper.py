@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from encore.cli.output import Shown, compact_table, number, show_result, significant, span
+from encore.cli.output import Shown, compact_table, show_result, span
+from encore.core.number_text import number, significant
 from encore.core.options import JsonOption, command
 
 #: RewardBench's subsets, short enough for 80 columns; a legend says which is which.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from encore.cli.output import Shown, amount, compact_table, show_result
+from encore.cli.output import Shown, compact_table, show_result
+from encore.core.number_text import amount
 from encore.core.options import JsonOption, command
 from encore.core.terminal import terminal_reporter
 from encore.rating.rating_plan_config import PlanRateConfig

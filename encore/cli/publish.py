@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from encore.cli.output import counted, exit_if_incomplete, require_packages
+from encore.cli.output import exit_if_incomplete, require_packages
+from encore.core.number_text import counted
 from encore.core.options import JsonOption, command
 from encore.core.terminal import print_json, say, warn
 from encore.tables.publish_config import PublishConfig

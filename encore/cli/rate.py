@@ -7,8 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from encore.cli.output import amount, counted, shown_judge, warn_of_failures
+from encore.cli.output import shown_judge, warn_of_failures
 from encore.core.errors import StudyIncompleteError
+from encore.core.number_text import amount, counted
 from encore.core.options import JsonOption, command
 from encore.core.terminal import print_json, say, terminal_reporter, warn
 from encore.rating.rating_config import BatchConfig, RateConfig

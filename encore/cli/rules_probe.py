@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from encore.cli.output import Shown, TableColumns, number, rule_legend, rule_table, show_result
+from encore.cli.output import Shown, TableColumns, rule_legend, rule_table, show_result
+from encore.core.number_text import number
 from encore.core.options import JsonOption, command
 from encore.core.terminal import terminal_reporter
 from encore.rules.probe_config import ProbeConfig

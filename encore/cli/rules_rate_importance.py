@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from encore.cli.output import counted
+from encore.core.number_text import counted
 from encore.core.options import JsonOption, command
 from encore.core.terminal import print_json, say, terminal_reporter, warn
 from encore.rules.rules_config import ImportanceConfig

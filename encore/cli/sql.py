@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from encore.cli.output import compact_table, counted, show_result
+from encore.cli.output import compact_table, show_result
 from encore.cli.query_output import print_result
 from encore.core.config import option
+from encore.core.number_text import counted
 from encore.core.options import JsonOption, UsageError, command
 from encore.core.terminal import warn
 from encore.data.study_config import RunChoice

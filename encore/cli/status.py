@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any, get_args
 
-from encore.cli.output import Shown, counted, record_table, show_result, shown_judge
+from encore.cli.output import Shown, record_table, show_result, shown_judge
 from encore.core.errors import InputError, StudyIncompleteError
+from encore.core.number_text import counted
 from encore.core.options import JsonOption, command
 from encore.data.study_config import RunKeyConfig, StudyConfig
 

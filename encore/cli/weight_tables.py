@@ -9,7 +9,6 @@ from encore.cli.output import (
     Shown,
     TableColumns,
     compact_table,
-    number,
     percent,
     percent_of,
     record_table,
@@ -17,6 +16,7 @@ from encore.cli.output import (
     span,
     span_of,
 )
+from encore.core.number_text import number
 
 if TYPE_CHECKING:
     from encore.weighting.scheme_comparison import SchemeComparison, TauSweep

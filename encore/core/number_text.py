@@ -1,4 +1,4 @@
-"""How figures and texts read in the report: one way to write a number, nothing that hides."""
+"""Write numbers and texts from data as people read them: in tables, charts, pages and notes."""
 
 from __future__ import annotations
 
@@ -7,60 +7,87 @@ import re
 
 from encore.core.terminal import minus_signs
 
+#: Stands where there is no number.
 NONE = "–"
-#: Control and direction characters, and what XML has no way to write: they are shown as escapes.
+MINUS = "\N{MINUS SIGN}"
+#: Control and direction characters, and characters that XML cannot hold.
 _UNPRINTABLE = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
 
 
 def printable(text: object) -> str:
-    """A text from data on one line, its control and direction characters as visible escapes."""
+    """Return a text from data on one line, with control and direction characters as escapes."""
     return _UNPRINTABLE.sub(lambda match: ascii(match.group())[1:-1], str(text))
 
 
 def sentence(text: object) -> str:
-    """A text as a sentence: a capital letter first, one full stop at the end."""
-    words = minus_signs(printable(text)).rstrip(".")
-    return f"{words[:1].upper()}{words[1:]}."
+    """Return a text as a sentence, with a capital letter and one full stop."""
+    line = minus_signs(printable(text)).rstrip(".")
+    return f"{line[:1].upper()}{line[1:]}."
 
 
 def number(value: float | None, *, digits: int = 3) -> str:
-    """A figure; a dash where there is none, None or NaN. What rounds to 0 has no sign."""
+    """Return a number with a fixed count of decimals; a dash for None and NaN.
+
+    A number that rounds to 0 has no sign.
+    """
     if value is None or math.isnan(value):
         return NONE
     return minus_signs(f"{round(value, digits) + 0.0:.{digits}f}")
 
 
-def percent(value: float | None, *, digits: int = 1) -> str:
-    """A share; a dash where there is none."""
-    return NONE if value is None else f"{number(100 * value, digits=digits)} %"
+def significant(value: float | None, *, digits: int = 2) -> str:
+    """Return a number with a few significant digits, as p-values need; a dash for None."""
+    return NONE if value is None else minus_signs(f"{value:.{digits}g}")
+
+
+def amount(value: float | None) -> str:
+    """Return a count, or a measured amount with one decimal or two digits; a dash for None."""
+    if value is None or isinstance(value, int):
+        return NONE if value is None else count(value)
+    return f"{value:,.1f}" if value >= 10 else f"{value:.2g}"
 
 
 def count(value: int) -> str:
-    """A whole number with its thousands apart."""
+    """Return a whole number with commas between its thousands."""
     return f"{value:,}"
 
 
-def plural(value: int, thing: str) -> str:
-    """``1 pair``, ``2 pairs``."""
-    return f"{count(value)} {thing}{'' if value == 1 else 's'}"
+def counted(value: int, noun: str) -> str:
+    """Return a count with its noun: ``1 pair``, ``2,000 pairs``."""
+    return f"{count(value)} {noun}{'' if value == 1 else 's'}"
+
+
+def percent(value: float | None, *, digits: int = 1, unit: str = " %") -> str:
+    """Return a share (0 to 1) in percent; a dash for None."""
+    return NONE if value is None else f"{number(100 * value, digits=digits)}{unit}"
+
+
+def points(share: float | None) -> str:
+    """Return a difference of two shares in percentage points with its sign; a dash for None."""
+    if share is None:
+        return NONE
+    text = f"{100 * share:+.1f}"
+    return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", MINUS)
+
+
+def p_value(value: float | None) -> str:
+    """Return a p-value with three decimals, or ``<0.001``; a dash for None."""
+    if value is None:
+        return NONE
+    return "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def interval(low: float | None, high: float | None, *, digits: int = 2) -> str:
-    """Two ends; a dash where there are none."""
+    """Return both ends of an interval, e.g. ``0.12 to 0.34``; a dash for None."""
     if low is None or high is None:
         return NONE
     return f"{number(low, digits=digits)} to {number(high, digits=digits)}"
 
 
 def percent_interval(low: float | None, high: float | None) -> str:
-    """Two ends of an interval of a share."""
+    """Return both ends of an interval of a share in percent; a dash for None."""
     if low is None or high is None:
         return NONE
     return f"{interval(100 * low, 100 * high, digits=1)} %"
-
-
-def p_value(value: float | None) -> str:
-    """A p-value to one digit."""
-    return NONE if value is None else f"{value:.1g}"

@@ -12,7 +12,7 @@ from encore.analysis.analyze import analyze
 from encore.analysis.statistics import POOLED
 from encore.benchmarks.benchmark_table import BenchmarkTable, read_table, table_folders
 from encore.core.errors import InputError
-from encore.core.number_text import plural, printable, sentence
+from encore.core.number_text import counted, printable, sentence
 from encore.data.study import Study
 from encore.report.figure_drawing import DataTable, Missing
 from encore.report.provenance import Provenance, provenance_of
@@ -181,7 +181,7 @@ def gather(
             enough = sentence(ratings_needed(pairs))
     sources = _single_sources(analysis)
     if len(sources) >= MAX_DRAWN_SOURCES:
-        notes.append(f"{plural(len(sources), 'source')}: each in the tables, together in drawings")
+        notes.append(f"{counted(len(sources), 'source')}: each in the tables, together in drawings")
     provenance = provenance_of(source, sources=sources)
     titles = {one: printable(provenance.titles.get(one) or one) for one in rule_ids}
     pooled = tuple(rule for rule in analysis.rules if rule.source == POOLED)

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from encore.core.files import file_sha256
-from encore.core.number_text import count, plural
+from encore.core.number_text import count, counted
 from encore.core.versions import package_versions
 from encore.data.pairs_manifest import SYNTHETIC_LABEL
 from encore.data.rating_runs import RatingStatus, null_reasons, run_status
@@ -85,7 +85,7 @@ def _run_facts(status: RatingStatus) -> dict[str, str]:
     manifest = status.manifest
     facts = {
         "run key": manifest.run_key,
-        "rule set": f"{manifest.rule_set}, {plural(len(manifest.rules), 'rule')}",
+        "rule set": f"{manifest.rule_set}, {counted(len(manifest.rules), 'rule')}",
         "shards": f"{count(status.count('done'))} of {count(len(status.shards))} validated",
         **manifest.identity,
     }

@@ -13,12 +13,12 @@ import numpy as np
 from encore.analysis.statistics import POOLED, TiePolicy
 from encore.core.number_text import (
     count,
+    counted,
     interval,
     number,
-    p_value,
     percent,
     percent_interval,
-    plural,
+    significant,
 )
 from encore.report.figure_drawing import (
     BAND,
@@ -119,7 +119,7 @@ def _scatter(findings: Findings, source: str, policy: TiePolicy) -> Panel:
         r, null = number(row.pearson_r, digits=2), interval(row.null_low, row.null_high)
         found = f"r {r} · null {null}"
     title = f"{findings.source_name(source)}: {_HEADLINE[policy]}"
-    return Panel(title, f"{plural(row.num_rules, 'rule')} · {found}", draw)
+    return Panel(title, f"{counted(row.num_rules, 'rule')} · {found}", draw)
 
 
 def _ends(intervals: Sequence[RuleInterval], quantity: str) -> Floats:
@@ -152,7 +152,7 @@ def correlation_table(findings: Findings) -> DataTable:
             row.accuracy,
             str(row.num_rules),
             number(row.pearson_r),
-            p_value(row.p_value),
+            significant(row.p_value, digits=1),
             interval(row.ci_low, row.ci_high),
             number(row.spearman_rho),
             interval(row.null_low, row.null_high),
@@ -187,7 +187,7 @@ def rating_histograms(findings: Findings) -> Chart | Missing:
             axes.set(xlim=(-0.06, 1.06), ylim=(0, limit), xlabel="rating", ylabel="ratings (%)")
             in_percent(axes.yaxis)
 
-        entropy, levels = number(rule.entropy_nats, digits=2), plural(rule.num_levels, "level")
+        entropy, levels = number(rule.entropy_nats, digits=2), counted(rule.num_levels, "level")
         subtitle = f"H {entropy} · {levels} · n {count(rule.num_ratings)}"
         return Panel(findings.words(rule.rule_id), subtitle, draw)
 
@@ -225,7 +225,7 @@ def ties(findings: Findings) -> Chart | Missing:
         in_percent(axes.xaxis)
         axes.legend(loc="upper left", ncols=3, borderpad=0, borderaxespad=0, columnspacing=1)
 
-    pairs = plural(max(rule.num_pairs for rule in rules), "pair")
+    pairs = counted(max(rule.num_pairs for rule in rules), "pair")
     subtitle = f"{pairs} · {percent(tie_R.min())} to {percent(tie_R.max())} ties"
     panel = Panel(findings.source_name(POOLED), subtitle, draw)
     height = rows_height(len(rules) + 0.7)
@@ -249,7 +249,7 @@ def rule_agreement(findings: Findings) -> Chart | Missing:
         axes.set(xticks=range(num_rules), yticks=range(num_rules), xlabel="rule")
 
     least, median, most = (number(f(found), digits=2) for f in (np.nanmin, np.nanmedian, np.nanmax))
-    subtitle = f"{plural(findings.num_pairs, 'pair')} · {least} to {most}, median {median}"
+    subtitle = f"{counted(findings.num_pairs, 'pair')} · {least} to {most}, median {median}"
     rows = [(findings.words(one), *words[place]) for place, one in enumerate(findings.titles)]
     table = DataTable(("rule", *map(str, range(num_rules))), rows)
     panel = Panel(findings.source_name(POOLED), subtitle, draw)

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from encore.benchmarks.benchmark_table import BenchmarkTable, TableLine
-from encore.benchmarks.render_table import points
 from encore.core.number_text import (
     NONE,
     count,
+    counted,
     number,
     percent,
     percent_interval,
-    plural,
+    points,
     printable,
 )
 from encore.report.figure_drawing import (
@@ -93,7 +93,7 @@ def _cells_panel(
         places = [str(findings.place(rule_id)) for rule_id in comparison.rule_ids]
         axes.set_yticks(range(len(places)), places)
 
-    return Panel(f"{title} (%)", plural(comparison.num_pairs_total, "pair"), draw)
+    return Panel(f"{title} (%)", counted(comparison.num_pairs_total, "pair"), draw)
 
 
 def scheme_accuracy(findings: Findings) -> Chart | Missing:
@@ -127,7 +127,7 @@ def scheme_accuracy(findings: Findings) -> Chart | Missing:
         axes.set_xlabel("accuracy, a tie counts half (%)")
 
     best = max(schemes, key=lambda row: row.accuracy.half or 0.0)
-    subtitle = f"{plural(comparison.num_pairs, 'pair')} · highest {scheme_name(best)}"
+    subtitle = f"{counted(comparison.num_pairs, 'pair')} · highest {scheme_name(best)}"
     panel = Panel("composed ratings", subtitle, draw)
     accuracies = ("half", "95 %", "untied", "strict", "inclusive", "held out, half")
     table = DataTable(("scheme", *accuracies, "beats random weights"), rows)
@@ -171,7 +171,7 @@ def _weights_panel(findings: Findings, sweep: TauSweep) -> Panel:
         axes.legend(loc="upper right", handlelength=1)
         axes.set_ylabel("weight (%)")
 
-    return Panel("weights", plural(len(ranked), "rule"), draw)
+    return Panel("weights", counted(len(ranked), "rule"), draw)
 
 
 def _accuracy_panel(sweep: TauSweep) -> Panel:
@@ -188,7 +188,7 @@ def _accuracy_panel(sweep: TauSweep) -> Panel:
         axes.set_ylabel("accuracy of the composed rating (%)")
 
     subtitle = (
-        f"{plural(sweep.num_pairs, 'pair')} · {percent(half_T.min())} to {percent(half_T.max())}"
+        f"{counted(sweep.num_pairs, 'pair')} · {percent(half_T.min())} to {percent(half_T.max())}"
     )
     return Panel("accuracy of the composed rating", subtitle, draw)
 
@@ -240,7 +240,7 @@ def interval_chart(table: BenchmarkTable) -> Chart:
         axes.axvline(reference.headline.score, **REFERENCE)
         axes.set_xlabel(f"{printable(table.benchmark.headline)} (%)")
 
-    subtitle = f"{plural(len(drawn), 'row')} on {plural(reference.headline.num_pairs, 'pair')}"
+    subtitle = f"{counted(len(drawn), 'row')} on {counted(reference.headline.num_pairs, 'pair')}"
     panel = Panel("", subtitle + ", PARTIAL" * table.benchmark.is_partial, draw)
     to_reference = f"to {printable(table.reference)}, points"
     columns = ("row", "score", "95 %", to_reference, "95 % of it", *map(printable, subsets))

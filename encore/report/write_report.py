@@ -194,7 +194,7 @@ def render_page(findings: Findings, drawn: Drawn) -> str:
         undefined=StrictUndefined,
         finalize=lambda value: value if isinstance(value, Markup) else words.printable(value),
     )
-    shown = ("count", "interval", "number", "p_value", "percent", "percent_interval", "plural")
+    shown = ("count", "interval", "number", "percent", "percent_interval", "counted", "significant")
     environment.filters |= {
         **{name: getattr(words, name) for name in (*shown, "sentence")},
         "slug": slug,
