@@ -46,7 +46,7 @@ def raise_if_incomplete(found: Ratings) -> None:
     Raises:
         StudyIncompleteError: Some are missing.
     """
-    if found.num_missing_shards and not found.enough:
+    if found.num_missing_shards and not found.sufficiency_note:
         raise StudyIncompleteError(
             f"{found.num_missing_shards} of {found.num_shards} shards are not done and not in "
             "these figures; a run of rate-pairs with the same parameters rates exactly these"

@@ -24,12 +24,12 @@ from encore.benchmarks.definition import Ties, Weighting
 from encore.benchmarks.table_rows import RowAbout, TableRow
 from encore.core.errors import InputError
 from encore.core.files import atomic_path
-from encore.data.schemas import texts
+from encore.data.schemas import text_columns
 
 #: The rewards are null where a judge compared the two responses without scoring either.
 PAIR_RESULTS = pa.schema(
     [
-        *texts("benchmark", "data_digest", "row", "subset", "pair_id", "row_id"),
+        *text_columns("benchmark", "data_digest", "row", "subset", "pair_id", "row_id"),
         pa.field("reward_chosen", pa.float64(), nullable=True),
         pa.field("reward_rejected", pa.float64(), nullable=True),
         pa.field("credit", pa.float64(), nullable=False),

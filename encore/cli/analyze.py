@@ -48,7 +48,7 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
     """
     from encore.analysis.analyze import analyze as analyze_ratings
     from encore.cli.analysis_tables import analysis_tables, comparison_tables
-    from encore.warehouse import open_other_ratings
+    from encore.warehouse import open_compared_ratings
     from encore.weighting.run_comparison import compare_runs
 
     ratings = opened_ratings(config)
@@ -58,7 +58,7 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
         analysis_tables(analysis), _how_many_are_enough(analysis, ratings)
     )
     if config.compare:
-        comparison = compare_runs(ratings, open_other_ratings(config.ratings, config.compare))
+        comparison = compare_runs(ratings, open_compared_ratings(config.ratings, config.compare))
         found["comparison"] = comparison
         tables = chain(tables, comparison_tables(comparison))
         notes += comparison.notes

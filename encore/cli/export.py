@@ -91,9 +91,9 @@ def _opened(config: ExportConfig) -> OpenedModel:
 def _pairs(ratings: Path | None) -> Sequence[PreferencePair]:
     """Some pairs of a study, by content hash; none of anything else."""
     from encore.data.pairs import iter_pairs
-    from encore.data.study import MARKER, open_study
+    from encore.data.study import is_study, open_study
 
-    if ratings is None or not (ratings / MARKER).is_file():
+    if ratings is None or not is_study(ratings):
         return ()
     by_hash = sorted(iter_pairs(open_study(ratings)), key=lambda pair: pair.pair_id)
     return by_hash[:_MAX_PAIRS]

@@ -77,7 +77,9 @@ def show_result(
         say(f"note: {minus_signs(note)}")
     warn_of_synthetic(synthetic)
     if ratings is not None:
-        exit_if_incomplete(ratings.num_missing_shards, ratings.num_shards, enough=ratings.enough)
+        exit_if_incomplete(
+            ratings.num_missing_shards, ratings.num_shards, enough=ratings.sufficiency_note
+        )
 
 
 def require_packages(packages: Iterable[str], *, doing: str, extras: str) -> None:

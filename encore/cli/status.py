@@ -28,7 +28,7 @@ def status(config: StatusConfig, *, json: JsonOption = False) -> None:
     damaged or failed (with the recorded error); `encore rate` with the same parameters rates
     exactly these.
     """
-    from encore.data.rating_runs import chosen_runs, enough_of, run_status
+    from encore.data.rating_runs import chosen_runs, run_status, sufficiency_note
     from encore.data.study import open_study
 
     run_dirs = chosen_runs(open_study(config.study).ratings_dir, config.run)
@@ -37,7 +37,7 @@ def status(config: StatusConfig, *, json: JsonOption = False) -> None:
     statuses = [run_status(run_dir) for run_dir in run_dirs]
     runs = [_as_dict(found) for found in statuses]
     show_result({"runs": runs}, chain.from_iterable(map(_shown, statuses)), as_json=json)
-    unfinished = [found for found in statuses if found.problems and not enough_of(found)]
+    unfinished = [found for found in statuses if found.problems and not sufficiency_note(found)]
     if num_open := sum(len(found.problems) for found in unfinished):
         raise StudyIncompleteError(
             f"{counted(num_open, 'shard')} not done; `encore rate` with the options that the run "
@@ -69,17 +69,18 @@ def _counts(found: RatingStatus) -> dict[str, int]:
 
 
 def _shown(found: RatingStatus) -> Iterator[Shown]:
-    from encore.data.rating_runs import enough_of
+    from encore.data.rating_runs import sufficiency_note
 
     manifest, plan = found.manifest, found.manifest.identity["plan"]
     counts = ", ".join(f"{num} {state}" for state, num in _counts(found).items())
+    judge = ", ".join((shown_judge(manifest), *manifest.deviations))
     yield (
-        f"run {manifest.run_key}  {', '.join((shown_judge(manifest), *manifest.ways))}  rules "
+        f"run {manifest.run_key}  {judge}  rules "
         f"{manifest.rule_set} ({len(manifest.rules)})  {plan['num_pairs']} pairs, "
         f"{plan['shard_size']} a shard, overlong prompts: {plan['overlong']}\n"
         f"  {counts}  ({found.total('num_ratings')} ratings, {found.total('num_nulls')} nulls)"
     )
-    if enough := enough_of(found):
+    if enough := sufficiency_note(found):
         yield f"  {enough}\n"
     else:
         yield record_table(found.problems, {"shard": "index", "state": "state", "why": "detail"})

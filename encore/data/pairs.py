@@ -24,7 +24,7 @@ from encore.data.pairs_manifest import Origin, PairsManifest, pair_files
 from encore.data.records import RESPONSES, Message, PreferencePair, pair_id_of
 from encore.data.schemas import PAIRS, SET_ASIDE_FIELDS
 from encore.data.sources.raw_records import MalformedRecordError, RawRecord
-from encore.data.study import LABELS, MARKER, Change, Study, changed_study, open_study
+from encore.data.study import LABELS_DIR, Change, Study, changed_study, is_study, open_study
 
 _ROWS_PER_GROUP = 1024
 
@@ -121,7 +121,7 @@ def write_manifest(
     return manifest
 
 
-def study_with(
+def write_pairs_once(
     path: Path, pairs: Mapping[str, Sequence[PreferencePair]], *, origin: Origin
 ) -> Study:
     """A study with these pairs, made whole or found.
@@ -134,7 +134,7 @@ def study_with(
     Raises:
         InputError: Something else is at its place.
     """
-    if not (path / MARKER).is_file():
+    if not is_study(path):
         with changed_study(path) as change:
             for label, labelled in pairs.items():
                 with pair_writer(change, label) as writer:
@@ -149,7 +149,7 @@ def study_with(
 
 def missing_pairs_error(study: Study) -> InputError | None:
     """Return the error of a study that has labels of single responses and no pairs, else None."""
-    if study.labels or not (study.path / LABELS).is_dir():
+    if study.labels or not (study.path / LABELS_DIR).is_dir():
         return None
     return InputError(
         f"study {study.path}: it has labels of single responses, and this needs pairs; read the "

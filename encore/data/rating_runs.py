@@ -56,10 +56,10 @@ class RatingManifest(JudgedManifest):
     @property
     def title(self) -> str:
         """The judge, and how it was asked if not as the paper does."""
-        return ", ".join((super().title, *self.ways))
+        return ", ".join((super().title, *self.deviations))
 
     @property
-    def ways(self) -> tuple[str, ...]:
+    def deviations(self) -> tuple[str, ...]:
         """Layout and decoding, each where it is not the paper's."""
         found = (self.identity.get("layout"), self.identity["decoding"].get("kind"))
         return tuple(way for way in found if way)
@@ -125,7 +125,7 @@ def status(study: Path) -> tuple[RatingStatus, ...]:
     return tuple(run_status(run_dir) for run_dir in list_runs(open_study(study).ratings_dir))
 
 
-def note_enough(run_dir: Path, *, num_shards: int, error: float) -> None:
+def record_precision_reached(run_dir: Path, *, num_shards: int, error: float) -> None:
     """Say in a run's folder that it has ended because its weights were sure enough.
 
     Args:
@@ -136,7 +136,7 @@ def note_enough(run_dir: Path, *, num_shards: int, error: float) -> None:
     write_json(run_dir / _ENOUGH_FILE, {"num_shards": num_shards, "error": error})
 
 
-def enough_of(status: RatingStatus) -> str:
+def sufficiency_note(status: RatingStatus) -> str:
     """Why a run needs no more shards than it has, as a sentence; empty: it does, or has all."""
     try:
         enough = json.loads((status.run_dir / _ENOUGH_FILE).read_bytes())

@@ -9,7 +9,7 @@ import pyarrow as pa
 MESSAGE = pa.struct([pa.field("role", pa.string()), pa.field("content", pa.string())])
 
 
-def texts(*names: str) -> Iterator[pa.Field]:
+def text_columns(*names: str) -> Iterator[pa.Field]:
     """Columns of text that is always there."""
     return (pa.field(name, pa.string(), nullable=False) for name in names)
 
@@ -17,9 +17,9 @@ def texts(*names: str) -> Iterator[pa.Field]:
 #: STUDY/pairs/<source>.parquet. Grain: one row per (source, pair_id).
 PAIRS = pa.schema(
     [
-        *texts("pair_id", "source"),
+        *text_columns("pair_id", "source"),
         pa.field("prompt", pa.list_(MESSAGE), nullable=False),
-        *texts("chosen", "rejected"),
+        *text_columns("chosen", "rejected"),
     ]
 )
 
@@ -29,7 +29,7 @@ SET_ASIDE_FIELDS = ("source", "file", "record", "reason", "detail", "excerpt")
 #: The five columns of the public contract. Any Parquet with these is valid ratings input.
 RATINGS_CONTRACT = pa.schema(
     [
-        *texts("pair_id", "source", "response", "rule_id"),
+        *text_columns("pair_id", "source", "response", "rule_id"),
         pa.field("rating", pa.float64(), nullable=True),
     ]
 )
@@ -42,7 +42,7 @@ RATINGS = pa.schema(
         pa.field("null_reason", pa.string(), nullable=True),
         pa.field("num_truncated_tokens", pa.int32(), nullable=False),
         pa.field("raw_reply", pa.string(), nullable=True),
-        *texts("judge", "run_key"),
+        *text_columns("judge", "run_key"),
     ]
 )
 
@@ -60,7 +60,7 @@ RATINGS_EXPECTED = pa.unify_schemas([RATINGS, EXPECTED])
 #: a judge rates. Grain: one row per label; a response that is labelled twice has two under a rule.
 LABELS = pa.schema(
     [
-        *texts("response_id", "source", "rule_id"),
+        *text_columns("response_id", "source", "rule_id"),
         pa.field("rating", pa.float64(), nullable=True),
         pa.field("label", pa.float64(), nullable=False),
     ]
@@ -70,20 +70,20 @@ LABELS = pa.schema(
 #: rules the one of lower entropy is ``first`` or ``second``. Grain: one row per item.
 SAMPLED_RESPONSES = pa.schema(
     [
-        *texts("item_id", "source", "pair_id", "response", "rule_id"),
+        *text_columns("item_id", "source", "pair_id", "response", "rule_id"),
         pa.field("rating", pa.float64(), nullable=False),
     ]
 )
-SAMPLED_RULES = pa.schema([*texts("item_id", "first_rule", "second_rule", "lower_entropy")])
+SAMPLED_RULES = pa.schema([*text_columns("item_id", "first_rule", "second_rule", "lower_entropy")])
 
 #: STUDY/annotations/<key>/answers.parquet. Grain: one row per annotator, item and question;
 #: ``response_id`` is ``<pair_id>:<response>``.
 ANSWERS = pa.schema(
     [
-        *texts("annotator", "item_id", "source", "response_id", "rule_id"),
+        *text_columns("annotator", "item_id", "source", "response_id", "rule_id"),
         pa.field("label", pa.float64(), nullable=False),
     ]
 )
 CHOICES = pa.schema(
-    [*texts("annotator", "item_id", "first_rule", "second_rule", "question", "choice")]
+    [*text_columns("annotator", "item_id", "first_rule", "second_rule", "question", "choice")]
 )

@@ -1,4 +1,4 @@
-"""A study: the directory that holds everything of one run, made and changed as a whole."""
+"""A study: one directory with preference pairs, ratings, models and tables."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from encore.core.errors import EncoreError, InputError
 from encore.core.files import fsync_path, fsync_tree
 from encore.data.pairs_manifest import PairsManifest, ingested_labels, read_pairs_manifest
 
-MARKER = "study.json"
-#: Within a study, the studies that `encore rules probe` makes of its pairs: PROBES/PAIRS/NAME.
-PROBES = "probes"
-#: Within a study, labels of single responses (`encore labels`): LABELS/KEY/labels.parquet.
-LABELS = "labels"
+_MARKER = "study.json"
 _MARKER_CONTENT = {"encore_study": 1}
-#: A younger staging folder may belong to a process that is just about to lock it.
-_LEFTOVER_SECONDS = 60.0
+#: Studies that `encore rules probe` makes of a study's pairs: STUDY/probes/PAIRS/NAME.
+PROBES_DIR = "probes"
+#: Labels of single responses (`encore labels`): STUDY/labels/KEY/labels.parquet.
+LABELS_DIR = "labels"
+#: A staging folder younger than this may belong to a process that is about to lock it.
+_MIN_LEFTOVER_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ def open_study(path: Path) -> Study:
     Raises:
         InputError: The directory does not exist, is not a study, or is of another format.
     """
-    marker = path / MARKER
+    marker = path / _MARKER
     if not marker.is_file():
-        problem = f"not a study (no {MARKER})" if path.exists() else "no such directory"
+        problem = f"not a study (no {_MARKER})" if path.exists() else "no such directory"
         raise InputError(
             f"study {path}: {problem}; name a study's directory, or make one with "
             f"`encore ingest SOURCE --out {path}`"
@@ -105,13 +105,18 @@ def as_study(study: Study | str | Path) -> Study:
     return study if isinstance(study, Study) else open_study(Path(study))
 
 
-def is_free(path: Path) -> bool:
-    """Whether a study can be made here: nothing or an empty directory; False if one is here.
+def is_study(path: Path) -> bool:
+    """Return True if a directory is a study; its format is not checked."""
+    return (path / _MARKER).is_file()
+
+
+def is_new_study(path: Path) -> bool:
+    """Return True if nothing or an empty directory is at a path, False if a study is.
 
     Raises:
-        InputError: there is something else at this place.
+        InputError: Something else is there.
     """
-    if (path / MARKER).is_file() or not path.exists():
+    if is_study(path) or not path.exists():
         return not path.exists()
     if path.is_dir() and not any(path.iterdir()):
         return True
@@ -121,18 +126,24 @@ def is_free(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Files on their way into a study. Nothing of them is visible before all are complete."""
+    """New files of a study, written to a staging folder and moved to their places together.
+
+    Attributes:
+        folder: Staging folder.
+        study: The study before the change; None if it does not exist yet.
+        staged: Paths of the new files, relative to the study, in the order in which they are
+            moved. A path that is removed from the list is not moved.
+    """
 
     folder: Path
-    #: The study as it is now, None if there is none yet.
     study: Study | None
-    #: The relative paths to put in place, in order. What is removed here stays as it was.
     staged: list[str] = field(default_factory=list)
 
     def path(self, relative: str) -> Path:
-        """Where to write the file that is to be at ``relative`` in the study.
+        """Stage a file and return the path to write it to.
 
-        Files take their places in the order in which they were asked for.
+        Args:
+            relative: Path of the file in the study. Files are moved in the order of these calls.
         """
         self.staged.append(relative)
         path = self.folder / relative
@@ -142,33 +153,33 @@ class Change:
 
 @contextlib.contextmanager
 def changed_study(path: Path) -> Iterator[Change]:
-    """A change of the study at ``path`` that happens whole or not at all.
+    """Change the study at ``path`` completely or not at all.
 
-    A new study appears by one rename. An existing one is locked against a second change, and its
-    files are put in place when the block has succeeded; if that fails half-way, what was there is
-    put back. After an error, Ctrl-C included, the study is as it was: if there was none, there is
-    none.
+    A new study appears by one rename. An existing study is locked against a second change. Its
+    new files are moved to their places when the block has succeeded; if a move fails, the earlier
+    files are restored. After an error or Ctrl-C an existing study is as before, and a new one
+    does not exist.
 
     Raises:
-        InputError: there is something else at this place.
-        EncoreError: another process is changing this study.
+        InputError: Something other than a study is at the path.
+        EncoreError: Another process is changing this study.
     """
-    if is_free(path):
+    if is_new_study(path):
         ancestor = next(parent for parent in path.absolute().parents if parent.is_dir())
         with _staging_folder(ancestor, name=path.absolute().name) as folder:
             yield Change(folder, study=None)
-            _put_new_study(folder, path)
+            _move_new_study(folder, path)
     else:
         study = open_study(path)
         with _locked(path), _staging_folder(path, name="change") as folder:
             change = Change(folder, study=study)
             yield change
-            _put_in_place(change, study)
+            _move_staged_files(change, study)
 
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold a folder's lock, which the operating system releases when its holder is killed."""
+    """Hold a folder's lock. The operating system releases it if the process is killed."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:
@@ -184,10 +195,10 @@ def _locked(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _staging_folder(parent: Path, *, name: str) -> Iterator[Path]:
-    # What killed processes left is old enough, and locked by nobody.
+    """Make a locked folder and remove it at the end; also remove folders of killed processes."""
     for leftover in parent.glob(f".{glob.escape(name)}.tmp-*"):
         with contextlib.suppress(OSError, EncoreError):
-            if time.time() - leftover.stat().st_mtime > _LEFTOVER_SECONDS:
+            if time.time() - leftover.stat().st_mtime > _MIN_LEFTOVER_SECONDS:
                 with _locked(leftover):
                     shutil.rmtree(leftover)
     folder = parent / f".{name}.tmp-{os.getpid()}-{secrets.token_hex(4)}"
@@ -199,8 +210,9 @@ def _staging_folder(parent: Path, *, name: str) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _put_new_study(folder: Path, path: Path) -> None:
-    (folder / MARKER).write_text(json.dumps(_MARKER_CONTENT) + "\n", encoding="utf-8")
+def _move_new_study(folder: Path, path: Path) -> None:
+    """Make a staging folder the study at a path."""
+    (folder / _MARKER).write_text(json.dumps(_MARKER_CONTENT) + "\n", encoding="utf-8")
     fsync_tree(folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -214,24 +226,25 @@ def _put_new_study(folder: Path, path: Path) -> None:
     fsync_path(path.parent)
 
 
-def _put_in_place(change: Change, study: Study) -> None:
+def _move_staged_files(change: Change, study: Study) -> None:
+    """Move the staged files into the study; after an error, restore the earlier files."""
     fsync_tree(change.folder)
-    replaced: list[tuple[Path, Path | None]] = []
+    moved: list[tuple[Path, Path | None]] = []  # each target with the link to its earlier file
     try:
-        for position, relative in enumerate(change.staged):
+        for index, relative in enumerate(change.staged):
             target = study.path / relative
             target.parent.mkdir(parents=True, exist_ok=True)
-            kept = change.folder / f"replaced-{position}" if target.exists() else None
-            replaced.append((target, kept))
-            if kept is not None:
-                os.link(target, kept)
+            backup = change.folder / f"replaced-{index}" if target.exists() else None
+            moved.append((target, backup))
+            if backup is not None:
+                os.link(target, backup)
             (change.folder / relative).replace(target)
     except BaseException:
-        for target, kept in reversed(replaced):
-            if kept is None:
+        for target, backup in reversed(moved):
+            if backup is None:
                 target.unlink(missing_ok=True)
-            elif kept.exists():
-                kept.replace(target)
+            elif backup.exists():
+                backup.replace(target)
         raise
     for folder in {(study.path / relative).parent for relative in change.staged}:
         fsync_path(folder)

@@ -36,7 +36,7 @@ class Decoding:
     labels: tuple[str, ...] = ()
 
     @property
-    def room(self) -> int:
+    def max_new_tokens(self) -> int:
         """Tokens of the context that the reply may take."""
         return 1 if self.kind == "expected" else self.max_reply_tokens
 
@@ -49,7 +49,7 @@ class Usage(NamedTuple):
     output_tokens: int = 0
 
 
-NO_TOKENS = Usage()
+NO_USAGE = Usage()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +68,10 @@ class Reply:
     is_complete: bool
     null_reason: str | None = None
     label_logprobs: tuple[float, ...] | None = None
-    usage: Usage = field(default=NO_TOKENS, compare=False)
+    usage: Usage = field(default=NO_USAGE, compare=False)
 
 
-def labelled(decoding: Decoding, logprobs: Sequence[float], usage: Usage) -> Reply:
+def label_reply(decoding: Decoding, logprobs: Sequence[float], usage: Usage) -> Reply:
     """The reply of `expected`: its most likely label, the lower one of two equal ones."""
     best = max(range(len(logprobs)), key=logprobs.__getitem__)
     return Reply(
@@ -166,7 +166,9 @@ def num_devices(config: JudgeConfig) -> int:
     return product
 
 
-def readable(judge: Judge, texts: Iterable[str], *, decoding: Decoding) -> Iterator[Prompt | None]:
+def encode_prompts(
+    judge: Judge, texts: Iterable[str], *, decoding: Decoding
+) -> Iterator[Prompt | None]:
     """What a judge reads for each text; None where that is longer than its context has room for.
 
     A judge without tokenizer here says so itself, in its reply.
@@ -174,12 +176,12 @@ def readable(judge: Judge, texts: Iterable[str], *, decoding: Decoding) -> Itera
     if judge.tokenizer is None:
         yield from texts
         return
-    limit = judge.identity.max_model_len - decoding.room
+    limit = judge.identity.max_model_len - decoding.max_new_tokens
     for token_ids in judge.tokenizer.encode_each(texts):
         yield token_ids if len(token_ids) <= limit else None
 
 
-def ask(
+def ask_judge(
     judge: Judge,
     prompts: Sequence[Prompt | None],
     *,

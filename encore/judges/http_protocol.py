@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from encore.core.errors import EncoreError, JudgeUnavailableError
-from encore.judges.base import NO_TOKENS, Decoding, Prompt, Reply, Usage, labelled
+from encore.judges.base import NO_USAGE, Decoding, Prompt, Reply, Usage, label_reply
 
 #: The most that the protocol allows: a label that is not among them is less likely than these.
 _TOP_LOGPROBS = 20
@@ -25,7 +25,7 @@ def chat_request(model: str, message: Prompt, decoding: Decoding) -> dict[str, A
     """The body of a chat completion."""
     messages = [{"role": "user", "content": message}]
     body = {"model": model, "messages": messages, "temperature": 0}
-    body["max_completion_tokens"] = decoding.room
+    body["max_completion_tokens"] = decoding.max_new_tokens
     if decoding.kind == "expected":
         body |= {"logprobs": True, "top_logprobs": _TOP_LOGPROBS}
     return body | _choice(decoding)
@@ -42,7 +42,7 @@ def completions_request(
         "model": model,
         "prompt": [list(token_ids) for token_ids in prompts],
         "temperature": 0,
-        "max_tokens": decoding.room,
+        "max_tokens": decoding.max_new_tokens,
         "repetition_penalty": 1,
         "presence_penalty": 0,
         "frequency_penalty": 0,
@@ -75,7 +75,7 @@ def read_chat(answer: Any, *, decoding: Decoding) -> list[Reply]:
             top = _logprobs(choice)["content"][0]["top_logprobs"]
             found = {one["token"]: float(one["logprob"]) for one in top}
             logprobs = [found.get(label, float("-inf")) for label in decoding.labels]
-            return [labelled(decoding, logprobs, usage)]
+            return [label_reply(decoding, logprobs, usage)]
         if reason is None and not text.strip():  # reasoning used the limit up, or there is nothing
             reason = "empty_reply"
         text, is_complete = refusal or text, end == "stop"
@@ -99,13 +99,13 @@ def read_completions(
         choices = sorted(answer["choices"], key=lambda choice: int(choice["index"]))
         if [choice["index"] for choice in choices] != list(range(num_prompts)):
             raise ValueError(f"{len(choices)} answers to {num_prompts} prompts")
-        usages = [_usage(answer), *[NO_TOKENS] * (num_prompts - 1)]
+        usages = [_usage(answer), *[NO_USAGE] * (num_prompts - 1)]
         replies = []
         for choice, usage in zip(choices, usages, strict=True):
             if decoding.kind == "expected":
                 top = _logprobs(choice)["top_logprobs"][0]
                 logprobs = [float(top[f"token_id:{token_id}"]) for token_id in label_ids]
-                replies.append(labelled(decoding, logprobs, usage))
+                replies.append(label_reply(decoding, logprobs, usage))
             else:
                 text, is_complete = str(choice["text"]), choice["finish_reason"] == "stop"
                 replies.append(Reply(text=text, is_complete=is_complete, usage=usage))

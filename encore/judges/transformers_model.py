@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from encore.core.errors import JudgeUnavailableError
-from encore.judges.base import Decoding, ProgressHook, Reply, Usage, labelled
+from encore.judges.base import Decoding, ProgressHook, Reply, Usage, label_reply
 from encore.judges.judge_config import JudgeConfig
 from encore.judges.local_model import LocalJudge
 
@@ -107,7 +107,7 @@ class TransformersJudge(LocalJudge):
         label_ids = list(self.tokenizer.label_tokens(decoding.labels))
         logprobs = torch.log_softmax(logits.double(), dim=-1)[:, label_ids].tolist()
         return [
-            labelled(decoding, row, Usage(prompt_tokens=len(ids), output_tokens=1))
+            label_reply(decoding, row, Usage(prompt_tokens=len(ids), output_tokens=1))
             for ids, row in zip(prompts, logprobs, strict=True)
         ]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from encore.core.errors import JudgeUnavailableError
 from encore.core.settings import load_settings, prepare_environment
-from encore.judges.base import Decoding, ProgressHook, Reply, Usage, labelled, num_devices
+from encore.judges.base import Decoding, ProgressHook, Reply, Usage, label_reply, num_devices
 from encore.judges.judge_config import JudgeConfig
 from encore.judges.local_model import LocalJudge
 
@@ -94,7 +94,7 @@ class VllmJudge(LocalJudge):
         from vllm import SamplingParams
         from vllm.sampling_params import StructuredOutputsParams
 
-        how: dict[str, Any] = {"temperature": 0.0, "max_tokens": decoding.room}
+        how: dict[str, Any] = {"temperature": 0.0, "max_tokens": decoding.max_new_tokens}
         if decoding.kind == "choice":
             how["structured_outputs"] = StructuredOutputsParams(choice=list(decoding.labels))
         elif decoding.kind == "expected":
@@ -111,7 +111,7 @@ class VllmJudge(LocalJudge):
         if decoding.kind == "expected":
             label_ids = self.tokenizer.label_tokens(decoding.labels)
             logprobs = [found.logprobs[0][token_id].logprob for token_id in label_ids]
-            return labelled(decoding, logprobs, usage)
+            return label_reply(decoding, logprobs, usage)
         return Reply(text=found.text, is_complete=found.finish_reason == "stop", usage=usage)
 
     def _load(self) -> Any:

@@ -19,7 +19,7 @@ from encore.data.pairs import planned_pairs
 from encore.data.rating_runs import RatingManifest, ratings_of
 from encore.data.schemas import LABELS as LABELS_SCHEMA
 from encore.data.schemas import PAIRS
-from encore.data.study import LABELS, changed_study, is_free, open_study
+from encore.data.study import LABELS_DIR, changed_study, is_new_study, open_study
 from encore.judges import open_judge
 from encore.judges.base import Judge
 from encore.people.labelled_rows import LabelledRow, read_labels
@@ -123,10 +123,10 @@ def _rated(
 
 def _study(path: Path) -> Path:
     """Where a study keeps labels; it is made if it is not there."""
-    if is_free(path):
+    if is_new_study(path):
         with changed_study(path):
             pass
-    return open_study(path).path / LABELS
+    return open_study(path).path / LABELS_DIR
 
 
 def _key_of(rows: Sequence[LabelledRow]) -> str:

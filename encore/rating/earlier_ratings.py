@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from encore.core.errors import EncoreError
 from encore.data.rating_runs import RatingManifest, list_runs, read_run, run_status
-from encore.data.study import MARKER, PROBES
+from encore.data.study import PROBES_DIR, is_study
 
 #: What the columns of a rating are found by: pair, response, rule.
 Key = tuple[str, str, str]
@@ -84,6 +84,6 @@ def _how(manifest: RatingManifest) -> dict[str, Any]:
 def _run_dirs(ratings_dir: Path) -> list[Path]:
     """The runs of a study and of its probes; for a probe's study, those of the study around it."""
     study, name = ratings_dir.parent, ratings_dir.name
-    outer = next((one for one in study.parents if (one / MARKER).is_file()), study)
-    folders = {ratings_dir, outer / name, *outer.glob(f"{PROBES}/*/*/{name}")}
+    outer = next((one for one in study.parents if is_study(one)), study)
+    folders = {ratings_dir, outer / name, *outer.glob(f"{PROBES_DIR}/*/*/{name}")}
     return [run_dir for folder in sorted(folders) for run_dir in list_runs(folder)]

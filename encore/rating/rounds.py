@@ -31,7 +31,7 @@ from typing import Any
 
 from encore.core.errors import EncoreError, InputError
 from encore.core.reporting import Reporter
-from encore.data.rating_runs import RatingManifest, note_enough
+from encore.data.rating_runs import RatingManifest, record_precision_reached
 from encore.rating.rating_config import LimitsConfig, PricesConfig
 from encore.runs.run_files import ShardState
 from encore.runs.shard_runner import NEVER_STOP, EarlyStop, StopRule
@@ -148,7 +148,7 @@ class Rounds:
         self.early_stop = EarlyStop(
             f"enough: {told}; that saves {saved}, {share:.1%} of the plan", True
         )
-        note_enough(self.run_dir, num_shards=reached, error=found.error)
+        record_precision_reached(self.run_dir, num_shards=reached, error=found.error)
 
     def _error(
         self, state_of: Mapping[int, ShardState], num_shards: int, *, num_tests: int

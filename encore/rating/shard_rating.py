@@ -15,7 +15,7 @@ from encore.core.errors import GenerationInterruptedError
 from encore.data.pairs import num_bytes_of, records_of
 from encore.data.records import RESPONSES, PreferencePair, Response, Rule, RuleSet
 from encore.data.schemas import RATINGS, RATINGS_EXPECTED
-from encore.judges.base import NO_TOKENS, Decoding, Judge, Prompt, Reply, Usage, ask
+from encore.judges.base import NO_USAGE, Decoding, Judge, Prompt, Reply, Usage, ask_judge
 from encore.judges.segments import SegmentEncoder
 from encore.rating.earlier_ratings import EarlierRatings, Key
 from encore.rating.prompts import RatingPrompt, render_conversation
@@ -96,7 +96,7 @@ class ShardRater:
         if self.encoder is None:
             yield from (("".join(both), 0) for both in parts)
             return
-        limit = self.judge.identity.max_model_len - self.decoding.room
+        limit = self.judge.identity.max_model_len - self.decoding.max_new_tokens
         for one, token_ids in zip(questions, self.encoder.encode_each(parts), strict=True):
             fitted: Sequence[int] | None = token_ids
             if len(token_ids) > limit:
@@ -111,7 +111,7 @@ class ShardRater:
         """
         if self.encoder is None:
             return 0
-        limit = self.judge.identity.max_model_len - self.decoding.room
+        limit = self.judge.identity.max_model_len - self.decoding.max_new_tokens
         around = max(
             len("".join(self.prompt.parts("", rating_rule=rule.rating_rule)).encode())
             for rule in self.rule_set.rules
@@ -148,7 +148,7 @@ class ShardRater:
             timeout_seconds=self.config.shard_timeout_seconds,
             report_rows=report_rows,
         )
-        replies = ask(
+        replies = ask_judge(
             self.judge,
             [prompt for prompt, _ in prompts],
             decoding=self.decoding,
@@ -183,7 +183,7 @@ class ShardRater:
         reasons = Counter(row["null_reason"] for row in rows if row["null_reason"] is not None)
         whole = RATINGS_EXPECTED if self.decoding.kind == "expected" else RATINGS
         schema = pa.schema([field for field in whole if field.name not in RUN_COLUMNS])
-        usage = Usage(*map(sum, zip(NO_TOKENS, *(one.usage for one in replies), strict=True)))
+        usage = Usage(*map(sum, zip(NO_USAGE, *(one.usage for one in replies), strict=True)))
         return ShardTable(
             table=pa.Table.from_pylist(rows, schema=schema),
             footer={"num_ratings": len(rows) - reasons.total(), "num_nulls": reasons.total()},

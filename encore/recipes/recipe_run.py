@@ -30,7 +30,7 @@ from encore.data.pairs_manifest import Origin
 from encore.data.rating_runs import list_runs, run_status
 from encore.data.rule_sets import load_rule_set
 from encore.data.sources.locate import locate
-from encore.data.study import is_free, open_study
+from encore.data.study import is_new_study, open_study
 from encore.judges import open_judge
 from encore.judges.base import Judge
 from encore.model.backbone_config import BackboneConfig
@@ -182,7 +182,7 @@ class RecipeRun:
         recipe = self.recipe
         asked = [one for source in recipe.sources for one in locate(source)]
         labels = {str(one.label) for one in asked}
-        study = None if is_free(self.study) else open_study(self.study)
+        study = None if is_new_study(self.study) else open_study(self.study)
         there = set(study.labels) if study else set()
         if there - labels:
             raise InputError(

@@ -12,7 +12,7 @@ from encore.analysis.statistics import RuleStats
 from encore.core.number_text import NONE, interval, number, percent
 from encore.data.annotations import read_samples
 from encore.data.rating_runs import RatingManifest
-from encore.data.study import LABELS, Study
+from encore.data.study import LABELS_DIR, Study
 from encore.people.judge_labels import TABLE_NAME, LabelManifest
 from encore.people.people_and_judges import PEOPLE, people_report, run_name
 from encore.people.rule_agreement import label_agreement
@@ -80,11 +80,14 @@ def _of_samples(study: Study) -> Iterator[_Row]:
 
 def _of_labels(study: Study, manifest: RatingManifest) -> Iterator[_Row]:
     """The same of labelled single responses that the run's judge rated."""
-    for path in sorted((study.path / LABELS).glob(f"*/{TABLE_NAME}")):
+    for path in sorted((study.path / LABELS_DIR).glob(f"*/{TABLE_NAME}")):
         if not (path.parent / LabelManifest.FILE).is_file():  # ratings from elsewhere
             continue
         own = read_manifest(path.parent, LabelManifest)
-        if (own.identity["judge"], own.ways) == (manifest.identity["judge"], manifest.ways):
+        if (own.identity["judge"], own.deviations) == (
+            manifest.identity["judge"],
+            manifest.deviations,
+        ):
             texts = [
                 {one["rule_id"]: one["rating_rule"] for one in run.rules} for run in (own, manifest)
             ]

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from encore.core.errors import EncoreError
 from encore.data.rating_runs import RatingManifest
-from encore.data.study import PROBES
+from encore.data.study import PROBES_DIR
 from encore.weighting.run_comparison import RuleComparison
 
 
@@ -85,7 +85,7 @@ def read_probe(study: Path, manifest: RatingManifest) -> Probe | None:
         EncoreError: A damaged file.
     """
     found = []
-    for path in sorted(study.glob(f"{PROBES}/*/probe-*.json")):
+    for path in sorted(study.glob(f"{PROBES_DIR}/*/probe-*.json")):
         try:
             probe = Probe.model_validate_json(path.read_bytes())
         except ValidationError as error:

@@ -31,7 +31,7 @@ from encore.data.pairs_manifest import Origin
 from encore.data.rating_runs import RatingManifest
 from encore.data.records import PreferencePair, RuleSet, pair_id_of
 from encore.data.rule_sets import load_rule_set
-from encore.data.study import PROBES, Study, open_study
+from encore.data.study import PROBES_DIR, Study, open_study
 from encore.judges import open_judge
 from encore.judges.base import Judge
 from encore.rating.rating_config import RatingConfig
@@ -76,7 +76,7 @@ def probe_rules(
     variants = fixed.response_variants(config.labels[-1] if config.labels else "1.0")
     forms = _forms(study, variants, num_pairs=config.num_pairs)
     ids = {name: [pair.pair_id for pair in form] for name, form in forms.items()}
-    folder = study.path / PROBES / run_key_of(ids)
+    folder = study.path / PROBES_DIR / run_key_of(ids)
     check_writable(study.path)
     with contextlib.closing(judge or open_judge(config.judge)) as opened:
         runs, ratings = _rate(folder, config, rules, forms, judge=opened, reporter=reporter)
@@ -180,7 +180,7 @@ def _rate_study(
     """Rate some forms as the sources of one study."""
     num_pairs = sum(map(len, forms.values()))
     origin = Origin(kind="local", name="study", format="probe", num_read=num_pairs)
-    study = study_pairs.study_with(path, forms, origin=origin)
+    study = study_pairs.write_pairs_once(path, forms, origin=origin)
     run = open_run(study, config, judge=judge)
     num_ratings = num_pairs * run.manifest.rows_per_pair
     reporter.message(f"{', '.join(forms)} under {Path(config.rules).stem}: {num_ratings:,} ratings")

@@ -20,7 +20,7 @@ from encore.core.errors import StudyIncompleteError
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import package_versions
 from encore.judges import open_judge
-from encore.judges.base import Decoding, Judge, Reply, ask, readable
+from encore.judges.base import Decoding, Judge, Reply, ask_judge, encode_prompts
 from encore.rules.pool import PoolRule, title_of
 from encore.rules.rules_config import QuestionConfig
 from encore.runs.run_files import JudgedManifest, Shard, ShardTable, run_key_of, run_status
@@ -108,8 +108,8 @@ def ask_about_rules(
 
         def compute(shard: Shard, report_rows: ReportRows) -> ShardTable:
             asked = plan[shard.start : shard.stop]
-            prompts = [*readable(opened, map(kind.prompt, asked), decoding=decoding)]
-            replies = ask(opened, prompts, decoding=decoding, on_progress=report_rows)
+            prompts = [*encode_prompts(opened, map(kind.prompt, asked), decoding=decoding)]
+            replies = ask_judge(opened, prompts, decoding=decoding, on_progress=report_rows)
             rows = [
                 {"rule_id": rule.rule_id, **(dataclasses.asdict(reply) if reply else {})}
                 for rule, reply in zip(asked, replies, strict=True)

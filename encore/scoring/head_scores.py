@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from encore.core.errors import InputError, StudyIncompleteError
 from encore.data.records import RESPONSES
-from encore.data.schemas import texts
-from encore.data.study import MARKER
+from encore.data.schemas import text_columns
+from encore.data.study import is_study
 from encore.runs.run_files import RunManifest, RunStatus, choose_run, list_runs, run_status
 from encore.weighting.weight_vector import head_weights
 
@@ -30,9 +30,9 @@ SYNTHETIC_MODEL = "model: "
 #: Columns that identify a row; every further column is a head's score. ``subset`` is null where
 #: a data set has no subsets.
 KEY_FIELDS = (
-    *texts("pair_id", "source"),
+    *text_columns("pair_id", "source"),
     pa.field("subset", pa.string(), nullable=True),
-    *texts("response"),
+    *text_columns("response"),
 )
 KEY_NAMES = tuple(field.name for field in KEY_FIELDS)
 
@@ -170,7 +170,7 @@ def read_head_scores(path: Path) -> HeadScores:
         StudyIncompleteError: Shards of the scoring are missing or damaged.
         EncoreError: `score.json` is missing or damaged.
     """
-    if (path / MARKER).is_file():
+    if is_study(path):
         path = choose_run(path / SCORES_DIR, ScoreManifest)
     status = run_status(path, ScoreManifest)
     if problems := status.problems:

@@ -30,7 +30,7 @@ from encore.data.study import Study
 from encore.demo import JUDGE_NAME
 from encore.tables.pair_details import pair_in_files
 from encore.tables.study_database import FilePart, StudyDatabase, StudyTable, literal, open_database
-from encore.warehouse.ratings import chosen_run
+from encore.warehouse.ratings import select_run
 
 PAGE_SIZE = 50
 #: Of the message that a response answers, in a list.
@@ -213,7 +213,7 @@ def open_pair_index(
     statuses = status(study.path)
     if not statuses or run is not None or judge is not None:
         run_dirs = tuple(found.run_dir for found in statuses)
-        chosen = chosen_run(study.path, run_dirs, run=run, judge=judge)
+        chosen = select_run(study.path, run_dirs, run=run, judge=judge)
         statuses = tuple(found for found in statuses if found.run_dir == chosen)
     null_counts: Counter[str] = Counter()
     for found in statuses:
@@ -271,7 +271,7 @@ def _run_names(statuses: Sequence[RatingStatus]) -> list[str]:
     names = []
     for found in statuses:
         judge = JUDGE_NAME if found.manifest.synthetic else found.manifest.judge
-        names.append(", ".join((judge, *found.manifest.ways)))
+        names.append(", ".join((judge, *found.manifest.deviations)))
     return [
         name if names.count(name) == 1 else f"{name}, run {found.manifest.run_key[:8]}"
         for found, name in zip(statuses, names, strict=True)

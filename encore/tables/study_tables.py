@@ -28,7 +28,7 @@ from encore.scoring.head_scores import (
 )
 from encore.tables.query_files import query_files
 from encore.tables.study_database import FilePart, StudyTable, literal, quoted
-from encore.warehouse.ratings import chosen_run
+from encore.warehouse.ratings import select_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ def _benchmark_parts(folder: Path) -> tuple[FilePart, ...]:
 
 def _chosen(study: Study, statuses: Sequence[RatingStatus], **by: str | None) -> RatingStatus:
     of_folder = {found.run_dir: found for found in statuses}
-    return of_folder[chosen_run(study.path, tuple(of_folder), **by)]
+    return of_folder[select_run(study.path, tuple(of_folder), **by)]
 
 
 # --- rows: a table takes the columns of its schema and passes over other keys ---------------------

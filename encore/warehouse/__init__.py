@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from encore.warehouse.connection import Warehouse, open_warehouse
 from encore.warehouse.pair_ratings import PairRatings, read_pair_ratings, read_pairs_of
-from encore.warehouse.ratings import Ratings, open_other_ratings, open_ratings
+from encore.warehouse.ratings import Ratings, open_compared_ratings, open_ratings
 
 __all__ = [
     "PairRatings",
     "Ratings",
     "Warehouse",
-    "open_other_ratings",
+    "open_compared_ratings",
     "open_ratings",
     "open_warehouse",
     "read_pair_ratings",

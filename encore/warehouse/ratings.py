@@ -17,13 +17,13 @@ from encore.data.rating_runs import (
     RUN_FILE,
     RatingManifest,
     describe_run,
-    enough_of,
     list_runs,
     read_run,
     run_status,
+    sufficiency_note,
 )
 from encore.data.schemas import RATINGS_CONTRACT
-from encore.data.study import MARKER, Study, open_study
+from encore.data.study import Study, is_study, open_study
 
 _TEXT = (types.is_string, types.is_large_string, types.is_string_view)
 _ID = (*_TEXT, types.is_integer)
@@ -53,7 +53,7 @@ class Ratings:
         manifest: What that run says of itself.
         num_shards: Shards of the run's plan; 0 where there is no plan.
         num_missing_shards: Those that are missing, damaged or failed, and therefore not in it.
-        enough: Why those are not needed, as a sentence; empty: they are.
+        sufficiency_note: Why the missing shards are not needed, as a sentence; empty if they are.
         study: The study that the run lies in; None for a file, a table, or the copy of a run's
             folder.
     """
@@ -67,7 +67,7 @@ class Ratings:
     manifest: RatingManifest | None = None
     num_shards: int = 0
     num_missing_shards: int = 0
-    enough: str = ""
+    sufficiency_note: str = ""
     study: Study | None = None
 
     @property
@@ -108,7 +108,7 @@ def open_ratings(
     path = Path(ratings)
     run_dirs = _run_dirs(path)
     if run_dirs is not None:
-        return _of_run(path, chosen_run(path, run_dirs, run=run, judge=judge))
+        return _of_run(path, select_run(path, run_dirs, run=run, judge=judge))
     files = tuple(
         file
         for file in ([path] if path.is_file() else sorted(path.rglob("*.parquet")))
@@ -123,7 +123,7 @@ def open_ratings(
     return Ratings(label=str(path), files=files, run=run, judge=judge)
 
 
-def open_other_ratings(ratings: str | Path, other: str) -> Ratings:
+def open_compared_ratings(ratings: str | Path, other: str) -> Ratings:
     """Open the ratings that some ratings are compared with.
 
     Args:
@@ -187,14 +187,14 @@ def _run_dirs(path: Path) -> Sequence[Path] | None:
     """The runs that a study, its ratings folder or one run's folder holds; None for other paths."""
     if not path.is_dir():
         return None
-    if (path / MARKER).exists():
+    if is_study(path):
         return list_runs(open_study(path).ratings_dir)
     if (path / RUN_FILE).is_file():
         return (path,)
     return list_runs(path) or None
 
 
-def chosen_run(
+def select_run(
     path: Path, run_dirs: Sequence[Path], *, run: str | None = None, judge: str | None = None
 ) -> Path:
     """The only run of ``path``, or the one of a key that begins with ``run``, of a judge or both.
@@ -231,6 +231,6 @@ def _of_run(path: Path, run_dir: Path) -> Ratings:
         manifest=status.manifest,
         num_shards=len(status.shards),
         num_missing_shards=len(status.problems),
-        enough=enough_of(status),
-        study=open_study(study_dir) if (study_dir / MARKER).is_file() else None,
+        sufficiency_note=sufficiency_note(status),
+        study=open_study(study_dir) if is_study(study_dir) else None,
     )

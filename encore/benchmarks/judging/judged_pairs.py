@@ -27,7 +27,7 @@ from encore.benchmarks.judging.earlier_versions import earlier_identities
 from encore.core.errors import InputError
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import package_versions
-from encore.judges.base import Decoding, Judge, ask, readable
+from encore.judges.base import Decoding, Judge, ask_judge, encode_prompts
 from encore.runs.run_files import (
     JudgedManifest,
     Shard,
@@ -196,9 +196,9 @@ def _ask(
         for place, order in asked
     )
     decoding = Decoding(max_reply_tokens=manifest.identity["decoding"]["max_reply_tokens"])
-    prompts = readable(judge, texts, decoding=decoding)
+    prompts = encode_prompts(judge, texts, decoding=decoding)
     sessions = [pairs.pairs[place].pair_id for place, _ in asked]
-    replies = ask(
+    replies = ask_judge(
         judge, list(prompts), decoding=decoding, on_progress=report_rows, sessions=sessions
     )
     rows = []

@@ -23,11 +23,11 @@ from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.judging.earlier_versions import earlier_rated_study_path, rated_study_path
 from encore.core.errors import InputError
 from encore.core.reporting import SILENT, Reporter
-from encore.data.pairs import data_digest, data_digest_of, study_with
+from encore.data.pairs import data_digest, data_digest_of, write_pairs_once
 from encore.data.pairs_manifest import Origin
 from encore.data.rating_runs import RatingManifest, null_reasons, run_status
 from encore.data.records import RuleSet
-from encore.data.study import MARKER, Study, open_study
+from encore.data.study import Study, is_study, open_study
 from encore.judges.base import Judge
 from encore.rating.rating_run import RatingRun, open_run
 from encore.runs.run_files import finished_shards
@@ -187,10 +187,10 @@ def study_of_pairs(pairs: BenchmarkPairs, *, out: Path) -> Study:
     named = {name: [dataclasses.replace(pair, source=name) for pair in pairs.pairs]}
     origin = Origin(kind="local", name=name, format="benchmark", num_read=len(pairs.pairs))
     path = next(iter(_study_paths(pairs, out=out)), rated_study_path(pairs, out=out))
-    return study_with(path, named, origin=origin)
+    return write_pairs_once(path, named, origin=origin)
 
 
 def _study_paths(pairs: BenchmarkPairs, *, out: Path) -> list[Path]:
     """Return the folders of the studies of a benchmark's pairs, this version's first."""
     paths = (rated_study_path(pairs, out=out), earlier_rated_study_path(pairs, out=out))
-    return [path for path in paths if (path / MARKER).is_file()]
+    return [path for path in paths if is_study(path)]
