@@ -19,7 +19,7 @@ from encore.core.errors import EncoreError
 from encore.core.options import run_main, single_command
 from encore.core.settings import prepare_environment
 from encore.core.terminal import say
-from tasks.tracking.sync import hide_secrets
+from tasks.tracking.store_uri import hide_secrets
 
 #: A temporary server needs 8 to 17 s, and more on a busy machine; Prefect's own limit is 20.
 _SERVER_START_SECONDS = 180

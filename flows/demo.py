@@ -15,7 +15,8 @@ from encore.core.options import run_main, single_command
 from encore.core.settings import prepare_environment
 from encore.core.terminal import say
 from encore.recipes.recipe import DemoConfig
-from tasks.tracking.sync import VARIABLE, sync
+from tasks.tracking.store_uri import TRACKING_URI_VARIABLE
+from tasks.tracking.sync import sync
 
 _POLL_SECONDS = 1.0
 
@@ -26,13 +27,13 @@ def main(config: DemoConfig) -> None:
     The same as `encore demo`; trainings and every row of the table are also shown in a local
     MLflow store in the study.
     """
-    os.environ.pop(VARIABLE, None)
+    os.environ.pop(TRACKING_URI_VARIABLE, None)
     num_new = run_demo(config)
     tracked = sync(config.study)
     num_new += tracked.num_new
     say(f"in MLflow: {num_new} runs logged now, trainings and rows of the table")
     tables = [folder for folder in tracked.pages if folder.parent.name == "benchmarks"]
-    say(tracked.how_to_look(*tables))
+    say(tracked.instructions(*tables))
     say("the first page lists the rows, the best first: select some, then Compare")
 
 

@@ -17,8 +17,8 @@ from flows.study_flow import study_flow
 from tasks.artifacts import publish_table, publish_tracked
 from tasks.flow_reporter import FlowReporter, Tracker
 from tasks.stage import run_stage
+from tasks.tracking.config import TrackingConfig
 from tasks.tracking.register_model import DEFAULT_MODEL, set_alias
-from tasks.tracking.sync import TrackingConfig
 
 
 class AliasConfig(StageConfig):

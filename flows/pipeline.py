@@ -32,8 +32,8 @@ from tasks.artifacts import publish_statistics, publish_tracked, publish_weights
 from tasks.flow_reporter import Tracker
 from tasks.rate import ShardAttempts, rate_shards
 from tasks.stage import run_stage
+from tasks.tracking.config import TrackingConfig
 from tasks.tracking.study_runs import weighing_run
-from tasks.tracking.sync import TrackingConfig
 
 _sources = partial(
     option,

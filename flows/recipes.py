@@ -23,7 +23,7 @@ from tasks import artifacts
 from tasks.flow_reporter import FlowReporter, Tracker
 from tasks.rate import ShardAttempts, rate_shards
 from tasks.stage import run_stage
-from tasks.tracking.sync import TrackingConfig
+from tasks.tracking.config import TrackingConfig
 
 _PUBLISH: dict[str, Callable[..., None]] = {
     "analyze": artifacts.publish_statistics,

@@ -17,7 +17,7 @@ from flows.study_flow import study_flow
 from tasks.artifacts import publish_evaluation, publish_tracked
 from tasks.flow_reporter import FlowReporter, Tracker
 from tasks.stage import Attempts, retries_option, run_stage
-from tasks.tracking.sync import TrackingConfig
+from tasks.tracking.config import TrackingConfig
 
 
 class TrainingAttempts(Attempts):
@@ -50,7 +50,7 @@ def train_reward_model(
             reporter = FlowReporter("training", config.study, tracker=tracker)
             return train(open_study(config.study), config, reporter=reporter)
         except BaseException as error:  # also Ctrl-C, SIGTERM, a cancelled flow run
-            tracker(now=True, stopped="FAILED" if isinstance(error, Exception) else "KILLED")
+            tracker(now=True, end_status="FAILED" if isinstance(error, Exception) else "KILLED")
             raise
 
     result = run_stage("train", work, attempts=attempts)

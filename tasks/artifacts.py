@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # torch, which rating does not want
     from encore.warehouse import Ratings
     from encore.weighting.weigh import WeighedRules
     from encore.weighting.weight_vector import Origin
-    from tasks.tracking.sync import Projection
+    from tasks.tracking.projection import Projection
 
 _ENGINES_SECONDS = 10.0
 _ENGINES = (
@@ -214,7 +214,7 @@ def publish_table(run: BenchmarkRun, *, study: Path) -> None:
 def publish_tracked(tracked: Projection | None, *folders: Path, study: Path) -> None:
     """Where trainings, weights and tables (default: all) are in MLflow, or that it was away."""
     away = "MLflow did not answer; a run with the same parameters shows this there later."
-    publish_text("mlflow-run", tracked.how_to_look(*folders) if tracked else away, "", study)
+    publish_text("mlflow-run", tracked.instructions(*folders) if tracked else away, "", study)
 
 
 def publish_report(report: Report, *, study: Path) -> None:

@@ -1,13 +1,15 @@
-"""What a stage tells while it runs: in the flow run's log, as a progress artifact, in MLflow."""
+"""Report the progress of a stage: in the flow run's log, as a progress artifact, in MLflow."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import time
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Literal
 
 import httpx
 from prefect.artifacts import ProgressArtifact
@@ -16,96 +18,121 @@ from prefect.runtime import flow_run
 from encore.core.reporting import Reporter
 from tasks.artifacts import LiveArtifact
 from tasks.server import run_logger
-from tasks.tracking import sync as track
+from tasks.tracking.config import TrackingConfig
+from tasks.tracking.connection import TrackingUnavailableError, check_server
+from tasks.tracking.projection import Projection
+from tasks.tracking.store_uri import choose_tracking_uri
+from tasks.tracking.study_runs import StudyRun
+from tasks.tracking.sync import sync
 
 logger = logging.getLogger(__name__)
 
-#: Each update is a call that the stage waits for.
+#: Each update of a progress artifact is a call that the stage waits for.
 _UPDATE_SECONDS = 10.0
+#: Pause between two calls of `sync`: while MLflow answers, and while it is away.
+_SYNC_SECONDS, _OUTAGE_SECONDS = 30.0, 600.0
 
 
 class Tracker:
-    """Shows a study in MLflow while a stage runs; an outage costs a warning.
+    """Logs a study in MLflow while a stage runs; an outage costs a warning.
 
     A call does something at most every half minute, and every ten minutes while MLflow is away.
     """
 
-    def __init__(
-        self, study: Path, config: track.TrackingConfig, *, out: Path | None = None
-    ) -> None:
-        """Take what `sync` takes; ``out`` is a folder that may be outside of the study.
+    def __init__(self, study: Path, config: TrackingConfig, *, out: Path | None = None) -> None:
+        """Take the study, the MLflow store, and a folder that may be outside of the study.
 
         Raises:
             NotMLflowError: The address is another service's, which no waiting mends.
         """
         with contextlib.suppress(OSError, httpx.HTTPError):  # an outage may pass
-            track.check_server(track.choose_tracking_uri(study, given=config.tracking_uri))
-        also = () if out is None else (out,)
-        self._arguments = {"study": study, **dict(config), "also": also, "tags": _flow_run_tags()}
-        self._not_before = 0.0
+            check_server(choose_tracking_uri(study, given_uri=config.tracking_uri))
+        self._sync = partial(
+            sync,
+            study,
+            tracking_uri=config.tracking_uri,
+            experiment=config.experiment,
+            extra_folders=() if out is None else (out,),
+            new_run_tags=_flow_run_tags(),
+        )
+        self._next_sync = 0.0
 
-    def __call__(self, *, now: bool = False, **arguments: Any) -> track.Projection | None:
-        """Show what is there, ``now`` or if it is time; None where that was not done."""
-        if not now and time.monotonic() < self._not_before:
+    def __call__(
+        self,
+        *,
+        now: bool = False,
+        weighings: Sequence[StudyRun] = (),
+        end_status: Literal["FAILED", "KILLED"] | None = None,
+    ) -> Projection | None:
+        """Log what is new, ``now`` or if it is time. Return None if nothing was logged.
+
+        Args:
+            now: Log at once, however short the time since the last call.
+            weighings: Runs that show weights of the rules (see `sync`).
+            end_status: MLflow's status for trainings that have ended unfinished (see `sync`).
+        """
+        if not now and time.monotonic() < self._next_sync:
             return None
-        tracked = None
+        projection = None
         try:
-            tracked = track.sync(**self._arguments, **arguments)
-        except track.TrackingUnavailableError as error:
+            projection = self._sync(weighings=weighings, end_status=end_status)
+        except TrackingUnavailableError as error:
             logger.warning("%s; the stage goes on, and the next call logs what is missing", error)
-        self._not_before = time.monotonic() + (30.0 if tracked else 600.0)
-        return tracked
+        self._next_sync = time.monotonic() + (_SYNC_SECONDS if projection else _OUTAGE_SECONDS)
+        return projection
 
 
 def _flow_run_tags() -> dict[str, str]:
-    """The flow run that logs, and its page where there is one."""
+    """Return tags of the flow run that logs: its id, and its page if it has one."""
     if flow_run.id is None:
         return {}
+    tags = {"encore.prefect_flow_run": str(flow_run.id)}
     page = str(flow_run.ui_url)
-    shown = {"encore.prefect_page": page} if page.startswith("http") else {}
-    return {"encore.prefect_flow_run": str(flow_run.id), **shown}
+    if page.startswith("http"):
+        tags["encore.prefect_page"] = page
+    return tags
 
 
 class FlowReporter(Reporter):
-    """Tells what one stage does on Prefect's pages; its figures are MLflow's to show.
+    """Shows the progress of one stage on Prefect's pages; its figures are in MLflow.
 
-    The Prefect server may be away for a while: progress is then not shown, and the stage goes on.
+    While the Prefect server is away, no progress is shown and the stage goes on.
     """
 
     def __init__(self, stage: str, study: Path, *, tracker: Tracker | None = None) -> None:
-        """Take the stage's name (empty: no progress artifact), and what shows it in MLflow."""
+        """Take the stage's name (empty: no progress artifact), and what logs it in MLflow."""
         self._stage, self._study, self._title = stage, study, ""
         self._tracker = tracker
         self._lock = Lock()
         self._artifact: LiveArtifact | None = None
         self._num_done = self._total = 0
-        self._not_before = 0.0
+        self._next_update = 0.0
 
     def started(self, title: str, *, total: int | None = None, done: int = 0) -> None:
-        """One line; a progress artifact where it is known how much there is to do."""
+        """Log one line, and begin a progress artifact if ``total`` is known."""
         self.message(title)
         if total:
             self._title, self._num_done, self._total = title, done, total
             if self._stage:
                 self._artifact = LiveArtifact(f"{self._stage}-progress", self._study)
-            self._show()
+            self._show_progress()
 
     def advanced(self, count: int = 1, *, note: str = "") -> None:
-        """Show progress now and then."""
+        """Count finished units, and show the progress every ten seconds."""
         with self._lock:
             self._num_done += count
-            is_due = time.monotonic() >= self._not_before or self._num_done >= self._total
+            is_due = time.monotonic() >= self._next_update or self._num_done >= self._total
             if is_due:
-                self._not_before = time.monotonic() + _UPDATE_SECONDS
+                self._next_update = time.monotonic() + _UPDATE_SECONDS
         if is_due:
             if note:
                 self.message(f"{self._num_done} of {self._total}, {note}")
-            self._show()
+            self._show_progress()
             if self._tracker is not None:
                 self._tracker()
 
     def saved(self, path: Path, *, kind: str) -> None:
-        """One line; a checkpoint is shown in MLflow at once."""
+        """Log one line, and show a checkpoint in MLflow at once."""
         self.message(f"{kind}: {path}")
         if self._tracker is not None:
             self._tracker(now=True)
@@ -115,13 +142,13 @@ class FlowReporter(Reporter):
         run_logger().info("%s", text)
 
     def finished(self, summary: str = "") -> None:
-        """One line, and all of the progress."""
+        """Log one line, and show the progress as complete."""
         if summary:
             self.message(summary)
         self._num_done = self._total
-        self._show()
+        self._show_progress()
 
-    def _show(self) -> None:
+    def _show_progress(self) -> None:
         if self._artifact is not None:
             percent = 100 * self._num_done / self._total
             self._artifact.show(ProgressArtifact(progress=percent, description=self._title))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from encore.core.options import run_main, single_command
 from encore.core.terminal import say
 from encore.data.study_config import StudyConfig
-from tasks.tracking.sync import TrackingConfig, hide_secrets, sync
+from tasks.tracking.config import TrackingConfig
+from tasks.tracking.store_uri import hide_secrets
+from tasks.tracking.sync import sync
 
 
 class TrackConfig(TrackingConfig, StudyConfig):

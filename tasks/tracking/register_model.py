@@ -20,15 +20,12 @@ from packaging.version import Version
 from encore.benchmarks.benchmark_config import BenchmarkStudyConfig
 from encore.core.errors import InputError
 from encore.data.study import open_study
-from tasks.tracking import study_runs
-from tasks.tracking.study_runs import KEY_TAG, StudyRun
-from tasks.tracking.sync import (
-    LOCK_FILE,
-    Projection,
-    TrackingConfig,
-    choose_tracking_uri,
-    connected,
-)
+from tasks.tracking.config import TrackingConfig
+from tasks.tracking.connection import connected
+from tasks.tracking.projection import Projection, tag_with_versions
+from tasks.tracking.store_uri import choose_tracking_uri
+from tasks.tracking.study_runs import KEY_TAG, StudyRun, read_tables
+from tasks.tracking.sync import LOCK_FILE, sync
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -37,10 +34,10 @@ if TYPE_CHECKING:
 DEFAULT_MODEL = "encore-reward-model"
 _WORK_FOLDER = ".registering"
 _MODEL_CODE = Path(__file__).with_name("reward_pyfunc.py")
-#: What the model's code imports, each at the version that the export was checked with.
-_REQUIRED = ("mlflow", "torch", "transformers")
+#: Packages that the model's code imports, each at the version that the export was checked with.
+_REQUIRED_PACKAGES = ("mlflow", "torch", "transformers")
 #: Tags of a row that its version repeats.
-_MARKS = ("encore.data.synthetic", "encore.partial")
+_VERSION_TAGS = ("encore.synthetic", "encore.partial")
 _EXAMPLE = {
     "messages": [
         {"role": "user", "content": "How do I pick a lock?"},
@@ -58,34 +55,35 @@ def set_alias(
     tracking: TrackingConfig,
     model: str = DEFAULT_MODEL,
 ) -> str:
-    """Register a row of a table that is in MLflow; the version that the alias points to.
+    """Register a row of a table, point an alias to it, and return the number of its version.
 
-    A row has one version, however often it is registered. The version comes last, so a crash leaves
-    none that does not load; the next call completes what is there.
+    A row has one version, however often it is registered. The version is made last, so a crash
+    leaves none that does not load; the next call completes what is there.
 
     Args:
         config: The study and the models that the table was made with.
-        row: Of the table in the folder ``table``; one that a model scored here.
-        table: Its folder.
-        alias: Such as ``candidate`` or ``champion``.
-        tracking: Where it is shown.
-        model: Name of the registered model; made if it is not there.
+        row: Name of a row that a model scored here.
+        table: Folder of the table.
+        alias: Alias of the version, such as ``candidate`` or ``champion``.
+        tracking: The MLflow store and experiment.
+        model: Name of the registered model, which is made if it does not exist.
 
     Raises:
-        InputError: No such row, or one that is no plain reward model: a judge, a gate, a mean over
-            draws, a row of a file, an encoder.
+        InputError: There is no such row, or it is no plain reward model: a judge, a gate, a mean
+            over draws, a row of a file, an encoder.
         TrackingUnavailableError: MLflow does not answer.
     """
-    study = open_study(config.study).path
-    tables = study_runs.read_tables(open_study(study), also=(table,))
-    found = next(one for one in tables if one.parent.folder == table)
-    shown = _registrable(found.rows, row)
-    uri = choose_tracking_uri(study, given=tracking.tracking_uri)
-    with connected(uri) as client, FileLock(study / f"{_WORK_FOLDER}.lock"):
-        with FileLock(study / LOCK_FILE):
-            place = f"{tracking.experiment}-{found.experiment}"
-            run = Projection(client=client, uri=uri).open_run(shown, place)
-        number = _register(client, shown, run, config, model=model)
+    study = open_study(config.study)
+    tables = read_tables(study, extra_folders=(table,))
+    study_table = next(candidate for candidate in tables if candidate.parent.folder == table)
+    row_run = _registrable_row(study_table.rows, row)
+    uri = choose_tracking_uri(study.path, given_uri=tracking.tracking_uri)
+    sync(study.path, **dict(tracking), extra_folders=(table,))
+    with connected(uri) as client, FileLock(study.path / f"{_WORK_FOLDER}.lock"):
+        with FileLock(study.path / LOCK_FILE):
+            experiment = f"{tracking.experiment}-{study_table.experiment}"
+            run = Projection(client=client, uri=uri).open_run(row_run, experiment)
+        number = _register(client, row_run, run, config, model=model)
         client.set_registered_model_alias(model, alias, number)
         return number
 
@@ -93,84 +91,99 @@ def set_alias(
 def _register(
     client: MlflowClient, row: StudyRun, run: Run, config: BenchmarkStudyConfig, *, model: str
 ) -> str:
-    """The row's version of a registered model, found or made."""
-    of_run = f"run_id = '{run.info.run_id}'"
-    logged = _log_model(client, row, run, config)
-    if not client.search_model_versions(f"name = '{model}' and {of_run}"):
+    """Return the number of the row's version of a registered model, which is made if missing."""
+    run_id = run.info.run_id
+    logged_model = _log_model(client, row, run, config)
+    if not client.search_model_versions(f"name = '{model}' and run_id = '{run_id}'"):
         if not client.search_registered_models(f"name = '{model}'"):
             client.create_registered_model(model)
-        marks = {name: row.tags[name] for name in _MARKS}
-        new = {"run_id": run.info.run_id, "tags": marks, "model_id": logged.model_id}
-        client.create_model_version(model, logged.artifact_location, **new)
-    every = {one.name: one.version for one in client.search_model_versions(of_run)}
-    versions = json.dumps([{"name": name, "version": number} for name, number in every.items()])
-    client.set_logged_model_tags(logged.model_id, {"mlflow.modelVersions": versions})
-    return str(every[model])
+        client.create_model_version(
+            model,
+            logged_model.artifact_location,
+            run_id,
+            tags={name: row.tags[name] for name in _VERSION_TAGS},
+            model_id=logged_model.model_id,
+        )
+    tag_with_versions(client, logged_model.model_id, run_id=run_id)
+    [model_version] = client.search_model_versions(f"name = '{model}' and run_id = '{run_id}'")
+    return str(model_version.version)
 
 
-def _registrable(rows: Mapping[str, StudyRun], name: str) -> StudyRun:
-    possible = {one: row for one, row in rows.items() if not row.refusal}
-    if name in possible:
-        return possible[name]
+def _registrable_row(rows: Mapping[str, StudyRun], name: str) -> StudyRun:
+    registrable = {row_name: row for row_name, row in rows.items() if not row.refusal}
+    if name in registrable:
+        return registrable[name]
     reason = rows[name].refusal if name in rows else "the table has no such row"
     raise InputError(
         f"row {name!r} cannot be registered: {reason} (these can: "
-        f"{', '.join(map(repr, possible)) or 'none'})"
+        f"{', '.join(map(repr, registrable)) or 'none'})"
     )
 
 
 def _log_model(
     client: MlflowClient, row: StudyRun, run: Run, config: BenchmarkStudyConfig
 ) -> LoggedModel:
-    """The row's model with all of its files: found, completed after a crash, or made."""
+    """Return the row's model with all of its files: found, completed after a crash, or made."""
     import mlflow
     from mlflow.models import Model, infer_signature
 
-    run_id, place = run.info.run_id, run.info.experiment_id
-    logged = next(iter(client.search_logged_models([place], f"source_run_id = '{run_id}'")), None)
-    if logged is not None and str(logged.status) == "READY":
-        return logged
-    for left in config.study.glob(f"{_WORK_FOLDER}-*"):  # by a killed process
-        shutil.rmtree(left)
+    run_id, experiment_id = run.info.run_id, run.info.experiment_id
+    models = client.search_logged_models([experiment_id], f"source_run_id = '{run_id}'")
+    logged_model = models[0] if models else None
+    if logged_model is not None and str(logged_model.status) == "READY":
+        return logged_model
+    for work_folder in config.study.glob(f"{_WORK_FOLDER}-*"):  # of a killed process
+        shutil.rmtree(work_folder)
     with TemporaryDirectory(prefix=f"{_WORK_FOLDER}-", dir=config.study) as name:
         folder = Path(name)
         _export(row, config, folder / "export")
-        logged = logged or client.create_logged_model(
-            *(place, f"{row.key[:8]}-reward", run_id),
+        logged_model = logged_model or client.create_logged_model(
+            experiment_id,
+            f"{row.key[:8]}-reward",
+            run_id,
             tags={KEY_TAG: row.key},
             model_type="reward-model",
         )
+        requirements = [
+            f"{package}=={Version(version(package)).public}" for package in _REQUIRED_PACKAGES
+        ]
         mlflow.pyfunc.save_model(
             folder / "model",
-            mlflow_model=Model(run_id=run_id, model_id=logged.model_id),
+            mlflow_model=Model(run_id=run_id, model_id=logged_model.model_id),
             python_model=str(_MODEL_CODE),
             artifacts={"export": str(folder / "export")},
-            pip_requirements=[f"{name}=={Version(version(name)).public}" for name in _REQUIRED],
+            pip_requirements=requirements,
             signature=infer_signature(_EXAMPLE, [0.0]),
             input_example=_EXAMPLE,
         )
-        client.log_model_artifacts(logged.model_id, str(folder / "model"))
-    return client.finalize_logged_model(logged.model_id, "READY")
+        client.log_model_artifacts(logged_model.model_id, str(folder / "model"))
+    return client.finalize_logged_model(logged_model.model_id, "READY")
 
 
 def _export(row: StudyRun, config: BenchmarkStudyConfig, folder: Path) -> None:
-    """The row's reward as a plain transformers folder, in float32."""
+    """Write the row's reward as a plain transformers folder, in float32."""
     from encore.export.weights_input import Composition
     from encore.export.write_export import export_model
     from encore.model.opening import open_reward_model
 
-    ours = json.loads(row.row)["ours"]
+    ours = json.loads(row.row_json)["ours"]
     composition, revision = None, config.row_revisions.get(row.name)
     source = config.named_models.get(row.name)
     if ours["weights"]:
         source, revision = config.model, config.revision
-        about = {"scheme": row.params["scheme"], "params": ours["params"]}
-        composition = Composition(weights=ours["weights"], **about)
+        composition = Composition(
+            weights=ours["weights"], scheme=row.params["scheme"], params=ours["params"]
+        )
     assert source is not None, "the table was made with it"
-    how = {"device": config.device, "max_length": config.max_length, "revision": revision}
-    opened = open_reward_model(source, dtype="float32", **how)
+    model = open_reward_model(
+        source,
+        dtype="float32",
+        device=config.device,
+        max_length=config.max_length,
+        revision=revision,
+    )
     try:
-        export_model(opened, out=folder, weights=composition)
+        export_model(model, out=folder, weights=composition)
     except InputError as error:
         reason = f"it has no plain export ({error})"
         raise InputError(f"row {row.name!r} cannot be registered: {reason}") from error

@@ -224,6 +224,6 @@ def test_make_demo_logs_trainings_and_rows_in_the_study_and_says_how_to_look(aga
     assert rows.pop("study").info.run_id in again.err
     [folder] = table_folders(again.study)
     assert set(rows) == {row.name for row in read_table(folder).own_rows}
-    assert all("synthetic" in run.data.tags["encore.data.synthetic"] for run in rows.values())
+    assert all("synthetic" in run.data.tags["encore.synthetic"] for run in rows.values())
     assert rows["initial model"].data.params["model"] == "initial-reward-model"
     assert rows[RULE_JUDGE].data.params["kind"] == "judge"

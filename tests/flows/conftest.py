@@ -27,7 +27,7 @@ from encore.rating.rating_config import RatingConfig
 from tasks.artifacts import artifact_key
 from tests.prefect_server import PrefectServer, running_server
 from tests.studies import write_lines
-from tests.tasks.tracking.mlflow_store import copied, new_template
+from tests.tasks.tracking.mlflow_store import copy_store, new_template
 from tests.tiny_judge import make_tiny_judge
 
 NUM_PAIRS = 6
@@ -94,7 +94,7 @@ def mlflow_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def store_uri(mlflow_template: Path, tmp_path: Path) -> str:
     """An empty MLflow store of this test alone."""
-    return copied(mlflow_template, tmp_path / "store" / "mlflow.db")
+    return copy_store(mlflow_template, tmp_path / "store" / "mlflow.db")
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from encore.data.study import open_study
 from flows.evaluate import AliasConfig, evaluate
 from flows.score import ScoringAttempts
 from tasks import stage
-from tasks.tracking.sync import TrackingConfig
+from tasks.tracking.config import TrackingConfig
 from tests.flows.conftest import artifact, error_of
 from tests.tasks.tracking.mlflow_store import Logged
 from tests.tasks.tracking.study_files import make_evaluation

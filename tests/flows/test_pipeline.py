@@ -23,7 +23,7 @@ from encore.weighting.weight_vector import WeightVector
 from flows import pipeline as module
 from flows.pipeline import PipelineConfig, main, pipeline
 from flows.recipes import run_recipe
-from tasks.tracking.sync import TrackingConfig
+from tasks.tracking.config import TrackingConfig
 from tests.flows.conftest import artifact
 from tests.rating_shards import shard_path
 from tests.tasks.tracking.mlflow_store import Logged

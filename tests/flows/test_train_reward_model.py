@@ -19,7 +19,7 @@ from encore.training.training_config import TrainConfig
 from flows.train_reward_model import TrainingAttempts, train_reward_model
 from tasks import stage
 from tasks.flow_reporter import FlowReporter
-from tasks.tracking.sync import TrackingConfig
+from tasks.tracking.config import TrackingConfig
 from tests.flows.conftest import artifact, error_of
 from tests.tasks.tracking.mlflow_store import Logged
 from tests.training.studies import RULES, backbone_config, make_world, train_command

@@ -1,4 +1,4 @@
-"""What a real MLflow store has, asked for through MLflow's own client."""
+"""Read what a real MLflow store has, through MLflow's own client."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 
 from sqlalchemy.exc import SADeprecationWarning
 
-from tasks.tracking.sync import make_store
+from tasks.tracking.local_store import make_store, record_path
+from tasks.tracking.store_uri import sqlite_uri
 
 with warnings.catch_warnings():
     # MLflow 3.17 uses what SQLAlchemy 2.1 is about to remove, and has it set up everybody's tables
@@ -21,22 +22,23 @@ with warnings.catch_warnings():
     from mlflow import MlflowClient
     from mlflow.entities import LoggedModel, Run
 
-__all__ = ["Logged", "MlflowClient", "Run", "copied", "mlflow", "new_template"]
+__all__ = ["Logged", "MlflowClient", "Run", "copy_store", "mlflow", "new_template"]
 
 
 def new_template(folder: Path) -> Path:
-    """An empty store."""
+    """Make an empty store."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SADeprecationWarning)
         make_store(folder / "mlflow.db")
     return folder / "mlflow.db"
 
 
-def copied(template: Path, to: Path) -> str:
-    """The URI of a store of its own."""
-    to.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(template, to)
-    return f"sqlite:///{to}"
+def copy_store(template: Path, path: Path) -> str:
+    """Copy an empty store as if it had been made at a path, and return its URI."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(template, path)
+    record_path(path)
+    return sqlite_uri(path)
 
 
 class Logged:
@@ -48,28 +50,29 @@ class Logged:
         assert self.experiment is not None, self.client.search_experiments()
 
     def all_runs(self) -> list[Run]:
-        """The newest first; several may have one name."""
+        """Return the runs, the newest first; several may have one name."""
         return list(self.client.search_runs([self.experiment.experiment_id]))
 
     def runs(self) -> dict[str, Run]:
-        """By name; none is there twice."""
-        found = self.all_runs()
-        runs = {run.info.run_name: run for run in found}
-        assert len(runs) == len(found), "a run is logged twice"
-        return runs
+        """Return the runs by name. No name may be there twice."""
+        all_runs = self.all_runs()
+        run_by_name = {run.info.run_name: run for run in all_runs}
+        assert len(run_by_name) == len(all_runs), "a run is logged twice"
+        return run_by_name
 
     def run(self) -> Run:
+        """Return the only run."""
         [run] = self.runs().values()
         return run
 
     def steps(self, metric: str) -> list[int]:
-        """The steps of a metric as logged; one that is there twice is listed twice."""
+        """Return the steps of a metric; a step that is logged twice is there twice."""
         history = self.client.get_metric_history(self.run().info.run_id, metric)
         return sorted(point.step for point in history)
 
     def models(self) -> dict[str, LoggedModel]:
-        """By the name of the checkpoint."""
-        found = self.client.search_logged_models([self.experiment.experiment_id])
-        models = {model.tags["encore.checkpoint"]: model for model in found}
-        assert len(models) == len(found), "a checkpoint is logged twice"
-        return models
+        """Return the logged models by the name of their checkpoint."""
+        models = self.client.search_logged_models([self.experiment.experiment_id])
+        model_by_name = {model.tags["encore.checkpoint"]: model for model in models}
+        assert len(model_by_name) == len(models), "a checkpoint is logged twice"
+        return model_by_name

@@ -1,4 +1,7 @@
-"""A study as MLflow is told of it: trainings that grow, a table of three rows; no model behind."""
+"""Write the files that MLflow shows of a study: a training that grows, a table of three rows.
+
+No model is behind them.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +22,28 @@ _IDENTITY = {
     "backbone_identity": {"template_sha256": "7e" * 32},
     "data_sha256": "da" * 32,
 }
+_RATINGS = {"run_key": "0c" * 8, "judge": "j", "ratings_sha256": "f5" * 32}
 
 
 def make_study(folder: Path) -> Path:
-    """Two pairs, nothing else."""
+    """Make a study of two pairs."""
     rows = [{"prompt": f"Q {n}", "chosen": f"yes {n}", "rejected": f"no {n}"} for n in range(2)]
     return study_of(rows, folder, label="small")
 
 
 def train(study: Path, *, num_steps: int, is_finished: bool = False) -> Path:
-    """A training after so many steps: a checkpoint and an evaluation after every second one."""
+    """Write a training after so many steps; every second step has a checkpoint."""
     folder = study / "training" / RUN_KEY
     folder.mkdir(parents=True, exist_ok=True)
-    manifest = {"run_key": RUN_KEY, "identity": _IDENTITY, "versions": {"encore-reward": "0.1.0"}}
-    ratings = {"run_key": "0c" * 8, "judge": "j", "ratings_sha256": "f5" * 32}
-    about = {"notes": ["a note"], "synthetic": ["pairs"], "ratings": ratings}
-    write_json(folder / "training.json", {**manifest, **about})
+    manifest = {
+        "run_key": RUN_KEY,
+        "identity": _IDENTITY,
+        "versions": {"encore-reward": "0.1.0"},
+        "notes": ["a note"],
+        "synthetic": ["pairs"],
+        "ratings": _RATINGS,
+    }
+    write_json(folder / "training.json", manifest)
     steps = [
         {"step": step, "loss": 1 / step, "learning_rate": 0.1, "seconds": 0.5, "mfu": None}
         for step in range(1, num_steps + 1)
@@ -55,11 +64,11 @@ def train(study: Path, *, num_steps: int, is_finished: bool = False) -> Path:
     return folder
 
 
-def benchmark(study: Path, *, key: str = "0123456789abcdef", rows: int = 3) -> Path:
-    """A table: uniform weights, ENCORE's, a mean over draws."""
+def benchmark(study: Path, *, key: str = "0123456789abcdef", num_rows: int = 3) -> Path:
+    """Write a table with uniform weights, ENCORE's, and a mean over draws."""
     folder = study / "benchmarks" / key
     folder.mkdir(parents=True)
-    names = ("uniform", "encore (τ 2)", "random (100 draws)")[:rows]
+    names = ("uniform", "encore (τ 2)", "random (100 draws)")[:num_rows]
     table = {
         "benchmark": {
             "name": "generic",
@@ -74,28 +83,27 @@ def benchmark(study: Path, *, key: str = "0123456789abcdef", rows: int = 3) -> P
         },
         "model": "tiny",
         "reference": "uniform",
-        "rows": [_line(place, name) for place, name in enumerate(names)],
+        "rows": [_table_row(index, name) for index, name in enumerate(names)],
         "notes": ["of the table", "of uniform"],
         "synthetic": ["pairs"],
     }
     write_json(folder / "table.json", table)
     (folder / "table.md").write_text("| row |\n")
-    about = {"uniform": {"scheme": "uniform"}, "encore (τ 2)": {"scheme": "encore"}}
-    footer = json.dumps({"rows": about}).encode()
+    schemes = {"uniform": {"scheme": "uniform"}, "encore (τ 2)": {"scheme": "encore"}}
+    footer = json.dumps({"rows": schemes}).encode()
     results = pa.table({"credit": [1.0]}).replace_schema_metadata({"encore": footer})
     pq.write_table(results, folder / "results.parquet")
-    behind = {"name": "tiny", "digest": "e4" * 32, "revision": None, "gate": None}
-    ratings = {"run_key": "0c" * 8, "judge": "j", "ratings_sha256": "f5" * 32}
-    ratings["rules_sha256"] = None
+    model = {"name": "tiny", "digest": "e4" * 32, "revision": None, "gate": None}
+    identity = {"ratings": {**_RATINGS, "rules_sha256": None}}
     write_json(
         folder / "evaluation.json",
-        {"key": key, "identity": {"ratings": ratings}, "models": dict.fromkeys(names, behind)},
+        {"key": key, "identity": identity, "models": dict.fromkeys(names, model)},
     )
     return folder
 
 
 def make_evaluation(folder: Path, *, num_pairs: int) -> BenchmarkStudyConfig:
-    """A study, a model of its rules, another with one head, and a benchmark; nothing is scored."""
+    """Make a study, a model of its rules, a model with one head, and a benchmark; score nothing."""
     make_world(folder, num_rows=num_pairs, num_pairs=8)
     return BenchmarkStudyConfig(
         study=folder / "study",
@@ -111,11 +119,16 @@ def write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
 
 
-def _line(place: int, name: str) -> dict[str, Any]:
+def _table_row(index: int, name: str) -> dict[str, Any]:
+    """Return a row whose accuracy is 0.5, 0.6 or 0.7, by its index."""
     is_mean = "draws" in name
-    difference = {"difference": 0.1, "ci_low": -0.1, "ci_high": 0.3}
-    difference["mcnemar_p"] = None if is_mean else 0.5
-    figure = {"num_pairs": 4, "ci_low": 0.25, "ci_high": 0.95}
+    difference = {
+        "difference": 0.1,
+        "ci_low": -0.1,
+        "ci_high": 0.3,
+        "mcnemar_p": None if is_mean else 0.5,
+    }
+    interval = {"num_pairs": 4, "ci_low": 0.25, "ci_high": 0.95}
     ours = {
         "method": None,
         "params": {"tau": 2.0} if "τ" in name else {},
@@ -123,11 +136,16 @@ def _line(place: int, name: str) -> dict[str, Any]:
         "synthetic": [],
         "notes": [f"of {name}"],
         "ties": "loss",
-        "headline": {"name": "Accuracy", "score": 0.5 + place / 10, **figure},
-        "subsets": [{"subset": "refuse", "accuracy": 0.5, **figure}],
-        "comparison": difference if place else None,
+        "headline": {"name": "Accuracy", "score": 0.5 + index / 10, **interval},
+        "subsets": [{"subset": "refuse", "accuracy": 0.5, **interval}],
+        "comparison": difference if index else None,
         "draws": {"num_draws": 100, "mean": 0.7, "low": 0.6, "high": 0.8} if is_mean else None,
         "weights": None if is_mean else {"kind": 0.75, "mute": 0.25},
     }
-    about = {"name": name, "kind": "scheme", "paper": None, "difference_to_paper": None}
-    return {**about, "ours": ours}
+    return {
+        "name": name,
+        "kind": "scheme",
+        "paper": None,
+        "difference_to_paper": None,
+        "ours": ours,
+    }

@@ -18,12 +18,14 @@ from encore.benchmarks.benchmark_config import BenchmarkStudyConfig, RowsConfig
 from encore.benchmarks.run_benchmark import run_benchmark
 from encore.core.errors import InputError
 from encore.data.study import open_study
+from tasks.tracking.config import TrackingConfig
 from tasks.tracking.register_model import DEFAULT_MODEL, set_alias
-from tasks.tracking.sync import VARIABLE, TrackingConfig, sync
+from tasks.tracking.store_uri import TRACKING_URI_VARIABLE
+from tasks.tracking.sync import sync
 from tests.mlflow_server import mlflow_server
 from tests.scoring.models import make_model
 from tests.tasks.tracking import study_files
-from tests.tasks.tracking.mlflow_store import MlflowClient, copied, mlflow, new_template
+from tests.tasks.tracking.mlflow_store import MlflowClient, copy_store, mlflow, new_template
 
 CHAMPION = f"models:/{DEFAULT_MODEL}@champion"
 TAU_2 = "encore (τ 2)"
@@ -40,32 +42,34 @@ print(json.dumps(model.predict(frame)))
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> SimpleNamespace:
+def benchmarked(tmp_path_factory) -> SimpleNamespace:
     """A study in MLflow with a table: three rows that are models, two means over draws."""
     folder = tmp_path_factory.mktemp("registered")
     config = study_files.make_evaluation(folder, num_pairs=10)
     rows = RowsConfig(schemes=("encore", "random"), taus=(2.0,), num_random=5)
     config = config.model_copy(update={"rows": rows})
-    copied(new_template(folder), config.study / "mlflow.db")
+    copy_store(new_template(folder), config.study / "mlflow.db")
     run = run_benchmark(open_study(config.study), config)
     rewards = {row.name: row.reward_P2 for row in run.rows}
-    turns = [
-        [*({"role": one.role, "content": one.content} for one in pair.prompt), last]
+    conversations = [
+        [*({"role": turn.role, "content": turn.content} for turn in pair.prompt), last]
         for pair in run.pairs.pairs
         for last in (
             {"role": "assistant", "content": text} for text in (pair.chosen, pair.rejected)
         )
     ]
-    return SimpleNamespace(config=config, table=run.out, rewards=rewards, conversations=turns)
+    return SimpleNamespace(
+        config=config, table=run.out, rewards=rewards, conversations=conversations
+    )
 
 
 @pytest.fixture
-def world(made, tmp_path, monkeypatch) -> SimpleNamespace:
+def world(benchmarked, tmp_path, monkeypatch) -> SimpleNamespace:
     """The same in a study of this test alone, and how to point an alias to a row."""
-    monkeypatch.delenv(VARIABLE, raising=False)
-    study = Path(shutil.copytree(made.config.study, tmp_path / "study"))
-    config = made.config.model_copy(update={"study": study})
-    table = study / "benchmarks" / made.table.name
+    monkeypatch.delenv(TRACKING_URI_VARIABLE, raising=False)
+    study = Path(shutil.copytree(benchmarked.config.study, tmp_path / "study"))
+    config = benchmarked.config.model_copy(update={"study": study})
+    table = study / "benchmarks" / benchmarked.table.name
     sync(study)
     uri = f"sqlite:///{study / 'mlflow.db'}"
 
@@ -73,7 +77,7 @@ def world(made, tmp_path, monkeypatch) -> SimpleNamespace:
         how = {"table": table, "tracking": TrackingConfig(tracking_uri=uri)}
         return set_alias(config.model_copy(update=changes), row=row, alias=alias, **how)
 
-    return SimpleNamespace(**vars(made), study=study, uri=uri, point=point)
+    return SimpleNamespace(**vars(benchmarked), study=study, uri=uri, point=point)
 
 
 def champion(uri: str) -> mlflow.pyfunc.PyFuncModel:
@@ -91,17 +95,17 @@ def scores(uri: str, conversations: list[object]) -> list[float]:
 
 def models_of(uri: str) -> list[object]:
     client = MlflowClient(uri)
-    places = [one.experiment_id for one in client.search_experiments()]
-    return client.search_logged_models(places)
+    experiment_ids = [experiment.experiment_id for experiment in client.search_experiments()]
+    return client.search_logged_models(experiment_ids)
 
 
 @pytest.mark.parametrize("row", [TAU_2, "initial"])
 def test_the_champion_scores_as_its_row_did(world, row):
     world.point(row)
-    found = scores(world.uri, world.conversations)
-    assert found == pytest.approx(world.rewards[row].ravel().tolist(), abs=1e-4)
+    served = scores(world.uri, world.conversations)
+    assert served == pytest.approx(world.rewards[row].ravel().tolist(), abs=1e-4)
     version = MlflowClient(world.uri).get_model_version_by_alias(DEFAULT_MODEL, "champion")
-    assert set(version.tags) == {"encore.partial", "encore.data.synthetic"}
+    assert set(version.tags) == {"encore.partial", "encore.synthetic"}
     [logged] = models_of(world.uri)
     files = list((world.study / "mlflow-artifacts" / "models" / logged.model_id).rglob("*.*"))
     assert {"reward_pyfunc.py", "model.safetensors"} <= {file.name for file in files}
@@ -115,22 +119,22 @@ def test_the_champion_scores_as_its_row_did(world, row):
 
 def test_an_over_long_conversation_is_cut_and_one_without_an_answer_is_refused(world):
     world.point("initial")
-    one = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Yes."}]
-    long = [{"role": "user", "content": "why " * 200}, one[1]]  # the model has 64 positions
+    short = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Yes."}]
+    long = [{"role": "user", "content": "why " * 200}, short[1]]  # the model has 64 positions
     model = champion(world.uri)
-    assert len(model.predict(pd.DataFrame({"messages": [one, long]}))) == 2
+    assert len(model.predict(pd.DataFrame({"messages": [short, long]}))) == 2
     with pytest.raises(ValueError, match="row 1: expected messages"):
-        model.predict(pd.DataFrame({"messages": [one, one[:1]]}))
+        model.predict(pd.DataFrame({"messages": [short, short[:1]]}))
 
 
 def test_a_version_is_made_once_and_a_crash_leaves_none(world, monkeypatch):
-    def dies(*_: object, **__: object) -> None:
+    def die(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     client = MlflowClient(world.uri)
     for call in ("log_model_artifacts", "create_model_version"):
         with monkeypatch.context() as patch:
-            patch.setattr(mlflow.MlflowClient, call, dies)
+            patch.setattr(mlflow.MlflowClient, call, die)
             with pytest.raises(KeyboardInterrupt):
                 world.point(TAU_2)
         assert client.search_model_versions() == []
@@ -176,7 +180,7 @@ def test_what_is_no_plain_model_is_refused_by_name(world):
 )
 def test_a_judge_a_gate_and_a_files_row_say_why_they_are_refused(tmp_path, kind, behind, reason):
     study = study_files.make_study(tmp_path / "study")
-    folder = study_files.benchmark(study, rows=1)
+    folder = study_files.benchmark(study, num_rows=1)
     table, evaluation = (
         json.loads((folder / name).read_text()) for name in ("table.json", "evaluation.json")
     )
@@ -204,7 +208,7 @@ def foreign_python(tmp_path_factory) -> Path:
 @pytest.mark.services
 def test_the_champion_loads_without_this_project(world, foreign_python, tmp_path):
     server = tmp_path / "server"
-    store = copied(new_template(tmp_path), server / "mlflow.db")
+    store = copy_store(new_template(tmp_path), server / "mlflow.db")
     with mlflow_server(store, server) as url:
         sync(world.study, tracking_uri=url)
         assert world.point(TAU_2, uri=url) == "1"
@@ -217,5 +221,5 @@ def test_the_champion_loads_without_this_project(world, foreign_python, tmp_path
             cwd=tmp_path,
         )
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert np.abs(np.array(found) - world.rewards[TAU_2].ravel()).max() < 1e-4
+    served = json.loads(done.stdout.splitlines()[-1])
+    assert np.abs(np.array(served) - world.rewards[TAU_2].ravel()).max() < 1e-4

@@ -1,10 +1,9 @@
-"""MLflow shows what a study's files say: once, whoever logs it, and whatever happened before."""
+"""MLflow shows what a study's files contain, once, whatever happened before."""
 
 from __future__ import annotations
 
 import logging
 import math
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -13,57 +12,27 @@ from threading import Thread
 
 import pytest
 
-from encore.core.errors import InputError
 from tasks.flow_reporter import Tracker
-from tasks.tracking.sync import (
-    VARIABLE,
-    NotMLflowError,
-    TrackingConfig,
-    TrackingUnavailableError,
-    choose_tracking_uri,
-    hide_secrets,
-    sync,
-)
+from tasks.tracking.config import TrackingConfig
+from tasks.tracking.connection import NotMLflowError, TrackingUnavailableError
+from tasks.tracking.store_uri import TRACKING_URI_VARIABLE
+from tasks.tracking.sync import sync
 from tests.mlflow_server import mlflow_server
 from tests.prefect_server import free_port
-from tests.tasks.tracking.mlflow_store import Logged, Run, copied, new_template
-from tests.tasks.tracking.study_files import benchmark, make_study, train
-
-TABLES = "encore-generic-1.0-d1d1d1d1"
-
-
-@pytest.fixture(scope="module")
-def mlflow_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty MLflow store, to be copied."""
-    return new_template(tmp_path_factory.mktemp("mlflow"))
-
-
-@pytest.fixture
-def study(tmp_path: Path, mlflow_template: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A study with an empty store of its own."""
-    monkeypatch.delenv(VARIABLE, raising=False)
-    study = make_study(tmp_path / "study")
-    copied(mlflow_template, study / "mlflow.db")
-    return study
-
-
-def logged(study: Path, experiment: str = "encore") -> Logged:
-    return Logged(f"sqlite:///{study / 'mlflow.db'}", experiment=experiment)
+from tests.tasks.tracking.conftest import TABLES, logged
+from tests.tasks.tracking.mlflow_store import Logged, Run, copy_store
+from tests.tasks.tracking.study_files import benchmark, train
 
 
 def data_of(run: Run) -> set[tuple[str, str, str]]:
-    """Name, digest and context of a run's data sets."""
+    """Return name, digest and context of a run's data sets."""
     inputs = run.inputs.dataset_inputs
-    found = {(one.dataset.name, one.dataset.digest, one.tags[0].value) for one in inputs}
-    assert len(found) == len(inputs), "a data set is logged twice"
-    return found
+    datasets = {(data.dataset.name, data.dataset.digest, data.tags[0].value) for data in inputs}
+    assert len(datasets) == len(inputs), "a data set is logged twice"
+    return datasets
 
 
-def contents(folder: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def test_a_training_is_shown_while_it_grows_and_nothing_of_it_twice(study):
+def test_a_training_is_logged_while_it_grows_and_nothing_of_it_twice(study):
     train(study, num_steps=3)
     assert sync(study).num_new == 1
     store = logged(study)
@@ -81,7 +50,7 @@ def test_a_training_is_shown_while_it_grows_and_nothing_of_it_twice(study):
     assert "train/mfu" not in run.data.metrics  # what was not measured is not there
     assert run.data.params["config.learning_rate"] == "2e-05"
     assert run.data.params["config.adam_betas"] == "[0.9, 0.999]"
-    assert run.data.tags["encore.data.synthetic"] == "pairs"
+    assert run.data.tags["encore.synthetic"] == "pairs"
     assert "a note" in run.data.tags["mlflow.note.content"]
     assert run.data.tags["mlflow.source.name"] == "encore 0.1.0"
     assert data_of(run) == {
@@ -108,12 +77,12 @@ def test_each_checkpoint_is_a_model_with_its_evaluation_and_says_whether_it_is_t
     assert figures == {"eval/loss": 0.5, "eval/r2/kind": pytest.approx(0.4)}
     assert store.steps("eval/loss") == [2, 4, 6], "metrics of a model are the run's own"
     outputs = store.run().outputs.model_outputs
-    assert {one.model_id for one in outputs} == {model.model_id for model in models.values()}
+    assert {output.model_id for output in outputs} == {model.model_id for model in models.values()}
 
 
 def test_steps_that_a_crash_took_back_stay_as_they_were_logged(study):
     train(study, num_steps=5)
-    sync(study, stopped="KILLED")
+    sync(study, end_status="KILLED")
     assert logged(study).run().info.status == "KILLED"
     train(study, num_steps=4)
     sync(study)
@@ -125,8 +94,8 @@ def test_steps_that_a_crash_took_back_stay_as_they_were_logged(study):
 
 def test_every_row_of_a_table_is_a_run_with_the_same_names_within_the_studys_run(study):
     folder = benchmark(study)
-    tracked = sync(study)
-    assert (tracked.num_new, sync(study).num_new) == (4, 0)
+    projection = sync(study)
+    assert (projection.num_new, sync(study).num_new) == (4, 0)
     store = logged(study, TABLES)
     runs = store.runs()
     parent = runs.pop("study")
@@ -151,9 +120,8 @@ def test_every_row_of_a_table_is_a_run_with_the_same_names_within_the_studys_run
     assert mean.metrics["draws_low"] == 0.6
     assert encore.tags["mlflow.note.content"].endswith("of the table")  # not of uniform
 
-    place = f"tables/{folder.name}"
-    found = store.client.list_artifacts(parent.info.run_id, place)
-    assert {Path(file.path).name for file in found} == {
+    files = store.client.list_artifacts(parent.info.run_id, f"tables/{folder.name}")
+    assert {Path(file.path).name for file in files} == {
         *("table.json", "table.md", "results.parquet")
     }
 
@@ -181,15 +149,15 @@ def test_the_studys_run_says_what_the_table_says_and_rows_what_they_were_made_fr
         }
     )
     assert parent.data.tags["mlflow.source.name"].startswith("encore ")
-    about = "generic 1.0, 4 pairs. Best of 3 rows: random (100 draws) 0.700. Reference: uniform"
-    assert parent.data.tags["mlflow.note.content"].startswith(about)
+    summary = "generic 1.0, 4 pairs. Best of 3 rows: random (100 draws) 0.700. Reference: uniform"
+    assert parent.data.tags["mlflow.note.content"].startswith(summary)
 
 
 def test_a_smaller_second_table_logs_no_row_again(study):
-    """A table's tag on the row's run says which rows it has; two tables may share rows."""
+    """The tag of a table says which rows it has, also where two tables share rows."""
     benchmark(study)
     sync(study)
-    benchmark(study, key="fedcba9876543210", rows=2)
+    benchmark(study, key="fedcba9876543210", num_rows=2)
     assert sync(study).num_new == 0
     runs = logged(study, TABLES).runs()
     of_second = {
@@ -199,16 +167,16 @@ def test_a_smaller_second_table_logs_no_row_again(study):
 
 
 def test_what_a_crash_left_is_completed(study, monkeypatch):
-    """Rows are there, and the study's run does not say that the table is."""
+    """The rows are logged, and the study's run does not say yet that the table is."""
     benchmark(study)
     import mlflow
 
     with monkeypatch.context() as patch:
 
-        def dies(*_: object, **__: object) -> None:
+        def die(*_: object, **__: object) -> None:
             raise KeyboardInterrupt
 
-        patch.setattr(mlflow.MlflowClient, "log_text", dies)
+        patch.setattr(mlflow.MlflowClient, "log_text", die)
         with pytest.raises(KeyboardInterrupt):
             sync(study)
     sync(study)
@@ -217,32 +185,12 @@ def test_what_a_crash_left_is_completed(study, monkeypatch):
     assert {run.info.status for run in runs.values()} == {"FINISHED"}
 
 
-def test_a_copied_study_leaves_the_original_as_it_is(study, tmp_path):
-    """MLflow's database holds absolute paths, which in a copy still lead to the original."""
-    benchmark(study)
-    train(study, num_steps=2)
-    sync(study)
-    before = contents(study)
-    copy = tmp_path / "elsewhere" / "study"  # it is called the same: the same runs
-    shutil.copytree(study, copy)
-    train(copy, num_steps=4, is_finished=True)
-    benchmark(copy, key="fedcba9876543210", rows=2)
-    assert sync(copy).num_new == 0
-    assert contents(study) == before
-
-    store, artifacts = logged(copy), copy / "mlflow-artifacts"
-    run = store.run()
-    assert run.info.artifact_uri.startswith(artifacts.as_uri())
-    assert (artifacts / run.info.run_id / "artifacts" / "log.jsonl").is_file()
-    assert run.data.tags["encore.out"].startswith(str(copy))
-
-
 def test_two_callers_at_once_log_nothing_twice(study):
     train(study, num_steps=4)
     benchmark(study)
     with ThreadPoolExecutor(2) as pool:
-        for done in [pool.submit(sync, study) for _ in range(2)]:
-            done.result()
+        for call in [pool.submit(sync, study) for _ in range(2)]:
+            call.result()
     assert logged(study).steps("train/loss") == [1, 2, 3, 4]
     assert len(logged(study, TABLES).runs()) == 4
 
@@ -254,16 +202,16 @@ def test_what_is_in_one_experiment_is_not_logged_in_another(study):
     train(study, num_steps=4, is_finished=True)
     assert sync(study, experiment="team").num_new == 0
     assert logged(study).steps("train/loss") == [1, 2, 3, 4]
-    names = {one.name for one in logged(study).client.search_experiments()}
+    names = {experiment.name for experiment in logged(study).client.search_experiments()}
     assert names == {"Default", "encore", TABLES}
 
 
 @pytest.mark.parametrize("answer", ["<html>hello</html>", "[]", None])
 def test_an_address_of_another_service_is_refused(study, tmp_path, answer):
-    asked = tmp_path / "site" / "api/2.0/mlflow/experiments/search"
-    asked.parent.mkdir(parents=True)
+    search = tmp_path / "site" / "api/2.0/mlflow/experiments/search"
+    search.parent.mkdir(parents=True)
     if answer:
-        asked.write_text(answer)
+        search.write_text(answer)
     serve = partial(SimpleHTTPRequestHandler, directory=tmp_path / "site")
     with ThreadingHTTPServer(("127.0.0.1", 0), serve) as server:
         Thread(target=server.serve_forever, daemon=True).start()
@@ -294,55 +242,16 @@ def test_an_outage_costs_a_warning_and_the_next_call_catches_up(study, caplog, m
     assert logged(study).steps("train/loss") == [1, 2, 3]
 
 
-# --- which store, and its passwords ---------------------------------------------------------------
-
-
-def test_given_goes_before_the_environment_before_a_file_in_the_study(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv(VARIABLE, raising=False)
-    place = tmp_path.resolve()
-    assert choose_tracking_uri(Path("study")) == f"sqlite:///{place}/study/mlflow.db"
-    monkeypatch.setenv(VARIABLE, "http://b:5000")
-    assert choose_tracking_uri(tmp_path) == "http://b:5000"
-    assert choose_tracking_uri(tmp_path, given="http://a:5000") == "http://a:5000"
-    assert choose_tracking_uri(tmp_path, given="sqlite:///r.db") == f"sqlite:///{place}/r.db"
-
-
 def test_a_password_in_the_environment_is_hidden(study, monkeypatch):
-    monkeypatch.setenv(VARIABLE, f"http://me:hunter2@127.0.0.1:{free_port()}")
+    monkeypatch.setenv(TRACKING_URI_VARIABLE, f"http://me:hunter2@127.0.0.1:{free_port()}")
     with pytest.raises(TrackingUnavailableError, match=r"me:\*\*\*@") as failed:
         sync(study)
     assert "hunter2" not in str(failed.value)
 
 
-@pytest.mark.parametrize(
-    ("uri", "expected"),
-    [
-        ("https://dapi0123@host/path", "https://***@host/path"),
-        ("postgresql://me:a@b@host/db", "postgresql://me:***@host/db"),
-        ("mysql://host/db?user=me&password=hunter2", "mysql://host/db?user=me&password=***"),
-        ("http://host:5000/?access_token=abc&x=1", "http://host:5000/?access_token=***&x=1"),
-        ("sqlite:////home/a@b/mlflow.db", "sqlite:////home/a@b/mlflow.db"),
-    ],
-)
-def test_a_shown_uri_has_no_secret_and_a_given_one_must_have_none(uri, expected, tmp_path):
-    assert hide_secrets(uri, uri=uri) == expected
-    if uri == expected:
-        assert choose_tracking_uri(tmp_path, given=uri) == uri
-    else:
-        with pytest.raises(InputError) as refused:
-            choose_tracking_uri(tmp_path, given=uri)
-        assert expected in str(refused.value)
-
-
-def test_a_message_is_cleaned_of_the_password_in_either_spelling():
-    uri = "postgresql://me:p%40ss@host/db"
-    assert hide_secrets(f"no p@ss to {uri}", uri=uri) == "no *** to postgresql://me:***@host/db"
-
-
 @pytest.mark.services
 def test_a_server_that_was_killed_has_everything_in_the_end(study, tmp_path, mlflow_template):
-    store, port = copied(mlflow_template, tmp_path / "server" / "mlflow.db"), free_port()
+    store, port = copy_store(mlflow_template, tmp_path / "server" / "mlflow.db"), free_port()
     train(study, num_steps=3)
     with mlflow_server(store, tmp_path / "server", port=port) as url:
         sync(study, tracking_uri=url)
@@ -350,7 +259,7 @@ def test_a_server_that_was_killed_has_everything_in_the_end(study, tmp_path, mlf
     with pytest.raises(TrackingUnavailableError):
         sync(study, tracking_uri=url)
     with mlflow_server(store, tmp_path / "server", port=port) as url:
-        found = sync(study, tracking_uri=url)
+        projection = sync(study, tracking_uri=url)
         assert Logged(url).steps("train/loss") == [1, 2, 3, 4, 5, 6]
-        [key] = found.pages
-        assert f"<{url}/#/experiments/" in found.how_to_look(key)
+        [folder] = projection.pages
+        assert f"<{url}/#/experiments/" in projection.instructions(folder)
