@@ -10,9 +10,11 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import duckdb
 import pyarrow as pa
@@ -32,6 +34,7 @@ from tests.golden.same import (
     read_golden,
 )
 from tests.golden.tiny_llama import write_tiny_llama
+from tests.judges.hostile_server import KEY, MODEL, HostileServer, serving
 
 SECONDS = {"*seconds": ANY, "*_per_second": ANY}
 #: The ratings' digest depends on shards' footers, which hold the versions of Python and packages.
@@ -147,21 +150,6 @@ def test_head_scores(golden_study: GoldenStudy):
     table = pq.read_table(shard)
     seen = {"columns": columns(table), "rows": [list(row.values()) for row in table.to_pylist()]}
     check_golden("head-scores", seen, {"rows.*": PROBED})
-
-
-def test_run_keys_of_fixed_inputs(golden_study: GoldenStudy, tmp_path: Path):
-    """If a key must change, docs/changes.md says so and this golden file changes with it."""
-    labels = ("be-kind", "be-honest", "be-brief")
-    classifier = write_tiny_llama(tmp_path / "tiny-classifier", labels=labels)
-    scored = encore(
-        *("score", golden_study.folder, "--model", classifier, "--max-length", 256, "--json")
-    ).json
-    keys = {
-        "rating": golden_study.rated["run_key"],
-        "training": golden_study.probe["run_key"],
-        "scores": scored["key"],
-    }
-    check_golden("run-keys", keys)
 
 
 @pytest.mark.parametrize("kind", ["heads", "composed"])
@@ -287,6 +275,80 @@ def test_judging_a_benchmark(
         *("--by", by, *options[by], "--json"),
     ).json
     check_golden(f"judge-by-{by}", mask_keys_and_paths(answer), {**SECONDS, "*version*": ANY})
+
+
+WAYS_OF_RATING = {
+    "expected": ("--decode", "expected"),
+    "conversation-first": ("--layout", "conversation-first"),
+}
+LABELS = (
+    {"prompt": "Hello?", "response": "Hi.", "rule": "rejection-of-hate-speech", "label": 1},
+    {"prompt": "Hello?", "response": "Go!", "rule": "rejection-of-hate-speech", "label": 0},
+)
+POOL = """\
+rule_id,title,description,source,licence,origin
+be-kind,Be kind,Be kind to people.,made-up,CC0-1.0,line 1
+be-brief,Be brief,Say no more than is needed.,made-up,CC0-1.0,line 2
+"""
+
+
+def keys_of_ratings(study: Path, judge: tuple[object, ...]) -> dict[str, str]:
+    """Rate one pair in other ways and with a judge behind a server; return the run keys."""
+
+    def key_of(*options: object) -> str:
+        rated = encore("rate", study, *options, "--limit", 1, "--json").json
+        return str(rated["run_key"])
+
+    keys = {name: key_of(*judge, *options) for name, options in WAYS_OF_RATING.items()}
+    with mock.patch.dict(os.environ, {"OPENAI_API_KEY": KEY}), serving(HostileServer()) as server:
+        served = ("--judge", MODEL, "--backend", "http", "--base-url", server.base_url)
+        keys["http"] = key_of(*served)
+        keys["http-revision"] = key_of(*served, "--revision", "1")
+        keys["choice"] = key_of(*served, "--decode", "choice")
+    return keys
+
+
+def keys_of_questions(folder: Path, judge: tuple[object, ...]) -> dict[str, str]:
+    """Judge labelled responses and the importance of a pool's rules; return the run keys."""
+    labels, pool = folder / "labels.jsonl", folder / "pool.csv"
+    labels.write_text("".join(json.dumps(row) + "\n" for row in LABELS))
+    pool.write_text(POOL)
+    labelled = encore("labels", labels, *judge, "--to", folder / "labelled", "--json").json
+    out = ("--output", folder / "importance")
+    asked = encore("rules", "rate-importance", pool, *judge, *out, "--json").json
+    return {"labels": Path(labelled["table"]).parent.name, "importance": asked["run_key"]}
+
+
+def test_run_keys_of_fixed_inputs(
+    golden_study: GoldenStudy, small_benchmark: tuple[Path, Path], tmp_path: Path
+):
+    """If a key must change, docs/changes.md says so and this golden file changes with it."""
+    definition, data = small_benchmark
+    study = tmp_path / "study"
+    shutil.copytree(golden_study.folder, study)
+    judge = ("--judge", golden_study.judge, "--backend", "transformers")
+    pairs = ("--benchmark", definition, "--data", data)
+    labels = ("be-kind", "be-honest", "be-brief")
+    classifier = write_tiny_llama(tmp_path / "tiny-classifier", labels=labels)
+    reward_model = write_tiny_llama(tmp_path / "tiny-reward-model", labels=("reward",))
+    scored = encore("score", study, "--model", classifier, "--max-length", 256, "--json").json
+    judged = encore(
+        *("judge", *judge, *pairs, "--protocol", "verdict-only", "--out", tmp_path, "--json")
+    ).json
+    table = tmp_path / "table"
+    rows = ("--reward-model", f"tiny={reward_model}", "--max-length", 256, "--paper", "none")
+    made = encore("benchmark", study, *pairs, *rows, "--out", table)
+    assert made.code == 0, made.err
+    keys = {
+        "rating": golden_study.rated["run_key"],
+        "training": golden_study.probe["run_key"],
+        "scores": scored["key"],
+        "judging": Path(judged["folder"]).name,
+        "table": json.loads((table / "evaluation.json").read_text())["key"],
+        **keys_of_ratings(study, judge),
+        **keys_of_questions(tmp_path, judge),
+    }
+    check_golden("run-keys", keys)
 
 
 def test_an_incomplete_run(golden_study: GoldenStudy, tmp_path: Path):
