@@ -34,7 +34,8 @@ from encore.core.model_files import folder_digest
 from encore.data.pairs import iter_pairs
 from encore.data.study import open_study
 from encore.model.opening import OpenedModel, open_reward_model
-from encore.scoring.head_scores import read_head_scores
+from encore.runs.run_files import run_status
+from encore.scoring.head_scores import ScoreManifest, read_head_scores
 from encore.training.baselines.gate import RESULT_FILE
 from encore.training.baselines.gating_network import fit_gate, save_gate
 from encore.training.training_config import GateConfig
@@ -152,6 +153,23 @@ def test_what_is_there_and_whole_is_not_scored_again(opened, made, tmp_path):
     assert {index: file_sha256(shard_path(first.folder, index)) for index in range(3)} == whole
     other = open_reward_model(make_model(tmp_path / "other", seed=5), device="cpu")
     assert score(other, tmp_path).folder != first.folder
+
+
+def test_every_ingredient_of_a_benchmark_changes_the_key_of_its_head_scores(opened, tmp_path):
+    """Each alone; the model's are in the key of every scoring."""
+
+    def identity(pairs: BenchmarkPairs = PAIRS, **more: Any) -> dict[str, Any]:
+        folder = score(opened, tmp_path, pairs, **more).folder
+        return dict(run_status(folder, ScoreManifest).manifest.identity)
+
+    newer = PAIRS.benchmark.model_copy(update={"version": "newer"})
+    for part, changed in {
+        "benchmark.version": identity(dataclasses.replace(PAIRS, benchmark=newer)),
+        "data_sha256": identity(dataclasses.replace(PAIRS, digest="1" * 64)),
+        "truncation": identity(config=BenchmarkConfig(truncation="rewardbench")),
+        "plan.shard_size": identity(shard_size=3),
+    }.items():
+        assert differing_parts(identity(), changed) == {part}
 
 
 def test_a_model_that_came_without_its_chat_template_is_named(tmp_path):

@@ -74,10 +74,10 @@ def replies(text: str) -> str:
     return "I cannot." if number == 3 else "0.7"
 
 
-def labelled(folder: Path, *, label: object = 1, answer: str = "Answer 0", **more: object) -> Path:
+def labelled(folder: Path, *, label: object = 1, answer: str = "Answer 0") -> Path:
     """Two labelled responses, of which the first can be told otherwise."""
     row = {"prompt": "Question?", "rule": "kind"}
-    first = {**row, "response": answer, "label": label, **more}
+    first = {**row, "response": answer, "label": label}
     return write_lines(folder / "two.jsonl", first, {**row, "response": "Answer 1", "label": 0})
 
 
@@ -94,18 +94,18 @@ def test_every_ingredient_changes_the_key_of_a_judging_of_labels(tmp_path):
     assert first["responses"] == ["chosen"]  # a run of pairs has none, so no pair's key is the same
     rules = tmp_path / "others.toml"
     rules.write_text(RULES.replace("Be kind.", "Be kinder."))
-    kind, limit = {"max_reply_tokens": 17}, {"limit": 1}
-    for parts, changed in {
+    for part, changed in {
         "rules_sha256": identity(labelled(tmp_path), rules=str(rules)),
         "judge.name": identity(labelled(tmp_path), ScriptedJudge(replies, name="other")),
-        "decoding.max_reply_tokens": identity(labelled(tmp_path), **kind),
+        "decoding.max_reply_tokens": identity(labelled(tmp_path), max_reply_tokens=17),
         "plan.shard_size": identity(labelled(tmp_path), shard_size=2),
-        "plan.num_pairs": identity(labelled(tmp_path), **limit),
+        "plan.num_pairs": identity(labelled(tmp_path), limit=1),
     }.items():
-        assert differing_parts(first, changed) == {parts}
+        assert differing_parts(first, changed) == {part}
     # What people said, and of which text.
-    for path in (labelled(tmp_path, label=0), labelled(tmp_path, answer="Answer 2")):
-        assert differing_parts(first, identity(path)) == {"data_sha256"}
+    for changes in ({"label": 0}, {"answer": "Answer 2"}):
+        changed = identity(labelled(tmp_path, **changes))
+        assert differing_parts(first, changed) == {"data_sha256"}
     assert identity(labelled(tmp_path)) == first
 
 
