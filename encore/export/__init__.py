@@ -1,1 +1,1 @@
-"""Give a reward model away as a plain transformers folder: folded, verified, with a card."""
+"""Export a reward model as a plain transformers folder: folded, verified, with a card."""

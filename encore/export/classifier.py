@@ -1,7 +1,7 @@
 """A reward model as a sequence classifier of transformers: class, config.json, weights, tokenizer.
 
-Readers fill in what a config does not say, and each version fills in something else; so everything
-is said.
+A reader fills in every setting that a config leaves out, and each version fills in another value.
+Therefore the config that is written here states every setting.
 
 Suffixes: R heads, K labels, D hidden.
 """
@@ -35,18 +35,18 @@ from encore.weighting.weight_vector import head_weights
 ExportDtype = Literal["float32", "bfloat16"]
 Scores = NDArray[np.float64]
 
-#: Keys by which a config.json asks its readers to put something between head and score.
+#: Keys of a config.json that ask its readers to apply a function between head and score.
 _ACTIVATION_KEYS = (
     "function_to_apply",
     "sbert_ce_default_activation_function",
     "sentence_transformers",
 )
-#: Settings of a machine or of how a model was loaded, not of the model.
-_OF_THE_LOADER = ("_name_or_path", "name_or_path", "_attn_implementation", "auto_map")
-#: What `Phi3Config` of transformers 4 wants in `rope_scaling`: exactly these.
+#: Settings that describe how a model was loaded, not the model.
+_LOADER_KEYS = ("_name_or_path", "name_or_path", "_attn_implementation", "auto_map")
+#: The keys that `Phi3Config` of transformers 4 expects in `rope_scaling`, and no others.
 _PHI3_SCALING = ("long_factor", "short_factor")
 #: Rotary settings that transformers 4 reads beside its `rope_scaling`, not in it.
-_MOVED = ("rope_theta", "partial_rotary_factor")
+_KEYS_BESIDE_SCALING = ("rope_theta", "partial_rotary_factor")
 _ORIGINAL = "original_max_position_embeddings"
 _PROBE = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Yes."}]
 _OPEN = "{%- set whole_text -%}"
@@ -58,19 +58,21 @@ _CLOSE = (
 
 
 def classifier_class(model: MultiHeadRewardModel, *, name: str) -> Any:
-    """The backbone's own ``…ForSequenceClassification``: linear, without bias, on the last token.
+    """Return the backbone's own ``…ForSequenceClassification``: linear, no bias, on the last token.
 
     Args:
-        model: A reward model.
-        name: What messages call it.
+        model: The reward model to export.
+        name: Name of the model in messages.
 
     Raises:
-        InputError: An encoder, a sigmoid after the head, an architecture without such a class: why,
-            and what would do.
+        InputError: The model is an encoder, has a sigmoid after the head, or transformers has no
+            such class for its architecture. The message says why and what can be done.
     """
     config = model.trunk.config
-    settings, found = config.to_dict(), _CLASSIFIERS.get(type(config), None)
-    activated = [one for one in _ACTIVATION_KEYS if "sigmoid" in str(settings.get(one)).casefold()]
+    settings, classifier = config.to_dict(), _CLASSIFIERS.get(type(config), None)
+    sigmoid_keys = [
+        key for key in _ACTIVATION_KEYS if "sigmoid" in str(settings.get(key)).casefold()
+    ]
     problem = None
     if isinstance(model, WholeClassifier):
         problem = "it is a classifier that is run whole, in a folder that other tools read already"
@@ -79,12 +81,12 @@ def classifier_class(model: MultiHeadRewardModel, *, name: str) -> Any:
             "an encoder, whose heads read the mean of the tokens; the classifier of "
             f"{config.model_type!r} in transformers would score otherwise"
         )
-    elif activated:
+    elif sigmoid_keys:
         problem = (
-            f"its config.json asks for a sigmoid after the head ({activated[0]}), which cannot be "
-            "folded"
+            f"its config.json asks for a sigmoid after the head ({sigmoid_keys[0]}), which cannot "
+            "be folded"
         )
-    elif found is None or not issubclass(found, GenericForSequenceClassification):
+    elif classifier is None or not issubclass(classifier, GenericForSequenceClassification):
         problem = (
             f"transformers has no sequence classifier for {config.model_type!r} that is one linear "
             "layer on the last token"
@@ -94,22 +96,22 @@ def classifier_class(model: MultiHeadRewardModel, *, name: str) -> Any:
             f"model {name!r}: {problem}; serve it with `encore serve`, or train a causal backbone "
             "such as Llama, Mistral, Qwen, Gemma or Phi"
         )
-    return found
+    return classifier
 
 
 def fold(weight_RD: Any, weights: Mapping[str, float], head_ids: Sequence[str]) -> Any:
-    """The one head whose score is the weighted sum of all: Σ w_k W_k, shape [1, D], float64.
+    """Return one head whose score is the weighted sum of all heads: Σ w_k W_k, shape [1, D].
 
-    Exact, because heads are linear and without bias (paper, eq. "encore"). Summed in float64 and
-    not rounded: the caller rounds once, to what it writes.
+    The fold is exact, because heads are linear and have no bias (paper, eq. "encore"). The sum is
+    in float64 and not rounded: the caller rounds once, to the format that it writes.
 
     Args:
-        weight_RD: The heads' weights, shape [R, D].
-        weights: One per head, by head id.
-        head_ids: The heads, in order.
+        weight_RD: Weight matrix of the heads, shape [R, D].
+        weights: Weight of each head in the sum, by head id.
+        head_ids: Ids of the heads, in head order.
 
     Raises:
-        InputError: Weights for other rules than the heads, or that are no finite numbers, or all 0.
+        InputError: The weights name other rules than the heads, are not finite, or are all 0.
     """
     weight_R = torch.from_numpy(head_weights(weights, head_ids=head_ids))
     return weight_R[None] @ weight_RD.detach().cpu().double()
@@ -117,15 +119,15 @@ def fold(weight_RD: Any, weights: Mapping[str, float], head_ids: Sequence[str]) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """An export on disk and what it was made from.
+    """An export on disk and the model that it was made from.
 
     Attributes:
-        folder: Where it is.
+        folder: Folder of the export.
         source: The model in memory, its trunk in float32.
         composition: Weights of the heads; without weights every head is a label.
-        tensors: What was written, before it was rounded, by name.
-        dtype: Of the tensors on disk.
-        architecture: Name of its class in transformers.
+        tensors: Tensors of the export before rounding, by name.
+        dtype: Number format of the tensors on disk.
+        architecture: Name of the model's class in transformers.
     """
 
     folder: Path
@@ -137,11 +139,11 @@ class Written:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The names of the scores, in order; ``reward`` of a composed model."""
+        """Return the names of the scores, in order; a composed model has one, ``reward``."""
         return ("reward",) if self.composition.weights else self.source.model.head_ids
 
     def scores(self, sequences: Sequence[TokenIds]) -> Scores:
-        """The labels' scores by the model in memory, [N, K]."""
+        """Return the labels' scores by the model in memory, shape [N, K]."""
         model, pad_token_id = self.source.model, self.source.tokenizer.pad_token_id
         score_NR = score_sequences(model, sequences, pad_token_id=pad_token_id).astype(np.float64)
         weights = self.composition.weights
@@ -149,8 +151,8 @@ class Written:
             score_NR = score_NR @ head_weights(weights, head_ids=model.head_ids)[:, np.newaxis]
         return score_NR
 
-    def wrong(self, problem: str) -> EncoreError:
-        """What the folder says that the model does not."""
+    def mismatch_error(self, problem: str) -> EncoreError:
+        """Return the error of a folder that does not describe this model."""
         return EncoreError(
             f"export of {self.source.name!r}: read back with plain transformers it is not this "
             f"model: {problem}; nothing was kept: please report it with the model's config.json"
@@ -158,22 +160,23 @@ class Written:
 
 
 def classifier_config(written: Written) -> dict[str, Any]:
-    """The content of an export's config.json, with all settings that have a default too.
+    """Return the content of an export's config.json, including settings that have a default.
 
     Raises:
-        InputError: A rotary embedding that transformers 4 cannot be told.
+        InputError: The format of transformers 4 cannot express the rotary embedding.
     """
     labels, trunk_config = written.labels, written.source.model.trunk.config
     config: dict[str, Any] = trunk_config.to_dict()
-    general = PretrainedConfig().to_dict()
-    found = {
+    library_defaults = PretrainedConfig().to_dict()
+    settings = {
         key: value
         for key, value in config.items()
-        if key not in _OF_THE_LOADER and not (key in general and value == general[key])
+        if key not in _LOADER_KEYS
+        and not (key in library_defaults and value == library_defaults[key])
     } | {"transformers_version": config["transformers_version"]}
     return (
-        found
-        | rope_in_both_forms(found, model_type=trunk_config.model_type)
+        settings
+        | rope_in_both_forms(settings, model_type=trunk_config.model_type)
         | {
             "architectures": [written.architecture],
             # Without it vLLM takes labels for classes and serves their sigmoid or softmax.
@@ -191,49 +194,53 @@ def classifier_config(written: Written) -> dict[str, Any]:
 
 
 def rope_in_both_forms(config: Mapping[str, Any], *, model_type: str) -> dict[str, Any]:
-    """Rotary settings as transformers 5 writes them (``rope_parameters``) and as 4 reads them.
+    """Return rotary settings in the form of transformers 5 (``rope_parameters``) and of version 4.
 
-    Version 4 passes over ``rope_parameters`` and falls back on its own base without a word.
+    Version 4 ignores ``rope_parameters`` and silently uses its own base.
 
     Args:
-        config: With ``rope_parameters``.
-        model_type: The architecture.
+        config: Settings of the backbone, with ``rope_parameters``.
+        model_type: Name of the architecture in transformers.
 
     Raises:
-        InputError: Settings by layer type, or that some version 4 would take for others: of Phi-3
-            beyond the three that it knows, of YaRN where it would compute another factor.
+        InputError: The settings differ by layer type, or some version 4 would misread them: Phi-3
+            with more than the three keys that it knows, YaRN where it would compute another factor.
     """
     rope, num_positions = config.get("rope_parameters"), config["max_position_embeddings"]
-    found = rope if isinstance(rope, dict) else {}
-    kind = found.get("rope_type", "default")
-    scaling = {key: found[key] for key in found if key not in (*_MOVED, "type")}
-    is_tellable = "rope_theta" in found
+    parameters = rope if isinstance(rope, dict) else {}
+    kind = parameters.get("rope_type", "default")
+    scaling = {
+        key: value
+        for key, value in parameters.items()
+        if key not in (*_KEYS_BESIDE_SCALING, "type")
+    }
+    is_expressible = "rope_theta" in parameters
     if model_type == "phi3" and kind != "default":
         # Version 4 refuses any other set; the original length stands in the config itself.
-        is_tellable &= set(scaling) <= {"rope_type", _ORIGINAL, *_PHI3_SCALING}
+        is_expressible &= set(scaling) <= {"rope_type", _ORIGINAL, *_PHI3_SCALING}
         scaling = {"type": kind, **{key: scaling.get(key) for key in _PHI3_SCALING}}
     elif kind == "yarn":
-        # 4.51 passes over `factor` where the original length is said, and divides the positions by
-        # that length; where it is not said, every version takes the positions for the original
-        # length. 4.57 wants a factor. Only 4.51 cannot leave the ramp's ends as they are.
+        # If the original length is given, 4.51 ignores `factor` and divides the positions by that
+        # length. If it is not given, every version takes the positions for the original length.
+        # 4.57 needs a factor. 4.51 alone cannot keep the ends of the ramp (`truncate` false).
         original = scaling.pop(_ORIGINAL, None) or num_positions
         ratio = num_positions / original
         factor = scaling["factor"] = float(scaling.get("factor") or ratio)
-        is_tellable &= scaling.pop("truncate", True) and (
+        is_expressible &= scaling.pop("truncate", True) and (
             factor == ratio or original == num_positions
         )
         scaling |= {_ORIGINAL: original} if factor == ratio else {}
     elif kind == "longrope":  # version 4 reads its original length in another place than 5
-        is_tellable = False
-    if not is_tellable:
+        is_expressible = False
+    if not is_expressible:
         raise InputError(
             f"config of the {model_type!r} backbone: transformers 4 would refuse rope_parameters "
             f"{rope!r} of {num_positions} positions or score otherwise; serve this model with "
             "`encore serve`"
         )
     return {
-        "rope_parameters": {key: found[key] for key in found if key != "type"},
-        **{key: found[key] for key in _MOVED if key in found},
+        "rope_parameters": {key: value for key, value in parameters.items() if key != "type"},
+        **{key: parameters[key] for key in _KEYS_BESIDE_SCALING if key in parameters},
         "rope_scaling": None if kind == "default" else scaling,
     }
 
@@ -251,17 +258,17 @@ def write_tensors(
     """Write ``model.safetensors``, or several files and their index.
 
     Args:
-        tensors: By name, in any format and on any device.
-        folder: Where they go; it is there.
-        dtype: Of every tensor on disk.
-        max_shard_bytes: Of one file; a larger tensor has a file of its own.
+        tensors: Tensors by name, in any format and on any device.
+        folder: Existing folder to write to.
+        dtype: Number format of every tensor on disk.
+        max_shard_bytes: Largest size of one file in bytes; a larger tensor gets its own file.
     """
     on_disk = {name: rounded(tensor, dtype) for name, tensor in tensors.items()}
     save_torch_state_dict(on_disk, folder, max_shard_size=max_shard_bytes)
 
 
 def rounded(tensor: Any, dtype: ExportDtype) -> Any:
-    """The tensor as it is written: rounded once, contiguous, on the CPU."""
+    """Return a tensor as it is written: rounded once, contiguous, on the CPU."""
     return tensor.detach().to(device="cpu", dtype=getattr(torch, dtype)).contiguous()
 
 
@@ -269,12 +276,12 @@ def write_tokenizer(tokenizer: ConversationTokenizer, folder: Path) -> None:
     """Write tokenizer.json, tokenizer_config.json and chat_template.jinja.
 
     Args:
-        tokenizer: The reward model's.
-        folder: Where they go; it is there.
+        tokenizer: Tokenizer of the reward model.
+        folder: Existing folder to write to.
     """
     hf_tokenizer, template = tokenizer.hf_tokenizer, _ending_template(tokenizer)
     content: dict[str, Any] = json.loads(hf_tokenizer.backend_tokenizer.to_str())
-    # It would add special tokens, and the template has written them already.
+    # A post-processor would add special tokens, which the template has written already.
     content["post_processor"] = None
     special = {
         name: str(token)
@@ -298,11 +305,11 @@ def write_tokenizer(tokenizer: ConversationTokenizer, folder: Path) -> None:
 
 
 def _ending_template(tokenizer: ConversationTokenizer) -> str:
-    """The frozen template, made to end where the assistant's turn ends.
+    """Return the frozen template, changed to end where the assistant's turn ends.
 
-    Many templates put a line break after ``<|im_end|>``. ENCORE never scores that token; a reader
-    that takes the template as it is would pool it instead of the end of the turn. A downloaded
-    reward model does score it, and keeps its template.
+    Many templates put a line break after ``<|im_end|>``. ENCORE never scores that token, but a
+    reader of the unchanged template would pool it instead of the end of the turn. A downloaded
+    reward model does score it and keeps its template.
     """
     if tokenizer.is_as_downloaded:
         return tokenizer.template

@@ -14,7 +14,7 @@ from encore.weighting.weights_config import WeightChoice
 
 
 class ExportConfig(ModelOptions):
-    """`encore export`: one model as one plain folder."""
+    """Options of `encore export`: one model, written as one plain folder."""
 
     model: str = option(
         positional=True,
@@ -30,7 +30,7 @@ class ExportConfig(ModelOptions):
         None,
         name="license",
         metavar="ID",
-        help="For the card: the hub's name of a licence, e.g. mit.",
+        help="Licence that the model card states, by its name on the hub, e.g. mit.",
     )
     push: str | None = option(
         None,

@@ -1,4 +1,4 @@
-"""Cards as the Hugging Face hub reads them: metadata, then a template's words."""
+"""Cards as the Hugging Face hub reads them: metadata, then the text of a template."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from huggingface_hub import CardData
 
 
 def hub_card(template: Path, metadata: CardData, **values: Any) -> str:
-    """The content of a ``README.md``.
+    """Return the content of a ``README.md`` for the hub.
 
     Args:
-        template: Markdown in Jinja; ``cell`` is a filter for texts in tables.
-        metadata: What the hub reads.
-        values: What the template speaks of.
+        template: Path of a Markdown template in Jinja; ``cell`` is a filter for texts in tables.
+        metadata: Metadata that the hub reads from the top of the file.
+        values: Values of the template's variables, by name.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(template.parent),
@@ -26,11 +26,11 @@ def hub_card(template: Path, metadata: CardData, **values: Any) -> str:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters["cell"] = _cell
-    words = environment.get_template(template.name).render(**values)
-    return f"---\n{metadata.to_yaml()}\n---\n\n{words}"
+    text = environment.get_template(template.name).render(**values)
+    return f"---\n{metadata.to_yaml()}\n---\n\n{text}"
 
 
 def _cell(text: object) -> str:
-    """A text that stays within its cell and is read as text."""
+    """Return a text escaped for a cell of a Markdown table."""
     escaped = str(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
     return " ".join(escaped.split())

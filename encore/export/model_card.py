@@ -1,4 +1,4 @@
-"""What an export says of itself: its model card, its notes and `encore_export.json`."""
+"""Describe an export: its model card, its notes and `encore_export.json`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from encore.export.hub_card import hub_card
 from encore.export.verify import Verification, probes
 from encore.export.weights_input import Composition
 
-#: The oldest transformers that exports are tested with; `rewardbench` from PyPI has it.
+#: The oldest transformers that exports are tested with; `rewardbench` from PyPI requires it.
 OLDEST_TESTED = "4.51"
-#: Classifiers that came later than `OLDEST_TESTED`: the oldest tested version that has them.
-_SINCE = {"olmo2": "5.19"}
-#: Raised whenever `encore_export.json` changes its meaning.
+#: Oldest tested version of transformers by model type, for classifiers newer than `OLDEST_TESTED`.
+_OLDEST_BY_MODEL_TYPE = {"olmo2": "5.19"}
+#: Version of the format of `encore_export.json`; raised whenever its meaning changes.
 _FORMAT_VERSION = 1
 
 
@@ -28,10 +28,10 @@ class Exported:
     """An export as its card and `encore_export.json` describe it.
 
     Attributes:
-        folder: Where it is to be.
-        written: Its files, labels and number format, and the model it was made from.
-        licence: The hub's identifier of the licence the export is given away under.
-        verification: How it was checked.
+        folder: Final folder of the export.
+        written: Its files, labels and number format, and the model that it was made from.
+        licence: Licence of the export, as the hub names it; None if none was stated.
+        verification: Result of comparing the files with the model in memory.
     """
 
     folder: Path
@@ -41,84 +41,89 @@ class Exported:
 
     @property
     def name(self) -> str:
-        """The export's name."""
+        """Return the export's name: that of its folder."""
         return self.folder.name
 
     @property
     def num_bytes(self) -> int:
-        """All files together."""
+        """Return the size of all files together, in bytes."""
         return sum(path.stat().st_size for path in self.folder.iterdir())
 
     @property
     def composition(self) -> Composition:
-        """Weights of the rules in the one score; without weights every rule has a score."""
+        """Return the weights of the rules in the score; without weights every rule has a score."""
         return self.written.composition
 
     @property
     def kind(self) -> str:
-        """``heads``: one label per rule; ``composed``: the rules' heads folded into one label."""
+        """Return ``heads`` (one label per rule) or ``composed`` (one label for all)."""
         return "composed" if self.composition.weights else "heads"
 
     @property
     def mean_by_rule(self) -> Mapping[str, float]:
-        """What was taken from each rule's targets."""
+        """Return the mean of each rule's targets, which training subtracted, by rule id."""
         model = self.written.source.model
         return dict(zip(model.head_ids, model.mean_R.tolist(), strict=True))
 
     @property
     def synthetic(self) -> tuple[str, ...]:
-        """What of the model's origin is synthetic, in words."""
+        """Return the parts of the model's origin that are synthetic, in words."""
         return tuple(map(str, self.written.source.metadata.get("synthetic", ())))
 
     @property
     def minimum_transformers(self) -> str:
-        """The oldest version of transformers that is known to read it."""
-        return _SINCE.get(self.written.source.model.trunk.config.model_type, OLDEST_TESTED)
+        """Return the oldest version of transformers that is known to read the export."""
+        return _OLDEST_BY_MODEL_TYPE.get(
+            self.written.source.model.trunk.config.model_type, OLDEST_TESTED
+        )
 
     @property
     def mean_of_reward(self) -> float | None:
-        """Σ w_k mean_k, which was taken from the one score; None for several."""
+        """Return Σ w_k mean_k, which the one score lacks; None if there are several scores."""
         if not (weights := self.composition.weights):
             return None
         return sum(weights[rule] * mean for rule, mean in self.mean_by_rule.items())
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What people should know before they pass it on, a sentence each."""
+        """Return sentences that people should read before they pass the export on."""
         return tuple(self._notes())
 
     def _notes(self) -> Iterator[str]:
-        made, checked, dtype = self.composition, self.verification, self.written.dtype
+        composition, verification = self.composition, self.verification
         for part in self.synthetic:
             yield f"synthetic: {part}; an example, not evidence"
-        if made.num_missing_shards:
+        if composition.num_missing_shards:
             yield (
-                f"the weights come from an incomplete rating run: {made.num_missing_shards} of "
-                f"{made.num_shards} shards were not read"
+                "the weights come from an incomplete rating run: "
+                f"{composition.num_missing_shards} of {composition.num_shards} shards were not read"
             )
-        if made.learnt_from:
+        if composition.learnt_from:
             yield (
-                f"the weights were learnt from {' and '.join(made.learnt_from)}: measured on the "
-                "same, the model is flattered"
+                f"the weights were learnt from {' and '.join(composition.learnt_from)}: a "
+                "score on the same data is too high"
             )
         if self.minimum_transformers != OLDEST_TESTED:
             yield f"readers need transformers {self.minimum_transformers} or newer"
-        if flipped := checked.num_flipped:
-            yield f"{dtype} flips or ties {flipped:,} of {checked.num_margins:,} rankings"
+        if verification.num_flipped:
+            yield (
+                f"{self.written.dtype} flips or ties {verification.num_flipped:,} of "
+                f"{verification.num_margins:,} rankings"
+            )
         if self.licence is None:
             yield "no licence was stated: those of the backbone and of the data apply"
 
     def as_dict(self) -> dict[str, Any]:
-        """What `encore_export.json` says: everything of the card that a program may want."""
-        model, made = self.written.source, self.composition
+        """Return the content of `encore_export.json`: the facts of the card, for programs."""
+        model, composition = self.written.source, self.composition
         return {
             "format": _FORMAT_VERSION,
             "kind": self.kind,
             "labels": list(self.written.labels),
             "head_ids": list(self.mean_by_rule),
-            **made.model_dump(include={"scheme", "params", "entropy_nats"}),
-            "weights": made.weights or None,
-            "weights_provenance": made.provenance,
+            **composition.model_dump(include={"scheme", "params", "entropy_nats"}),
+            "weights": composition.weights or None,
+            "weights_provenance": composition.provenance,
             "mean": dict(self.mean_by_rule),
             "mean_of_reward": self.mean_of_reward,
             "max_length": model.tokenizer.max_length,
@@ -131,7 +136,7 @@ class Exported:
 
 
 def model_card(export: Exported) -> str:
-    """The content of ``README.md``: metadata that the hub reads, then words."""
+    """Return the content of ``README.md``: metadata for the hub, then text for people."""
     backbone = str(export.written.source.metadata.get("backbone_name", ""))
     metadata = ModelCardData(
         library_name="transformers",
@@ -145,6 +150,6 @@ def model_card(export: Exported) -> str:
         metadata,
         export=export,
         example=probes()[0],
-        # Its own transformers is the oldest one; it pads on the left, which moves positions.
+        # `rewardbench` requires the oldest transformers; it pads left, which moves positions.
         has_rewardbench=export.minimum_transformers == OLDEST_TESTED,
     )

@@ -1,4 +1,4 @@
-"""Give an export to others through a hub, with the hub's own client."""
+"""Upload an export to the Hugging Face hub, with the hub's own client."""
 
 from __future__ import annotations
 
@@ -9,36 +9,38 @@ from typing import Any
 from encore.core.errors import EncoreError, InputError
 from encore.model.backbone_config import EXPORT_FILE
 
-#: Access tokens as hubs write them: never in a message, whatever a client's error says.
+#: Access tokens as hubs write them. They are cut from every error text of the client.
 _TOKEN = re.compile(r"\b(hf|api_org)_[A-Za-z0-9]{8,}|(?i:bearer)\s+\S+")
 
-#: What readers would mix up with the new files: shards of an earlier export that had more of them,
-#: and files that say of weights, tokens or the template what the new ones say otherwise.
-_STALE = (
+#: Files of an earlier export that readers would mix up with the new ones: surplus weight shards,
+#: and other files that describe weights, tokens or the template.
+_STALE_FILES = (
     *("*.safetensors", "*.safetensors.index.json", "*.bin", "*.bin.index.json", "*.pt", "*.pth"),
     *("adapter_*", "generation_config.json"),
     *("special_tokens_map.json", "added_tokens.json", "tokenizer.model"),
     *("chat_template.json", "additional_chat_templates/*"),
 )
-#: What a hub puts into a new repository.
-_OF_THE_HUB = frozenset((".gitattributes", "README.md"))
+#: Files that the hub puts into a new repository.
+_FILES_OF_THE_HUB = frozenset((".gitattributes", "README.md"))
 
 
 def push_export(folder: Path, *, repo_id: str, api: Any | None = None) -> dict[str, str]:
-    """Upload an export in one commit; the repository is made if it is not there.
+    """Upload an export in one commit; create the repository if there is none.
 
-    The token is the client's business: it takes it from the environment (``HF_TOKEN``) or from
-    `hf auth login`, and it is neither stored nor shown here. Returns the repository, where the
-    commit can be seen, and the commit, by which it can be loaded (`revision=`).
+    The client takes the token from the environment (``HF_TOKEN``) or from `hf auth login`. It is
+    neither stored nor shown here.
 
     Args:
-        folder: What `encore export` wrote.
-        repo_id: ``owner/name``, or a name of your own account. A new one is private.
-        api: Something like `huggingface_hub.HfApi`; None: the real one.
+        folder: Folder that `encore export` wrote.
+        repo_id: ``owner/name``, or a name in your own account. A new repository is private.
+        api: Client with the methods of `huggingface_hub.HfApi`. None: the real client.
+
+    Returns:
+        ``repo_id``, ``url`` of the commit, and ``commit``, which `revision=` takes for loading.
 
     Raises:
-        InputError: The folder is no export; the repository has something else in it than one.
-        EncoreError: The hub refused or could not be reached, in one line.
+        InputError: The folder is not an export, or the repository holds something else.
+        EncoreError: The hub refused the upload or could not be reached.
     """
     if not (folder / EXPORT_FILE).is_file():
         raise InputError(
@@ -53,7 +55,7 @@ def push_export(folder: Path, *, repo_id: str, api: Any | None = None) -> dict[s
         repo = api.create_repo(repo_id, repo_type="model", private=True, exist_ok=True)
         repo_id = repo.repo_id
         names = set(api.list_repo_files(repo_id, repo_type="model"))
-        strangers = sorted(names - _OF_THE_HUB)
+        strangers = sorted(names - _FILES_OF_THE_HUB)
         if strangers and EXPORT_FILE not in names:  # as in a folder, only an export is replaced
             raise InputError(
                 f"--push {repo_id}: this repository has something else in it than an export (no "
@@ -64,11 +66,11 @@ def push_export(folder: Path, *, repo_id: str, api: Any | None = None) -> dict[s
             folder_path=folder,
             repo_type="model",
             commit_message="Upload a reward model exported with ENCORE",
-            delete_patterns=list(_STALE),
+            delete_patterns=list(_STALE_FILES),
         )
     except InputError:
         raise
-    except Exception as error:  # a client of another's library, over a network
+    except Exception as error:  # the hub's client may raise any error
         reason = _TOKEN.sub("…", " ".join(str(error).split()))[:300]
         raise EncoreError(
             f"--push {repo_id}: the hub did not take it ({type(error).__name__}: {reason}); the "

@@ -1,4 +1,4 @@
-"""Where the weights of a composed model come from: a file, a scheme on ratings, or one rule."""
+"""Read the weights of a composed model: from a file, from a scheme on ratings, or one rule."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ from encore.weighting.weigh import weigh_rules
 from encore.weighting.weight_vector import head_weights
 from encore.weighting.weights_config import WeightChoice
 
-#: Marks of `encore.weighting.weight_vector.Provenance`, in words.
-_ANSWERS = {"uses_labels": "people's preferences", "uses_benchmark": "a benchmark's answers"}
+#: Flags of `encore.weighting.weight_vector.Provenance`, in words.
+_ANSWERS_BY_FLAG = {
+    "uses_labels": "people's preferences",
+    "uses_benchmark": "a benchmark's answers",
+}
 
 
 class Composition(BaseModel, frozen=True):
-    """Weights of a model's heads, and where they come from; further keys are passed over.
+    """Weights of a model's heads and their origin. Further keys of a file are ignored.
 
     Attributes:
-        weights: One per head, by head id; any finite numbers, not all 0.
-        scheme: The weighting scheme that made them; ``single`` for one rule alone, ``given`` for
-            a file that does not say; None: nobody said.
-        params: The scheme's parameters.
-        entropy_nats: Entropy of each rule's ratings; empty where the weights do not know.
-        provenance: What the weights were made from, as `encore weights --json` says it.
+        weights: Weight of each head, by head id; finite numbers, not all 0.
+        scheme: Weighting scheme that made the weights; ``single`` for one rule alone, ``given``
+            for a file that does not say; None if it is not known.
+        params: Parameters of the scheme, by name.
+        entropy_nats: Entropy of each rule's ratings in nats; empty if it is not known.
+        provenance: Origin of the weights, as `encore weights --json` prints it.
     """
 
     weights: dict[str, float]
@@ -40,32 +43,33 @@ class Composition(BaseModel, frozen=True):
 
     @property
     def num_shards(self) -> int:
-        """Shards of the rating run's plan; 0 where there is no plan."""
+        """Return the number of shards in the rating run's plan; 0 without a plan."""
         return int((self.provenance or {}).get("num_shards") or 0)
 
     @property
     def num_missing_shards(self) -> int:
-        """Those that were not read: the weights are those of an incomplete run."""
+        """Return the number of shards that were missing when the weights were made."""
         return int((self.provenance or {}).get("num_missing_shards") or 0)
 
     @property
     def learnt_from(self) -> tuple[str, ...]:
-        """What answers the weights have seen that they may be measured by, in words."""
-        known = self.provenance or {}
-        return tuple(words for key, words in _ANSWERS.items() if known.get(key) is True)
+        """Return the kinds of answers that the weights were fitted to, in words."""
+        flags = self.provenance or {}
+        return tuple(text for flag, text in _ANSWERS_BY_FLAG.items() if flags.get(flag) is True)
 
 
 def read_weights(path: Path, *, head_ids: Sequence[str]) -> Composition:
-    """The weights of a JSON file: what `encore weights --json` printed, or ``{"rule": weight, …}``.
+    """Read weights from JSON: the output of `encore weights --json`, or ``{"rule": weight, …}``.
 
-    Any composer's weights will do, negative ones too: folding is exact for every linear one.
+    Negative weights are allowed: folding is exact for every linear composition.
 
     Args:
-        path: The file.
-        head_ids: The model's heads.
+        path: JSON file with the weights.
+        head_ids: Ids of the model's heads, in head order.
 
     Raises:
-        InputError: No such file, not such JSON, or weights for other rules than the heads.
+        InputError: There is no such file, it is not such JSON, or it has weights for other rules
+            than the heads.
     """
     try:
         return _composition(json.loads(path.read_text(encoding="utf-8")), head_ids)
@@ -81,7 +85,7 @@ def read_weights(path: Path, *, head_ids: Sequence[str]) -> Composition:
 
 
 def _composition(content: Any, head_ids: Sequence[str]) -> Composition:
-    """Weights as `encore weights --json` prints them, or as a plain object, for these heads."""
+    """Check the weights of a JSON document, in either form, against these heads."""
     if not isinstance(content, dict) or "rule_ids" not in content:
         content = {"weights": content}
     else:
@@ -95,10 +99,10 @@ def _composition(content: Any, head_ids: Sequence[str]) -> Composition:
 
 
 def chosen_weights(choice: WeightChoice, *, head_ids: Sequence[str]) -> Composition | None:
-    """The weights that a `WeightChoice` names for a model's heads; None where it names none.
+    """Return the weights that the options name for a model's heads; None if they name none.
 
     Raises:
-        InputError: Weights for other rules than the heads, or that cannot be read.
+        InputError: The weights cannot be read, or are for other rules than the heads.
     """
     if choice.weights is not None:
         return read_weights(choice.weights, head_ids=head_ids)
@@ -113,7 +117,7 @@ def chosen_weights(choice: WeightChoice, *, head_ids: Sequence[str]) -> Composit
 
 
 def one_rule(rule: str, *, head_ids: Sequence[str]) -> Composition:
-    """All weight on one rule.
+    """Return a composition with all weight on one rule.
 
     Raises:
         InputError: The model has no such head.

@@ -1,4 +1,4 @@
-"""Write a reward model as a plain transformers folder that loads anywhere, checked before it is.
+"""Write a reward model as a plain transformers folder, and check it before it takes its place.
 
 Suffixes: R heads, K labels, D hidden.
 """
@@ -29,8 +29,8 @@ from encore.export.weights_input import Composition
 from encore.model.backbone_config import EXPORT_FILE
 from encore.model.opening import OpenedModel
 
-#: All that an export has.
-_FILES = re.compile(
+#: Names of the files of an export.
+_EXPORT_FILES = re.compile(
     r"config\.json|tokenizer(_config)?\.json|chat_template\.jinja|README\.md"
     rf"|{re.escape(EXPORT_FILE)}|model(-\d+-of-\d+)?\.safetensors(\.index\.json)?"
 )
@@ -45,32 +45,36 @@ def export_model(
     licence: str | None = None,
     pairs: Sequence[PreferencePair] = (),
 ) -> Exported:
-    """Write one folder, whole or not at all; an earlier export at this place is replaced.
+    """Write one folder, whole or not at all. An earlier export in this folder is replaced.
 
     Args:
-        model: Opened in float32; needed twice in memory: the export is read back beside it.
-        out: The folder.
-        weights: One per head: fold them into one label, ``reward``. None: one label per head.
-        dtype: Of the weights on disk; bfloat16 halves them and can flip near-ties.
-        licence: The hub's identifier of the licence the export is given away under.
-        pairs: On which to count the rankings that this dtype flips.
+        model: Reward model, opened in float32. The export is read back beside it, so memory must
+            hold the model twice.
+        out: Folder to write.
+        weights: Weight of each head, to fold all heads into one label, ``reward``. None: one label
+            per head.
+        dtype: Number format of the weights on disk; bfloat16 halves them and can flip near-ties.
+        licence: Licence that the card states, by its name on the hub.
+        pairs: Pairs on which the rankings that ``dtype`` flips are counted.
 
     Raises:
-        EncoreError: A model or weights that cannot be exported; what was written scores otherwise.
+        EncoreError: The model or the weights cannot be exported, or the written files score
+            otherwise than the model.
     """
     weights = Composition(weights=dict(weights)) if isinstance(weights, Mapping) else weights
     refuse_occupied(out)
-    if found := {parameter.dtype for parameter in model.model.parameters()} - {torch.float32}:
+    if other_dtypes := {p.dtype for p in model.model.parameters()} - {torch.float32}:
         raise InputError(
-            f"model {model.name!r}: opened in {', '.join(map(str, found))}; expected torch.float32 "
-            '(open_reward_model(…, dtype="float32")), whatever the export is written in'
+            f"model {model.name!r}: opened in {', '.join(map(str, other_dtypes))}; expected "
+            'torch.float32 (open_reward_model(…, dtype="float32")), whatever the export is written '
+            "in"
         )
-    place = out.resolve()  # a link stays a link to the new one
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_folder(place) as temporary:
+    folder = out.resolve()  # a symbolic link then points to the new export
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_folder(folder) as temporary:
         written = _write(model, temporary, weights, dtype=dtype)
         exported = Exported(
-            folder=place,
+            folder=folder,
             written=written,
             licence=licence,
             verification=verify_export(written, pairs=pairs),
@@ -83,7 +87,7 @@ def export_model(
 def _write(
     model: OpenedModel, folder: Path, composition: Composition | None, *, dtype: ExportDtype
 ) -> Written:
-    """The files that readers need."""
+    """Write config, weights and tokenizer: the files that readers need."""
     classifier = classifier_class(model.model, name=model.name)
     head_ids, weight_RD = model.model.head_ids, model.model.heads.weight.detach().cpu()
     trunk, prefix = model.model.trunk.state_dict(), classifier.base_model_prefix
@@ -106,30 +110,30 @@ def _write(
 
 
 def refuse_occupied(out: Path, *, source: str | Path | None = None) -> None:
-    """Refuse a place whose replacement would cost anything but an earlier export.
+    """Refuse an output folder that holds anything but an earlier export.
 
     Args:
-        out: The folder to write.
-        source: Folder (or hub id) of the model to export.
+        out: Folder to write.
+        source: Folder or hub id of the model to export.
 
     Raises:
-        InputError: What is there, and what to do.
+        InputError: The folder holds something else, the model itself or the working directory.
     """
-    place, here = out.resolve(), Path.cwd().resolve()
+    folder, working_dir = out.resolve(), Path.cwd().resolve()
     model = None if source is None else Path(source).expanduser().resolve()
-    entries = list(place.iterdir() if place.is_dir() else filter(Path.exists, [place]))
+    entries = list(folder.iterdir() if folder.is_dir() else filter(Path.exists, [folder]))
     strangers = [
         entry.name
         for entry in entries
-        if not _FILES.fullmatch(entry.name) or entry.is_symlink() or not entry.is_file()
+        if not _EXPORT_FILES.fullmatch(entry.name) or entry.is_symlink() or not entry.is_file()
     ]
     problem = None
-    if here.is_relative_to(place):
+    if working_dir.is_relative_to(folder):
         problem = "this is the working directory or one above it, which cannot be replaced"
-    elif model is not None and model.exists() and model.is_relative_to(place):
+    elif model is not None and model.exists() and model.is_relative_to(folder):
         problem = f"the model {source} lies there and would be replaced by its own export"
-    elif strangers or (entries and not (place / EXPORT_FILE).is_file()):
-        found = ", ".join(sorted(strangers)[:3]) or f"no {EXPORT_FILE}"
-        problem = f"there is something else in it than an export ({found})"
+    elif strangers or (entries and not (folder / EXPORT_FILE).is_file()):
+        listing = ", ".join(sorted(strangers)[:3]) or f"no {EXPORT_FILE}"
+        problem = f"there is something else in it than an export ({listing})"
     if problem is not None:
         raise InputError(f"--out {out}: {problem}; name a new folder")
