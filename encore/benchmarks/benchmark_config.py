@@ -16,7 +16,7 @@ from encore.judges.judge_config import JudgeConfig
 from encore.model.model_options import ComputingConfig
 from encore.rating.rating_config import MAX_RATING_REPLY_TOKENS, RatingConfig
 from encore.weighting.schemes import SCHEMES, SCHEMES_OF_RATINGS, load_scheme
-from encore.weighting.weights_config import DEFAULT_K, DEFAULT_TAU
+from encore.weighting.weights_config import DEFAULT_K, k_option, rule_option, tau_option
 
 #: The paper's default is 2; the others say how much depends on it.
 DEFAULT_TAUS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -69,7 +69,7 @@ class RowsConfig(StageConfig):
         name="tau",
         help="Temperatures of scheme encore; repeatable. Default: 0.1 to 10, the paper's 2 too.",
     )
-    k: int = _rows(DEFAULT_K, ge=1, help="Of top-k and random-k.")
+    k: int = k_option(DEFAULT_K, group="Rows")
     seed: int = _rows(0, ge=0, help="Of the bootstrap and of draws.")
     num_random: int = _rows(1000, ge=1, help="Weight vectors drawn for the rows of chance.")
 
@@ -192,9 +192,9 @@ class JudgeBenchmarkConfig(StageConfig):
     )
     weights_run: str | None = _weights(metavar="RUN_KEY", help="Which of its runs, if several.")
     scheme: str | None = _weights(help=f"One of: {', '.join(SCHEMES)}. Default: encore.")
-    tau: float | None = _weights(help=f"Of scheme encore. Default: {DEFAULT_TAU:g}.")
-    k: int | None = _weights(help=f"Of top-k and random-k. Default: {DEFAULT_K}.")
-    rule: str | None = _weights(metavar="RULE_ID", help="The rule of scheme single.")
+    tau: float | None = tau_option(None, group="Weights of rules")
+    k: int | None = k_option(None, group="Weights of rules")
+    rule: str | None = rule_option(group="Weights of rules")
     seed: int = option(
         0, ge=0, help="Of the one order a pair in RewardBench's own figure, and of random schemes."
     )

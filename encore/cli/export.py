@@ -38,7 +38,7 @@ def export(config: ExportConfig, *, json: JsonOption = False) -> None:
     Exit code 3: the weights come from a rating run that is not complete.
     """
     chosen = config.composition
-    warn_of_unused(chosen.unused(), who=f"scheme {chosen.scheme}")
+    warn_of_unused(chosen.unused_options(), who=f"scheme {chosen.scheme}")
     from encore.export.push import push_export
     from encore.export.weights_input import chosen_weights
     from encore.export.write_export import export_model, refuse_occupied

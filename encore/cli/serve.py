@@ -34,7 +34,7 @@ def serve(config: ServeConfig, *, json: JsonOption = False) -> None:
     Example: encore serve study/training/KEY/model --weights weights.json
     """
     require_packages(_PACKAGES, doing="serving", extras="train,serve")
-    warn_of_unused(config.composition.unused(), who=f"scheme {config.composition.scheme}")
+    warn_of_unused(config.composition.unused_options(), who=f"scheme {config.composition.scheme}")
     from encore.serving.listening import listen, make_server, url_of
     from encore.serving.reward_app import RewardApp
     from encore.serving.reward_server import open_app

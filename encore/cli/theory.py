@@ -21,6 +21,7 @@ from encore.cli.output import (
 from encore.core.config import option
 from encore.core.options import JsonOption, UsageError, command
 from encore.data.study_config import RatingsConfig
+from encore.weighting.weights_config import DEFAULT_TAU, tau_option
 
 if TYPE_CHECKING:
     from encore.weighting.theory import Theory, TheoryRule
@@ -40,7 +41,7 @@ class TheoryConfig(RatingsConfig):
         help="Instead of ratings: a synthetic world in which the theorem's premise holds, ten "
         "rules that are more and more noise.",
     )
-    tau: float = option(2.0, gt=0, help="Temperature of ENCORE's weights.")
+    tau: float = tau_option(DEFAULT_TAU)
     seed: int = option(0, ge=0, help="Of the synthetic world, of weights near zero, of samples.")
 
 

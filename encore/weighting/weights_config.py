@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,32 +18,44 @@ DEFAULT_TAU = 2.0
 DEFAULT_K = 5
 WEIGHTS_GROUP = "Weights (one way or none; `serve` needs one for several heads)"
 
+# The options of schemes, declared once. Configs that include one say its default and its group.
+tau_option = partial(
+    option,
+    gt=0,
+    allow_inf_nan=False,
+    source="ENCORE, section 4",
+    help="Temperature of scheme encore. A large one approaches uniform weights, a small one the "
+    f"rule of lowest entropy. The default, {DEFAULT_TAU:g}, is the paper's.",
+)
+seed_option = partial(
+    option,
+    ge=0,
+    help="Seed of schemes random and random-k, and of the folds that hold out pairs. Default: 0.",
+)
+k_option = partial(
+    option,
+    ge=1,
+    help="Number of rules that schemes top-k and random-k select. The default, "
+    f"{DEFAULT_K}, is that of the paper's appendix.",
+)
+rule_option = partial(option, None, metavar="RULE_ID", help="The rule of scheme single.")
+
 
 class SchemeOptions(StageConfig):
-    """Parameters of all schemes; each takes those that it declares.
+    """Parameters of all schemes. A scheme reads those that it declares.
 
     Raises:
-        InputError: A parameter out of its range.
+        InputError: A parameter is out of its range.
     """
 
-    tau: float = option(
-        DEFAULT_TAU,
-        gt=0,
-        allow_inf_nan=False,
-        help="Temperature of scheme encore: large approaches uniform weights, small the rule of "
-        "lowest entropy (paper: 2).",
-    )
-    seed: int = option(
-        0, ge=0, help="Of schemes random and random-k, and of the folds that hold out pairs."
-    )
-    k: int = option(
-        DEFAULT_K, ge=1, help="How many rules top-k and random-k select (paper's appendix: 5)."
-    )
-    rule: str | None = option(None, metavar="RULE_ID", help="The rule of scheme single.")
+    tau: float = tau_option(DEFAULT_TAU)
+    seed: int = seed_option(0)
+    k: int = k_option(DEFAULT_K)
+    rule: str | None = rule_option()
 
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, **values: Any) -> None:
         try:
-            super().__init__(**given)
+            super().__init__(**values)
         except ValidationError as error:
             problem = first_problem(error)
             flag = f"--{problem.path}".replace(".", "-").replace("_", "-")
@@ -50,59 +63,61 @@ class SchemeOptions(StageConfig):
 
 
 class WeightsConfig(RatingsConfig, SchemeOptions):
-    """What `encore weights` weighs."""
+    """Options of `encore weights`."""
 
     scheme: str = option("encore", choices=SCHEMES, help=f"One of: {', '.join(SCHEMES)}.")
-    compare: bool = option(False, help="All schemes side by side, with what chance reaches.")
-    sweep: bool = option(False, help="Scheme encore at one temperature after another.")
+    compare: bool = option(
+        False, help="Compare all schemes with each other and with random weights."
+    )
+    sweep: bool = option(False, help="Show scheme encore at several temperatures.")
 
 
-def _choice(**about: Any) -> Any:
-    return option(None, group=WEIGHTS_GROUP, **about)
+_choice = partial(option, None, group=WEIGHTS_GROUP)
 
 
 class WeightChoice(StageConfig):
-    """Which weights compose a model's heads: at most one of weights, rule and scheme."""
+    """Weights that compose a model's heads: at most one of weights, rule and scheme."""
 
     weights: Path | None = _choice(
         metavar="FILE",
-        help="A JSON file: what `encore weights --json` printed, or "
+        help="A JSON file: the output of `encore weights --json`, or "
         '{"rule": weight, …} from any other composer.',
     )
-    rule: str | None = _choice(metavar="RULE_ID", help="One rule alone.")
+    rule: str | None = _choice(metavar="RULE_ID", help="This rule alone.")
     scheme: str | None = _choice(
         help=f"A scheme's weights for --ratings; one of {', '.join(SCHEMES)}."
     )
     ratings: Path | None = _choice(
         alias="study",
         metavar="PATH",
-        help="What --scheme weighs: a study, a Parquet file or a folder of them.",
+        help="The ratings that --scheme weighs: a study, a Parquet file or a folder of them.",
     )
-    tau: float | None = _choice(
-        help=f"Temperature of scheme encore. Default: {DEFAULT_TAU:g}.", source="ENCORE, section 4"
-    )
-    seed: int | None = _choice(help="Of schemes random and random-k. Default: 0.")
-    k: int | None = _choice(help=f"Rules that top-k and random-k select. Default: {DEFAULT_K}.")
+    tau: float | None = tau_option(None, group=WEIGHTS_GROUP)
+    seed: int | None = seed_option(None, group=WEIGHTS_GROUP)
+    k: int | None = k_option(None, group=WEIGHTS_GROUP)
     run: str | None = _choice(
-        help="Which rating run, where there are several: a prefix of its key."
+        help="The rating run, if there are several: a unique prefix of its key."
     )
-    judge: str | None = _choice(help="Which judge's ratings, where there are several.")
+    judge: str | None = _choice(help="The judge whose ratings are read, if there are several.")
 
     @model_validator(mode="after")
-    def _one_way(self) -> Self:
-        chosen = [f"--{name}" for name in ("weights", "rule", "scheme") if getattr(self, name)]
-        of_scheme = ("tau", "seed", "k", "run", "judge")
-        given = [name for name in of_scheme if getattr(self, name) is not None]
-        if len(chosen) > 1:
-            raise UsageError(f"{' and '.join(chosen)} contradict each other; choose one")
+    def _check_combination(self) -> Self:
+        ways = [f"--{name}" for name in ("weights", "rule", "scheme") if getattr(self, name)]
+        scheme_options = [
+            f"--{name}"
+            for name in ("tau", "seed", "k", "run", "judge")
+            if getattr(self, name) is not None
+        ]
+        if len(ways) > 1:
+            raise UsageError(f"{' and '.join(ways)} contradict each other; choose one")
         if self.scheme is not None and self.ratings is None:
             raise UsageError(f"--scheme {self.scheme} weighs ratings; name them with --ratings")
-        if self.scheme is None and given:
-            raise UsageError(f"--{given[0]} belongs to --scheme, which is not given")
+        if self.scheme is None and scheme_options:
+            raise UsageError(f"{scheme_options[0]} belongs to --scheme, which is not given")
         return self
 
-    def unused(self) -> dict[str, object]:
-        """Options that were given and that the chosen scheme does not read."""
-        given = self.model_dump(include={"tau", "seed", "k"}, exclude_none=True)
-        used = load_scheme(self.scheme).options if self.scheme else given
-        return {name: value for name, value in given.items() if name not in used}
+    def unused_options(self) -> dict[str, object]:
+        """Return the options that were given although the chosen scheme does not read them."""
+        options = self.model_dump(include={"tau", "seed", "k"}, exclude_none=True)
+        used = load_scheme(self.scheme).options if self.scheme else options
+        return {name: value for name, value in options.items() if name not in used}
