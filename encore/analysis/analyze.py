@@ -31,7 +31,7 @@ class Analysis:
             correlation.
         paper: The paper's numbers, with ours where the ratings have the same quantity.
         notes: Sentences on what limits these figures.
-        ratings: The opened ratings.
+        ratings: The ratings that were analyzed.
     """
 
     rules: tuple[RuleStats, ...]

@@ -81,7 +81,7 @@ def count_pairs(
     """Count the pairs of each source, and under None those of all sources together.
 
     Args:
-        warehouse: The opened ratings.
+        warehouse: Warehouse of the opened ratings.
         sources: All sources in the ratings.
         levels: For each rule its distinct ratings, ascending, or None for too many levels to count
             pairs of them. Counts are in the alphabetical order of these rules.

@@ -60,7 +60,7 @@ def draw_rows(
     Args:
         num_rows: Number of rows, N.
         rng: Generator of the draws.
-        num_draws: Number of resamples.
+        num_draws: Number of resamples that are yielded.
     """
     for _ in range(num_draws):
         yield rng.integers(0, num_rows, num_rows)

@@ -20,11 +20,12 @@ from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.table_rows import RowAbout, TableRow, mean_row, reward_row
 from encore.core.errors import EncoreError
 from encore.scoring.head_scores import HeadScores
-from encore.weighting.scheme import DEFAULT_K, DEFAULT_TAU, Evidence, SchemeOptions
+from encore.weighting.scheme import Evidence
 from encore.weighting.scheme_comparison import scheme_label
 from encore.weighting.schemes import load_scheme
 from encore.weighting.schemes.random import random_weights
 from encore.weighting.schemes.random_k import random_k_weights
+from encore.weighting.weights_config import DEFAULT_K, DEFAULT_TAU, SchemeOptions
 
 #: Trials that the paper averages for random weights, single rules and random rules.
 NUM_TRIALS = 3

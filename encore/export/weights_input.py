@@ -11,10 +11,9 @@ from pydantic import BaseModel, Field, ValidationError
 
 from encore.core.errors import InputError, first_problem
 from encore.warehouse import open_ratings
-from encore.weighting.scheme import SchemeOptions
 from encore.weighting.weigh import weigh_rules
 from encore.weighting.weight_vector import head_weights
-from encore.weighting.weights_config import WeightChoice
+from encore.weighting.weights_config import SchemeOptions, WeightChoice
 
 #: Flags of `encore.weighting.weight_vector.Provenance`, in words.
 _ANSWERS_BY_FLAG = {

@@ -19,7 +19,6 @@ from encore.report.provenance import Provenance, provenance_of
 from encore.report.rules_and_people import rules_and_people
 from encore.warehouse import PairRatings, Ratings, open_ratings, open_warehouse, read_pair_ratings
 from encore.weighting.ratings_needed import ratings_needed
-from encore.weighting.scheme import SchemeOptions
 from encore.weighting.scheme_comparison import (
     SchemeComparison,
     TauSweep,
@@ -27,6 +26,7 @@ from encore.weighting.scheme_comparison import (
     sweep_tau,
 )
 from encore.weighting.weigh import evidence_of
+from encore.weighting.weights_config import SchemeOptions
 
 if TYPE_CHECKING:
     from encore.analysis.analyze import Analysis

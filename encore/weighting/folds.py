@@ -1,4 +1,4 @@
-"""Accuracy on pairs that a scheme did not learn from: five folds, every prompt whole in one."""
+"""Measure a scheme on pairs that it did not learn from, by five folds that keep prompts whole."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from encore.data.pairs import read_pairs
 from encore.data.study import Study
 from encore.warehouse import PairRatings
 from encore.weighting.composed_ratings import composed_outcomes
-from encore.weighting.scheme import Evidence, SchemeOptions, WeightingScheme
+from encore.weighting.scheme import Evidence, WeightingScheme
+from encore.weighting.weights_config import SchemeOptions
 
 # Suffixes: P pairs, G groups of pairs.
 
@@ -29,14 +30,14 @@ class HeldOut:
     """Accuracy of a scheme's weights on pairs that they were not learnt from.
 
     Attributes:
-        accuracy: Of all pairs, each under the weights learnt from the other folds.
+        accuracy: Accuracy over all pairs, each under the weights learnt from the other folds.
         accuracy_low: Lower end of the 95 % interval of half-credit accuracy.
-        accuracy_high: Upper end.
+        accuracy_high: Upper end of that interval.
         num_pairs: Pairs that every rule rated fully.
-        num_folds: `NUM_FOLDS`, or the number of groups where there are fewer.
+        num_folds: `NUM_FOLDS`, or the number of groups if there are fewer.
         num_groups: Distinct prompts or pair ids; each is whole in one fold.
-        grouped_by: ``prompt`` where a study knows the prompts of all pairs, else ``pair``: then
-            pairs of the same prompt may be in different folds.
+        grouped_by: ``prompt`` if a study has the prompts of all pairs, else ``pair``: then pairs of
+            the same prompt may be in different folds.
     """
 
     accuracy: Accuracy
@@ -49,17 +50,17 @@ class HeldOut:
 
 
 def held_out(scheme: WeightingScheme, evidence: Evidence, options: SchemeOptions) -> HeldOut | None:
-    """Accuracy of a scheme by cross-validation over the pairs that every rule rated fully.
+    """Measure a scheme by cross-validation over the pairs that every rule rated fully.
 
     Args:
-        scheme: The scheme; weighs once for each fold.
-        evidence: Its pairs are read; they are sorted, so that the same ratings give the same folds
-            however they are stored.
-        options: Of the scheme; the seed draws the folds.
+        scheme: The scheme, which weighs once for each fold.
+        evidence: Evidence whose pairs are split. They are read in sorted order, so the same ratings
+            give the same folds however they are stored.
+        options: Options of the scheme; the seed draws the folds.
 
     Returns:
-        None where there are fewer than two groups of pairs to part, or one fold holds everything
-        that the scheme can learn from.
+        The accuracy. None if there are fewer than two groups of pairs, or if one fold holds
+        everything that the scheme can learn from.
 
     Raises:
         InputError: The study's pairs were changed since they were ingested.
@@ -76,16 +77,15 @@ def held_out(scheme: WeightingScheme, evidence: Evidence, options: SchemeOptions
     for fold in range(num_folds):
         is_held_out_P = fold_P == fold
         try:
-            learnt = scheme.weigh(evidence.with_pairs(pairs.take(~is_held_out_P)), options)
-        except InputError:  # this fold holds all that there is to learn from
+            vector = scheme.weigh(evidence.with_pairs(pairs.take(~is_held_out_P)), options)
+        except InputError:  # this fold holds everything that the scheme can learn from
             return None
-        composed_P[is_held_out_P] = pairs.margin_PR[is_held_out_P] @ np.array(learnt.weights)
+        composed_P[is_held_out_P] = pairs.margin_PR[is_held_out_P] @ np.array(vector.weights)
     (outcome,) = composed_outcomes(composed_P[:, None], np.ones((1, 1)))
-    low, high = outcome.interval
     return HeldOut(
         accuracy=outcome.accuracy,
-        accuracy_low=low,
-        accuracy_high=high,
+        accuracy_low=outcome.half_credit.low,
+        accuracy_high=outcome.half_credit.high,
         num_pairs=pairs.num_pairs,
         num_folds=num_folds,
         num_groups=num_groups,
@@ -93,12 +93,12 @@ def held_out(scheme: WeightingScheme, evidence: Evidence, options: SchemeOptions
     )
 
 
-def fold_notes(scheme: str, test: HeldOut | None) -> Iterator[str]:
-    """What limits the held-out accuracy of a scheme that learns from labels."""
-    if test is None:
+def fold_notes(scheme: str, held_out_accuracy: HeldOut | None) -> Iterator[str]:
+    """Yield notes on what limits the held-out accuracy of a scheme that learns from labels."""
+    if held_out_accuracy is None:
         yield f"{scheme}: too few pairs to hold any out, so it has no held-out accuracy"
         return
-    if test.grouped_by == "pair":
+    if held_out_accuracy.grouped_by == "pair":
         yield (
             f"{scheme}: the prompts of these pairs are not known, so its held-out accuracy is "
             "grouped by pair_id; pairs of one prompt may be both learnt from and tested on"
@@ -106,15 +106,15 @@ def fold_notes(scheme: str, test: HeldOut | None) -> Iterator[str]:
 
 
 def _groups(pairs: PairRatings, study: Study | None) -> tuple[NDArray[np.intp], GroupedBy]:
-    """The group of each pair, counted from 0, shape [P]: its prompt where a study knows all."""
-    prompt_of = {}
+    """Return the group of each pair, from 0, shape [P]: its prompt if the study has all prompts."""
+    prompt_hashes = {}
     if study is not None:
         for batch in read_pairs(study).select(["source", "pair_id", "prompt"]).to_batches():
             for row in batch.to_pylist():
-                prompt_of[row["source"], row["pair_id"]] = hash(repr(row["prompt"]))
+                prompt_hashes[row["source"], row["pair_id"]] = hash(repr(row["prompt"]))
     keys = zip(pairs.source_P.tolist(), pairs.pair_id_P.tolist(), strict=True)
-    prompts = pa.array([prompt_of.get(key) for key in keys], pa.int64())
+    prompts = pa.array([prompt_hashes.get(key) for key in keys], pa.int64())
     if prompts.null_count:
         return np.unique(pairs.pair_id_P, return_inverse=True)[1], "pair"
-    # Hashes differ between processes: groups are counted as they appear.
+    # Hashes differ between processes, so groups are numbered as they appear.
     return prompts.dictionary_encode().indices.to_numpy(), "prompt"

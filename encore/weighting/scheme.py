@@ -1,4 +1,4 @@
-"""What a weighting scheme is: evidence about rules in, a weight vector out."""
+"""Define weighting schemes: evidence about rules in, a weight vector out."""
 
 from __future__ import annotations
 
@@ -14,30 +14,28 @@ from encore.core.errors import InputError
 from encore.data.study import Study
 from encore.warehouse import PairRatings
 from encore.weighting.weight_vector import Origin, Provenance, WeightVector
-from encore.weighting.weights_config import DEFAULT_K, DEFAULT_TAU, SchemeOptions
-
-__all__ = ["DEFAULT_K", "DEFAULT_TAU", "Evidence", "SchemeOptions", "Weighed", "WeightingScheme"]
+from encore.weighting.weights_config import SchemeOptions
 
 # Suffixes: R rules.
 
 _Floats = NDArray[np.float64]
-#: A weight for each rule, shape [R], and the parameters to report.
-Weighed = tuple[_Floats, dict[str, float | str]]
+#: The weight of each rule, shape [R], and the parameters to report.
+SchemeResult = tuple[_Floats, dict[str, float | str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Evidence:
-    """What a scheme may look at: statistics of the rules over all sources, and a way to the pairs.
+    """Everything that a scheme may read: statistics of the rules over all sources, and the pairs.
 
     Attributes:
-        rules: One per rule, in rule order; each has at least one rating.
+        rules: Statistics of each rule, in rule order; each has at least one rating.
         read_pairs: Reads the ratings of every pair under these rules, in this order. Only schemes
-            that learn from labels call it: it holds every rating in memory.
-        origin: Where the ratings came from.
-        study: The study that they belong to; None for ratings from elsewhere.
+            that learn from labels call it, because it holds every rating in memory.
+        origin: Origin of the ratings.
+        study: The study that the ratings belong to; None for ratings outside a study.
 
     Raises:
-        InputError: A rule without a single rating: it has no reward that a weight could count.
+        InputError: A rule has no rating, so it has no reward that a weight could multiply.
     """
 
     rules: tuple[RuleStats, ...]
@@ -56,27 +54,27 @@ class Evidence:
 
     @property
     def rule_ids(self) -> tuple[str, ...]:
-        """The rules, in order."""
+        """Return the ids of the rules, in order."""
         return tuple(rule.rule_id for rule in self.rules)
 
     @property
     def entropy_R(self) -> _Floats:
-        """Entropy of each rule's ratings in nats, shape [R]."""
+        """Return the entropy of each rule's ratings in nats, shape [R]."""
         return np.array([rule.entropy_nats for rule in self.rules], dtype=np.float64)
 
     @property
     def num_pairs(self) -> int:
-        """All pairs, also those that a rule did not rate fully."""
+        """Return the number of all pairs, also those that a rule did not rate fully."""
         return max(rule.num_pairs_total for rule in self.rules)
 
-    def places_by_entropy(self) -> NDArray[np.intp]:
-        """The places of rules from the lowest entropy to the highest; equal ones by id."""
+    def rule_indices_by_entropy(self) -> NDArray[np.intp]:
+        """Return the indices of the rules by ascending entropy, of equal entropies by id."""
         return np.asarray(np.lexsort((np.array(self.rule_ids), self.entropy_R)))
 
     def with_pairs(self, pairs: PairRatings) -> Evidence:
-        """The same evidence over some pairs.
+        """Return the same evidence with these pairs.
 
-        The statistics stay those of all pairs: they hold no label that a scheme may learn from.
+        The statistics stay those of all pairs, because they contain no label to learn from.
         """
         return dataclasses.replace(self, read_pairs=lambda: pairs)
 
@@ -85,25 +83,25 @@ class Evidence:
 class WeightingScheme:
     """A way to weigh rules.
 
-    A scheme gives a rule the same weight wherever it stands among the rules. A scheme that uses
-    labels takes those of the pairs in `Evidence.read_pairs` alone: what it is tested on is held out
-    there.
+    The order of the rules does not change their weights. A scheme that uses labels reads only those
+    of the pairs in `Evidence.read_pairs`; test pairs are held out there.
 
     Attributes:
-        name: As on the command line.
-        find: The scheme itself.
-        options: The fields of `SchemeOptions` that it takes.
-        uses_labels: Whether people's preferences enter, so that accuracy on them is flattered.
+        name: Name on the command line.
+        compute: Computes the weights and the parameters to report.
+        options: Names of the fields of `SchemeOptions` that it reads.
+        uses_labels: True if it learns from people's preferences, so that its accuracy on the same
+            preferences is too high.
     """
 
     name: str
-    find: Callable[[Evidence, SchemeOptions], Weighed]
+    compute: Callable[[Evidence, SchemeOptions], SchemeResult]
     options: tuple[str, ...] = ()
     uses_labels: bool = False
 
     def weigh(self, evidence: Evidence, options: SchemeOptions) -> WeightVector:
-        """The scheme's weights of the rules, with what they were made from."""
-        weight_R, params = self.find(evidence, options)
+        """Return the scheme's weights of the rules, with their provenance."""
+        weight_R, params = self.compute(evidence, options)
         tau, num_pairs = params.get("tau"), params.get("num_pairs")
         return WeightVector(
             scheme=self.name,
@@ -122,8 +120,8 @@ class WeightingScheme:
         )
 
 
-def equal_weights(place_K: NDArray[np.intp], *, num_rules: int) -> _Floats:
-    """The same weight for the rules at K places, none for the others; shape [R]."""
+def equal_weights(rule_index_K: NDArray[np.intp], *, num_rules: int) -> _Floats:
+    """Return equal weights for the rules at these K indices, 0 for all others; shape [R]."""
     weight_R = np.zeros(num_rules)
-    weight_R[place_K] = 1 / len(place_K)
+    weight_R[rule_index_K] = 1 / len(rule_index_K)
     return weight_R

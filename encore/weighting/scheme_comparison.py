@@ -1,4 +1,4 @@
-"""All weighting schemes side by side on the same pairs; scheme encore over its temperature."""
+"""Compare all weighting schemes on the same pairs, and scheme encore at several temperatures."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ from encore.data.annotations import people_labels
 from encore.warehouse import PairRatings, Ratings
 from encore.weighting.composed_ratings import Outcome, composed_outcomes, rule_margin_sds
 from encore.weighting.folds import GroupedBy, HeldOut, fold_notes, held_out
-from encore.weighting.scheme import Evidence, SchemeOptions, WeightingScheme
+from encore.weighting.scheme import Evidence, WeightingScheme
 from encore.weighting.schemes import SCHEMES, SCHEMES_OF_RATINGS, load_scheme
 from encore.weighting.schemes.encore import entropy_weights
 from encore.weighting.schemes.random import random_weights
 from encore.weighting.schemes.random_k import random_k_weights
 from encore.weighting.weigh import open_evidence
 from encore.weighting.weight_vector import WeightVector
+from encore.weighting.weights_config import SchemeOptions
 
 # Suffixes: P pairs, R rules, V weight vectors, T temperatures.
 
 NUM_RANDOM = 1000
-#: Entropies of ratings lie within some two nats: below the first all but equal entropies are told
-#: apart, above the last weights differ by less than a few per cent.
+#: Entropies of ratings differ by up to two nats. Below the first temperature all unequal entropies
+#: get different weights; above the last one weights differ by less than a few per cent.
 DEFAULT_TAUS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 
 _Floats = NDArray[np.float64]
@@ -38,21 +39,23 @@ _Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemeRow:
-    """One scheme's weights and how the ratings that they compose rank people's preferences.
+    """One scheme's weights, and how well the composed ratings rank people's preferences.
 
     Attributes:
         label: The scheme with its parameters, for people.
-        vector: The weights.
-        uses_labels: Whether the labels that ``accuracy`` is measured with entered the weights.
-        uses_benchmark: Whether a benchmark's answers did; no scheme of ours takes any.
-        effective_weights: Weight times sd of the margin, for each rule; None where it has no sd.
-        accuracy: Of the composed ratings, on all compared pairs: flattered if ``uses_labels``.
+        vector: The scheme's weight vector.
+        uses_labels: True if the weights were learnt from the labels that ``accuracy`` is measured
+            with.
+        uses_benchmark: True if they were learnt from a benchmark's answers; none of our schemes is.
+        effective_weights: For each rule weight times sd of the margin; None without an sd.
+        accuracy: Accuracy of the composed ratings on all compared pairs; too high if
+            ``uses_labels``.
         accuracy_low: Lower end of the 95 % interval of ``accuracy.half``; None without pairs.
-        accuracy_high: Upper end.
-        held_out_accuracy: On pairs the weights were not learnt from; None for schemes that learn
-            from no label, whose ``accuracy`` is held out as it is.
+        accuracy_high: Upper end of that interval.
+        held_out_accuracy: Accuracy on pairs that the weights were not learnt from; None for schemes
+            that use no labels, whose ``accuracy`` is held out already.
         held_out_low: Lower end of the 95 % interval of ``held_out_accuracy.half``.
-        held_out_high: Upper end.
+        held_out_high: Upper end of that interval.
         beats_random: Share of random weight vectors with a lower half-credit accuracy; an equal
             one counts one half.
     """
@@ -73,16 +76,17 @@ class SchemeRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draws:
-    """Half-credit accuracy of many draws of one scheme; None, as all below, without pairs.
+    """Half-credit accuracy of many draws of one scheme.
 
-    The paper reports the mean of 3 draws; the quantiles say what a single one is worth.
+    The paper reports the mean of 3 draws; the quantiles show how much a single draw varies. They
+    are about chance between draws, not between pairs. Without pairs there are no draws.
 
     Attributes:
         scheme: ``random``, ``random-k`` or ``single`` (every rule once).
-        num_draws: How many.
-        half_mean: Over the draws.
-        half_low: 2.5 % quantile of the draws: of chance between draws, not between pairs.
-        half_high: 97.5 % quantile.
+        num_draws: Number of weight vectors.
+        half_mean: Mean over the draws; None without draws.
+        half_low: 2.5 % quantile of the draws.
+        half_high: 97.5 % quantile of the draws.
     """
 
     scheme: str
@@ -99,13 +103,13 @@ class SchemeComparison:
     Attributes:
         rule_ids: The rules, in the vectors' order.
         margin_sds: Standard deviation (ddof 1) of each rule's margins, over all pairs it rated.
-        rows: One a scheme.
-        draws: What draws by chance reach: random weights, k random rules, every single rule.
-        num_pairs: Pairs compared: those whose two responses every rule rated.
-        num_pairs_total: All pairs.
-        num_folds: Of the held-out accuracies; None where there are none.
-        folds_grouped_by: What is whole in one fold; None where there are no held-out accuracies.
-        notes: Plain sentences on what limits these figures, schemes left out among them.
+        rows: One row per scheme.
+        draws: Accuracy of random weights, of k random rules, and of every single rule.
+        num_pairs: Compared pairs: those whose two responses every rule rated.
+        num_pairs_total: All pairs, rated fully or not.
+        num_folds: Number of folds of the held-out accuracies; None without such accuracies.
+        folds_grouped_by: The group that stays whole in a fold; None without held-out accuracies.
+        notes: Sentences on what limits these figures, and which schemes were left out.
     """
 
     rule_ids: tuple[str, ...]
@@ -119,38 +123,38 @@ class SchemeComparison:
     notes: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """The JSON of ``encore weights --compare --json``."""
-        found = dataclasses.asdict(self)
-        # The vector's keys stand beside the others of a row.
-        return {**found, "rows": [{**row.pop("vector"), **row} for row in found["rows"]]}
+        """Return the JSON of ``encore weights --compare --json``."""
+        fields = dataclasses.asdict(self)
+        # The fields of the vector are fields of the row.
+        return {**fields, "rows": [{**row.pop("vector"), **row} for row in fields["rows"]]}
 
 
 def compare_schemes(
     ratings: str | Path | Ratings | Any, *, options: SchemeOptions | None = None
 ) -> SchemeComparison:
-    """Weigh the rules by every scheme and measure what each composes.
+    """Weigh the rules by every scheme, and measure the composed ratings of each.
 
-    Scheme ``agreement`` is among them where the study has labels of people.
-
-    Every scheme is measured on the same pairs: those whose two responses every rule rated.
-    Everything is held in memory: 16 bytes a pair and rule, twice at the peak.
+    Scheme ``agreement`` is included if the study has labels of people. All schemes are measured on
+    the same pairs: those whose two responses every rule rated. All ratings are held in memory: 16
+    bytes per pair and rule, twice that at the peak.
 
     Args:
-        ratings: As for `encore.analysis.analyze.analyze`.
-        options: Of all schemes. Scheme ``single`` takes the rule of lowest entropy unless one is
-            named. Random weights and k random rules are drawn at seeds from this one on.
+        ratings: Ratings, in any form that `encore.analysis.analyze.analyze` takes.
+        options: Options of all schemes. Scheme ``single`` takes the rule of lowest entropy unless
+            one is named. Random weights and k random rules are drawn at this seed and those after
+            it.
 
     Raises:
-        InputError: No ratings table, a rule without ratings, or a rule that is not there.
+        InputError: Not a ratings table, a rule without ratings, or an unknown rule.
     """
     with open_evidence(ratings) as evidence:
         return compare_schemes_on(evidence, options=options or SchemeOptions())
 
 
 def compare_schemes_on(evidence: Evidence, *, options: SchemeOptions) -> SchemeComparison:
-    """`compare_schemes` for evidence in hand."""
+    """Do `compare_schemes` on opened evidence."""
     if options.rule is None:
-        lowest = evidence.rule_ids[evidence.places_by_entropy()[0]]
+        lowest = evidence.rule_ids[evidence.rule_indices_by_entropy()[0]]
         options = options.model_copy(update={"rule": lowest})
     all_pairs = evidence.read_pairs()
     pairs = all_pairs.complete()
@@ -164,24 +168,24 @@ def compare_schemes_on(evidence: Evidence, *, options: SchemeOptions) -> SchemeC
         if rule.num_levels == 1
     ]
     rows: list[SchemeRow] = []
-    tests: list[HeldOut] = []
+    held_out_accuracies: list[HeldOut] = []
     has_labels = evidence.study and any(labels for _, labels in people_labels(evidence.study))
     for scheme in map(load_scheme, SCHEMES if has_labels else SCHEMES_OF_RATINGS):
         try:
             vector = scheme.weigh(evidence.with_pairs(pairs), options)
         except EncoreError as error:  # bad input, or no optimum
-            # A rule that is not there is the caller's slip, not a limit of the data.
+            # An unknown rule is a mistake of the caller, not a limit of the data.
             if "rule" in scheme.options:
                 raise
             notes.append(f"left out: {error}")
             continue
-        test = None
+        on_held_out = None
         if scheme.uses_labels:
-            test = held_out(scheme, evidence.with_pairs(pairs), options)
-            notes += fold_notes(scheme.name, test)
-            tests += [test] if test else []
+            on_held_out = held_out(scheme, evidence.with_pairs(pairs), options)
+            notes += fold_notes(scheme.name, on_held_out)
+            held_out_accuracies += [on_held_out] if on_held_out else []
         (outcome,) = composed_outcomes(pairs.margin_PR, np.array([vector.weights]))
-        rows.append(_row(scheme, vector, outcome, test, margin_sds, random_V=draws["random"]))
+        rows.append(_row(scheme, vector, outcome, on_held_out, margin_sds, draws["random"]))
     return SchemeComparison(
         rule_ids=evidence.rule_ids,
         margin_sds=margin_sds,
@@ -189,25 +193,25 @@ def compare_schemes_on(evidence: Evidence, *, options: SchemeOptions) -> SchemeC
         draws=tuple(_draws(scheme, half_V) for scheme, half_V in draws.items()),
         num_pairs=pairs.num_pairs,
         num_pairs_total=all_pairs.num_pairs,
-        num_folds=tests[0].num_folds if tests else None,
-        folds_grouped_by=tests[0].grouped_by if tests else None,
+        num_folds=held_out_accuracies[0].num_folds if held_out_accuracies else None,
+        folds_grouped_by=held_out_accuracies[0].grouped_by if held_out_accuracies else None,
         notes=tuple(notes),
     )
 
 
 def scheme_label(vector: WeightVector) -> str:
-    """A scheme with the parameters that were chosen for it."""
-    names = {"tau": "τ ", "k": "k ", "seed": "seed ", "rule": ""}
-    shown = [
-        name + (f"{value:g}" if isinstance(value, float) else str(value))
-        for key, name in names.items()
+    """Return the name of a scheme with its parameters, e.g. ``encore (τ 2)``."""
+    prefixes = {"tau": "τ ", "k": "k ", "seed": "seed ", "rule": ""}
+    params = [
+        prefix + (f"{value:g}" if isinstance(value, float) else str(value))
+        for key, prefix in prefixes.items()
         if (value := vector.params.get(key)) is not None
     ]
-    return vector.scheme + (f" ({', '.join(shown)})" if shown else "")
+    return vector.scheme + (f" ({', '.join(params)})" if params else "")
 
 
 def pair_notes(rules: Sequence[RuleStats], *, num_pairs: int, total: int) -> Iterator[str]:
-    """What is left out when composed ratings are compared over fully rated pairs alone."""
+    """Yield a note on the pairs that are left out because some rule did not rate them fully."""
     if num_pairs < total:
         least = min(rules, key=lambda rule: rule.num_pairs)
         yield (
@@ -220,16 +224,15 @@ def _row(
     scheme: WeightingScheme,
     vector: WeightVector,
     outcome: Outcome,
-    test: HeldOut | None,
+    on_held_out: HeldOut | None,
     margin_sds: Sequence[float | None],
-    *,
-    random_V: _Floats,
+    random_half_V: _Floats,
 ) -> SchemeRow:
-    low, high = outcome.interval
-    half = outcome.accuracy.half
-    beaten = None
-    if half is not None:
-        beaten = float(((random_V < half) + 0.5 * (random_V == half)).mean())
+    half = outcome.half_credit
+    beats_random = None
+    if half.value is not None:
+        is_lower_V, is_equal_V = random_half_V < half.value, random_half_V == half.value
+        beats_random = float((is_lower_V + 0.5 * is_equal_V).mean())
     return SchemeRow(
         label=scheme_label(vector),
         vector=vector,
@@ -239,32 +242,32 @@ def _row(
             for weight, sd in zip(vector.weights, margin_sds, strict=True)
         ),
         accuracy=outcome.accuracy,
-        accuracy_low=low,
-        accuracy_high=high,
-        held_out_accuracy=test.accuracy if test else None,
-        held_out_low=test.accuracy_low if test else None,
-        held_out_high=test.accuracy_high if test else None,
-        beats_random=beaten,
+        accuracy_low=half.low,
+        accuracy_high=half.high,
+        held_out_accuracy=on_held_out.accuracy if on_held_out else None,
+        held_out_low=on_held_out.accuracy_low if on_held_out else None,
+        held_out_high=on_held_out.accuracy_high if on_held_out else None,
+        beats_random=beats_random,
     )
 
 
 def _draw_halves(pairs: PairRatings, options: SchemeOptions) -> dict[str, _Floats]:
-    """Half-credit accuracies, one a draw, shape [V]; none without pairs.
+    """Return the half-credit accuracy of each draw by scheme, shape [V]; empty without pairs.
 
-    Schemes ``random`` and ``random-k`` at seeds from the options' on; of ``single`` every rule:
-    what the paper's "Single Rules" average, without chance.
+    Schemes ``random`` and ``random-k`` are drawn at the options' seed and those after it. Scheme
+    ``single`` has every rule once, whose mean the paper calls "Single Rules".
     """
     rule_ids, seeds = pairs.rule_ids, range(options.seed, options.seed + NUM_RANDOM)
-    vectors = {
+    drawn_weights = {
         "random": [random_weights(rule_ids, seed=seed) for seed in seeds],
         "random-k": [random_k_weights(rule_ids, k=options.k, seed=seed) for seed in seeds],
         "single": list(np.eye(len(rule_ids))),
     }
     halves = {}
-    for scheme, weight_VR in vectors.items():
+    for scheme, weight_VR in drawn_weights.items():
         outcomes = composed_outcomes(pairs.margin_PR, np.array(weight_VR))
         halves[scheme] = np.array(
-            [one.accuracy.half for one in outcomes if pairs.num_pairs], dtype=np.float64
+            [outcome.accuracy.half for outcome in outcomes if pairs.num_pairs], dtype=np.float64
         )
     return halves
 
@@ -282,20 +285,21 @@ def _draws(scheme: str, half_V: _Floats) -> Draws:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TauSweep:
-    """ENCORE's weights and the accuracy of what they compose, at one temperature after another.
+    """ENCORE's weights and the accuracy of the composed ratings at several temperatures.
 
     Attributes:
-        rule_ids: The rules.
-        taus: The temperatures.
-        weights: Weights at each, in the order of the rules.
-        accuracies: Of the composed ratings at each, over the same pairs.
+        rule_ids: The rules, in the order of the weights.
+        taus: The temperatures, as asked for.
+        weights: Weights at each temperature, in the order of the rules.
+        accuracies: Accuracy of the composed ratings at each temperature, over the same pairs.
         accuracy_lows: Lower end of the 95 % interval of half-credit accuracy; None without pairs.
-        accuracy_highs: Upper end.
-        lowest_entropy_accuracy: In the limit tau to 0: rules of lowest entropy share all weight.
-        uniform_accuracy: In the limit of a large tau.
+        accuracy_highs: Upper end of that interval.
+        lowest_entropy_accuracy: Accuracy in the limit of tau 0: rules of lowest entropy share all
+            weight.
+        uniform_accuracy: Accuracy in the limit of a large tau.
         num_pairs: Pairs whose two responses every rule rated.
-        num_pairs_total: All pairs.
-        notes: Plain sentences on what limits these figures.
+        num_pairs_total: All pairs, rated fully or not.
+        notes: Sentences on what limits these figures.
     """
 
     rule_ids: tuple[str, ...]
@@ -315,29 +319,28 @@ def sweep_tau(evidence: Evidence, *, taus: Sequence[float] = DEFAULT_TAUS) -> Ta
     """Weigh the rules by entropy at several temperatures.
 
     Args:
-        evidence: Of the rules.
-        taus: Finite and above 0, in the order wanted; at least one.
+        evidence: Evidence of the rules.
+        taus: At least one temperature, finite and above 0.
 
     Raises:
-        InputError: An impossible temperature.
+        InputError: A temperature is out of its range.
     """
     taus = tuple(SchemeOptions(tau=tau).tau for tau in taus)
     entropy_R = evidence.entropy_R
     is_lowest_R = entropy_R == entropy_R.min()
-    ends = (is_lowest_R / is_lowest_R.sum(), np.full_like(entropy_R, 1 / len(entropy_R)))
+    limits = (is_lowest_R / is_lowest_R.sum(), np.full_like(entropy_R, 1 / len(entropy_R)))
     weight_TR = np.array([entropy_weights(entropy_R, tau=tau) for tau in taus])
     all_pairs = evidence.read_pairs()
     pairs = all_pairs.complete()
-    lowest, uniform, *outcomes = composed_outcomes(pairs.margin_PR, np.array([*ends, *weight_TR]))
-    lows, highs = zip(*(outcome.interval for outcome in outcomes), strict=True)
+    lowest, uniform, *outcomes = composed_outcomes(pairs.margin_PR, np.array([*limits, *weight_TR]))
     notes = pair_notes(evidence.rules, num_pairs=pairs.num_pairs, total=all_pairs.num_pairs)
     return TauSweep(
         rule_ids=evidence.rule_ids,
         taus=taus,
         weights=tuple(map(tuple, weight_TR.tolist())),
         accuracies=tuple(outcome.accuracy for outcome in outcomes),
-        accuracy_lows=lows,
-        accuracy_highs=highs,
+        accuracy_lows=tuple(outcome.half_credit.low for outcome in outcomes),
+        accuracy_highs=tuple(outcome.half_credit.high for outcome in outcomes),
         lowest_entropy_accuracy=lowest.accuracy,
         uniform_accuracy=uniform.accuracy,
         num_pairs=pairs.num_pairs,

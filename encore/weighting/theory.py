@@ -1,11 +1,11 @@
-"""`encore theory` as a function: what Theorem 1 says of some ratings, and where its words mislead.
+"""Check Theorem 1 on ratings, and show by counter-examples what it does not say.
 
 The theorem is about rules that do not depend on the label; it calls them maximally entropic.
-Counter-examples on synthetic ratings show where the two come apart.
+Counter-examples on synthetic ratings show that these two properties differ.
 
 The loss is Bradley and Terry's over rule weights: log(1 + exp(-G)) of each pair, where G is the
-weighted sum of the rules' margins, rating(chosen) - rating(rejected). The paper sums over pairs;
-here it is the mean, 1/N of the paper's, so that figures of data sets of different size compare.
+weighted sum of the rules' margins, rating(chosen) - rating(rejected). The paper sums over pairs.
+This module takes the mean, 1/N of the sum, so that data sets of different sizes can be compared.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from encore.analysis.correlation import pearson_r
 from encore.analysis.level_codes import LevelCodes, rule_entropies
 from encore.core.errors import InputError
 from encore.warehouse import PairRatings, Ratings, open_ratings, read_pairs_of
-from encore.weighting.scheme import SchemeOptions
 from encore.weighting.schemes.encore import entropy_weights
+from encore.weighting.weights_config import SchemeOptions
 
 # Suffixes: P pairs, R rules.
 
-SAYS = (
+THEOREM = (
     "What Theorem 1 says: a rule whose rating difference averages to zero whatever the label and "
     "the other rules say (a label-independent rule) gets no gradient, so a weight that starts at "
     "zero stays there. The proof uses nothing else about the rule."
 )
-DOES_NOT_SAY = (
+LIMITS_OF_THEOREM = (
     "What it does not say: that a rule of high entropy is such a rule. The theorem calls it "
     "maximally entropic, but entropy is a property of a rule's ratings alone, and whether they "
     "depend on the label is another: neither follows from the other, as the counter-examples show. "
@@ -40,15 +40,15 @@ DOES_NOT_SAY = (
     "it on yours."
 )
 _NUM_RULES = 10
-#: How often the part of a synthetic rule that knows the label is right.
+#: Accuracy of the decisive part of a synthetic rule.
 _SKILL = 0.8
 _NUM_LEVELS = 11
 
-#: Beyond this, one in twenty rules would lie if labels were drawn by lot.
+#: With random labels, the |z| of one rule in twenty is larger.
 Z_LIMIT = 1.96
-#: Standard deviation of the weights that stand for "near zero".
+#: Standard deviation of the random weights near zero.
 NEAR_ZERO_SD = 0.01
-#: Steps of gradient descent after which the weights are looked at.
+#: Numbers of steps of gradient descent after which the weights are recorded.
 STEPS = (1, 10, 100, 1000)
 
 _Floats = NDArray[np.float64]
@@ -56,22 +56,22 @@ _Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TheoryRule:
-    """One rule; margins are rating(chosen) - rating(rejected) over the pairs that were used.
+    """Figures of one rule; margins are rating(chosen) - rating(rejected) over the complete pairs.
 
     Attributes:
-        rule_id: The rule.
-        entropy_nats: Of all its ratings, as `encore weights` has it.
-        encore_weight: ENCORE's weight.
-        mean_margin: Mean margin.
+        rule_id: The rule, as in the rule set.
+        entropy_nats: Entropy of all its ratings, as in `encore weights`.
+        encore_weight: ENCORE's weight of the rule.
+        mean_margin: Mean margin over pairs.
         tie_rate: Share of margins that are 0.
-        half_accuracy: Share of positive margins, ties half.
+        half_accuracy: Share of positive margins, with one half for ties.
         gradient_at_zero: Derivative of the mean loss by the rule's weight where all weights are
-            0: minus half the mean margin. N times this is the paper's.
-        z: Sum of margins over the root of their sum of squares: how many standard deviations the
-            gradient is from 0 if labels were drawn by lot; positive where the rule sides with
+            0: minus half the mean margin. The paper's is N times as large.
+        z: Sum of margins over the root of their sum of squares: the distance of the gradient from
+            0 in its standard deviations under random labels. It is positive if the rule agrees with
             people. None for a rule that rates both responses alike in every pair: it has no
             standard deviation.
-        gradient_near_zero: The derivative at small random weights.
+        gradient_near_zero: Derivative of the mean loss at small random weights.
         learned_weights: Weight after each number of steps of gradient descent from zero.
     """
 
@@ -88,7 +88,7 @@ class TheoryRule:
 
     @property
     def depends_on_labels(self) -> bool:
-        """Return True if labels drawn by lot would hardly give so large a gradient (at 95 %)."""
+        """Return True if random labels would hardly give so large a gradient (at 95 %)."""
         return self.z is not None and abs(self.z) > Z_LIMIT
 
 
@@ -97,10 +97,10 @@ class CounterExample:
     """A synthetic case against a reading of the theorem.
 
     Attributes:
-        name: What it is called.
-        claim: The reading.
-        finding: What comes out instead, with the figures of the rules.
-        rules: Those that it is about.
+        name: Name of the case, e.g. ``a constant rule``.
+        claim: The reading of the theorem that is wrong.
+        finding: The result that contradicts it, with the figures of the rules.
+        rules: The rules of the case.
     """
 
     name: str
@@ -111,21 +111,21 @@ class CounterExample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Theory:
-    """The theorem on some pairs, and where its words mislead.
+    """Result of `theory`.
 
     Attributes:
-        is_synthetic: Whether the pairs are made up; the counter-examples always are.
-        num_pairs: Pairs that every rule rated fully: those that were used.
-        num_pairs_left_out: Other pairs; their ratings enter the entropies only.
+        is_synthetic: True if the pairs are synthetic; the counter-examples always are.
+        num_pairs: Pairs that every rule rated fully, which the figures are over.
+        num_pairs_left_out: All other pairs; their ratings count for the entropies only.
         tau: Temperature of ENCORE's weights.
-        seed: Of the synthetic world and of the weights near zero.
-        steps: Of gradient descent, after which weights are in ``learned_weights``.
-        rules: One per rule.
+        seed: Seed of the synthetic world and of the weights near zero.
+        steps: Numbers of steps of gradient descent, in the order of ``learned_weights``.
+        rules: Figures of each rule.
         correlations: Pearson's r over rules of the last learned weights with ``entropy_nats`` and
             with ``encore_weight``; None for fewer than 3 rules or a constant.
         counter_examples: Synthetic cases against readings of the theorem.
-        statements: What all this says and does not say, in plain words.
-        notes: Plain sentences on what limits these figures.
+        statements: Sentences on what the theorem and these figures say and do not say.
+        notes: Sentences on what limits these figures.
     """
 
     is_synthetic: bool
@@ -144,16 +144,17 @@ class Theory:
 def theory(
     ratings: str | Path | Ratings | Any | None, *, tau: float = 2.0, seed: int = 0
 ) -> Theory:
-    """Bradley-Terry loss over rule weights: gradients at zero and learned weights beside entropy.
+    """Compare gradients and learned weights of the Bradley-Terry loss with entropy and ENCORE.
 
     Args:
-        ratings: As for `encore.analysis.analyze.analyze`; all sources are pooled. None: a synthetic
-            world in which the theorem's premise holds, ten rules that are more and more noise.
-        tau: Temperature of ENCORE's weights (the paper's default).
-        seed: Of the synthetic world and of the weights near zero.
+        ratings: Ratings, in any form that `encore.analysis.analyze.analyze` takes; all sources are
+            pooled. None takes a synthetic world in which the theorem's premise holds
+            (`noise_world`).
+        tau: Temperature of ENCORE's weights; the default is the paper's.
+        seed: Seed of the synthetic world and of the weights near zero.
 
     Raises:
-        InputError: No ratings table, no pair that every rule rated fully, an impossible tau.
+        InputError: Not a ratings table, no pair that every rule rated fully, or a tau out of range.
     """
     tau = SchemeOptions(tau=tau).tau
     opened = None if ratings is None else open_ratings(ratings)
@@ -180,7 +181,7 @@ def theory(
         rules=rules,
         correlations=correlations,
         counter_examples=counter_examples(tau=tau),
-        statements=(SAYS, *_statements(rules, correlations["entropy_nats"]), DOES_NOT_SAY),
+        statements=(THEOREM, *_statements(rules, correlations["entropy_nats"]), LIMITS_OF_THEOREM),
         notes=tuple(notes),
     )
 
@@ -189,13 +190,13 @@ def theory(
 
 
 def theory_rules(pairs: PairRatings, *, tau: float = 2.0, seed: int = 0) -> tuple[TheoryRule, ...]:
-    """Gradients at and near zero, and weights by gradient descent, beside entropy and ENCORE.
+    """Return each rule's gradients at and near zero, its learned weights, its entropy and weight.
 
-    The theorem's margin sums over all rules, so only pairs are used whose two responses every rule
-    rated; a missing rating is no rating of 0.
+    The theorem's margin is a sum over all rules, so only pairs count whose two responses every rule
+    rated: a missing rating is not a rating of 0.
 
     Raises:
-        InputError: No such pair.
+        InputError: There is no such pair.
     """
     margin_PR = pairs.complete().margin_PR
     if not len(margin_PR):
@@ -209,7 +210,7 @@ def theory_rules(pairs: PairRatings, *, tau: float = 2.0, seed: int = 0) -> tupl
     near_zero_R = rng.normal(scale=NEAR_ZERO_SD, size=margin_PR.shape[1:])
     entropy_R = rule_entropies(LevelCodes.from_ratings(pairs.rating_2PR).histogram())
     tie_R = (margin_PR == 0).mean(axis=0)
-    # With signs drawn by lot the sum has mean 0 and variance sum of squares.
+    # With random signs the sum of margins has mean 0, and its variance is the sum of squares.
     spread_R = np.linalg.norm(margin_PR, axis=0)
     with np.errstate(invalid="ignore"):
         z_R = (margin_PR.sum(axis=0) / spread_R).astype(object)
@@ -227,15 +228,15 @@ def theory_rules(pairs: PairRatings, *, tau: float = 2.0, seed: int = 0) -> tupl
     }
     columns = [value_R.tolist() for value_R in figures.values()]
     return tuple(
-        TheoryRule(rule_id=rule_id, **dict(zip(figures, of_rule, strict=True)))
-        for rule_id, *of_rule in zip(pairs.rule_ids, *columns, strict=True)
+        TheoryRule(rule_id=rule_id, **dict(zip(figures, values, strict=True)))
+        for rule_id, *values in zip(pairs.rule_ids, *columns, strict=True)
     )
 
 
 def loss_slope(composed_P: _Floats) -> _Floats:
-    """D of the paper's proof: the derivative of a pair's loss log(1 + exp(-g)) by its margin g.
+    """Return D of the paper's proof: the derivative of the loss log(1 + exp(-g)) by the margin g.
 
-    It is -1 / (1 + exp(g)). The proof bounds |D| by 1; at a margin of 0 it is 1/2.
+    D is -1 / (1 + exp(g)). The proof bounds |D| by 1; at a margin of 0 it is 1/2.
     """
     from scipy.special import expit
 
@@ -243,7 +244,7 @@ def loss_slope(composed_P: _Floats) -> _Floats:
 
 
 def loss_gradient(weight_R: _Floats, margin_PR: _Floats) -> _Floats:
-    """Gradient of the mean loss by the weights: the mean of D times the rule's margin, shape [R].
+    """Return the gradient of the mean loss: the mean of D times the rule's margin, shape [R].
 
     A pair's composed margin is the weighted sum of the rules' margins.
     """
@@ -252,10 +253,10 @@ def loss_gradient(weight_R: _Floats, margin_PR: _Floats) -> _Floats:
 
 
 def step_size(margin_PR: _Floats) -> float:
-    """The largest step that never overshoots: 1 over the largest curvature of the mean loss.
+    """Return the largest step that never overshoots: 1 over the largest curvature of the mean loss.
 
     The second derivative of the loss by a margin is at most 1/4, so that of the mean loss by the
-    weights is at most a quarter of the mean of margin' margin. 0 where all margins are 0.
+    weights is at most a quarter of the mean of margin' margin. The step is 0 if all margins are 0.
     """
     gram_RR = margin_PR.T @ margin_PR / len(margin_PR)
     curvature = float(np.linalg.eigvalsh(gram_RR)[-1]) / 4
@@ -263,46 +264,46 @@ def step_size(margin_PR: _Floats) -> float:
 
 
 def gradient_descent(margin_PR: _Floats, *, steps: Sequence[int] = STEPS) -> _Floats:
-    """The weights after some steps of gradient descent on the mean loss from zero, shape [S, R].
+    """Return the weights after S numbers of steps from zero on the mean loss, shape [S, R].
 
     Args:
         margin_PR: rating(chosen) - rating(rejected) of each pair and rule, none missing, [P, R].
-        steps: After how many steps to look, ascending.
+        steps: The S numbers of steps, ascending.
     """
     size = step_size(margin_PR)
     weight_R = np.zeros(margin_PR.shape[1])
-    seen = []
+    recorded = []
     for step in range(1, max(steps) + 1):
         weight_R = weight_R - size * loss_gradient(weight_R, margin_PR)
         if step in steps:
-            seen.append(weight_R)
-    return np.stack(seen)
+            recorded.append(weight_R)
+    return np.stack(recorded)
 
 
 # --- in words -------------------------------------------------------------------------------------
 
 
 def _statements(rules: Sequence[TheoryRule], learned_r: float | None) -> Iterator[str]:
-    silent = [rule.rule_id for rule in rules if not rule.depends_on_labels]
+    independent = [rule.rule_id for rule in rules if not rule.depends_on_labels]
     yield (
-        f"{len(silent)} of {len(rules)} rules have a gradient that labels drawn by lot would give "
-        f"as well (|z| up to {Z_LIMIT}): {', '.join(silent) or 'none'}. The theorem may be about "
-        "them; it is about no other."
+        f"{len(independent)} of {len(rules)} rules have a gradient that random labels can give too "
+        f"(|z| up to {Z_LIMIT}): {', '.join(independent) or 'none'}. The theorem can be about "
+        "these rules only."
     )
     highest = max(rules, key=lambda rule: rule.entropy_nats)
     finding = "shows no dependence on the label: here high entropy and the premise go together."
     if highest.depends_on_labels:
-        finding = "depends on the label: high entropy has not made it what the theorem is about."
+        finding = "depends on the label: despite its high entropy the theorem is not about it."
     yield (
         f"The rule of highest entropy, {highest.rule_id} ({highest.entropy_nats:.3f} nats), "
         f"{finding}"
     )
     if learned_r is not None:
-        way = "lower" if learned_r < 0 else "higher"
+        direction = "lower" if learned_r < 0 else "higher"
         yield (
             f"After {STEPS[-1]} steps of gradient descent from zero, learned weight and entropy "
             f"correlate with r = {learned_r:.2f} over {len(rules)} rules: the higher the entropy, "
-            f"the {way} the learned weight; ENCORE's is always lower."
+            f"the {direction} the learned weight; ENCORE's weight is always lower."
         )
 
 
@@ -310,7 +311,7 @@ def _statements(rules: Sequence[TheoryRule], learned_r: float | None) -> Iterato
 
 
 def counter_examples(*, tau: float = 2.0) -> tuple[CounterExample, ...]:
-    """A uniform rule that is perfect, and a constant rule."""
+    """Return two cases: a uniform rule that predicts perfectly, and a constant rule."""
     perfect, dice, constant = theory_rules(equal_entropy_example(), tau=tau)
     return (
         CounterExample(
@@ -321,7 +322,7 @@ def counter_examples(*, tau: float = 2.0) -> tuple[CounterExample, ...]:
                 f"ln 10) and ranks {perfect.half_accuracy:.0%} of pairs right: gradient at zero "
                 f"{perfect.gradient_at_zero:.3f}, and its weight grows to "
                 f"{perfect.learned_weights[-1]:.1f} in {STEPS[-1]} steps. {dice.rule_id} has the "
-                f"same entropy and knows nothing: gradient {abs(dice.gradient_at_zero):.3f}. "
+                f"same entropy and predicts nothing: gradient {abs(dice.gradient_at_zero):.3f}. "
                 f"ENCORE gives both the same weight, {perfect.encore_weight:.3f}."
             ),
             rules=(perfect, dice),
@@ -341,12 +342,13 @@ def counter_examples(*, tau: float = 2.0) -> tuple[CounterExample, ...]:
 
 
 def noise_world(*, seed: int, num_pairs: int = 20_000) -> PairRatings:
-    """Ten rules between a decisive one and pure noise: the mixture of the paper's remark.
+    """Return ratings by ten rules between a decisive one and pure noise (the paper's remark).
 
-    Rule k rates a pair with probability k/9 by throwing dice: each response gets one of 11 levels,
-    all equally likely. Otherwise it is decisive: 1 to one response and 0 to the other, to the right
-    one in 80 % of cases. So entropy rises from ln 2 to ln 11 and the mean margin falls from 0.6 to
-    0, and the last rule is what the theorem is about: uniform and independent of the label.
+    With probability k/9 rule k rates a pair by dice: each response gets one of 11 levels, all
+    equally likely. Otherwise the rule is decisive: it rates one response 1 and the second 0, and in
+    80 % of cases the chosen one gets the 1. So entropy rises from ln 2 to ln 11, and the mean
+    margin falls from 0.6 to 0. The last rule is what the theorem is about: uniform and independent
+    of the label.
     """
     rng = np.random.default_rng(seed)
     shape = (num_pairs, _NUM_RULES)
@@ -362,11 +364,11 @@ def noise_world(*, seed: int, num_pairs: int = 20_000) -> PairRatings:
 
 
 def equal_entropy_example() -> PairRatings:
-    """500 pairs under three rules: two with uniform ratings, and one that always says 0.5.
+    """Return 500 pairs under three rules: two with uniform ratings, one with 0.5 throughout.
 
     Both uniform rules give each of the levels 0, 0.1, … 0.9 to a tenth of the responses. The
-    perfect one gives the chosen response always 0.5 more; the random one goes through all
-    combinations of two levels, for each of the perfect one's, so that it knows nothing.
+    perfect rule always gives the chosen response 0.5 more. The random rule has all combinations of
+    two levels equally often for each rating of the perfect rule, so it predicts nothing.
     """
     index_P = np.arange(500)
     level_P = index_P % 5 / 10

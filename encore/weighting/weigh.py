@@ -1,4 +1,4 @@
-"""`encore weights` as a function: ratings in, a weight vector out."""
+"""Weigh rules by a scheme: ratings in, a weight vector out."""
 
 from __future__ import annotations
 
@@ -23,25 +23,26 @@ from encore.warehouse import (
 )
 from encore.weighting.composed_ratings import rule_margin_sds
 from encore.weighting.folds import HeldOut, held_out
-from encore.weighting.scheme import DEFAULT_K, DEFAULT_TAU, Evidence, SchemeOptions
+from encore.weighting.scheme import Evidence
 from encore.weighting.schemes import load_scheme
 from encore.weighting.weight_vector import Origin, WeightVector
+from encore.weighting.weights_config import DEFAULT_K, DEFAULT_TAU, SchemeOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeighedRules:
-    """A weight vector with what it was made from and what it does.
+    """Result of `weigh_rules`: a weight vector with the statistics behind it.
 
     Attributes:
-        vector: The weights.
+        vector: The scheme's weight vector.
         rules: Statistics of the rules over all sources, in the vector's order.
-        margin_sds: Per rule the standard deviation (ddof 1) of rating(chosen) - rating(rejected)
-            over the pairs that it rated fully; None for fewer than two. Times the weight it is the
-            effective weight: how much the rule moves the composed reward.
-        uses_labels: Whether people's preferences entered the weights.
+        margin_sds: For each rule the standard deviation (ddof 1) of rating(chosen) -
+            rating(rejected) over the pairs that it rated fully; None for fewer than two. Times the
+            weight it is the effective weight: how much the rule moves the composed reward.
+        uses_labels: True if the weights were learnt from people's preferences.
         held_out: Accuracy on pairs that the weights were not learnt from; None for schemes that
-            learn from no label, and where there are too few pairs.
-        origin: Where the ratings came from.
+            use no labels, and if there are too few pairs.
+        origin: Origin of the ratings.
     """
 
     vector: WeightVector
@@ -52,17 +53,17 @@ class WeighedRules:
     origin: Origin
 
     def as_dict(self) -> dict[str, Any]:
-        """The JSON of ``encore weights --json``: the vector, for schemes with labels also a test.
+        """Return the JSON of ``encore weights --json``: the vector and the entropies behind it.
 
-        ``entropy_nats`` has the entropies behind the weights, by rule, so that an export of the
-        weights can state them. A scheme that learns from labels has the key ``held_out``: its
-        accuracy by cross-validation, None where there are too few pairs.
+        ``entropy_nats`` has the entropies by rule, so that an export of the weights can state them.
+        For a scheme that learns from labels ``held_out`` has its accuracy by cross-validation, None
+        if there are too few pairs.
         """
-        found = self.vector.as_dict()
-        found["entropy_nats"] = {rule.rule_id: rule.entropy_nats for rule in self.rules}
+        fields = self.vector.as_dict()
+        fields["entropy_nats"] = {rule.rule_id: rule.entropy_nats for rule in self.rules}
         if self.uses_labels:
-            found["held_out"] = self.held_out and dataclasses.asdict(self.held_out)
-        return found
+            fields["held_out"] = self.held_out and dataclasses.asdict(self.held_out)
+        return fields
 
 
 def weights(
@@ -74,19 +75,20 @@ def weights(
     k: int = DEFAULT_K,
     rule: str | None = None,
 ) -> WeightVector:
-    """The weights of a scheme for the rules of some ratings, all sources pooled.
+    """Weigh the rules by a scheme, all sources pooled.
 
     Args:
-        ratings: As for `encore.analysis.analyze.analyze`.
-        scheme: One of `encore.weighting.SCHEMES`.
-        tau: Temperature of scheme ``encore`` (the paper's default).
-        seed: Of schemes ``random`` and ``random-k``.
-        k: Number of rules that ``top-k`` and ``random-k`` select (the paper's appendix: 5).
-        rule: The rule of scheme ``single``.
+        ratings: Ratings, in any form that `encore.analysis.analyze.analyze` takes.
+        scheme: Name of a scheme, one of `encore.weighting.schemes.SCHEMES`.
+        tau: Temperature of scheme ``encore``; the default is the paper's.
+        seed: Seed of schemes ``random`` and ``random-k``.
+        k: Number of rules that ``top-k`` and ``random-k`` select; the default is that of the
+            paper's appendix.
+        rule: The rule that scheme ``single`` gives all weight.
 
     Raises:
-        InputError: No ratings table, an unknown scheme, an impossible parameter, a rule without
-            ratings, no pair to learn from.
+        InputError: Not a ratings table, an unknown scheme, a parameter out of range, a rule without
+            ratings, or no pair to learn from.
     """
     options = SchemeOptions(tau=tau, seed=seed, k=k, rule=rule)
     loaded = load_scheme(scheme)
@@ -97,9 +99,9 @@ def weights(
 def weigh_rules(
     ratings: str | Path | Ratings | Any, *, scheme: str, options: SchemeOptions
 ) -> WeighedRules:
-    """The weights of a scheme with everything that `encore weights` shows beside them.
+    """Weigh the rules by a scheme, and return the weights with the statistics behind them.
 
-    Holds every rating in memory: 16 bytes a pair and rule.
+    All ratings are held in memory: 16 bytes per pair and rule.
     """
     loaded = load_scheme(scheme)
     with open_evidence(ratings) as evidence:
@@ -115,13 +117,13 @@ def weigh_rules(
 
 @contextlib.contextmanager
 def open_evidence(ratings: str | Path | Ratings | Any) -> Iterator[Evidence]:
-    """The evidence of some ratings; its pairs can be read while the context is open.
+    """Open ratings as evidence for schemes. Its pairs can be read while the context is open.
 
     Args:
-        ratings: As for `encore.analysis.analyze.analyze`.
+        ratings: Ratings, in any form that `encore.analysis.analyze.analyze` takes.
 
     Raises:
-        InputError: No ratings table, or a rule without ratings.
+        InputError: Not a ratings table, or a rule without ratings.
     """
     opened = open_ratings(ratings)
     with open_warehouse(opened) as warehouse:
@@ -129,10 +131,10 @@ def open_evidence(ratings: str | Path | Ratings | Any) -> Iterator[Evidence]:
 
 
 def evidence_of(warehouse: Warehouse, ratings: Ratings) -> Evidence:
-    """The evidence of an opened input, all sources pooled; pairs are read at most once.
+    """Return the evidence in an opened warehouse, all sources pooled. Pairs are read at most once.
 
     Raises:
-        InputError: A rating is there more than once, or a rule has none.
+        InputError: A rating is repeated, or a rule has none.
     """
     rules = rating_statistics(warehouse)[-1].rules
     rule_ids = tuple(rule.rule_id for rule in rules)

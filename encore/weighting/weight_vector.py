@@ -1,4 +1,4 @@
-"""A weight vector over rules, on the simplex if it exists, what it was made from, and its heads."""
+"""Weight vectors over rules: valid by construction, with their provenance."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from numpy.typing import NDArray
 from encore.core.errors import InputError
 from encore.core.versions import installed_version
 
-#: Sum of weights may differ from 1 by this: rounding over thousands of rules stays far below.
+#: The sum of weights may differ from 1 by this; rounding over thousands of rules is far smaller.
 _TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where ratings came from, as far as it is known; None where it is not.
+    """Origin of ratings; None for what is not known.
 
     Attributes:
-        run_key: The run of `encore rate`.
-        judge: The judge.
+        run_key: Key of the run of `encore rate`.
+        judge: Name of the judge.
         data_sha256: Digest of the run's preference pairs (`encore.data.pairs.data_digest`).
         rules_sha256: Digest of the run's rule texts and their order.
         ratings_sha256: SHA-256 over the sorted SHA-256 of the files that were read, one hex digest
-            a line: the same for every name and order of the files.
-        num_shards: Shards of the run's plan; 0 where there is no plan.
-        num_missing_shards: Those that are not in it.
+            per line, so that names and order of the files do not matter.
+        num_shards: Shards of the run's plan; 0 without a plan.
+        num_missing_shards: Shards of the plan that were not read.
     """
 
     run_key: str | None = None
@@ -45,18 +45,20 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance(Origin):
-    """What stands behind one weight vector, and where the ratings came from.
+    """Provenance of one weight vector: its origin and the data behind it.
 
     Attributes:
-        uses_labels: Whether people's preferences entered, so that accuracy on them is flattered.
-        uses_benchmark: Whether a benchmark's answers entered; no scheme of ours takes any.
-        tau: The temperature; None where the scheme has none.
+        uses_labels: True if it was learnt from people's preferences, so that its accuracy on the
+            same preferences is too high.
+        uses_benchmark: True if it was learnt from a benchmark's answers; none of our schemes is.
+        tau: Temperature; None for schemes without one.
         num_ratings: Ratings that are not null, over all rules.
-        num_nulls: Null ratings.
-        num_pairs: Preference pairs that the ratings are of.
-        num_pairs_used: Pairs whose labels the scheme learnt from; None where it learns from none.
-        log_base: Of the entropies. It acts as a temperature: base 2 at tau 2 is base e at 2 ln 2.
-        encore_version: The version that made it.
+        num_nulls: Number of null ratings.
+        num_pairs: Preference pairs that were rated.
+        num_pairs_used: Pairs whose labels the scheme learnt from; None if it uses no labels.
+        log_base: Base of the logarithm in the entropies. It acts as a temperature: base 2 at tau 2
+            is base e at tau 2 ln 2.
+        encore_version: Version of ENCORE that computed the weights.
     """
 
     uses_labels: bool
@@ -75,12 +77,12 @@ class WeightVector:
     """Weights of rules, in rule order: none negative, sum 1.
 
     Attributes:
-        scheme: The weighting scheme that made it.
+        scheme: Name of the weighting scheme.
         params: The scheme's parameters, as reported.
-        rule_ids: The rules.
-        weights: One per rule.
-        provenance: What it was made from; None for weights set by hand. It takes no part in
-            comparing two vectors.
+        rule_ids: The rules, in rule-set order where it is known.
+        weights: One weight per rule, in [0, 1].
+        provenance: The data behind the weights; None for weights set by hand. Two vectors can be
+            equal with different provenance.
 
     Raises:
         ValueError: Not a point of the simplex, or not one weight per rule.
@@ -105,27 +107,27 @@ class WeightVector:
         raise ValueError(f"weights of scheme {self.scheme}: {problem}")
 
     def as_dict(self) -> dict[str, Any]:
-        """The JSON of ``encore weights --json``."""
+        """Return the fields as JSON values, as in ``encore weights --json``."""
         return dataclasses.asdict(self)
 
 
 def head_weights(weights: Mapping[str, float], *, head_ids: Sequence[str]) -> NDArray[np.float64]:
-    """The weights of a model's heads from any composer, in head order, float64, shape [R].
+    """Return the weights of a model's heads, in head order, float64, shape [R].
 
-    They need not be positive or sum to 1: composing is linear whatever they are.
+    They need not be positive or sum to 1: composing is linear.
 
     Args:
-        weights: By rule id.
-        head_ids: The R heads, in order.
+        weights: The weight of each rule, by rule id.
+        head_ids: The ids of the R heads, in order.
 
     Raises:
-        InputError: Weights for other rules than the heads, one that is no finite number, or all 0.
+        InputError: Weights for other rules than the heads, one that is not finite, or all 0.
     """
-    strangers, unweighed = sorted(set(weights) - set(head_ids)), set(head_ids) - set(weights)
-    if strangers or unweighed:
+    without_head, unweighed = sorted(set(weights) - set(head_ids)), set(head_ids) - set(weights)
+    if without_head or unweighed:
         raise InputError(
             "weights for other rules than the model's heads: "
-            f"{', '.join(strangers) or 'nothing'} among the weights but no head, "
+            f"{', '.join(without_head) or 'nothing'} among the weights but no head, "
             f"{', '.join(sorted(unweighed)) or 'nothing'} among the heads but not weighed; give "
             "one weight for each head (0 leaves a rule out)"
         )

@@ -9,9 +9,10 @@ import numpy as np
 from encore.data.pairs import read_pairs
 from encore.data.study import Study
 from encore.weighting.folds import HeldOut, fold_notes, held_out
-from encore.weighting.scheme import Evidence, SchemeOptions, Weighed, WeightingScheme
+from encore.weighting.scheme import Evidence, SchemeResult, WeightingScheme
 from encore.weighting.schemes import load_scheme
 from encore.weighting.weigh import open_evidence
+from encore.weighting.weights_config import SchemeOptions
 from tests.weighting.conftest import NUM_PAIRS, NUM_PROMPTS
 from tests.weighting.evidence_for_tests import evidence_of_margins
 
@@ -26,11 +27,11 @@ def held_out_by_fold(evidence: Evidence, *, seed: int = 0) -> list[set[str]]:
     """The pairs that each fold holds out, as the scheme sees them."""
     seen: list[set[str]] = []
 
-    def find(one: Evidence, options: SchemeOptions) -> Weighed:
+    def find(one: Evidence, options: SchemeOptions) -> SchemeResult:
         seen.append(set(one.read_pairs().pair_id_P.tolist()))
-        return BRADLEY_TERRY.find(one, options)
+        return BRADLEY_TERRY.compute(one, options)
 
-    spy: WeightingScheme = dataclasses.replace(BRADLEY_TERRY, find=find)
+    spy: WeightingScheme = dataclasses.replace(BRADLEY_TERRY, compute=find)
     assert isinstance(held_out(spy, evidence, SchemeOptions(seed=seed)), HeldOut)
     everything = set(evidence.read_pairs().complete().pair_id_P.tolist())
     return [everything - learnt for learnt in seen]

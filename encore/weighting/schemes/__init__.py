@@ -1,4 +1,4 @@
-"""Weighting schemes: one per file, each listed here with the module that is its own."""
+"""Weighting schemes, one per module."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ SCHEMES_OF_RATINGS = (
     "inverse-sd",
     "bradley-terry",
 )
-#: Names on the command line. Each is that of a module with a ``SCHEME``, loaded when asked for.
+#: Names on the command line. Each is the name of a module with a ``SCHEME``, imported when needed.
 SCHEMES = (*SCHEMES_OF_RATINGS, "agreement")
 
 
 def load_scheme(name: str) -> WeightingScheme:
-    """The weighting scheme of a name.
+    """Return the weighting scheme of this name.
 
     Raises:
-        InputError: There is none of this name.
+        InputError: There is no scheme of this name.
     """
     if name not in SCHEMES:
         raise InputError(

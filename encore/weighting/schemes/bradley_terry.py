@@ -9,20 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.core.errors import EncoreError, InputError
-from encore.weighting.scheme import Evidence, SchemeOptions, Weighed, WeightingScheme
+from encore.weighting.scheme import Evidence, SchemeResult, WeightingScheme
+from encore.weighting.weights_config import SchemeOptions
 
 # Suffixes: P pairs, R rules.
 
-#: Half this times the squared length of the scores is added to the mean loss. It moves weights by
+#: Half of it times the squared length of the scores is added to the mean loss. It moves weights by
 #: less than 1e-4 and gives every input one optimum: rules that are copies of each other share their
-#: weight, a constant rule gets none, and labels that are predicted perfectly leave a finite scale.
+#: weight, a constant rule gets none, and labels that are predicted perfectly give a finite scale.
 RIDGE = 1e-6
 
 _Floats = NDArray[np.float64]
 
 
 def fit_scores(margin_PR: _Floats) -> _Floats:
-    """Non-negative scores s that minimise the Bradley-Terry loss; their shape is [R].
+    """Return the non-negative scores s that minimise the Bradley-Terry loss, shape [R].
 
     The loss is the mean of log(1 + exp(-margin s)) (the paper's Bradley-Terry objective, without
     an intercept) plus `RIDGE` / 2 times |s|². Weights w on the simplex times a free scale b >= 0
@@ -32,7 +33,7 @@ def fit_scores(margin_PR: _Floats) -> _Floats:
         margin_PR: rating(chosen) - rating(rejected), shape [P, R], none missing.
 
     Raises:
-        EncoreError: No optimum was found.
+        EncoreError: The optimizer finds no optimum.
     """
     from scipy.optimize import minimize
     from scipy.special import expit
@@ -44,7 +45,7 @@ def fit_scores(margin_PR: _Floats) -> _Floats:
         return float(value), gradient_R
 
     num_rules = margin_PR.shape[1]
-    found = minimize(
+    optimum = minimize(
         loss,
         np.zeros(num_rules),
         jac=True,
@@ -52,16 +53,16 @@ def fit_scores(margin_PR: _Floats) -> _Floats:
         bounds=[(0.0, None)] * num_rules,
         options={"maxiter": 20_000, "maxfun": 100_000, "ftol": 1e-16, "gtol": 1e-10},
     )
-    if not found.success and np.abs(found.jac[found.x > 0]).max(initial=0.0) > 1e-8:
+    if not optimum.success and np.abs(optimum.jac[optimum.x > 0]).max(initial=0.0) > 1e-8:
         raise EncoreError(
-            f"scheme bradley-terry: no optimum ({found.message}); the margins range from "
+            f"scheme bradley-terry: no optimum ({optimum.message}); the margins range from "
             f"{margin_PR.min():g} to {margin_PR.max():g}: check the ratings' scale"
         )
-    return np.asarray(found.x, dtype=np.float64)
+    return np.asarray(optimum.x, dtype=np.float64)
 
 
-def _find(evidence: Evidence, _options: SchemeOptions) -> Weighed:
-    # A pair enters if every rule rated both of its responses: a missing margin is no margin of 0.
+def _compute(evidence: Evidence, _options: SchemeOptions) -> SchemeResult:
+    # Only pairs whose two responses every rule rated: a missing margin is not a margin of 0.
     pairs = evidence.read_pairs().complete()
     if pairs.num_pairs == 0:
         least = min(evidence.rules, key=lambda rule: rule.num_pairs)
@@ -72,7 +73,7 @@ def _find(evidence: Evidence, _options: SchemeOptions) -> Weighed:
         )
     score_R = fit_scores(pairs.margin_PR)
     scale = float(score_R.sum())
-    # No rule agrees with people: the best scale is 0, at which all weights are equally good.
+    # If no rule agrees with people, the best scale is 0, at which all weights are equally good.
     weight_R = score_R / scale if scale > 0 else np.full(len(score_R), 1 / len(score_R))
     return weight_R, {
         "scale": scale,
@@ -82,4 +83,4 @@ def _find(evidence: Evidence, _options: SchemeOptions) -> Weighed:
     }
 
 
-SCHEME = WeightingScheme(name="bradley-terry", uses_labels=True, find=_find)
+SCHEME = WeightingScheme(name="bradley-terry", uses_labels=True, compute=_compute)

@@ -1,4 +1,4 @@
-"""Random: a point of the simplex, every point as likely (the paper's "Random Weights")."""
+"""Random: a uniformly random point of the simplex (the paper's "Random Weights")."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.weighting.scheme import Evidence, SchemeOptions, Weighed, WeightingScheme
+from encore.weighting.scheme import Evidence, SchemeResult, WeightingScheme
+from encore.weighting.weights_config import SchemeOptions
 
 
 def random_weights(rule_ids: Sequence[str], *, seed: int) -> NDArray[np.float64]:
-    """One draw from the Dirichlet distribution with alpha 1, shape [R].
+    """Draw weights from the Dirichlet distribution with alpha 1, shape [R].
 
-    Drawn for the rules sorted by id, so that their order does not decide which gets which weight.
-    The paper says "Dirichlet" and no alpha; 1 is uniform on the simplex.
+    They are drawn for the rules sorted by id, so that the order of the rules does not change a
+    rule's weight. The paper names the Dirichlet distribution without alpha; with 1 it is uniform on
+    the simplex.
     """
     weight_R = np.empty(len(rule_ids))
     drawn_R = np.random.default_rng(seed).dirichlet(np.ones(len(rule_ids)))
@@ -22,9 +24,9 @@ def random_weights(rule_ids: Sequence[str], *, seed: int) -> NDArray[np.float64]
     return weight_R
 
 
-def _find(evidence: Evidence, options: SchemeOptions) -> Weighed:
+def _compute(evidence: Evidence, options: SchemeOptions) -> SchemeResult:
     weight_R = random_weights(evidence.rule_ids, seed=options.seed)
     return weight_R, {"alpha": 1.0, "seed": options.seed}
 
 
-SCHEME = WeightingScheme(name="random", options=("seed",), find=_find)
+SCHEME = WeightingScheme(name="random", options=("seed",), compute=_compute)

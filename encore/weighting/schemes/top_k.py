@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from encore.weighting.scheme import Evidence, SchemeOptions, Weighed, WeightingScheme, equal_weights
+from encore.weighting.scheme import Evidence, SchemeResult, WeightingScheme, equal_weights
+from encore.weighting.weights_config import SchemeOptions
 
 
-def _find(evidence: Evidence, options: SchemeOptions) -> Weighed:
+def _compute(evidence: Evidence, options: SchemeOptions) -> SchemeResult:
     # The paper: "select out the top 5 rules and average their rewards".
-    chosen = evidence.places_by_entropy()[: options.k]
-    return equal_weights(chosen, num_rules=len(evidence.rules)), {"k": len(chosen)}
+    rule_index_K = evidence.rule_indices_by_entropy()[: options.k]
+    weight_R = equal_weights(rule_index_K, num_rules=len(evidence.rules))
+    return weight_R, {"k": len(rule_index_K)}
 
 
-SCHEME = WeightingScheme(name="top-k", options=("k",), find=_find)
+SCHEME = WeightingScheme(name="top-k", options=("k",), compute=_compute)

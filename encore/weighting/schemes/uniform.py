@@ -1,14 +1,15 @@
-"""Uniform: every rule weighs the same."""
+"""Uniform: the same weight for every rule."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from encore.weighting.scheme import Evidence, SchemeOptions, Weighed, WeightingScheme
+from encore.weighting.scheme import Evidence, SchemeResult, WeightingScheme
+from encore.weighting.weights_config import SchemeOptions
 
 
-def _find(evidence: Evidence, _options: SchemeOptions) -> Weighed:
+def _compute(evidence: Evidence, _options: SchemeOptions) -> SchemeResult:
     return np.full(len(evidence.rules), 1 / len(evidence.rules)), {}
 
 
-SCHEME = WeightingScheme(name="uniform", find=_find)
+SCHEME = WeightingScheme(name="uniform", compute=_compute)
