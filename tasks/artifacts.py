@@ -33,8 +33,8 @@ if TYPE_CHECKING:  # torch, which rating does not want
 
 _ENGINES_SECONDS = 10.0
 _ENGINES = (
-    "The engines of this run. One that finishes no request for too long is replaced; the last sign "
-    "of life is when it last finished one, or began to work, by this run's clock."
+    "The engines of this run. One that finishes no request for too long is replaced; last "
+    "progress is when it last finished one, or began to work, by this run's clock."
 )
 _STATISTICS = {
     "rule": "rule_id",

@@ -87,7 +87,7 @@ def _report(
 ) -> None:
     from encore.rating.replies import note_on_refusals
 
-    null_reasons = report.tally("null_reasons")
+    null_reasons = report.counts_by("null_reasons")
     result = {
         "run_key": manifest.run_key,
         "num_shards": len(manifest.shards),

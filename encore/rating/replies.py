@@ -99,7 +99,7 @@ def read_reply(reply: Reply | None, decoding: Decoding, *, min_label_mass: float
 
 def note_on_refusals(report: RunReport) -> str | None:
     """What to say at the end of a run, where many of the prompts that were asked got no answer."""
-    reasons = report.tally("null_reasons")
+    reasons = report.counts_by("null_reasons")
     num_refused = sum(reasons.get(reason, 0) for reason in _NO_ANSWER)
     rated = [one for one in report.outcomes if one.action == report.kind.DONE]
     num_rows = sum(one.num_rows for one in rated)

@@ -1,4 +1,9 @@
-"""One engine: which shard it takes next, and the sign of life that it gives meanwhile."""
+"""One engine of several: it chooses the shards that it computes, and writes its heartbeat.
+
+An engine takes its own slice of the shards first. Then it takes open shards that no engine has
+begun, then shards that failed on one other engine. Last it takes over late shards: those that are
+at work elsewhere for much longer than its own shards took.
+"""
 
 from __future__ import annotations
 
@@ -28,39 +33,38 @@ from encore.runs.engine_messages import (
     write_heartbeat,
 )
 from encore.runs.run_files import Shard, ShardState, differences, finished_shards, read_manifest
-from encore.runs.shard_runner import NEVER_STOP, Job, RunReport, Tally, begin, work_on
+from encore.runs.shard_runner import NEVER_STOP, Job, RunProgress, RunReport, begin, work_on
 
 _POLL_SECONDS = 1.0
-#: Between two signs of life.
-_SIGN_SECONDS = 2.0
-#: A shard that is at work elsewhere is taken over after twice the longest time that a shard took
-#: here, and never sooner than this.
-_LEAST_PATIENCE_SECONDS, _PATIENCE = 20.0, 2.0
-#: An engine that hangs ends itself after so many limits of silence, if its parent could not end it:
-#: a Prefect worker that lost its server for half a minute cancels no run until it starts again.
-_SELF_END = 1.5
+_HEARTBEAT_SECONDS = 2.0
+#: A shard at work elsewhere is late after twice the longest time that a shard took here, and never
+#: sooner than after these seconds.
+_MIN_LATE_SECONDS, _LATE_FACTOR = 20.0, 2.0
+#: An engine that hangs ends itself after this many times the limit of silence. Usually the
+#: supervisor is faster, but a Prefect worker that lost its server cancels no run.
+_SELF_END_FACTOR = 1.5
 _STDERR = 2
 
 
 def work_as_engine(
     job: Job, spec: EngineSpec, *, silence_seconds: float, reporter: Reporter = SILENT
 ) -> RunReport:
-    """Work through a run beside other engines, until every shard is done or failed for good.
+    """Compute shards of a run beside other engines until each is done or failed for good.
 
     Args:
-        job: The run; its stop rule is what the parent tells.
-        spec: What the parent asks; the engine's own slice follows from it.
-        silence_seconds: A peer that finished no request for so long does not count as at work.
-        reporter: Told about finished rows and shards.
+        job: The run. Its stop rule is ignored: the supervisor decides how far engines go.
+        spec: This engine's part of the run.
+        silence_seconds: A peer without progress for this long does not count as at work.
+        reporter: Receives finished rows and shards.
 
     Raises:
         InputError: This engine's code, judge, rules or pairs are not those of the run.
         Exception: An error that every shard would meet.
     """
     job, run_dir = replace(job, stop_rule=NEVER_STOP), job.run_dir
-    if not _is_run(job, spec):  # where the parent looks
+    if not _is_same_run(job, spec):  # the supervisor reads the heartbeats of its own run
         run_dir = run_dir.parent / spec.run_key
-    life = EngineHeartbeat(
+    heartbeat = EngineHeartbeat(
         engine=spec.name,
         host=socket.gethostname(),
         devices=os.environ.get("CUDA_VISIBLE_DEVICES") or "cpu",
@@ -68,51 +72,56 @@ def work_as_engine(
     )
     try:
         _check_spec(job, spec)
-        write_heartbeat(run_dir, life)
-        tally, pending, num_workers = begin(job, reporter=reporter)
-        life.state = "working"
+        write_heartbeat(run_dir, heartbeat)
+        progress, pending, num_workers = begin(job, reporter=reporter)
+        heartbeat.state = "working"
         engine = _Engine(
             job=job,
             spec=spec,
-            life=life,
-            tally=tally,
-            own={shard.index for shard in job.shards[spec.slot :: spec.num_engines]},
-            open={shard.index: shard for shard in pending},
+            heartbeat=heartbeat,
+            progress=progress,
+            slice_indices={shard.index for shard in job.shards[spec.slot :: spec.num_engines]},
+            open_shards={shard.index: shard for shard in pending},
             silence_seconds=silence_seconds,
         )
         engine.work(num_workers)
-        life.state = "ended"
+        heartbeat.state = "ended"
     except Exception as error:
-        life.state = "ended"
-        life.error = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
+        heartbeat.state = "ended"
+        heartbeat.error = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
         raise
-    finally:  # an engine that a signal stops has not ended: the parent replaces it
+    finally:  # a signal leaves the state "working": the supervisor replaces the engine
         faulthandler.cancel_dump_traceback_later()
-        life.rows_by_open_shard = {}
-        write_heartbeat(run_dir, life)
-    return tally.report
+        heartbeat.rows_by_open_shard = {}
+        write_heartbeat(run_dir, heartbeat)
+    return progress.report
 
 
-def _is_run(job: Job, spec: EngineSpec) -> bool:
+def _is_same_run(job: Job, spec: EngineSpec) -> bool:
     return spec.run_key in (job.manifest.key, "")
 
 
 def _check_spec(job: Job, spec: EngineSpec) -> None:
-    here = f"{spec.label} on {socket.gethostname()}"
+    """Refuse a spec whose code or run is not this engine's.
+
+    Raises:
+        InputError: The engine's name, both values, the next step.
+    """
+    engine = f"{spec.label} on {socket.gethostname()}"
     if code_digest() != spec.code_digest:
         raise InputError(
-            f"{here}: its code of encore ({code_digest()}) is not that of the run's parent "
+            f"{engine}: its code of encore ({code_digest()}) is not that of the run's parent "
             f"({spec.code_digest}); bring both checkouts to one commit and start the run again"
         )
-    if _is_run(job, spec):
+    if _is_same_run(job, spec):
         return
     differing = []
     with contextlib.suppress(EncoreError):
-        run = read_manifest(job.run_dir.parent / spec.run_key, type(job.manifest))
-        for name, ours, theirs in differences(job.manifest.identity, run.identity):
+        manifest = read_manifest(job.run_dir.parent / spec.run_key, type(job.manifest))
+        for name, ours, theirs in differences(job.manifest.identity, manifest.identity):
             differing.append(f"{name} is {ours} here and {theirs} in the run")
     raise InputError(
-        f"{here}: it would make run {job.manifest.key} instead of {spec.run_key}: "
+        f"{engine}: it would make run {job.manifest.key} instead of {spec.run_key}: "
         f"{'; '.join(differing[:3]) or 'the run is not there'}; engines need the parent's judge, "
         "rules and pairs"
     )
@@ -120,31 +129,40 @@ def _check_spec(job: Job, spec: EngineSpec) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class _Engine:
-    """One engine at work. Its worker threads share the lock."""
+    """One engine at work. Its worker threads share the lock.
+
+    Attributes:
+        slice_indices: Shards that this engine takes before all others.
+        open_shards: Shards that are neither done nor failed for good, by index.
+        first_seen_at_work: Time at which a shard was first seen at work elsewhere, by index.
+        last_refused: Time at which another process last held the lock of a shard, by index.
+        longest_seconds: Time of the slowest shard computed here.
+        guarded_requests: Finished requests when the self-end timer was last restarted; None while
+            the engine is idle.
+        limit: Latest limit of the supervisor, and ``limit_seen_at`` the time it was new.
+    """
 
     job: Job
     spec: EngineSpec
-    life: EngineHeartbeat
-    tally: Tally
-    own: set[int]
-    open: dict[int, Shard]
+    heartbeat: EngineHeartbeat
+    progress: RunProgress
+    slice_indices: set[int]
+    open_shards: dict[int, Shard]
     silence_seconds: float
     lock: threading.RLock = field(default_factory=threading.RLock)
-    watch: SilenceTimer = field(default_factory=SilenceTimer)
-    #: When a shard was first seen at work elsewhere; when its lock was last tried in vain.
-    seen_at_work: dict[int, float] = field(default_factory=dict)
-    tried: dict[int, float] = field(default_factory=dict)
+    silence: SilenceTimer = field(default_factory=SilenceTimer)
+    first_seen_at_work: dict[int, float] = field(default_factory=dict)
+    last_refused: dict[int, float] = field(default_factory=dict)
     longest_seconds: float = 0.0
-    last_sign: float = 0.0
-    guarded_beat: int | None = None
-    #: What the parent told last of the run's stop rule, and when that was new.
-    reach: ShardLimit = field(
+    last_heartbeat: float = 0.0
+    guarded_requests: int | None = None
+    limit: ShardLimit = field(
         default_factory=partial(ShardLimit, num_open_shards=0, is_final=False)
     )
-    heard: float = field(default_factory=time.monotonic)
+    limit_seen_at: float = field(default_factory=time.monotonic)
 
     def work(self, num_workers: int) -> None:
-        """Until nothing is left that this engine may take; a single worker is this thread."""
+        """Compute shards until this engine may take none. A single worker is this thread."""
         if num_workers == 1:
             self._work()
             return
@@ -158,145 +176,149 @@ class _Engine:
                 raise
 
     def _work(self) -> None:
-        while (taken := self._take()) is not None:
-            self._compute(*taken)
+        while (shard_and_is_late := self._next_shard()) is not None:
+            self._compute(*shard_and_is_late)
 
-    def _take(self) -> tuple[Shard, bool] | None:
-        """The next shard, and whether it is taken over; waits while there may be one."""
+    def _next_shard(self) -> tuple[Shard, bool] | None:
+        """Return the next shard and True if it is taken over. Wait while one may become free."""
         while not self.job.cancelled.is_set():
             with self.lock:
-                at_work = self._look()
-                self._hear_parent()
-                free = [s for i, s in self.open.items() if i not in self.life.rows_by_open_shard]
-                mine = [shard for shard in free if shard.index < self.reach.num_open_shards]
-                if not mine and (self.reach.is_final or self._is_orphaned()):
+                num_peers_by_shard = self._read_peers()
+                self._read_limit()
+                at_work_here = self.heartbeat.rows_by_open_shard
+                free = [s for index, s in self.open_shards.items() if index not in at_work_here]
+                allowed = [shard for shard in free if shard.index < self.limit.num_open_shards]
+                if not allowed and (self.limit.is_final or self._is_orphaned()):
                     return None
-                taken = self._choose(mine, at_work)
-                if taken is not None:
-                    self.life.rows_by_open_shard[taken[0].index] = 0
-                    self._sign()
-                    return taken
-                if time.monotonic() - self.last_sign > _SIGN_SECONDS:
-                    self._sign()
+                choice = self._choose(allowed, num_peers_by_shard)
+                if choice is not None:
+                    at_work_here[choice[0].index] = 0
+                    self._write_heartbeat()
+                    return choice
+                if time.monotonic() - self.last_heartbeat > _HEARTBEAT_SECONDS:
+                    self._write_heartbeat()
             self.job.cancelled.wait(_POLL_SECONDS)
         return None
 
-    def _look(self) -> Counter[int]:
-        """Forget shards that are settled; how many live peers work on each of the others."""
-        self._forget_finished()
-        signs = read_heartbeats(self.job.run_dir)
-        signs.pop(self.life.engine, None)
-        num_failed = Counter(
-            index for life in signs.values() for index in life.error_by_failed_shard
-        )
-        for index in set(self.open).difference(self.life.rows_by_open_shard):
-            if (
-                index in self.life.error_by_failed_shard
-                or num_failed[index] >= MAX_ENGINES_PER_SHARD
-            ):
-                del self.open[index]
+    def _read_peers(self) -> Counter[int]:
+        """Drop settled shards; return the number of live peers at work on each shard."""
+        self._drop_finished()
+        peers = read_heartbeats(self.job.run_dir)
+        peers.pop(self.heartbeat.engine, None)
+        num_failed = Counter(i for peer in peers.values() for i in peer.error_by_failed_shard)
+        for index in set(self.open_shards).difference(self.heartbeat.rows_by_open_shard):
+            failed_here = index in self.heartbeat.error_by_failed_shard
+            if failed_here or num_failed[index] >= MAX_ENGINES_PER_SHARD:
+                del self.open_shards[index]
         return Counter(
             index
-            for life in signs.values()
-            if self.watch.seconds_silent(life) <= self.silence_seconds
-            for index in life.rows_by_open_shard
+            for peer in peers.values()
+            if self.silence.seconds_silent(peer) <= self.silence_seconds
+            for index in peer.rows_by_open_shard
         )
 
-    def _hear_parent(self) -> None:
-        reach = read_shard_limit(self.job.run_dir)
-        if reach is not None and reach != self.reach:
-            self.reach, self.heard = reach, time.monotonic()
+    def _read_limit(self) -> None:
+        limit = read_shard_limit(self.job.run_dir)
+        if limit is not None and limit != self.limit:
+            self.limit, self.limit_seen_at = limit, time.monotonic()
 
     def _is_orphaned(self) -> bool:
-        """Whether the parent has been silent for too long: nobody would open another shard."""
-        return time.monotonic() - self.heard > self.silence_seconds
+        """Return True if the supervisor was silent for too long to raise the limit again."""
+        return time.monotonic() - self.limit_seen_at > self.silence_seconds
 
-    def _choose(self, mine: Sequence[Shard], at_work: Counter[int]) -> tuple[Shard, bool] | None:
+    def _choose(
+        self, allowed: Sequence[Shard], num_peers_by_shard: Counter[int]
+    ) -> tuple[Shard, bool] | None:
         now, slot = time.monotonic(), self.spec.slot
-        patience = max(_LEAST_PATIENCE_SECONDS, _PATIENCE * self.longest_seconds)
-        patience += slot * _SIGN_SECONDS  # idle engines do not all take over at once
-        late = {i for i, since in self.seen_at_work.items() if now - since > patience}
+        late_seconds = max(_MIN_LATE_SECONDS, _LATE_FACTOR * self.longest_seconds)
+        late_seconds += slot * _HEARTBEAT_SECONDS  # idle engines do not all take over at once
+        late = {i for i, since in self.first_seen_at_work.items() if now - since > late_seconds}
         free = [
             shard
-            for shard in mine
-            if not at_work[shard.index] and now - self.tried.get(shard.index, 0.0) > _POLL_SECONDS
+            for shard in allowed
+            if not num_peers_by_shard[shard.index]
+            and now - self.last_refused.get(shard.index, 0.0) > _POLL_SECONDS
         ]
-        own = [shard for shard in free if shard.index in self.own]
-        if free:  # of the others' from the end, and not the one that the next idle engine takes
-            shard = own[0] if own else free[-1 - slot % len(free)]
+        in_slice = [shard for shard in free if shard.index in self.slice_indices]
+        if free:
+            # Of other slices the last ones, and not the one that the next idle engine takes.
+            shard = in_slice[0] if in_slice else free[-1 - slot % len(free)]
             return shard, shard.index in late
-        for shard in mine:
-            self.seen_at_work.setdefault(shard.index, now)
-            if shard.index in late and at_work[shard.index] <= 1:
+        for shard in allowed:
+            self.first_seen_at_work.setdefault(shard.index, now)
+            if shard.index in late and num_peers_by_shard[shard.index] <= 1:
                 return shard, True
         return None
 
     def _compute(self, shard: Shard, takes_over: bool) -> None:
         began = time.monotonic()
-        tell = partial(self._tell, shard)
+        report_rows = partial(self._report_rows, shard)
         try:
-            outcome = work_on(self.job, shard, report_rows=tell, takes_over=takes_over)
+            outcome = work_on(self.job, shard, report_rows=report_rows, takes_over=takes_over)
         except Exception as error:
             with self.lock:
-                self._forget_finished()
-                if shard.index not in self.open:  # another engine was faster
+                self._drop_finished()
+                if shard.index not in self.open_shards:  # another engine was faster
                     return
                 if stops_the_run(error):
                     raise
-                if not self.tally.failed(shard, error):
-                    self.life.error_by_failed_shard[shard.index] = self.tally.failures[shard.index]
+                if not self.progress.shard_failed(shard, error):
+                    message = self.progress.failures[shard.index]
+                    self.heartbeat.error_by_failed_shard[shard.index] = message
         else:
-            self._note(outcome, seconds=time.monotonic() - began)
+            self._record(outcome, seconds=time.monotonic() - began)
         finally:
             with self.lock:
-                del self.life.rows_by_open_shard[shard.index]
-                self._sign()
+                del self.heartbeat.rows_by_open_shard[shard.index]
+                self._write_heartbeat()
 
-    def _note(self, outcome: ShardState, *, seconds: float) -> None:
+    def _record(self, outcome: ShardState, *, seconds: float) -> None:
+        index, heartbeat = outcome.index, self.heartbeat
         with self.lock:
-            self.tried[outcome.index] = time.monotonic()
+            self.last_refused[index] = time.monotonic()
             if outcome.action == "busy":
-                self.seen_at_work.setdefault(outcome.index, time.monotonic())
+                self.first_seen_at_work.setdefault(index, time.monotonic())
                 return
-            self.open.pop(outcome.index, None)
-            self.tally.finished(outcome)
+            self.open_shards.pop(index, None)
+            self.progress.shard_finished(outcome)
             if outcome.action != "reused":
                 self.longest_seconds = max(self.longest_seconds, seconds)
-                self.life.counts_by_finished_shard[outcome.index] = dict(outcome.counts)
-                self.life.num_finished_rows += outcome.num_rows
-                self.life.num_nulls += int(outcome.footer.get("num_nulls", 0))
+                heartbeat.counts_by_finished_shard[index] = dict(outcome.counts)
+                heartbeat.num_finished_rows += outcome.num_rows
+                heartbeat.num_nulls += int(outcome.footer.get("num_nulls", 0))
 
-    def _tell(self, shard: Shard, num_rows: int) -> None:
-        """Count finished requests; now and then say so, and look whether others were faster."""
-        self.tally.tell(shard, num_rows)
+    def _report_rows(self, shard: Shard, num_rows: int) -> None:
+        """Count finished requests. Cancel the shards at work if other engines finished them."""
+        self.progress.add_rows(shard, num_rows)
         with self.lock:
-            self.life.num_finished_requests += max(
-                0, num_rows - self.life.rows_by_open_shard[shard.index]
-            )
-            self.life.rows_by_open_shard[shard.index] = num_rows
-            if time.monotonic() - self.last_sign > _SIGN_SECONDS:
-                self._sign()
-                self._forget_finished()
-                if not self.open:
+            rows = self.heartbeat.rows_by_open_shard
+            self.heartbeat.num_finished_requests += max(0, num_rows - rows[shard.index])
+            rows[shard.index] = num_rows
+            if time.monotonic() - self.last_heartbeat > _HEARTBEAT_SECONDS:
+                self._write_heartbeat()
+                self._drop_finished()
+                if not self.open_shards:
                     self.job.cancelled.set()
 
-    def _forget_finished(self) -> None:
-        for state in finished_shards(self.job.run_dir, self.job.manifest, self.open.values()):
-            del self.open[state.index]
+    def _drop_finished(self) -> None:
+        shards = self.open_shards.values()
+        for state in finished_shards(self.job.run_dir, self.job.manifest, shards):
+            del self.open_shards[state.index]
 
-    def _sign(self) -> None:
-        self.last_sign = time.monotonic()
-        write_heartbeat(self.job.run_dir, self.life)
-        self._guard()
+    def _write_heartbeat(self) -> None:
+        """Write the heartbeat, and restart the timer that ends this process if it hangs.
 
-    def _guard(self) -> None:
-        """End this process if it hangs in a shard, even in C code that lets no other thread run."""
-        beat = self.life.num_finished_requests if self.life.rows_by_open_shard else None
-        if beat == self.guarded_beat:
+        The timer works even if C code lets no other thread run.
+        """
+        self.last_heartbeat = time.monotonic()
+        write_heartbeat(self.job.run_dir, self.heartbeat)
+        is_busy = bool(self.heartbeat.rows_by_open_shard)
+        num_requests = self.heartbeat.num_finished_requests if is_busy else None
+        if num_requests == self.guarded_requests:
             return
-        self.guarded_beat = beat
-        if beat is None:
+        self.guarded_requests = num_requests
+        if num_requests is None:
             faulthandler.cancel_dump_traceback_later()
         else:
-            seconds = _SELF_END * self.silence_seconds + 2 * _SIGN_SECONDS
+            seconds = _SELF_END_FACTOR * self.silence_seconds + 2 * _HEARTBEAT_SECONDS
             faulthandler.dump_traceback_later(seconds, exit=True, file=_STDERR)

@@ -1,11 +1,15 @@
-"""What a parent asks of an engine, and the sign of life that an engine gives."""
+"""Files by which a supervisor and its engines talk: specs, heartbeats and the shard limit.
+
+Every message is one small JSON file in ``RUN/engines/`` that is replaced as a whole. A reader that
+cannot read a file skips it and reads again later. All engines of a run have the same code
+(`EngineSpec.code_digest`), so the format may change between versions.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,23 +17,22 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from encore.core.files import temporary_path
 
-_FOLDER = "engines"
-_REACH = "reach"
+_ENGINES_DIR = "engines"
+_LIMIT_FILE = "shard-limit"
 
-#: A shard that failed on so many engines has failed for good.
+#: A shard that failed on this many engines has failed for good.
 MAX_ENGINES_PER_SHARD = 2
 
 
 class EngineSpec(BaseModel):
-    """What a parent asks of an engine.
+    """The part of a run that a supervisor gives to one engine.
 
     Attributes:
-        name: Of the engine; another one for each start.
-        slot: Which of the engines it is, from 0.
-        of: How many engines there are.
-        run_key: The run; an engine that makes another key of its model or data refuses. Empty: the
-            engine says which run it is.
-        code: Digest of the parent's code.
+        name: Unique for each start, e.g. ``2-9f3c01ab``.
+        slot: Position among the run's engines, from 0 to ``num_engines - 1``.
+        num_engines: Number of engines in the run.
+        run_key: Key of the run to join. Empty for the first engine, which creates the run.
+        code_digest: Digest of the supervisor's code. An engine with other code refuses to start.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -42,25 +45,25 @@ class EngineSpec(BaseModel):
 
     @property
     def label(self) -> str:
-        """For people: ``engine 1 of 3``."""
+        """Return the name for people, e.g. ``engine 1 of 3``."""
         return f"engine {self.slot + 1} of {self.num_engines}"
 
 
 class EngineHeartbeat(BaseModel):
-    """What an engine says of itself.
+    """The latest state of one engine, rewritten every two seconds while it works.
 
     Attributes:
-        engine: Its name.
-        host: Its machine.
-        devices: Its GPUs as CUDA_VISIBLE_DEVICES has them, or ``cpu``.
-        state: ``waiting`` for a place, then ``starting`` until its model is loaded.
-        beat: Requests finished so far.
-        at_work: Rows finished of the shards in work, by index.
-        done: Counts of the shards it has finished, by index.
-        failed: Error of the shards it has given up, by index.
-        num_rows: Rows in the shards it has finished.
-        num_nulls: Of these, ratings that are null.
-        error: Why it ended early.
+        engine: Name of the engine (`EngineSpec.name`).
+        host: Name of its machine.
+        devices: Its GPUs as in CUDA_VISIBLE_DEVICES, or ``cpu``.
+        state: ``waiting`` for a worker, ``starting`` while the model loads, ``working``, ``ended``.
+        num_finished_requests: Requests finished since the start. It only grows.
+        rows_by_open_shard: Rows finished so far of each shard at work, by shard index.
+        counts_by_finished_shard: `ShardTable.counts` of each finished shard, by shard index.
+        error_by_failed_shard: Error of each shard that this engine gave up, by shard index.
+        num_finished_rows: Rows in the shards that it has finished.
+        num_nulls: Null ratings among these rows.
+        error: Error that ended the engine early; empty without one.
     """
 
     engine: str
@@ -77,12 +80,12 @@ class EngineHeartbeat(BaseModel):
 
 
 class ShardLimit(BaseModel):
-    """What a parent tells its engines of the run's horizon.
+    """How far into the plan engines may go. The supervisor raises it as the run proceeds.
 
     Attributes:
-        num_open_shards: Shards that may be taken, counted from the plan's first.
-        is_final: Whether it stays so: an engine that has nothing to do need not wait.
-        beat: While it is not final, another number shows that the parent is alive.
+        num_open_shards: Engines may take shards 0 to ``num_open_shards - 1``.
+        is_final: True if the limit will not rise again. An idle engine then ends.
+        version: Grows with every write, so that engines see that the supervisor is alive.
     """
 
     num_open_shards: int = sys.maxsize
@@ -91,42 +94,47 @@ class ShardLimit(BaseModel):
 
 
 def read_shard_limit(run_dir: Path) -> ShardLimit | None:
-    """What the parent told last; None while it cannot be read. Without a word, all is open."""
+    """Read the supervisor's current limit.
+
+    Returns:
+        All shards if the supervisor has written no limit. None if the file cannot be read now.
+    """
     try:
-        return ShardLimit.model_validate_json((run_dir / _FOLDER / _REACH).read_bytes())
+        return ShardLimit.model_validate_json((run_dir / _ENGINES_DIR / _LIMIT_FILE).read_bytes())
     except FileNotFoundError:
         return ShardLimit()
     except (OSError, ValidationError):
         return None
 
 
-def write_shard_limit(run_dir: Path, reach: ShardLimit) -> bool:
-    """Tell all engines of a run, those that start later too; whether it could be written."""
-    return _write(run_dir / _FOLDER / _REACH, reach)
+def write_shard_limit(run_dir: Path, limit: ShardLimit) -> bool:
+    """Write the limit for all engines of a run. Return False if the disk refused it."""
+    return _write(run_dir / _ENGINES_DIR / _LIMIT_FILE, limit)
 
 
 def heartbeat_path(run_dir: Path, name: str) -> Path:
-    """Where an engine's sign of life is."""
-    return run_dir / _FOLDER / f"{name}.json"
+    """Return the path of an engine's heartbeat."""
+    return run_dir / _ENGINES_DIR / f"{name}.json"
 
 
 def read_heartbeats(run_dir: Path) -> dict[str, EngineHeartbeat]:
-    """The sign of life of every engine of a run, by name."""
-    found = {}
-    for path in sorted((run_dir / _FOLDER).glob("*.json")):
-        with contextlib.suppress(OSError, ValidationError):  # removed, or being replaced
-            found[path.stem] = EngineHeartbeat.model_validate_json(path.read_bytes())
-    return found
+    """Read the heartbeat of every engine of a run, by engine name. Unreadable files are skipped."""
+    heartbeats = {}
+    for path in sorted((run_dir / _ENGINES_DIR).glob("*.json")):
+        with contextlib.suppress(OSError, ValidationError):
+            heartbeats[path.stem] = EngineHeartbeat.model_validate_json(path.read_bytes())
+    return heartbeats
 
 
-def write_heartbeat(run_dir: Path, life: EngineHeartbeat) -> None:
-    """Replace the sign of life; what cannot be written is tried again with the next one."""
-    _write(heartbeat_path(run_dir, life.engine), life)
+def write_heartbeat(run_dir: Path, heartbeat: EngineHeartbeat) -> None:
+    """Replace an engine's heartbeat. If the disk refuses it, the next heartbeat follows soon."""
+    _write(heartbeat_path(run_dir, heartbeat.engine), heartbeat)
 
 
 def _write(path: Path, message: BaseModel) -> bool:
+    """Replace a message without waiting for the disk: messages need not survive a crash."""
     with contextlib.suppress(OSError):
-        path.parent.mkdir(exist_ok=True)  # a run's folder is its parent's to make
+        path.parent.mkdir(exist_ok=True)  # only the supervisor creates the run's own folder
         with temporary_path(path) as temporary:
             temporary.write_text(message.model_dump_json(), encoding="utf-8")
             temporary.replace(path)
@@ -134,15 +142,27 @@ def _write(path: Path, message: BaseModel) -> bool:
     return False
 
 
-@dataclass(slots=True)
 class SilenceTimer:
-    """For how long engines have done nothing, by the watcher's own clock."""
+    """Measure how long each engine has made no progress, by the reader's own clock.
 
-    seen: dict[str, tuple[object, float]] = field(default_factory=dict)
+    The clocks of two machines may differ, so heartbeats hold no times.
+    """
 
-    def seconds_silent(self, life: EngineHeartbeat) -> float:
-        """Seconds since an engine finished a request, took work after it had none, or was seen."""
-        sign = (life.num_finished_requests, life.state, bool(life.rows_by_open_shard))
-        if self.seen.get(life.engine, (None, 0.0))[0] != sign:
-            self.seen[life.engine] = (sign, time.monotonic())
-        return time.monotonic() - self.seen[life.engine][1]
+    def __init__(self) -> None:
+        """Start without any engine."""
+        self._last_progress: dict[str, tuple[object, float]] = {}
+
+    def seconds_silent(self, heartbeat: EngineHeartbeat) -> float:
+        """Return the seconds since this engine last made progress, or was first seen.
+
+        Progress is a finished request, a new state, or the first shard of an idle engine.
+        """
+        progress = (
+            heartbeat.num_finished_requests,
+            heartbeat.state,
+            bool(heartbeat.rows_by_open_shard),
+        )
+        name = heartbeat.engine
+        if self._last_progress.get(name, (None, 0.0))[0] != progress:
+            self._last_progress[name] = (progress, time.monotonic())
+        return time.monotonic() - self._last_progress[name][1]

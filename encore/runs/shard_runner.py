@@ -1,17 +1,16 @@
-"""Work through a sharded run: rating, scoring and judging give a function from a slice to a table.
+"""Work through a sharded run: rating, scoring and judging say how a shard becomes a table.
 
-This module locks slices, records failures, waits for other processes, takes over from killed ones,
-and reports progress. The lock only saves work: what is done is read from files (`run_files`).
+This module locks shards, records failures, waits for other processes, takes over from killed ones,
+and reports progress. A lock only saves work: `encore.runs.run_files` reads from files what is done.
 
-    class MyManifest(RunManifest): ...                  # key field, rows per pair, command
+    class MyManifest(RunManifest): ...  # key field, rows per pair, command
 
     def compute(shard: Shard, report_rows: ReportRows) -> ShardTable: ...
-    # report_rows(number of finished rows) raises to stop a cancelled run
 
     job = Job(run_dir=run_dir, manifest=manifest, compute=compute, start=load_the_engine)
-    report = work_through(job, reporter=reporter)        # every slice that is not done
-    outcome = work_on(job, shard)                        # one slice (a task of an orchestrator)
-    status = run_status(run_dir, MyManifest)              # status.is_complete, status.paths
+    report = work_through(job, reporter=reporter)  # every shard that is not done
+    outcome = work_on(job, shard)  # one shard
+    status = run_status(run_dir, MyManifest)  # status.is_complete, status.paths
 """
 
 from __future__ import annotations
@@ -48,60 +47,66 @@ logger = logging.getLogger(__name__)
 
 _BUSY_POLL_SECONDS = 1.0
 
-#: Reports how many rows of a shard are finished so far; raises when the run was cancelled.
+#: Receives the number of a shard's rows that are finished so far. It raises
+#: `GenerationInterruptedError` when the run was cancelled.
 ReportRows = Callable[[int], None]
-_Work = Callable[[], ShardState]
 
 
 class EarlyStop(NamedTuple):
-    """Why a run ends before its plan does, and whether what there is was all that was wanted."""
+    """Why a run stops before its last shard.
+
+    Attributes:
+        reason: A sentence for people.
+        is_success: True if the goal was reached (precise weights), False for a limit (budget).
+    """
 
     reason: str
     is_success: bool
 
 
 class StopRule(Protocol):
-    """How far into its plan a run goes, decided while it goes."""
+    """Decides, while a run proceeds, how many of its shards are computed."""
 
     @property
     def num_open_shards(self) -> int:
-        """Shards that may be taken, counted from the plan's first."""
+        """Return n: shards 0 to n - 1 of the plan may be taken."""
 
     @property
     def early_stop(self) -> EarlyStop | None:
-        """Why no further shard will be open, if it is for another reason than a failure."""
+        """Return why no further shard will be opened; None while one may, or all are open."""
 
-    def update(self, done: Sequence[ShardState]) -> None:
-        """Decide again; called when a run begins and after each shard that is finished."""
+    def update(self, finished_shards: Sequence[ShardState]) -> None:
+        """Recompute the limit: when a run begins, and after each finished shard."""
 
 
-class _WholePlan:
+class _NeverStop:
     num_open_shards = sys.maxsize
     early_stop = None
 
-    def update(self, done: Sequence[ShardState]) -> None:
-        """Nothing to decide."""
+    def update(self, finished_shards: Sequence[ShardState]) -> None:
+        """Leave every shard open."""
 
 
-NEVER_STOP: StopRule = _WholePlan()
+NEVER_STOP: StopRule = _NeverStop()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One opened run: where it is, which it is, and how a shard becomes a table.
+    """One opened run and the function that computes its shards.
 
     Attributes:
-        run_dir: The run's folder; made with the first shard.
-        manifest: Which run it is.
-        compute: Makes the rows of a shard; several workers call it from threads of their own.
+        run_dir: The run's folder. It is created with the first shard.
+        manifest: The run's identity and plan.
+        compute: Computes the rows of a shard. Several workers call it from their own threads.
         start: Called once before the first open shard, e.g. to start an engine. Returns the number
             of workers: with two, one shard is prepared or written while another computes.
-        title: What a reporter calls it; default: the manifest's ``DOING``.
-        shard_indices: Indices of the shards to look at; None: all.
-        slice: ``(i, n)``: of these, every n-th from the i-th on; None: all.
+        title: Title of the progress bar. Default: the manifest's ``DOING``.
+        shard_indices: Shards to compute; None means all.
+        slice: ``(i, n)`` takes every n-th of these, starting with the i-th (``--slice I/N``).
+            None takes all.
         retries: Further attempts for a shard whose error may pass.
-        stop_rule: How far into the plan the run goes.
-        cancelled: Set it to interrupt the shards in work.
+        stop_rule: Decides how many shards of the plan are computed.
+        cancelled: Set it to interrupt the shards at work.
     """
 
     run_dir: Path
@@ -116,12 +121,12 @@ class Job:
     cancelled: threading.Event = field(default_factory=threading.Event)
 
     def open_shards(self, shards: Iterable[Shard]) -> list[Shard]:
-        """Those of some shards that may be taken."""
+        """Return the given shards that the stop rule allows."""
         return [shard for shard in shards if shard.index < self.stop_rule.num_open_shards]
 
     @property
     def shards(self) -> tuple[Shard, ...]:
-        """The shards to look at.
+        """Return the shards of the plan that this job is about.
 
         Raises:
             InputError: ``shard_indices`` names a shard that the plan does not have.
@@ -133,25 +138,21 @@ class Job:
                     f"shard {index}: run {self.manifest.key} has shards 0 to {len(plan) - 1}; "
                     "`encore status` lists them"
                 )
-        chosen = (
-            plan
-            if self.shard_indices is None
-            else [plan[index] for index in sorted(set(self.shard_indices))]
-        )
+        indices = range(len(plan)) if self.shard_indices is None else set(self.shard_indices)
         first, step = self.slice or (0, 1)
-        return tuple(chosen[first::step])
+        return tuple(plan[index] for index in sorted(indices)[first::step])
 
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """What one call did.
+    """Result of one call that worked on a run.
 
     Attributes:
-        kind: Of the run's manifest.
-        outcomes: The shards that are done.
-        failures: The error of each shard that failed, by index.
-        seconds: From `Job.start` on.
-        early_stop: Why other shards were not taken.
+        kind: Class of the run's manifest.
+        outcomes: The shards that are done, computed now or earlier.
+        failures: The error of each failed shard, by index.
+        seconds: Duration of the call, from the end of `Job.start`.
+        early_stop: Why further shards were not taken; None if nothing stopped the run early.
     """
 
     kind: type[RunManifest]
@@ -161,47 +162,51 @@ class RunReport:
     early_stop: EarlyStop | None = None
 
     def count(self, action: str) -> int:
-        """How many shards were, for example, ``rated`` or ``reused``."""
+        """Return the number of shards that were, for example, ``rated`` or ``reused``."""
         return sum(outcome.action == action for outcome in self.outcomes)
 
     def total(self, name: str) -> int:
-        """The sum of a number in the footers, over all shards that are done."""
+        """Return the sum of a number in the footers of all shards that are done."""
         return sum(int(outcome.footer.get(name, 0)) for outcome in self.outcomes)
 
+    def total_now(self, name: str) -> int:
+        """Return the sum of a number in the footers of the shards computed in this call."""
+        computed = [outcome for outcome in self.outcomes if outcome.action == self.kind.DONE]
+        return sum(int(outcome.footer.get(name, 0)) for outcome in computed)
+
     def computed(self, name: str) -> int:
-        """The sum of a count over the shards computed now."""
+        """Return the sum of a count over the shards computed in this call."""
         return sum(int(outcome.counts.get(name, 0)) for outcome in self.outcomes)
 
-    def tally(self, name: str) -> dict[str, int]:
-        """The sums of counts by name, over the shards computed now, sorted."""
+    def counts_by(self, name: str) -> dict[str, int]:
+        """Return sums of counts by kind over the shards computed in this call, sorted by kind.
+
+        For example, ``counts_by("null_reasons")`` is ``{"no_number": 3, "prompt_too_long": 1}``.
+        """
         sums: Counter[str] = Counter()
         for outcome in self.outcomes:
             sums.update(outcome.counts.get(name, {}))
         return dict(sorted(sums.items()))
 
-    def total_now(self, name: str) -> int:
-        """The sum of a number in the footers, over the shards computed now."""
-        now = [outcome for outcome in self.outcomes if outcome.action == self.kind.DONE]
-        return sum(int(outcome.footer.get(name, 0)) for outcome in now)
-
     @property
     def summary(self) -> str:
-        """One line: ``43 rated, 0 reused, 7 failed``."""
-        word = self.kind.DONE
-        done, reused = self.count(word), self.count("reused")
-        return f"{done} {word}, {reused} reused, {len(self.failures)} failed"
+        """Return one line, e.g. ``43 rated, 0 reused, 7 failed``."""
+        done = self.kind.DONE
+        return (
+            f"{self.count(done)} {done}, {self.count('reused')} reused, {len(self.failures)} failed"
+        )
 
     @property
     def message(self) -> str:
-        """The same, and why the run ended early."""
+        """Return the summary, and the reason if the run stopped early."""
         return f"{self.summary}; {self.early_stop.reason}" if self.early_stop else self.summary
 
 
 def raise_for_failed_shards(run_dir: Path, failures: Mapping[int, str], *, num_shards: int) -> None:
-    """Stop where shards of a run failed.
+    """Raise an error if shards of a run failed.
 
     Raises:
-        StudyIncompleteError: How many, and why the first of them.
+        StudyIncompleteError: The number of failed shards and the error of the first one.
     """
     if failures:
         index, error = min(failures.items())
@@ -219,19 +224,20 @@ def work_on(
     Args:
         job: The run.
         shard: One shard of its plan.
-        report_rows: Called with the number of its rows that are finished.
-        takes_over: Compute it even if another process works on it: the first whole file counts.
+        report_rows: Receives the number of its rows that are finished.
+        takes_over: True computes it even if another process works on it. Readers take the first
+            whole file.
 
     Raises:
         GenerationInterruptedError: The run was cancelled.
-        Exception: What `Job.compute` or the disk raised; it is recorded for `run_status`.
+        Exception: What `Job.compute` or the disk raised. It is recorded for `run_status`.
     """
-    if (reused := _reused(job, shard)) is not None:  # no lock, so it works on a read-only disk
+    if (reused := _reused(job, shard)) is not None:  # without a lock: the disk may be read-only
         return reused
-    if not job.open_shards([shard]):  # no longer: others were finished since it was chosen
-        return ShardState(index=shard.index, state="missing", action="beyond")
+    if not job.open_shards([shard]):  # a shard that finished meanwhile lowered the limit
+        return ShardState(index=shard.index, state="missing", action="closed")
 
-    def told(num_rows: int) -> None:
+    def report_unless_cancelled(num_rows: int) -> None:
         if job.cancelled.is_set():
             raise GenerationInterruptedError(f"shard {shard.index}: the run was cancelled")
         if report_rows is not None:
@@ -246,10 +252,10 @@ def work_on(
         if is_mine:
             for path in job.run_dir.glob(f".*-{shard.index:05d}.*"):
                 path.unlink(missing_ok=True)  # left by a killed process
-        return _computed(job, shard, told)
+        return _compute_and_write(job, shard, report_unless_cancelled)
 
 
-def _computed(job: Job, shard: Shard, report_rows: ReportRows) -> ShardState:
+def _compute_and_write(job: Job, shard: Shard, report_rows: ReportRows) -> ShardState:
     try:
         content = job.compute(shard, report_rows)
         state = runs.write_shard(job.run_dir, job.manifest, shard, content)
@@ -260,9 +266,14 @@ def _computed(job: Job, shard: Shard, report_rows: ReportRows) -> ShardState:
     return replace(state, action=job.manifest.DONE, counts=content.counts)
 
 
+def _reused(job: Job, shard: Shard) -> ShardState | None:
+    state = runs.inspect_shard(job.run_dir, job.manifest, shard)
+    return replace(state, action="reused") if state.state == "done" else None
+
+
 @contextlib.contextmanager
 def shard_lock(run_dir: Path, index: int) -> Iterator[bool]:
-    """Whether this process may work on a shard; False when another one works on it.
+    """Hold the lock of a shard. The value is False while another process holds it.
 
     The operating system releases the lock even when its holder is killed.
     """
@@ -280,73 +291,79 @@ def shard_lock(run_dir: Path, index: int) -> Iterator[bool]:
 def work_through(job: Job, *, reporter: Reporter = SILENT) -> RunReport:
     """Compute every shard of a job that is not done.
 
-    A shard that fails is tried again as often as the job says, then recorded, and does not stop the
-    others; an error that every shard would meet does. A shard that another process works on is
-    waited for, and computed here if that process dies.
+    A shard that fails is tried again as often as the job allows, then recorded. The others go on,
+    unless every shard would meet the same error. A shard that another process works on is waited
+    for, and computed here if that process dies.
 
     Args:
         job: The run.
-        reporter: Told about finished rows (with several workers: from their threads) and shards.
+        reporter: Receives finished rows and shards; with several workers from their threads.
 
     Raises:
         InputError: The job names a shard that the plan does not have.
         Exception: An error that every shard would meet.
-        KeyboardInterrupt: After the shards in work were interrupted; finished shards are kept.
+        KeyboardInterrupt: After the shards at work were interrupted. Finished shards are kept.
     """
-    tally, pending, num_workers = begin(job, reporter=reporter)
-    waited_for: list[Shard] = []
-    while taken := job.open_shards(pending):
-        beyond = [shard for shard in pending if shard not in taken]
-        still_open = _open_after_pass(tally, taken, num_workers=num_workers)
-        pending = sorted([*still_open, *beyond], key=attrgetter("index"))
-        again = job.open_shards(still_open)
-        busy = [shard for shard in again if not tally.num_failures[shard.index]]
-        if busy and busy != waited_for:
-            names = ", ".join(str(shard.index) for shard in busy)
-            logger.warning("waiting for another process that works on shards %s", names)
-            waited_for = busy
-        if again:
+    progress, pending, num_workers = begin(job, reporter=reporter)
+    announced: list[Shard] = []
+    while open_shards := job.open_shards(pending):
+        closed = [shard for shard in pending if shard not in open_shards]
+        unfinished = _try_once(progress, open_shards, num_workers=num_workers)
+        pending = sorted([*unfinished, *closed], key=attrgetter("index"))
+        retried = job.open_shards(unfinished)
+        busy = [shard for shard in retried if not progress.num_failures[shard.index]]
+        if busy and busy != announced:
+            indices = ", ".join(str(shard.index) for shard in busy)
+            logger.warning("waiting for another process that works on shards %s", indices)
+            announced = busy
+        if retried:
             time.sleep(_BUSY_POLL_SECONDS)
-    return tally.report
+    return progress.report
 
 
-def begin(job: Job, *, reporter: Reporter) -> tuple[Tally, list[Shard], int]:
-    """Look at a job's shards and start what computes them, if any is open.
+def begin(job: Job, *, reporter: Reporter) -> tuple[RunProgress, list[Shard], int]:
+    """Read the state of a job's shards and call `Job.start` if any is open.
 
     Returns:
-        A tally that has the shards that are done, the shards that are not, the number of workers.
+        The progress with the shards that are done, the shards that are not, the number of workers.
 
     Raises:
-        InputError: The job names a shard that the plan does not have; the folder holds something
-            else.
+        InputError: The job names a shard that the plan does not have, or the folder holds
+            something else.
         Exception: What `Job.start` raised.
     """
     job.cancelled.clear()
-    manifest, chosen = job.manifest, job.shards
+    manifest, shards = job.manifest, job.shards
     runs.check_folder(job.run_dir, manifest)
-    states = runs.inspect_shards(job.run_dir, manifest, chosen)
-    pending = [shard for shard, state in zip(chosen, states, strict=True) if state.state != "done"]
-    job.stop_rule.update([state for state in states if state.state == "done"])
+    states = runs.inspect_shards(job.run_dir, manifest, shards)
+    finished = [state for state in states if state.state == "done"]
+    pending = [shard for shard, state in zip(shards, states, strict=True) if state.state != "done"]
+    job.stop_rule.update(finished)
     num_workers = job.start() if job.open_shards(pending) else 1
     if pending or not (job.run_dir / manifest.FILE).is_file():
         runs.claim_folder(job.run_dir, manifest)
-    outcomes = [replace(state, action="reused") for state in states if state.state == "done"]
-    before = f" ({len(outcomes)} of {len(chosen)} shards were done before)" if outcomes else ""
+    done_before = f" ({len(finished)} of {len(shards)} shards were done before)" if finished else ""
     reporter.started(
-        f"{job.title or manifest.DOING}{before}",
-        total=sum(shard.num_pairs for shard in chosen) * manifest.rows_per_pair,
-        done=sum(outcome.num_rows for outcome in outcomes),
+        f"{job.title or manifest.DOING}{done_before}",
+        total=sum(shard.num_pairs for shard in shards) * manifest.rows_per_pair,
+        done=sum(state.num_rows for state in finished),
     )
-    tally = Tally(job=job, reporter=reporter, num_shards=len(chosen), outcomes=outcomes)
-    return tally, pending, num_workers
+    outcomes = [replace(state, action="reused") for state in finished]
+    progress = RunProgress(job=job, reporter=reporter, num_shards=len(shards), outcomes=outcomes)
+    return progress, pending, num_workers
 
 
 @dataclass(slots=True, kw_only=True)
-class Tally:
-    """What one call has done so far of a job.
+class RunProgress:
+    """Progress of one call that works on a job; it passes all of it to the reporter.
 
-    ``num_failures`` counts the attempts at a shard that failed; ``failures`` has the errors of the
-    shards that are given up.
+    Attributes:
+        job: The run.
+        reporter: Receives rows and shards.
+        num_shards: Number of shards that the job is about.
+        outcomes: The shards that are done.
+        failures: The error of each shard that is given up, by index.
+        num_failures: Failed attempts at each shard, by index.
     """
 
     job: Job
@@ -355,32 +372,34 @@ class Tally:
     outcomes: list[ShardState]
     failures: dict[int, str] = field(default_factory=dict)
     num_failures: Counter[int] = field(default_factory=Counter)
-    _told: Counter[int] = field(default_factory=Counter)
+    _num_reported: Counter[int] = field(default_factory=Counter)
     _num_rows: int = 0
-    _began: float | None = None
-    _started: float = field(default_factory=time.monotonic)
+    _first_rows_at: float | None = None
+    _started_at: float = field(default_factory=time.monotonic)
 
-    def tell(self, shard: Shard, num_rows: int) -> None:
-        """Report finished rows of a shard in work. Each shard has one worker thread."""
-        if (more := num_rows - self._told[shard.index]) > 0:
-            self._told[shard.index] = num_rows
-            self._num_rows += more
-            self._began = self._began or time.monotonic()  # with the first rows: not a start
-            seconds = time.monotonic() - self._began
+    def add_rows(self, shard: Shard, num_rows: int) -> None:
+        """Report the finished rows of a shard at work. Each shard has one worker thread."""
+        if (num_new := num_rows - self._num_reported[shard.index]) > 0:
+            self._num_reported[shard.index] = num_rows
+            self._num_rows += num_new
+            # The speed leaves out the start of the engine.
+            self._first_rows_at = self._first_rows_at or time.monotonic()
+            seconds = time.monotonic() - self._first_rows_at
             speed = f"{self._num_rows / seconds:,.0f} {self.job.manifest.UNIT}/s"
-            self.reporter.advanced(more, note=speed if seconds > 1 else "")
+            self.reporter.advanced(num_new, note=speed if seconds > 1 else "")
 
-    def finished(self, outcome: ShardState) -> None:
-        """Report a shard that is done."""
-        self.reporter.advanced(outcome.num_rows - self._told[outcome.index])
+    def shard_finished(self, outcome: ShardState) -> None:
+        """Report a shard that is done, and update the stop rule."""
+        self.reporter.advanced(outcome.num_rows - self._num_reported[outcome.index])
         self.outcomes.append(outcome)
         assert outcome.path is not None
-        place = f"{len(self.outcomes)} of {self.num_shards}"
-        self.reporter.saved(outcome.path, kind=f"shard {outcome.index} {outcome.action} ({place})")
+        position = f"{len(self.outcomes)} of {self.num_shards}"
+        kind = f"shard {outcome.index} {outcome.action} ({position})"
+        self.reporter.saved(outcome.path, kind=kind)
         self.job.stop_rule.update(self.outcomes)
 
-    def failed(self, shard: Shard, error: Exception) -> bool:
-        """Note a failed attempt; whether another one is due."""
+    def shard_failed(self, shard: Shard, error: Exception) -> bool:
+        """Count a failed attempt. Return True if another attempt follows."""
         self.num_failures[shard.index] += 1
         number, most = self.num_failures[shard.index], 1 + self.job.retries
         again = number < most and is_worth_retrying(error)
@@ -392,55 +411,55 @@ class Tally:
 
     @property
     def report(self) -> RunReport:
-        """What this call did."""
-        failures, seconds = dict(sorted(self.failures.items())), time.monotonic() - self._started
-        kind, early_stop = type(self.job.manifest), self.job.stop_rule.early_stop
-        return RunReport(kind, self.outcomes, failures, seconds, early_stop)
+        """Return the result so far."""
+        return RunReport(
+            kind=type(self.job.manifest),
+            outcomes=self.outcomes,
+            failures=dict(sorted(self.failures.items())),
+            seconds=time.monotonic() - self._started_at,
+            early_stop=self.job.stop_rule.early_stop,
+        )
 
 
-def _open_after_pass(tally: Tally, pending: Sequence[Shard], *, num_workers: int) -> list[Shard]:
-    """Try each shard once; returns those to try again, or that another process works on.
+def _try_once(progress: RunProgress, shards: Sequence[Shard], *, num_workers: int) -> list[Shard]:
+    """Try each shard once; return those to try again, or that another process works on.
 
     A single worker is this thread: libgomp keeps a team of threads for each thread that computes,
-    and with more of them than cores they sleep between operations (measured: a fifth slower). On
-    any way out no thread is left running.
+    and with more of them than cores they sleep between operations (measured: a fifth slower). No
+    thread is left running after an error or an interrupt.
     """
-    job, still_open = tally.job, []
-    works = {
-        shard: partial(work_on, job, shard, report_rows=partial(tally.tell, shard))
-        for shard in pending
+    job, unfinished = progress.job, []
+    calls: dict[Shard, Callable[[], ShardState]] = {
+        shard: partial(work_on, job, shard, report_rows=partial(progress.add_rows, shard))
+        for shard in shards
     }
     with ThreadPoolExecutor(num_workers, thread_name_prefix=job.manifest.DOING) as pool:
         try:
-            for shard, result in works.items() if num_workers == 1 else _in_threads(pool, works):
+            for shard, call in calls.items() if num_workers == 1 else _in_threads(pool, calls):
                 try:
-                    outcome = result()
+                    outcome = call()
                 except Exception as error:
                     traceback.clear_frames(error.__traceback__)  # they hold the shard's rows
                     if stops_the_run(error):
                         raise
-                    if tally.failed(shard, error):
-                        still_open.append(shard)
+                    if progress.shard_failed(shard, error):
+                        unfinished.append(shard)
                     continue
-                if outcome.action in ("busy", "beyond"):
-                    still_open.append(shard)
+                if outcome.action in ("busy", "closed"):
+                    unfinished.append(shard)
                 else:
-                    tally.finished(outcome)
+                    progress.shard_finished(outcome)
         except BaseException:
             job.cancelled.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return still_open
+    return unfinished
 
 
 def _in_threads(
-    pool: ThreadPoolExecutor, works: Mapping[Shard, _Work]
-) -> Iterator[tuple[Shard, _Work]]:
-    futures = {pool.submit(work): shard for shard, work in works.items()}
+    pool: ThreadPoolExecutor, calls: Mapping[Shard, Callable[[], ShardState]]
+) -> Iterator[tuple[Shard, Callable[[], ShardState]]]:
+    """Yield each shard as its call ends in the pool, with a function that returns its result."""
+    futures = {pool.submit(call): shard for shard, call in calls.items()}
     for future in as_completed(futures):
         yield futures[future], future.result
-
-
-def _reused(job: Job, shard: Shard) -> ShardState | None:
-    state = runs.inspect_shard(job.run_dir, job.manifest, shard)
-    return replace(state, action="reused") if state.state == "done" else None

@@ -100,7 +100,7 @@ def test_ratings_and_nulls_add_up_and_every_null_has_a_reason(study):
     nulls = {"empty_reply", "not_a_single_number", "out_of_range", "reply_cut_off"}
     assert {row["null_reason"] for row in rows if row["rating"] is None} == nulls
     found = Counter(row["null_reason"] for row in rows if row["null_reason"])
-    assert report.tally("null_reasons") == dict(sorted(found.items()))
+    assert report.counts_by("null_reasons") == dict(sorted(found.items()))
     assert null_reasons(run_status(run.run_dir)) == found
     assert report.total("num_ratings") + report.total("num_nulls") == len(rows)
 
@@ -276,7 +276,7 @@ def test_a_prompt_that_just_fits_is_asked_and_a_longer_one_keeps_a_null_row(one_
     num_longest = 0 if spare == 0 else lengths.count(max(lengths))
     expected = {"prompt_too_long": num_longest} if num_longest else {}
     assert run.rater.num_too_long(run.pairs) == num_longest  # before the judge is loaded
-    assert work_through(run.job()).tally("null_reasons") == expected
+    assert work_through(run.job()).counts_by("null_reasons") == expected
     assert judge.num_asked == 20 - num_longest
     assert ratings(run)["raw_reply"].null_count == num_longest
 
@@ -286,7 +286,7 @@ def test_truncation_cuts_the_oldest_text_and_counts_it_exactly(one_pair):
     judge = ScriptedJudge(script=lambda text: (asked.append(text), "0.5")[1], max_model_len=1300)
     run = opened(one_pair, judge, overlong="truncate-left")
     report = work_through(run.job())
-    assert (report.computed("num_truncated"), report.tally("null_reasons")) == (20, {})
+    assert (report.computed("num_truncated"), report.counts_by("null_reasons")) == (20, {})
     rows = zip(prompts_of(one_pair), asked, ratings(run).to_pylist(), strict=True)
     for whole, cut, row in rows:  # one token a byte
         assert row["num_truncated_tokens"] == len(whole.encode()) - len(cut.encode()) > 0
@@ -297,7 +297,7 @@ def test_truncation_cuts_the_oldest_text_and_counts_it_exactly(one_pair):
         assert "Question" not in cut
     # Where not even the template fits, nothing is asked.
     run = opened(one_pair, ScriptedJudge(max_model_len=200), overlong="truncate-left")
-    assert work_through(run.job()).tally("null_reasons") == {"prompt_too_long": 20}
+    assert work_through(run.job()).counts_by("null_reasons") == {"prompt_too_long": 20}
 
 
 def test_pairs_replaced_while_the_judge_opens_are_another_run(study, tmp_path):

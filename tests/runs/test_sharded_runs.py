@@ -433,4 +433,4 @@ def test_reused_shards_are_one_line_and_new_ones_are_counted_in_the_report(tmp_p
     assert saved.kwargs["kind"] == "shard 1 squared (3 of 3)"
     assert report.total("num_squares") == NUM_PAIRS
     assert report.computed("num_odd") == 1
-    assert report.tally("kinds") == {"even": 1, "odd": 1}
+    assert report.counts_by("kinds") == {"even": 1, "odd": 1}
