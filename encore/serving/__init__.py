@@ -1,1 +1,1 @@
-"""The reward server: rewards over HTTP, with what each rule contributes to them."""
+"""The reward server: rewards over HTTP, and the contribution of each rule to them."""

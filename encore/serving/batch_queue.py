@@ -1,8 +1,8 @@
-"""Scores the texts of many clients together: one bounded queue, one batch at a time.
+"""A bounded queue that scores the texts of many clients together, one batch at a time.
 
-A request's texts stand in the queue one by one, so a large request shares batches with small ones
-that came later, and the size of a batch depends on tokens alone. Everything but the scoring itself
-runs on the event loop.
+The texts of a request wait in the queue one by one. A large request therefore shares batches with
+small requests that came later, and the size of a batch depends on tokens alone. Everything except
+the scoring runs on the event loop.
 """
 
 from __future__ import annotations
@@ -27,31 +27,32 @@ _log = logging.getLogger(__name__)
 
 _Scores = NDArray[np.float32]
 
-#: How long a batch that is not full waits for clients that were answered together.
+#: Seconds that a batch which is not full waits for clients whose last requests shared a batch.
 _LINGER_SECONDS = 0.002
-#: Batches that fail one after the other before the queue reports that it is not alive.
+#: Consecutive failed batches after which the queue reports that it is not alive.
 _MAX_FAILURES = 3
 
 
 class _Text(NamedTuple):
-    """One text in the queue; ``future`` gets its scores [R]."""
+    """One text in the queue; ``future`` receives its scores, shape [R]."""
 
     token_ids: TokenIds
     future: asyncio.Future[_Scores]
 
 
 class BatchQueue:
-    """Scores texts in the order they come. `run` must be running for `score` to return.
+    """A queue that scores texts in the order of arrival. `score` returns only while `run` runs.
 
     Attributes:
-        texts: Those that wait.
-        num_tokens: Their tokens.
+        texts: The waiting texts.
+        num_tokens: Number of tokens in the waiting texts.
 
     Args:
-        score_batch: The scores [N, R] of N token sequences; called in another thread, one call at
-            a time. An error fails the batch, and the loss of the device ends the queue.
-        limits: Of the tokens of one call, a longer text is scored alone; of the tokens that may
-            wait, an empty queue takes any request.
+        score_batch: Function that returns the scores, shape [N, R], of N token sequences. It is
+            called in another thread, one call at a time. An error fails the batch; the loss of
+            the device ends the queue.
+        limits: Largest numbers of tokens in a batch and in the queue. A longer text is scored
+            alone, and an empty queue takes any request.
     """
 
     def __init__(
@@ -67,17 +68,18 @@ class BatchQueue:
 
     @property
     def is_alive(self) -> bool:
-        """Whether texts are being scored, as far as the last batches tell."""
+        """Return True if the queue is open and some recent batch was scored."""
         return not self._is_closed and self._num_failures < _MAX_FAILURES
 
     async def score(self, sequences: Sequence[TokenIds]) -> _Scores:
-        """The scores [N, R] of a request's N texts; what is cancelled is not computed.
+        """Score the N texts of a request, shape [N, R]. A cancelled text is not computed.
 
         Raises:
-            HTTPException: 503 too many tokens wait or the queue has ended, 500 the model failed.
+            HTTPException: 503 if too many tokens wait or the queue has ended, 500 if the model
+                failed.
         """
         if self._is_closed:
-            raise stopping()
+            raise stopping_error()
         num_tokens = sum(map(len, sequences))
         if self.texts and self.num_tokens + num_tokens > self._limits.max_queue_tokens:
             reason = f"{self.num_tokens} tokens wait to be scored, no more are taken"
@@ -104,14 +106,14 @@ class BatchQueue:
                 batch = self._take()
                 if batch:
                     await self._compute(batch)
-        finally:  # no client waits for ever
+        finally:  # so that no client waits for ever
             self._is_closed = True
-            _fail([*batch, *self.texts], stopping())
+            _fail([*batch, *self.texts], stopping_error())
             self.texts.clear()
             self.num_tokens = 0
 
     def _take(self) -> list[_Text]:
-        """The next texts to score together, without those that nobody waits for."""
+        """Remove and return the next texts to score together, without cancelled ones."""
         batch: list[_Text] = []
         num_tokens = 0
         while self.texts:
@@ -132,7 +134,7 @@ class BatchQueue:
         try:
             score_NR = await asyncio.to_thread(self._score_batch, sequences)
             scored = list(zip(batch, score_NR, strict=True))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the queue goes on for others
+        except Exception as error:  # noqa: BLE001 - the queue goes on for other clients
             _log.error("a batch of %d texts could not be scored", len(batch), exc_info=error)
             self._num_failures += 1
             self._is_closed = isinstance(error, torch.AcceleratorError)
@@ -144,8 +146,8 @@ class BatchQueue:
                     text.future.set_result(score_R)
 
 
-def stopping() -> HTTPException:
-    """What a client hears whose request the server does not finish."""
+def stopping_error() -> HTTPException:
+    """Return the answer for a request that the server cannot finish because it stops."""
     return HTTPException(503, "the server stops; send it to another one", {"connection": "close"})
 
 

@@ -1,4 +1,4 @@
-"""A port and the server behind it: listen, answer until a signal, finish, stop."""
+"""Open a port and run a server on it: listen, answer until a signal, finish, stop."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from encore.core.terminal import warn
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens on an address, so that a port in use is known before any work.
+    """Open a listening socket, so that a port in use is reported before any other work.
 
-    Who connects before requests are answered waits. A warning tells of an open door.
+    Clients that connect before the server answers have to wait. An address that other machines can
+    reach causes a warning.
 
     Args:
-        host: A name or an address.
-        port: 0 for a free one.
+        host: Host name or address of this machine.
+        port: Port number; 0 takes any free port.
 
     Raises:
-        EncoreError: no such host; the port is in use or not allowed.
+        EncoreError: There is no such host, or the port is in use or not allowed.
     """
     is_ipv6 = ":" in host
     family = socket.AF_INET6 if is_ipv6 else socket.AF_INET
@@ -41,17 +42,17 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def url_of(listener: socket.socket) -> str:
-    """The address as clients write it."""
+    """Return the URL of a listening socket."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def make_server(app: ASGIApp, *, stop_seconds: int = 25) -> uvicorn.Server:
-    """A server of an application; ``run(sockets=[listener])`` serves until a signal.
+    """Return a server of an application; its ``run(sockets=[listener])`` serves until a signal.
 
     Args:
-        app: The application.
-        stop_seconds: Time to answer what is in progress when the server stops.
+        app: ASGI application to serve.
+        stop_seconds: Seconds for requests in progress when the server stops.
     """
     return uvicorn.Server(
         uvicorn.Config(
@@ -61,8 +62,8 @@ def make_server(app: ASGIApp, *, stop_seconds: int = 25) -> uvicorn.Server:
             lifespan="on",
             log_config=None,
             access_log=False,
-            limit_concurrency=1024,  # connections; further ones get uvicorn's own 503
-            h11_max_incomplete_event_size=64 << 10,  # a longer head gets uvicorn's own 400
+            limit_concurrency=1024,  # connections; uvicorn answers further ones with 503
+            h11_max_incomplete_event_size=64 << 10,  # uvicorn answers a longer head with 400
             timeout_keep_alive=30,
             timeout_graceful_shutdown=stop_seconds,
         )

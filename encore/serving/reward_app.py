@@ -1,4 +1,4 @@
-"""The reward server's paths: read a request, encode it, have it scored, answer; count and log."""
+"""The paths of the reward server: read, encode, score and answer a request; count and log it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from encore.model.conversation import EncodedResponse
 from encore.model.layouts import TokenIds
 from encore.model.opening import OpenedModel
 from encore.model.score_sequences import score_sequences
-from encore.serving.batch_queue import BatchQueue, stopping
+from encore.serving.batch_queue import BatchQueue, stopping_error
 from encore.serving.request_encoding import RequestEncoder
 from encore.serving.reward_requests import RewardRequest, ScoreRequest, Texts, read_request
 from encore.serving.serve_config import ServeLimits
@@ -35,12 +35,12 @@ from encore.weighting.weight_vector import head_weights
 
 _log = logging.getLogger(__name__)
 
-#: Time for a request's body to arrive.
+#: Seconds within which a request's body must arrive.
 BODY_SECONDS = 10.0
-#: Bodies of the largest size that may be held at one time.
-_HELD_BODIES = 16
-#: Texts that are tokenized in one call, so that requests take turns.
-_TEXTS_AT_ONCE = 8
+#: Number of bodies of the largest allowed size that the server holds at one time.
+_MAX_HELD_BODIES = 16
+#: Texts that are tokenized in one call; between calls other requests get their turn.
+_TEXTS_PER_CALL = 8
 #: Status of a request whose client went away, as web servers log it.
 _NO_ANSWER = 499
 _EXPECTED = "expected POST /get_reward or /score, or GET /health, /metrics or /model"
@@ -49,13 +49,14 @@ _EXPECTED = "expected POST /get_reward or /score, or GET /health, /metrics or /m
 class RewardApp:
     """The ASGI application of one model.
 
-    Every request has one log line and one count: path, status, sizes, time; never a client's text.
+    Every request is counted and logged in one line with path, status, sizes and time. A client's
+    text is never logged.
 
     Args:
-        opened: The model; also an attribute.
-        composition: What its heads weigh in a reward; also an attribute.
-        limits: What a client may ask for.
-        on_ready: Called when requests are about to be answered.
+        opened: The reward model; also an attribute.
+        composition: Weights of its heads; also an attribute.
+        limits: Limits on the requests of clients.
+        on_ready: Function that is called when the server is about to answer requests.
     """
 
     def __init__(
@@ -72,26 +73,40 @@ class RewardApp:
         self._weight_R = head_weights(composition.weights, head_ids=self._head_ids)
         self._mean_R = np.array(opened.model.mean_R.tolist())
         self._limits = limits
-        self._named = {"model": opened.name, "digest": opened.digest}
+        self._model_fields = {"model": opened.name, "digest": opened.digest}
         self._on_ready = on_ready
         num_embeddings = opened.model.trunk.get_input_embeddings().weight.shape[0]
         self._encoder = RequestEncoder(opened.tokenizer, num_embeddings=num_embeddings)
         self._queue = queue = BatchQueue(self._score_batch, limits=limits)
         self._num_held_bytes = 0
-        #: Parses bodies and tokenizes texts, off the event loop.
+        #: One thread that parses bodies and tokenizes texts, off the event loop.
         self._thread = ThreadPoolExecutor(1, "encore-encode")
         self._registry = CollectorRegistry()
-        own: dict[str, Any] = {"registry": self._registry}
-        self._requests = Counter("encore_requests", "Answered.", ["path", "status"], **own)
-        self._seconds = Histogram("encore_request_seconds", "Until an answer.", ["path"], **own)
-        self._texts = Counter("encore_texts", "Texts scored.", **own)
-        self._tokens = Counter("encore_tokens", "Tokens scored.", **own)
-        self._batch_seconds = Histogram("encore_batch_seconds", "Time of a batch.", **own)
-        Gauge("encore_queued_texts", "That wait.", **own).set_function(lambda: len(queue.texts))
-        Gauge("encore_queued_tokens", "That wait.", **own).set_function(lambda: queue.num_tokens)
-        #: Clients of OpenRLHF are given a whole URL; with and without a path are both in use.
+        registered: dict[str, Any] = {"registry": self._registry}
+        self._requests = Counter(
+            "encore_requests",
+            "Requests answered, by path and status.",
+            ["path", "status"],
+            **registered,
+        )
+        self._seconds = Histogram(
+            "encore_request_seconds",
+            "Seconds from a request's arrival to its answer, by path.",
+            ["path"],
+            **registered,
+        )
+        self._texts = Counter("encore_texts", "Texts scored.", **registered)
+        self._tokens = Counter("encore_tokens", "Tokens scored.", **registered)
+        self._batch_seconds = Histogram(
+            "encore_batch_seconds", "Seconds that the model takes for a batch.", **registered
+        )
+        queued_texts = Gauge("encore_queued_texts", "Texts waiting in the queue.", **registered)
+        queued_texts.set_function(lambda: len(queue.texts))
+        queued_tokens = Gauge("encore_queued_tokens", "Tokens waiting in the queue.", **registered)
+        queued_tokens.set_function(lambda: queue.num_tokens)
+        #: Clients of OpenRLHF are given a whole URL; URLs with and without a path are in use.
         posts = {"/get_reward": self._rewards, "/": self._rewards, "/score": self._explanations}
-        gets = {"/health": self._health, "/model": self._about, "/metrics": self._metrics}
+        gets = {"/health": self._health, "/model": self._model, "/metrics": self._metrics}
         self._app = Starlette(
             routes=[
                 *(Route(path, answer, methods=["POST"]) for path, answer in posts.items()),
@@ -114,16 +129,16 @@ class RewardApp:
         """Answer one request, count it and log it."""
         started, status = time.perf_counter(), _NO_ANSWER
 
-        async def note_status(message: Message) -> None:
+        async def send_and_keep_status(message: Message) -> None:
             nonlocal status
             status = message.get("status", status)
             await send(message)
 
         try:
-            await self._app(scope, receive, note_status)
+            await self._app(scope, receive, send_and_keep_status)
         finally:
             if scope["type"] == "http":
-                # A path that is not known is a client's text too.
+                # An unknown path is a client's text, which is not logged.
                 path = scope["path"] if "endpoint" in scope else "other"
                 seconds = time.perf_counter() - started
                 self._requests.labels(path, status).inc()
@@ -135,20 +150,21 @@ class RewardApp:
     # --- endpoints --------------------------------------------------------------------------------
 
     async def _rewards(self, request: Request) -> Response:
-        """OpenRLHF's answer: ``scores``, by which its clients filter, are the ``rewards``.
+        """Answer in OpenRLHF's form: rewards, and ``scores``, which are equal to them.
 
-        ``extra_logs`` has every rule's score on the scale of its ratings.
+        Clients filter by ``scores``. ``extra_logs`` has every rule's score on the scale of its
+        ratings.
         """
         _, score_NR = await self._scored(request, RewardRequest)
         rewards = (score_NR @ self._weight_R).tolist()
-        shown_RN = (score_NR + self._mean_R).T.tolist()
-        logged = dict(zip(self._head_ids, shown_RN, strict=True))
-        return JSONResponse({"rewards": rewards, "scores": rewards, "extra_logs": logged})
+        rating_scale_RN = (score_NR + self._mean_R).T.tolist()
+        scores_by_head = dict(zip(self._head_ids, rating_scale_RN, strict=True))
+        return JSONResponse({"rewards": rewards, "scores": rewards, "extra_logs": scores_by_head})
 
     async def _explanations(self, request: Request) -> Response:
-        """Every conversation's reward and what each rule contributes to it.
+        """Answer with every conversation's reward and the contribution of each rule.
 
-        A number for people, ``reward_shown``, has the rules' means added back.
+        ``reward_shown`` is for people: the means of the rules are added to the reward.
         """
         texts, score_NR = await self._scored(request, ScoreRequest)
         reward_mean = float(self._weight_R @ self._mean_R)
@@ -167,19 +183,19 @@ class RewardApp:
             }
             for text, score_R in zip(texts, score_NR, strict=True)
         ]
-        return JSONResponse({**self._named, "results": results})
+        return JSONResponse({**self._model_fields, "results": results})
 
     async def _health(self, _request: Request) -> Response:
-        """Whether texts are being scored."""
+        """Answer 200 if texts are being scored, else 503."""
         if not self._queue.is_alive:
             raise HTTPException(503, "the worker has ended, or batch after batch fails")
         return JSONResponse({"status": "ok", "queued_texts": len(self._queue.texts)})
 
-    async def _about(self, _request: Request) -> Response:
-        """Which model this is, what its heads weigh, what a client may ask for."""
+    async def _model(self, _request: Request) -> Response:
+        """Answer with the model's identity, its heads' weights and the limits on requests."""
         return JSONResponse(
             {
-                **self._named,
+                **self._model_fields,
                 "head_ids": list(self._head_ids),
                 "rules": self._rules(weight=self._weight_R, mean=self._mean_R),
                 "reward_mean": float(self._weight_R @ self._mean_R),
@@ -191,63 +207,65 @@ class RewardApp:
         )
 
     async def _metrics(self, _request: Request) -> Response:
-        """The counters as Prometheus reads them."""
+        """Answer with the counters in Prometheus' text format."""
         text = generate_latest(self._registry)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     def _rules(self, **columns: NDArray[np.float64]) -> list[dict[str, Any]]:
-        """A record a rule."""
+        """Return one record per rule with the values of these columns, each of shape [R]."""
         rows = zip(*(column.tolist() for column in columns.values()), strict=True)
         return [
             {"rule_id": head_id, **dict(zip(columns, row, strict=True))}
             for head_id, row in zip(self._head_ids, rows, strict=True)
         ]
 
-    # --- a request's way --------------------------------------------------------------------------
+    # --- from a request to its scores -------------------------------------------------------------
 
     async def _scored(
         self, request: Request, kind: type[RewardRequest | ScoreRequest]
     ) -> tuple[list[EncodedResponse], NDArray[np.float64]]:
-        """A request's texts as token ids, and their centred scores [N, R].
+        """Return the texts of a request as token ids, and their centred scores, shape [N, R].
 
-        If the client goes away first, what still waits is not computed. If the server cancels the
-        request, after its time to stop, the answer is JSON too.
+        If the client disconnects, its waiting texts are not computed. If the server cancels the
+        request because its time to stop is over, the answer is JSON too.
         """
         try:
             body, max_texts = await self._read(request), self._limits.max_queries
-            asked: Texts = await self._in_thread(read_request, body, kind, max_texts)
+            received: Texts = await self._in_thread(read_request, body, kind, max_texts)
             texts: list[EncodedResponse] = []
-            for first in range(0, len(asked), _TEXTS_AT_ONCE):
-                some = asked[first : first + _TEXTS_AT_ONCE]
-                texts += await self._in_thread(self._encoder.encode, some, first)
+            for first in range(0, len(received), _TEXTS_PER_CALL):
+                batch = received[first : first + _TEXTS_PER_CALL]
+                texts += await self._in_thread(self._encoder.encode, batch, first)
             request.state.num_texts = len(texts)
             sequences = [text.token_ids for text in texts]
             request.state.num_tokens = sum(map(len, sequences))
-            both: list[asyncio.Future[Any]] = [
+            futures: list[asyncio.Future[Any]] = [
                 asyncio.create_task(self._queue.score(sequences)),
-                asyncio.ensure_future(request.receive()),  # after the body only the end can come
+                asyncio.ensure_future(
+                    request.receive()
+                ),  # after the body, only a disconnect can arrive
             ]
             try:
-                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-                if not both[0].done():
+                await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+                if not futures[0].done():
                     raise ClientDisconnect
-                score_NR = both[0].result().astype(np.float64)
+                score_NR = futures[0].result().astype(np.float64)
             finally:
-                for one in both:
-                    one.cancel()
+                for future in futures:
+                    future.cancel()
         except asyncio.CancelledError:
-            raise stopping() from None
-        except ClientDisconnect:  # nobody reads it; the status is for the log
+            raise stopping_error() from None
+        except ClientDisconnect:  # nobody reads this answer; its status is for the log
             raise HTTPException(_NO_ANSWER, "the client went away") from None
         if not np.isfinite(score_NR).all():
             raise HTTPException(500, "the model's score of a text is not a finite number")
         return texts, score_NR
 
     async def _read(self, request: Request) -> bytes:
-        """A request's body.
+        """Read the body of a request.
 
-        What is refused for its size is not read on: the connection throws the rest away, so a
-        client that sends first and listens later gets the reason.
+        A body that is too large is not read to its end. The connection discards the remaining
+        bytes, so that a client which sends everything before it listens still gets the reason.
         """
         # JSON only: a web page can make a browser send other types anywhere without asking first.
         content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -263,7 +281,7 @@ class RewardApp:
                     if len(body) > largest:
                         reason = f"expected at most {largest} bytes: send several requests"
                         raise HTTPException(413, f"a body of {len(body)} bytes or more, {reason}")
-                    if self._num_held_bytes > _HELD_BODIES * largest:
+                    if self._num_held_bytes > _MAX_HELD_BODIES * largest:
                         raise HTTPException(503, "too many requests at once", {"retry-after": "1"})
             return bytes(body)
         except TimeoutError:
@@ -289,7 +307,7 @@ class RewardApp:
 
 
 async def _answer_error(_request: Request, error: Exception) -> Response:
-    """One line of JSON. Of an error that nobody expected the traceback goes into the log."""
+    """Return an error as one line of JSON; an unexpected error's traceback goes to the log."""
     if not isinstance(error, HTTPException):
         error = HTTPException(500, f"the server failed ({type(error).__name__}); see its log")
     reason = f"{error.detail}; {_EXPECTED}" if error.status_code in (404, 405) else error.detail

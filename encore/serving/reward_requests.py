@@ -1,7 +1,7 @@
-"""Bodies of requests: JSON in, checked records out, or a refusal with its reason in one line.
+"""Read the bodies of requests: JSON in, checked records out, or a refusal of one line.
 
-Millions of mistakes fit into one body. A list is checked up to its first mistake, and many unknown
-keys of a record are counted instead of described.
+One body can hold millions of mistakes. A list is checked up to its first mistake, and many unknown
+keys of a record are counted, not described.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from starlette.exceptions import HTTPException
 from encore.core.errors import first_problem
 from encore.data.records import Role
 
-#: Far beyond any dialogue; a template is a program that runs once per turn.
+#: Largest number of turns of a conversation: a template runs once per turn.
 MAX_TURNS = 1000
 _SHOWN_CHARACTERS = 80
 _MAX_SHOWN_PROBLEMS = 20
 
 
 class _Record(BaseModel, frozen=True, extra="forbid"):
-    """What comes from a client."""
+    """Base of the records that a client sends."""
 
 
 class RewardRequest(_Record):
     """A request of OpenRLHF's remote reward model.
 
     Attributes:
-        texts: As the policy's tokenizer decodes them, special tokens included: prompt and
-            response in one.
-        prompts: What newer clients send beside them; not read, a query has it all.
-        labels: The same.
+        texts: Prompt and response in one text, as the policy's tokenizer decodes them, including
+            special tokens.
+        prompts: Prompts that newer clients send too; not read, because a query includes its prompt.
+        labels: Labels that newer clients send too; not read.
     """
 
     texts: Annotated[list[StrictStr], FailFast(), Field(min_length=1, alias="query")]
@@ -72,7 +72,7 @@ Texts = Sequence[str | Conversation]
 
 
 def read_request(body: bytes, kind: type[RewardRequest | ScoreRequest], max_texts: int) -> Texts:
-    """The queries or conversations in a body.
+    """Check a body and return its queries or conversations.
 
     Raises:
         HTTPException: 400 for what is not JSON in UTF-8, 422 for JSON of another shape, 413 for
@@ -81,7 +81,7 @@ def read_request(body: bytes, kind: type[RewardRequest | ScoreRequest], max_text
     try:
         texts: Texts = kind.model_validate_json(body).texts
     except ValidationError as error:
-        raise _refusal(error) from None  # its text quotes the input
+        raise _refusal(error) from None  # pydantic's own text quotes the input
     if len(texts) > max_texts:
         reason = f"{len(texts)} texts in one request, expected at most {max_texts}: send several"
         raise HTTPException(413, reason)

@@ -1,4 +1,4 @@
-"""The application of one model, loaded with its weights."""
+"""Load one reward model with its weights and return the server's application."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from encore.serving.serve_config import ServeConfig
 
 
 def open_app(config: ServeConfig, *, on_ready: Callable[[RewardApp], None]) -> RewardApp:
-    """The application of `encore serve`, its model loaded; it logs a line a request on stderr.
+    """Load a model and return the application of `encore serve`. It logs requests on stderr.
 
     Args:
-        config: The model, its weights and the limits.
-        on_ready: Called when requests are about to be answered.
+        config: Options of the server: model, weights, limits.
+        on_ready: Function that is called when the server is about to answer requests.
 
     Raises:
-        InputError: No such model or weights; several heads and no weights.
+        InputError: There is no such model or no such weights, or the model has several heads and
+            no weights are given.
     """
-    how = config.model_dump(include={"device", "dtype", "max_length", "revision"})
-    opened = open_reward_model(config.model, **how)
+    model_options = config.model_dump(include={"device", "dtype", "max_length", "revision"})
+    opened = open_reward_model(config.model, **model_options)
     head_ids = opened.model.head_ids
     composition = chosen_weights(config.composition, head_ids=head_ids)
     if composition is None:
         if len(head_ids) > 1:
             raise InputError(
-                f"the model has {len(head_ids)} heads and a reward is one number; say what they "
-                "weigh: --weights FILE, as `encore weights --json` writes it, or --rule or --scheme"
+                f"the model has {len(head_ids)} heads and a reward is one number; give their "
+                "weights: --weights FILE, as `encore weights --json` writes it, --rule or --scheme"
             )
         composition = one_rule(head_ids[0], head_ids=head_ids)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")

@@ -13,16 +13,20 @@ from encore.weighting.weights_config import WeightChoice
 
 
 class ServeLimits(StageConfig):
-    """What the clients of a reward server may ask for."""
+    """Limits on the requests of a reward server's clients."""
 
-    max_batch_tokens: int = option(8_192, ge=1, help="Tokens that are computed together.")
-    max_queue_tokens: int = option(524_288, ge=1, help="Tokens that may wait.")
-    max_request_bytes: int = option(8 << 20, ge=1, help="Of a request's body.")
-    max_queries: int = option(1024, ge=1, help="Texts in one request.")
+    max_batch_tokens: int = option(8_192, ge=1, help="Largest number of tokens in one batch.")
+    max_queue_tokens: int = option(
+        524_288, ge=1, help="Largest number of tokens that may wait to be scored."
+    )
+    max_request_bytes: int = option(
+        8 << 20, ge=1, help="Largest size of a request's body, in bytes."
+    )
+    max_queries: int = option(1024, ge=1, help="Largest number of texts in one request.")
 
 
 class ServeConfig(ModelOptions):
-    """A reward model behind a port."""
+    """Options of `encore serve`: the model, its weights, the address and the limits."""
 
     model: str = option(
         positional=True,
@@ -30,7 +34,7 @@ class ServeConfig(ModelOptions):
     )
     composition: WeightChoice = WeightChoice()
     host: str = option("127.0.0.1", help="Address to listen on; the default is this machine alone.")
-    port: int = option(5000, ge=0, le=65_535, help="0: any free one.")
+    port: int = option(5000, ge=0, le=65_535, help="Port to listen on; 0: any free one.")
     limits: ServeLimits = ServeLimits()
     device: str | None = option(None, help="Device of the model. Default: a GPU if there is one.")
 
