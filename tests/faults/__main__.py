@@ -1,4 +1,4 @@
-"""Plant faults in a copy of the code, one at a time, and see whether the tests catch them.
+"""Plant faults in a copy of the code, one at a time, and count those that the tests catch.
 
 `python -m tests.faults` plants every fault of `tests/faults/*.toml`; names choose some of them. A
 fault replaces `old`, which its file holds exactly once, by `new`. It is caught if one of its
@@ -31,7 +31,16 @@ Outcome = Literal["caught", "UNSEEN", "STALE", "BROKEN"]
 
 
 class Fault(BaseModel):
-    """One plausible mistake, and the tests that ought to see it."""
+    """A plausible mistake in the code, and the tests that must catch it.
+
+    Attributes:
+        name: The mistake in a few words, unique among all faults.
+        file: The file to change, relative to the repository.
+        old: Text that the file holds exactly once.
+        new: The faulty text that replaces it.
+        tests: Ids of the tests to run; the fault is caught if one of them fails.
+        escaped_before: True if an earlier suite did not see this fault.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -44,7 +53,7 @@ class Fault(BaseModel):
 
 
 def read_faults() -> list[Fault]:
-    """All faults, by file and in the order of their files."""
+    """Read all faults of `tests/faults/*.toml`, in the order of the files."""
     files = sorted(Path(__file__).parent.glob("*.toml"))
     return [
         Fault.model_validate(entry)
@@ -54,7 +63,7 @@ def read_faults() -> list[Fault]:
 
 
 def main() -> int:
-    """Plant the chosen faults; 0 if enough of them are caught."""
+    """Plant the chosen faults; return exit code 0 if enough of them are caught."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="faults to plant; all when none is named")
     parser.add_argument("--jobs", type=int, default=2, help="copies of the code tested at once")
@@ -67,16 +76,16 @@ def main() -> int:
         copies: Queue[Path] = Queue()
         for number in range(options.jobs):
             copies.put(_copy_code(Path(folder) / str(number)))
-        print("The tests named by the faults, on sound code …", flush=True)
+        print("Running the tests of all faults on the unchanged code …", flush=True)
         if _run_tests(copies.queue[0], {test: None for fault in faults for test in fault.tests}):
-            parser.exit(1, "They fail before a fault is planted. Mend that first.\n")
+            parser.exit(1, "Some fail before a fault is planted. Mend that first.\n")
         with ThreadPoolExecutor(options.jobs) as pool:
             outcomes = list(pool.map(lambda fault: _plant(fault, copies), faults))
     return _summary(list(zip(faults, outcomes, strict=True)))
 
 
 def _copy_code(target: Path) -> Path:
-    """A copy of every file that git knows or would add."""
+    """Copy every file that git tracks or would add; return the target folder."""
     listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listing, cwd=ROOT, capture_output=True, check=True, text=True).stdout
     for name in filter(None, names.split("\0")):
@@ -107,7 +116,10 @@ def _plant(fault: Fault, copies: Queue[Path]) -> Outcome:
 
 
 def _run_tests(copy: Path, tests: Iterable[str]) -> int:
-    """Pytest's exit code: 0 all pass, 1 some fail. Any other: the code does not even import."""
+    """Run tests and return pytest's exit code.
+
+    0: all pass. 1: some fail. Any other: pytest could not run them, e.g. an import failed.
+    """
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     environment = {**os.environ, "PYTHONPATH": str(copy)}
     return subprocess.run(
@@ -116,17 +128,17 @@ def _run_tests(copy: Path, tests: Iterable[str]) -> int:
 
 
 def _summary(results: list[tuple[Fault, Outcome]]) -> int:
-    """Print the counts. The exit code is 1 if a fault is stale or too few are caught."""
-    known = [outcome for fault, outcome in results if fault.escaped_before]
-    others = [outcome for fault, outcome in results if not fault.escaped_before]
+    """Print the counts; return exit code 1 if a fault is stale or too few are caught."""
+    escaped = [outcome for fault, outcome in results if fault.escaped_before]
+    not_escaped = [outcome for fault, outcome in results if not fault.escaped_before]
     print(f"\n{len(results)} faults planted.")
-    print(f"Escaped an earlier suite: {known.count('caught')} of {len(known)} caught.")
-    print(f"Others: {others.count('caught')} of {len(others)} caught.")
-    enough = known.count("caught") == len(known) and (
-        others.count("caught") >= REQUIRED_SHARE * len(others)
+    print(f"Escaped an earlier suite: {escaped.count('caught')} of {len(escaped)} caught.")
+    print(f"Others: {not_escaped.count('caught')} of {len(not_escaped)} caught.")
+    is_enough = escaped.count("caught") == len(escaped) and (
+        not_escaped.count("caught") >= REQUIRED_SHARE * len(not_escaped)
     )
-    stale = any(outcome in ("STALE", "BROKEN") for _, outcome in results)
-    return 0 if enough and not stale else 1
+    is_stale = any(outcome in ("STALE", "BROKEN") for _, outcome in results)
+    return 0 if is_enough and not is_stale else 1
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The set-up installs once, notices what is missing, and says in one line why it cannot go on."""
+"""The set-up installs once, notices missing packages, and gives its error in one line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def bootstrap() -> ModuleType:
 
 @pytest.fixture
 def checkout(tmp_path) -> Path:
-    """A checkout with two pins and no environment."""
+    """Write a checkout with two pins and without an environment."""
     (tmp_path / "infra").mkdir()
     (tmp_path / "pyproject.toml").write_text("[project]\n")
     (tmp_path / "infra" / "constraints.txt").write_text("# why\none==1\ntorch==2\n")
@@ -41,7 +41,7 @@ def add_package(checkout: Path, name: str, *, is_whole: bool = True) -> Path:
 
 @pytest.fixture
 def finished(bootstrap, checkout, monkeypatch) -> Path:
-    """As after a set-up that ran to its end and installed one package."""
+    """Return the checkout after a complete set-up that installed one package."""
     monkeypatch.setattr(bootstrap, "make_venv", lambda _: None)
     monkeypatch.setattr(bootstrap, "install", lambda _: None)
     add_package(checkout, "one-1")
@@ -53,8 +53,8 @@ def finished(bootstrap, checkout, monkeypatch) -> Path:
 
 
 def test_a_finished_set_up_is_not_repeated(bootstrap, finished, monkeypatch):
-    monkeypatch.setattr(bootstrap, "make_venv", lambda _: pytest.fail("it began again"))
-    add_package(finished, "mine-1")  # a package of one's own
+    monkeypatch.setattr(bootstrap, "make_venv", lambda _: pytest.fail("the set-up ran again"))
+    add_package(finished, "mine-1")  # a package that the user installed
     assert bootstrap.main(finished) == 0
 
 
@@ -85,35 +85,44 @@ def test_a_package_cut_off_in_mid_installation_is_forgotten(bootstrap, finished)
 
 @pytest.fixture
 def calls(bootstrap, monkeypatch) -> list[tuple[str, ...]]:
-    """The arguments of each installation, none of which happens."""
-    made: list[tuple[str, ...]] = []
-    monkeypatch.setattr(bootstrap, "package", lambda root, what, *words: made.append(words))
+    """Record the arguments of each installation instead of installing."""
+    calls: list[tuple[str, ...]] = []
+
+    def record(root: Path, title: str, *arguments: str) -> None:
+        calls.append(arguments)
+
+    monkeypatch.setattr(bootstrap, "package", record)
     monkeypatch.setattr(bootstrap.sys, "platform", "linux")
     monkeypatch.setattr(bootstrap.platform, "machine", lambda: "x86_64")
-    return made
+    return calls
 
 
 def test_a_gpu_engine_that_somebody_installed_is_left_alone(bootstrap, checkout, calls):
     add_package(checkout, "vllm-0.32.0")
     bootstrap.install(checkout)
-    assert [words[-2] for words in calls] == ["-r", "-e"]
+    assert [arguments[-2] for arguments in calls] == ["-r", "-e"]
     assert Path(calls[0][-1]).read_text().splitlines() == ["# why", "one==1"]
 
 
 def test_torch_comes_from_pytorchs_index_only_where_it_is_found_nowhere_else(
     bootstrap, checkout, calls, monkeypatch
 ):
-    def package(root: Path, what: str, *words: str) -> None:
-        calls.append(words)
-        if words[-1] == bootstrap.TORCH_CPU and "--extra-index-url" not in words:
+    def package(root: Path, title: str, *arguments: str) -> None:
+        calls.append(arguments)
+        if arguments[-1] == bootstrap.TORCH_CPU and "--extra-index-url" not in arguments:
             raise bootstrap.SetupError("no such package")
 
     (checkout / ".venv").mkdir()
     monkeypatch.setattr(bootstrap, "package", package)
     bootstrap.install(checkout)
     # Asking for the local version is what keeps PyPI's CUDA build, and its gigabytes, out.
-    assert [words[-1] for words in calls[:2]] == ["torch==2.13.0+cpu"] * 2
-    assert [("--extra-index-url" in words) for words in calls] == [False, True, False, False]
+    assert [arguments[-1] for arguments in calls[:2]] == ["torch==2.13.0+cpu"] * 2
+    assert [("--extra-index-url" in arguments) for arguments in calls] == [
+        False,
+        True,
+        False,
+        False,
+    ]
 
 
 @pytest.mark.parametrize("has_uv", [False, True], ids=["pip", "uv, then pip"])
@@ -124,11 +133,11 @@ def test_a_failed_installation_is_one_line_and_its_output_a_log(
     uv.write_text('#!/bin/sh\necho "uv $*"\nexit 1\n')
     uv.chmod(0o755)
     which = shutil.which
-    found = {"uv": str(uv) if has_uv else None}
+    uv_path = {"uv": str(uv) if has_uv else None}
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)  # of one's own: pip would install
-    monkeypatch.setattr(bootstrap.shutil, "which", lambda name: found.get(name, which(name)))
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)  # the user's settings would make pip install
+    monkeypatch.setattr(bootstrap.shutil, "which", lambda name: uv_path.get(name, which(name)))
     python = checkout / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')

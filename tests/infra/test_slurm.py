@@ -1,4 +1,4 @@
-"""The Slurm script under a made-up array: its tasks rate what one command rates."""
+"""The Slurm script in a simulated array: its tasks together rate what one command rates."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ SCRIPT = Path(__file__).resolve().parents[2] / "infra" / "slurm" / "rate-array.s
 
 
 def start_task(
-    index: int, *arguments: str | Path, folder: Path, first: int = 0, step: int = 1, **more: str
+    index: int, *arguments: str | Path, folder: Path, first: int = 0, step: int = 1, **slurm: str
 ) -> subprocess.Popen[str]:
-    """One task of an array of three. The commands it calls are in ``folder``."""
+    """Start one task of an array of three. ``folder`` holds the commands that it calls."""
     array = {"JOB_ID": 7, "TASK_ID": first + step * index, "TASK_COUNT": 3, "TASK_STEP": step}
     array |= {"TASK_MIN": first, "TASK_MAX": first + step * 2}
-    environ = {f"SLURM_ARRAY_{name}": str(value) for name, value in array.items()} | more
+    environ = {f"SLURM_ARRAY_{name}": str(value) for name, value in array.items()} | slurm
     environ["PATH"] = f"{folder}:{os.environ['PATH']}"
     command = ["bash", str(SCRIPT), *map(str, arguments)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
@@ -50,8 +50,8 @@ def test_three_tasks_rate_what_one_run_rates(tmp_path):
     write_command(tmp_path / "encore", f'exec "{sys.executable}" -m encore.cli "$@"')
     options = [shared, "--judge", judge, "--backend", "transformers", "--shard-size", 2]
     tasks = [start_task(index, *options, folder=tmp_path) for index in range(3)]
-    said = [one.communicate(timeout=600)[0] for one in tasks]
-    assert [one.returncode for one in tasks] == [0, 0, 0], said
+    outputs = [task.communicate(timeout=600)[0] for task in tasks]
+    assert [task.returncode for task in tasks] == [0, 0, 0], outputs
     config = JudgeConfig(model=str(judge), backend="transformers")
     rate(alone, RatingConfig(judge=config, shard_size=2))
     assert all_ratings(shared).equals(all_ratings(alone))

@@ -1,4 +1,4 @@
-"""The local stack: how it divides the machine, what it refuses, that it leaves nothing behind."""
+"""The local stack divides the GPUs, refuses what cannot work and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a stack, which is not there yet."""
+    """Return the folder of a stack that does not exist yet."""
     monkeypatch.setenv("ENCORE_STACK_DIR", str(tmp_path / "deep" / "stack"))
     return tmp_path / "deep" / "stack"
 
@@ -50,16 +50,16 @@ def test_a_number_of_engines_that_does_not_divide_is_refused(
 
 
 def test_another_servers_address_and_key_stay_out(tmp_path: Path) -> None:
-    given = {"PREFECT_API_KEY": "x", "PREFECT_SERVER_DATABASE_TIMEOUT": "60", "HOME": "/h"}
-    environ = prefect_environment(tmp_path / "a" / "b", port=1, environ=given)
+    outer_environ = {"PREFECT_API_KEY": "x", "PREFECT_SERVER_DATABASE_TIMEOUT": "60", "HOME": "/h"}
+    environ = prefect_environment(tmp_path / "a" / "b", port=1, environ=outer_environ)
     assert "PREFECT_API_KEY" not in environ
     assert (environ["PREFECT_SERVER_DATABASE_TIMEOUT"], environ["HOME"]) == ("60", "/h")
     assert Path(environ["PREFECT_HOME"]).is_dir()  # its parent did not exist
 
 
 def test_a_port_in_use_is_refused_by_name(folder: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
         with pytest.raises(InputError, match=rf"port {port} is in use.*MLFLOW_PORT"):
             up(prefect_port=free_port(), mlflow_port=port)
     assert not folder.exists()
@@ -78,15 +78,17 @@ def test_children_are_found_after_their_parent_has_died_and_other_folders_are_le
     tmp_path: Path,
 ) -> None:
     parent = f"import subprocess; subprocess.Popen({SLEEP!r})"
-    one, other = tmp_path / "one", tmp_path / "other"
-    dead = processes.start("engine-0", [sys.executable, "-c", parent], one, os.environ, cwd=ROOT)
-    foreign = processes.start("engine-0", SLEEP, other, os.environ, cwd=ROOT)
+    own_folder, other_folder = tmp_path / "own", tmp_path / "other"
+    dead = processes.start(
+        "engine-0", [sys.executable, "-c", parent], own_folder, os.environ, cwd=ROOT
+    )
+    foreign = processes.start("engine-0", SLEEP, other_folder, os.environ, cwd=ROOT)
     dead.process.wait()
     try:
-        [orphan] = processes.members(one)
+        [orphan] = processes.members(own_folder)
         assert (orphan.name, orphan.is_started) == ("engine-0", False)
         processes.stop([orphan], timeout_seconds=20)
-        assert processes.members(one) == []
+        assert processes.members(own_folder) == []
         assert foreign.process.poll() is None
     finally:
         foreign.process.kill()
@@ -98,7 +100,8 @@ def test_down_without_a_stack_says_so(folder: Path, capsys: pytest.CaptureFixtur
     assert f"No stack is running in {folder}" in "".join(capsys.readouterr().err.splitlines())
 
 
-def started(folder: Path) -> list[processes.Member]:
+def started_members(folder: Path) -> list[processes.Member]:
+    """Return the processes that the stack itself started, without their children."""
     return [member for member in processes.members(folder) if member.is_started]
 
 
@@ -115,7 +118,7 @@ def assert_nothing_is_left(stack: Stack, folder: Path) -> None:
 
 
 def assert_is_registered(stack: Stack) -> None:
-    """Online workers by pool, every deployment of infra/prefect.yaml, the one automation."""
+    """Check the online workers of each pool, all deployments and the automation."""
 
     def post(path: str) -> list[dict[str, Any]]:
         url = f"{stack.prefect_url}/api/{path}/filter"
@@ -128,10 +131,11 @@ def assert_is_registered(stack: Stack) -> None:
     assert online(COORDINATOR_POOL) == {"coordinator"}
     assert online(ENGINE_POOL) == {"engine-0", "engine-1"}
     written = yaml.safe_load((ROOT / "infra" / "prefect.yaml").read_text(encoding="utf-8"))
-    assert {(one["name"], one["work_pool_name"]) for one in post("deployments")} == {
-        (one["name"], one["work_pool"]["name"]) for one in written["deployments"]
+    registered = {(entry["name"], entry["work_pool_name"]) for entry in post("deployments")}
+    assert registered == {
+        (entry["name"], entry["work_pool"]["name"]) for entry in written["deployments"]
     }
-    assert [one["name"] for one in post("automations")] == [AUTOMATION]
+    assert [automation["name"] for automation in post("automations")] == [AUTOMATION]
 
 
 @pytest.mark.services
@@ -141,14 +145,14 @@ def test_a_stack_comes_up_twice_in_its_folder_and_leaves_no_process_and_no_port(
     stack = Stack(engines=2, prefect_port=free_port(), mlflow_port=free_port())
 
     def command(name: str, **options: int) -> tuple[int, str]:
-        words = [f"--{key.replace('_', '-')}={value}" for key, value in options.items()]
+        arguments = [f"--{key.replace('_', '-')}={value}" for key, value in options.items()]
         environ = {
             **os.environ,
             "CUDA_VISIBLE_DEVICES": "7,5",
             "PREFECT_API_URL": "http://127.0.0.1:9/api",  # another server's: stays out
         }
         done = subprocess.run(
-            [sys.executable, "-m", "infra.stack", name, *words],
+            [sys.executable, "-m", "infra.stack", name, *arguments],
             check=False,
             env=environ,
             cwd=ROOT,
@@ -158,34 +162,37 @@ def test_a_stack_comes_up_twice_in_its_folder_and_leaves_no_process_and_no_port(
         return done.returncode, done.stderr
 
     try:
-        code, said = command("up", **asdict(stack))
-        assert code == 0, said
-        assert stack.prefect_url in said
-        assert stack.mlflow_url in said
+        code, message = command("up", **asdict(stack))
+        assert code == 0, message
+        assert stack.prefect_url in message
+        assert stack.mlflow_url in message
         assert_is_registered(stack)
         assert httpx.get(stack.prefect_url, trust_env=False).is_success  # the pages of the UI
-        engines = [one for one in started(folder) if one.name.startswith("engine")]
-        assert {one.name: gpus_of(one) for one in engines} == {"engine-0": "7", "engine-1": "5"}
+        engines = [member for member in started_members(folder) if member.name.startswith("engine")]
+        assert {engine.name: gpus_of(engine) for engine in engines} == {
+            "engine-0": "7",
+            "engine-1": "5",
+        }
 
-        before = {one.process.pid for one in started(folder)}
-        code, said = command("up", **asdict(stack))
-        assert (code, "is running already" in said) == (0, True)
-        assert {one.process.pid for one in started(folder)} == before
-        code, said = command("up", engines=1)
-        assert (code, "is running with ENGINES=2 " in said) == (1, True)
+        before = {member.process.pid for member in started_members(folder)}
+        code, message = command("up", **asdict(stack))
+        assert (code, "is running already" in message) == (0, True)
+        assert {member.process.pid for member in started_members(folder)} == before
+        code, message = command("up", engines=1)
+        assert (code, "is running with ENGINES=2 " in message) == (1, True)
 
-        for process in [one.process for one in engines if one.name == "engine-1"]:
+        for process in [engine.process for engine in engines if engine.name == "engine-1"]:
             process.kill()
             process.wait()
-        code, said = command("up", **asdict(stack))
-        assert (code, "is running without engine-1" in said) == (1, True)
+        code, message = command("up", **asdict(stack))
+        assert (code, "is running without engine-1" in message) == (1, True)
 
         assert command("down")[0] == 0
         assert_nothing_is_left(stack, folder)
-        code, said = command("up", **asdict(stack))
-        assert code == 0, said
+        code, message = command("up", **asdict(stack))
+        assert code == 0, message
         assert_is_registered(stack)
     finally:
-        code, said = command("down")
-    assert code == 0, said
+        code, message = command("down")
+    assert code == 0, message
     assert_nothing_is_left(stack, folder)

@@ -32,17 +32,17 @@ PASSWORD = {"POSTGRES_PASSWORD": "only-for-this-test"}
 
 
 def tool(name: str) -> str:
-    """A validator of this environment or machine; without it the test is skipped."""
+    """Return the path of a validator on this machine; skip the test if there is none."""
     path = shutil.which(name, path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     if path is None:
         pytest.skip(f"{name} is not installed")
     return path
 
 
-def accepted(*command: str | Path, **environ: str) -> None:
-    """A command that ends well and complains about nothing."""
+def assert_accepts(*command: str | Path, **environ: str) -> None:
+    """Run a command; it must exit with 0 and write nothing to standard error."""
     done = subprocess.run(
-        [str(word) for word in command],
+        [str(argument) for argument in command],
         env={**os.environ, **environ},
         capture_output=True,
         text=True,
@@ -57,22 +57,24 @@ def read_yaml(path: Path) -> Any:
 
 
 def test_compose_follows_the_compose_specification():
-    accepted(tool("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", COMPOSE)
+    assert_accepts(tool("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", COMPOSE)
 
 
 def compose() -> list[str]:
-    """Docker Compose 2, as a plugin or a command."""
-    for words in (["docker", "compose"], ["docker-compose"]):
-        if shutil.which(words[0]):
-            said = subprocess.run([*words, "version"], capture_output=True, text=True, check=False)
-            if said.returncode == 0 and re.search(r"v?[2-9]\.\d+\.\d+", said.stdout):
-                return words
+    """Return the command of Docker Compose 2, a plugin or a program; skip if there is none."""
+    for command in (["docker", "compose"], ["docker-compose"]):
+        if shutil.which(command[0]):
+            version = subprocess.run(
+                [*command, "version"], capture_output=True, text=True, check=False
+            )
+            if version.returncode == 0 and re.search(r"v?[2-9]\.\d+\.\d+", version.stdout):
+                return command
     pytest.skip("Docker Compose 2 is not installed")
 
 
 def test_docker_compose_reads_it_and_asks_for_a_password():
     command = [*compose(), "--file", str(COMPOSE), "--profile", "*", "config", "--quiet"]
-    accepted(*command, **PASSWORD)
+    assert_accepts(*command, **PASSWORD)
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
     assert refused.returncode != 0
     assert "POSTGRES_PASSWORD is missing a value: set it in infra/.env" in refused.stderr
@@ -95,15 +97,15 @@ def test_no_template_has_a_password_or_a_public_address():
     for path in files:
         text = path.read_text(encoding="utf-8")
         secrets = re.findall(r"\b[A-Z_]*(?:PASSWORD|SECRET|TOKEN|API_KEY)[:=](?!-) *(.*)", text)
-        assert {one[:21] for one in secrets} <= {"", "${POSTGRES_PASSWORD:?"}, path
+        assert {secret[:21] for secret in secrets} <= {"", "${POSTGRES_PASSWORD:?"}, path
         assert not re.search(r"://[^/\s]+:[^/\s]+@", text), path
         # In a container, the servers must be reached by the other containers.
         public = re.findall(r"^.*(?:0\.0\.0\.0|\[::\]).*$", text, re.M)
-        assert all(path == COMPOSE and one.endswith("# of the container") for one in public)
+        assert all(path == COMPOSE and line.endswith("# of the container") for line in public)
 
 
-def explained() -> set[str]:
-    """The variables of .env.example."""
+def explained_variables() -> set[str]:
+    """Return the variables that infra/.env.example explains."""
     example = (INFRA / ".env.example").read_text(encoding="utf-8")
     return set(re.findall(r"^#?([A-Z][A-Z_]+)=", example, re.M))
 
@@ -114,20 +116,20 @@ def test_every_variable_of_a_template_is_explained(path):
     text = "\n".join(line for line in lines if line[:1] != "#")
     used = set(re.findall(r"\$\{([A-Z_]+)", text)) | set(re.findall(r"^ +([A-Z_]+):$", text, re.M))
     assert used
-    assert used <= explained()
+    assert used <= explained_variables()
 
 
 def test_every_variable_of_the_project_is_explained():
     folders = [INFRA, *(INFRA.parent / name for name in ("encore", "tasks", "flows"))]
     code = "".join(path.read_text("utf-8") for folder in folders for path in folder.rglob("*.py"))
-    used = set(re.findall(r"\"(ENCORE_[A-Z_]+)\"", code)) - {"ENCORE_STACK_PROCESS"}  # our mark
+    used = set(re.findall(r"\"(ENCORE_[A-Z_]+)\"", code)) - {"ENCORE_STACK_PROCESS"}  # set by us
     used |= {f"ENCORE_{name.upper()}" for name in Settings.model_fields}
     assert len(used) > 5
-    assert used <= explained()
+    assert used <= explained_variables()
 
 
 def test_the_images_pass_hadolint():
-    accepted(tool("hadolint"), INFRA / "Dockerfile")
+    assert_accepts(tool("hadolint"), INFRA / "Dockerfile")
 
 
 @pytest.mark.parametrize("path", sorted(KUBERNETES.glob("*.yaml")), ids=lambda path: path.name)
@@ -149,9 +151,11 @@ def test_a_job_of_the_work_pool_is_one_that_kubernetes_takes(gpus):
     variables, jobs = template["variables"], template["job_configuration"]
     properties = variables["properties"]
     jsonschema.Draft202012Validator.check_schema(variables)
-    defaults = {name: one["default"] for name, one in properties.items() if "default" in one}
+    defaults = {
+        name: schema["default"] for name, schema in properties.items() if "default" in schema
+    }
     jsonschema.validate(defaults, variables)
-    assert {one.name for one in find_placeholders(jobs)} == set(properties)
+    assert {placeholder.name for placeholder in find_placeholders(jobs)} == set(properties)
 
     values = {**defaults, "name": "run", "gpus": gpus, "env": [{"name": "A", "value": "1"}]}
     manifest = apply_values(jobs, values)["job_manifest"]
@@ -162,7 +166,7 @@ def test_a_job_of_the_work_pool_is_one_that_kubernetes_takes(gpus):
     [container] = pod["containers"]
     assert container["resources"]["limits"] == {"nvidia.com/gpu": gpus}
     assert pod["securityContext"]["runAsNonRoot"]
-    claims = [one["persistentVolumeClaim"]["claimName"] for one in pod["volumes"][:2]]
+    claims = [volume["persistentVolumeClaim"]["claimName"] for volume in pod["volumes"][:2]]
     assert claims == ["encore-studies", "encore-models"]
 
 
@@ -179,15 +183,15 @@ def test_skypilot_gives_every_node_its_slice():
     assert set(task["resources"]) <= SKY_RESOURCES
     assert list(task["volumes"].values()) == [read_yaml(INFRA / "sky" / "volume.yaml")["name"]]
     for part in ("setup", "run"):
-        accepted("bash", "-n", "-c", task[part])
+        assert_accepts("bash", "-n", "-c", task[part])
     run = task["run"].replace("exec .venv/bin/encore", "printf '%s\\n'")
     node = {"SKYPILOT_NODE_RANK": "1", "SKYPILOT_NUM_NODES": "2", "STUDY": "a b", "JUDGE": "j"}
     environ = {**os.environ, **node, "ENGINE_ARGS": "--limit 5"}
-    said = subprocess.run(
+    done = subprocess.run(
         ["bash", "-c", run], env=environ, capture_output=True, text=True, check=True
     )
-    words = ["rate", "a b", "--judge", "j", "--limit", "5", "--slice", "1/2"]
-    assert said.stdout.splitlines() == words
+    arguments = ["rate", "a b", "--judge", "j", "--limit", "5", "--slice", "1/2"]
+    assert done.stdout.splitlines() == arguments
 
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
@@ -197,13 +201,13 @@ def test_systemd_takes_the_units(path, tmp_path):
     text = path.read_text(encoding="utf-8")
     unit.write_text(text.replace("/opt/encore/.venv/bin/prefect", sys.executable))
     assert text != unit.read_text(encoding="utf-8")
-    accepted(systemd_analyze, "verify", unit)
+    assert_accepts(systemd_analyze, "verify", unit)
     # Exposure from 0 to 100; a unit without hardening has 96.
-    accepted(systemd_analyze, "security", "--offline=true", "--threshold=25", unit)
+    assert_accepts(systemd_analyze, "security", "--offline=true", "--threshold=25", unit)
     assert "KillMode=control-group\nKillSignal=SIGTERM\n" in text
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
 def test_shell_scripts_pass_shellcheck(path):
-    accepted("bash", "-n", path)
-    accepted(tool("shellcheck"), path)
+    assert_accepts("bash", "-n", path)
+    assert_accepts(tool("shellcheck"), path)
