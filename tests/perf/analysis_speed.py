@@ -3,8 +3,8 @@
     python -m tests.perf.analysis_speed [--millions 1.4 7] [--table-pairs 740 70000] [--rules 10000]
         [--rounds 3]
 
-Ratings have hashed ids (32 hex digits) under ten rules: as a finished run, whose shards follow
-their digests, and as files from elsewhere, in order or in any order of rows, which need all checks.
+Ratings have hashed ids (32 hex digits) under ten rules. They are read as a finished run, whose
+shards have digests, and as files from elsewhere, ordered or shuffled, which need all checks.
 DuckDB's queries over all ratings bound the speed.
 
 The whole table is what `encore benchmark` makes once heads are scored: every row of every scheme
@@ -15,7 +15,7 @@ at 740 pairs; at 70,000 the weights, the comparison of rows and writing share th
 De-duplication begins with embeddings and ends with a written pool: no rules are alike, every cosine
 is about 0.8, or all are above every threshold.
 
-Each call is a process of its own, imports before the call not counted.
+Each call is a new process; imports before the call are not counted.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from encore.rules.rules_config import DedupeConfig
 from encore.runs.run_files import run_key_of
 from tests.benchmarks.stored_world import write_run as write_table
 from tests.benchmarks.table_world import benchmark_pairs, random_margins, rows_of, scores_of
-from tests.perf.harness import child, in_turn, show, spread
+from tests.perf.harness import measure_in_turn, median_and_range, print_table, run_python
 from tests.rating_shards import write_run, write_shard
 
 NUM_RULES, NUM_HEADS, NUM_LEVELS, SHARD_PAIRS = 10, 20, 11, 1000
 SHARDS_PER_FILE = 20
 EMBEDDING_SIZE = 384
-#: Leaves room for the process itself within 2.5 GB.
+#: DuckDB's limit leaves room for the process itself within 2.5 GB.
 LIMITS = {"ENCORE_DUCKDB_MEMORY_LIMIT": "1500MB", "OMP_NUM_THREADS": "1"}
 ANALYZE = """
 import sys, time
@@ -73,7 +73,7 @@ TABLE = "import tests.perf.analysis_speed as it; it.make_whole_table()"
 
 
 def main() -> None:
-    """Measure, print."""
+    """Measure and print the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -105,7 +105,7 @@ def main() -> None:
 def _measure_ratings(folder: Path, num_pairs: int, *, rounds: int) -> None:
     study = write_study(folder / "study", num_pairs)
     for name in ("in order", "shuffled"):
-        write_foreign(folder / name, study, is_shuffled=name == "shuffled")
+        write_ratings_files(folder / name, study, is_shuffled=name == "shuffled")
     calls = {
         "analyze, finished run": (ANALYZE, study),
         "analyze, files": (ANALYZE, folder / "in order"),
@@ -122,12 +122,12 @@ def _measure_table(folder: Path, num_pairs: int, *, rounds: int) -> None:
 
 
 def make_whole_table() -> None:
-    """The child's part: make the whole table, print its seconds."""
+    """Make the whole table and print its seconds; called in a new process."""
     study, num_pairs = Path(sys.argv[1]), int(sys.argv[2])
     benchmark = load_benchmark("rewardbench-safety")
-    of_subset = {one.name: one.num_pairs for one in benchmark.subsets}
-    share = num_pairs / sum(of_subset.values())
-    counts = {name: round(share * count) for name, count in of_subset.items()}
+    subset_sizes = {subset.name: subset.num_pairs for subset in benchmark.subsets}
+    scale = num_pairs / sum(subset_sizes.values())
+    counts = {name: round(scale * size) for name, size in subset_sizes.items()}
     pairs = benchmark_pairs(counts, name=benchmark.name)
     margin_PR = random_margins(pairs.num_pairs, num_heads=NUM_HEADS)
     scores = scores_of(pairs, margin_PR, head_ids=_rule_ids(NUM_HEADS))
@@ -138,7 +138,7 @@ def make_whole_table() -> None:
 
 
 def dedupe_pool() -> None:
-    """The child's part: de-duplicate a pool after embedding, print its seconds."""
+    """De-duplicate a pool after its embedding and print the seconds; called in a new process."""
     folder, num_rules, spread_of_rules = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
     rng = np.random.default_rng(0)
     rows = rng.normal(size=EMBEDDING_SIZE) + spread_of_rules * rng.normal(
@@ -158,22 +158,26 @@ def dedupe_pool() -> None:
 
 def _compare(calls: Mapping[str, Sequence[object]], *, title: str, rounds: int) -> None:
     def call(code: str, *arguments: object) -> tuple[float, float]:
-        text, _, peak_mib = child("-c", code, *arguments, **LIMITS)
+        text, _, peak_mib = run_python("-c", code, *arguments, **LIMITS)
         return float(text.split()[-1]), peak_mib  # under -c DuckDB prints its progress before it
 
-    found = in_turn({name: partial(call, *what) for name, what in calls.items()}, rounds=rounds)
+    sides = {name: partial(call, *arguments) for name, arguments in calls.items()}
     rows = [
-        {"what": name, "seconds": spread([s for s, _ in several]), "MiB": max(several)[1]}
-        for name, several in found.items()
+        {
+            "what": name,
+            "seconds": median_and_range([seconds for seconds, _ in results]),
+            "MiB": max(results)[1],
+        }
+        for name, results in measure_in_turn(sides, rounds=rounds).items()
     ]
-    show(title, rows)
+    print_table(title, rows)
 
 
 # --- ratings ------------------------------------------------------------------------------------
 
 
 def write_study(study: Path, num_pairs: int, *, num_rules: int = NUM_RULES) -> Path:
-    """A study with one finished run: rules of different spread and signal, 1 % nulls."""
+    """Write a study with one finished run: rules of different spread and signal, 1 % nulls."""
     texts = ("title", "description", "preference_rule", "rating_rule")
     ids = _rule_ids(num_rules)
     rules = [{"rule_id": rule_id, **dict.fromkeys(texts, "x")} for rule_id in ids]
@@ -194,8 +198,8 @@ def write_study(study: Path, num_pairs: int, *, num_rules: int = NUM_RULES) -> P
     return study
 
 
-def write_foreign(folder: Path, study: Path, *, is_shuffled: bool) -> None:
-    """The ratings of a study's run as files of five columns; in any order of rows if shuffled."""
+def write_ratings_files(folder: Path, study: Path, *, is_shuffled: bool) -> None:
+    """Write the ratings of a study's run as files with the five columns of the contract."""
     folder.mkdir()
     shards = sorted(study.glob("ratings/*/shard-*.parquet"))
     rng = np.random.default_rng(1)
@@ -212,7 +216,7 @@ def _rule_ids(num_rules: int) -> list[str]:
 
 
 def _ratings(num_pairs: int, rule_ids: list[str], run_key: str, *, seed: int) -> pa.Table:
-    """All ratings of some pairs in the order in which a judge gives them."""
+    """Draw the ratings of some pairs, in the order in which a judge gives them."""
     rng = np.random.default_rng(seed)
     quality = rng.normal(size=(num_pairs, 2, 1)) + np.array([0.2, -0.2])[:, None]
     num_rules = len(rule_ids)

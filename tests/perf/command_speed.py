@@ -2,8 +2,8 @@
 
     python -m tests.perf.command_speed [--pairs 30000 100000] [--rounds 5]
 
-Each measurement is a process of its own; peak memory is what the kernel recorded for it. Imports
-bound the start; parsing and digesting every record, in one thread, bound `ingest`.
+Each measurement is a new process; its peak memory is the kernel's figure. Imports bound the start;
+parsing and digesting every record, in one thread, bound `ingest`.
 """
 
 from __future__ import annotations
@@ -19,36 +19,42 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.perf.harness import child, in_turn, show, spread
+from tests.perf.harness import measure_in_turn, median_and_range, print_table, run_python
 
 WORDS = tuple(f"word{number}" for number in range(5000))
 COMMANDS = ("--help", "--version", "train --help", "analyze --help")
 
 
 def main() -> None:
-    """Measure, print."""
+    """Measure and print the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--pairs", type=int, nargs="*", default=[30_000, 100_000])
-    parser.add_argument("--rounds", type=int, default=5, help="of the commands that only start")
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="rounds of the commands that only start"
+    )
     options = parser.parse_args()
-    sides = {command: partial(child, "-m", "encore.cli", *command.split()) for command in COMMANDS}
-    found = in_turn(sides, rounds=options.rounds)
+    sides = {
+        command: partial(run_python, "-m", "encore.cli", *command.split()) for command in COMMANDS
+    }
     rows = [
-        {"command": f"encore {name}", "seconds": spread([seconds for _, seconds, _ in several])}
-        for name, several in found.items()
+        {
+            "command": f"encore {name}",
+            "seconds": median_and_range([seconds for _, seconds, _ in results]),
+        }
+        for name, results in measure_in_turn(sides, rounds=options.rounds).items()
     ]
-    show("start", rows)
+    print_table("start", rows)
     for kind in (".jsonl", ".jsonl.gz", ".parquet") if options.pairs else ():
-        show(f"encore ingest, {kind}", [_ingest(kind, count) for count in options.pairs])
+        print_table(f"encore ingest, {kind}", [_ingest(kind, count) for count in options.pairs])
 
 
 def _ingest(kind: str, num_pairs: int) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         source, study = Path(folder) / f"pairs{kind}", Path(folder) / "study"
         write_pairs(source, num_pairs)
-        text, seconds, peak_mib = child(
+        text, seconds, peak_mib = run_python(
             *("-m", "encore.cli", "ingest", f"p={source}", "--out", study, "--json")
         )
         size_mib = source.stat().st_size / 2**20
@@ -64,14 +70,14 @@ def _ingest(kind: str, num_pairs: int) -> dict[str, object]:
 
 
 def write_pairs(path: Path, num_pairs: int) -> None:
-    """Pairs of about 2 KB of text each, one in fifty repeated, in the format of the file's name."""
-    chance = random.Random(0)
+    """Write pairs of about 2 KB each, one in fifty repeated; the suffix decides the format."""
+    generator = random.Random(0)
     records: list[dict[str, str]] = []
     for number in range(num_pairs):
-        if number and chance.random() < 0.02:
+        if number and generator.random() < 0.02:
             records.append(records[-1])
             continue
-        prompt, chosen, rejected = (" ".join(chance.choices(WORDS, k=k)) for k in (40, 90, 90))
+        prompt, chosen, rejected = (" ".join(generator.choices(WORDS, k=k)) for k in (40, 90, 90))
         records.append({"prompt": f"{number} {prompt}", "chosen": chosen, "rejected": rejected})
     if path.suffix == ".parquet":
         pq.write_table(pa.Table.from_pylist(records), path, row_group_size=1000)

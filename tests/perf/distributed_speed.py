@@ -1,4 +1,4 @@
-"""What Prefect costs over `encore rate`, how soon engines rate, what a second one gives.
+"""Measure Prefect's cost over `encore rate`, the start of engines, the gain of a second engine.
 
     python -m tests.perf.distributed_speed [--shards 20 100] [--rounds 3] [--wait-seconds 0.5]
 
@@ -22,42 +22,56 @@ from functools import partial
 from pathlib import Path
 
 from tests.distributed.farm import Farm, make_study, options, rating, running_farm, wait_until
-from tests.perf.harness import in_turn, seconds_of, show, spread
+from tests.perf.harness import measure_in_turn, median_and_range, print_table, seconds_of
 
 _MODULES = {"encore rate": ("encore.cli", "rate"), "Prefect": ("flows.rate_pairs",)}
 _SECONDS = 600
 
 
 def main() -> None:
-    """Measure, print."""
+    """Measure and print the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--shards", type=int, nargs=2, default=[20, 100], help="few, many")
+    parser.add_argument(
+        "--shards",
+        type=int,
+        nargs=2,
+        default=[20, 100],
+        help="two numbers of shards, the smaller one first",
+    )
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--wait-seconds", type=float, default=0.5, help="of a shard")
-    asked = parser.parse_args()
+    parser.add_argument(
+        "--wait-seconds",
+        type=float,
+        default=0.5,
+        help="seconds that the judge waits for each shard",
+    )
+    arguments = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as name,
         running_farm(Path(name) / "farm", num_engines=2) as farm,
     ):
         studies = {}
-        for count in asked.shards:
+        for count in arguments.shards:
             folder = Path(name) / str(count)
             folder.mkdir()
             studies[count] = make_study(folder, num_pairs=count)
-        _costs(farm, studies, rounds=asked.rounds)
-        study = studies[asked.shards[-1]]
-        farm.control.order(seconds=asked.wait_seconds)
+        _costs(farm, studies, rounds=arguments.rounds)
+        study = studies[arguments.shards[-1]]
+        farm.control.order(seconds=arguments.wait_seconds)
         rows = [
             _as_command(farm, study, num_engines=1),
             _as_command(farm, study, num_engines=2),
             _as_deployment(farm, study, num_engines=1),
             _as_deployment(farm, study, num_engines=2),
         ]
-        for one, two in (rows[:2], rows[2:]):
-            two["speed-up"] = _number(two["shards/s"]) / _number(one["shards/s"])
-        show(f"engines that wait {asked.wait_seconds:g} s a shard, from when all are ready", rows)
+        for one_engine, two_engines in (rows[:2], rows[2:]):
+            speed_up = _as_float(two_engines["shards/s"]) / _as_float(one_engine["shards/s"])
+            two_engines["speed-up"] = speed_up
+        print_table(
+            f"engines that wait {arguments.wait_seconds:g} s a shard, from when all are ready", rows
+        )
 
 
 def _costs(farm: Farm, studies: Mapping[int, Path], *, rounds: int) -> None:
@@ -68,22 +82,23 @@ def _costs(farm: Farm, studies: Mapping[int, Path], *, rounds: int) -> None:
         for name, module in _MODULES.items()
         for count, study in studies.items()
     }
-    found = in_turn(sides, rounds=rounds)
-    show("instant judge", [{"command": name, "s": spread(took)} for name, took in found.items()])
+    seconds = measure_in_turn(sides, rounds=rounds)
+    rows = [{"command": name, "s": median_and_range(rounds)} for name, rounds in seconds.items()]
+    print_table("instant judge", rows)
     few, many = studies
-    more = {
-        count: statistics.median(found[f"Prefect, {count} shards"])
-        - statistics.median(found[f"encore rate, {count} shards"])
+    extra_seconds = {
+        count: statistics.median(seconds[f"Prefect, {count} shards"])
+        - statistics.median(seconds[f"encore rate, {count} shards"])
         for count in studies
     }
-    per_shard = (more[many] - more[few]) / (many - few)
-    fixed = more[few] - few * per_shard
+    per_shard = (extra_seconds[many] - extra_seconds[few]) / (many - few)
+    fixed = extra_seconds[few] - few * per_shard
     costs = {"": "Prefect costs", "ms per shard": 1000 * per_shard, "s fixed": fixed}
-    show("over encore rate", [costs])
+    print_table("over encore rate", [costs])
 
 
 def _run(farm: Farm, study: Path, *module: str, changes: Mapping[str, object]) -> None:
-    """Rate a fresh copy of a study by a command."""
+    """Run a command that rates a fresh copy of a study."""
     with tempfile.TemporaryDirectory() as folder:
         copy = shutil.copytree(study, Path(folder) / "study")
         command = [sys.executable, "-m", *module, str(copy), *options(**changes)]
@@ -109,26 +124,27 @@ def _as_deployment(farm: Farm, study: Path, *, num_engines: int) -> dict[str, ob
         running = partial(lambda: farm.flow_run(run)["state_type"] == "RUNNING")
         wait_until(running, seconds=_SECONDS, what="the parent's start")
         began = time.monotonic()
-        over = farm.wait_for(run, seconds=_SECONDS)
-    assert over["state_type"] == "COMPLETED", farm.tails()
+        ended_run = farm.wait_for(run, seconds=_SECONDS)
+    assert ended_run["state_type"] == "COMPLETED", farm.tails()
     return _timing(farm, "deployment", num_engines, began=began)
 
 
 def _timing(farm: Farm, name: str, num_engines: int, *, began: float) -> dict[str, object]:
-    loaded = [one["time"] for one in farm.control.events("loaded")]
-    rated = [one["time"] for one in farm.control.events("rated")]
+    loaded = [event["time"] for event in farm.control.events("loaded")]
+    rated = [event["time"] for event in farm.control.events("rated")]
     assert len(loaded) == num_engines
-    since = [moment for moment in rated if moment > max(loaded)]
+    all_ready_at = max(loaded)
+    num_rated_since = sum(moment > all_ready_at for moment in rated)
     return {
         "run": f"{name}, {num_engines} engine(s)",
         "s to first rating": min(rated) - began,
         "s wall": time.monotonic() - began,
-        "shards/s": len(since) / (max(rated) - max(loaded)),
+        "shards/s": num_rated_since / (max(rated) - all_ready_at),
         "speed-up": "",
     }
 
 
-def _number(value: object) -> float:
+def _as_float(value: object) -> float:
     assert isinstance(value, float)
     return value
 

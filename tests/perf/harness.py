@@ -1,4 +1,4 @@
-"""What the measurements share: warm rounds in turn, child processes, pairs, a model, a table."""
+"""Helpers of all measurements: rounds in turn, processes, preference pairs, a model, tables."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from tests.export.readers.conversations import alternating, read_hh
 T = TypeVar("T")
 Name = TypeVar("Name")
 
-#: Runs one command. A process of its own: the kernel counts the memory of who starts a process
-#: towards that process's peak, and the measuring one holds much.
-_MEASURED = """
+#: Code that runs one command and prints its exit code, output, seconds and peak memory. It runs in
+#: a small process: the kernel counts the memory of the process that starts a command towards the
+#: command's peak, and the measuring process holds much.
+_MEASURE_COMMAND = """
 import json, resource, subprocess, sys, time
 started = time.perf_counter()
 done = subprocess.run(sys.argv[1:], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -33,40 +34,45 @@ print(json.dumps([done.returncode, done.stdout.decode(), seconds, peak]))
 """
 
 
-def in_turn(
+def measure_in_turn(
     sides: Mapping[Name, Callable[[], T]], *, rounds: int, is_warm: bool = False
 ) -> dict[Name, list[T]]:
-    """What every side gave in each round, all side by side on one machine.
+    """Call every side once in each round, in alternating order; return the results of each side.
 
-    Unless they are warm, a first round warms all of them up and does not count; then the order
-    alternates.
+    Args:
+        sides: Functions to compare, by name.
+        rounds: Number of rounds that count.
+        is_warm: False: a first round, which does not count, warms all sides up.
     """
-    found: dict[Name, list[T]] = {name: [] for name in sides}
+    results: dict[Name, list[T]] = {name: [] for name in sides}
     for number in range(1 if is_warm else 0, rounds + 1):
         for name in list(sides)[:: 1 if number % 2 else -1]:
             result = sides[name]()
             if number:
-                found[name].append(result)
-    return found
+                results[name].append(result)
+    return results
 
 
 def seconds_of(work: Callable[[], object]) -> float:
-    """How long a call takes."""
+    """Return the seconds that a call takes."""
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
 
 
-def worker() -> ProcessPoolExecutor:
-    """A process that works while this one waits: two thread pools in one process share badly."""
+def worker_process() -> ProcessPoolExecutor:
+    """Start a process that computes while this one waits.
+
+    Two thread pools in one process would slow each other.
+    """
     return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
 
 
-def child(*arguments: object, **variables: str) -> tuple[str, float, float]:
-    """A Python process: what it printed, its seconds, its peak memory in MiB."""
+def run_python(*arguments: object, **variables: str) -> tuple[str, float, float]:
+    """Run Python with these arguments; return its output, its seconds, its peak memory in MiB."""
     command = [sys.executable, *map(str, arguments)]
     done = subprocess.run(
-        [sys.executable, "-c", _MEASURED, *command],
+        [sys.executable, "-c", _MEASURE_COMMAND, *command],
         stdout=subprocess.PIPE,
         env=os.environ | variables,
         check=True,
@@ -77,13 +83,13 @@ def child(*arguments: object, **variables: str) -> tuple[str, float, float]:
     return text, seconds, peak * unit / 2**20
 
 
-def spread(values: Sequence[float]) -> str:
-    """The median, and from where to where."""
-    low, middle, high = min(values), statistics.median(values), max(values)
-    return f"{_number(middle)} ({_number(low)}-{_number(high)})"
+def median_and_range(values: Sequence[float]) -> str:
+    """Format values as ``MEDIAN (LOWEST-HIGHEST)``."""
+    low, median, high = min(values), statistics.median(values), max(values)
+    return f"{_format_number(median)} ({_format_number(low)}-{_format_number(high)})"
 
 
-def show(title: str, rows: Sequence[Mapping[str, object]]) -> None:
+def print_table(title: str, rows: Sequence[Mapping[str, object]]) -> None:
     """Print one table; all rows have the columns of the first."""
     cells = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -94,24 +100,24 @@ def show(title: str, rows: Sequence[Mapping[str, object]]) -> None:
 
 
 def _cell(value: object) -> str:
-    return _number(value) if isinstance(value, float) else str(value)
+    return _format_number(value) if isinstance(value, float) else str(value)
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def sample_pairs(path: Path | None, count: int) -> list[PreferencePair]:
-    """Pairs evenly from a raw hh-rlhf file (.jsonl.gz), else from the demo's synthetic ones.
+    """Read pairs, evenly spaced, from a raw hh-rlhf file (.jsonl.gz) or the demo's synthetic one.
 
-    Their turns alternate: `rewardbench` names roles by counting.
+    Only conversations whose turns alternate: `rewardbench` finds roles by counting.
     """
     pairs = alternating(read_hh(path or DATA_PATHS["synthetic-hh"]), count=10**9)
     return pairs[:: max(1, len(pairs) // count)][:count]
 
 
 def write_llama(folder: Path) -> int:
-    """Save a random one-label Llama with the demo judge's tokenizer; its number of parameters."""
+    """Save a random one-label Llama with the demo judge's tokenizer; return its parameter count."""
     import torch
     from transformers import AutoTokenizer, LlamaConfig, LlamaForSequenceClassification
 

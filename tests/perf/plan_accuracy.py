@@ -2,8 +2,8 @@
 
     python -m tests.perf.plan_accuracy [--pairs hh=FILE] [--judge FOLDER] [--limit 1000]
 
-Each layout is planned in one copy of a study and rated in another one, where no rating is there
-before. How busy the machine is between the two bounds how well seconds can be told.
+Each layout is planned in one copy of a study and rated in another copy, which has no ratings yet.
+Other work on the machine between the two is the main error of the seconds.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from encore.rating.rating_config import RateConfig
 from encore.rating.rating_plan import plan_rating
 from encore.rating.rating_plan_config import PlanRateConfig
 from encore.rating.rating_run import rate
-from tests.perf.harness import show
+from tests.perf.harness import print_table
 
 SECONDS_WITHIN, TOKENS_WITHIN = 0.2, 0.02
 
 
 def main() -> None:
-    """Plan, rate, print, assert."""
+    """Plan and rate each layout, print the table, check the limits."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -40,27 +40,29 @@ def main() -> None:
     prepare_environment()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder) / "study"
-        ingest(options.pairs or [f"{name}={path}" for name, path in DATA_PATHS.items()], out=made)
+        study = Path(folder) / "study"
+        ingest(options.pairs or [f"{name}={path}" for name, path in DATA_PATHS.items()], out=study)
         for layout in options.layouts:
-            rows += compared(made, layout, options)
-    show(f"{options.limit} pairs, planned with {options.calibrate}", rows)
+            rows += planned_and_actual(study, layout, options)
+    print_table(f"{options.limit} pairs, planned with {options.calibrate}", rows)
     for row in rows:
-        within = SECONDS_WITHIN if row["of"] == "seconds" else TOKENS_WITHIN
-        assert abs(float(row["planned / actual"]) - 1) <= within, row
+        limit = SECONDS_WITHIN if row["of"] == "seconds" else TOKENS_WITHIN
+        assert abs(float(row["planned / actual"]) - 1) <= limit, row
 
 
-def compared(made: Path, layout: str, options: argparse.Namespace) -> list[dict[str, str | float]]:
-    """Planned and actual seconds and computed tokens of one layout."""
-    planned_in, rated_in = (made.with_name(f"{layout}-{name}") for name in ("planned", "rated"))
+def planned_and_actual(
+    study: Path, layout: str, options: argparse.Namespace
+) -> list[dict[str, str | float]]:
+    """Return the planned and the actual seconds and computed tokens of one layout."""
+    planned_in, rated_in = (study.with_name(f"{layout}-{name}") for name in ("planned", "rated"))
     for copy in (planned_in, rated_in):
-        shutil.copytree(made, copy)
-    given = {"judge": {"model": str(options.judge)}, "layout": layout, "limit": options.limit}
+        shutil.copytree(study, copy)
+    fields = {"judge": {"model": str(options.judge)}, "layout": layout, "limit": options.limit}
     config = PlanRateConfig.model_validate(
-        {"study": planned_in, "calibrate": options.calibrate, **given}
+        {"study": planned_in, "calibrate": options.calibrate, **fields}
     )
     row = plan_rating(config, open_study(planned_in))["layouts"][layout]
-    report = rate(rated_in, RateConfig.model_validate({"study": rated_in, **given}))
+    report = rate(rated_in, RateConfig.model_validate({"study": rated_in, **fields}))
     values = {
         "seconds": (row["hours"] * 3600, report.seconds),
         "computed tokens": (row["computed_tokens"], report.total("computed_tokens")),

@@ -1,14 +1,13 @@
-"""Four ways to ask one judge the same things, through the product and through the bare engine.
+"""Measure four ways to ask a judge for ratings, through the product and through the bare engine.
 
     python -m tests.perf.rating_throughput [--pairs hh=FILE] [--rules encore-20] [--judge FOLDER]
 
-The first way is the plain one: the paper's prompt, a number as text, the engine as it comes (on a
-CPU its cache shares blocks of 128 tokens). The default judge has 40M random weights and the demo
+The first way is the paper's: its prompt, a number as text, the engine's default settings (on a CPU
+its cache shares blocks of 128 tokens). The default judge has 40M random weights and the demo
 judge's tokenizer; its replies are numbers of three tokens. Both sides of a way use one engine in
 turn, with an empty prefix cache: the bare one gets the token ids in one call of ``generate``; the
 product plans, renders, tokenises, drains the engine between shards, reads, writes and verifies.
-Prefill of tokens that are in no cache bounds all four; the more of them are shared, the more the
-engine's cost of a request.
+The forward pass of tokens that are not in the cache bounds all four.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ from encore.judges.judge_config import JudgeConfig
 from encore.rating.rating_config import RatingConfig
 from encore.rating.rating_run import RatingRun, open_run
 from encore.runs.shard_runner import work_through
-from tests.perf.harness import in_turn, seconds_of, show, worker
+from tests.perf.harness import measure_in_turn, print_table, seconds_of, worker_process
 from tests.tiny_judge import make_tiny_judge
 
 
 class Way(NamedTuple):
-    """How the judge is asked; ``block`` tokens of its cache are shared or not."""
+    """A way to ask the judge: the prompt's layout, the reply's kind, the size of cache blocks."""
 
     layout: str
     decode: str
@@ -53,7 +52,7 @@ WAYS = (
 
 
 def main() -> None:
-    """Measure, print."""
+    """Measure and print the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -62,25 +61,30 @@ def main() -> None:
     parser.add_argument("--rules", default="encore-10")
     parser.add_argument("--num-pairs", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--memory", type=int, metavar="PROMPTS", help="print the memory of so many")
+    parser.add_argument(
+        "--memory", type=int, metavar="PROMPTS", help="print the memory of this many"
+    )
     options = parser.parse_args()
     prepare_environment()  # as a command does before its imports, for both sides
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        judge = options.judge or random_judge(place / "judge")
+        judge = options.judge or random_judge(Path(folder) / "judge")
         sources = options.pairs or [f"{label}={path}" for label, path in DATA_PATHS.items()]
-        ingest(sources, out=place / "study")
-        bench = Bench(place / "study", judge, options.rules, options.num_pairs)
+        study = Path(folder) / "study"
+        ingest(sources, out=study)
+        bench = Bench(study, judge, options.rules, options.num_pairs)
         if options.memory:
-            with worker() as process:
-                show("memory", process.submit(bench.memory, options.memory).result())
+            with worker_process() as process:
+                print_table("memory", process.submit(bench.memory, options.memory).result())
             return
         print_ways(bench, rounds=options.rounds)
 
 
 def print_ways(bench: Bench, *, rounds: int) -> None:
-    """The table, and what preparing prompts costs beside the engine's work."""
-    with worker() as plain, worker() as shared:  # an engine's blocks have one size
+    """Measure and print all ways, with the share of time that preparing prompts takes."""
+    with (
+        worker_process() as plain,
+        worker_process() as shared,
+    ):  # all blocks of an engine have one size
 
         def side(name: str, way: Way) -> Callable[[], Any]:
             process = plain if way.block == WAYS[0].block else shared
@@ -89,13 +93,16 @@ def print_ways(bench: Bench, *, rounds: int) -> None:
         for way in WAYS:
             side("warm_up", way)()
         sides = {(name, way): side(name, way) for way in WAYS for name in ("product", "bare")}
-        found = in_turn(sides, rounds=rounds, is_warm=True)
+        results = measure_in_turn(sides, rounds=rounds, is_warm=True)
         prepared = {way: side("preparation", way)() for way in WAYS}
-    rows, first = [], statistics.median(seconds for seconds, _ in found["product", WAYS[0]])
+    rows, first = [], statistics.median(seconds for seconds, _ in results["product", WAYS[0]])
     for way in WAYS:
-        own, bare = found["product", way], found["bare", way]
-        seconds = statistics.median(one for one, _ in own)
-        ratios = [theirs / ours for (ours, _), theirs in zip(own, bare, strict=True)]
+        product, bare = results["product", way], results["bare", way]
+        seconds = statistics.median(seconds for seconds, _ in product)
+        ratios = [
+            bare_seconds / product_seconds
+            for (product_seconds, _), bare_seconds in zip(product, bare, strict=True)
+        ]
         rows.append(
             {
                 "way": f"{way.layout}, {way.decode}",
@@ -103,32 +110,32 @@ def print_ways(bench: Bench, *, rounds: int) -> None:
                 "prompts/s": bench.num_prompts / seconds,
                 "of the first": first / seconds,
                 "product/bare": statistics.median(ratios),
-                "computed tokens a prompt": own[0][1] / bench.num_prompts,
+                "computed tokens a prompt": product[0][1] / bench.num_prompts,
                 "preparing, of the time": prepared[way] / seconds,
             }
         )
-    show(f"{bench.num_prompts:,} prompts, {rounds} rounds, medians", rows)
+    print_table(f"{bench.num_prompts:,} prompts, {rounds} rounds, medians", rows)
 
 
 class Bench:
-    """A study and a judge; measures in the process that it is sent to."""
+    """A study and a judge; every method measures in the process to which the bench is sent."""
 
     def __init__(self, study: Path, judge: Path, rules: str, num_pairs: int) -> None:
         self.study, self.judge, self.rules, self.num_pairs = study, judge, rules, num_pairs
 
     @property
     def num_prompts(self) -> int:
-        """Of one round."""
+        """Return the number of prompts of one round."""
         return 2 * self.num_pairs * (20 if self.rules == "encore-20" else 10)
 
     def warm_up(self, way: Way) -> None:
-        """A few pairs, so that the engine has started and met such prompts."""
+        """Rate five pairs, so that the engine has started and has compiled for such prompts."""
         num_pairs, self.num_pairs = self.num_pairs, 5
         self.product(way)
         self.num_pairs = num_pairs
 
     def product(self, way: Way) -> tuple[float, int]:
-        """A run of a study that has no ratings, in five shards: seconds, tokens computed."""
+        """Rate a study without ratings in five shards; return the seconds and computed tokens."""
         run = self._run(way)
         _engine(run).reset_prefix_cache()
         began = time.perf_counter()
@@ -136,7 +143,7 @@ class Bench:
         return time.perf_counter() - began, report.total("computed_tokens")
 
     def bare(self, way: Way) -> float:
-        """All prompts in one call of the engine, which is given the token ids."""
+        """Give the engine the token ids of all prompts in one call; return the seconds."""
         from vllm.inputs import TokensPrompt
 
         run = self._run(way)
@@ -146,17 +153,17 @@ class Bench:
         return seconds_of(lambda: engine.generate(prompts, sampling, use_tqdm=False))
 
     def preparation(self, way: Way) -> float:
-        """Rendering, tokenising and ordering alone."""
+        """Render, tokenise and order the prompts only; return the seconds."""
         run = self._run(way)
         return seconds_of(lambda: _token_ids(run))
 
     def memory(self, num_prompts: int) -> list[dict[str, object]]:
-        """The process's peak after each fifth of so many prompts."""
+        """Return the process's peak memory after each fifth of this many prompts."""
         self.num_pairs = num_prompts * self.num_pairs // self.num_prompts
         run, rows = self._run(WAYS[3]), []
         for part in range(5):
-            some = [shard.index for shard in run.manifest.shards[part::5]]
-            work_through(replace(run.job(), only=some))
+            fifth = [shard.index for shard in run.manifest.shards[part::5]]
+            work_through(replace(run.job(), only=fifth))
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
             rows.append({"prompts": (part + 1) * num_prompts // 5, "peak MiB": peak})
         return rows
@@ -193,7 +200,7 @@ def _token_ids(run: RatingRun) -> list[Sequence[int]]:
 
 
 def random_judge(folder: Path) -> Path:
-    """A judge of about 40M random weights."""
+    """Write a judge of about 40M random weights; return its folder."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(JUDGE_PATH)

@@ -1,4 +1,4 @@
-"""What do scoring and serving cost? The same random Llama and pairs for all, warm rounds in turn.
+"""Measure scoring and serving of one random Llama on the same pairs, in warm rounds in turn.
 
     python -m tests.perf.scoring_speed [--pairs hh-harmless-dev.jsonl.gz]
 
@@ -28,10 +28,18 @@ import numpy as np
 from encore.core.settings import prepare_environment
 from encore.data.records import RESPONSES, PreferencePair
 from encore.model.model_options import ComputingConfig
-from tests.perf.harness import child, in_turn, sample_pairs, show, spread, worker, write_llama
+from tests.perf.harness import (
+    measure_in_turn,
+    median_and_range,
+    print_table,
+    run_python,
+    sample_pairs,
+    worker_process,
+    write_llama,
+)
 
 MAX_LENGTH = 1024
-PATIENCE = 600.0
+TIMEOUT_SECONDS = 600.0
 
 
 def main() -> None:
@@ -45,21 +53,21 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     prepare_environment()
-    with tempfile.TemporaryDirectory() as temporary, worker() as other:
-        _measure(options, Path(temporary), other)
+    with tempfile.TemporaryDirectory() as temporary, worker_process() as process:
+        _measure(options, Path(temporary), process)
 
 
-def _measure(options: argparse.Namespace, folder: Path, other: Executor) -> None:
+def _measure(options: argparse.Namespace, folder: Path, process: Executor) -> None:
     from tests.serving.models import running
 
-    num_weights = other.submit(write_llama, folder / "model").result()
+    num_weights = process.submit(write_llama, folder / "model").result()
     opened = opened_model(folder / "model")
     pairs = sample_pairs(options.pairs, options.num_pairs)
     latencies: list[float] = []
     scores: dict[str, Any] = {}
 
     def offline(layout: Any) -> float:
-        scores[layout], seconds = other.submit(score, folder / "model", layout, pairs).result()
+        scores[layout], seconds = process.submit(score, folder / "model", layout, pairs).result()
         return seconds
 
     texts = [
@@ -71,7 +79,7 @@ def _measure(options: argparse.Namespace, folder: Path, other: Executor) -> None
 
     def served(url: str) -> float:
         code = "import tests.perf.scoring_speed as it; it.ask_all()"
-        text, _, _ = child("-c", code, url, folder / "texts.json", options.clients)
+        text, _, _ = run_python("-c", code, url, folder / "texts.json", options.clients)
         answer = json.loads(text)
         latencies[:] = answer["latencies"]
         scores["served"] = np.array(answer["rewards"])[:, None]
@@ -84,18 +92,20 @@ def _measure(options: argparse.Namespace, folder: Path, other: Executor) -> None
     num_tokens = sum(len(p.chosen.token_ids) + len(p.rejected.token_ids) for p in encoded)
     with running(opened, weights=dict.fromkeys(opened.model.head_ids, 1.0)) as server:
         sides[f"served to {options.clients} clients"] = partial(served, server.url)
-        found = in_turn(sides, rounds=options.rounds)
+        seconds_of_sides = measure_in_turn(sides, rounds=options.rounds)
     rows = [
         {
             "side": name,
-            "tokens/s": spread([num_tokens / seconds for seconds in several]),
-            "pairs/s": len(pairs) / statistics.median(several),
+            "tokens/s": median_and_range([num_tokens / seconds for seconds in seconds_of_rounds]),
+            "pairs/s": len(pairs) / statistics.median(seconds_of_rounds),
         }
-        for name, several in found.items()
+        for name, seconds_of_rounds in seconds_of_sides.items()
     ]
-    show(f"{num_weights / 1e6:.1f}M weights, {len(pairs)} pairs, {num_tokens:,} tokens", rows)
+    print_table(
+        f"{num_weights / 1e6:.1f}M weights, {len(pairs)} pairs, {num_tokens:,} tokens", rows
+    )
     quantiles = [1000 * latency for latency in statistics.quantiles(latencies, n=20)]
-    difference = max(np.abs(scores["packed"] - one).max() for one in scores.values())
+    difference = max(np.abs(scores["packed"] - side).max() for side in scores.values())
     print(
         f"a request takes {quantiles[9]:.0f} ms, 95 % at most {quantiles[18]:.0f} ms; largest "
         f"difference of a score between sides {difference:.0e}"
@@ -104,31 +114,34 @@ def _measure(options: argparse.Namespace, folder: Path, other: Executor) -> None
 
 @cache
 def opened_model(folder: Path) -> Any:
-    """Once in each process."""
+    """Open the model, once in each process."""
     from encore.model.opening import open_reward_model
 
     return open_reward_model(folder, dtype="float32", max_length=MAX_LENGTH)
 
 
 def score(folder: Path, layout: Any, pairs: list[PreferencePair]) -> tuple[Any, float]:
-    """Scores and seconds, from texts."""
+    """Score pairs from their texts; return the scores and the seconds."""
     from encore.scoring.scoring_run import score_encoded
 
     started = time.perf_counter()
-    opened, how = opened_model(folder), ComputingConfig(layout=layout)
-    scores, _ = score_encoded(opened, opened.tokenizer.encode_pairs(pairs), computing=how)
+    opened, computing = opened_model(folder), ComputingConfig(layout=layout)
+    scores, _ = score_encoded(opened, opened.tokenizer.encode_pairs(pairs), computing=computing)
     return scores, time.perf_counter() - started
 
 
 def ask_all() -> None:
-    """The clients' own measurement, as JSON; they are a process of their own."""
+    """Send all texts from concurrent clients and print the measurement as JSON.
+
+    Called in a new process with the server's URL, the file of texts and the number of clients.
+    """
     import httpx
 
     url, path, num_clients = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     texts: list[str] = json.loads(path.read_text(encoding="utf-8"))
     limits = httpx.Limits(max_connections=num_clients, max_keepalive_connections=num_clients)
     with (
-        httpx.Client(timeout=PATIENCE, limits=limits) as client,
+        httpx.Client(timeout=TIMEOUT_SECONDS, limits=limits) as client,
         ThreadPoolExecutor(num_clients) as pool,
     ):
 
@@ -137,11 +150,13 @@ def ask_all() -> None:
             answer = client.post(f"{url}/get_reward", json={"query": [text]}).raise_for_status()
             return answer.json()["rewards"][0], time.perf_counter() - started
 
-        list(pool.map(lambda _: client.get(f"{url}/health"), range(num_clients)))  # connected
+        list(
+            pool.map(lambda _: client.get(f"{url}/health"), range(num_clients))
+        )  # opens connections
         started = time.perf_counter()
-        found = list(pool.map(ask, texts))
+        answers = list(pool.map(ask, texts))
         seconds = time.perf_counter() - started
-    rewards, latencies = zip(*found, strict=True)
+    rewards, latencies = zip(*answers, strict=True)
     print(json.dumps({"seconds": seconds, "rewards": rewards, "latencies": latencies}))
 
 

@@ -1,4 +1,4 @@
-"""How fast is training, packed against prefix-shared, and what does a resume cost?
+"""Measure the speed of training, packed and prefix-shared, and the cost of a resume.
 
 On a CPU: a random Llama of 20 million weights in float32, pairs of a raw hh-rlhf file.
 
@@ -39,29 +39,39 @@ from encore.training.training_config import TrainingConfig
 from encore.training.training_examples import Split, TrainingExamples
 from encore.training.training_loop import run_steps
 from encore.training.training_plan import PlanTrainConfig, plan_training
-from tests.perf.harness import in_turn, sample_pairs, seconds_of, show, spread, write_llama
+from tests.perf.harness import (
+    measure_in_turn,
+    median_and_range,
+    print_table,
+    sample_pairs,
+    seconds_of,
+    write_llama,
+)
 
 SHAPE = "llama-3.1-8b"
 LAYOUTS = ("packed", "prefix-shared")
 EPOCH_RESPONSES = 140_000
 MAX_LENGTH = 1024
-#: Of anthropic/hh-rlhf with Llama 3's tokenizer: a response of 300 tokens on average, of which
-#: 219 are prompt, so that 36.5 % of a pair's tokens are the second copy of the prompt.
+#: Median and log standard deviation of token counts in anthropic/hh-rlhf with Llama 3's tokenizer.
+#: A response with its prompt has 300 tokens on average, of which 219 are prompt, so that 36.5 % of
+#: a pair's tokens are the second copy of the prompt.
 PROMPT, RESPONSE = (170.0, 0.87), (60.0, 0.82)
 
 
 def main() -> None:
-    """Measure, print."""
+    """Measure and print the tables."""
     options = _options()
     with tempfile.TemporaryDirectory() as temporary:
         model, examples = (_on_gpu if options.gpu else _on_cpu)(options, Path(temporary))
         trainings, optimizer = _trainings(model, examples, options)
-        sides = {layout: partial(_round, one, optimizer) for layout, one in trainings.items()}
-        found = in_turn(sides, rounds=options.rounds)
-        rows = [_row(layout, found[layout], trainings[layout], options) for layout in LAYOUTS]
+        sides = {
+            layout: partial(_round, training, optimizer) for layout, training in trainings.items()
+        }
+        records = measure_in_turn(sides, rounds=options.rounds)
+        rows = [_row(layout, records[layout], trainings[layout], options) for layout in LAYOUTS]
         device = torch.cuda.get_device_name() if options.gpu else "CPU"
         tokens = examples.length_P.mean() / 2
-        show(
+        print_table(
             f"{sum(p.numel() for p in model.parameters()) / 1e6:,.1f}M weights, {device}, "
             f"torch {torch.__version__}, "
             f"{options.batch_pairs} pairs a step, {tokens:.0f} tokens a response",
@@ -79,14 +89,14 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--resume", action="store_true", help="on a GPU: 45 GiB of disk")
     parser.add_argument("--pairs", type=Path, help="on a CPU: raw hh-rlhf, .jsonl.gz")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=8, help="of a round")
-    parser.add_argument("--batch-pairs", type=int, default=None, help="32; 8 on a CPU")
+    parser.add_argument("--steps", type=int, default=8, help="steps of a round")
+    parser.add_argument("--batch-pairs", type=int, default=None, help="default: 32, on a CPU 8")
     options = parser.parse_args()
     options.batch_pairs = options.batch_pairs or (32 if options.gpu else 8)
     return options
 
 
-# --- worlds -------------------------------------------------------------------------------------
+# --- models and data ------------------------------------------------------------------------------
 
 
 def _on_cpu(options: argparse.Namespace, folder: Path) -> tuple[Any, TrainingExamples]:
@@ -99,7 +109,7 @@ def _on_cpu(options: argparse.Namespace, folder: Path) -> tuple[Any, TrainingExa
 
 
 def _on_gpu(options: argparse.Namespace, _folder: Path) -> tuple[Any, TrainingExamples]:
-    """On the device from the start: 15 GiB would take minutes to draw on a CPU."""
+    """Make the model on the GPU, because drawing 15 GiB of weights on a CPU takes minutes."""
     from transformers import AutoModel, LlamaConfig
 
     from encore.model.attention import register_segment_attention
@@ -128,17 +138,17 @@ def _on_gpu(options: argparse.Namespace, _folder: Path) -> tuple[Any, TrainingEx
 
 
 def synthetic_examples(num_pairs: int, vocabulary: int) -> TrainingExamples:
-    """Random tokens in pairs as long as hh-rlhf's, the two responses of a pair to one prompt."""
+    """Draw random tokens for pairs as long as hh-rlhf's; both responses share their prompt."""
     generator = np.random.default_rng(0)
 
-    def drawn(median: float, sigma: float) -> list[NDArray[np.int32]]:
+    def random_texts(median: float, sigma: float) -> list[NDArray[np.int32]]:
         lengths = median * np.exp(sigma * generator.standard_normal(num_pairs))
         lengths = np.clip(lengths, 4, MAX_LENGTH // 2).astype(np.int64)
         return [generator.integers(0, vocabulary, n).astype(np.int32) for n in lengths]
 
-    prompts = drawn(*PROMPT)
+    prompts = random_texts(*PROMPT)
     sides = [
-        [np.concatenate(texts) for texts in zip(prompts, drawn(*RESPONSE), strict=True)]
+        [np.concatenate(texts) for texts in zip(prompts, random_texts(*RESPONSE), strict=True)]
         for _ in range(2)
     ]
     return _examples(*sides)
@@ -161,7 +171,7 @@ def _examples(chosen: Any, rejected: Any) -> TrainingExamples:
 def _trainings(
     model: Any, examples: TrainingExamples, options: argparse.Namespace
 ) -> tuple[dict[str, Training], StepOptimizer]:
-    never = 10**9  # no pair is held out and nothing is saved: both would be timed as training
+    never = 10**9  # evaluation and saving would be timed as training
     configs = {
         layout: TrainingConfig(
             objective="bradley-terry",
@@ -186,7 +196,7 @@ def _trainings(
     return trainings, make_optimizer(model, configs["packed"])
 
 
-# --- what is measured ---------------------------------------------------------------------------
+# --- measurements ---------------------------------------------------------------------------------
 
 
 def _round(
@@ -195,20 +205,23 @@ def _round(
     if training.model.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
     records: list[Any] = []
-    how = {"on_record": records.append, "save": lambda *_: None}
-    run_steps(training, optimizer, start_step=start_step, **how)
+    hooks = {"on_record": records.append, "save": lambda *_: None}
+    run_steps(training, optimizer, start_step=start_step, **hooks)
     return records
 
 
 def _row(
     layout: str, rounds: list[list[StepRecord]], training: Training, options: argparse.Namespace
 ) -> dict[str, object]:
-    speeds = [sum(r.num_tokens for r in one) / sum(r.seconds for r in one) for one in rounds]
+    speeds = [
+        sum(step.num_tokens for step in steps) / sum(step.seconds for step in steps)
+        for steps in rounds
+    ]
     last = rounds[-1]
     num_tokens = sum(record.num_tokens for record in last)
     row: dict[str, object] = {
         "layout": layout,
-        "tokens/s": spread(speeds),
+        "tokens/s": median_and_range(speeds),
         "computed": f"{sum(record.num_computed for record in last) / num_tokens:.1%}",
         "peak GiB": max(record.peak_memory_bytes for record in last) / 2**30,
     }
@@ -223,13 +236,13 @@ def _row(
             batch_pairs=options.batch_pairs,
         )
         row["plan GiB"] = plan_training(plan)["recipes"]["full-stochastic"]["total_gib"]
-        row["MFU"] = f"{np.median([one[-1].mfu for one in rounds]):.1%}"
+        row["MFU"] = f"{np.median([steps[-1].mfu for steps in rounds]):.1%}"
         row["epoch h"] = EPOCH_RESPONSES * mean / float(np.median(speeds)) / 3600
     return row
 
 
 def _resume(training: Training, optimizer: StepOptimizer, folder: Path) -> None:
-    """Seconds to save and to restore a checkpoint, and the step after it, taken twice."""
+    """Time saving and restoring a checkpoint; print the next step's figures before and after."""
     manager = CheckpointManager(training, optimizer, TrainingRun(folder=folder, identity={}))
     last = training.num_steps - 1
     saving = seconds_of(lambda: manager.save(last, evaluation=None))
