@@ -107,7 +107,7 @@ def count_pairs(
 
 
 class _Rows(NamedTuple):
-    """Columns of ``coded_ratings.sql``, shape [N] each: whole numbers, and ratings with NaN."""
+    """Columns of ``coded_ratings.sql`` in its order, shape [N]: whole numbers, ratings with NaN."""
 
     pair_key: NDArray[Any]
     source_index: NDArray[Any]
@@ -151,7 +151,7 @@ def _whole_pairs(batches: Iterable[pa.RecordBatch]) -> Iterator[_Rows]:
         if batch.num_rows == 0:
             continue
         # Not copied; `to_numpy` would import pandas, which takes longer than counting.
-        rows = _Rows(*(np.from_dlpack(batch[name]) for name in _Rows._fields))
+        rows = _Rows(*(np.from_dlpack(batch[name]) for name in batch.schema.names))
         if last_run is not None:
             rows = _Rows(*map(np.concatenate, zip(last_run, rows, strict=True)))
         earlier_N = np.flatnonzero(rows.pair_key != rows.pair_key[-1])
