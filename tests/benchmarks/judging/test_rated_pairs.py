@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
+from encore.benchmarks.judging import judge_report
+from encore.benchmarks.judging.judge_report import judge_benchmark
 from encore.benchmarks.judging.rated_pairs import (
     RatedPairs,
     check_weights,
@@ -97,6 +99,28 @@ def test_missing_ratings_are_left_out_on_both_sides(tmp_path, config):
     assert np.isnan(result.reward_P2[2]).all()
     assert (result.num_ties, result.num_unrated, result.num_partly) == (0, 1, 1)
     assert sum(result.null_reasons.values()) == 5
+
+
+def test_ties_are_told_as_halves_and_as_losses(tmp_path, config, monkeypatch):
+    """Four pairs by two rules of equal weight: won, won, a tie, lost."""
+    chosen_ratings = ("0.9", "0.6", "0.5", "0.1")  # every rejected answer has 0.5
+
+    def say_by_pair(prompt: str) -> str:
+        index = index_in(prompt)
+        return chosen_ratings[index] if f"Good {index}." in prompt else "0.5"
+
+    training = rated(make_benchmark(5), config).study
+    pairs = make_benchmark(4)
+    monkeypatch.setattr(judge_report, "pairs_of", lambda _config: pairs)
+    by_rating = config.model_copy(
+        update={"by": "rating", "weights_from": training, "scheme": "uniform"}
+    )
+    report = judge_benchmark(by_rating, judge=judge_saying(say_by_pair))
+    # (1 + 1 + 1/2 + 0) / 4, and 2 / 4 where the tie is a loss.
+    assert report.score.headline.score == 2.5 / 4
+    [note] = [note for note in report.notes if "pairs tie" in note]
+    assert "1 pairs tie and 0 have no reward; each counts one half" in note
+    assert note.endswith(f"counted as losses they make {report.score.headline.name} 50.0%")
 
 
 def test_equal_pairs_are_rated_once_and_the_study_is_found_again(tmp_path, config):
