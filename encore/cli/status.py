@@ -37,8 +37,8 @@ def status(config: StatusConfig, *, json: JsonOption = False) -> None:
     statuses = [run_status(run_dir) for run_dir in run_dirs]
     runs = [_as_dict(found) for found in statuses]
     show_result({"runs": runs}, chain.from_iterable(map(_shown, statuses)), as_json=json)
-    unfinished = [found for found in statuses if found.problems and not sufficiency_note(found)]
-    if num_open := sum(len(found.problems) for found in unfinished):
+    unfinished = [found for found in statuses if found.unfinished and not sufficiency_note(found)]
+    if num_open := sum(len(found.unfinished) for found in unfinished):
         raise StudyIncompleteError(
             f"{counted(num_open, 'shard')} not done; `encore rate` with the options that the run "
             "was begun with rates exactly these"
@@ -83,4 +83,4 @@ def _shown(found: RatingStatus) -> Iterator[Shown]:
     if enough := sufficiency_note(found):
         yield f"  {enough}\n"
     else:
-        yield record_table(found.problems, {"shard": "index", "state": "state", "why": "detail"})
+        yield record_table(found.unfinished, {"shard": "index", "state": "state", "why": "detail"})

@@ -143,7 +143,7 @@ def sufficiency_note(status: RatingStatus) -> str:
         num_enough, error = int(enough["num_shards"]), float(enough["error"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
-    if status.is_complete or any(one.index < num_enough for one in status.problems):
+    if status.is_complete or any(one.index < num_enough for one in status.unfinished):
         return ""
     return (
         f"run {status.manifest.run_key} has {status.count('done')} of {len(status.shards)} shards "

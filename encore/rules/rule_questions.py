@@ -133,8 +133,9 @@ def read_replies(run_dir: Path, kind: type[RuleRun]) -> tuple[RuleRun, Replies]:
     status = run_status(run_dir, kind)
     if not status.is_complete:
         raise StudyIncompleteError(
-            f"{run_dir} ({status.manifest.title}): {len(status.problems)} of {len(status.shards)} "
-            f"shards are missing; run the same `{kind.COMMAND}` again, or delete this folder"
+            f"{run_dir} ({status.manifest.title}): {len(status.unfinished)} of "
+            f"{len(status.shards)} shards are missing; run the same `{kind.COMMAND}` again, "
+            "or delete this folder"
         )
     rows = [row for path in status.paths for row in pq.ParquetFile(path).read().to_pylist()]
     replies = {row.pop("rule_id"): None if row["text"] is None else Reply(**row) for row in rows}

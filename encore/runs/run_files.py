@@ -1,19 +1,19 @@
-"""A sharded run on disk: its manifest, its plan, and slices that are each one verified file.
+"""A sharded run on disk: its manifest, its plan, and one verified file per shard.
 
-Long work is done in slices (`encore.runs.shard_runner`). A run's folder holds:
+Long work is done shard by shard (`encore.runs.shard_runner`). A run's folder holds:
 
-    run.json                              the manifest: the run's identity and what it is called
-    shard-00003.<digest>.parquet          the rows of one slice
-    took-00003.json                       what a slice took: calls, tokens, seconds
-    failed-00003.json                     why the last attempt at a slice failed
-    locks/                                which slices are being worked on
-    engines/                              what several engines tell each other (`engine_messages`)
+    run.json                        the manifest: the run's identity, its key, its title
+    shard-00003.<digest>.parquet    the rows of one shard
+    took-00003.json                 the cost of a shard: calls, tokens, seconds
+    failed-00003.json               the error of the last failed attempt at a shard
+    locks/                          locks of the shards at work
+    engines/                        messages of several engines (`encore.runs.engine_messages`)
 
-What is done is read from these files and from nothing else. A slice is done when it has a file
-whose name carries the SHA-256 of its bytes (32 digits) and whose footer belongs to this run. Data
-and digest become visible with one rename, so no crash and no second writer leaves a damaged slice:
-two writers leave two whole files, and every reader takes the first one. The lock only saves work.
-What a slice took is not in its file: the same rows are the same bytes wherever they were made.
+These files alone say what is done. A shard is done when it has a file whose name carries the
+SHA-256 of its bytes (32 digits) and whose footer belongs to this run. Data and digest become
+visible with one rename, so neither a crash nor a second writer leaves a damaged shard: two writers
+leave two whole files, and every reader takes the older one. The lock only saves work. The cost of
+a shard is not in its file: the same rows are the same bytes wherever they were made.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from encore.core.versions import package_versions
 _FOOTER_KEY = "encore.shard"
 _DIGEST_DIGITS = 32
 _SHARD_NAME = re.compile(r"shard-(\d{5})\.([0-9a-f]{32})\.parquet")
-#: Beginnings of the names that a run writes into its folder, hidden temporary files included.
-_OWN_NAMES = ("locks", "engines", "shard-", "took-", "failed-", "enough.json", ".")
+#: Beginnings of the names of all files in a run's folder, hidden temporary files included.
+_NAME_PREFIXES = ("locks", "engines", "shard-", "took-", "failed-", "enough.json", ".")
 
 ShardStateName = Literal["done", "missing", "damaged", "failed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """A slice of consecutive pairs, ``start`` to ``stop`` (exclusive), in the plan's spec."""
+    """Consecutive pairs of the plan, from ``start`` to ``stop`` (exclusive)."""
 
     index: int
     start: int
@@ -55,15 +55,19 @@ class Shard:
 
     @property
     def num_pairs(self) -> int:
-        """How many pairs the slice holds."""
+        """Return the number of pairs in the shard."""
         return self.stop - self.start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardTable:
-    """The rows of one shard.
+    """The computed rows of one shard.
 
-    ``footer`` is stored in its file, ``cost`` beside it, ``counts`` are for the report.
+    Attributes:
+        table: The rows, in the plan's order.
+        footer: Numbers stored in the footer of the shard's file.
+        cost: Numbers stored beside the file: calls, tokens, seconds.
+        counts: Numbers for the report of this call; they are not stored.
     """
 
     table: pa.Table
@@ -73,21 +77,22 @@ class ShardTable:
 
 
 def run_key_of(identity: Mapping[str, Any]) -> str:
-    """16 hex digits of the SHA-256 of an identity in canonical JSON."""
+    """Return 16 hex digits of the SHA-256 of an identity in canonical JSON."""
     canonical = json.dumps(identity, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
 def differences(first: Any, second: Any) -> Iterator[tuple[str, str, str]]:
-    """What two identities differ in: the place, and both values as JSON."""
-    one, other = dict(_leaves(first)), dict(_leaves(second))
-    for path in sorted(one | other):
-        if one.get(path) != other.get(path):
-            yield ".".join(path), one.get(path, "nothing"), other.get(path, "nothing")
+    """Yield every difference of two identities: the dotted path, and both values as JSON."""
+    first_leaves, second_leaves = dict(_leaves(first)), dict(_leaves(second))
+    for path in sorted(first_leaves | second_leaves):
+        values = (first_leaves.get(path, "nothing"), second_leaves.get(path, "nothing"))
+        if values[0] != values[1]:
+            yield ".".join(path), *values
 
 
 def _leaves(value: Any, *path: str) -> Iterator[tuple[tuple[str, ...], str]]:
-    """What a JSON value holds, as text, by its path."""
+    """Yield every value inside a JSON value with its path, as JSON text."""
     if isinstance(value, Mapping) and value:
         for name, inner in value.items():
             yield from _leaves(inner, *path, name)
@@ -96,24 +101,28 @@ def _leaves(value: Any, *path: str) -> Iterator[tuple[tuple[str, ...], str]]:
 
 
 class RunManifest(BaseModel):
-    """A run's manifest: its identity, the key made of it, and facts that the key does not cover.
+    """The manifest of a run: its identity, the key made of it, and facts outside the key.
 
     A kind of run is a subclass. It adds its key field, which holds ``run_key_of(identity)``.
-    ``identity["plan"]`` holds ``num_pairs`` and ``shard_size``. ``synthetic`` names, in words, what
-    of the data and models is synthetic.
+
+    Attributes:
+        identity: Everything that can change a row; ``identity["plan"]`` holds ``num_pairs`` and
+            ``shard_size``.
+        versions: Versions of the packages that created the run.
+        synthetic: Names, for people, of the synthetic data and models among its inputs.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     FILE: ClassVar[str]
     KEY_FIELD: ClassVar[str]
-    #: The command that writes such runs, and what it does to a shard: ``rating``, ``rated``.
+    #: The command that writes such runs, and its verb: ``rating``, ``rated``.
     COMMAND: ClassVar[str]
     DOING: ClassVar[str]
     DONE: ClassVar[str]
     UNIT: ClassVar[str] = "rows"
-    #: For the Parquet writer. A file is read whole and its rows are mostly ids: column statistics
-    #: and the Arrow schema would add a tenth to its size.
+    #: Options of the Parquet writer. A file is read whole and its rows are mostly ids: column
+    #: statistics and the Arrow schema would add a tenth to its size.
     PARQUET: ClassVar[Mapping[str, Any]] = {
         "compression": "zstd",
         "store_schema": False,
@@ -126,12 +135,12 @@ class RunManifest(BaseModel):
 
     @property
     def key(self) -> str:
-        """The run's key: 16 hex digits."""
+        """Return the run's key: 16 hex digits."""
         return run_key_of(self.identity)
 
     @property
     def title(self) -> str:
-        """What the run is called in a list to choose from, e.g. ``judge NAME``."""
+        """Return the name of the run in a list of runs, e.g. ``judge NAME``."""
         raise NotImplementedError
 
     @property
@@ -141,17 +150,17 @@ class RunManifest(BaseModel):
 
     @property
     def num_pairs(self) -> int:
-        """Pairs in the plan."""
+        """Return the number of pairs in the plan."""
         return int(self.identity["plan"]["num_pairs"])
 
     @property
     def shard_size(self) -> int:
-        """Pairs in every shard but perhaps the last."""
+        """Return the number of pairs in every shard except the last, which may be smaller."""
         return int(self.identity["plan"]["shard_size"])
 
     @property
     def shards(self) -> tuple[Shard, ...]:
-        """The plan: ordered pairs cut into shards; the last may be smaller."""
+        """Return the plan: all pairs in their order, cut into shards."""
         starts = range(0, self.num_pairs, self.shard_size)
         return tuple(
             Shard(index=index, start=start, stop=min(start + self.shard_size, self.num_pairs))
@@ -159,10 +168,10 @@ class RunManifest(BaseModel):
         )
 
     def check(self, _folder: Path, /) -> None:
-        """Refuse a manifest that contradicts itself or the folder it was read in.
+        """Check that the manifest agrees with itself and with the folder that it was read from.
 
         Raises:
-            ValueError: The contradiction.
+            ValueError: It does not.
         """
         if getattr(self, self.KEY_FIELD) != self.key:
             raise ValueError("its key is not the hash of its identity")
@@ -172,10 +181,10 @@ class RunManifest(BaseModel):
             )
 
     def check_values(self, _file: pq.ParquetFile, /) -> None:
-        """Refuse a shard's file, whole and of this run, that holds a value that is not valid.
+        """Check the values in a shard's file, which is whole and belongs to this run.
 
         Raises:
-            ValueError: The value.
+            ValueError: The file holds a value that is not valid.
         """
 
 
@@ -184,12 +193,12 @@ class JudgedManifest(RunManifest):
 
     @property
     def judge(self) -> str:
-        """The judge's name."""
+        """Return the judge's name."""
         return str(self.identity["judge"]["name"])
 
     @property
     def title(self) -> str:
-        """The judge."""
+        """Return the judge's name after the word judge."""
         return f"judge {self.judge}"
 
 
@@ -198,12 +207,20 @@ Manifest = TypeVar("Manifest", bound=RunManifest)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardState:
-    """The state of one shard; ``detail`` says why it is not done.
+    """The state of one shard.
 
-    A shard that is done has the file to read, its full SHA-256, its rows, and its footer together
-    with what it took.
-    ``action`` is what this call did: the manifest's ``DONE`` word, ``reused``, or ``busy`` for a
-    shard that another process works on. ``counts`` are those of the `ShardTable` that was computed.
+    Attributes:
+        index: Position of the shard in the plan.
+        state: ``done``, ``missing``, ``damaged`` or ``failed``.
+        detail: Why the shard is not done.
+        path: The file to read, if it is done.
+        sha256: All 64 hex digits of that file's SHA-256.
+        footer: The numbers in that file's footer, together with the shard's cost.
+        num_rows: Rows in that file.
+        action: What the call that returned this state did: the manifest's ``DONE`` verb,
+            ``reused``, ``busy`` (another process works on it) or ``closed`` (the stop rule does
+            not allow it). Empty if it only looked.
+        counts: `ShardTable.counts` of a shard that the call computed.
     """
 
     index: int
@@ -219,7 +236,7 @@ class ShardState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStatus(Generic[Manifest]):
-    """Every planned shard of one run, as its files say."""
+    """The state of every planned shard of one run, read from its files."""
 
     run_dir: Path
     manifest: Manifest
@@ -227,25 +244,25 @@ class RunStatus(Generic[Manifest]):
 
     @property
     def is_complete(self) -> bool:
-        """Whether every planned shard is done."""
+        """Return True if every planned shard is done."""
         return all(shard.state == "done" for shard in self.shards)
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The files of the shards that are done: the only ones that may be read."""
+        """Return the files of the shards that are done: the only ones to read rows from."""
         return tuple(shard.path for shard in self.shards if shard.path is not None)
 
     @property
-    def problems(self) -> tuple[ShardState, ...]:
-        """The shards that are not done."""
+    def unfinished(self) -> tuple[ShardState, ...]:
+        """Return the shards that are missing, damaged or failed."""
         return tuple(shard for shard in self.shards if shard.state != "done")
 
     def count(self, state: ShardStateName) -> int:
-        """How many shards are in a state."""
+        """Return the number of shards in a state."""
         return sum(shard.state == state for shard in self.shards)
 
     def total(self, name: str) -> int:
-        """The sum of a number that the footers hold."""
+        """Return the sum of a number in the footers of all shards that are done."""
         return sum(int(shard.footer.get(name, 0)) for shard in self.shards)
 
 
@@ -253,10 +270,10 @@ class RunStatus(Generic[Manifest]):
 
 
 def read_manifest(run_dir: Path, kind: type[Manifest]) -> Manifest:
-    """The manifest of a run.
+    """Read the manifest of a run.
 
     Raises:
-        EncoreError: It is missing or damaged, or its key does not follow from it.
+        EncoreError: It is missing or damaged, or its key does not follow from its identity.
     """
     path = run_dir / kind.FILE
     try:
@@ -278,7 +295,7 @@ def read_manifest(run_dir: Path, kind: type[Manifest]) -> Manifest:
 
 
 def claim_folder(run_dir: Path, manifest: RunManifest) -> None:
-    """Make a run's folder with its manifest, or check that it is this run's already.
+    """Create a run's folder with its manifest, or check that it already belongs to this run.
 
     Raises:
         InputError: The folder holds another run, or something else.
@@ -291,7 +308,7 @@ def claim_folder(run_dir: Path, manifest: RunManifest) -> None:
 
 
 def check_folder(run_dir: Path, manifest: RunManifest) -> None:
-    """Refuse a folder that holds something else than this run; a folder that is not there is fine.
+    """Check that a folder, if it exists, holds this run and nothing else.
 
     Raises:
         InputError: The folder holds another run, or something else.
@@ -301,15 +318,15 @@ def check_folder(run_dir: Path, manifest: RunManifest) -> None:
     # Listed first: if another process begins the run meanwhile, its manifest is there to be read.
     names = sorted(path.name for path in run_dir.iterdir()) if run_dir.is_dir() else []
     if (run_dir / manifest.FILE).is_file():
-        found = read_manifest(run_dir, type(manifest))
-        if found.key != manifest.key:
-            problem = f"holds the run {found.key} ({found.title})"
+        recorded = read_manifest(run_dir, type(manifest))
+        if recorded.key != manifest.key:
+            problem = f"holds the run {recorded.key} ({recorded.title})"
     elif run_dir.is_file():  # exists() would see a folder that another thread just made
         problem = "this is a file"
     else:
-        if others := [name for name in names if not name.startswith(_OWN_NAMES)]:
-            problem = f"a directory with other things in it ({others[0]})"
-        # Without a manifest it may hold this run's own shards, whose manifest was lost.
+        if foreign := [name for name in names if not name.startswith(_NAME_PREFIXES)]:
+            problem = f"a directory with other things in it ({foreign[0]})"
+        # Shards without a manifest may be of this run, whose manifest was lost.
         for paths in _shard_files(run_dir).values():
             with contextlib.suppress(pa.ArrowException, OSError, KeyError, ValueError):
                 key = _read_footer(pq.read_metadata(paths[0]))["run_key"]
@@ -323,14 +340,14 @@ def check_folder(run_dir: Path, manifest: RunManifest) -> None:
 
 
 def list_runs(parent: Path, kind: type[RunManifest]) -> tuple[Path, ...]:
-    """The folders of all runs in a folder, sorted by key: those with a manifest or a shard."""
-    found = {path.parent for path in parent.glob(f"*/{kind.FILE}")}
-    found |= {path.parent for path in parent.glob("*/shard-*.parquet")}
-    return tuple(sorted(found))
+    """Return the run folders in a folder, sorted by key: those with a manifest or a shard."""
+    run_dirs = {path.parent for path in parent.glob(f"*/{kind.FILE}")}
+    run_dirs |= {path.parent for path in parent.glob("*/shard-*.parquet")}
+    return tuple(sorted(run_dirs))
 
 
 def describe_run(run_dir: Path, kind: type[RunManifest]) -> str:
-    """A run's key and title, for a list to choose from."""
+    """Return a run's key and title for a list of runs."""
     try:
         return f"{run_dir.name} ({read_manifest(run_dir, kind).title})"
     except EncoreError:
@@ -338,7 +355,7 @@ def describe_run(run_dir: Path, kind: type[RunManifest]) -> str:
 
 
 def choose_run(parent: Path, kind: type[RunManifest], key: str | None = None) -> Path:
-    """The only run in a folder, or the one whose key begins with ``key``.
+    """Return the only run in a folder, or the run whose key begins with ``key``.
 
     Raises:
         InputError: No run, several, or none that matches; the message lists them.
@@ -348,12 +365,12 @@ def choose_run(parent: Path, kind: type[RunManifest], key: str | None = None) ->
         raise InputError(
             f"{parent.parent}: no {parent.name} yet; run `{kind.COMMAND} {parent.parent}` first"
         )
-    chosen = [run_dir for run_dir in runs if run_dir.name.startswith(key or "")]
-    if len(chosen) == 1:
-        return chosen[0]
+    matching = [run_dir for run_dir in runs if run_dir.name.startswith(key or "")]
+    if len(matching) == 1:
+        return matching[0]
     listing = "; ".join(describe_run(run_dir, kind) for run_dir in runs)
     raise InputError(
-        f"{parent.parent}: {len(chosen)} runs match {key or 'any key'}; choose one by its key "
+        f"{parent.parent}: {len(matching)} runs match {key or 'any key'}; choose one by its key "
         f"(--run) or its folder: {listing}"
     )
 
@@ -362,7 +379,7 @@ def choose_run(parent: Path, kind: type[RunManifest], key: str | None = None) ->
 
 
 def run_status(run_dir: Path, kind: type[Manifest]) -> RunStatus[Manifest]:
-    """Every planned shard of a run, checked: the digest of every byte, the footer, the values.
+    """Check every planned shard of a run: the digest of its bytes, its footer, its values.
 
     Raises:
         EncoreError: The manifest is missing or damaged.
@@ -376,33 +393,37 @@ def run_status(run_dir: Path, kind: type[Manifest]) -> RunStatus[Manifest]:
 
 
 def inspect_shard(run_dir: Path, manifest: RunManifest, shard: Shard) -> ShardState:
-    """The state of one shard, checked as by `run_status`."""
+    """Check one shard as `run_status` does."""
     return inspect_shards(run_dir, manifest, [shard])[0]
 
 
 def write_shard(
     run_dir: Path, manifest: RunManifest, shard: Shard, content: ShardTable
 ) -> ShardState:
-    """Put a shard on disk, whole or not at all, and read it back.
+    """Write a shard, whole or not at all, and read it back.
 
     Returns:
-        The state of the shard. The first valid file wins: it may be another process's.
+        The state of the shard. The oldest valid file counts: another process may have written it.
 
     Raises:
         EveryShardError: The disk is full.
-        EncoreError: What was written is not what the plan expects.
+        EncoreError: The written file is not what the plan expects.
     """
-    footer = {**content.footer, **_own_footer(manifest, shard), "versions": package_versions()}
+    footer = {
+        **content.footer,
+        **_identifying_footer(manifest, shard),
+        "versions": package_versions(),
+    }
     try:
         with temporary_path(run_dir / f"shard-{shard.index:05d}") as temporary:
             with pq.ParquetWriter(temporary, content.table.schema, **manifest.PARQUET) as writer:
                 writer.write_table(content.table)
                 writer.add_key_value_metadata({_FOOTER_KEY: json.dumps(footer, sort_keys=True)})
             digest = file_sha256(temporary)[:_DIGEST_DIGITS]
-            own = run_dir / f"shard-{shard.index:05d}.{digest}.parquet"
+            written = run_dir / f"shard-{shard.index:05d}.{digest}.parquet"
             if content.cost:
-                write_json(_took_path(run_dir, shard.index), content.cost, indent=None)
-            publish(temporary, own)
+                write_json(_cost_path(run_dir, shard.index), content.cost, indent=None)
+            publish(temporary, written)
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
@@ -414,27 +435,28 @@ def write_shard(
     state = inspect_shard(run_dir, manifest, shard)
     if state.state != "done":
         raise EncoreError(f"shard {shard.index}: written, but {state.detail}; run it again")
-    for path in _shard_files(run_dir)[shard.index]:  # own: another process was first
-        if path != state.path and (path == own or _read(path, manifest, shard).state != "done"):
+    # Remove damaged files, and the file just written if another process was first.
+    for path in _shard_files(run_dir)[shard.index]:
+        if path != state.path and (path == written or _read(path, manifest, shard).state != "done"):
             path.unlink(missing_ok=True)
     return state
 
 
 def record_failure(run_dir: Path, shard: Shard, error: BaseException) -> None:
-    """Remember why a shard failed, for `run_status`."""
+    """Record the error of a failed shard for `run_status`."""
     reason = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
     with contextlib.suppress(OSError):  # the failure matters more than its record
         write_json(_failure_path(run_dir, shard.index), {"error": reason})
 
 
-def _took_path(run_dir: Path, index: int) -> Path:
+def _cost_path(run_dir: Path, index: int) -> Path:
     return run_dir / f"took-{index:05d}.json"
 
 
-def _took(run_dir: Path, index: int) -> dict[str, Any]:
-    """What a shard took, as far as that is known."""
+def _read_cost(run_dir: Path, index: int) -> dict[str, Any]:
+    """Read the cost of a shard; empty if it is not known."""
     with contextlib.suppress(OSError, ValueError):
-        return dict(json.loads(_took_path(run_dir, index).read_bytes()))
+        return dict(json.loads(_cost_path(run_dir, index).read_bytes()))
     return {}
 
 
@@ -443,28 +465,28 @@ def _failure_path(run_dir: Path, index: int) -> Path:
 
 
 def _shard_files(run_dir: Path) -> dict[int, list[Path]]:
-    """The files of each shard, the one that was there first at the beginning."""
-    found: dict[int, list[tuple[int, Path]]] = {}
+    """Return the files of each shard by its index, the oldest first."""
+    files_by_shard: dict[int, list[tuple[int, Path]]] = {}
     with contextlib.suppress(FileNotFoundError):
         for path in run_dir.iterdir():
             if match := _SHARD_NAME.fullmatch(path.name):
                 with contextlib.suppress(FileNotFoundError):  # removed since it was listed
-                    stamp = path.stat().st_mtime_ns
-                    found.setdefault(int(match[1]), []).append((stamp, path))
-    return {index: [path for _, path in sorted(files)] for index, files in found.items()}
+                    written_at = path.stat().st_mtime_ns
+                    files_by_shard.setdefault(int(match[1]), []).append((written_at, path))
+    return {index: [path for _, path in sorted(files)] for index, files in files_by_shard.items()}
 
 
 def inspect_shards(
     run_dir: Path, manifest: RunManifest, shards: Sequence[Shard]
 ) -> tuple[ShardState, ...]:
-    """The states of some shards, checked as by `run_status`."""
+    """Check several shards as `run_status` does."""
     files = _shard_files(run_dir)
 
     def state_of(shard: Shard) -> ShardState:
         states = [_read(path, manifest, shard) for path in files.get(shard.index, ())]
         if not states:
             return _without_file(run_dir, shard)
-        return min(states, key=lambda one: one.state != "done")  # the first valid file wins
+        return min(states, key=lambda state: state.state != "done")  # the oldest valid file counts
 
     with ThreadPoolExecutor() as pool:
         return tuple(pool.map(state_of, shards))
@@ -473,14 +495,15 @@ def inspect_shards(
 def finished_shards(
     run_dir: Path, manifest: RunManifest, shards: Iterable[Shard]
 ) -> tuple[ShardState, ...]:
-    """The shards that are done, of some that were not: only those that have a file are read."""
-    with_file = _shard_files(run_dir).keys()
-    found = inspect_shards(run_dir, manifest, [one for one in shards if one.index in with_file])
-    return tuple(state for state in found if state.state == "done")
+    """Return those of the given shards that are done. Only shards that have a file are read."""
+    indices = _shard_files(run_dir).keys()
+    shards_with_file = [shard for shard in shards if shard.index in indices]
+    states = inspect_shards(run_dir, manifest, shards_with_file)
+    return tuple(state for state in states if state.state == "done")
 
 
 def _read(path: Path, manifest: RunManifest, shard: Shard) -> ShardState:
-    """The state that a shard's file proves: done, or damaged with the reason."""
+    """Return the state that a shard's file proves: done, or damaged with the reason."""
     match = _SHARD_NAME.fullmatch(path.name)
     assert match is not None
     num_rows = shard.num_pairs * manifest.rows_per_pair
@@ -491,7 +514,7 @@ def _read(path: Path, manifest: RunManifest, shard: Shard) -> ShardState:
         file = pq.ParquetFile(path)
         metadata = file.metadata
         footer = _read_footer(metadata)
-        for name, value in _own_footer(manifest, shard).items():
+        for name, value in _identifying_footer(manifest, shard).items():
             if footer.get(name) != value:
                 raise ValueError(f"its footer says {name} {footer.get(name)!r}, not {value!r}")
         if metadata.num_rows != num_rows:
@@ -506,13 +529,13 @@ def _read(path: Path, manifest: RunManifest, shard: Shard) -> ShardState:
         state="done",
         path=path,
         sha256=digest,
-        footer=footer | _took(path.parent, shard.index),
+        footer=footer | _read_cost(path.parent, shard.index),
         num_rows=num_rows,
     )
 
 
-def _own_footer(manifest: RunManifest, shard: Shard) -> dict[str, Any]:
-    """What the footer of a shard says of its place, beside what its run stores there."""
+def _identifying_footer(manifest: RunManifest, shard: Shard) -> dict[str, Any]:
+    """Return the part of a shard's footer that says which shard of which run it is."""
     return {"run_key": manifest.key, "shard_index": shard.index, "num_pairs": shard.num_pairs}
 
 

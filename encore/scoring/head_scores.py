@@ -173,7 +173,7 @@ def read_head_scores(path: Path) -> HeadScores:
     if is_study(path):
         path = choose_run(path / SCORES_DIR, ScoreManifest)
     status = run_status(path, ScoreManifest)
-    if problems := status.problems:
+    if problems := status.unfinished:
         raise StudyIncompleteError(
             f"{path}: {len(problems)} of {len(status.shards)} shards are not done (shard "
             f"{problems[0].index}: {problems[0].state}); run the same `encore score` again"

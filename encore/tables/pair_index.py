@@ -288,7 +288,7 @@ def _summary(
             "name": name,
             "num_pairs": found.manifest.num_pairs,
             "num_shards": len(found.shards),
-            "num_missing_shards": len(found.problems),
+            "num_missing_shards": len(found.unfinished),
         }
         for found, name in zip(statuses, _run_names(statuses), strict=True)
     ]

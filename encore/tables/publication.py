@@ -29,7 +29,7 @@ def run_facts(found: StudyTables) -> dict[str, Any]:
         "is_synthetic": bool(found.synthetic_parts),
         "synthetic_parts": found.synthetic_parts,
         "num_shards": len(status.shards),
-        "num_missing_shards": len(status.problems),
+        "num_missing_shards": len(status.unfinished),
     }
 
 
@@ -67,7 +67,7 @@ def provenance(found: StudyTables) -> Iterator[tuple[str, str, str | None]]:
         for name in ("rules_sha256", "prompt_sha256", "data_sha256"):
             yield about, name, manifest.identity.get(name)
         yield about, "num_shards", str(len(status.shards))
-        yield about, "num_missing_shards", str(len(status.problems))
+        yield about, "num_missing_shards", str(len(status.unfinished))
         for package, version in manifest.versions.items():
             yield about, f"version of {package}", version
 

@@ -148,4 +148,4 @@ def _num_missing(found: StudyTables, sql: str) -> int:
     reads = _reads(sql)
     runs = found.statuses if "all_ratings" in reads else [found.chosen] * ("ratings" in reads)
     scores = found.scores if "head_scores" in reads else ()
-    return sum(len(one.problems) for one in (*runs, *scores) if one is not None)
+    return sum(len(one.unfinished) for one in (*runs, *scores) if one is not None)

@@ -230,7 +230,7 @@ def _of_run(path: Path, run_dir: Path) -> Ratings:
         run_dir=run_dir,
         manifest=status.manifest,
         num_shards=len(status.shards),
-        num_missing_shards=len(status.problems),
+        num_missing_shards=len(status.unfinished),
         sufficiency_note=sufficiency_note(status),
         study=open_study(study_dir) if is_study(study_dir) else None,
     )
