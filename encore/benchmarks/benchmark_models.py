@@ -43,7 +43,7 @@ from encore.training.baselines.gating_network import (
     GatingNetwork,
     load_gate,
 )
-from encore.training.pooled_states import embed, prompt_of
+from encore.training.pooled_states import embed, prompt_tokens
 from encore.weighting.weight_vector import head_weights
 
 
@@ -225,7 +225,7 @@ class Scorer:
         encoded = encoded_pairs(opened, self.pairs.pairs, truncation=self.config.truncation)
         state_P1D = embed(
             opened.model,
-            [(prompt_of(pair.chosen.token_ids, pair.chosen.num_prompt),) for pair in encoded],
+            [(prompt_tokens(pair.chosen.token_ids, pair.chosen.num_prompt),) for pair in encoded],
             cache=scored.folder / "prompts",
             pad_token_id=opened.tokenizer.pad_token_id,
             reporter=self.reporter,

@@ -23,7 +23,7 @@ from encore.core.reporting import SILENT, Reporter
 from encore.data.pairs import read_pairs
 from encore.data.study import Study
 from encore.runs.run_files import run_key_of
-from encore.training.disk import named_when_full
+from encore.training.disk import report_full_disk
 from encore.warehouse import open_ratings
 from encore.weighting.weigh import open_evidence
 from encore.weighting.weight_vector import Origin
@@ -208,7 +208,7 @@ def _write(run: BenchmarkRun, *, identity: Mapping[str, Any]) -> None:
     """The table, every row's results and what they are made of, file by file."""
     models = {row.name: row.behind for row in run.rows if row.behind is not None}
     about = {"key": run_key_of(identity), "identity": identity, "models": models}
-    with named_when_full(run.out, purpose="the table", kept="head scores are kept"):
+    with report_full_disk(run.out, purpose="the table", kept="head scores are kept"):
         run.out.mkdir(parents=True, exist_ok=True)
         kept = [row for row in run.rows if row.follows_from_pairs]
         write_pair_results(run.results_path, kept, pairs=run.pairs)

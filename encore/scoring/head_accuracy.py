@@ -16,7 +16,7 @@ from encore.data.records import PreferencePair
 from encore.data.study import Study
 from encore.scoring.head_scores import HeadScores, read_head_scores
 from encore.scoring.scoring_run import ScoreResult
-from encore.training.training_examples import group_of, place_of
+from encore.training.training_examples import group_draw, prompt_group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,9 @@ def held_out_P(
     """
     seed, share = int(split["seed"]), split["evaluation_share"]
     held_out = {
-        (pair.source, pair.pair_id) for pair in pairs if place_of(group_of(pair), seed=seed) < share
+        (pair.source, pair.pair_id)
+        for pair in pairs
+        if group_draw(prompt_group(pair), seed=seed) < share
     }
     keys = zip(scores.source_P.tolist(), scores.pair_id_P.tolist(), strict=True)
     return np.array([key in held_out for key in keys], dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""Which pairs a step takes, and how its responses are cut into microbatches and dealt to processes.
+"""Choose the pairs of each step, and divide their responses into microbatches and processes.
 
 The n-th pair of a step has the sequences 2n (chosen) and 2n + 1 (rejected).
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from encore.model.reward_model import MultiHeadRewardModel
     from encore.training.training_examples import Split, TrainingExamples
 
-#: Steps whose pairs are sorted by length among each other before padded rows are cut from them.
+#: Number of consecutive steps among which pairs are sorted by length, for padded rows.
 WINDOW_STEPS = 50
 
 _Ints = NDArray[np.int64]
 
 
-def step_rows(
+def shuffle_pairs(
     num_pairs: int,
     *,
     batch_pairs: int,
@@ -41,17 +41,17 @@ def step_rows(
     epoch: int,
     pair_tokens_P: NDArray[np.integer] | None = None,
 ) -> list[_Ints]:
-    """The pairs of every step of an epoch: each pair once, steps of equal size to within one.
+    """Return the pairs of every step of an epoch: each pair once, steps equal in size within one.
 
-    A pure function of its arguments: where a resumed run goes on follows from the step alone.
+    The result depends on the arguments alone, so a resumed run needs only the step number.
 
     Args:
-        num_pairs: Training pairs.
-        batch_pairs: The most pairs a step may have.
-        seed: Of the run.
-        epoch: From 0.
-        pair_tokens_P: Tokens of each pair, for padded rows: within windows of `WINDOW_STEPS` steps
-            a step then has pairs of similar length, and the order of these steps is drawn.
+        num_pairs: Number of training pairs.
+        batch_pairs: Most pairs of a step.
+        seed: Seed of the run.
+        epoch: Number of the epoch, from 0.
+        pair_tokens_P: Tokens of each pair, for padded rows. Within windows of `WINDOW_STEPS` steps,
+            a step then has pairs of similar length, and the order of the steps is random.
     """
     generator = np.random.default_rng([seed, epoch])
     order_P = generator.permutation(num_pairs)
@@ -63,22 +63,24 @@ def step_rows(
         window = batches[first : first + WINDOW_STEPS]
         pairs = np.concatenate(window)
         by_length = pairs[np.argsort(pair_tokens_P[pairs], kind="stable")]
-        dealt = np.split(by_length, np.cumsum([len(batch) for batch in window])[:-1])
-        sorted_batches += [dealt[index] for index in generator.permutation(len(dealt))]
+        similar = np.split(by_length, np.cumsum([len(batch) for batch in window])[:-1])
+        sorted_batches += [similar[index] for index in generator.permutation(len(similar))]
     return sorted_batches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Training:
-    """A model and what it learns from.
+    """A model with the examples and settings of its training.
 
     Attributes:
-        model: On its device, adapters and gradient checkpointing set up; trained in place.
-        examples: Centred on the training pairs.
-        split: Training and held-out rows; without held-out rows nothing is evaluated.
-        config: Of the run.
-        pad_token_id: For padded rows.
-        ranks: The processes that train together; all of them run the same code.
+        model: Model on its device, trained in place. Adapters and gradient checkpointing are set
+            up.
+        examples: Tokens and targets, centred on the training pairs.
+        split: Rows of the training pairs and of the held-out pairs. Without held-out pairs nothing
+            is evaluated.
+        config: Settings of the run.
+        pad_token_id: Id of the token that fills padded rows.
+        ranks: Processes that train together; all of them run the same code.
     """
 
     model: MultiHeadRewardModel
@@ -90,26 +92,26 @@ class Training:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps of one pass over the training pairs: each is in exactly one, none is dropped."""
+        """Return the steps of one pass over the training pairs. No pair is dropped."""
         return math.ceil(len(self.split.train_rows) / self.config.batch_pairs)
 
     @property
     def num_steps(self) -> int:
-        """Of the whole run."""
-        of_epochs = self.config.epochs * self.steps_per_epoch
-        return min(of_epochs, self.config.max_steps or of_epochs)
+        """Return the number of steps of the whole run."""
+        num_steps = self.config.epochs * self.steps_per_epoch
+        return min(num_steps, self.config.max_steps or num_steps)
 
     def rows_of_epoch(self, epoch: int) -> list[_Ints]:
-        """The rows of each step of an epoch."""
+        """Return the rows in the examples of each step's pairs, for one epoch."""
         rows = self.split.train_rows
-        places = step_rows(
+        batches = shuffle_pairs(
             len(rows),
             batch_pairs=self.config.batch_pairs,
             seed=self.config.seed,
             epoch=epoch,
             pair_tokens_P=self.examples.length_P[rows] if self.config.layout == "sorted" else None,
         )
-        return [rows[place_P] for place_P in places]
+        return [rows[batch] for batch in batches]
 
 
 # --- microbatches -------------------------------------------------------------------------------
@@ -120,9 +122,9 @@ class MicrobatchPlan:
     """The sequences of one backward pass.
 
     Attributes:
-        parts: Sequences that are laid out and computed together; the scores of all parts meet in
-            one loss. Several parts let both responses of a pair meet although their lengths differ.
-        weight: 1, or 0 for a pass whose result does not count: others take part in it (`cut_step`).
+        parts: Sequences of each forward pass. The scores of all parts enter one loss. With several
+            parts, both responses of a pair enter one loss although their lengths differ.
+        weight: 1, or 0 for a pass that only takes part in the collectives of other processes.
     """
 
     parts: tuple[tuple[int, ...], ...]
@@ -130,11 +132,11 @@ class MicrobatchPlan:
 
     @property
     def sequences(self) -> tuple[int, ...]:
-        """The sequences of all parts, in the order in which they are computed."""
+        """Return the sequences of all parts, in the order in which they are computed."""
         return tuple(sequence for part in self.parts for sequence in part)
 
 
-def cut_step(
+def plan_microbatches(
     length_N: Sequence[int] | _Ints,
     *,
     layout: LayoutName,
@@ -143,24 +145,24 @@ def cut_step(
     shared_P: Sequence[int] | None = None,
     ranks: Ranks | None = None,
 ) -> list[MicrobatchPlan]:
-    """The microbatches of one process: a pure function, so that nothing need be sent.
+    """Return the microbatches of a step that this process computes.
 
-    One process has every sequence of the step once. Of several, each pair is in the passes of one,
-    with weight 1. All have as many passes, since each is a round of collectives: who has fewer
-    repeats a pair with weight 0.
+    The result depends on the arguments alone, so the processes need not communicate. Each pair is
+    computed by one process with weight 1. All processes have the same number of passes, because
+    each pass is a round of collectives: a process with fewer passes repeats a pair with weight 0.
 
-    Computed tokens stay in the budget; a pair or sequence beyond it gets a microbatch of its own.
-    Padded rows are put together only while less than `encore.model.layouts.MAX_PADDING_SHARE` of
-    what they compute is padding; packed and prefix-shared layouts have none.
+    A microbatch stays within the budget of tokens. A pair or sequence above the budget gets a
+    microbatch of its own. Padding stays below `encore.model.layouts.MAX_PADDING_SHARE` of the
+    computed positions; packed and prefix-shared layouts have none.
 
     Args:
-        length_N: Tokens of each sequence of the step, shape [N], two a pair.
-        layout: See `TrainingConfig`.
-        tokens_per_microbatch: The budget of one process's pass.
-        is_paired: Whether the loss needs both responses of a pair in one microbatch.
-        shared_P: For the layout prefix-shared: the tokens that both sequences of a pair begin with
-            (`encore.model.layouts.shared_length`).
-        ranks: Which process of how many; None: alone.
+        length_N: Tokens of each sequence of the step, shape [N], two for each pair.
+        layout: Layout of the microbatches; see `TrainingConfig`.
+        tokens_per_microbatch: Most tokens of one pass.
+        is_paired: True if the loss needs both responses of a pair in one microbatch.
+        shared_P: Tokens that both sequences of each pair begin with
+            (`encore.model.layouts.shared_length`); only for layout ``prefix-shared``.
+        ranks: This process and the number of processes. None: one process.
     """
     tokens_N: _Ints = np.asarray(length_N, dtype=np.int64)
     cost_P = tokens_N[::2] + tokens_N[1::2]
@@ -177,24 +179,28 @@ def cut_step(
         if layout in ("sorted", "single") and not is_paired:
             return [MicrobatchPlan(parts=(row,)) for row in rows_of(pairs)]
         bins = fill_bins(cost_P[pairs], tokens_per_microbatch)
-        return [MicrobatchPlan(parts=rows_of(pairs[places])) for places in bins]
+        return [MicrobatchPlan(parts=rows_of(pairs[indices])) for indices in bins]
 
     if ranks is None or ranks.count == 1:
         return plans_of(np.arange(len(cost_P)))
-    shares = [plans_of(pairs) for pairs in _deal_pairs(cost_P, num_ranks=ranks.count)]
-    idle = replace(plans_of(np.array([cost_P.argmin()]))[0], weight=0.0)
-    return shares[ranks.rank] + [idle] * (max(map(len, shares)) - len(shares[ranks.rank]))
+    plans_by_rank = [plans_of(pairs) for pairs in _assign_pairs(cost_P, num_ranks=ranks.count)]
+    plans = plans_by_rank[ranks.rank]
+    filler = replace(plans_of(np.array([cost_P.argmin()]))[0], weight=0.0)
+    return plans + [filler] * (max(map(len, plans_by_rank)) - len(plans))
 
 
-def _deal_pairs(cost_P: _Ints, *, num_ranks: int) -> list[_Ints]:
-    """The pairs of each process, ascending: the most expensive first, to whom has least so far."""
-    dealt: list[list[int]] = [[] for _ in range(num_ranks)]
-    load = [(0, rank) for rank in range(num_ranks)]  # a heap as it is
+def _assign_pairs(cost_P: _Ints, *, num_ranks: int) -> list[_Ints]:
+    """Return the pairs of each process in ascending order, with loads as equal as possible.
+
+    From the most expensive pair on, each goes to the process with the lowest load so far.
+    """
+    pairs_by_rank: list[list[int]] = [[] for _ in range(num_ranks)]
+    loads = [(0, rank) for rank in range(num_ranks)]  # already a heap
     for pair in np.argsort(-cost_P, kind="stable").tolist():
-        tokens, rank = load[0]
-        dealt[rank].append(pair)
-        heapq.heapreplace(load, (tokens + int(cost_P[pair]), rank))
-    return [np.array(sorted(pairs), dtype=np.int64) for pairs in dealt]
+        tokens, rank = loads[0]
+        pairs_by_rank[rank].append(pair)
+        heapq.heapreplace(loads, (tokens + int(cost_P[pair]), rank))
+    return [np.array(sorted(pairs), dtype=np.int64) for pairs in pairs_by_rank]
 
 
 # --- scores -------------------------------------------------------------------------------------
@@ -202,13 +208,14 @@ def _deal_pairs(cost_P: _Ints, *, num_ranks: int) -> list[_Ints]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PlannedRows:
-    """Some pairs of the examples, cut into microbatches.
+    """Pairs of the examples, divided into microbatches.
 
     Attributes:
-        row_P: Their rows in the examples.
-        sequences: Token ids, two sequences a pair.
-        target_NR: Centred ratings, NaN where missing, shape [N, R]; [N, 0] for bradley-terry.
-        plans: Of this process; every sequence is in exactly one that counts, in one process.
+        row_P: Rows of the pairs in the examples.
+        sequences: Token ids of each sequence, two for each pair.
+        target_NR: Centred ratings, shape [N, R], NaN if missing; [N, 0] for bradley-terry.
+        plans: Microbatches of this process. Over all processes, every sequence is in exactly one
+            microbatch with weight 1.
     """
 
     row_P: _Ints
@@ -218,25 +225,25 @@ class PlannedRows:
 
 
 def plan_rows(training: Training, row_P: _Ints) -> PlannedRows:
-    """The sequences and targets of some pairs, and how they are cut for the model's device.
+    """Return the sequences and targets of pairs, and their microbatches for the model's device.
 
-    All of them are here in every process; ``plans`` are this process's share.
+    Every process has all sequences; ``plans`` are those of this process.
     """
     examples, config = training.examples, training.config
     budget = config.tokens_per_microbatch or MICROBATCH_TOKENS[training.model.device.type]
-    both = [(examples.chosen[row], examples.rejected[row]) for row in row_P]
-    sequences = [sequence for pair in both for sequence in pair]
+    pairs = [(examples.chosen[row], examples.rejected[row]) for row in row_P]
+    sequences = [sequence for pair in pairs for sequence in pair]
     target_PSR = examples.target_PSR[row_P]
     return PlannedRows(
         row_P=row_P,
         sequences=sequences,
         target_NR=target_PSR.reshape(len(sequences), target_PSR.shape[2]),
-        plans=cut_step(
+        plans=plan_microbatches(
             [len(sequence) for sequence in sequences],
             layout=config.layout,
             tokens_per_microbatch=budget,
             is_paired=config.objective == "bradley-terry",
-            shared_P=list(map(shared_length, both)) if config.layout == "prefix-shared" else None,
+            shared_P=list(map(shared_length, pairs)) if config.layout == "prefix-shared" else None,
             ranks=training.ranks,
         ),
     )
@@ -245,17 +252,17 @@ def plan_rows(training: Training, row_P: _Ints) -> PlannedRows:
 def score_microbatch(
     training: Training, rows: PlannedRows, plan: MicrobatchPlan
 ) -> tuple[_Ints, Tensor, int]:
-    """What the model says of one microbatch, differentiable, on its device.
+    """Compute the scores of one microbatch on the model's device, with gradients.
 
     Returns:
-        Which of the rows' sequences were scored (where the loss is over pairs, a chosen one is
-        followed by its rejected one); their scores, float32, shape [N, R]; computed positions.
+        The scored sequences (for bradley-terry, a chosen sequence is followed by its rejected one);
+        their scores, float32, shape [N, R]; and the number of computed token positions.
     """
     model, config = training.model, training.config
     scores: list[Tensor] = []
     num_computed = 0
     for part in plan.parts:
-        # Only in this layout are the sequences of a part whole pairs, one after the other.
+        # Read by layout prefix-shared only, whose parts consist of whole pairs.
         pairs = [(first, first + 1) for first in range(0, len(part), 2)]
         microbatch = lay_out(
             [rows.sequences[sequence] for sequence in part],
@@ -268,7 +275,7 @@ def score_microbatch(
         num_computed += microbatch.num_computed
     sequences = np.array(plan.sequences, dtype=np.int64)
     score_NR = scores[0] if len(scores) == 1 else torch.cat(scores)
-    # Only rows sorted by length part the two of a pair; elsewhere the device waits for no order.
+    # Only layout sorted separates the sequences of a pair; the others save the device a wait.
     if config.objective == "bradley-terry" and config.layout == "sorted":
         order = np.argsort(sequences)
         return (

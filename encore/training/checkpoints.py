@@ -1,7 +1,7 @@
-"""Checkpoints of a training run: on disk whole or not at all, believed only after their digests.
+"""Checkpoints of a training run: written completely or not at all, and verified when read.
 
-Layout: ``step-00000100/`` with ``weights.safetensors`` (the parameters that are trained),
-``optimizer.safetensors`` and ``state.json``, which holds the SHA-256 of both and, last, of itself.
+A checkpoint is a folder ``step-00000100/`` with ``weights.safetensors`` (the trained parameters),
+``optimizer.safetensors`` and ``state.json``, which holds the SHA-256 of both files and of itself.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from torch import Tensor
 
 from encore.core.errors import EncoreError, InputError
 from encore.core.files import atomic_folder, file_sha256, write_json
-from encore.training.disk import check_room, named_when_full
+from encore.training.disk import check_free_space, report_full_disk
 from encore.training.evaluation import TrainingDivergedError
-from encore.training.optimizers import copy_whole, trainable_parameters
+from encore.training.optimizers import restore_tensors, trainable_parameters
 from encore.training.ranks import local_part
-from encore.training.run_folder import TrainingRun, refuse_other_identity
+from encore.training.run_folder import TrainingRun, check_same_run
 
 if TYPE_CHECKING:
     from encore.training.batches import Training
@@ -39,36 +39,36 @@ STATE_FILE = "state.json"
 _NAME = re.compile(r"step-(\d{8})")
 
 
-#: State, weights and optimizer state, on the CPU. The state holds the step, the run's identity
-#: (another run must not continue from here) and the evaluation of this step or None.
+#: Content of state.json, weights and optimizer tensors, on the CPU. The state holds the step, the
+#: run's identity (another run must not continue from here) and the step's evaluation or None.
 Checkpoint = tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]
 
 
 class CheckpointManager:
-    """Writes a run's trained weights and optimizer state to the disk and reads them back.
+    """Writer and reader of a run's trained weights and optimizer state.
 
-    Of several processes each reads a checkpoint, whole, and keeps its shards; rank 0 writes.
+    With several processes, each reads the whole checkpoint and keeps its shards. Rank 0 writes.
 
     Args:
-        training: Adapters and shards set up.
-        optimizer: Of the trainable parameters.
-        run: Whose checkpoints.
+        training: Model with its adapters and shards, and settings.
+        optimizer: Optimizer of the trainable parameters.
+        run: Run whose checkpoints are written and read.
     """
 
     def __init__(self, training: Training, optimizer: StepOptimizer, run: TrainingRun) -> None:
         self._optimizer, self._ranks = optimizer, training.ranks
         self._folder, self._keep = run.checkpoints_dir, training.config.keep_checkpoints
         self.weights = trainable_parameters(training.model)
-        # The same settings mean other formats on other devices: a GPU's bfloat16 is not for a CPU.
+        # dtype "auto" means bfloat16 on a GPU and float32 on a CPU: one must not resume the other.
         dtype = str(next(training.model.trunk.parameters()).dtype).removeprefix("torch.")
         self._identity = {**run.identity, "weights": {"dtype": dtype}}
 
     def restore(self) -> Mapping[str, Any] | None:
-        """Go back to the newest whole checkpoint; its state, None where there is none.
+        """Restore the newest intact checkpoint and return its state; None if there is none.
 
         Raises:
-            InputError: It belongs to another run or has other weights than this model.
-            EncoreError: Processes that see other disks.
+            InputError: The checkpoint belongs to another run or does not fit the model.
+            EncoreError: The processes read different checkpoints.
         """
         checkpoint = newest_checkpoint(self._folder, identity=self._identity)
         if not self._ranks.agree(0 if checkpoint is None else checkpoint[0]["step"]):
@@ -80,35 +80,34 @@ class CheckpointManager:
             return None
         state, weights, optimizer = checkpoint
         path = checkpoint_path(self._folder, state["step"])
-        copy_whole(self.weights, weights, what=f"{path}: weight")
-        copy_whole(self._optimizer.state(), optimizer, what=f"{path}: state of")
+        restore_tensors(self.weights, weights, label=f"{path}: weight")
+        restore_tensors(self._optimizer.state(), optimizer, label=f"{path}: state of")
         return state
 
     def first_not_finite(self) -> str | None:
-        """The first trained weight that holds NaN or infinity, in any process's shard."""
-        bad = [~torch.isfinite(local_part(tensor)).all() for tensor in self.weights.values()]
-        num_bad = self._ranks.summed(torch.stack(bad).cpu().long()).tolist()
-        return next(
-            (name for name, count in zip(self.weights, num_bad, strict=True) if count), None
-        )
+        """Return the name of the first trained weight with NaN or infinity in any shard."""
+        is_bad = [~torch.isfinite(local_part(tensor)).all() for tensor in self.weights.values()]
+        num_bad_shards = self._ranks.sum(torch.stack(is_bad).cpu().long()).tolist()
+        counts = zip(self.weights, num_bad_shards, strict=True)
+        return next((name for name, count in counts if count), None)
 
     def save(self, step: int, *, evaluation: Mapping[str, Any] | None) -> Path:
-        """Write the checkpoint of a step; where it is.
+        """Write the checkpoint of a step and return its folder.
 
         Raises:
-            TrainingDivergedError: A weight that is no number: it would make the last good
-                checkpoint the wrong one.
-            NoRoomError: The disk is too full; older checkpoints are kept.
+            TrainingDivergedError: A weight is not finite. Nothing is written, so that the newest
+                checkpoint stays a good one.
+            NoRoomError: The disk is too full. Older checkpoints are kept.
         """
         if name := self.first_not_finite():
-            raise TrainingDivergedError(what=f"weight {name} is not a finite number", step=step)
+            raise TrainingDivergedError(problem=f"weight {name} is not a finite number", step=step)
         tensors = {
-            WEIGHTS_FILE: self._ranks.whole(self.weights),
-            OPTIMIZER_FILE: self._ranks.whole(self._optimizer.state()),
+            WEIGHTS_FILE: self._ranks.gather(self.weights),
+            OPTIMIZER_FILE: self._ranks.gather(self._optimizer.state()),
         }
         if self._ranks.is_rank_zero:
             self._write(step, evaluation, tensors)
-        self._ranks.wait()  # all or none go on from a checkpoint
+        self._ranks.wait()  # so that all processes continue after the checkpoint exists
         return checkpoint_path(self._folder, step)
 
     def _write(
@@ -117,61 +116,67 @@ class CheckpointManager:
         evaluation: Mapping[str, Any] | None,
         tensors: Mapping[str, Mapping[str, Tensor]],
     ) -> None:
-        """Put a checkpoint on disk whole or not at all, then delete all but the newest ones.
+        """Write a checkpoint completely or not at all, then delete all but the newest ones.
 
-        Later steps than this one can only be checkpoints that were refused: they are deleted too.
+        Checkpoints of later steps were found damaged when the run resumed, so they are deleted too.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         path, purpose = checkpoint_path(self._folder, step), f"the checkpoint of step {step}"
-        num_bytes = sum(one.nbytes for content in tensors.values() for one in content.values())
-        check_room(self._folder, num_bytes, purpose=purpose)
-        older = [other for other in checkpoint_steps(self._folder) if other < step]
-        last = f"the checkpoint of step {older[-1]} is kept" if older else "there is none before it"
-        full = named_when_full(self._folder, purpose=purpose, kept=last)
-        with full, atomic_folder(path) as temporary:
+        num_bytes = sum(tensor.nbytes for file in tensors.values() for tensor in file.values())
+        check_free_space(self._folder, num_bytes, purpose=purpose)
+        earlier = [number for number in checkpoint_steps(self._folder) if number < step]
+        kept = "there is none before it"
+        if earlier:
+            kept = f"the checkpoint of step {earlier[-1]} is kept"
+        full_disk = report_full_disk(self._folder, purpose=purpose, kept=kept)
+        with full_disk, atomic_folder(path) as temporary:
             files = {}
-            for name, content in tensors.items():
-                whole = {key: tensor.detach().contiguous() for key, tensor in content.items()}
-                save_file(whole, temporary / name)
-                files[name] = file_sha256(temporary / name)
+            for file_name, tensors_by_name in tensors.items():
+                contiguous = {
+                    name: tensor.detach().contiguous() for name, tensor in tensors_by_name.items()
+                }
+                save_file(contiguous, temporary / file_name)
+                files[file_name] = file_sha256(temporary / file_name)
             state: dict[str, Any] = {"step": step, "identity": self._identity}
             state |= {"evaluation": evaluation, "files": files}
             state["sha256"] = _digest(state)
             write_json(temporary / STATE_FILE, state)
-        for other in {*checkpoint_steps(self._folder)} - {*[*older, step][-self._keep :]}:
-            shutil.rmtree(checkpoint_path(self._folder, other))
+        kept_steps = {*[*earlier, step][-self._keep :]}
+        for obsolete_step in {*checkpoint_steps(self._folder)} - kept_steps:
+            shutil.rmtree(checkpoint_path(self._folder, obsolete_step))
 
 
 def checkpoint_path(folder: Path, step: int) -> Path:
-    """Where the checkpoint of a step is."""
+    """Return the folder of a step's checkpoint."""
     return folder / f"step-{step:08d}"
 
 
 def checkpoint_steps(folder: Path) -> tuple[int, ...]:
-    """The steps that have a checkpoint, whole or damaged, ascending."""
-    found = (_NAME.fullmatch(path.name) for path in folder.glob("step-*"))
-    return tuple(sorted(int(name[1]) for name in found if name))
+    """Return the steps that have a checkpoint, intact or damaged, in ascending order."""
+    names = (_NAME.fullmatch(path.name) for path in folder.glob("step-*"))
+    return tuple(sorted(int(name[1]) for name in names if name))
 
 
 def newest_checkpoint(folder: Path, *, identity: Mapping[str, Any]) -> Checkpoint | None:
-    """The newest checkpoint that is whole; a damaged one is named in a warning and passed over.
+    """Read the newest intact checkpoint. A warning names each damaged one that is skipped.
 
     Args:
-        folder: Where the run's checkpoints are; need not exist.
-        identity: Of the run that wants to continue.
+        folder: Folder of the run's checkpoints; it need not exist.
+        identity: Identity of the run that resumes.
 
     Returns:
-        None where there is no checkpoint, or none that is whole.
+        The checkpoint, or None if no checkpoint is intact.
 
     Raises:
-        InputError: The newest readable checkpoint belongs to another run: the first difference.
+        InputError: The newest readable checkpoint belongs to another run; the message names the
+            first difference.
     """
     steps = checkpoint_steps(folder)
     for step in reversed(steps):
         path = checkpoint_path(folder, step)
         try:
             state = _read_state(path, step)
-            refuse_other_identity(state["identity"], identity, place=path)
+            check_same_run(state["identity"], identity, path=path)
             weights, optimizer = (
                 _read_tensors(path / name, state) for name in (WEIGHTS_FILE, OPTIMIZER_FILE)
             )
@@ -189,7 +194,7 @@ def newest_checkpoint(folder: Path, *, identity: Mapping[str, Any]) -> Checkpoin
     return None
 
 
-#: What reading a damaged checkpoint raises.
+#: Errors that reading a damaged checkpoint raises.
 _DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError)
 
 
@@ -199,6 +204,7 @@ def _digest(content: Mapping[str, Any]) -> str:
 
 
 def _read_state(path: Path, step: int) -> dict[str, Any]:
+    """Read state.json of a checkpoint, and verify its digest and its step."""
     try:
         content: dict[str, Any] = json.loads((path / STATE_FILE).read_text(encoding="utf-8"))
         if content.pop("sha256") != _digest(content):
@@ -211,6 +217,7 @@ def _read_state(path: Path, step: int) -> dict[str, Any]:
 
 
 def _read_tensors(path: Path, state: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Read a file of tensors, after its digest was found equal to that of state.json."""
     if file_sha256(path) != state["files"].get(path.name):
         raise ValueError(f"{path.name} does not match its SHA-256")
     return load_file(path)

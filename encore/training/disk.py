@@ -1,4 +1,4 @@
-"""Free disk space: checked before a run and before a checkpoint, recognised when it runs out."""
+"""Check the free disk space before large writes, and report a full disk in one line."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from safetensors import SafetensorError
 
 from encore.core.errors import NO_ROOM, EncoreError
 
-#: Headers, JSON and what else is written meanwhile (logs, other runs' notes).
+#: Extra free space for headers, JSON files, logs and writes of other processes.
 _SPARE_BYTES = 16 << 20
 
 
 class NoRoomError(EncoreError):
-    """The disk cannot hold what is to be written; nothing half-written is left on it."""
+    """The disk has too little space for a write. No incomplete file is left on it."""
 
 
-def check_room(folder: Path, num_bytes: int, *, purpose: str) -> None:
-    """Refuse a write that the disk has no room for.
+def check_free_space(folder: Path, num_bytes: int, *, purpose: str) -> None:
+    """Raise if the disk has too little free space for a write.
 
     Args:
-        folder: On the disk in question; need not exist yet.
-        num_bytes: The size of what is to be written.
-        purpose: Its name, for the message: ``the checkpoint of step 100``.
+        folder: Folder on the disk to check; it need not exist yet.
+        num_bytes: Size of the write in bytes.
+        purpose: Name of the written thing for the message, e.g. ``the checkpoint of step 100``.
 
     Raises:
-        NoRoomError: There is less free than that and a little to spare.
+        NoRoomError: The free space is less than the size and 16 MiB to spare.
     """
     existing = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
     free = shutil.disk_usage(existing).free
@@ -42,23 +42,23 @@ def check_room(folder: Path, num_bytes: int, *, purpose: str) -> None:
 
 
 @contextlib.contextmanager
-def named_when_full(folder: Path, *, purpose: str, kept: str) -> Iterator[None]:
-    """Turn a write that failed for want of space into one line; other failures pass.
+def report_full_disk(folder: Path, *, purpose: str, kept: str) -> Iterator[None]:
+    """Turn the error of a full disk inside the block into one line. Other errors are not changed.
 
     Args:
-        folder: Where it was written.
-        purpose: What was written, for the message.
-        kept: What is still there, for the message.
+        folder: Folder of the written files.
+        purpose: Name of the written thing, for the message.
+        kept: Sentence that says which finished work is kept, for the message.
 
     Raises:
-        NoRoomError: In place of the operating system's own error.
+        NoRoomError: The disk is full.
     """
     try:
         yield
     except (OSError, SafetensorError) as error:
-        # Safetensors names the system's error number only in words.
-        found = re.search(r"(?:Errno|os error|code:) (\d+)", str(error))
-        if found is None or int(found[1]) not in NO_ROOM:
+        # Safetensors reports the system's error number only in its message.
+        error_number = re.search(r"(?:Errno|os error|code:) (\d+)", str(error))
+        if error_number is None or int(error_number[1]) not in NO_ROOM:
             raise
         raise NoRoomError(
             f"{folder}: the disk was full while {purpose} was written; {kept}; make room and run "

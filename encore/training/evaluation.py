@@ -1,7 +1,7 @@
-"""The two losses, and a model on held-out pairs: what it explains and how often it ranks right.
+"""The two losses, and the evaluation of a model on held-out pairs.
 
-A loss is the sum of its terms, divided by `num_terms` of the whole step, so that it does not
-depend on how the step is cut up.
+A loss is the sum of its terms divided by `num_terms` of the whole step. So it does not depend on
+how the step is divided into microbatches.
 
 Suffixes: P pairs, N responses (two a pair, chosen first), R heads.
 """
@@ -24,25 +24,26 @@ from encore.training.run_folder import EvaluationRecord
 from encore.training.training_config import Objective
 
 _Floats = NDArray[np.float32]
-_NAMED_PAIRS = 5
+#: Most pairs that an error message names.
+_NUM_NAMED_PAIRS = 5
 
 
 class TrainingDivergedError(EncoreError):
     """A loss or a gradient is not finite.
 
     Attributes:
-        step: The step that could not be done, from 1.
-        pair_ids: The pairs it was computed from, the most telling ones only where these are known.
+        step: Step that failed, from 1.
+        pair_ids: Pairs of the step; only those with a loss that is not finite, if these are known.
     """
 
-    def __init__(self, *, what: str, step: int, pair_ids: Sequence[str] = ()) -> None:
+    def __init__(self, *, problem: str, step: int, pair_ids: Sequence[str] = ()) -> None:
         self.step = step
         self.pair_ids = tuple(pair_ids)
-        pairs = f" on pairs {', '.join(pair_ids[:_NAMED_PAIRS])}" if pair_ids else ""
+        pairs = f" on pairs {', '.join(pair_ids[:_NUM_NAMED_PAIRS])}" if pair_ids else ""
         super().__init__(
-            f"training diverged: {what} at step {step}{pairs}; expected finite numbers; the last "
-            "checkpoint is kept: look at these pairs (encore show PAIR), or start a new run with a "
-            "lower learning rate"
+            f"training diverged: {problem} at step {step}{pairs}; expected finite numbers; the "
+            "last checkpoint is kept: look at these pairs (encore show PAIR), or start a new run "
+            "with a lower learning rate"
         )
 
 
@@ -50,31 +51,32 @@ class TrainingDivergedError(EncoreError):
 
 
 def loss_terms(score_NR: Tensor, target_NR: Tensor, *, objective: Objective) -> Tensor:
-    """The terms of an objective's loss over whole pairs, a chosen response before its rejected one.
+    """Return the terms of a loss over whole pairs, with the chosen response first.
 
-    multi-head: of each response, the mean squared error over the heads that have a target: the
-    paper's "multi-output regression loss" read head by head, (M_k - s_k)², since weights are no
-    part of training. A missing rating is masked: no gradient reaches its head. A response counts
-    once however many of its ratings are missing, and not at all when all are.
+    multi-head: one term for each response, the mean squared error over the heads that have a
+    target. This is the paper's "multi-output regression loss" for each head, (M_k - s_k)², because
+    weights are no part of training. A missing rating is masked, so its head gets no gradient. A
+    response with some ratings missing counts fully, one without ratings is 0.
 
-    bradley-terry: of each pair, -log σ(chosen - rejected) (the paper's Bradley-Terry objective).
+    bradley-terry: one term for each pair, -log σ(chosen - rejected) (the paper's Bradley-Terry
+    objective).
 
     Args:
-        score_NR: The model's scores, float32, shape [N, R]; R is 1 for bradley-terry.
-        target_NR: Centred ratings, NaN where missing, shape [N, R]; not read for bradley-terry.
-        objective: Which loss.
+        score_NR: Scores of the model, float32, shape [N, R]; R is 1 for bradley-terry.
+        target_NR: Centred ratings, shape [N, R], NaN if missing; not read for bradley-terry.
+        objective: ``multi-head`` or ``bradley-terry``.
     """
     if objective == "bradley-terry":
         return F.softplus(score_NR[1::2, 0] - score_NR[::2, 0])
     is_rated_NR = ~torch.isnan(target_NR)
-    # Zero before the subtraction: a NaN there would come back through the gradient of `where`.
-    known_NR = torch.where(is_rated_NR, target_NR, 0.0)
-    error_NR = torch.where(is_rated_NR, score_NR - known_NR, 0.0)
+    # Replace NaN before the subtraction: it would spread through the gradient of `where`.
+    filled_NR = torch.where(is_rated_NR, target_NR, 0.0)
+    error_NR = torch.where(is_rated_NR, score_NR - filled_NR, 0.0)
     return error_NR.square().sum(dim=1) / is_rated_NR.sum(dim=1).clamp(min=1)
 
 
 def num_terms(target_NR: _Floats, *, objective: Objective) -> int:
-    """What a step's sum is divided by: its responses with any target, or its pairs."""
+    """Return the divisor of a step's loss: its responses with any target, or its pairs."""
     if objective == "bradley-terry":
         return len(target_NR) // 2
     return int((~np.isnan(target_NR)).any(axis=1).sum())
@@ -84,10 +86,13 @@ def num_terms(target_NR: _Floats, *, objective: Objective) -> int:
 
 
 def evaluate(training: Training, *, step: int) -> EvaluationRecord | None:
-    """Score held-out pairs in training's layout, without dropout and gradients, and sum up.
+    """Score the held-out pairs without dropout and gradients, and return the metrics.
 
-    None where no pair is held out. The model is left in the mode in which it came. Each of several
-    processes scores its share of the pairs, at least one, and gets the whole record.
+    The layout is that of the training. The model returns to its mode afterwards. With several
+    processes, each scores its share of the pairs, at least one, and gets the complete record.
+
+    Returns:
+        The metrics, or None if no pairs are held out.
 
     Raises:
         TrainingDivergedError: A score is not finite.
@@ -96,24 +101,27 @@ def evaluate(training: Training, *, step: int) -> EvaluationRecord | None:
     if not len(row_P):
         return None
     objective, rows = training.config.objective, plan_rows(training, row_P)
-    # 0 where another process says it.
+    # Scores of other processes' pairs stay 0 here: the sum over all processes is complete.
     score_NR = np.zeros((len(rows.sequences), len(model.head_ids)), dtype=np.float32)
     was_training = model.training
     model.eval()
     try:
         for plan in rows.plans:
             with torch.no_grad():
-                sequences, found_NR, _ = score_microbatch(training, rows, plan)
+                sequences, new_score_NR, _ = score_microbatch(training, rows, plan)
             if plan.weight:
-                score_NR[sequences] = found_NR.float().cpu().numpy()
+                score_NR[sequences] = new_score_NR.float().cpu().numpy()
     finally:
         model.train(was_training)
-    scores = training.ranks.summed(torch.from_numpy(score_NR))
+    scores = training.ranks.sum(torch.from_numpy(score_NR))
     score_NR = scores.numpy()
     is_bad_P = ~np.isfinite(score_NR).all(axis=1).reshape(-1, 2).all(axis=1)
     if is_bad_P.any():
-        bad = training.examples.pair_id_P[row_P[is_bad_P]].tolist()
-        raise TrainingDivergedError(what="a held-out score is not finite", step=step, pair_ids=bad)
+        raise TrainingDivergedError(
+            problem="a held-out score is not finite",
+            step=step,
+            pair_ids=training.examples.pair_id_P[row_P[is_bad_P]].tolist(),
+        )
     is_multi_head = objective == "multi-head"
     accuracies = [accuracy_half(margin_P) for margin_P in (score_NR[::2] - score_NR[1::2]).T]
     terms = num_terms(rows.target_NR, objective=objective)
@@ -133,9 +141,9 @@ def evaluate(training: Training, *, step: int) -> EvaluationRecord | None:
 
 
 def r_squared(score_N: _Floats, target_N: _Floats) -> float | None:
-    """1 - squared error / squared deviation of the targets from their own mean, where rated.
+    """Return R²: 1 - squared error / squared deviation of the targets from their mean.
 
-    None where fewer than two targets are there or all are equal: nothing is to be explained.
+    Only rated responses count. None if there are fewer than two targets or all are equal.
     """
     is_rated_N = ~np.isnan(target_N)
     target = target_N[is_rated_N].astype(np.float64)
@@ -146,5 +154,5 @@ def r_squared(score_N: _Floats, target_N: _Floats) -> float | None:
 
 
 def accuracy_half(margin_P: NDArray[Any]) -> float | None:
-    """Share of pairs whose chosen response scores higher, a tie half; None without pairs."""
+    """Return the share of pairs with a positive margin, with ties counted half; None if empty."""
     return float((1 + np.sign(margin_P)).mean(dtype=np.float64) / 2) if len(margin_P) else None

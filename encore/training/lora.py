@@ -1,7 +1,7 @@
-"""Low-rank adapters (Hu et al., "LoRA") on a reward model's trunk, by peft.
+"""Low-rank adapters (Hu et al., "LoRA") for the trunk of a reward model, by peft.
 
-The trunk's own weights stay frozen; adapters and heads are trained. Merging adds each adapter to
-the matrix it belongs to: the saved model is an ordinary one and needs no peft.
+The trunk's weights are frozen; adapters and heads are trained. Merging adds each adapter to its
+matrix, so the saved model is an ordinary model that needs no peft.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import torch
 
 
 def add_adapters(model: Any, *, rank: int, alpha: int, seed: int) -> Any:
-    """Put an adapter beside every linear layer of the trunk and freeze everything but the heads.
+    """Add an adapter to every linear layer of the trunk, and freeze the trunk's weights.
 
-    The model's scores do not change: the second matrix of an adapter begins at 0. Adapters have the
-    trunk's number format, so that in bfloat16 they run at full speed; the stochastically rounded
-    optimizer keeps them from stalling there.
+    The scores do not change at first, because the second matrix of an adapter starts at 0. Adapters
+    have the number format of the trunk, so that they run at full speed in bfloat16. There the
+    stochastically rounded optimizer keeps their training from stalling.
 
     Args:
-        model: A reward model (``trunk`` and ``heads``), changed in place.
-        rank: Of the adapters.
-        alpha: Their output is multiplied by alpha / rank.
-        seed: Of the first matrix's random start.
+        model: Reward model (``trunk`` and ``heads``), changed in place.
+        rank: Rank of the adapters.
+        alpha: Scale of the adapters: their output is multiplied by alpha / rank.
+        seed: Seed of the first matrix's random start.
 
     Returns:
-        What `merge_adapters` takes.
+        The adapters, for `merge_adapters`.
     """
     from peft import LoraConfig, LoraModel
 
@@ -41,9 +41,9 @@ def add_adapters(model: Any, *, rank: int, alpha: int, seed: int) -> Any:
 
 
 def merge_adapters(adapters: Any) -> None:
-    """Add every adapter to its matrix and remove it, in place.
+    """Add every adapter to its matrix, and remove the adapters, in place.
 
-    The model's scores stay the same to rounding in the trunk's number format. Every parameter
-    requires a gradient afterwards, as in a model that was never adapted.
+    Scores change only by rounding in the trunk's number format. Afterwards every parameter requires
+    a gradient, as in a model without adapters.
     """
     adapters.merge_and_unload(safe_merge=True).requires_grad_(True)

@@ -1,4 +1,4 @@
-"""AdamW for the training loop: one update a step, resumable from tensors alone."""
+"""AdamW for the training loop: one update each step, resumed from tensors alone."""
 
 from __future__ import annotations
 
@@ -9,35 +9,36 @@ import torch
 from torch import Tensor, distributed, nn
 
 from encore.core.errors import EncoreError, InputError
-from encore.training.ranks import local_part, put_whole, shard_group
+from encore.training.ranks import copy_to_shard, local_part, shard_group
 
 if TYPE_CHECKING:
     from encore.training.training_config import TrainingConfig
 
 
 class StepOptimizer(Protocol):
-    """One update of a model's trainable parameters a step.
+    """An optimizer that updates a model's trainable parameters once a step.
 
-    A step is: any number of backward passes, `arm` before the last of them, `finish` after it.
-    Resuming needs the parameters, `state` and the number of the next step, nothing else.
+    A step has any number of backward passes. Call `before_last_backward` before the last of them,
+    and `finish` after it. To resume, the parameters, `state` and the number of the next step are
+    enough.
     """
 
-    def arm(self, *, step: int, learning_rate: float) -> None:
-        """The next backward pass is the last of this step: gradients are complete after it."""
+    def before_last_backward(self, *, step: int, learning_rate: float) -> None:
+        """Prepare the update: after the next backward pass, the step's gradients are complete."""
 
     def finish(self) -> float | None:
-        """Apply the updates that are left, clear the gradients, return the gradient's norm.
+        """Apply the remaining updates, clear the gradients, and return the norm of the gradient.
 
         Raises:
-            NonFiniteGradientError: A gradient holds NaN or infinity.
+            NonFiniteGradientError: A gradient contains NaN or infinity.
         """
 
     def state(self) -> dict[str, Tensor]:
-        """The optimizer's own tensors by name: live, so that `copy_whole` can restore them."""
+        """Return the optimizer's tensors by name, not copies: `restore_tensors` writes to them."""
 
 
 class NonFiniteGradientError(EncoreError):
-    """Gradients hold NaN or infinity; `names` are the parameters whose gradients do."""
+    """Gradients contain NaN or infinity; `names` are the parameters of these gradients."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
@@ -45,9 +46,9 @@ class NonFiniteGradientError(EncoreError):
 
 
 def make_optimizer(model: nn.Module, config: TrainingConfig) -> StepOptimizer:
-    """The optimizer of a training config, over the model's trainable parameters.
+    """Return the optimizer of a config for the model's trainable parameters.
 
-    ``auto`` is stochastically rounded AdamW where any of them is bfloat16, else plain AdamW.
+    ``auto`` is stochastically rounded AdamW if any parameter is bfloat16, else plain AdamW.
     """
     from encore.training.stochastic_adamw import StochasticAdamW
 
@@ -59,10 +60,10 @@ def make_optimizer(model: nn.Module, config: TrainingConfig) -> StepOptimizer:
 
 
 class PlainAdamW:
-    """``torch.optim.AdamW`` behind `StepOptimizer`: every update after the backward pass.
+    """``torch.optim.AdamW`` as a `StepOptimizer`, with all updates after the backward pass.
 
-    Parameters are never touched when a gradient is not finite. States have the parameter's number
-    format: for bfloat16 weights this optimizer stalls, see `encore.training.stochastic_adamw`.
+    If a gradient is not finite, no parameter changes. States have the number format of the
+    parameter. With bfloat16 weights this optimizer stalls: see `encore.training.stochastic_adamw`.
     """
 
     def __init__(self, parameters: Mapping[str, nn.Parameter], config: TrainingConfig) -> None:
@@ -82,13 +83,18 @@ class PlainAdamW:
                 "exp_avg_sq": torch.zeros_like(parameter, requires_grad=False),
             }
 
-    def arm(self, *, step: int, learning_rate: float) -> None:  # noqa: ARG002 -- of the protocol
-        """See `StepOptimizer.arm`."""
+    def before_last_backward(
+        self,
+        *,
+        step: int,  # noqa: ARG002 -- required by the protocol
+        learning_rate: float,
+    ) -> None:
+        """Set the learning rate of the step; see `StepOptimizer.before_last_backward`."""
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
 
     def finish(self) -> float:
-        """See `StepOptimizer.finish`."""
+        """Clip, check and apply the step's gradients; see `StepOptimizer.finish`."""
         gradients = {
             name: local_part(parameter.grad)
             for name, parameter in self._parameters.items()
@@ -106,7 +112,7 @@ class PlainAdamW:
         return norm
 
     def state(self) -> dict[str, Tensor]:
-        """Torch's own state of every parameter."""
+        """Return torch's state of every parameter."""
         return {
             f"{name}/{key}": tensor
             for name, parameter in self._parameters.items()
@@ -115,37 +121,38 @@ class PlainAdamW:
 
 
 def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Parameters that require a gradient by name, a tied one once, under its first name."""
+    """Return the parameters that require a gradient by name; a tied one has its first name."""
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
 def gradient_norm(gradient: Tensor) -> Tensor:
-    """The norm of one parameter's gradient, float32, on its device."""
+    """Return the norm of one parameter's gradient, as float32 on the gradient's device."""
     return torch.linalg.vector_norm(gradient, dtype=torch.float32)
 
 
-def clip(gradient: Tensor, norm: Tensor, most: float) -> None:
-    """Scale a gradient down in place so that ``norm`` becomes ``most`` at the most.
+def clip(gradient: Tensor, norm: Tensor, max_norm: float) -> None:
+    """Scale one parameter's gradient down in place, to a norm of at most ``max_norm``.
 
-    TRL's trainers (transformers' ``max_grad_norm``, 1.0 by default) clip the norm of the whole
-    gradient, which exists only after the backward pass; a parameter's own norm exists within it.
+    TRL's trainers (transformers' ``max_grad_norm``, default 1.0) clip the norm of the whole
+    gradient. That norm is known only after the backward pass; the norm of one parameter's gradient
+    is known during it.
     """
-    gradient.mul_((most / (norm.to(gradient.device) + 1e-6)).clamp(max=1.0))
+    gradient.mul_((max_norm / (norm.to(gradient.device) + 1e-6)).clamp(max=1.0))
 
 
 def total_norm(norms: Mapping[str, Tensor], *, group: Any = None) -> float:
-    """The norm of the whole gradient from the norms of its parts; 0 where there is none.
+    """Return the norm of the whole gradient from the norms of its parts; 0 without any part.
 
     Args:
-        norms: By parameter; of this process's shard where parameters are sharded.
-        group: The processes that hold the shards; all of them get the same answer.
+        norms: Norm of each parameter's gradient, or of this process's shard of it.
+        group: Processes that hold the shards; all of them get the same result. None: no shards.
 
     Raises:
-        NonFiniteGradientError: A part is not finite.
+        NonFiniteGradientError: The norm of a part is not finite.
     """
     if not norms:
         return 0.0
-    if group is not None:  # in an order of their own, whatever that of their arrival was
+    if group is not None:  # sorted: gradients arrive in a different order in each process
         names = sorted(norms)
         squares = torch.stack([norms[name] for name in names]).double().square()
         distributed.all_reduce(squares, group=group)
@@ -155,29 +162,37 @@ def total_norm(norms: Mapping[str, Tensor], *, group: Any = None) -> float:
     total = float(values.norm())
     is_finite = torch.isfinite(values)
     if not is_finite.all():
-        named = zip(norms, is_finite.tolist(), strict=True)
-        raise NonFiniteGradientError([name for name, finite in named if not finite])
+        names_and_checks = zip(norms, is_finite.tolist(), strict=True)
+        raise NonFiniteGradientError([name for name, finite in names_and_checks if not finite])
     return total
 
 
-def copy_whole(target: Mapping[str, Tensor], source: Mapping[str, Tensor], *, what: str) -> None:
-    """Copy whole tensors of a checkpoint into those of the same names, which may be sharded.
+def restore_tensors(
+    target: Mapping[str, Tensor], source: Mapping[str, Tensor], *, label: str
+) -> None:
+    """Copy whole tensors of a checkpoint into the tensors of the same names.
+
+    Args:
+        target: Tensors to write, which may be sharded.
+        source: Whole tensors of the checkpoint.
+        label: What the tensors are and where they come from, for the message.
 
     Raises:
-        InputError: Other names, shapes or number formats, with the first difference; ``what`` says
-            of which tensors. Nothing was copied.
+        InputError: Names, shapes or number formats differ. Nothing is copied then.
     """
 
-    def described(tensor: Tensor | None) -> str:
-        dtype = "" if tensor is None else str(tensor.dtype).removeprefix("torch.")
-        return "missing" if tensor is None else f"{dtype}{list(tensor.shape)}"
+    def describe(tensor: Tensor | None) -> str:
+        if tensor is None:
+            return "missing"
+        return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
     for name in sorted({*target, *source}):
-        here, there = described(target.get(name)), described(source.get(name))
-        if here != there:
+        in_run, in_checkpoint = describe(target.get(name)), describe(source.get(name))
+        if in_run != in_checkpoint:
             raise InputError(
-                f"{what} {name}: {there} in the checkpoint, {here} in this run; expected a "
-                "checkpoint of the same model and optimizer; delete the run's folder to train anew"
+                f"{label} {name}: {in_checkpoint} in the checkpoint, {in_run} in this run; "
+                "expected a checkpoint of the same model and optimizer; delete the run's folder to "
+                "train anew"
             )
     for name, tensor in target.items():
-        put_whole(tensor, source[name])
+        copy_to_shard(tensor, source[name])

@@ -1,12 +1,13 @@
-"""Several processes, one a GPU, that train one model together: FSDP2, started by a launcher.
+"""Train one model with several processes, one on each GPU, by FSDP2.
 
 ``torchrun --nproc-per-node N -m encore.cli train …`` and ``accelerate launch …`` start the
-processes and end all of them when one dies. Torch's ``fully_shard`` cuts weights, gradients and
-optimizer states into shards, layer by layer; pairs are dealt to the processes, and every update is
-that of the whole step. What is written is whole: a run may go on with another number of processes.
+processes, and end all of them when one dies. Torch's ``fully_shard`` divides weights, gradients and
+optimizer states into shards, layer by layer. Each process computes its share of a step's pairs, and
+every update is that of the whole step. Files contain whole tensors, so a run may continue with
+another number of processes.
 
-Shown on CPUs with gloo (tests/training/test_ranks.py). With NCCL on several GPUs the same calls
-are made, but no machine with several was at hand: neither speed nor memory was measured there.
+Tests run on CPUs with gloo (tests/training/test_ranks.py). On several GPUs the same calls use NCCL,
+but no machine with several GPUs was available: neither speed nor memory was measured there.
 """
 
 from __future__ import annotations
@@ -29,29 +30,30 @@ if TYPE_CHECKING:
     from encore.model.reward_model import MultiHeadRewardModel
     from encore.training.training_config import TrainingConfig
 
-#: Others wait while rank 0 writes a checkpoint; the launcher notices who has died.
+#: Longest wait for a collective: the other processes wait while rank 0 writes a checkpoint. The
+#: launcher, not this timeout, detects a dead process.
 _TIMEOUT = timedelta(hours=2)
-#: gloo's threads give the tensors of the last collective back to Python after it has returned. One
-#: that comes when the interpreter is already ending aborts the process (8 of 100 times in a small
-#: script), so they get time while nobody holds the interpreter's lock.
+#: gloo's threads release the tensors of the last collective after the call has returned. If the
+#: interpreter is already shutting down, this aborts the process (8 of 100 runs of a small script).
+#: So the process sleeps for this time before it ends.
 _SETTLING_SECONDS = 0.2
-#: Settings that several processes can have.
+#: Values of settings that work with several processes.
 _ALLOWED: Mapping[str, tuple[str | None, ...]] = {
     "method": ("full",),
     "head_init": ("zero", "own"),
     # Each pass must be one forward pass in every process.
     "layout": ("packed", "prefix-shared"),
-    # A shard does not know the norm of the whole parameter.
+    # A process with one shard cannot compute the norm of the whole parameter.
     "clip_gradient": (None,),
 }
 
 
 class Ranks:
-    """This process among those that train one model; without a mesh it is alone.
+    """This process within the group of processes that train one model.
 
     Attributes:
-        rank: Which one, from 0; rank 0 reports and writes.
-        count: How many there are.
+        rank: Number of this process, from 0. Rank 0 reports and writes.
+        count: Number of processes; 1 without a mesh.
     """
 
     def __init__(self, mesh: Any = None) -> None:
@@ -61,14 +63,14 @@ class Ranks:
 
     @property
     def is_rank_zero(self) -> bool:
-        """Whether this process reports and writes."""
+        """Return True if this process reports and writes."""
         return self.rank == 0
 
     def check(self, config: TrainingConfig) -> None:
-        """Refuse what needs one process.
+        """Raise if a setting does not work with this number of processes.
 
         Raises:
-            InputError: A setting that several processes cannot have; what to give instead.
+            InputError: Several processes cannot have a setting; the message says what to give.
         """
         allowed = dict(_ALLOWED) if self.count > 1 else {}
         if config.batch_pairs < self.count:
@@ -81,10 +83,13 @@ class Ranks:
                     f"{expected}; choose that, or train in one process"
                 )
 
-    def loading(self, backbone: BackboneConfig, *, device: str) -> tuple[BackboneConfig, str]:
-        """How and where a backbone is loaded that is to train on a kind of device.
+    def loading_options(
+        self, backbone: BackboneConfig, *, device: str
+    ) -> tuple[BackboneConfig, str]:
+        """Return the config and device with which to load a backbone that trains on a device.
 
-        Several processes load it in the device's format on the CPU: no GPU need hold it whole.
+        Several processes load it on the CPU in the number format of the device, so that no GPU has
+        to hold the whole model.
         """
         if self.count == 1:
             return backbone, device
@@ -93,9 +98,9 @@ class Ranks:
         return backbone, "cpu"
 
     def shard(self, model: MultiHeadRewardModel) -> None:
-        """Cut a loaded model into the processes' shards, in place.
+        """Divide a loaded model into the shards of the processes, in place.
 
-        Layer by layer; the heads apart, whose number format may be another.
+        Every layer is a unit of its own. So are the heads, whose number format may differ.
         """
         if self.count == 1:
             return
@@ -105,45 +110,45 @@ class Ranks:
             self.shard_module(module)
 
     def shard_module(self, module: Any) -> None:
-        """Cut one module; gradients of its shards are summed over the processes in float32."""
+        """Divide one module into shards, with gradients summed over processes in float32."""
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-        # Parameters are shards again after every forward pass, also the root's: an evaluation
-        # leaves nothing whole.
+        # Reshard after every forward pass, the root module too: otherwise an evaluation would
+        # leave whole parameters behind.
         fully_shard(
             module,
             mesh=self._mesh,
             reshard_after_forward=True,
             mp_policy=MixedPrecisionPolicy(reduce_dtype=torch.float32),
         )
-        # A loss is divided by the terms of the whole step: gradients are summed, not averaged.
+        # The loss is divided by the terms of the whole step, so gradients are summed, not averaged.
         module.set_gradient_divide_factor(1.0)
         module.set_force_sum_reduction_for_comms(True)
 
     def wait(self) -> None:
-        """Until every process has come here."""
-        self.summed(torch.zeros(1))
+        """Wait until every process has called this method."""
+        self.sum(torch.zeros(1))
 
     def agree(self, number: int) -> bool:
-        """Whether every process has the same number; all of them get the answer."""
-        # The largest of the number and of its negative, which is the smallest.
-        both = torch.tensor([number, -number])
+        """Return True in all processes if all have the same number, else False in all."""
+        # The maximum over the processes gives the largest number and the negative of the smallest.
+        extremes = torch.tensor([number, -number])
         if self.count > 1:
-            distributed.all_reduce(both, op=distributed.ReduceOp.MAX)
-        return bool(both.sum() == 0)
+            distributed.all_reduce(extremes, op=distributed.ReduceOp.MAX)
+        return bool(extremes.sum() == 0)
 
-    def summed(self, tensor: Tensor) -> Tensor:
-        """The sum over all processes of a CPU tensor; every process gets it."""
+    def sum(self, tensor: Tensor) -> Tensor:
+        """Return the sum of a CPU tensor over all processes, in all of them."""
         if self.count == 1:
             return tensor
         total = tensor.clone()
         distributed.all_reduce(total)
         return total
 
-    def whole(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Tensors put together from their shards, on the CPU; only rank 0 gets them.
+    def gather(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Return whole tensors from their shards, on the CPU of rank 0; empty in other processes.
 
-        One after the other, so that a GPU holds one whole tensor at a time.
+        They are gathered one after the other, so that a GPU holds one whole tensor at a time.
         """
         if self.count == 1:
             return tensors
@@ -154,26 +159,27 @@ class Ranks:
                 gathered[name] = full.cpu()
         return gathered
 
-    def gather(self, model: MultiHeadRewardModel) -> None:
-        """Make rank 0's model whole, to be saved; it cannot be trained further."""
+    def gather_model(self, model: MultiHeadRewardModel) -> None:
+        """Make the model of rank 0 whole, so that it can be saved; it cannot be trained further."""
         if self.count == 1:
             return
-        for name, tensor in self.whole(dict(model.named_parameters())).items():
+        for name, tensor in self.gather(dict(model.named_parameters())).items():
             path, _, attribute = name.rpartition(".")
             setattr(model.get_submodule(path), attribute, nn.Parameter(tensor))
 
 
 @contextlib.contextmanager
 def joined_ranks(device: str) -> Iterator[Ranks]:
-    """Join the processes that a launcher started, for the length of the block.
+    """Join the group of processes that a launcher started, inside the block.
 
-    Without a launcher (no ``WORLD_SIZE`` above 1 in the environment) nothing happens.
+    Without a launcher (no ``WORLD_SIZE`` above 1 in the environment) the process is alone.
 
     Args:
         device: ``cpu`` or ``cuda``.
 
     Raises:
-        InputError: Processes on several machines, or more of them than GPUs.
+        InputError: The processes are on several machines, or there are more of them than GPUs.
+        EncoreError: The connection to another process broke.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) <= 1:
         yield Ranks()
@@ -184,9 +190,9 @@ def joined_ranks(device: str) -> Iterator[Ranks]:
     if device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
-    # An accelerate config with FSDP has transformers load zeros in all processes but the first.
+    # An accelerate config with FSDP makes transformers load zeros in all processes but rank 0.
     os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
-    if sys.platform == "linux":  # all are on this machine, whose name need not resolve
+    if sys.platform == "linux":  # all are on this machine, whose host name may not resolve
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     distributed.init_process_group(backend, timeout=_TIMEOUT)
     try:
@@ -194,28 +200,28 @@ def joined_ranks(device: str) -> Iterator[Ranks]:
         yield ranks
         ranks.wait()  # for rank 0, which may still be writing the model
     except RuntimeError as error:
-        # gloo says only in words that a collective failed because a process is gone.
+        # gloo reports a lost process only in the message of the error.
         if not isinstance(error, distributed.DistError) and "gloo" not in str(error):
             raise
         first_line = str(error).strip().partition("\n")[0]
         raise EncoreError(
             f"a connection to another process of this run broke ({first_line}); finished "
-            "checkpoints are kept: see what the others said, put this right and start all of them "
-            "again"
+            "checkpoints are kept: see the errors of the other processes, mend the cause and start "
+            "all of them again"
         ) from error
-    # After an error the launcher ends all of them; leaving the group could wait for a dead one.
+    # Not after an error: the launcher then ends all processes, and this could wait for a dead one.
     distributed.destroy_process_group()
     time.sleep(_SETTLING_SECONDS)
 
 
 def _check_launch(device: str) -> None:
-    """Refuse a launch that cannot work."""
+    """Raise if processes are on other machines, or if there are more processes than GPUs."""
     count = int(os.environ["WORLD_SIZE"])
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", count))
+    num_local = int(os.environ.get("LOCAL_WORLD_SIZE", count))
     problem = ""
-    if here != count:
+    if num_local != count:
         problem = (
-            f"{here} of the processes are on this machine; expected all: launch on one machine"
+            f"{num_local} of the processes are on this machine; expected all: launch on one machine"
         )
     elif device == "cuda" and count > torch.cuda.device_count():
         problem = (
@@ -227,12 +233,12 @@ def _check_launch(device: str) -> None:
 
 
 # --- shards -------------------------------------------------------------------------------------
-# FSDP2 cuts a parameter along its first dimension into equal numbers of rows, the last shards
-# shorter or empty (torch.chunk), so a shard is one stretch of the flattened tensor.
+# FSDP2 divides a parameter along its first dimension into equal numbers of rows; the last shards
+# may be shorter or empty (torch.chunk). So a shard is one range of the flattened tensor.
 
 
 def local_part(tensor: Tensor) -> Tensor:
-    """What this process holds of a tensor, sharing its memory: the tensor itself unless sharded."""
+    """Return this process's shard of a tensor, sharing its memory; all of it if not sharded."""
     if not _is_sharded(tensor):
         return tensor
     with torch.no_grad():
@@ -240,30 +246,31 @@ def local_part(tensor: Tensor) -> Tensor:
 
 
 def first_element(tensor: Tensor) -> int:
-    """The element of the flattened whole tensor that this process's part begins with."""
+    """Return the index, in the flattened whole tensor, of the first element of this shard."""
     return _first_row(tensor) * int(tensor.shape[1:].numel())
 
 
-def put_whole(target: Tensor, source: Tensor) -> None:
-    """Copy a whole tensor into one of the same shape, of which this process may hold a part."""
+def copy_to_shard(target: Tensor, source: Tensor) -> None:
+    """Copy a whole tensor into a tensor of the same shape; if it is sharded, into its shard."""
     with torch.no_grad():
-        part = local_part(target)
-        is_part = part is not target
-        part.copy_(source.narrow(0, _first_row(target), len(part)) if is_part else source)
+        shard = local_part(target)
+        is_sharded = shard is not target
+        shard.copy_(source.narrow(0, _first_row(target), len(shard)) if is_sharded else source)
 
 
 def shard_group(tensors: Iterable[Tensor]) -> Any:
-    """The processes that hold the sharded ones among some tensors; None where none is sharded."""
+    """Return the group of processes that hold the shards of tensors; None if none is sharded."""
     sharded = next((tensor for tensor in tensors if _is_sharded(tensor)), None)
     return None if sharded is None else sharded.device_mesh.get_group()
 
 
 def _is_sharded(tensor: Tensor) -> bool:
-    """Whether other processes hold parts of it (a DTensor)."""
+    """Return True for a DTensor, of which other processes hold parts."""
     return hasattr(tensor, "to_local")
 
 
 def _first_row(tensor: Tensor) -> int:
+    """Return the index of the first row of this process's shard."""
     if not _is_sharded(tensor):
         return 0
     mesh: Any = tensor.device_mesh

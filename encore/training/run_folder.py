@@ -1,15 +1,14 @@
-"""The folder of one training run: which run it is, who trains in it, its metrics, how it ended.
+"""The folder of one training run: manifest, lock, logs and result.
 
 Files, in the order in which they are written:
 
-- ``training.json``: the run key, the identity that it is a digest of, and notes for people;
-- ``embeddings/``: hidden states of the frozen backbone (method and head_init ``probe``);
-- ``log.jsonl``, ``evaluations.jsonl``: a line each step and each evaluation, a record below as
-  JSON. No step is there twice: a run that goes on from a checkpoint first cuts both files back to
-  the checkpoint's step;
+- ``training.json``: the run key, the identity that the key is a digest of, and facts for people;
+- ``embeddings/``: pooled states of the frozen backbone (method and head_init ``probe``);
+- ``log.jsonl``, ``evaluations.jsonl``: one line of JSON for each step and each evaluation. No step
+  occurs twice: a run that continues from a checkpoint first truncates both files to its step;
 - ``checkpoints/step-00000100/``: see `encore.training.checkpoints`;
 - ``model/``: the trained model;
-- ``result.json``: steps, last evaluation and the digest of each file of the model.
+- ``result.json``: number of steps, last evaluation, and the digest of each file of the model.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from typing import Any
 from encore.core.config import identity_of
 from encore.core.errors import EncoreError, InputError
 from encore.core.files import atomic_write_bytes, file_sha256, fsync_path, write_json
+from encore.data.study import Study
 from encore.runs.run_files import differences, run_key_of
 from encore.training.training_config import TrainConfig
 
@@ -36,72 +36,93 @@ RESULT_FILE = "result.json"
 LOG_FILE = "log.jsonl"
 EVALUATIONS_FILE = "evaluations.jsonl"
 _LOCK_FILE = ".lock"
-#: Fields that say where something lies on this machine; what lies there is identified by content.
-_PLACES = frozenset({"model", "revision", "chat_template"})
+#: Fields of a backbone's config that locate files. The files are identified by their content.
+_LOCATION_FIELDS = frozenset({"model", "revision", "chat_template"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingRun:
-    """A run and where it is. ``key`` (16 hex digits) follows from ``identity`` alone."""
+    """The identity of a training run, and its folder.
+
+    Attributes:
+        folder: Folder of the run.
+        identity: Everything that the trained weights depend on; see `run_identity`.
+    """
 
     folder: Path
     identity: Mapping[str, Any]
 
     @property
     def key(self) -> str:
-        """See above."""
+        """Return the run key: 16 hex digits that follow from the identity alone."""
         return run_key_of(self.identity)
 
     @property
     def checkpoints_dir(self) -> Path:
-        """One folder per checkpoint."""
+        """Return the folder with one folder per checkpoint."""
         return self.folder / "checkpoints"
 
     @property
     def embeddings_dir(self) -> Path:
-        """Frozen hidden states, kept between attempts."""
+        """Return the folder of pooled states, which a continued run reads again."""
         return self.folder / "embeddings"
 
     @property
     def model_dir(self) -> Path:
-        """The trained model."""
+        """Return the folder of the trained model."""
         return self.folder / "model"
 
 
-def run_identity(
-    config: TrainConfig, *, origin: Mapping[str, Any], data_sha256: str
-) -> dict[str, Any]:
-    """Everything that the weights of a run follow from, and no machine's path.
+def training_run(
+    study: Study, config: TrainConfig, *, backbone: Mapping[str, Any], data_sha256: str
+) -> TrainingRun:
+    """Return the run that a config, a backbone and data identify; see `run_identity`.
 
-    A backbone's name is its folder's, so it is left out: its content is what counts. ``origin`` is
-    the backbone's, as `encore.model.loading.backbone_identity` says it.
+    Its folder is ``config.out``, or else ``training/RUN_KEY`` in the study.
+    """
+    identity = run_identity(config, backbone=backbone, data_sha256=data_sha256)
+    folder = config.out or study.path / TRAINING_DIR / run_key_of(identity)
+    return TrainingRun(folder=folder, identity=identity)
+
+
+def run_identity(
+    config: TrainConfig, *, backbone: Mapping[str, Any], data_sha256: str
+) -> dict[str, Any]:
+    """Return everything that the trained weights depend on. It contains no path of a machine.
+
+    Args:
+        config: Settings of the training and of the backbone.
+        backbone: Identity of the backbone, from `encore.model.loading.backbone_identity`. Its name
+            is left out, because it is only the name of a folder.
+        data_sha256: Digest of the training data (`TrainingExamples.digest`).
     """
     settings = identity_of(config.backbone)
     return {
         "config": identity_of(config.training),
-        "backbone": {name: settings[name] for name in settings if name not in _PLACES},
-        "backbone_identity": {name: origin[name] for name in origin if name != "name"},
+        "backbone": {name: settings[name] for name in settings if name not in _LOCATION_FIELDS},
+        "backbone_identity": {name: backbone[name] for name in backbone if name != "name"},
         "data_sha256": data_sha256,
     }
 
 
 @contextlib.contextmanager
-def opened_run(run: TrainingRun, *, about: Mapping[str, Any]) -> Iterator[None]:
-    """Hold a run's folder for this process alone: made, checked to be this run's, swept.
+def opened_run(run: TrainingRun, *, metadata: Mapping[str, Any]) -> Iterator[None]:
+    """Create or check the folder of a run, and lock it for this process inside the block.
 
-    The lock is the operating system's and is released even when its holder is killed.
+    Temporary files of killed processes are deleted. The operating system releases the lock even if
+    the process is killed.
 
     Args:
-        run: The run; its folder is made if it is not there.
-        about: What people may want to know of it besides the identity (versions, notes).
+        run: Run to work on; its folder is created if it does not exist.
+        metadata: Facts for people to write beside the identity (versions, notes).
 
     Raises:
-        InputError: The folder holds another run: the first difference.
-        EncoreError: Another process trains here, or `training.json` is damaged.
+        InputError: The folder holds another run; the message names the first difference.
+        EncoreError: Another process trains in this folder, or `training.json` is damaged.
     """
     folder = run.folder
-    inside = folder.iterdir() if folder.is_dir() else [folder] if folder.exists() else []
-    names = {path.name for path in inside}
+    contents = folder.iterdir() if folder.is_dir() else [folder] if folder.exists() else []
+    names = {path.name for path in contents}
     if names and not names & {MANIFEST_FILE, _LOCK_FILE}:
         raise EncoreError(
             f"{folder}: no training run's folder (it is or holds {min(names)}); name a new or "
@@ -116,47 +137,53 @@ def opened_run(run: TrainingRun, *, about: Mapping[str, Any]) -> Iterator[None]:
                 f"{folder}: another process is training here; wait for it or end it, then run "
                 "this again"
             ) from error
-        _claim(run, about)
-        for place in (folder, run.checkpoints_dir, *run.embeddings_dir.glob("*")):
-            for path in (*place.glob(".*.tmp-*"), *place.glob(".*.old-*")):  # of killed processes
+        manifest_path = folder / MANIFEST_FILE
+        if manifest_path.exists():
+            recorded_identity = _read_identity(manifest_path)
+            check_same_run(recorded_identity, run.identity, path=folder)
+        else:
+            write_json(manifest_path, {"run_key": run.key, "identity": run.identity, **metadata})
+        for parent in (folder, run.checkpoints_dir, *run.embeddings_dir.glob("*")):
+            for path in (*parent.glob(".*.tmp-*"), *parent.glob(".*.old-*")):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
         yield
 
 
-def _claim(run: TrainingRun, about: Mapping[str, Any]) -> None:
-    """Write `training.json`, or compare it with this run."""
-    path = run.folder / MANIFEST_FILE
-    if not path.exists():
-        write_json(path, {"run_key": run.key, "identity": run.identity, **about})
-        return
+def _read_identity(path: Path) -> dict[str, Any]:
+    """Read the identity that a run's manifest records, and check its digest."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        recorded, key = content["identity"], content["run_key"]
-        if run_key_of(recorded) != key:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        identity: dict[str, Any] = manifest["identity"]
+        if run_key_of(identity) != manifest["run_key"]:
             raise ValueError("its run key is not the digest of its identity")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise EncoreError(
             f"{path}: damaged ({error}); delete that file and run the same command again: "
             "checkpoints say themselves which run they belong to"
         ) from error
-    refuse_other_identity(recorded, run.identity, place=run.folder)
+    return identity
 
 
-def refuse_other_identity(recorded: Any, wanted: Any, *, place: Path) -> None:
-    """Refuse to continue what another configuration began in a file or folder.
+def check_same_run(recorded: Any, identity: Any, *, path: Path) -> None:
+    """Raise if the identity recorded in a file or folder is not that of this run.
+
+    Args:
+        recorded: Identity found on disk.
+        identity: Identity of this run.
+        path: File or folder that holds the recorded identity, for the message.
 
     Raises:
-        InputError: They differ: the first place, both values, the next step.
+        InputError: They differ; the message names the first difference with both values.
     """
-    for name, there, here in differences(recorded, wanted):
+    for name, recorded_value, value in differences(recorded, identity):
         raise InputError(
-            f"{place} belongs to another training run: {name} is {there} there and {here} here; "
-            "give the same settings to continue it, or another --out to train anew"
+            f"{path} belongs to another training run: {name} is {recorded_value} there and {value} "
+            "here; give the same settings to continue it, or another --out to train anew"
         )
 
 
 def write_result(run: TrainingRun, *, num_steps: int, evaluation: Mapping[str, Any] | None) -> None:
-    """Say that the run has ended, with the digest of every file of its model."""
+    """Write `result.json`, which marks the run as finished: steps, evaluation, model digests."""
     model = {
         path.relative_to(run.model_dir).as_posix(): {"sha256": file_sha256(path)}
         for path in sorted(run.model_dir.rglob("*"))
@@ -167,14 +194,14 @@ def write_result(run: TrainingRun, *, num_steps: int, evaluation: Mapping[str, A
 
 
 def read_result(run: TrainingRun) -> dict[str, Any] | None:
-    """What `write_result` wrote; None while the run has not ended or a model file is damaged."""
+    """Read `result.json`; return None if the run has not finished or its model is damaged."""
     try:
         content = json.loads((run.folder / RESULT_FILE).read_text(encoding="utf-8"))
-        is_whole = content["run_key"] == run.key and all(
+        is_intact = content["run_key"] == run.key and all(
             file_sha256(run.model_dir / name) == file["sha256"]
             for name, file in content["model"].items()
         )
-        return {**content, "num_steps": int(content["num_steps"])} if is_whole else None
+        return {**content, "num_steps": int(content["num_steps"])} if is_intact else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -184,22 +211,23 @@ def read_result(run: TrainingRun) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord:
-    """One optimizer step. Times, speeds and memory are no part of what a rerun repeats.
+    """Metrics of one optimizer step. A rerun repeats all but times, speeds and memory.
 
     Attributes:
-        step: From 1: the steps done with this one.
-        epoch: Passes over the training pairs that are done with this step, with a fraction.
-        loss: Mean over the responses (multi-head) or pairs (bradley-terry) of the step, before it.
-        learning_rate: Of this step.
-        num_tokens: Real tokens, every response counted as if it stood alone.
-        num_computed: Token positions that were computed: more by padding, fewer by sharing.
-        seconds: Of this step, without evaluation and checkpoints.
-        tokens_per_second: Real tokens.
-        mfu: Share of the device's peak that the model's arithmetic used, recomputation not counted;
-            None where the peak is not known, as on a CPU.
-        peak_memory_bytes: The most so far: allocated on the GPU, else resident in the process.
-        grad_norm: Of the whole gradient, before clipping; None where the optimizer does not know.
-        num_pairs: Of the step.
+        step: Number of the step, from 1.
+        epoch: Passes over the training pairs after this step, e.g. 0.25.
+        loss: Mean loss of the step's responses (multi-head) or pairs (bradley-terry), before the
+            update.
+        learning_rate: Learning rate of this step.
+        num_tokens: Tokens of all responses, with shared tokens counted for each of them.
+        num_computed: Computed token positions; padding adds positions, shared prompts save some.
+        seconds: Duration of the step, without evaluation and checkpoints.
+        tokens_per_second: ``num_tokens`` per second.
+        mfu: Share of the device's peak that useful arithmetic reached, without recomputation; None
+            if the peak is not known, as on a CPU.
+        peak_memory_bytes: Most memory so far: allocated on the GPU, or resident in the process.
+        grad_norm: Norm of the whole gradient before clipping; None if the optimizer has none.
+        num_pairs: Number of pairs of the step.
     """
 
     step: int
@@ -217,26 +245,26 @@ class StepRecord:
 
     @property
     def summary(self) -> str:
-        """Loss, speed and memory in a few words."""
+        """Return loss, speed and memory as text."""
         memory = f"{self.peak_memory_bytes / 2**30:.1f} GiB"
         return f"loss {self.loss:.4g}, {self.tokens_per_second:,.0f} tokens/s, {memory}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationRecord:
-    """The model on the held-out pairs after a step.
+    """Metrics of the model on the held-out pairs after a step.
 
     Attributes:
-        step: Steps done.
-        loss: The training loss over the held-out responses or pairs; None where none has a target.
-        r2_by_head: 1 - squared error / squared deviation from the targets' own mean, over the
-            held-out responses that the rule rated; None where these targets are constant or absent.
-            Empty for bradley-terry.
-        accuracy_half: Share of held-out pairs that a bradley-terry model ranks as people did, a
-            tie counting half; None for multi-head models, whose weights are no part of training.
-        accuracy_half_by_head: The same for the ranking of each head alone.
-        num_pairs: Held-out pairs.
-        seconds: The evaluation took.
+        step: Number of steps before the evaluation.
+        loss: Training loss of the held-out responses or pairs; None if none has a target.
+        r2_by_head: R² of each head: 1 - squared error / squared deviation from the targets' mean,
+            over the held-out responses with a rating. None if these ratings are constant or
+            missing. Empty for bradley-terry.
+        accuracy_half: Share of held-out pairs that a bradley-terry model ranks as people did, with
+            ties counted half; None for multi-head models, which have no weights during training.
+        accuracy_half_by_head: The same share for the ranking by each head alone.
+        num_pairs: Number of held-out pairs.
+        seconds: Duration of the evaluation.
     """
 
     step: int
@@ -248,11 +276,11 @@ class EvaluationRecord:
     seconds: float = 0.0
 
 
-Record = StepRecord | EvaluationRecord
+LogRecord = StepRecord | EvaluationRecord
 
 
-def append_record(folder: Path, record: Record) -> None:
-    """Add one line to a log of a run's folder; NaN and infinity are refused."""
+def append_record(folder: Path, record: LogRecord) -> None:
+    """Append one line to a log of a run's folder. NaN and infinity are refused."""
     name = LOG_FILE if isinstance(record, StepRecord) else EVALUATIONS_FILE
     line = json.dumps(dataclasses.asdict(record), ensure_ascii=False, allow_nan=False)
     with (folder / name).open("a", encoding="utf-8") as stream:
@@ -260,15 +288,15 @@ def append_record(folder: Path, record: Record) -> None:
 
 
 def sync_logs(folder: Path) -> None:
-    """Wait until both logs are on the disk: before a checkpoint, which must not be ahead."""
+    """Flush both logs to the disk, so that a checkpoint written later is not ahead of them."""
     fsync_path(folder / LOG_FILE)
     fsync_path(folder / EVALUATIONS_FILE)
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The records of a log in order, up to the first line that is none; empty without a file.
+    """Read the records of a log in order, up to the first incomplete line.
 
-    A killed process may leave half a line at the end.
+    A killed process may leave half a line at the end. A missing file has no records.
     """
     records: list[dict[str, Any]] = []
     if not path.exists():
@@ -284,8 +312,8 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     return records
 
 
-def cut_logs(folder: Path, *, step: int) -> None:
-    """Take the records after a step off both logs, whole lines only, each by one rename."""
+def truncate_logs(folder: Path, *, step: int) -> None:
+    """Remove the records after a step, and incomplete lines, from both logs."""
     for name in (LOG_FILE, EVALUATIONS_FILE):
         records = [record for record in read_log(folder / name) if record["step"] <= step]
         lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in records)
@@ -294,18 +322,18 @@ def cut_logs(folder: Path, *, step: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingResult:
-    """A finished run.
+    """A finished training run.
 
     Attributes:
-        out: The run's folder.
-        run_key: 16 hex digits that follow from settings and data.
-        model_dir: The final model.
-        num_steps: Steps done over all processes.
-        final_evaluation: After the last step; None where nothing was held out.
-        notes: What the reader should know of the data and the steps, a sentence each.
-        synthetic: What of data and backbone is synthetic, in words.
-        is_new: False where the run was already finished and nothing was done.
-        seconds: Of this process.
+        out: Folder of the run.
+        run_key: Key of the run, 16 hex digits that follow from settings and data.
+        model_dir: Folder of the trained model.
+        num_steps: Number of steps of the whole run, earlier calls included.
+        final_evaluation: Evaluation after the last step; None if no pairs were held out.
+        notes: Sentences about the data: pairs left out, texts cut, ratings missing.
+        synthetic: Names of the synthetic parts of data and backbone; empty if there are none.
+        is_new: False if the run had finished before and nothing was done.
+        seconds: Duration of this call.
     """
 
     out: Path

@@ -1,4 +1,4 @@
-"""Train a reward model on a study: begin, or go on where an earlier process stopped."""
+"""Train a reward model on a study: start a run, or continue it from its last checkpoint."""
 
 from __future__ import annotations
 
@@ -21,17 +21,16 @@ from encore.model.backbone_shape import find_shape
 from encore.model.fusing import fuse_elementwise, has_compiler
 from encore.model.loading import backbone_identity, load_reward_model, load_tokenizer, trunk_dtype
 from encore.model.saved_model import save_model
-from encore.runs.run_files import run_key_of
 from encore.training import run_folder
 from encore.training.baselines.linear_probe import solve_heads
 from encore.training.batches import Training
 from encore.training.checkpoints import CheckpointManager, checkpoint_steps
-from encore.training.disk import check_room, named_when_full
+from encore.training.disk import check_free_space, report_full_disk
 from encore.training.evaluation import evaluate
 from encore.training.lora import add_adapters, merge_adapters
 from encore.training.optimizers import make_optimizer
 from encore.training.ranks import Ranks, joined_ranks
-from encore.training.run_folder import EvaluationRecord, Record, TrainingResult, TrainingRun
+from encore.training.run_folder import EvaluationRecord, LogRecord, TrainingResult, TrainingRun
 from encore.training.training_config import TrainConfig
 from encore.training.training_examples import (
     Split,
@@ -55,7 +54,18 @@ _Fitted = tuple["MultiHeadRewardModel", int, dict[str, Any] | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Job:
-    """What a model is fitted with; of several processes only rank 0 reports."""
+    """The inputs of one process that trains a model.
+
+    Attributes:
+        run: Identity and folder of the run.
+        config: Settings of the run.
+        examples: Tokens and targets, centred on the training pairs.
+        split: Rows of the training pairs and of the held-out pairs.
+        tokenizer: Tokenizer of the backbone.
+        device: ``cuda`` or ``cpu``.
+        ranks: Processes that train this model together.
+        reporter: Receiver of progress; silent in all processes but rank 0.
+    """
 
     run: TrainingRun
     config: TrainConfig
@@ -66,8 +76,8 @@ class _Job:
     ranks: Ranks
     reporter: Reporter
 
-    def keep(self, record: Record) -> None:
-        """Log and report a step or an evaluation."""
+    def log(self, record: LogRecord) -> None:
+        """Append the metrics of a step or an evaluation to the run's logs, and report them."""
         if self.ranks.is_rank_zero:
             run_folder.append_record(self.run.folder, record)
         if isinstance(record, run_folder.StepRecord):
@@ -75,81 +85,89 @@ class _Job:
 
 
 def train(study: Study, config: TrainConfig, *, reporter: Reporter = SILENT) -> TrainingResult:
-    """Train, or continue, or report at once what is there already.
+    """Train a reward model, or continue its training, or return the result of a finished run.
 
-    The same config always means the same run. What is cheap to check comes first: ratings, tokens,
-    the run's folder and the free space, before any weights are loaded. On a CPU a run that was
-    killed and continued ends bit-identical, in weights and logged losses, to an undisturbed one in
-    the same environment (versions, threads). A run has ended when its `result.json` and the digests
-    of its model's files say so.
+    The same config and data always mean the same run. Ratings, texts, the run's folder and the free
+    disk space are checked before any weights are loaded. A run has finished when its `result.json`
+    exists and matches the files of the model. On a CPU, a run that was killed and continued ends
+    with the same bits in weights and logged losses as an uninterrupted run in the same environment
+    (package versions, number of threads).
 
-    Processes that torchrun or accelerate launch started on a machine train together, one a GPU;
-    rank 0 reports and writes (`encore.training.ranks`).
+    Processes that torchrun or accelerate starts on one machine train together, one on each GPU.
+    Rank 0 reports and writes (`encore.training.ranks`).
 
     Raises:
-        InputError: Bad input; ``config.out`` holds a run of another configuration; a setting that
-            several processes cannot have.
-        EncoreError: Another run trains in this folder or a process of this one has died; the disk
-            is too full (`NoRoomError`); a loss or weight is not finite (`TrainingDivergedError`).
-        KeyboardInterrupt: The last checkpoint is kept.
+        InputError: The input is bad, ``config.out`` holds a run with another configuration, or
+            several processes cannot have a setting.
+        EncoreError: Another run trains in this folder, a process of this run has died, the disk is
+            too full (`NoRoomError`), or a loss or weight is not finite (`TrainingDivergedError`).
+        KeyboardInterrupt: The user stopped the run. Its last checkpoint is kept.
     """
     began = time.monotonic()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     with joined_ranks(device) as ranks:
         ranks.check(config)
-        job, about = _job(study, config, device=device, ranks=ranks, reporter=reporter)
-        with run_folder.opened_run(job.run, about=about) if ranks.is_rank_zero else nullcontext():
-            ranks.wait()  # until the run is this one's
-            found = run_folder.read_result(job.run)
-            ended = found or _fit_and_save(job, about=about)
-    evaluation = ended["evaluation"]
+        # Everything that is read from the study becomes plain arrays here.
+        tokenizer = load_tokenizer(config.backbone)
+        examples = read_examples(
+            study,
+            tokenizer=tokenizer,
+            objective=config.objective,
+            ratings=config.ratings,
+            run=config.run,
+            judge=config.judge,
+            limit=config.limit,
+        )
+        rows = split(examples, evaluation_share=config.evaluation_share, seed=config.seed)
+        examples = centre(examples, train_rows=rows.train_rows)
+        # Settings, backbone and data identify the run.
+        backbone = backbone_identity(config.backbone, tokenizer)
+        run = run_folder.training_run(study, config, backbone=backbone, data_sha256=examples.digest)
+        if not ranks.agree(int(run.key[:15], 16)):  # an int64 holds 15 hex digits
+            raise EncoreError(
+                f"run key {run.key}: another process read other data or another backbone; expected "
+                "the same in all: wait until nothing changes them (a revision pins a model) and "
+                "start again"
+            )
+        job = _Job(
+            run=run,
+            config=config,
+            examples=examples,
+            split=rows,
+            tokenizer=tokenizer,
+            device=device,
+            ranks=ranks,
+            reporter=reporter if ranks.is_rank_zero else SILENT,
+        )
+        metadata = _metadata(job, backbone=backbone)
+        is_writer = ranks.is_rank_zero
+        with run_folder.opened_run(run, metadata=metadata) if is_writer else nullcontext():
+            ranks.wait()  # until rank 0 has locked the folder
+            earlier_result = run_folder.read_result(run)
+            result = earlier_result or _fit_and_save(job, metadata=metadata)
+    evaluation = result["evaluation"]
     return TrainingResult(
-        out=job.run.folder,
-        run_key=job.run.key,
-        model_dir=job.run.model_dir,
-        num_steps=ended["num_steps"],
+        out=run.folder,
+        run_key=run.key,
+        model_dir=run.model_dir,
+        num_steps=result["num_steps"],
         final_evaluation=None if evaluation is None else EvaluationRecord(**evaluation),
-        notes=tuple(about["notes"]),
-        synthetic=tuple(about["synthetic"]),
-        is_new=found is None,
+        notes=examples.notes,
+        synthetic=tuple(metadata["synthetic"]),
+        is_new=earlier_result is None,
         seconds=time.monotonic() - began,
     )
 
 
-def _job(
-    study: Study, config: TrainConfig, *, device: str, ranks: Ranks, reporter: Reporter
-) -> tuple[_Job, dict[str, Any]]:
-    """Read the data, and find out which run it is and what people may want to know of it."""
-    tokenizer = load_tokenizer(config.backbone)
-    origin = backbone_identity(config.backbone, tokenizer)
-    wanted = config.model_dump(include={"objective", "ratings", "run", "judge", "limit"})
-    examples = read_examples(study, tokenizer=tokenizer, **wanted)
-    parts = split(examples, evaluation_share=config.evaluation_share, seed=config.seed)
-    identity = run_folder.run_identity(config, origin=origin, data_sha256=examples.digest)
-    key = run_key_of(identity)
-    if not ranks.agree(int(key[:15], 16)):  # as many digits as an int64 holds
-        raise EncoreError(
-            f"run key {key}: another process read other data or another backbone; expected the "
-            "same in all: wait until nothing changes them (a revision pins a model) and start again"
-        )
-    job = _Job(
-        run=TrainingRun(
-            folder=config.out or study.path / run_folder.TRAINING_DIR / key, identity=identity
-        ),
-        config=config,
-        examples=centre(examples, train_rows=parts.train_rows),
-        split=parts,
-        tokenizer=tokenizer,
-        device=device,
-        ranks=ranks,
-        reporter=reporter if ranks.is_rank_zero else SILENT,
-    )
-    is_demo = is_demo_judge(origin["revision"])
+def _metadata(job: _Job, *, backbone: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts for people that are recorded beside the run's identity."""
+    examples = job.examples
+    is_demo = is_demo_judge(backbone["revision"])
     backbone_marks = ["backbone (the demonstration judge)"] if is_demo else []
-    return job, {
-        "backbone_name": str(origin["name"]),
-        "num_pairs": len(parts.train_rows),
-        "num_evaluation_pairs": len(parts.evaluation_rows),
+    return {
+        "backbone_name": str(backbone["name"]),
+        "num_pairs": len(job.split.train_rows),
+        "num_evaluation_pairs": len(job.split.evaluation_rows),
         "head_ids": list(examples.head_ids),
         "notes": list(examples.notes),
         "synthetic": [*examples.synthetic, *backbone_marks],
@@ -158,37 +176,38 @@ def _job(
     }
 
 
-def _fit_and_save(job: _Job, *, about: Mapping[str, Any]) -> dict[str, Any]:
-    """Fit, save the model, and say last of all that the run has ended."""
-    _check_room(job)
+def _fit_and_save(job: _Job, *, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Fit the model, save it, and then mark the run as finished."""
+    _check_disk_space(job)
     model, num_steps, evaluation = _fit(job)
     run = job.run
-    ended = {"num_steps": num_steps, "evaluation": evaluation}
+    result = {"num_steps": num_steps, "evaluation": evaluation}
     if not job.ranks.is_rank_zero:
-        return ended
-    metadata = {  # where the model comes from; no machine's paths
+        return result
+    model_metadata = {
         "run_key": run.key,
         **run.identity,
-        **about,
+        **metadata,
         "objective": job.config.objective,
         "mean": model.mean_R.tolist(),
-        **ended,
+        **result,
     }
     kept = "the last checkpoint is kept"
-    with named_when_full(run.folder, purpose="the trained model", kept=kept):
-        save_model(run.model_dir, model, job.tokenizer, metadata=metadata)
+    with report_full_disk(run.folder, purpose="the trained model", kept=kept):
+        save_model(run.model_dir, model, job.tokenizer, metadata=model_metadata)
         run_folder.write_result(run, num_steps=num_steps, evaluation=evaluation)
     job.reporter.saved(run.model_dir, kind="model")
-    return ended
+    return result
 
 
 def _fit(job: _Job) -> _Fitted:
-    """The fitted model, adapters merged.
+    """Load the model and fit it by the config's method, with adapters merged at the end.
 
-    Of several processes rank 0's model is whole on the CPU, the others' are not to be used.
+    With several processes, the model of rank 0 is complete and on the CPU. Those of the other
+    processes must not be used.
     """
     config = job.config
-    backbone, device = job.ranks.loading(config.backbone, device=job.device)
+    backbone, device = job.ranks.loading_options(config.backbone, device=job.device)
     job.reporter.started("loading the backbone")
     model = load_reward_model(
         backbone,
@@ -206,27 +225,30 @@ def _fit(job: _Job) -> _Fitted:
         ranks=job.ranks,
     )
     if config.method == "probe" or config.head_init == "probe":
-        # Also before going on from a checkpoint: the centres follow from the probe. States of the
-        # untouched backbone are on disk by then.
+        # A run that continues from a checkpoint needs this too: the probe moves the centres. The
+        # pooled states of the untouched backbone are then read from the disk.
         offset_R = solve_heads(training, cache=job.run.embeddings_dir, reporter=job.reporter)
-        training = replace(training, examples=move_centres(job.examples, offset_R))
+        training = replace(training, examples=move_centres(training.examples, offset_R))
     model.mean_R.copy_(torch.from_numpy(training.examples.mean_R))
-    return (_evaluate_probe if config.method == "probe" else _take_steps)(training, job)
+    fit = _evaluate_probe if config.method == "probe" else _take_steps
+    return fit(training, job)
 
 
 def _evaluate_probe(training: Training, job: _Job) -> _Fitted:
+    """Evaluate the solved heads of method probe, which takes no steps."""
     model = training.model
-    _say_plan(job)
-    # Its one evaluation is of step 0: a line that a killed process left goes, too.
-    run_folder.cut_logs(job.run.folder, step=-1)
+    _report_plan(job)
+    # The only evaluation has step 0. A killed process may have logged it already.
+    run_folder.truncate_logs(job.run.folder, step=-1)
     evaluation = evaluate(training, step=0)
     if evaluation is None:
         return model, 0, None
-    job.keep(evaluation)
+    job.log(evaluation)
     return model, 0, dataclasses.asdict(evaluation)
 
 
 def _take_steps(training: Training, job: _Job) -> _Fitted:
+    """Train from the last checkpoint, or from the beginning, to the last step."""
     model, config, ranks, reporter = training.model, job.config, job.ranks, job.reporter
     adapters = None
     if config.method == "lora":
@@ -237,39 +259,39 @@ def _take_steps(training: Training, job: _Job) -> _Fitted:
     manager = CheckpointManager(training, optimizer, job.run)
     state = manager.restore() or {"step": 0, "evaluation": None}
     start_step, evaluation = state["step"], state["evaluation"]
-    going_on = f"; going on after step {start_step:,} of {training.num_steps:,}"
-    _say_plan(job, then=going_on if start_step else "")
+    resumed = f"; going on after step {start_step:,} of {training.num_steps:,}"
+    _report_plan(job, suffix=resumed if start_step else "")
     reporter.started("training", total=training.num_steps, done=start_step)
     if ranks.is_rank_zero:
-        run_folder.cut_logs(job.run.folder, step=start_step)
+        run_folder.truncate_logs(job.run.folder, step=start_step)
 
-    summary = ""
+    last_step_text = ""
 
-    def keep(record: Record) -> None:
-        job.keep(record)
-        nonlocal summary
+    def log(record: LogRecord) -> None:
+        job.log(record)
+        nonlocal last_step_text
         if isinstance(record, run_folder.StepRecord):
-            summary = f"step {record.step} of {training.num_steps}: {record.summary}"
+            last_step_text = f"step {record.step} of {training.num_steps}: {record.summary}"
         elif record.loss is not None:
-            reporter.message(f"{summary}; held-out loss {record.loss:.4g}")
+            reporter.message(f"{last_step_text}; held-out loss {record.loss:.4g}")
 
-    def save(step: int, found: EvaluationRecord | None) -> None:
+    def save(step: int, record: EvaluationRecord | None) -> None:
         if ranks.is_rank_zero:
             run_folder.sync_logs(job.run.folder)  # a checkpoint is never ahead of the logs
         nonlocal evaluation
-        evaluation = None if found is None else dataclasses.asdict(found)
+        evaluation = None if record is None else dataclasses.asdict(record)
         reporter.saved(manager.save(step, evaluation=evaluation), kind="checkpoint")
 
-    run_steps(training, optimizer, start_step=start_step, on_record=keep, save=save)
+    run_steps(training, optimizer, start_step=start_step, on_record=log, save=save)
     reporter.finished()
-    ranks.gather(model)
+    ranks.gather_model(model)
     if adapters is not None:
         merge_adapters(adapters)
     return model, training.num_steps, evaluation
 
 
 def _prepare(model: MultiHeadRewardModel, job: _Job) -> None:
-    """Gradient checkpointing, fused kernels and shards, as the config asks for them."""
+    """Set up gradient checkpointing, compiled kernels and shards as the config and device say."""
     config, is_cuda = job.config, job.device == "cuda"
     if config.gradient_checkpointing or (config.gradient_checkpointing is None and is_cuda):
         model.enable_gradient_checkpointing()
@@ -281,19 +303,20 @@ def _prepare(model: MultiHeadRewardModel, job: _Job) -> None:
     job.ranks.shard(model)
 
 
-def _say_plan(job: _Job, *, then: str = "") -> None:
-    """Say in a line what is trained on what."""
+def _report_plan(job: _Job, *, suffix: str = "") -> None:
+    """Report in one line how many pairs, tokens and heads are trained."""
     rows, held_out = job.split
     job.reporter.finished(
         f"training on {job.device}: {len(rows):,} pairs ({job.examples.length_P[rows].sum():,} "
-        f"tokens an epoch), {len(held_out):,} held out; {len(job.examples.head_ids)} heads{then}"
+        f"tokens an epoch), {len(held_out):,} held out; {len(job.examples.head_ids)} heads{suffix}"
     )
 
 
-def _check_room(job: _Job) -> None:
-    """Refuse a run that cannot end on this disk, from config.json alone: at the least.
+def _check_disk_space(job: _Job) -> None:
+    """Refuse a run whose checkpoints and model do not fit on the disk.
 
-    A backbone of an unknown kind is passed over; its checkpoints and model are refused one by one.
+    The sizes follow from config.json alone and are lower bounds. A backbone of an unknown kind is
+    not checked here; writing its checkpoints and model checks the space again.
     """
     config = job.config
     try:
@@ -301,9 +324,10 @@ def _check_room(job: _Job) -> None:
     except InputError:
         return
     model_bytes = shape.num_parameters * trunk_dtype(config.backbone, job.device).itemsize
-    # Weights and AdamW's two averages in the format of the weights.
+    # Weights and AdamW's two averages, in the number format of the weights.
     checkpoint_bytes = 3 * model_bytes if config.method == "full" else 0
-    # The model is written beside the kept checkpoints; a new checkpoint before an old one goes.
+    # The model is written beside the kept checkpoints. A new checkpoint is written before the
+    # oldest one is deleted.
     num_new = max(0, config.keep_checkpoints - len(checkpoint_steps(job.run.checkpoints_dir)))
-    needed = num_new * checkpoint_bytes + max(checkpoint_bytes, model_bytes)
-    check_room(job.run.folder, needed, purpose="this run (its checkpoints and its model)")
+    num_bytes = num_new * checkpoint_bytes + max(checkpoint_bytes, model_bytes)
+    check_free_space(job.run.folder, num_bytes, purpose="this run (its checkpoints and its model)")

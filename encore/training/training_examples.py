@@ -1,6 +1,7 @@
-"""What a reward model is trained on: tokens and targets of every pair; which are held out.
+"""Training examples: tokens and targets of every pair, and the choice of held-out pairs.
 
-Suffixes: P pairs, N sequences, R heads, S responses of a pair (chosen, rejected), G prompt groups.
+Suffixes: P pairs, N rated pairs, T training pairs, R heads, S responses of a pair (chosen,
+rejected), G prompt groups.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
     from encore.model.conversation import ConversationTokenizer, EncodedPair
     from encore.model.layouts import TokenIds
 
-#: The one head of a model that learns from preferences instead of ratings.
+#: Id of the single head of a model that learns from preferences instead of ratings.
 REWARD_HEAD = "reward"
-#: So many pairs have their texts in memory at a time.
+#: Number of pairs whose texts are in memory at a time.
 _PAIRS_PER_CHUNK = 1024
 
 _Floats = NDArray[np.float32]
@@ -42,26 +43,25 @@ _Rows = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TrainingExamples:
-    """Pairs of a study, tokenised, in the order of (pair_id, source).
+    """Tokenised pairs of a study with their targets, ordered by (pair_id, source).
 
-    The order does not depend on how the study was made. A rating is its target plus the mean of its
-    head: ``target_PSR + mean_R``. `read_examples` gives ratings and means of 0; `centre` moves the
-    means over.
+    The order does not depend on how the study was made. A rating is ``target_PSR + mean_R``. In the
+    result of `read_examples` the means are 0; `centre` moves them from the targets to ``mean_R``.
 
     Attributes:
-        head_ids: The R heads: rules in rule-set order, or `REWARD_HEAD` alone.
-        pair_id_P: Id of each pair, shape [P], text.
-        group_P: `group_of` each pair, shape [P].
-        chosen: Tokens of prompt and preferred response.
-        rejected: Tokens of prompt and other response.
-        prompt_tokens_P: How many tokens of ``chosen`` are the rendered prompt, shape [P].
-        target_PSR: What each head is to say of each response, shape [P, 2, R], NaN where a rating
-            is missing; [P, 2, 0] for objective bradley-terry.
-        mean_R: Taken off each head's ratings, shape [R].
-        digest: SHA-256 of all of this, and of the pairs' sources, before centring.
-        notes: What was left out, cut or missing, counted, a sentence each.
-        ratings: Where the targets came from; None for objective bradley-terry.
-        synthetic: What of the pairs and the ratings is synthetic, in words.
+        head_ids: Id of each head: rules in rule-set order, or `REWARD_HEAD` alone.
+        pair_id_P: Id of each pair, shape [P].
+        group_P: Prompt group of each pair (`prompt_group`), shape [P].
+        chosen: Token ids of prompt and chosen response, one array a pair.
+        rejected: Token ids of prompt and rejected response, one array a pair.
+        prompt_tokens_P: Number of tokens of the rendered prompt in ``chosen``, shape [P].
+        target_PSR: Target of each head for each response, shape [P, 2, R], NaN if a rating is
+            missing; [P, 2, 0] for objective bradley-terry.
+        mean_R: Mean that was subtracted from each head's ratings, shape [R].
+        digest: SHA-256 of all of the above, and of the pairs' sources, before centring.
+        notes: Sentences that count pairs left out, texts cut and ratings missing.
+        ratings: Origin of the targets; None for objective bradley-terry.
+        synthetic: Names of the synthetic parts of pairs and ratings; empty if there are none.
     """
 
     head_ids: tuple[str, ...]
@@ -79,14 +79,14 @@ class TrainingExamples:
 
     @property
     def num_pairs(self) -> int:
-        """P."""
+        """Return P, the number of pairs."""
         return len(self.pair_id_P)
 
     @property
     def length_P(self) -> NDArray[np.int64]:
-        """Tokens of both responses of each pair, each as if it stood alone, shape [P]."""
-        both = zip(self.chosen, self.rejected, strict=True)
-        return np.array([len(chosen) + len(rejected) for chosen, rejected in both], dtype=np.int64)
+        """Return the tokens of both sequences of each pair, shape [P]; the prompt counts twice."""
+        pairs = zip(self.chosen, self.rejected, strict=True)
+        return np.array([len(chosen) + len(rejected) for chosen, rejected in pairs], dtype=np.int64)
 
 
 def read_examples(
@@ -99,16 +99,23 @@ def read_examples(
     judge: str | None = None,
     limit: int | None = None,
 ) -> TrainingExamples:
-    """The pairs of a study as training examples, not centred yet.
+    """Read the pairs of a study as training examples that are not centred yet.
 
-    Objective ``multi-head`` learns ratings (from the study unless ``ratings`` says where; of one
-    ``run`` and ``judge``) and leaves out pairs that have none. ``bradley-terry`` learns which
-    response was preferred, and reads no ratings. ``limit`` draws pairs by content hash. 70,000
-    pairs of twice 300 tokens take 170 MB.
+    70,000 pairs with two sequences of 300 tokens take 170 MB.
+
+    Args:
+        study: Opened study.
+        tokenizer: Tokenizer of the backbone.
+        objective: ``multi-head`` learns ratings and leaves out pairs without any.
+            ``bradley-terry`` learns which response was chosen, and reads no ratings.
+        ratings: Ratings to learn: a path or an Arrow table. None reads those of the study.
+        run: Key of the rating run to read, or a unique prefix of it.
+        judge: Name of the judge whose ratings are read.
+        limit: Most pairs, drawn by content hash.
 
     Raises:
-        InputError: No pairs in the study; no ratings, ratings of other pairs only, a rating that is
-            there more than once.
+        InputError: The study has no pairs; there are no ratings, or only of other pairs; or a
+            rating occurs twice.
     """
     pairs = read_pairs(study)
     if pairs.num_rows == 0:
@@ -130,22 +137,27 @@ def read_examples(
             rated, origin = evidence.read_pairs(), evidence.origin
         head_ids = rated.rule_ids
         label = str(source) if isinstance(source, str | Path) else "table"
-        used_P, target_PSR, notes = _rated_rows(rated, pairs, label, limit)
-        pairs = pairs.take(pa.array(used_P))
+        row_P, target_PSR, notes = _match_ratings(rated, pairs, label, limit)
+        pairs = pairs.take(pa.array(row_P))
     examples = _encode(pairs, target_PSR, tokenizer, head_ids=head_ids, notes=notes)
     return dataclasses.replace(examples, ratings=origin, synthetic=synthetic)
 
 
-def _rated_rows(
+def _match_ratings(
     rated: PairRatings, pairs: pa.Table, label: str, limit: int | None
 ) -> tuple[_Rows, _Floats, list[str]]:
-    """Which pairs are learnt from, their ratings [P, S, R], NaN where missing, and notes."""
+    """Match ratings with the pairs of the study.
+
+    Returns:
+        The rows of the rated pairs, at most ``limit``; their ratings, shape [P, S, R], NaN if
+        missing; and notes that count what was left out or missing.
+    """
     keys = list(zip(pairs["source"].to_pylist(), pairs["pair_id"].to_pylist(), strict=True))
-    row_of = {key: row for row, key in enumerate(keys)}
+    row_by_key = {key: row for row, key in enumerate(keys)}
     rated_keys = zip(rated.source_P.tolist(), rated.pair_id_P.tolist(), strict=True)
-    row_N = np.array([row_of.get(key, -1) for key in rated_keys], dtype=np.int64)
-    is_known_N = row_N >= 0
-    if not is_known_N.any():
+    row_N = np.array([row_by_key.get(key, -1) for key in rated_keys], dtype=np.int64)
+    is_in_study_N = row_N >= 0
+    if not is_in_study_N.any():
         raise InputError(
             f"ratings {label}: none of its {rated.num_pairs} rated pairs (such as "
             f"{rated.pair_id_P[0]} of source {rated.source_P[0]}) is among the {len(keys)} pairs "
@@ -153,21 +165,27 @@ def _rated_rows(
             "study's pairs, or ingest what was rated under the source that the ratings name"
         )
     target_PSR = np.full((len(keys), 2, len(rated.rule_ids)), np.nan, dtype=np.float32)
-    both_NSR = np.stack([rated.chosen_PR, rated.rejected_PR], axis=1)
-    target_PSR[row_N[is_known_N]] = both_NSR[is_known_N]
-    rated_P = np.flatnonzero(~np.isnan(target_PSR).all(axis=(1, 2)))
-    used_PSR = target_PSR[rated_P[:limit]]
-    num_left_out = len(keys) - len(rated_P), len(rated_P) - len(used_PSR)
-    counted = (
-        (num_left_out[0], f"of the study's {len(keys)} pairs have no rating and are left out"),
-        ((~is_known_N).sum(), "rated pairs are not in the study and are passed over"),
-        (num_left_out[1], f"of {len(rated_P)} rated pairs are left out, as the limit says"),
+    rating_NSR = np.stack([rated.chosen_PR, rated.rejected_PR], axis=1)
+    target_PSR[row_N[is_in_study_N]] = rating_NSR[is_in_study_N]
+    rated_rows = np.flatnonzero(~np.isnan(target_PSR).all(axis=(1, 2)))
+    row_P = rated_rows[:limit]
+    target_PSR = target_PSR[row_P]
+    counts = (
         (
-            np.isnan(used_PSR).sum(),
-            f"of {used_PSR.size} ratings are missing; no head learns from its own",
+            len(keys) - len(rated_rows),
+            f"of the study's {len(keys)} pairs have no rating and are left out",
+        ),
+        ((~is_in_study_N).sum(), "rated pairs are not in the study and are left out"),
+        (
+            len(rated_rows) - len(row_P),
+            f"of {len(rated_rows)} rated pairs are left out, because of the limit",
+        ),
+        (
+            np.isnan(target_PSR).sum(),
+            f"of {target_PSR.size} ratings are missing; their heads do not learn from them",
         ),
     )
-    return rated_P[:limit], used_PSR, [f"{num} {text}" for num, text in counted if num]
+    return row_P, target_PSR, [f"{count} {text}" for count, text in counts if count]
 
 
 def _encode(
@@ -178,12 +196,12 @@ def _encode(
     head_ids: tuple[str, ...],
     notes: list[str],
 ) -> TrainingExamples:
-    """The examples, of which only one chunk's texts are in memory at a time."""
+    """Tokenise pairs into examples. Only the texts of one chunk are in memory at a time."""
     encoded: list[EncodedPair] = []
     groups: list[int] = []
     for start in range(0, pairs.num_rows, _PAIRS_PER_CHUNK):
         records = records_of(pairs.slice(start, _PAIRS_PER_CHUNK))
-        groups += map(group_of, records)
+        groups += map(prompt_group, records)
         encoded += tokenizer.encode_pairs(records)
     num_cut = [response.num_cut for pair in encoded for response in pair]
     if any(num_cut):
@@ -206,6 +224,7 @@ def _encode(
 
 
 def _digest(examples: TrainingExamples, sources: Sequence[str]) -> str:
+    """Return the SHA-256 of ids, tokens and targets, with the source of each pair."""
     keys = [examples.head_ids, sources, examples.pair_id_P.tolist()]
     digest = hashlib.sha256(json.dumps(keys).encode())
     add_sequences(digest, examples.chosen)
@@ -217,7 +236,7 @@ def _digest(examples: TrainingExamples, sources: Sequence[str]) -> str:
 
 
 def add_sequences(digest: hashlib._Hash, sequences: Sequence[TokenIds]) -> None:
-    """Make sequences part of a digest: where each one ends, and every token."""
+    """Update a digest with the ends and the tokens of sequences."""
     ends = np.cumsum([0, *map(len, sequences)], dtype=np.int64)
     digest.update(ends.data)
     for token_ids in sequences:
@@ -228,49 +247,52 @@ def add_sequences(digest: hashlib._Hash, sequences: Sequence[TokenIds]) -> None:
 
 
 class Split(NamedTuple):
-    """Rows of examples to learn from and to measure on, ascending; no prompt group is in both."""
+    """Rows of the training pairs and of the held-out pairs, in ascending order.
+
+    No prompt group has pairs in both.
+    """
 
     train_rows: _Rows
     evaluation_rows: _Rows
 
 
-def group_of(pair: PreferencePair) -> int:
-    """A content hash of the prompt's first human turn, as a signed 64-bit number.
+def prompt_group(pair: PreferencePair) -> int:
+    """Return a hash of the prompt's first user turn, as a signed 64-bit number.
 
-    Conversations that begin alike continue alike: pairs of one group are never parted between
-    training and evaluation.
+    Conversations with the same first turn are similar, so pairs of one group are never divided
+    between training and evaluation.
     """
-    first = next((turn.content for turn in pair.prompt if turn.role == "user"), "")
-    digest = hashlib.sha256(first.strip().encode()).digest()
+    first_turn = next((turn.content for turn in pair.prompt if turn.role == "user"), "")
+    digest = hashlib.sha256(first_turn.strip().encode()).digest()
     return int.from_bytes(digest[:8], "big", signed=True)
 
 
-def place_of(group: int, *, seed: int) -> float:
-    """Where a group falls in [0, 1), evenly spread: it depends on its text and the seed alone."""
+def group_draw(group: int, *, seed: int) -> float:
+    """Return a uniform number in [0, 1) that depends only on the group and the seed."""
     digest = hashlib.sha256(f"{seed}:{group}".encode()).digest()
     return int.from_bytes(digest[:6], "big") / 2.0**48  # 48 bits: exact in a float, never 1
 
 
 def split(examples: TrainingExamples, *, evaluation_share: float, seed: int) -> Split:
-    """A share of the prompt groups, drawn by content hash, for evaluation.
+    """Hold out a share of the prompt groups for evaluation.
 
-    The draw depends on a group's text and the seed alone: more data moves no pair from one side to
-    the other, and a larger share only adds to the evaluation. Where a share above 0 draws no group,
-    as it may in a handful of pairs, the group nearest to being drawn is held out.
+    The choice depends only on a group's text and the seed. So more data moves no pair between
+    training and evaluation, and a larger share only adds held-out pairs. If a share above 0 holds
+    out no group, as may happen with a few pairs, the group with the lowest draw is held out.
 
     Args:
-        examples: The pairs.
-        evaluation_share: From 0 (none) to below 1.
-        seed: Of the draw.
+        examples: Pairs to divide.
+        evaluation_share: Share of the groups, from 0 (none) to below 1.
+        seed: Seed of the draw.
 
     Raises:
-        InputError: No pair left to learn from.
+        InputError: No training pair is left.
     """
     group_G, index_P = np.unique(examples.group_P, return_inverse=True)
-    place_P = np.array([place_of(int(group), seed=seed) for group in group_G])[index_P]
-    is_evaluated_P = place_P < evaluation_share
+    draw_P = np.array([group_draw(int(group), seed=seed) for group in group_G])[index_P]
+    is_evaluated_P = draw_P < evaluation_share
     if evaluation_share > 0 and len(group_G) > 1 and not is_evaluated_P.any():
-        is_evaluated_P = place_P == place_P.min()
+        is_evaluated_P = draw_P == draw_P.min()
     if is_evaluated_P.all():
         raise InputError(
             f"evaluation_share {evaluation_share}: all {examples.num_pairs} pairs fall into the "
@@ -280,14 +302,14 @@ def split(examples: TrainingExamples, *, evaluation_share: float, seed: int) -> 
 
 
 def centre(examples: TrainingExamples, *, train_rows: _Rows) -> TrainingExamples:
-    """The same examples with each head's mean over the training pairs taken off its targets.
+    """Subtract from all targets each head's mean over the training pairs.
 
-    Bias-free heads learn centred targets, so that composing them folds exactly into one head.
-    Evaluation pairs are centred by the same means and have no part in them. Chosen and rejected
-    responses count together. Objective bradley-terry has no targets, so nothing changes.
+    Heads have no bias and learn centred targets, so that their weighted sum folds exactly into one
+    head. Held-out pairs do not influence the means. Chosen and rejected responses count equally.
+    Objective bradley-terry has no targets, so its examples are returned as they are.
 
     Raises:
-        InputError: A head without a rating in any training pair.
+        InputError: A head has no rating in any training pair.
     """
     if examples.target_PSR.size == 0:
         return examples
@@ -304,7 +326,7 @@ def centre(examples: TrainingExamples, *, train_rows: _Rows) -> TrainingExamples
 
 
 def move_centres(examples: TrainingExamples, offset_R: NDArray[np.float64]) -> TrainingExamples:
-    """The same ratings, counted from centres that lie ``offset_R`` higher, shape [R]."""
+    """Return the same ratings with means that are higher, and targets lower, by ``offset_R``."""
     return dataclasses.replace(
         examples,
         target_PSR=(examples.target_PSR - offset_R).astype(np.float32),

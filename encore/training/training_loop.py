@@ -1,9 +1,9 @@
-"""The training loop: every step is a function of seed, step number, weights and optimizer state.
+"""The training loop: every step depends only on seed, step number, weights and optimizer state.
 
-Nothing else is carried from step to step, no sampler and no random state, so a run that goes on
-from a checkpoint takes the very steps it would have taken.
+No sampler and no random state is carried from step to step. So a run that continues from a
+checkpoint takes the same steps as an uninterrupted run.
 
-Suffixes: P pairs, N sequences, M microbatches, R heads.
+Suffixes: P pairs, N sequences, M microbatches, R heads, T loss terms.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from encore.model.gpus import find_gpu
 from encore.training.batches import PlannedRows, Training, plan_rows, score_microbatch
 from encore.training.evaluation import TrainingDivergedError, evaluate, loss_terms, num_terms
 from encore.training.optimizers import NonFiniteGradientError, StepOptimizer
-from encore.training.run_folder import EvaluationRecord, Record, StepRecord
+from encore.training.run_folder import EvaluationRecord, LogRecord, StepRecord
 from encore.training.training_config import TrainingConfig
 
 _EVALUATIONS_PER_EPOCH = 4
-#: Low-rank adapters: frozen weights need gradients of activations (2 a weight and token) but none
-#: of their own, so 4 of full training's 6 operations remain.
+#: Operations of LoRA as a share of full training. For each frozen weight and token, 2 of the 6
+#: operations are not needed: those for the weight's own gradient.
 _LORA_SHARE = 4 / 6
 
 
@@ -40,37 +40,37 @@ def run_steps(
     optimizer: StepOptimizer,
     *,
     start_step: int,
-    on_record: Callable[[Record], None],
+    on_record: Callable[[LogRecord], None],
     save: Callable[[int, EvaluationRecord | None], object],
 ) -> None:
-    """Take the steps from ``start_step + 1`` to the last, evaluating and saving when it is due.
+    """Take the steps from ``start_step + 1`` to the last, with evaluations and checkpoints.
 
-    Both also come after the last step. By default a checkpoint is written where the model is
-    evaluated, so that it has its figures.
+    Both also follow the last step. By default a checkpoint is written after each evaluation, so
+    that it has metrics.
 
     Args:
-        training: The model is trained in place.
-        optimizer: With the state that belongs to the step to start from.
-        start_step: Steps already done.
-        on_record: Called after each step and each evaluation.
-        save: Writes a checkpoint of a step, given the evaluation of the same step if there is one.
+        training: Model, examples and settings. The model is trained in place.
+        optimizer: Optimizer with its state after ``start_step``.
+        start_step: Number of steps already done.
+        on_record: Function that receives the metrics of each step and each evaluation.
+        save: Function that writes the checkpoint of a step, with the step's evaluation or None.
 
     Raises:
-        TrainingDivergedError: A loss is not finite (no weight was changed by that step), or a
-            gradient is not. Nothing is saved.
-        InputError: A layout that does not fit the model.
+        TrainingDivergedError: A loss is not finite (that step changed no weight), or a gradient is
+            not finite. Nothing is saved.
+        InputError: The layout does not fit the model.
     """
     model, config, last_step = training.model, training.config, training.num_steps
-    per_epoch = training.steps_per_epoch
-    evaluate_every = config.evaluate_every or math.ceil(per_epoch / _EVALUATIONS_PER_EPOCH)
+    steps_per_epoch = training.steps_per_epoch
+    evaluate_every = config.evaluate_every or math.ceil(steps_per_epoch / _EVALUATIONS_PER_EPOCH)
     checkpoint_every = config.checkpoint_every or evaluate_every
     peak, epoch_rows = device_peak(training), list[NDArray[np.int64]]()
     model.train()
     for step in range(start_step + 1, last_step + 1):
-        epoch, place = divmod(step - 1, per_epoch)
-        if place == 0 or not epoch_rows:
+        epoch, step_of_epoch = divmod(step - 1, steps_per_epoch)
+        if step_of_epoch == 0 or not epoch_rows:
             epoch_rows = training.rows_of_epoch(epoch)
-        on_record(_take_step(training, optimizer, step, epoch_rows[place], peak=peak))
+        on_record(_take_step(training, optimizer, step, epoch_rows[step_of_epoch], peak=peak))
         evaluation, is_last = None, step == last_step
         if is_last or step % evaluate_every == 0:
             evaluation = evaluate(training, step=step)
@@ -81,21 +81,20 @@ def run_steps(
 
 
 def learning_rate_at(step: int, *, config: TrainingConfig, num_steps: int) -> float:
-    """The rate of a step: linear warm-up to the peak, then linear decay towards 0.
+    """Return the learning rate of a step: linear warm-up to the peak, then linear decay.
 
-    No step is wasted on a rate of 0: with w warm-up steps the first has 1/w of the peak and step w
-    all of it, and the last one of n steps has 1/(n - w). A run shorter than its warm-up never
-    reaches the peak.
+    No step has a rate of 0. With w warm-up steps, step 1 has 1/w of the peak and step w has all of
+    it. The last of n steps has 1/(n - w). A run shorter than its warm-up never reaches the peak.
 
     Args:
-        step: From 1 to ``num_steps``.
-        config: Says peak and warm-up.
-        num_steps: Of the whole run.
+        step: Number of the step, from 1 to ``num_steps``.
+        config: Settings with the peak and the warm-up.
+        num_steps: Number of steps of the whole run.
     """
     if step <= config.warmup_steps:
         return config.learning_rate * step / config.warmup_steps
-    left = num_steps - step + 1
-    return config.learning_rate * left / (num_steps - config.warmup_steps)
+    num_remaining = num_steps - step + 1
+    return config.learning_rate * num_remaining / (num_steps - config.warmup_steps)
 
 
 def _take_step(
@@ -106,30 +105,33 @@ def _take_step(
     *,
     peak: tuple[BackboneShape, float] | None,
 ) -> StepRecord:
-    """Forward and backward passes over some pairs, the finite check, the update."""
+    """Compute the gradients of a step's pairs, check them, update the weights, return metrics."""
     began = time.monotonic()
     device, rows = training.model.device, plan_rows(training, row_P)
     rate = learning_rate_at(step, config=training.config, num_steps=training.num_steps)
     mean_loss, num_computed = _backward(
-        training, rows, step=step, arm=lambda: optimizer.arm(step=step, learning_rate=rate)
+        training,
+        rows,
+        step=step,
+        before_last=lambda: optimizer.before_last_backward(step=step, learning_rate=rate),
     )
     try:
         grad_norm = optimizer.finish()
     except NonFiniteGradientError as error:
         raise TrainingDivergedError(
-            what=f"the gradient of {error.names[0]} is not finite",
+            problem=f"the gradient of {error.names[0]} is not finite",
             step=step,
             pair_ids=training.examples.pair_id_P[row_P].tolist(),
         ) from error
     if device.type == "cuda":
-        torch.cuda.synchronize(device)  # or the step's last work would be timed as another's
+        torch.cuda.synchronize(device)  # or the step's last work would be timed with the next step
     seconds = time.monotonic() - began
     lengths = [len(sequence) for sequence in rows.sequences]
     mfu = None
     if peak is not None:
         shape, flops_per_second = peak
-        work = useful_flops(shape, lengths, num_computed=num_computed)
-        mfu = work / seconds / flops_per_second
+        flops = useful_flops(shape, lengths, num_computed=num_computed)
+        mfu = flops / seconds / flops_per_second
     return StepRecord(
         step=step,
         epoch=step / training.steps_per_epoch,
@@ -147,17 +149,20 @@ def _take_step(
 
 
 def _backward(
-    training: Training, rows: PlannedRows, *, step: int, arm: Callable[[], None]
+    training: Training, rows: PlannedRows, *, step: int, before_last: Callable[[], None]
 ) -> tuple[float, int]:
-    """All passes of a step; its loss and computed token positions over all processes."""
+    """Run all passes of a step; return its loss and computed positions over all processes.
+
+    ``before_last`` is called before the last backward pass, which may already change weights.
+    """
     config, ranks = training.config, training.ranks
-    # Every pair has a rating somewhere, so a step has terms; 1 keeps an empty one harmless.
+    # Every pair has a rating, so a step has terms. 1 avoids a division by 0 all the same.
     terms = max(1, num_terms(rows.target_NR, objective=config.objective))
-    # Of each pass: its loss, which sequences it scored, and the terms of the loss.
+    # Loss, scored sequences and loss terms of each pass.
     passes: list[tuple[Tensor, NDArray[np.int64], Tensor]] = []
-    num_computed, found = 0, (0.0, 0)
+    num_computed, totals = 0, (0.0, 0)
     for index, plan in enumerate(rows.plans):
-        # All processes have as many passes, each with dropout masks of its own.
+        # All processes have the same number of passes, each with its own dropout masks.
         _seed_dropout(config.seed, step=step, microbatch=ranks.rank * len(rows.plans) + index)
         sequences, score_NR, num_positions = score_microbatch(training, rows, plan)
         num_computed += num_positions
@@ -167,14 +172,13 @@ def _backward(
         loss = term_T.sum() * plan.weight / terms
         passes.append((loss.detach(), sequences, term_T.detach()))
         if index == len(rows.plans) - 1:
-            # From here on weights may change, in the backward pass itself.
-            found = _finite_sum(training, rows, passes, num_computed, step=step)
-            arm()
+            totals = _sum_passes(training, rows, passes, num_computed, step=step)
+            before_last()
         loss.backward()
-    return found
+    return totals
 
 
-def _finite_sum(
+def _sum_passes(
     training: Training,
     rows: PlannedRows,
     passes: Sequence[tuple[Tensor, NDArray[np.int64], Tensor]],
@@ -182,36 +186,44 @@ def _finite_sum(
     *,
     step: int,
 ) -> tuple[float, int]:
-    """The step's loss and computed positions: the one place where the device is waited for."""
+    """Return the step's loss and computed positions over all passes and processes.
+
+    This is the only place in a step that waits for the device.
+
+    Raises:
+        TrainingDivergedError: The loss is not finite.
+    """
     loss_M = torch.stack([loss for loss, _, _ in passes]).double().cpu().numpy()
     sums = torch.tensor([float(loss_M.sum()), num_computed], dtype=torch.float64)
-    mean_loss, num_computed_by_all = training.ranks.summed(sums).tolist()
+    mean_loss, num_computed_by_all = training.ranks.sum(sums).tolist()
     if math.isfinite(mean_loss):
         return mean_loss, int(num_computed_by_all)
     training.model.zero_grad(set_to_none=True)
+    # Find the pairs with a term that is not finite, in any process.
     is_bad_P = np.zeros(len(rows.row_P), dtype=np.int64)
     for _, sequences, term_T in passes:
-        # One term a response or, of a pair's two neighbours, a pair.
-        own = sequences.reshape(len(term_T), -1)[~torch.isfinite(term_T).cpu().numpy()]
-        is_bad_P[own // 2] = 1
-    is_bad = training.ranks.summed(torch.from_numpy(is_bad_P)).numpy() > 0
+        # A term belongs to one response, or to two neighbouring responses of a pair.
+        bad_sequences = sequences.reshape(len(term_T), -1)[~torch.isfinite(term_T).cpu().numpy()]
+        is_bad_P[bad_sequences // 2] = 1
+    is_bad = training.ranks.sum(torch.from_numpy(is_bad_P)).numpy() > 0
     raise TrainingDivergedError(
-        what=f"the loss is {mean_loss}",
+        problem=f"the loss is {mean_loss}",
         step=step,
         pair_ids=training.examples.pair_id_P[rows.row_P[is_bad]].tolist(),
     )
 
 
 def _seed_dropout(seed: int, *, step: int, microbatch: int) -> None:
-    """Set torch's random state from the step alone, so that it need not be saved."""
+    """Set torch's random state from seed, step and microbatch, so that it need not be saved."""
     digest = hashlib.blake2b(f"{seed}:{step}:{microbatch}".encode(), digest_size=8).digest()
     torch.manual_seed(int.from_bytes(digest, "big") >> 1)
 
 
 def device_peak(training: Training) -> tuple[BackboneShape, float] | None:
-    """The trunk's shape and what the devices can do, operations of full training a second.
+    """Return the trunk's shape and the peak operations per second of all devices together.
 
-    None where the device or the kind of model is unknown.
+    The peak is in operations of full training: for LoRA it is higher, because LoRA needs fewer.
+    None if the device or the kind of model is unknown.
     """
     if training.model.device.type != "cuda":
         return None
@@ -226,7 +238,7 @@ def device_peak(training: Training) -> tuple[BackboneShape, float] | None:
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """The most memory of this process so far: of tensors on its GPU, else what was resident."""
+    """Return the peak memory of this process: of tensors on its GPU, else its resident memory."""
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB

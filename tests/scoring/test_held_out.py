@@ -12,7 +12,7 @@ from encore.data.study import open_study
 from encore.model.opening import open_reward_model
 from encore.scoring.head_accuracy import head_accuracies, held_out_P
 from encore.scoring.head_scores import HeadScores, read_head_scores
-from encore.training.training_examples import group_of, place_of, read_examples, split
+from encore.training.training_examples import group_draw, prompt_group, read_examples, split
 from tests.scoring.models import make_model, score
 from tests.training.studies import make_study
 
@@ -49,7 +49,7 @@ def test_a_pair_of_another_source_is_another_pair():
     for index in range(20):  # among them are held-out pairs and others
         prompt = (Message(role="user", content=f"Question {index}?"),)
         pair = PreferencePair(pair_id="1", source="hh", prompt=prompt, chosen="a", rejected="b")
-        by_place[place_of(group_of(pair), seed=0) < 0.5] = pair
+        by_place[group_draw(prompt_group(pair), seed=0) < 0.5] = pair
     pairs = [by_place[True], dataclasses.replace(by_place[False], source="pku")]
     scores = HeadScores(
         pair_id_P=np.array(["1", "1"], dtype=np.object_),

@@ -43,7 +43,7 @@ def update(module: nn.Module, optimizer: StochasticAdamW, *, shard) -> list[floa
     """Take some steps; the gradient's norm of each."""
     norms = []
     for step in range(1, NUM_UPDATES + 1):
-        optimizer.arm(step=step, learning_rate=1e-2)
+        optimizer.before_last_backward(step=step, learning_rate=1e-2)
         for parameter in module.parameters():
             parameter.grad = shard(gradient_of(parameter, step=step), parameter)
         norms.append(optimizer.finish())
@@ -60,7 +60,7 @@ def main(out: Path) -> None:
             return distribute_tensor(gradient, parameter.device_mesh, parameter.placements)
 
         norms = update(module, optimizer, shard=shard)
-        tensors = ranks.whole({**dict(module.named_parameters()), **optimizer.state()})
+        tensors = ranks.gather({**dict(module.named_parameters()), **optimizer.state()})
         if ranks.is_rank_zero:
             save_file({**tensors, "norms": torch.tensor(norms)}, out)
 

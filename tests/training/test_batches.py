@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encore.training.batches import cut_step, step_rows
+from encore.training.batches import plan_microbatches, shuffle_pairs
 from tests.training.tiny_training import OneOf
 
 LAYOUTS = ("packed", "prefix-shared", "sorted", "single")
@@ -30,9 +30,11 @@ def test_under_2_percent_of_what_is_computed_is_padding_and_nothing_is_dropped(l
     length_N = skewed_lengths(1600)
     tokens_P = length_N.reshape(-1, 2).sum(axis=1) if layout == "sorted" else None
     real = positions = 0
-    for rows in step_rows(1600, batch_pairs=32, seed=0, epoch=0, pair_tokens_P=tokens_P):
+    for rows in shuffle_pairs(1600, batch_pairs=32, seed=0, epoch=0, pair_tokens_P=tokens_P):
         lengths = length_N.reshape(-1, 2)[rows].ravel()
-        plans = cut_step(lengths, layout=layout, tokens_per_microbatch=16_384, is_paired=is_paired)
+        plans = plan_microbatches(
+            lengths, layout=layout, tokens_per_microbatch=16_384, is_paired=is_paired
+        )
         for part in (lengths[list(part)] for plan in plans for part in plan.parts):
             real += part.sum()
             positions += part.max() * len(part) if layout in ("sorted", "single") else part.sum()
@@ -46,7 +48,7 @@ def test_an_epoch_has_every_pair_once_in_steps_of_equal_size(
 ):
     tokens_P = np.random.default_rng(1).integers(1, 99, num_pairs) if by_length else None
     how = {"batch_pairs": batch_pairs, "seed": 3, "pair_tokens_P": tokens_P}
-    steps, others = (step_rows(num_pairs, epoch=one, **how) for one in (epoch, epoch + 1))
+    steps, others = (shuffle_pairs(num_pairs, epoch=one, **how) for one in (epoch, epoch + 1))
     if num_pairs > 30 and not by_length:
         assert np.concatenate(steps).tolist() != np.concatenate(others).tolist()
     sizes = {len(rows) for rows in steps}
@@ -58,7 +60,9 @@ def test_an_epoch_has_every_pair_once_in_steps_of_equal_size(
 
 @given(lengths_of_pairs, st.sampled_from(LAYOUTS), st.booleans(), st.integers(1, 600))
 def test_every_sequence_is_computed_once_and_within_the_budget(lengths, layout, is_paired, budget):
-    plans = cut_step(lengths, layout=layout, tokens_per_microbatch=budget, is_paired=is_paired)
+    plans = plan_microbatches(
+        lengths, layout=layout, tokens_per_microbatch=budget, is_paired=is_paired
+    )
     assert sorted(n for plan in plans for n in plan.sequences) == list(range(len(lengths)))
     for plan in plans:
         num_units = len(plan.sequences) // (1 if layout == "sorted" and not is_paired else 2)
@@ -74,8 +78,8 @@ def test_every_sequence_is_computed_once_and_within_the_budget(lengths, layout, 
 def test_a_shared_prompt_takes_its_room_once():
     # Two pairs of 10 + 10 tokens, 6 of them shared: 14 computed a pair, so 28 hold both.
     pairs = {"layout": "prefix-shared", "is_paired": True, "shared_P": [6, 6]}
-    assert len(cut_step([10] * 4, tokens_per_microbatch=28, **pairs)) == 1
-    assert len(cut_step([10] * 4, tokens_per_microbatch=27, **pairs)) == 2
+    assert len(plan_microbatches([10] * 4, tokens_per_microbatch=28, **pairs)) == 1
+    assert len(plan_microbatches([10] * 4, tokens_per_microbatch=27, **pairs)) == 2
 
 
 # --- several processes --------------------------------------------------------------------------
@@ -84,7 +88,7 @@ def test_a_shared_prompt_takes_its_room_once():
 def shares(length_N, *, num_ranks, layout="packed", budget=400, **others):
     others = {"is_paired": False, "tokens_per_microbatch": budget} | others
     return [
-        cut_step(length_N, ranks=OneOf(rank, num_ranks), layout=layout, **others)
+        plan_microbatches(length_N, ranks=OneOf(rank, num_ranks), layout=layout, **others)
         for rank in range(num_ranks)
     ]
 

@@ -101,7 +101,7 @@ def test_a_preference_objective_reads_no_ratings(study):
 def test_a_limit_takes_the_first_by_content_hash(study, ratings):
     every, some = read(study, ratings), read(study, ratings, limit=5)
     assert some.pair_id_P.tolist() == every.pair_id_P[:5].tolist()
-    assert some.notes == ("7 of 12 rated pairs are left out, as the limit says",)
+    assert some.notes == ("7 of 12 rated pairs are left out, because of the limit",)
 
 
 def test_the_digest_sees_every_ingredient_of_the_data_and_its_order(study, ratings, tmp_path):
@@ -159,9 +159,9 @@ def test_a_missing_rating_is_missing_for_its_rule_alone(study, tmp_path):
     assert np.argwhere(np.isnan(examples.target_PSR)).tolist() == [[row, 0, place]]
     assert examples.notes == (
         "1 of the study's 12 pairs have no rating and are left out",
-        "3 rated pairs are not in the study and are passed over",
+        "3 rated pairs are not in the study and are left out",
         # 11 pairs, 2 responses, 3 rules
-        "1 of 66 ratings are missing; no head learns from its own",
+        "1 of 66 ratings are missing; their heads do not learn from them",
     )
 
 

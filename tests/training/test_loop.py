@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from encore.model.backbone_shape import find_shape, flops_per_token, useful_flops
-from encore.training.batches import step_rows
+from encore.training.batches import shuffle_pairs
 from encore.training.evaluation import TrainingDivergedError
 from encore.training.optimizers import make_optimizer
 from encore.training.training_config import TrainingConfig
@@ -124,7 +124,7 @@ def test_the_optimizer_is_armed_for_the_last_microbatch_of_a_step_alone():
 def test_a_loss_that_is_not_finite_stops_before_any_weight_changes_and_names_step_and_pairs():
     examples = random_examples(12, head_ids=RULES)
     config = TrainingConfig(batch_pairs=3, tokens_per_microbatch=1)
-    bad = step_rows(12, batch_pairs=3, seed=config.seed, epoch=0)[2][1]  # in the third step
+    bad = shuffle_pairs(12, batch_pairs=3, seed=config.seed, epoch=0)[2][1]  # in the third step
     examples.target_PSR[bad, 1, 1] = math.inf
     model = tiny_llama(examples.head_ids)
     optimizer = WatchedOptimizer(model)

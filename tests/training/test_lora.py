@@ -30,7 +30,7 @@ def adapted(model_type: str = "llama"):
 def train(model: MultiHeadRewardModel) -> None:
     optimizer = make_optimizer(model, TrainingConfig())
     for step in range(3):
-        optimizer.arm(step=step, learning_rate=0.01)
+        optimizer.before_last_backward(step=step, learning_rate=0.01)
         (scores(model) - 1).square().mean().backward()
         optimizer.finish()
 

@@ -15,8 +15,8 @@ from encore.training.optimizers import (
     NonFiniteGradientError,
     PlainAdamW,
     StepOptimizer,
-    copy_whole,
     make_optimizer,
+    restore_tensors,
     trainable_parameters,
 )
 from encore.training.stochastic_adamw import StochasticAdamW
@@ -74,7 +74,7 @@ def train(model, optimizer: StepOptimizer, *, steps: range, microbatches: int = 
         for microbatch in range(microbatches):
             loss = model(torch.randint(0, VOCABULARY, (5, 7), generator=generator))
             if microbatch == microbatches - 1:
-                optimizer.arm(step=step, learning_rate=1e-3 / (1 + step))
+                optimizer.before_last_backward(step=step, learning_rate=1e-3 / (1 + step))
             loss.backward()
         norms.append(optimizer.finish())
     return norms
@@ -91,7 +91,7 @@ def assert_same_bits(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) ->
 def update(optimizer: StepOptimizer, weight: nn.Parameter, gradient: Tensor, *, rate: float = 1e-3):
     """One step with this gradient."""
     weight.grad = gradient.to(weight.dtype)
-    optimizer.arm(step=0, learning_rate=rate)
+    optimizer.before_last_backward(step=0, learning_rate=rate)
     return optimizer.finish()
 
 
@@ -128,7 +128,7 @@ def test_gradients_add_up_until_armed_and_never_do_two_exist_at_once():
         parameter.register_post_accumulate_grad_hook(
             lambda _: alive.append(sum(p.grad is not None for p in model.parameters()))
         )
-    optimizer.arm(step=0, learning_rate=1e-3)
+    optimizer.before_last_backward(step=0, learning_rate=1e-3)
     model(TOKENS).backward()
     assert alive == [0, 0, 0]  # embedding, layer and head; the fourth is reached by no loss
     before = model.unused.detach().clone()
@@ -144,7 +144,7 @@ def test_a_gradient_is_clipped_by_its_own_norm(optimizer):
     config = TrainingConfig(optimizer=optimizer, clip_gradient=1.0)
     made = make_optimizer(model, config)
     model.large.grad, model.small.grad = torch.full((4,), 5.0), torch.full((4,), 0.25)
-    made.arm(step=0, learning_rate=1e-3)
+    made.before_last_backward(step=0, learning_rate=1e-3)
     assert made.finish() == pytest.approx(10.0125, rel=1e-4)  # before clipping
     # After one step the first moment is 0.1 of the gradient that was applied.
     moments = {
@@ -170,7 +170,7 @@ def test_a_gradient_that_is_not_finite_is_named_and_spoils_nothing_after_the_pas
     model = TinyModel()
     optimizer = make(model)
     before = weights(model)
-    optimizer.arm(step=0, learning_rate=1e-3)
+    optimizer.before_last_backward(step=0, learning_rate=1e-3)
     (model(TOKENS) + (model.layer * value).sum()).backward()
     with pytest.raises(NonFiniteGradientError, match="gradient of layer: NaN or inf") as caught:
         optimizer.finish()
@@ -194,7 +194,7 @@ def test_the_state_of_another_model_is_refused(changed, message):
     state = stochastic(TinyModel()).state()
     wrong = {name: tensor for name, tensor in (state | changed).items() if tensor is not None}
     with pytest.raises(InputError, match=message):
-        copy_whole(state, wrong, what="state")
+        restore_tensors(state, wrong, label="state")
 
 
 # --- which update ---------------------------------------------------------------------------------

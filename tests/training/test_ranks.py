@@ -201,10 +201,10 @@ def test_settings_for_one_process_are_refused_by_name(settings, message):
 
 def test_a_backbone_for_several_gpus_is_loaded_beside_them_in_their_format():
     backbone = BackboneConfig(model="m")
-    loaded, device = OneOf(0).loading(backbone, device="cuda")
+    loaded, device = OneOf(0).loading_options(backbone, device="cuda")
     assert (loaded.dtype, device) == ("bfloat16", "cpu")
-    assert OneOf(0).loading(backbone, device="cpu") == (backbone, "cpu")
-    assert Ranks().loading(backbone, device="cuda") == (backbone, "cuda")
+    assert OneOf(0).loading_options(backbone, device="cpu") == (backbone, "cpu")
+    assert Ranks().loading_options(backbone, device="cuda") == (backbone, "cuda")
 
 
 def test_a_launch_on_several_machines_is_refused(monkeypatch):

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encore.training.stochastic_adamw import (
-    further_bits,
     high_bits,
     random_bits,
     round_stochastically,
+    second_stream_bits,
     stream_key,
 )
 
@@ -36,7 +36,7 @@ def test_bits_are_those_of_the_hash_written_with_whole_numbers(element, first, s
     key = torch.tensor([first, second], dtype=torch.int32)
     bits = random_bits(torch.tensor([element], dtype=torch.int32), key)
     assert unsigned(bits)[0] == expected
-    assert unsigned(further_bits(bits))[0] == mixed(expected ^ 0x9E3779B9)
+    assert unsigned(second_stream_bits(bits))[0] == mixed(expected ^ 0x9E3779B9)
     assert int(high_bits(bits)) == expected >> 16
 
 

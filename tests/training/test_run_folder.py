@@ -16,12 +16,12 @@ from encore.training.run_folder import (
     StepRecord,
     TrainingRun,
     append_record,
-    cut_logs,
     opened_run,
     read_log,
     read_result,
     run_identity,
     sync_logs,
+    truncate_logs,
     write_result,
 )
 from encore.training.training_config import TrainConfig
@@ -33,7 +33,7 @@ def run_in(folder: Path = Path(), **changes: object) -> TrainingRun:
     data_sha256 = changes.pop("data_sha256", "d1")
     identity = run_identity(
         TrainConfig(study=Path("study"), backbone=BackboneConfig(**backbone), **changes),
-        origin=origin,
+        backbone=origin,
         data_sha256=data_sha256,
     )
     return TrainingRun(folder=folder, identity=identity)
@@ -71,7 +71,7 @@ def test_places_do_not_count_and_keys_stay():
 
 
 def open_once(run: TrainingRun) -> None:
-    with opened_run(run, about={"versions": {"torch": "2"}}):
+    with opened_run(run, metadata={"versions": {"torch": "2"}}):
         pass
 
 
@@ -102,13 +102,16 @@ def test_a_place_with_other_things_or_a_damaged_manifest_is_refused(tmp_path):
 
 def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path):
     run = run_in(tmp_path)
-    with opened_run(run, about={}), pytest.raises(EncoreError, match="another process is training"):
+    with (
+        opened_run(run, metadata={}),
+        pytest.raises(EncoreError, match="another process is training"),
+    ):
         open_once(run)
     for name in (".model.tmp-123-abcd", "checkpoints/.step-00000020.tmp-123-abcd"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "weights").write_bytes(b"half")
     (tmp_path / ".result.json.tmp-123-abcd").write_bytes(b"half")
-    with opened_run(run, about={}):  # killed: its lock is gone, what it left half-written goes
+    with opened_run(run, metadata={}):  # killed: its lock is gone, what it left half-written goes
         assert not list(tmp_path.rglob(".*-abcd"))
 
 
@@ -150,13 +153,13 @@ def write_logs(folder: Path, steps: range) -> None:
 
 
 def test_logs_are_cut_back_to_a_step_byte_for_byte(tmp_path):
-    cut_logs(tmp_path, step=0)
+    truncate_logs(tmp_path, step=0)
     write_logs(tmp_path, range(1, 8))
     before = (tmp_path / "log.jsonl").read_bytes().splitlines(keepends=True)
     with (tmp_path / "log.jsonl").open("a") as stream:
         stream.write('{"step": 8, "lo')  # a killed process's
     assert [record["step"] for record in read_log(tmp_path / "log.jsonl")] == list(range(1, 8))
-    cut_logs(tmp_path, step=4)
+    truncate_logs(tmp_path, step=4)
     assert (tmp_path / "log.jsonl").read_bytes() == b"".join(before[:4])
     assert [one["step"] for one in read_log(tmp_path / "evaluations.jsonl")] == [2, 4]
     write_logs(tmp_path, range(5, 8))
@@ -165,7 +168,7 @@ def test_logs_are_cut_back_to_a_step_byte_for_byte(tmp_path):
 
 def test_logs_are_on_the_disk_when_asked_and_have_no_nan(tmp_path, monkeypatch):
     synced: list[int] = []
-    cut_logs(tmp_path, step=0)
+    truncate_logs(tmp_path, step=0)
     with pytest.raises(ValueError, match="JSON"):
         append_record(tmp_path, step_record(2, loss=float("nan")))
     monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_ino))

@@ -103,7 +103,7 @@ class WatchedOptimizer:
     def _count(self, *_: object) -> None:
         self.num_forwards += self.model.training
 
-    def arm(self, *, step: int, learning_rate: float) -> None:
+    def before_last_backward(self, *, step: int, learning_rate: float) -> None:
         self.calls.append(("arm", step, learning_rate, self.num_forwards))
         for group in self.adamw.param_groups:
             group["lr"] = learning_rate
@@ -124,7 +124,7 @@ class OneOf(Ranks):
         super().__init__()
         self.rank, self.count = rank, count
 
-    def summed(self, tensor):
+    def sum(self, tensor):
         return tensor
 
 

@@ -26,7 +26,7 @@ from encore.training.baselines.gating_network import (
     save_gate,
 )
 from encore.training.evaluation import accuracy_half
-from encore.training.pooled_states import embed, prompt_of
+from encore.training.pooled_states import embed, prompt_tokens
 from encore.training.training_config import TrainGateConfig, TrainingConfig
 from encore.training.training_examples import TrainingExamples, read_examples, split
 
@@ -104,7 +104,7 @@ def _states_and_margins(
     texts = zip(examples.chosen, examples.rejected, examples.prompt_tokens_P, strict=True)
     state_P3D = embed(
         model,
-        [(chosen, rejected, prompt_of(chosen, num)) for chosen, rejected, num in texts],
+        [(chosen, rejected, prompt_tokens(chosen, num)) for chosen, rejected, num in texts],
         cache=out / "embeddings",
         pad_token_id=pad_token_id,
         reporter=reporter,

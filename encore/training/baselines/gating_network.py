@@ -112,7 +112,7 @@ def fit_gate(
     CPU.
 
     Args:
-        prompt_PD: State where the assistant's turn begins, [P, D]: see `prompt_of`.
+        prompt_PD: State where the assistant's turn begins, [P, D]: see `prompt_tokens`.
         margin_PR: Head scores of the preferred responses minus those of the others, shape [P, R].
         head_ids: The R heads.
         config: Its shape and training.
