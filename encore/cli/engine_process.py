@@ -1,6 +1,6 @@
-"""A local engine: ``python -m encore.cli.engine_process`` reads its request from standard input.
+"""The process of a local engine: it reads an `EngineRequest` from standard input and works on it.
 
-The pipe stays open for as long as the parent lives; when it closes, the engine ends as by SIGTERM.
+The pipe stays open while the parent lives. When it closes, the engine ends as after SIGTERM.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from encore.scoring.scoring_config import ScoreConfig
 
 
 def main() -> None:
-    """Read the request and work on it."""
+    """Read the request and run its stage as one engine."""
     request = EngineRequest.model_validate_json(sys.stdin.buffer.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if request.stage == "rate":
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def _end_with_parent() -> None:
-    while os.read(sys.stdin.fileno(), 1):  # holds no lock when the interpreter ends
+    while os.read(sys.stdin.fileno(), 1):  # unlike sys.stdin, it holds no lock at exit
         pass
     os.kill(os.getpid(), signal.SIGTERM)
 

@@ -80,7 +80,7 @@ class RatingRun:
             compute=self._compute,
             start=partial(self._start, reporter),
             shard_indices=(given.shard or None) if given else None,
-            slice=given.part if given else None,
+            slice=given.parsed_slice if given else None,
             retries=retries,
             stop_rule=stop_rule,
             cancelled=self.cancelled,

@@ -13,7 +13,7 @@ _engines = partial(unkeyed_option, group="Engines")
 
 
 class EnginesConfig(StageConfig):
-    """How many engines share the shards of a run; another number goes on with the same run."""
+    """Options of several engines. Any number of them continues the same run."""
 
     engines: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = _engines(
         1,
@@ -26,14 +26,14 @@ class EnginesConfig(StageConfig):
 
 
 def _checked_slice(text: str) -> str:
-    number, _, of = text.partition("/")
-    if not (number.isdecimal() and of.isdecimal() and int(number) < int(of)):
+    index, _, number = text.partition("/")
+    if not (index.isdecimal() and number.isdecimal() and int(index) < int(number)):
         raise ValueError("expected I/N with I from 0 to N - 1, e.g. 0/3 for the first of three")
     return text
 
 
 class SlicedConfig(StageConfig):
-    """Which share of a run one call does, where nothing else divides it."""
+    """The option that divides a run by hand, where no engines divide it."""
 
     slice: Annotated[str, AfterValidator(_checked_slice)] | None = _engines(
         None,
@@ -43,9 +43,9 @@ class SlicedConfig(StageConfig):
     )
 
     @property
-    def part(self) -> tuple[int, int] | None:
-        """``(I, N)``."""
+    def parsed_slice(self) -> tuple[int, int] | None:
+        """Return I and N of ``--slice I/N``; None without the option."""
         if self.slice is None:
             return None
-        number, _, of = self.slice.partition("/")
-        return int(number), int(of)
+        index, _, number = self.slice.partition("/")
+        return int(index), int(number)

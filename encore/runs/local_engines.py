@@ -1,4 +1,4 @@
-"""Engines of one machine as local processes, each with GPUs of its own; no server is needed."""
+"""Engines as processes of this machine, each with GPUs of its own. No server is needed."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ from encore.runs.shard_runner import Job, RunReport, work_through
 GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
 _STOP_SECONDS = 20.0
 
-#: How a stage has its job done: here, or by engines.
+#: Runs a stage's job: in this process, or by engines.
 JobRunner = Callable[[Job], RunReport]
-
 
 #: The stages whose shards engines share; `encore.cli.engine_process` has the config of each.
 EngineStage = Literal["rate", "score"]
@@ -61,19 +60,20 @@ def local_job_runner(
     retries: int = 0,
     reporter: Reporter = SILENT,
 ) -> JobRunner:
-    """How a command does the shards of a job: in this process, or by several engines.
+    """Return a function that runs a job in this process, or by several local engines.
 
     Args:
         config: All options of the stage, its study too.
         stage: The stage that a local engine works for.
-        gpus_per_engine: How many GPUs the model takes.
+        gpus_per_engine: Number of GPUs that the model takes.
         retries: Further attempts for a shard whose error may pass.
-        reporter: Told about finished rows and shards.
+        reporter: Receives finished rows and shards.
     """
 
     def run_job(job: Job) -> RunReport:
-        is_one = config.engines == 1
-        environments = [] if is_one else engine_environments(config.engines, gpus_per_engine)
+        environments: list[dict[str, str]] = []
+        if config.engines != 1:
+            environments = engine_environments(config.engines, gpus_per_engine)
         if len(environments) <= 1:
             return work_through(job, reporter=reporter)
         return supervise(
@@ -90,10 +90,14 @@ def local_job_runner(
 def engine_environments(
     engines: int | Literal["auto"], gpus_per_engine: int
 ) -> list[dict[str, str]]:
-    """What the environment of each engine adds: its group of GPUs, or its share of the cores.
+    """Return the variables that each engine's environment adds: its GPUs, or its share of cores.
+
+    Args:
+        engines: Number of engines; ``auto`` takes as many as there are groups of GPUs, or one.
+        gpus_per_engine: Number of GPUs that the model takes.
 
     Raises:
-        InputError: The GPUs cannot be divided so.
+        InputError: The visible GPUs cannot be divided so.
     """
     gpus = visible_gpus()
     if not gpus:
@@ -121,25 +125,32 @@ def engine_environments(
 
 
 def visible_gpus() -> list[str]:
-    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them; none without any."""
-    given = os.environ.get(GPU_VARIABLE)
-    if given is not None:
-        return [name.strip() for name in given.split(",") if name.strip() not in ("", "-1")]
+    """Return the GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    names = os.environ.get(GPU_VARIABLE)
+    if names is not None:
+        return [name.strip() for name in names.split(",") if name.strip() not in ("", "-1")]
     command = shutil.which("nvidia-smi")
     if command is None:
         return []
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        listed = subprocess.run([command, "-L"], capture_output=True, timeout=60, check=True)  # noqa: S603 - fixed arguments
-        return re.findall(r"^GPU (\d+):", listed.stdout.decode(), flags=re.MULTILINE)
+        listing = subprocess.run([command, "-L"], capture_output=True, timeout=60, check=True)  # noqa: S603 - fixed arguments
+        return re.findall(r"^GPU (\d+):", listing.stdout.decode(), flags=re.MULTILINE)
     return []
 
 
 @dataclass(slots=True)
 class LocalLauncher:
-    """An `encore.runs.engine_supervisor.Launcher` of processes of this machine.
+    """Starts engines as processes of this machine (`encore.runs.engine_supervisor.Launcher`).
 
-    Each engine's output goes to a log beside its sign of life. It ends when its parent dies: it
+    Each engine's output goes to a log beside its heartbeat. An engine ends when its parent dies: it
     watches the pipe that its request came through.
+
+    Attributes:
+        stage: The stage that the engines work for.
+        config: All options of the stage.
+        environments: Variables that each engine's environment adds, by slot.
+        run_dir: Folder of the run; logs are written below it.
+        retries: Further attempts for a shard whose error may pass.
     """
 
     stage: EngineStage
@@ -151,7 +162,7 @@ class LocalLauncher:
     specs: list[EngineSpec] = field(default_factory=list)
 
     def adopt(self, _run_key: str, /) -> Sequence[EngineSpec]:
-        """Those started here: local engines end with their parent."""
+        """Return the engines started here: local engines end with their parent."""
         return tuple(self.specs)
 
     def start(self, spec: EngineSpec) -> None:
@@ -181,29 +192,29 @@ class LocalLauncher:
             process.stdin.flush()
 
     def state(self, name: str) -> EngineState:
-        """By the process: one that a signal ended is lost."""
+        """Return the state of a process. One that a signal ended is lost."""
         code = self.processes[name].poll()
         if code is None:
             return EngineState("running")
         if code < 0:
             return EngineState("lost", f"signal {-code} ended it ({signal.strsignal(-code)})")
         lines = self._log(name).read_text(encoding="utf-8", errors="replace").splitlines()
-        said = lines[-1].strip() if lines else "nothing"
-        return EngineState("ended", f"exit code {code}, it said: {said}" if code else "")
+        last_line = lines[-1].strip() if lines else "nothing"
+        return EngineState("ended", f"exit code {code}, it said: {last_line}" if code else "")
 
     def stop(self, name: str, *, kill: bool = False) -> None:
-        """ReportRows a process, with all that it started, to end."""
+        """Send a process and all that it started a signal to end."""
         process = self.processes[name]
         if process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL if kill else signal.SIGTERM)
 
     def close(self) -> None:
-        """Wait for the processes; what has not ended after some seconds is killed."""
-        give_up = time.monotonic() + _STOP_SECONDS
+        """Wait for the processes; kill those that have not ended after 20 seconds."""
+        deadline = time.monotonic() + _STOP_SECONDS
         for process in self.processes.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.0, give_up - time.monotonic()))
+                process.wait(max(0.0, deadline - time.monotonic()))
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()

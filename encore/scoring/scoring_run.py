@@ -154,7 +154,7 @@ def score_study(
     run_dir = config.out or study.path / head_scores.SCORES_DIR / manifest.score_key
     began = time.monotonic()
     job = score_job(run_dir, manifest, read_shard_pairs, opened=model, computing=config)
-    job = replace(job, slice=config.part if isinstance(config, ScoreConfig) else None)
+    job = replace(job, slice=config.parsed_slice if isinstance(config, ScoreConfig) else None)
     run_job = run_job or partial(work_through, reporter=reporter)
     report = run_job(replace(job, retries=retries))
     return _result(run_dir, manifest, report, seconds=time.monotonic() - began)
