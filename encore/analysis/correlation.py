@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,32 +74,39 @@ def correlations(statistics: SourceStatistics) -> tuple[Correlation, ...]:
 
     A rule without an entropy or without an accuracy (no ratings, no pairs, ties only) is left out.
     """
-    swing_DR = null_swings(statistics.counts)
-    correlation = []
-    for entropy, accuracy in product(ENTROPY_KINDS, TIE_POLICIES):
-        points = [
-            (rule.entropy(entropy), rule.accuracy.for_policy(accuracy)) for rule in statistics.rules
-        ]
+    rules, swing_DR = statistics.rules, null_swings(statistics.counts)
+    rows = []
+    for kind, policy in product(ENTROPY_KINDS, TIE_POLICIES):
+        points = [(rule.entropy(kind), rule.accuracy.for_policy(policy)) for rule in rules]
         rule_indices = [index for index, point in enumerate(points) if None not in point]
-        entropy_R, accuracy_R = (
-            np.array([points[index] for index in rule_indices], dtype=float).reshape(-1, 2).T
+        num_rules = len(rule_indices)
+        point_R2 = np.array([points[index] for index in rule_indices], dtype=float).reshape(-1, 2)
+        entropy_R, accuracy_R = point_R2.T
+        row = Correlation(
+            source=statistics.source, entropy=kind, accuracy=policy, num_rules=num_rules
         )
-        figures = _figures(entropy_R, accuracy_R)
-        if figures:
+        r, rho = pearson_r(entropy_R, accuracy_R), spearman_rho(entropy_R, accuracy_R)
+        if r is not None:
+            ci_low, ci_high = fisher_interval(r, num_values=num_rules)
             counts = statistics.counts.select_rules(rule_indices)
-            figures["null_low"], figures["null_high"] = null_band(
-                entropy_R, counts, swing_DR[:, rule_indices], accuracy=accuracy
+            null_low, null_high = null_band(
+                entropy_R, counts, swing_DR[:, rule_indices], policy=policy
             )
-        correlation.append(
-            Correlation(
-                source=statistics.source,
-                entropy=entropy,
-                accuracy=accuracy,
-                num_rules=len(rule_indices),
-                **figures,
+            row = dataclasses.replace(
+                row,
+                pearson_r=r,
+                p_value=pearson_p_value(r, num_values=num_rules),
+                ci_low=ci_low,
+                ci_high=ci_high,
+                spearman_rho=rho,
+                spearman_p_value=(
+                    None if rho is None else pearson_p_value(rho, num_values=num_rules)
+                ),
+                null_low=null_low,
+                null_high=null_high,
             )
-        )
-    return tuple(correlation)
+        rows.append(row)
+    return tuple(rows)
 
 
 def pearson_r(x_R: _Floats, y_R: _Floats) -> float | None:
@@ -163,7 +170,7 @@ def null_swings(counts: PairCounts) -> _Floats:
 
 
 def null_band(
-    entropy_R: _Floats, counts: PairCounts, swing_DR: _Floats, *, accuracy: TiePolicy
+    entropy_R: _Floats, counts: PairCounts, swing_DR: _Floats, *, policy: TiePolicy
 ) -> tuple[float, float] | tuple[None, None]:
     """Return the 95 % band of Pearson's r under randomly swapped labels; two None without an r.
 
@@ -171,11 +178,11 @@ def null_band(
         entropy_R: Entropy of each rule, in nats.
         counts: Counts of the same R rules.
         swing_DR: Draws of `null_swings` for the same rules.
-        accuracy: Tie policy of the accuracy.
+        policy: Tie policy of the accuracy.
     """
     untied_R = counts.wins_R + counts.losses_R
     wins_DR, losses_DR = (untied_R + swing_DR) / 2, (untied_R - swing_DR) / 2
-    hits_DR, counted_DR = hits_by_policy(wins_DR, counts.ties_R, losses_DR)[accuracy]
+    hits_DR, counted_DR = hits_by_policy(wins_DR, counts.ties_R, losses_DR)[policy]
     accuracy_DR = hits_DR / counted_DR
     centred_DR = accuracy_DR - accuracy_DR.mean(axis=1, keepdims=True)
     norm_D = np.linalg.norm(centred_DR, axis=1)
@@ -185,23 +192,6 @@ def null_band(
         return None, None
     r_D = (centred_DR[varies_D] @ unit_R) / norm_D[varies_D]
     return middle_95(r_D)
-
-
-def _figures(entropy_R: _Floats, accuracy_R: _Floats) -> dict[str, Any]:
-    """Return the fields of `Correlation` up to the null band; an empty dict without an r."""
-    num_values = len(entropy_R)
-    r, rho = pearson_r(entropy_R, accuracy_R), spearman_rho(entropy_R, accuracy_R)
-    if r is None:
-        return {}
-    ci_low, ci_high = fisher_interval(r, num_values=num_values)
-    return {
-        "pearson_r": r,
-        "p_value": pearson_p_value(r, num_values=num_values),
-        "ci_low": ci_low,
-        "ci_high": ci_high,
-        "spearman_rho": rho,
-        "spearman_p_value": None if rho is None else pearson_p_value(rho, num_values=num_values),
-    }
 
 
 def _unit(x_R: _Floats) -> _Floats | None:

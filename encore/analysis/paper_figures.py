@@ -10,11 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from encore.analysis.correlation import Correlation
-from encore.analysis.statistics import POOLED, RuleStats, TiePolicy
+from encore.analysis.statistics import POOLED, RuleStats
 from encore.data.rule_sets import load_rule_set
-
-#: The paper's tie policy: equation "Acc" has a strict inequality.
-PAPER_POLICY: TiePolicy = "strict"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,14 +83,12 @@ def paper_comparisons(
         fields = dict(figure)
         num_rules, paper_sources = fields.pop("num_rules"), set(fields.pop("sources"))
         # The reported source that holds the setting's data, if as many rules were rated.
-        source = next(
-            (
-                source
-                for source in reported
-                if labels[source] == paper_sources and reported.count(source) == num_rules
-            ),
-            None,
-        )
+        matching = [
+            label
+            for label in reported
+            if labels[label] == paper_sources and reported.count(label) == num_rules
+        ]
+        source = matching[0] if matching else None
         quantity, entropy = figure["quantity"].split(", ")
         ours = {
             row.accuracy: row.p_value if quantity == "p" else row.pearson_r
@@ -108,7 +103,7 @@ def paper_comparisons(
         comparisons.append(
             PaperComparison(
                 **fields,
-                our_value=ours.get(PAPER_POLICY),
+                our_value=ours.get("strict"),  # equation "Acc" has a strict inequality
                 our_half=ours.get("half"),
                 our_untied=ours.get("untied"),
                 our_source=source,
