@@ -1,4 +1,4 @@
-"""`encore analyze`: studies and runs, its JSON, its tables at 80 columns, its exit codes."""
+"""`encore analyze`: runs of a study, JSON, tables at 80 columns, exit codes."""
 
 from __future__ import annotations
 
@@ -34,21 +34,22 @@ def rated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def study(rated: Path, tmp_path: Path) -> Path:
-    """A copy of it with the run of judge "one" alone."""
+    """A copy of `rated` with only the run of judge "one"."""
     shutil.copytree(rated, tmp_path / "study")
     shutil.rmtree(open_ratings(tmp_path / "study", judge="two").run_dir)
     return tmp_path / "study"
 
 
-@pytest.mark.parametrize("place", ["", "ratings", "run"])
-def test_a_study_gives_the_rules_in_their_set_s_order(study: Path, place: str) -> None:
+@pytest.mark.parametrize("subfolder", ["", "ratings", "run"])
+def test_rules_of_a_study_are_in_the_order_of_the_rule_set(study: Path, subfolder: str) -> None:
     (run_dir,) = list_runs(study / "ratings")
-    rules = encore("analyze", run_dir if place == "run" else study / place, "--json").json["rules"]
+    folder = run_dir if subfolder == "run" else study / subfolder
+    rules = encore("analyze", folder, "--json").json["rules"]
     assert [rule["rule_id"] for rule in rules] == list(read_run(run_dir).rule_ids)
     assert {rule["num_ratings"] + rule["num_unparsed"] for rule in rules} == {24}
 
 
-def test_what_is_missing_or_damaged_or_no_shard_of_the_plan_is_never_read(study: Path) -> None:
+def test_shards_missing_damaged_or_beyond_the_plan_are_never_read(study: Path) -> None:
     (run_dir,) = list_runs(study / "ratings")
     shards = sorted(run_dir.glob("shard-*.parquet"))
     table = pq.read_table(shards[0])
@@ -79,9 +80,9 @@ def test_a_shard_with_forged_ratings_and_a_matching_digest_is_refused(
     """A digest that matches says nothing about the values."""
     path = sorted(study.glob("ratings/*/shard-00001.*parquet"))[0]
     table = pq.read_table(path)
-    place = table.schema.get_field_index("rating")
+    column_index = table.schema.get_field_index("rating")
     ratings = [rating, *table["rating"].to_pylist()[1:]]
-    forged = table.set_column(place, table.schema.field("rating"), [ratings])
+    forged = table.set_column(column_index, table.schema.field("rating"), [ratings])
     forged = forged.replace_schema_metadata(pq.read_metadata(path).metadata)
     pq.write_table(forged, path)
     path.rename(path.with_name(f"shard-00001.{file_sha256(path)[:32]}.parquet"))
@@ -90,7 +91,7 @@ def test_a_shard_with_forged_ratings_and_a_matching_digest_is_refused(
     assert "1 of 3 shards missing" in finished.err
 
 
-def test_of_several_runs_one_must_be_chosen_and_another_can_be_compared(rated: Path) -> None:
+def test_one_of_several_runs_must_be_chosen_and_a_second_can_be_compared(rated: Path) -> None:
     first, second = (open_ratings(rated, judge=judge).run_dir for judge in ("one", "two"))
     with pytest.raises(InputError) as caught:
         analyze(rated)
@@ -99,28 +100,28 @@ def test_of_several_runs_one_must_be_chosen_and_another_can_be_compared(rated: P
     assert analyze(open_ratings(rated, run=first.name[:8])) == analyze(first)
     with pytest.raises(InputError, match="none of its runs match"):
         open_ratings(rated, run=first.name, judge="two")
-    found = [
-        encore("analyze", rated, "--run", first.name, "--compare", other, "--json").json
-        for other in (second.name[:8], "two", second)
+    results = [
+        encore("analyze", rated, "--run", first.name, "--compare", second_run, "--json").json
+        for second_run in (second.name[:8], "two", second)
     ]
-    assert found[0] == found[1] == found[2]
-    comparison = found[0]["comparison"]
+    assert results[0] == results[1] == results[2]
+    comparison = results[0]["comparison"]
     assert comparison["num_pairs"] == 12
     assert [row["rule_id"] for row in comparison["rules"]] == list(read_run(first).rule_ids)
-    shown = encore("analyze", rated, "--run", first.name, "--compare", "two").out
-    assert "12 pairs in both" in shown
+    table = encore("analyze", rated, "--run", first.name, "--compare", "two").out
+    assert "12 pairs in both" in table
 
 
 # --- sources and tables ---------------------------------------------------------------------------
 
 
-def test_a_source_called_all_cannot_be_told_from_all() -> None:
+def test_a_source_named_all_is_refused_by_source() -> None:
     ambiguous = ratings_table([("p", "all", "chosen", "r", 0.5)])
     with pytest.raises(InputError, match='source is called "all"'):
         analyze(ambiguous, by_source=True)
 
 
-def long_names(folder: Path, *, sources: tuple[str, ...]) -> Path:
+def ratings_with_long_names(folder: Path, *, sources: tuple[str, ...]) -> Path:
     rng = np.random.default_rng(5)
     rows = [
         (f"p{i}", source, response, f"avoidance-of-toxic-and-harmful-language-{k}", x / 10)
@@ -138,20 +139,20 @@ def test_no_rule_name_is_broken_over_lines_at_80_columns(
 ) -> None:
     """Tables number the rules, and a legend gives their names."""
     monkeypatch.setattr("encore.core.terminal.out.width", 80)
-    path = long_names(tmp_path, sources=("hh", "pku"))
+    path = ratings_with_long_names(tmp_path, sources=("hh", "pku"))
     for arguments in (("analyze", path, "--by-source"), ("weights", path), ("theory", path)):
-        shown = encore(*arguments).out
+        output = encore(*arguments).out
         # One minus sign, the same in tables and in sentences.
-        assert not re.search(r"(?<![\w.)-])-\d", shown)
+        assert not re.search(r"(?<![\w.)-])-\d", output)
         for k in range(10):
-            assert f"{k + 1:>2} avoidance-of-toxic-and-harmful-language-{k}" in shown
-        whole = shown.count("avoidance-of-toxic-and-harmful-language-")
-        assert shown.count("avoidance-") == shown.count("harmful-") == whole
+            assert f"{k + 1:>2} avoidance-of-toxic-and-harmful-language-{k}" in output
+        num_whole_names = output.count("avoidance-of-toxic-and-harmful-language-")
+        assert output.count("avoidance-") == output.count("harmful-") == num_whole_names
 
 
 def test_one_source_is_shown_once(tmp_path: Path) -> None:
     """With one source, the figures of all sources would repeat it, in tables and in notes."""
-    finished = encore("analyze", long_names(tmp_path, sources=("hh",)), "--by-source")
+    finished = encore("analyze", ratings_with_long_names(tmp_path, sources=("hh",)), "--by-source")
     assert finished.out.count("Entropy of ratings in nats") == 1
     notes = [line for line in finished.err.splitlines() if line.startswith("note:")]
     assert len(notes) == len(set(notes))

@@ -1,4 +1,4 @@
-"""Correlations at their edges, and the null band against labels that really are swapped."""
+"""Correlations of few or constant values, and the null band against labels really swapped."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def test_the_same_order_has_rank_correlation_of_exactly_one(num_values: int) -> 
 def correlated_ratings(rng: np.random.Generator, *, num_pairs: int, num_rules: int) -> np.ndarray:
     """Ratings [pairs, 2, rules] on a grid, correlated at 0.7 and of different spread."""
     shared = rng.normal(size=(num_pairs, 2, 1))
-    own = rng.normal(size=(num_pairs, 2, num_rules))
+    independent = rng.normal(size=(num_pairs, 2, num_rules))
     spread = np.linspace(0.05, 0.5, num_rules)
-    raw = 0.5 + spread * (math.sqrt(0.7) * shared + math.sqrt(0.3) * own)
+    raw = 0.5 + spread * (math.sqrt(0.7) * shared + math.sqrt(0.3) * independent)
     return np.round(np.clip(raw, 0, 1), 1)
 
 
@@ -58,11 +58,11 @@ def accuracies(sign: np.ndarray, policy: TiePolicy) -> np.ndarray:
 def test_the_band_is_that_of_labels_swapped_by_a_coin_toss_per_pair() -> None:
     rng = np.random.default_rng(3)
     rating = correlated_ratings(rng, num_pairs=400, num_rules=6)
-    found = analyze(table_of(rating[:, 0], rating[:, 1], rule_ids=rule_names(6)))
-    h = [rule.entropy_nats for rule in found.rules]
+    analysis = analyze(table_of(rating[:, 0], rating[:, 1], rule_ids=rule_names(6)))
+    h = [rule.entropy_nats for rule in analysis.rules]
     sign = np.sign(rating[:, 0] - rating[:, 1])
     flips = rng.choice([-1, 1], size=(4000, 400, 1))
-    bands = {row.accuracy: row for row in found.correlation if row.entropy == "discrete"}
+    bands = {row.accuracy: row for row in analysis.correlation if row.entropy == "discrete"}
     for policy in TIE_POLICIES:
         r = [np.corrcoef(h, accuracies(flip * sign, policy))[0, 1] for flip in flips]
         band = (bands[policy].null_low, bands[policy].null_high)

@@ -19,12 +19,14 @@ def entropy_of(ratings: Iterable[float | None]) -> float | None:
 
 
 @pytest.mark.parametrize("shape", [(0.5, 0.5), (2.0, 5.0), (200.0, 3.0)])
-def test_distinct_ratings_are_gathered_in_cells(shape: tuple[float, float]) -> None:
+def test_distinct_ratings_in_cells_give_the_sum_over_all_ratings(
+    shape: tuple[float, float],
+) -> None:
     ratings = np.random.default_rng(7).beta(*shape, size=1500)
     assert entropy_of(ratings) == pytest.approx(kde_entropy(ratings), abs=1e-6)
 
 
-def test_one_rare_level_far_away() -> None:
+def test_a_rare_level_far_away_adds_a_gaussian() -> None:
     # sd = 0.01 and h = 0.0016: the two levels are 600 bandwidths apart, so each is a Gaussian of
     # its own: H = p ln(1/p) + q ln(1/q) + ln(h sqrt(2 pi e)).
     ratings = np.array([0.0] * 9999 + [1.0])
@@ -36,19 +38,17 @@ def test_one_rare_level_far_away() -> None:
     assert entropy_of(ratings) == pytest.approx(expected, abs=1e-9)
 
 
-def test_miller_and_madow_add_half_the_number_of_further_levels_over_the_number_of_ratings() -> (
-    None
-):
+def test_the_miller_madow_correction_is_levels_less_1_over_twice_the_ratings() -> None:
     # Eight ratings on three levels, four, two and two; two are missing and count for nothing.
     # Entropy: 1/2 ln 2 + 2 · 1/4 ln 4 = 3/2 ln 2. The correction is (3 - 1) / (2 · 8) = 1/8. The
     # constant rule has one level, so nothing is added.
     varied = [0.0] * 4 + [0.5] * 2 + [1.0] * 2 + [None] * 2
     rows = [(str(i), "s", "chosen", "varied", x) for i, x in enumerate(varied)]
     rows += [(str(i), "s", "chosen", "constant", 0.5) for i in range(10)]
-    constant, found = analyze(ratings_table(rows)).rules
-    assert found.entropy_nats == pytest.approx(1.5 * math.log(2))
-    assert found.entropy_miller_madow_nats == pytest.approx(1.5 * math.log(2) + 1 / 8)
-    assert constant.entropy_miller_madow_nats == 0.0
+    constant_rule, varied_rule = analyze(ratings_table(rows)).rules
+    assert varied_rule.entropy_nats == pytest.approx(1.5 * math.log(2))
+    assert varied_rule.entropy_miller_madow_nats == pytest.approx(1.5 * math.log(2) + 1 / 8)
+    assert constant_rule.entropy_miller_madow_nats == 0.0
 
 
 @pytest.mark.parametrize("ratings", [[0.4], [0.4, 0.4, 0.4], [None, None], [0.4, None]])

@@ -22,8 +22,7 @@ def statistics_of(table: pa.Table) -> SourceStatistics:
 
 
 def intervals_of(table: pa.Table) -> dict[str, RuleInterval]:
-    found = rule_intervals(statistics_of(table))
-    return {row.rule_id: row for row in found}
+    return {row.rule_id: row for row in rule_intervals(statistics_of(table))}
 
 
 def table_of_pairs(rating_P2: np.ndarray, *, rule_id: str = "r") -> pa.Table:
@@ -34,8 +33,8 @@ def table_of_pairs(rating_P2: np.ndarray, *, rule_id: str = "r") -> pa.Table:
 def drawn_pairs(rng: np.random.Generator, *, num_pairs: int) -> np.ndarray:
     """Correlated ratings on eleven levels; the chosen one a little higher."""
     shared = rng.normal(size=(num_pairs, 1))
-    own = rng.normal(size=(num_pairs, 2))
-    raw = 0.5 + 0.2 * (0.7 * shared + 0.7 * own + np.array([0.3, 0.0]))
+    independent = rng.normal(size=(num_pairs, 2))
+    raw = 0.5 + 0.2 * (0.7 * shared + 0.7 * independent + np.array([0.3, 0.0]))
     return np.round(np.clip(raw, 0, 1), 1)
 
 
@@ -43,19 +42,19 @@ def entropy(ratings: np.ndarray) -> float:
     return float(scipy.stats.entropy(np.unique(ratings, return_counts=True)[1]))
 
 
-def test_those_of_entropies_are_of_pairs_that_really_are_resampled() -> None:
+def test_intervals_of_entropy_are_those_of_pairs_really_resampled() -> None:
     rng = np.random.default_rng(1)
     rating_P2 = drawn_pairs(rng, num_pairs=300)
-    found = intervals_of(table_of_pairs(rating_P2))["r"]
+    interval = intervals_of(table_of_pairs(rating_P2))["r"]
     draws = [rating_P2[rng.integers(0, 300, size=300)] for _ in range(4000)]
     # 2,000 and 4,000 draws: a quantile's own standard error is about 0.07 standard deviations of
     # the estimate in one and 0.04 in the other; 0.3 is more than three of both.
     h, h_D = entropy(rating_P2), np.array([entropy(draw) for draw in draws])
     low, high = np.quantile(h_D, [0.025, 0.975])
     tolerance = 0.3 * h_D.std()
-    assert found.entropy_method == "bootstrap"
-    assert found.entropy_low == pytest.approx(2 * h - high, abs=tolerance)
-    assert found.entropy_high == pytest.approx(2 * h - low, abs=tolerance)
+    assert interval.entropy_method == "bootstrap"
+    assert interval.entropy_low == pytest.approx(2 * h - high, abs=tolerance)
+    assert interval.entropy_high == pytest.approx(2 * h - low, abs=tolerance)
 
 
 def test_the_normal_limit_has_its_bias_and_its_second_order_term() -> None:
@@ -65,40 +64,40 @@ def test_the_normal_limit_has_its_bias_and_its_second_order_term() -> None:
     counts = np.zeros((61, 61), dtype=np.int64)
     counts[:60, :60] = 1
     h, rng = math.log(60), np.random.default_rng(0)
-    found, method = entropy_interval(h, counts, rng=rng)
+    estimate, method = entropy_interval(h, counts, rng=rng)
     assert method == "normal"
-    assert found.high == pytest.approx(
+    assert estimate.high == pytest.approx(
         h + 59 / 14_400 + 1.959964 * math.sqrt(59 / 2) / 7200, abs=1e-9
     )
-    assert found.low == pytest.approx(h, abs=1e-12)  # the interval holds its figure
+    assert estimate.low == pytest.approx(h, abs=1e-12)  # the interval contains its figure
 
 
 def test_the_bound_has_its_bias_and_its_second_order_term() -> None:
     # 300 levels, each given twice: H = ln 300 and surprisals are equal. Of pairs of equal ratings
     # the truth may lie (300 - 1) / N above, with a variance of second order of 2 (300 - 1) / N².
     level_P = np.arange(300) / 300
-    found = intervals_of(table_of_pairs(np.stack([level_P, level_P], axis=1)))["r"]
+    interval = intervals_of(table_of_pairs(np.stack([level_P, level_P], axis=1)))["r"]
     half_width = 1.959964 * math.sqrt(2 * 299) / 600
-    assert found.entropy_high == pytest.approx(math.log(300) + 299 / 600 + half_width, abs=1e-6)
+    assert interval.entropy_high == pytest.approx(math.log(300) + 299 / 600 + half_width, abs=1e-6)
 
 
-def test_they_depend_on_the_rule_alone() -> None:
+def test_intervals_depend_only_on_the_rule_and_the_seed() -> None:
     rng = np.random.default_rng(6)
-    one = table_of_pairs(drawn_pairs(rng, num_pairs=80), rule_id="one")
-    two = table_of_pairs(drawn_pairs(rng, num_pairs=80), rule_id="two")
-    both = pa.concat_tables([one, two])
+    first = table_of_pairs(drawn_pairs(rng, num_pairs=80), rule_id="one")
+    second = table_of_pairs(drawn_pairs(rng, num_pairs=80), rule_id="two")
+    both = pa.concat_tables([first, second])
     shuffled = both.take(pa.array(rng.permutation(both.num_rows)))
-    assert intervals_of(shuffled)["one"] == intervals_of(one)["one"]
-    assert rule_intervals(statistics_of(one), seed=1) != rule_intervals(statistics_of(one))
+    assert intervals_of(shuffled)["one"] == intervals_of(first)["one"]
+    assert rule_intervals(statistics_of(first), seed=1) != rule_intervals(statistics_of(first))
 
 
-def test_every_interval_holds_its_figure() -> None:
+def test_every_interval_contains_its_figure() -> None:
     for seed in range(5):
         statistics = statistics_of(random_table(np.random.default_rng(70 + seed), max_rows=1500))
-        for rule, found in zip(statistics.rules, rule_intervals(statistics), strict=True):
+        for rule, interval in zip(statistics.rules, rule_intervals(statistics), strict=True):
             figures = {"entropy": rule.entropy_nats}
             figures |= {policy: rule.accuracy.for_policy(policy) for policy in TIE_POLICIES}
             for name, value in figures.items():
-                low, high = getattr(found, f"{name}_low"), getattr(found, f"{name}_high")
+                low, high = getattr(interval, f"{name}_low"), getattr(interval, f"{name}_high")
                 assert (low is None) == (high is None) == (value is None), name
                 assert value is None or low <= value <= high, name

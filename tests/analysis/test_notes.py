@@ -1,4 +1,4 @@
-"""Ratings that lack something are handled, and the effect is said in a note."""
+"""Ratings with gaps are analyzed, and a note states the effect of each gap."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def rows_of(num_pairs: int = 40, *, rules: tuple[str, ...] = ("a", "b", "c", "d"
     ]
 
 
-def the_note(analysis: Analysis, part: str) -> str:
+def only_note(analysis: Analysis, part: str) -> str:
     (note,) = [note for note in analysis.notes if part in note]
     return note
 
@@ -33,16 +33,16 @@ def test_nan_of_a_data_frame_is_a_missing_rating() -> None:
     frame.loc[0, "rating"] = math.nan
     analysis = analyze(frame)
     assert [rule.num_unparsed for rule in analysis.rules] == [1, 0, 0, 0]
-    assert "1 of 4 rules rated only some pairs fully" in the_note(analysis, "39 of 40 pairs")
+    assert "1 of 4 rules rated only some pairs fully" in only_note(analysis, "39 of 40 pairs")
 
 
-def test_constant_and_silent_rules_are_named_and_left_out_of_what_they_lack() -> None:
+def test_constant_and_silent_rules_are_named_and_have_no_undefined_figures() -> None:
     """The notes use the singular where one rule is constant or has no rating."""
     rows = [(*row[:4], 0.5) if row[3] == "b" else row for row in rows_of(4)]
     rows += [(f"p{i}", "s", "chosen", "silent", None) for i in range(4)]
     analysis = analyze(ratings_table(rows))
     assert "rule b is constant: entropy 0, and it ranks nothing" in analysis.notes
-    assert "rule silent without any rating" in the_note(analysis, "no entropy")
+    assert "rule silent without any rating" in only_note(analysis, "no entropy")
     constant = analysis.rules[1]
     assert (constant.entropy_nats, constant.differential_entropy_nats) == (0.0, None)
     assert (constant.top_level, constant.top_level_share) == (0.5, 1.0)
@@ -52,22 +52,22 @@ def test_constant_and_silent_rules_are_named_and_left_out_of_what_they_lack() ->
     assert used["discrete", "untied"] == used["differential", "half"] == 3
 
 
-def test_what_holds_for_all_sources_is_said_once_and_what_holds_for_one_is_named() -> None:
+def test_a_note_on_all_sources_appears_once_and_a_note_on_one_names_it() -> None:
     """Rule a is constant in both sources, rule b in source t alone."""
     rows = [(*row[:4], 0.5) if row[3] == "a" else row for row in rows_of()]
-    other = [(row[0], "t", *row[2:4], 0.5 if row[3] == "b" else row[4]) for row in rows]
-    notes = analyze(ratings_table([*rows, *other]), by_source=True).notes
+    rows_of_t = [(row[0], "t", *row[2:4], 0.5 if row[3] == "b" else row[4]) for row in rows]
+    notes = analyze(ratings_table([*rows, *rows_of_t]), by_source=True).notes
     assert [note for note in notes if "constant" in note] == [
         "rule a is constant: entropy 0, and it ranks nothing"
     ]
-    other = [(row[0], "t", *row[2:4], 0.5) for row in rows]
-    alone = analyze(ratings_table([*rows_of(), *other]), by_source=True).notes
-    assert [note for note in alone if "constant" in note] == [
+    rows_of_t = [(row[0], "t", *row[2:4], 0.5) for row in rows]
+    notes_of_t = analyze(ratings_table([*rows_of(), *rows_of_t]), by_source=True).notes
+    assert [note for note in notes_of_t if "constant" in note] == [
         "source t: rules a, b, c and 1 more are constant: entropy 0, and they rank nothing"
     ]
 
 
-def test_without_labels_there_is_entropy_and_nothing_else() -> None:
+def test_ratings_of_single_responses_have_entropy_but_no_accuracy() -> None:
     # Ratings of single responses: each stands alone, called chosen.
     rows = [(f"{row[0]}-{row[2]}", row[1], "chosen", *row[3:]) for row in rows_of()]
     analysis = analyze(ratings_table(rows))
@@ -75,13 +75,13 @@ def test_without_labels_there_is_entropy_and_nothing_else() -> None:
     for rule, expected in zip(analysis.rules, labelled.rules, strict=True):
         assert rule.entropy_nats == expected.entropy_nats
         assert (rule.accuracy.half, rule.num_pairs) == (None, 0)
-    assert "entropy only" in the_note(analysis, "no rule rated both responses")
+    assert "entropy only" in only_note(analysis, "no rule rated both responses")
     assert analysis.intervals[0].entropy_low is not None
     assert analysis.intervals[0].half_low is None
 
 
 @pytest.mark.parametrize("num_ratings", [100_000, pytest.param(10_000_000, marks=pytest.mark.full)])
-def test_ratings_that_all_differ_are_handled_within_memory_and_said(
+def test_ratings_that_all_differ_fit_in_memory_and_are_noted(
     num_ratings: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ENCORE_DUCKDB_MEMORY_LIMIT", "1500MB")
@@ -105,5 +105,5 @@ def test_ratings_that_all_differ_are_handled_within_memory_and_said(
     assert rule.differential_entropy_nats == pytest.approx(0.0, abs=0.1)
     assert interval.entropy_method == "bound"
     assert interval.half_low < 0.5 < interval.half_high
-    assert "measures their number: rule r;" in the_note(analysis, "hardly repeat")
-    assert "rule r" in the_note(analysis, "an upper bound")
+    assert "measures their number: rule r;" in only_note(analysis, "hardly repeat")
+    assert "rule r" in only_note(analysis, "an upper bound")

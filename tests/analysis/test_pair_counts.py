@@ -1,4 +1,4 @@
-"""Pairs counted in the rows' order or by key: as SQL and numpy count them, whatever the order."""
+"""Counts of pairs equal those of numpy, whatever the order of rows."""
 
 from __future__ import annotations
 
@@ -63,20 +63,20 @@ def test_counts_are_those_of_numpy_whatever_the_order_and_the_parts(
     rows = rows_of(table)
     rule_ids = sorted({row[3] for row in rows})
     for source, counts in counted(table, part_rows=500).items():
-        own = [row for row in rows if source in (None, row[1])]
-        sign_PR = reference_signs(own, rule_ids)
+        source_rows = [row for row in rows if source in (None, row[1])]
+        sign_PR = reference_signs(source_rows, rule_ids)
         np.testing.assert_array_equal(counts.sign_gram_RR, sign_PR.T @ sign_PR)
         np.testing.assert_array_equal(counts.wins_R, (sign_PR > 0).sum(axis=0))
         np.testing.assert_array_equal(counts.losses_R, (sign_PR < 0).sum(axis=0))
         assert counts.num_pairs == len(sign_PR)
-        rated: dict[tuple[str, str], set[str]] = {row[1::-1]: set() for row in own}
-        for pair, name, response, _, rating in own:
+        rated: dict[tuple[str, str], set[str]] = {row[1::-1]: set() for row in source_rows}
+        for pair, name, response, _, rating in source_rows:
             if rating is not None:
                 rated[name, pair].add(response)
         assert counts.num_one_sided == sum(len(responses) == 1 for responses in rated.values())
         for rule_id, count_MM, ties in zip(rule_ids, counts.cells, counts.ties_R, strict=True):
-            both = {row[1::-1]: [None, None] for row in own}
-            for pair, name, response, rule, rating in own:
+            both = {row[1::-1]: [None, None] for row in source_rows}
+            for pair, name, response, rule, rating in source_rows:
                 if rule == rule_id:
                     both[name, pair][response == "rejected"] = rating
             levels = sorted({row[4] for row in rows if row[3] == rule_id} - {None})
@@ -84,10 +84,10 @@ def test_counts_are_those_of_numpy_whatever_the_order_and_the_parts(
             if count_MM is None:
                 assert len(levels) > 256 or not levels
                 continue
-            place = {x: i for i, x in enumerate([*levels, None])}
-            expected = np.zeros((len(place), len(place)), dtype=int)
+            state_index = {x: i for i, x in enumerate([*levels, None])}
+            expected = np.zeros((len(state_index), len(state_index)), dtype=int)
             for x, y in both.values():
-                expected[place[x], place[y]] += 1
+                expected[state_index[x], state_index[y]] += 1
             np.testing.assert_array_equal(count_MM, expected)
 
 
@@ -113,7 +113,7 @@ def test_rows_of_a_pair_that_stand_together_are_never_sorted(
 
 @pytest.mark.parametrize("num_between", [1, 3, 8])
 def test_a_pair_whose_rows_stand_far_apart_is_one_pair(num_between: int) -> None:
-    """Its two runs of rows lie in different batches, after one, some or many others."""
+    """The pair's two runs of rows are in different batches, 1, 3 or 8 batches apart."""
     rows = [(f"p{i:05d}", "s", r, "a", 0.5) for i in range(500 * num_between) for r in RESPONSES]
     apart = [("far", "s", "chosen", "a", 1.0), *rows, ("far", "s", "rejected", "a", 0.0)]
     counts = counted(ratings_table(apart), part_rows=1000)["s"]
@@ -121,7 +121,7 @@ def test_a_pair_whose_rows_stand_far_apart_is_one_pair(num_between: int) -> None
     assert (counts.wins_R.tolist(), counts.num_one_sided) == ([1], 0)
 
 
-# --- what is special ------------------------------------------------------------------------------
+# --- repeats and errors ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -135,7 +135,7 @@ def test_a_repeated_rating_is_refused_in_any_order(order: Order) -> None:
 
 
 @pytest.mark.parametrize("num_keys", [1, 7])
-def test_pairs_of_one_key_are_never_taken_for_one(
+def test_pairs_with_the_same_key_are_never_counted_as_one(
     monkeypatch: pytest.MonkeyPatch, num_keys: int
 ) -> None:
     def clashing(name: str) -> str:
@@ -150,8 +150,8 @@ def test_pairs_of_one_key_are_never_taken_for_one(
         counted(ratings_table(rows))
 
 
-def test_a_query_that_breaks_off_in_the_middle_is_an_error_of_one_line(tmp_path: Path) -> None:
-    # The page of pair_id is damaged, which only the look at pairs reads.
+def test_a_query_that_fails_midway_is_an_error_of_one_line(tmp_path: Path) -> None:
+    # The page of pair_id is damaged; only counting pairs reads it.
     rows = [(f"{i:040x}", "s", r, "a", 0.5) for i in range(3000) for r in RESPONSES]
     table = ratings_table(rows)
     path = tmp_path / "r.parquet"

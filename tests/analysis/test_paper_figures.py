@@ -1,4 +1,4 @@
-"""The paper's numbers: as it prints them, where it contradicts itself, and ours beside them."""
+"""Our numbers stand beside the paper's where the data are the same."""
 
 from __future__ import annotations
 
@@ -32,15 +32,20 @@ def analysis_of(
     return analyze(ratings_table(rows), by_source=by_source)
 
 
-def ours(analysis: Analysis) -> dict[str, str]:
-    """Setting -> our source, of settings that have one."""
+def sources_by_setting(analysis: Analysis) -> dict[str, str]:
+    """Return our source of each setting that has one."""
     return {row.setting: row.our_source for row in analysis.paper if row.our_source is not None}
 
 
-def test_ours_stand_beside_them_where_the_sources_are_the_papers() -> None:
+def test_our_numbers_stand_beside_the_papers_for_its_sources() -> None:
     analysis = analysis_of()
-    assert ours(analysis) == {"HH": "hh", "PKU": "pku", "HH-PKU": "all", "HH-170K, 10 rules": "hh"}
-    found = {(c.source, c.entropy, c.accuracy): c for c in analysis.correlation}
+    assert sources_by_setting(analysis) == {
+        "HH": "hh",
+        "PKU": "pku",
+        "HH-PKU": "all",
+        "HH-170K, 10 rules": "hh",
+    }
+    correlations = {(c.source, c.entropy, c.accuracy): c for c in analysis.correlation}
     for row in analysis.paper:
         if row.our_source is None:
             assert (row.our_value, row.our_half, row.our_untied) == (None, None, None)
@@ -48,7 +53,7 @@ def test_ours_stand_beside_them_where_the_sources_are_the_papers() -> None:
         entropy = "differential" if row.quantity == "r, differential" else "discrete"
         name = "p_value" if row.quantity == "p, discrete" else "pearson_r"
         values = [
-            getattr(found[row.our_source, entropy, policy], name)
+            getattr(correlations[row.our_source, entropy, policy], name)
             for policy in ("strict", "half", "untied")
         ]
         assert [row.our_value, row.our_half, row.our_untied] == values
@@ -58,13 +63,13 @@ def test_ours_stand_beside_them_where_the_sources_are_the_papers() -> None:
 @pytest.mark.parametrize("sources", [("hh-like", "pku-like"), ("hh", "pku", "mine"), ("mine",)])
 def test_other_data_are_not_compared(sources: tuple[str, ...]) -> None:
     analysis = analysis_of(sources=sources, by_source=False)
-    assert ours(analysis) == {}
+    assert sources_by_setting(analysis) == {}
     assert len(analysis.paper) == len(FIGURES)
 
 
-def test_other_rules_of_the_same_number_are_said_to_be_others() -> None:
-    others = analysis_of(rule_ids=[f"my-rule-{k}" for k in range(10)])
-    compared = [row for row in others.paper if row.our_source]
+def test_a_remark_states_that_as_many_rules_have_other_names() -> None:
+    analysis = analysis_of(rule_ids=[f"my-rule-{k}" for k in range(10)])
+    compared = [row for row in analysis.paper if row.our_source]
     assert compared
     assert all("other names" in row.remark for row in compared)
     assert not any("other names" in row.remark for row in analysis_of().paper)

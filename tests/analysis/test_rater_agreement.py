@@ -43,6 +43,10 @@ def graded(seed: int = 0, *, num_items: int = 60) -> np.ndarray:
     return labels
 
 
+def ends(estimate: Estimate) -> list[float | None]:
+    return [estimate.value, estimate.low, estimate.high]
+
+
 def test_alpha_of_krippendorffs_example_is_the_one_he_printed():
     assert alpha_interval(EXAMPLE).value == pytest.approx(0.815, abs=5e-4)
 
@@ -58,12 +62,12 @@ def test_every_draw_is_the_packages_alpha_of_the_items_that_were_drawn(monkeypat
         rng = np.random.default_rng(seed)
         weights = rng.multinomial(times.sum(), times / times.sum(), size=20)
         figures = agreement._alphas(sparse, weights.astype(float))
-        for weight, found in zip(weights, figures, strict=True):
+        for weight, alpha in zip(weights, figures, strict=True):
             drawn = np.repeat(sparse.toarray().astype(int), weight, axis=0)
             package = krippendorff.alpha(
                 value_counts=drawn, value_domain=values, level_of_measurement="ordinal"
             )
-            assert found == pytest.approx(package, abs=1e-12)
+            assert alpha == pytest.approx(package, abs=1e-12)
         # Too many values for the package's memory: the same figure without it.
         monkeypatch.setattr(agreement, "_MAX_PACKAGE_CELLS", 0)
         assert alpha_interval(labels).value == pytest.approx(expected, abs=1e-12)
@@ -83,35 +87,33 @@ def test_every_draw_is_scikit_learns_kappa_of_the_items_that_were_drawn():
     assert kappa_interval(first, second).value == pytest.approx(expected, abs=1e-12)
     drawn = np.random.default_rng(0).multinomial(both.sum(), times / both.sum(), size=20)
     figures = agreement._kappas(codes - 1.5, drawn.astype(float))
-    for weight, found in zip(drawn, figures, strict=True):
-        assert found == pytest.approx(package(weight), abs=1e-12)
+    for weight, kappa in zip(drawn, figures, strict=True):
+        assert kappa == pytest.approx(package(weight), abs=1e-12)
 
 
-def test_what_is_not_defined_is_null():
+def test_an_undefined_figure_is_null():
     constant, varied = np.zeros(6), np.array([0, 1, 0, 1, 1, 0.0])
     nobody = np.full(6, np.nan)
     assert alpha_interval(np.stack([constant, constant])) == Estimate()
     assert alpha_interval(np.stack([varied, nobody])) == Estimate()
     # Scikit-learn says 0 of a rater who always says the same; that is no measure of agreement.
-    for other in (constant, varied, nobody):
-        assert kappa_interval(other, constant) == kappa_interval(constant, other) == Estimate()
+    for second in (constant, varied, nobody):
+        assert kappa_interval(second, constant) == kappa_interval(constant, second) == Estimate()
     assert pearson_interval(constant, varied) == Estimate()
     # Perfect agreement is 1, and nothing says how far from it other items are.
     assert alpha_interval(np.stack([varied, varied])) == Estimate(value=1.0, low=1.0, high=1.0)
     # Two raters who never vary (every sample is the same), or one item with two labels: a value,
     # and no interval.
     for labels in (np.stack([constant, constant + 1]), np.array([[0.0, N], [1.0, 1.0]])):
-        found = alpha_interval(labels)
-        assert found.value is not None
-        assert found == Estimate(value=found.value)
+        estimate = alpha_interval(labels)
+        assert estimate.value is not None
+        assert estimate == Estimate(value=estimate.value)
 
 
 def test_an_interval_is_the_same_whatever_the_order_of_raters_and_items():
-    found, other = (alpha_interval(labels) for labels in (graded(), graded()[::-1, ::-1]))
-    assert [found.value, found.low, found.high] == pytest.approx(
-        [other.value, other.low, other.high], abs=1e-12
-    )
-    assert found.low < found.value < found.high
+    estimate, of_reversed = (alpha_interval(labels) for labels in (graded(), graded()[::-1, ::-1]))
+    assert ends(estimate) == pytest.approx(ends(of_reversed), abs=1e-12)
+    assert estimate.low < estimate.value < estimate.high
 
 
 #: Share of items of a class, and how often a rater calls an item of it (and of the others) true.
@@ -157,8 +159,8 @@ def kappa_study(rng: np.random.Generator) -> tuple[Estimate, float]:
 @pytest.mark.parametrize("study", [alpha_study, few_items_study, kappa_study])
 def test_intervals_cover_the_models_own_agreement(study, num_studies, least, most):
     rng = np.random.default_rng(15)
-    found = [study(rng) for _ in range(num_studies)]
-    coverage = np.mean([one.low <= truth <= one.high for one, truth in found])
+    studies = [study(rng) for _ in range(num_studies)]
+    coverage = np.mean([estimate.low <= truth <= estimate.high for estimate, truth in studies])
     assert least <= coverage <= most
 
 
@@ -167,9 +169,9 @@ def test_1000_draws_over_20000_labels_take_at_most_10_seconds():
     rng = np.random.default_rng(0)
     labels = np.clip(rng.random(10_000) + 0.2 * rng.normal(size=(2, 10_000)), 0, 1).round(2)
     began = time.process_time()
-    found = alpha_interval(labels)
+    estimate = alpha_interval(labels)
     assert time.process_time() - began < 10
-    assert found.low < found.value < found.high
+    assert estimate.low < estimate.value < estimate.high
 
 
 def test_few_items_have_an_interval_as_wide_as_students_t_asks():
@@ -178,11 +180,11 @@ def test_few_items_have_an_interval_as_wide_as_students_t_asks():
     # 0.2191; times sqrt(5/4) and over 1 - 0.1² on Fisher's scale 0.2474. Student's t of 4 degrees
     # of freedom is 2.7764: atanh(0.1) -+ 0.6870 = -0.5866 and 0.7873. (The normal's 1.96 would give
     # -0.385 and 0.585.) The sd of 1,000 draws is right to 2 %.
-    found = resampled_interval(
+    estimate = resampled_interval(
         0.1, lambda weight_DP: (weight_DP[:, 0] - weight_DP[:, 1]) / 10, np.array([3.0, 2.0])
     )
-    assert found.value == 0.1
-    assert np.arctanh([found.low, found.high]) == pytest.approx([-0.5866, 0.7873], abs=0.05)
+    assert estimate.value == 0.1
+    assert np.arctanh([estimate.low, estimate.high]) == pytest.approx([-0.5866, 0.7873], abs=0.05)
 
 
 def test_pearsons_interval_is_that_of_scipy():
@@ -190,25 +192,25 @@ def test_pearsons_interval_is_that_of_scipy():
     y[3] = np.nan
     expected = scipy.stats.pearsonr(np.delete(x, 3), np.delete(y, 3))
     low, high = expected.confidence_interval()
-    found = pearson_interval(x, y)
-    assert [found.value, found.low, found.high] == pytest.approx([expected.statistic, low, high])
+    estimate = pearson_interval(x, y)
+    assert ends(estimate) == pytest.approx([expected.statistic, low, high])
 
 
 def independent(wins: list[bool]) -> Estimate:
     """The win rate of comparisons of which each has a pair of rules of its own."""
-    return win_rate_interval(wins, group_C=[str(place) for place in range(len(wins))])
+    return win_rate_interval(wins, group_C=[str(pair) for pair in range(len(wins))])
 
 
 @pytest.mark.parametrize(("wins", "number"), [(5, 6), (0, 4), (7, 7), (83, 100)])
 def test_a_win_rates_interval_is_the_exact_binomial_one(wins, number):
     expected = scipy.stats.binomtest(wins, number).proportion_ci(method="exact")
-    found = independent([True] * wins + [False] * (number - wins))
-    assert [found.value, found.low, found.high] == pytest.approx([wins / number, *expected])
+    estimate = independent([True] * wins + [False] * (number - wins))
+    assert ends(estimate) == pytest.approx([wins / number, *expected])
 
 
 def test_three_annotators_who_always_agree_count_as_one():
-    pairs = [f"{place}" for place in range(40)]
-    wins = [place % 5 > 0 for place in range(40)]
+    pairs = [f"{pair}" for pair in range(40)]
+    wins = [pair % 5 > 0 for pair in range(40)]
     alone = independent(wins)
     together = win_rate_interval(wins * 3, group_C=pairs * 3)
     # Student's t of 39 instead of 119 degrees of freedom makes it a little wider.
@@ -228,17 +230,18 @@ def test_few_groups_count_for_less_by_the_ratio_of_students_t():
     # effect is 5/3 and the six count as 3.6. t of 5 and of 2 degrees of freedom are 2.5706 and
     # 4.3027: 3.6 · (2.5706 / 4.3027)² = 1.2850, half of them won.
     wins = [True, True, False, False, True, False]
-    found = win_rate_interval(wins, group_C=list("aabbcc"))
+    estimate = win_rate_interval(wins, group_C=list("aabbcc"))
     low = scipy.stats.beta.ppf(0.025, 0.6425, 1.6425)
-    assert (found.value, found.low, found.high) == pytest.approx((0.5, low, 1 - low), abs=1e-4)
+    assert ends(estimate) == pytest.approx([0.5, low, 1 - low], abs=1e-4)
 
 
 def simulated_power(
     num_pairs: int, *, num_annotators: int = 1, correlation: float = 0.0, num_studies: int = 4000
 ) -> float:
-    """How often a study shows 83 %: each pair of rules has a win rate of its own.
+    """Return the share of simulated studies that show a win rate of 83 %.
 
-    A beta distribution with mean 0.83 whose variance makes two choices on a pair correlate so.
+    Each pair of rules has its own win rate, from a beta distribution with mean 0.83. Its variance
+    gives two choices on a pair this correlation.
     """
     rng = np.random.default_rng(83)
     rate = np.full((num_studies, num_pairs), agreement.PAPER_WIN_RATE)
@@ -250,11 +253,11 @@ def simulated_power(
         p_values = [scipy.stats.binomtest(k, num_pairs).pvalue for k in range(num_pairs + 1)]
         return float((np.array(p_values)[wins.sum(axis=1)] < 0.05).mean())
     groups = np.repeat([str(pair) for pair in range(num_pairs)], num_annotators)
-    shown = 0
+    num_shown = 0
     for row in wins:
         won = (np.arange(num_annotators) < row[:, None]).ravel()
-        shown += win_rate_interval(won, group_C=groups).low > 0.5
-    return shown / num_studies
+        num_shown += win_rate_interval(won, group_C=groups).low > 0.5
+    return num_shown / num_studies
 
 
 def test_the_power_of_the_papers_study_is_what_simulated_studies_have():

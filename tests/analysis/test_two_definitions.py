@@ -15,14 +15,14 @@ from tests.ratings_files import random_table, write_odd_files
 from tests.reference import reference_analysis, reference_margin_sds, reference_weights, rows_of
 
 
-def assert_agrees(found: Any, expected: Any, where: str) -> None:
+def assert_agrees(figure: Any, expected: Any, path: str) -> None:
     if isinstance(expected, dict):
         for key, value in expected.items():
-            assert_agrees(found[key], value, f"{where}.{key}")
+            assert_agrees(figure[key], value, f"{path}.{key}")
     elif isinstance(expected, float):
-        assert found == pytest.approx(expected, rel=1e-9, abs=1e-9), where
+        assert figure == pytest.approx(expected, rel=1e-9, abs=1e-9), path
     else:
-        assert found == expected, where
+        assert figure == expected, path
 
 
 # Of 200 random studies ten run by default, the rest with the long counts.
@@ -34,11 +34,11 @@ def test_random_ratings_in_odd_files_give_what_numpy_gives(seed: int, tmp_path: 
     table = random_table(rng, max_rows=200_000 if seed and seed % 10 == 0 else 3_000)
     write_odd_files(table, tmp_path, rng)
     rows, by_source = rows_of(table), bool(seed % 2)
-    found = analyze(tmp_path, by_source=by_source).as_dict()
+    analysis = analyze(tmp_path, by_source=by_source).as_dict()
     expected = reference_analysis(rows, by_source=by_source)
-    for rule, reference in zip(found["rules"], expected["rules"], strict=True):
+    for rule, reference in zip(analysis["rules"], expected["rules"], strict=True):
         assert_agrees(rule, reference, f"{reference['source']}/{reference['rule_id']}")
-    for row, reference in zip(found["correlation"], expected["correlation"], strict=True):
+    for row, reference in zip(analysis["correlation"], expected["correlation"], strict=True):
         assert (row["null_low"] is None) == (reference["pearson_r"] is None)
         p_value = reference.pop("p_value")
         assert_agrees(row, reference, f"{reference['source']}/{reference['entropy']}")
@@ -53,7 +53,7 @@ def test_random_ratings_in_odd_files_give_what_numpy_gives(seed: int, tmp_path: 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_margins_spread_over_all_pairs_that_a_rule_rated(seed: int) -> None:
-    """Also over those that another rule did not rate: not over complete pairs only."""
+    """Pairs that another rule did not rate count too."""
     table = random_table(np.random.default_rng(seed), max_rows=2000)
     expected = reference_margin_sds(rows_of(table))
     weighed = weigh_rules(table, scheme="uniform", options=SchemeOptions())

@@ -1,4 +1,4 @@
-"""Reproduced, not reproduced, depends on ties: two policies, their signs and their null bands."""
+"""Verdicts follow from the signs of r and the null bands under two tie policies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BAND = (-0.6, 0.6)
         (-0.9, -0.8, BAND, "reproduced"),
         (0.9, 0.8, BAND, "not reproduced"),
         (-0.9, 0.8, BAND, "depends on ties"),  # opposite signs
-        (-0.9, -0.5, BAND, "depends on ties"),  # one within its band
+        (-0.9, -0.5, BAND, "depends on ties"),  # untied is within its band
         (0.9, 0.5, BAND, "depends on ties"),
         (-0.5, -0.5, BAND, "depends on ties"),  # both within: random labels do this
         (-0.6, -0.6, BAND, "depends on ties"),  # the ends belong to the band
@@ -26,7 +26,7 @@ BAND = (-0.6, 0.6)
         (-0.3, -0.3, (-0.9, -0.7), "depends on ties"),  # negative, but weaker than by chance
     ],
 )
-def test_both_policies_must_say_the_same_outside_their_bands(
+def test_both_policies_must_agree_outside_their_bands(
     half: float | None, untied: float | None, band: tuple[float, float], expected: str
 ) -> None:
     rows = [
@@ -42,7 +42,7 @@ def test_both_policies_must_say_the_same_outside_their_bands(
         for policy, r in (("half", half), ("untied", untied))
     ]
     assert not verdicts([dataclasses.replace(row, pearson_r=None) for row in rows])
-    (found,) = verdicts(rows)
-    assert found.verdict == expected
+    (verdict,) = verdicts(rows)
+    assert verdict.verdict == expected
     for r in (half, untied):
-        assert (f"{r:+.2f}" if r is not None else "no r") in found.reason
+        assert (f"{r:+.2f}" if r is not None else "no r") in verdict.reason

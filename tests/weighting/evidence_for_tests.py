@@ -1,4 +1,4 @@
-"""Rated pairs and evidence made up for a test: from margins, entropies or tables of ratings."""
+"""Build rated pairs and evidence for tests, from margins, entropies or tables of ratings."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ RESPONSES = ("chosen", "rejected")
 
 
 def rule_names(num_rules: int) -> tuple[str, ...]:
-    """rule-00, rule-01, …"""
-    return tuple(f"rule-{place:02d}" for place in range(num_rules))
+    """Return ``rule-00``, ``rule-01``, …"""
+    return tuple(f"rule-{index:02d}" for index in range(num_rules))
 
 
 def rated_pairs(
     chosen_PR: Any, rejected_PR: Any, *, rule_ids: Sequence[str] = (), source: str = "s"
 ) -> PairRatings:
-    """Pairs with these ratings; NaN is missing."""
+    """Return pairs with these ratings; NaN is missing."""
     chosen_PR, rejected_PR = np.array([chosen_PR, rejected_PR], dtype=np.float64)
     num_pairs, num_rules = chosen_PR.shape
     return PairRatings(
         rule_ids=tuple(rule_ids) or rule_names(num_rules),
         source_P=np.array([source] * num_pairs, dtype=object),
-        pair_id_P=np.array([f"{place:032x}" for place in range(num_pairs)], dtype=object),
+        pair_id_P=np.array([f"{index:032x}" for index in range(num_pairs)], dtype=object),
         chosen_PR=chosen_PR,
         rejected_PR=rejected_PR,
     )
 
 
 def table_of_pairs(pairs: PairRatings) -> pa.Table:
-    """The pairs as a table of the contract; NaN is null."""
+    """Return the pairs as a ratings table; NaN becomes null."""
     num_rules = len(pairs.rule_ids)
     rating = pairs.rating_2PR.transpose(1, 0, 2).ravel()
     return pa.table(
@@ -66,14 +66,14 @@ def table_of_pairs(pairs: PairRatings) -> pa.Table:
 def table_of(
     chosen_PR: Any, rejected_PR: Any, *, rule_ids: Sequence[str], source: str = "s"
 ) -> pa.Table:
-    """Ratings as a table of the contract; NaN is null."""
+    """Return ratings as a ratings table; NaN becomes null."""
     return table_of_pairs(rated_pairs(chosen_PR, rejected_PR, rule_ids=rule_ids, source=source))
 
 
 def write_labels(
     study: Study, labels: Mapping[tuple[str, str], float], *, source: str = "s"
 ) -> None:
-    """What one person said, by response_id and rule_id, as an imported sample of a study."""
+    """Write one person's labels, by response_id and rule_id, as an imported sample of a study."""
     sample = Sample(
         key="responses-0",
         kind="responses",
@@ -101,7 +101,7 @@ def write_labels(
 
 @cache
 def labelled_study() -> Study:
-    """Labels of 30 pairs under 20 rules, made up for `pairs_of_margins`."""
+    """Return a study with labels of 30 pairs under 20 rules, as `pairs_of_margins` has them."""
     folder = tempfile.TemporaryDirectory()
     atexit.register(folder.cleanup)
     rng, study = np.random.default_rng(0), Study(Path(folder.name))
@@ -123,17 +123,17 @@ def _some_rule() -> RuleStats:
 
 
 def stats(rule_id: str, entropy_nats: float | None, **changes: Any) -> RuleStats:
-    """Statistics of a rule with an entropy; 7 nulls and two levels unless told otherwise."""
+    """Return statistics of a rule with this entropy, 7 nulls and two levels."""
     num_ratings = 0 if entropy_nats is None else 100
-    made: dict[str, Any] = {"num_ratings": num_ratings, "num_unparsed": 7, "num_levels": 2}
-    made |= {"rule_id": rule_id, "entropy_nats": entropy_nats, **changes}
-    return dataclasses.replace(_some_rule(), **made)
+    fields: dict[str, Any] = {"num_ratings": num_ratings, "num_unparsed": 7, "num_levels": 2}
+    fields |= {"rule_id": rule_id, "entropy_nats": entropy_nats, **changes}
+    return dataclasses.replace(_some_rule(), **fields)
 
 
 def evidence_of_entropies(
     entropies: Sequence[float | None], *, pairs: PairRatings | None = None
 ) -> Evidence:
-    """Rules with these entropies; reading pairs fails unless there are some."""
+    """Return evidence of rules with these entropies; without pairs, reading them fails."""
 
     def read_pairs() -> PairRatings:
         assert pairs is not None, "a scheme that uses no labels has read the pairs"
@@ -149,12 +149,12 @@ def evidence_of_entropies(
 
 
 def pairs_of_margins(margin_PR: Any, *, rule_ids: Sequence[str] = ()) -> PairRatings:
-    """Pairs whose margins are these (the rejected response is rated 0)."""
+    """Return pairs with these margins; the rejected response is rated 0."""
     return rated_pairs(margin_PR, np.multiply(margin_PR, 0.0), rule_ids=rule_ids)
 
 
 def evidence_of_margins(margin_PR: Any) -> Evidence:
-    """Rules of rising entropy over pairs with these margins."""
+    """Return evidence of rules of rising entropy over pairs with these margins."""
     pairs = pairs_of_margins(margin_PR)
-    entropies = [0.1 * (place + 1) for place in range(len(pairs.rule_ids))]
+    entropies = [0.1 * (index + 1) for index in range(len(pairs.rule_ids))]
     return evidence_of_entropies(entropies, pairs=pairs)

@@ -1,4 +1,4 @@
-"""Scheme agreement: a rule weighs as much as its judge agrees with people, beyond chance."""
+"""Scheme agreement: a rule's weight is the judge's agreement with people beyond chance."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ NUM_PAIRS = 40
 
 
 def labelled(folder: Path, label_PR: np.ndarray, rating_PR: np.ndarray) -> Evidence:
-    """Pairs whose chosen responses have these ratings, and labels where they are not NaN."""
+    """Return pairs whose chosen responses have these ratings, and these labels unless NaN."""
     pairs = rated_pairs(rating_PR, np.zeros_like(rating_PR))
-    found = evidence_of_entropies([0.5] * rating_PR.shape[1], pairs=pairs)
+    evidence = evidence_of_entropies([0.5] * rating_PR.shape[1], pairs=pairs)
     labels = {
-        (f"{pair_id}:chosen", rule_id): float(label_PR[row, place])
+        (f"{pair_id}:chosen", rule_id): float(label_PR[row, column])
         for row, pair_id in enumerate(pairs.pair_id_P)
-        for place, rule_id in enumerate(pairs.rule_ids)
-        if not np.isnan(label_PR[row, place])
+        for column, rule_id in enumerate(pairs.rule_ids)
+        if not np.isnan(label_PR[row, column])
     }
     write_labels(Study(folder), labels)
-    return dataclasses.replace(found, study=Study(folder))
+    return dataclasses.replace(evidence, study=Study(folder))
 
 
 def test_weights_are_kappas_clipped_at_0_and_divided_by_their_sum(tmp_path):
-    said = np.tile([0.0, 1.0], NUM_PAIRS // 2)
-    half_right = np.where(np.arange(NUM_PAIRS) % 8 < 6, said, 1 - said)
-    rating_PR = np.stack([said, half_right, 1 - said, np.full(NUM_PAIRS, 1.0)], axis=1)
-    found = labelled(tmp_path, np.repeat(said[:, None], 4, axis=1), rating_PR)
-    vector = AGREEMENT.weigh(found, SchemeOptions())
+    label_P = np.tile([0.0, 1.0], NUM_PAIRS // 2)
+    half_right = np.where(np.arange(NUM_PAIRS) % 8 < 6, label_P, 1 - label_P)
+    rating_PR = np.stack([label_P, half_right, 1 - label_P, np.full(NUM_PAIRS, 1.0)], axis=1)
+    evidence = labelled(tmp_path, np.repeat(label_P[:, None], 4, axis=1), rating_PR)
+    vector = AGREEMENT.weigh(evidence, SchemeOptions())
     # Kappa of the four: 1; three of four right and even margins, so 2 · 3/4 - 1 = 1/2; -1; none.
     assert vector.weights == pytest.approx((2 / 3, 1 / 3, 0, 0))
     assert vector.params == {"scale": pytest.approx(1.5), "num_labels": 160, "num_pairs": NUM_PAIRS}
@@ -48,25 +48,25 @@ def test_weights_are_kappas_clipped_at_0_and_divided_by_their_sum(tmp_path):
     assert vector.provenance.num_pairs_used == NUM_PAIRS
 
 
-def test_a_rule_without_labels_gets_none_and_no_agreement_is_uniform(tmp_path):
-    said = np.tile([0.0, 1.0], NUM_PAIRS // 2)
-    label_PR = np.stack([said, np.full(NUM_PAIRS, np.nan)], axis=1)
-    found = labelled(tmp_path, label_PR, np.stack([said, said], axis=1))
-    assert AGREEMENT.weigh(found, SchemeOptions()).weights == (1.0, 0.0)
-    found = labelled(tmp_path, label_PR, np.stack([1 - said, said], axis=1))
-    vector = AGREEMENT.weigh(found, SchemeOptions())
+def test_a_rule_without_labels_weighs_0_and_no_agreement_is_uniform(tmp_path):
+    label_P = np.tile([0.0, 1.0], NUM_PAIRS // 2)
+    label_PR = np.stack([label_P, np.full(NUM_PAIRS, np.nan)], axis=1)
+    evidence = labelled(tmp_path, label_PR, np.stack([label_P, label_P], axis=1))
+    assert AGREEMENT.weigh(evidence, SchemeOptions()).weights == (1.0, 0.0)
+    evidence = labelled(tmp_path, label_PR, np.stack([1 - label_P, label_P], axis=1))
+    vector = AGREEMENT.weigh(evidence, SchemeOptions())
     assert (vector.weights, vector.params["scale"]) == ((0.5, 0.5), 0.0)
 
 
-def test_what_it_is_tested_on_is_held_out(tmp_path):
+def test_labels_of_test_pairs_are_held_out(tmp_path):
     rating_PR = np.tile([0.0, 1.0], NUM_PAIRS // 2)[:, None]
     label_PR = np.full((NUM_PAIRS, 1), np.nan)
     label_PR[:10] = rating_PR[:10]
-    found = labelled(tmp_path, label_PR, rating_PR)
-    test = held_out(AGREEMENT, found, SchemeOptions())
-    assert test is not None
-    assert test.num_pairs == NUM_PAIRS
-    unlabelled = found.with_pairs(found.read_pairs().take(np.arange(10, NUM_PAIRS)))
+    evidence = labelled(tmp_path, label_PR, rating_PR)
+    accuracy = held_out(AGREEMENT, evidence, SchemeOptions())
+    assert accuracy is not None
+    assert accuracy.num_pairs == NUM_PAIRS
+    unlabelled = evidence.with_pairs(evidence.read_pairs().take(np.arange(10, NUM_PAIRS)))
     with pytest.raises(
         InputError, match=r"no labels of people for these 30 pairs.*`encore annotate export`"
     ):

@@ -1,4 +1,4 @@
-"""Bradley–Terry finds one optimum for any input, over the pairs that every rule rated."""
+"""Bradley-Terry finds the one optimum of any input, over the pairs that every rule rated."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def weigh(margin_PR: np.ndarray) -> WeightVector:
     return load_scheme("bradley-terry").weigh(evidence_of_margins(margin_PR), SchemeOptions())
 
 
-# --- what hand gives ------------------------------------------------------------------------------
+# --- results derived by hand ----------------------------------------------------------------------
 
 
-def test_no_rule_that_agrees_means_scale_0_and_perfect_ones_a_finite_scale() -> None:
+def test_the_scale_is_0_without_agreement_and_finite_with_perfect_rules() -> None:
     vector = weigh(np.array([[-0.5, -0.1]] * 60 + [[0.5, 0.1]] * 40))
     assert (vector.params["scale"], vector.weights) == (0.0, (0.5, 0.5))
     vector = weigh(np.array([[0.3, 0.1]] * 10))

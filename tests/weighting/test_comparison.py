@@ -1,4 +1,4 @@
-"""All schemes on the same pairs: what each composes, what it has seen, what chance reaches."""
+"""All schemes compared on the same pairs, with the accuracy that random weights reach."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def compared(chosen_PR: np.ndarray, rejected_PR: np.ndarray, **options: Any) -> 
     return compare_schemes(table, **options)
 
 
-def row(comparison: SchemeComparison, scheme: str):
+def row_of(comparison: SchemeComparison, scheme: str):
     return next(row for row in comparison.rows if row.vector.scheme == scheme)
 
 
@@ -43,20 +43,20 @@ def half_of(margin_PR: np.ndarray, weight_R: np.ndarray) -> float:
 
 def test_draws_are_the_schemes_at_one_seed_after_another() -> None:
     chosen_PR, rejected_PR = ratings(num_pairs=50)
-    found = compared(chosen_PR, rejected_PR, options=SchemeOptions(seed=7, k=2))
+    comparison = compared(chosen_PR, rejected_PR, options=SchemeOptions(seed=7, k=2))
     vectors = {
         "random": [random_weights(NAMES, seed=seed) for seed in range(7, 1007)],
         "random-k": [random_k_weights(NAMES, k=2, seed=seed) for seed in range(7, 1007)],
         "single": list(np.eye(NUM_RULES)),
     }
-    for draws in found.draws:
-        halves = [half_of(chosen_PR - rejected_PR, one) for one in vectors[draws.scheme]]
+    for draws in comparison.draws:
+        halves = [half_of(chosen_PR - rejected_PR, weight_R) for weight_R in vectors[draws.scheme]]
         assert draws.num_draws == len(halves)
         expected = (np.mean(halves), *np.quantile(halves, [0.025, 0.975]))
         assert (draws.half_mean, draws.half_low, draws.half_high) == pytest.approx(expected)
         if draws.scheme == "random":
             # A draw below counts one, an equal one half.
-            uniform = row(found, "uniform")
+            uniform = row_of(comparison, "uniform")
             beaten = np.mean([(np.sign(uniform.accuracy.half - half) + 1) / 2 for half in halves])
             assert uniform.beats_random == pytest.approx(beaten)
 
@@ -64,28 +64,29 @@ def test_draws_are_the_schemes_at_one_seed_after_another() -> None:
 def test_a_rule_missing_for_half_of_the_pairs_leaves_the_other_half() -> None:
     chosen_PR, rejected_PR = ratings()
     rejected_PR[:150, 2] = np.nan
-    found, other = compared(chosen_PR, rejected_PR), compared(chosen_PR[150:], rejected_PR[150:])
-    assert (found.num_pairs, found.num_pairs_total) == (150, 300)
+    comparison = compared(chosen_PR, rejected_PR)
+    of_complete = compared(chosen_PR[150:], rejected_PR[150:])
+    assert (comparison.num_pairs, comparison.num_pairs_total) == (150, 300)
     assert (
         "accuracies are over the 150 of 300 pairs whose two responses every rule rated; the least "
         "complete is rule-02, with 150"
-    ) in found.notes
+    ) in comparison.notes
     # Margins of incomplete pairs count for their spread.
     sd_R = np.nanstd(chosen_PR - rejected_PR, axis=0, ddof=1)
-    assert found.margin_sds == pytest.approx(sd_R.tolist())
+    assert comparison.margin_sds == pytest.approx(sd_R.tolist())
     for name in ("uniform", "random", "bradley-terry"):  # their weights look at complete pairs only
-        assert row(found, name).vector.weights == row(other, name).vector.weights
-        assert row(found, name).accuracy == row(other, name).accuracy
+        assert row_of(comparison, name).vector.weights == row_of(of_complete, name).vector.weights
+        assert row_of(comparison, name).accuracy == row_of(of_complete, name).accuracy
 
 
-def test_without_a_complete_pair_weights_stand_and_bradley_terry_is_left_out() -> None:
+def test_without_a_complete_pair_only_bradley_terry_is_left_out() -> None:
     chosen_PR, rejected_PR = ratings(num_pairs=20)
-    found = compared(chosen_PR, np.full_like(rejected_PR, np.nan))
-    assert [row.vector.scheme for row in found.rows] == [
+    comparison = compared(chosen_PR, np.full_like(rejected_PR, np.nan))
+    assert [row.vector.scheme for row in comparison.rows] == [
         name for name in SCHEMES_OF_RATINGS if name != "bradley-terry"
     ]
-    assert any(note.startswith("left out: scheme bradley-terry: none") for note in found.notes)
-    assert found.num_pairs == found.draws[0].num_draws == 0
-    for one in found.rows:
-        assert one.accuracy.half is one.accuracy_low is one.beats_random is None
-    json.dumps(found.as_dict(), allow_nan=False)
+    assert any(note.startswith("left out: scheme bradley-terry: none") for note in comparison.notes)
+    assert comparison.num_pairs == comparison.draws[0].num_draws == 0
+    for row in comparison.rows:
+        assert row.accuracy.half is row.accuracy_low is row.beats_random is None
+    json.dumps(comparison.as_dict(), allow_nan=False)

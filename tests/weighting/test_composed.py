@@ -1,4 +1,4 @@
-"""Composed ratings: who wins, what a tie is, how sure that is; impossible temperatures."""
+"""Composed ratings: outcomes, ties, intervals; temperatures out of range."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def test_blocks_of_pairs_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(("wins", "total"), [(0, 7), (7, 7), (61, 100), (500, 1000)])
 def test_without_ties_the_interval_is_wilson_s(wins: int, total: int) -> None:
     expected = scipy.stats.binomtest(wins, total).proportion_ci(method="wilson")
-    found = half_credit_interval(wins / total, tie_rate=0.0, num_pairs=total)
-    assert found == pytest.approx((expected.low, expected.high), abs=1e-12)
+    interval = half_credit_interval(wins / total, tie_rate=0.0, num_pairs=total)
+    assert interval == pytest.approx((expected.low, expected.high), abs=1e-12)
 
 
 def test_the_interval_covers_the_truth_95_times_in_100() -> None:

@@ -24,17 +24,17 @@ def random_margins(num_pairs: int, num_rules: int, *, seed: int = 0) -> np.ndarr
 
 
 def held_out_by_fold(evidence: Evidence, *, seed: int = 0) -> list[set[str]]:
-    """The pairs that each fold holds out, as the scheme sees them."""
-    seen: list[set[str]] = []
+    """Return the pairs that each fold holds out, as the scheme is given them."""
+    learnt_by_fold: list[set[str]] = []
 
-    def find(one: Evidence, options: SchemeOptions) -> SchemeResult:
-        seen.append(set(one.read_pairs().pair_id_P.tolist()))
-        return BRADLEY_TERRY.compute(one, options)
+    def compute(training_evidence: Evidence, options: SchemeOptions) -> SchemeResult:
+        learnt_by_fold.append(set(training_evidence.read_pairs().pair_id_P.tolist()))
+        return BRADLEY_TERRY.compute(training_evidence, options)
 
-    spy: WeightingScheme = dataclasses.replace(BRADLEY_TERRY, compute=find)
+    spy: WeightingScheme = dataclasses.replace(BRADLEY_TERRY, compute=compute)
     assert isinstance(held_out(spy, evidence, SchemeOptions(seed=seed)), HeldOut)
     everything = set(evidence.read_pairs().complete().pair_id_P.tolist())
-    return [everything - learnt for learnt in seen]
+    return [everything - learnt for learnt in learnt_by_fold]
 
 
 def test_every_complete_pair_is_held_out_once_and_folds_are_of_one_size() -> None:
@@ -44,8 +44,8 @@ def test_every_complete_pair_is_held_out_once_and_folds_are_of_one_size() -> Non
     tested = held_out_by_fold(evidence)
     assert sorted(map(len, tested)) == [20, 20, 21, 21, 21]
     assert len(set.union(*tested)) == 103
-    found = held_out(BRADLEY_TERRY, evidence, SchemeOptions())
-    assert (found.num_pairs, found.num_groups, found.grouped_by) == (103, 103, "pair")
+    accuracy = held_out(BRADLEY_TERRY, evidence, SchemeOptions())
+    assert (accuracy.num_pairs, accuracy.num_groups, accuracy.grouped_by) == (103, 103, "pair")
 
 
 def test_the_seed_draws_the_folds() -> None:
@@ -60,13 +60,13 @@ def test_the_seed_draws_the_folds() -> None:
 
 def test_pairs_of_one_prompt_are_in_one_fold(study: Study) -> None:
     with open_evidence(study.path) as evidence:
-        found = held_out(BRADLEY_TERRY, evidence, SchemeOptions())
+        accuracy = held_out(BRADLEY_TERRY, evidence, SchemeOptions())
         tested = held_out_by_fold(evidence)
-    assert (found.grouped_by, found.num_groups) == ("prompt", NUM_PROMPTS)
-    assert found.num_pairs == NUM_PAIRS
-    assert list(fold_notes("bradley-terry", found)) == []
-    prompt_of = {row["pair_id"]: str(row["prompt"]) for row in read_pairs(study).to_pylist()}
-    prompts = [{prompt_of[pair_id] for pair_id in fold} for fold in tested]
+    assert (accuracy.grouped_by, accuracy.num_groups) == ("prompt", NUM_PROMPTS)
+    assert accuracy.num_pairs == NUM_PAIRS
+    assert list(fold_notes("bradley-terry", accuracy)) == []
+    prompts_by_pair = {row["pair_id"]: str(row["prompt"]) for row in read_pairs(study).to_pylist()}
+    prompts = [{prompts_by_pair[pair_id] for pair_id in fold} for fold in tested]
     assert sum(map(len, prompts)) == len(set.union(*prompts)) == NUM_PROMPTS
 
 
@@ -82,7 +82,7 @@ def test_without_a_study_pairs_of_one_id_are_in_one_fold() -> None:
     assert sum(map(len, held_out_by_fold(evidence))) == 20
 
 
-def test_too_few_pairs_few_groups_and_unknown_prompts_are_said() -> None:
+def test_notes_state_too_few_pairs_and_unknown_prompts() -> None:
     none = held_out(BRADLEY_TERRY, evidence_of_margins([[0.5, 0.1]]), SchemeOptions())
     assert none is None
     assert "too few pairs" in next(fold_notes("x", none))

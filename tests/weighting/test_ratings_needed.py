@@ -1,4 +1,4 @@
-"""How many ratings are enough: the promise holds for the true weights, and nothing is promised."""
+"""The stated error of weights holds for the true weights, or none is stated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MASSES /= MASSES.sum(axis=1, keepdims=True)
 
 
 def drawn_pairs(seed: int, *, num_pairs: int, copied: float = 0.0) -> PairRatings:
-    """Pairs whose ratings have these probabilities.
+    """Draw pairs whose ratings have the probabilities `MASSES`.
 
     With probability ``copied`` the rejected response has the rating of the chosen one, so that the
     two ratings of a pair depend on each other.
@@ -36,45 +36,45 @@ def weights_of(entropies: list[float]) -> np.ndarray:
 
 
 def largest_error(pairs: PairRatings) -> float:
-    """Of ENCORE's weights from these pairs against those of the probabilities they came from."""
+    """Return the largest error of a weight of these pairs, against the weights of `MASSES`."""
     columns = np.concatenate([pairs.chosen_PR, pairs.rejected_PR]).T
     shares = [np.unique(column, return_counts=True)[1] / len(column) for column in columns]
-    found = weights_of([-np.sum(p * np.log(p)) for p in shares])
-    return float(np.abs(found / weights_of(-np.sum(MASSES * np.log(MASSES), axis=1)) - 1).max())
+    weights = weights_of([-np.sum(p * np.log(p)) for p in shares])
+    return float(np.abs(weights / weights_of(-np.sum(MASSES * np.log(MASSES), axis=1)) - 1).max())
 
 
 @pytest.mark.parametrize("copied", [0.0, 0.8])
 def test_the_error_that_it_states_holds_19_times_in_20(copied: float) -> None:
-    # Ratings that are copied within a pair say half as much: whole pairs are drawn, so it knows.
+    # Ratings copied within a pair are worth half as much; whole pairs are drawn, so it counts.
     stated = weight_error(drawn_pairs(1, num_pairs=1000, copied=copied)).error
     assert stated is not None
     samples = (drawn_pairs(2 + i, num_pairs=1000, copied=copied) for i in range(200))
-    share = np.mean([largest_error(one) <= stated for one in samples])
+    share = np.mean([largest_error(sample) <= stated for sample in samples])
     assert 0.9 <= share <= 1.0
 
 
-def test_the_recommendation_goes_with_the_root_of_pairs() -> None:
+def test_half_the_error_needs_four_times_as_many_pairs() -> None:
     pairs = drawn_pairs(2, num_pairs=4000)
-    found, other, far = (ratings_needed(pairs, target=x) for x in (0.02, 0.01, 0.0002))
+    sentences = [ratings_needed(pairs, target=target) for target in (0.02, 0.01, 0.0002)]
     number = re.compile("(?:after|take about) ([0-9,]+)")
-    assert "within 2 % of the true ones after" in found
-    # Half the error takes some four times as many pairs.
-    few, many = (int(number.search(one)[1].replace(",", "")) for one in (found, other))
+    assert "within 2 % of the true ones after" in sentences[0]
+    # Half the error takes about four times as many pairs.
+    few, many = (int(number.search(text)[1].replace(",", "")) for text in sentences[:2])
     assert many == pytest.approx(4 * few, rel=0.15)
-    assert "8,000 ratings per rule are too few for 0.02 %" in far
-    assert "(extrapolated)" in far
-    assert ratings_needed(pairs, target=0.02) == found
+    assert "8,000 ratings per rule are too few for 0.02 %" in sentences[2]
+    assert "(extrapolated)" in sentences[2]
+    assert ratings_needed(pairs, target=0.02) == sentences[0]
     assert weight_error(pairs, seed=1) != weight_error(pairs)
 
 
-def test_few_pairs_unknown_levels_and_silent_rules_promise_nothing() -> None:
+def test_no_error_is_stated_for_few_pairs_new_levels_or_rare_rules() -> None:
     rng = np.random.default_rng(5)
     few = ratings_needed(drawn_pairs(5, num_pairs=99))
     assert "at least 100 are needed" in few
     unknown = rng.random((2, 300, 2))
     unknown[:, :, 0] = 0.5
-    found = ratings_needed(rated_pairs(*unknown))
-    assert "100% of the ratings of rule rule-01 occur once only" in found
+    sentence = ratings_needed(rated_pairs(*unknown))
+    assert "100% of the ratings of rule rule-01 occur once only" in sentence
     rare = np.full((2, 300, 2), np.nan)
     rare[:, :, 0] = np.round(rng.random((2, 300)), 1)
     rare[:, :3, 1] = 0.5

@@ -31,7 +31,7 @@ def two_runs() -> tuple[PairRatings, PairRatings]:
 def compared(
     first: PairRatings, second: PairRatings, *, num_draws: int = 100, seed: int = 0
 ) -> RunComparison:
-    tables = [table_of_pairs(one) for one in (first, second)]
+    tables = [table_of_pairs(run) for run in (first, second)]
     return compare_runs(*tables, num_draws=num_draws, seed=seed)
 
 
@@ -45,17 +45,17 @@ def half(chosen: np.ndarray, rejected: np.ndarray) -> float:
 
 def test_every_figure_is_that_of_scipy_and_scikit_learn() -> None:
     first, second = two_runs()
-    found = compared(first, second)
+    comparison = compared(first, second)
     both_2PR = ~np.isnan(second.rating_2PR)
     entropies = [
         [entropy(run.rating_2PR[:, :, k][both_2PR[:, :, k]]) for k in range(3)]
         for run in (first, second)
     ]
-    change_R = np.subtract(*(entropy_weights(np.array(one)) for one in reversed(entropies)))
-    for k, row in enumerate(found.rules):
-        x, y, both = (one[:, :, k] for one in (first.rating_2PR, second.rating_2PR, both_2PR))
+    change_R = np.subtract(*(entropy_weights(np.array(values)) for values in reversed(entropies)))
+    for k, row in enumerate(comparison.rules):
+        x, y, both = (values[:, :, k] for values in (first.rating_2PR, second.rating_2PR, both_2PR))
         whole = both.all(axis=0)
-        levels = [np.rint(10 * one[both]).astype(int) for one in (x, y)]
+        levels = [np.rint(10 * values[both]).astype(int) for values in (x, y)]
         assert (row.num_ratings, row.num_pairs) == (both.sum(), whole.sum())
         expected = {
             "agreement": (x[both] == y[both]).mean(),
@@ -73,9 +73,9 @@ def test_every_figure_is_that_of_scipy_and_scikit_learn() -> None:
             assert getattr(row, name).value == pytest.approx(value, abs=1e-9), name
 
 
-def test_intervals_are_those_of_pairs_that_really_are_resampled() -> None:
-    first, second = (np.nan_to_num(one.rating_2PR, nan=0.5) for one in two_runs())
-    found = compared(rated_pairs(*first), rated_pairs(*second), num_draws=1000).rules[0]
+def test_intervals_are_those_of_pairs_really_resampled() -> None:
+    first, second = (np.nan_to_num(run.rating_2PR, nan=0.5) for run in two_runs())
+    rule = compared(rated_pairs(*first), rated_pairs(*second), num_draws=1000).rules[0]
     rng = np.random.default_rng(9)
     kappas, changes = [], []
     for _ in range(1000):
@@ -84,13 +84,13 @@ def test_intervals_are_those_of_pairs_that_really_are_resampled() -> None:
         by_chance = x.var() + y.var() + (x.mean() - y.mean()) ** 2
         kappas.append(1 - ((x - y) ** 2).mean() / by_chance)
         changes.append(half(*y) - half(*x))
-    for estimate, drawn in ((found.kappa, kappas), (found.accuracy_difference, changes)):
+    for estimate, drawn in ((rule.kappa, kappas), (rule.accuracy_difference, changes)):
         tolerance = 0.3 * float(np.std(drawn))  # of quantiles of 1,000 draws, more than three sds
         expected = np.quantile(drawn, [0.025, 0.975])
         assert (estimate.low, estimate.high) == pytest.approx(tuple(expected), abs=tolerance)
 
 
-def test_a_seed_draws_the_samples_and_the_order_of_pairs_and_rules_changes_nothing() -> None:
+def test_the_seed_draws_the_resamples_and_the_order_of_pairs_and_rules_does_not_matter() -> None:
     first, second = two_runs()
     turned = dataclasses.replace(
         second,
@@ -98,12 +98,12 @@ def test_a_seed_draws_the_samples_and_the_order_of_pairs_and_rules_changes_nothi
         chosen_PR=second.chosen_PR[:, ::-1],
         rejected_PR=second.rejected_PR[:, ::-1],
     ).take(np.arange(NUM_PAIRS)[::-1])
-    one, same, other = (
+    comparison, of_turned, of_seed_4 = (
         compared(first, run, seed=seed) for run, seed in ((second, 3), (turned, 3), (second, 4))
     )
-    assert one == same
-    assert one.rules[0].kappa.value == other.rules[0].kappa.value
-    assert one.rules[0].kappa.low != other.rules[0].kappa.low
+    assert comparison == of_turned
+    assert comparison.rules[0].kappa.value == of_seed_4.rules[0].kappa.value
+    assert comparison.rules[0].kappa.low != of_seed_4.rules[0].kappa.low
 
 
 def test_a_pair_is_matched_by_its_source_and_its_id() -> None:
@@ -115,38 +115,38 @@ def test_a_pair_is_matched_by_its_source_and_its_id() -> None:
         dataclasses.replace(rated_pairs(ratings, rejected), source_P=sources, pair_id_P=pair_ids)
         for ratings in (chosen, [[1.0], [0.0], [0.0], [1.0]])
     )
-    found = compared(first, second)
-    [row] = found.rules
+    comparison = compared(first, second)
+    [row] = comparison.rules
     # Four pairs; equal are four rejected ratings and two of four chosen ones: 6 of 8. On source b
     # both pairs change their order: 2 of 4.
-    assert (found.num_pairs, row.num_pairs, row.num_ratings) == (4, 4, 8)
+    assert (comparison.num_pairs, row.num_pairs, row.num_ratings) == (4, 4, 8)
     assert (row.agreement.value, row.flip_rate.value) == (6 / 8, 2 / 4)
     # The same ids in sources of another name are other pairs.
-    others = dataclasses.replace(second, source_P=np.array(["c", "c", "d", "d"], dtype=object))
+    elsewhere = dataclasses.replace(second, source_P=np.array(["c", "c", "d", "d"], dtype=object))
     with pytest.raises(InputError, match="no pair in common"):
-        compared(first, others)
+        compared(first, elsewhere)
 
 
 def test_a_constant_rule_has_no_correlation_and_kappa_only_of_different_levels() -> None:
     half_PR = np.full((NUM_PAIRS, 1), 0.5)
     low, high = rated_pairs(half_PR, half_PR), rated_pairs(half_PR + 0.1, half_PR + 0.1)
-    (same,), (other,) = compared(low, low).rules, compared(low, high).rules
+    (same,), (different,) = compared(low, low).rules, compared(low, high).rules
     assert (same.correlation.value, same.kappa.value, same.agreement.value) == (None, None, 1.0)
-    assert other.kappa.value == pytest.approx(0.0)
+    assert different.kappa.value == pytest.approx(0.0)
 
 
-def test_only_pairs_rules_and_ratings_that_are_in_both_are_compared_and_the_rest_is_said() -> None:
+def test_only_common_pairs_rules_and_ratings_are_compared_and_the_others_noted() -> None:
     first, second = two_runs()
     fewer = dataclasses.replace(second.take(np.arange(20)), rule_ids=("rule-00", "rule-01", "else"))
     fewer.chosen_PR[:, 1] = fewer.rejected_PR[:, 1] = np.nan
-    found = compared(first, fewer)
-    assert [row.rule_id for row in found.rules] == ["rule-00", "rule-01"]
-    assert found.num_pairs == 20
-    assert found.rules[1].kappa.value is None
-    notes = "\n".join(found.notes)
+    comparison = compared(first, fewer)
+    assert [row.rule_id for row in comparison.rules] == ["rule-00", "rule-01"]
+    assert comparison.num_pairs == 20
+    assert comparison.rules[1].kappa.value is None
+    notes = "\n".join(comparison.notes)
     for part in ("else, rule-02", "130 and 0", "20 pairs are few"):
         assert part in notes
-    json.dumps(dataclasses.asdict(found), allow_nan=False)
+    json.dumps(dataclasses.asdict(comparison), allow_nan=False)
     with pytest.raises(InputError, match="no pair in common"):
         compared(first, dataclasses.replace(second, pair_id_P=second.pair_id_P + "x"))
     with pytest.raises(InputError, match="no rule in common"):

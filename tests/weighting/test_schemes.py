@@ -33,25 +33,23 @@ OPTIONS = SchemeOptions(rule="rule-00")
 
 
 def evidence(entropies: list[float], *, seed: int = 0) -> Evidence:
-    """Rules with these entropies, spreads and 30 random pairs."""
+    """Return evidence of rules with these entropies, random spreads and 30 random pairs."""
     rng = np.random.default_rng(seed)
     margin_PR = rng.integers(-10, 11, size=(30, len(entropies))) / 10
-    found = evidence_of_entropies(entropies, pairs=pairs_of_margins(margin_PR))
+    of_entropies = evidence_of_entropies(entropies, pairs=pairs_of_margins(margin_PR))
     bandwidths = rng.choice([0.05, 0.1, 0.2, None], size=len(entropies)).tolist()
     rules = tuple(
         dataclasses.replace(rule, kde_bandwidth=bandwidth)
-        for rule, bandwidth in zip(found.rules, bandwidths, strict=True)
+        for rule, bandwidth in zip(of_entropies.rules, bandwidths, strict=True)
     )
-    return dataclasses.replace(found, rules=rules, study=labelled_study())
+    return dataclasses.replace(of_entropies, rules=rules, study=labelled_study())
 
 
 # --- the contract of the folder -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_a_scheme_has_its_name_and_reads_pairs_only_if_it_says_that_it_uses_labels(
-    name: str,
-) -> None:
+def test_a_scheme_has_its_name_and_reads_pairs_only_if_it_uses_labels(name: str) -> None:
     scheme = load_scheme(name)
     assert scheme.name == name
     assert set(scheme.options) <= set(SchemeOptions.model_fields)
@@ -65,26 +63,26 @@ def test_a_scheme_has_its_name_and_reads_pairs_only_if_it_says_that_it_uses_labe
 def test_a_scheme_weighs_every_rule_and_permuting_rules_permutes_the_weights(
     name: str, entropies: list[float], seed: int
 ) -> None:
-    found = evidence(entropies, seed=seed)
+    original = evidence(entropies, seed=seed)
     order = np.random.default_rng(seed).permutation(len(entropies)).tolist()
-    pairs = found.read_pairs()
+    pairs = original.read_pairs()
     permuted = dataclasses.replace(
-        found.with_pairs(
+        original.with_pairs(
             dataclasses.replace(
                 pairs,
-                rule_ids=tuple(pairs.rule_ids[place] for place in order),
+                rule_ids=tuple(pairs.rule_ids[index] for index in order),
                 chosen_PR=pairs.chosen_PR[:, order],
                 rejected_PR=pairs.rejected_PR[:, order],
             )
         ),
-        rules=tuple(found.rules[place] for place in order),
+        rules=tuple(original.rules[index] for index in order),
     )
     scheme = load_scheme(name)
-    vector, moved = scheme.weigh(found, OPTIONS), scheme.weigh(permuted, OPTIONS)
+    vector, moved = scheme.weigh(original, OPTIONS), scheme.weigh(permuted, OPTIONS)
     assert (vector.scheme, vector.rule_ids) == (name, rule_names(len(entropies)))
     assert math.fsum(vector.weights) == pytest.approx(1.0, abs=1e-12)
-    assert moved.rule_ids == tuple(vector.rule_ids[place] for place in order)
-    expected = [vector.weights[place] for place in order]
+    assert moved.rule_ids == tuple(vector.rule_ids[index] for index in order)
+    expected = [vector.weights[index] for index in order]
     assert moved.weights == pytest.approx(expected, abs=1e-5)  # a solver's order of sums
 
 
@@ -139,12 +137,12 @@ def test_random_weights_are_uniform_on_the_simplex() -> None:
 
 
 @pytest.mark.parametrize("name", ["top-k", "random-k"])
-def test_a_larger_k_than_there_are_rules_means_all(name: str) -> None:
+def test_a_k_above_the_number_of_rules_selects_all(name: str) -> None:
     vector = load_scheme(name).weigh(evidence([1.0, 2.0]), SchemeOptions(k=5))
     assert (vector.weights, vector.params["k"]) == ((0.5, 0.5), 2)
 
 
-def test_top_k_of_equal_entropies_goes_by_id() -> None:
+def test_top_k_orders_equal_entropies_by_id() -> None:
     vector = load_scheme("top-k").weigh(evidence([1.0, 1.0, 1.0]), SchemeOptions(k=1))
     assert vector.weights == (1.0, 0.0, 0.0)
 

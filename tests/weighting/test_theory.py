@@ -29,7 +29,7 @@ from tests.weighting.evidence_for_tests import rated_pairs, table_of_pairs
 
 
 def some_pairs(num_pairs: int = 400) -> PairRatings:
-    """Four rules of rising noise; the last one knows nothing."""
+    """Return ratings of four rules of rising noise; the last is independent of the label."""
     rng = np.random.default_rng(0)
     raw = rng.normal(size=(2, num_pairs, 4)) * [0.1, 0.2, 0.3, 0.3] + 0.5
     raw[0] += [0.1, 0.1, 0.1, 0.0]
@@ -42,17 +42,17 @@ def some_pairs(num_pairs: int = 400) -> PairRatings:
 def test_every_figure_has_its_definition_over_pairs_that_every_rule_rated_fully():
     pairs = some_pairs()
     pairs.chosen_PR[:8, 1] = np.nan
-    found = theory(table_of_pairs(pairs))
-    assert (found.num_pairs, found.num_pairs_left_out) == (392, 8)
-    assert any("8 of 400 pairs are left out" in note for note in found.notes)
+    result = theory(table_of_pairs(pairs))
+    assert (result.num_pairs, result.num_pairs_left_out) == (392, 8)
+    assert any("8 of 400 pairs are left out" in note for note in result.notes)
     margin = (pairs.chosen_PR - pairs.rejected_PR)[8:]
     # Entropies are those of all ratings, as in `encore weights`.
     expected_weights = reference_weights(rows_of(table_of_pairs(pairs)), tau=2.0)
     near = np.random.default_rng(0).normal(scale=0.01, size=4)
     slope = -1 / (1 + np.exp(margin @ near))
     learned_SR = gradient_descent(margin)
-    for place, rule in enumerate(found.rules):
-        delta = margin[:, place]
+    for index, rule in enumerate(result.rules):
+        delta = margin[:, index]
         assert rule.mean_margin == pytest.approx(delta.mean())
         assert rule.tie_rate == pytest.approx(np.mean(delta == 0))
         assert rule.half_accuracy == pytest.approx(np.mean((np.sign(delta) + 1) / 2))
@@ -60,12 +60,12 @@ def test_every_figure_has_its_definition_over_pairs_that_every_rule_rated_fully(
         assert rule.gradient_near_zero == pytest.approx(np.mean(slope * delta))
         assert rule.z == pytest.approx(delta.sum() / np.sqrt((delta**2).sum()))
         assert rule.encore_weight == pytest.approx(expected_weights[rule.rule_id])
-        assert rule.learned_weights == pytest.approx(learned_SR[:, place])
+        assert rule.learned_weights == pytest.approx(learned_SR[:, index])
     learned, entropies = zip(
-        *((rule.learned_weights[-1], rule.entropy_nats) for rule in found.rules), strict=True
+        *((rule.learned_weights[-1], rule.entropy_nats) for rule in result.rules), strict=True
     )
     expected_r = np.corrcoef(learned, entropies)[0, 1]
-    assert found.correlations["entropy_nats"] == pytest.approx(expected_r)
+    assert result.correlations["entropy_nats"] == pytest.approx(expected_r)
 
 
 def test_no_complete_pair_is_an_error_that_names_the_rule():
@@ -75,14 +75,14 @@ def test_no_complete_pair_is_an_error_that_names_the_rule():
         theory(table_of_pairs(pairs))
 
 
-def test_a_single_rule_and_a_constant_one_are_no_trouble():
+def test_a_single_constant_rule_has_no_z_and_no_correlation():
     half = np.full((20, 1), 0.5)
-    found = theory(table_of_pairs(rated_pairs(half, half)))
-    (rule,) = found.rules
-    # Labels drawn by lot leave a gradient of 0 at 0: no standard deviation to measure it in.
+    result = theory(table_of_pairs(rated_pairs(half, half)))
+    (rule,) = result.rules
+    # Random labels leave a gradient of 0 at 0: it has no standard deviation.
     assert (rule.z, rule.gradient_at_zero, rule.encore_weight) == (None, 0.0, 1.0)
     assert not rule.depends_on_labels
-    assert found.correlations == {"entropy_nats": None, "encore_weight": None}
+    assert result.correlations == {"entropy_nats": None, "encore_weight": None}
 
 
 def test_z_is_null_for_a_constant_rule_alone_and_stands_as_a_dash_in_the_table(tmp_path: Path):
@@ -91,8 +91,8 @@ def test_z_is_null_for_a_constant_rule_alone_and_stands_as_a_dash_in_the_table(t
     rejected_PR = np.array([[0, 0.5], [0, 0.5], [1, 0.5], [0, 0.5]])
     table = table_of_pairs(rated_pairs(chosen_PR, rejected_PR, rule_ids=("varied", "constant")))
     pq.write_table(table, tmp_path / "r.parquet")
-    found = encore("theory", tmp_path / "r.parquet", "--json").json
-    z_by_rule = {rule["rule_id"]: rule["z"] for rule in found["rules"]}
+    result = encore("theory", tmp_path / "r.parquet", "--json").json
+    z_by_rule = {rule["rule_id"]: rule["z"] for rule in result["rules"]}
     assert z_by_rule == {"varied": pytest.approx(1.0), "constant": None}
     rows = [line.split() for line in encore("theory", tmp_path / "r.parquet").out.splitlines()]
     # Rule 1, the constant one: number, entropy, half, margin, gradient, z, near zero.
@@ -108,7 +108,7 @@ def test_a_rule_that_is_independent_of_the_label_keeps_a_weight_near_zero(seed: 
     first, *_, pure = theory_rules(noise_world(seed=seed), seed=seed)
     # Standard deviation of its margin: 0.45; of its gradient: 0.45 / 2 / sqrt(20,000) = 0.0016.
     assert abs(pure.gradient_at_zero) < 4 * 0.0016
-    # Of its weight about 0.1: one over the root of 20,000 D (1 - D) margin^2.
+    # Of its weight about 0.1: 1 over the root of 20,000 D (1 - D) margin^2.
     assert all(abs(weight) < 0.4 for weight in pure.learned_weights)
     assert first.learned_weights[-1] > 1
 
@@ -133,26 +133,26 @@ def test_the_gradient_is_that_of_finite_differences_and_no_step_raises_the_loss(
         return float(np.logaddexp(0.0, -(margin @ weight)).mean())
 
     assert np.abs(loss_slope(margin @ weight)).max() <= 1  # the bound of the proof
-    found = loss_gradient(weight, margin)
-    for place, step in enumerate(1e-5 * np.eye(len(weight))):
+    gradient = loss_gradient(weight, margin)
+    for index, step in enumerate(1e-5 * np.eye(len(weight))):
         above, below = (mean_loss(weight + d) for d in (step, -step))
-        assert found[place] == pytest.approx((above - below) / 2e-5, abs=1e-8)
-    first, *others = gradient_descent(margin, steps=range(1, 30))
+        assert gradient[index] == pytest.approx((above - below) / 2e-5, abs=1e-8)
+    first, *later_weights = gradient_descent(margin, steps=range(1, 30))
     expected = step_size(margin) * margin.mean(axis=0) / 2
     assert first == pytest.approx(expected, rel=1e-9, abs=1e-9)
-    losses = [mean_loss(one) for one in (np.zeros_like(weight), first, *others)]
+    losses = [mean_loss(weights) for weights in (np.zeros_like(weight), first, *later_weights)]
     assert all(later <= earlier + 1e-12 for earlier, later in pairwise(losses))
 
 
 # --- the command ----------------------------------------------------------------------------------
 
 
-def test_the_command_shows_tables_and_says_what_is_synthetic(tmp_path: Path):
+def test_the_command_shows_tables_and_marks_synthetic_data(tmp_path: Path):
     path = tmp_path / "r.parquet"
     pq.write_table(table_of_pairs(some_pairs(60)), path)
-    shown = encore("theory", path).out
+    output = encore("theory", path).out
     for text in ("4 rule-03", "step 1000", "near zero", "Counter-example (synthetic)"):
-        assert text in shown
-    assert "SYNTHETIC DATA" not in shown
+        assert text in output
+    assert "SYNTHETIC DATA" not in output
     synthetic = encore("theory", "--synthetic").out
     assert " ".join(synthetic.split()).count("SYNTHETIC DATA") == 2

@@ -1,4 +1,4 @@
-"""A run that stops when its weights are sure enough: what it promises of the whole study holds."""
+"""A run that stops once its weights are precise has the stated error over the whole study."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ NUM_QUALITIES = 4
 
 @dataclass(kw_only=True)
 class World:
-    """What a judge gives: every response has a quality, every rule levels that go with it.
+    """A judge that rates each response by its quality, under each rule with other probabilities.
 
-    Rules are dependent through the quality, and a pair's two ratings by ``copied``, the share of
-    pairs whose responses have the same. ``cloud`` has 101 levels, tenths the most likely.
+    Rules depend on each other through the quality, and a pair's two ratings through ``copied``, the
+    share of pairs whose responses have the same quality. ``cloud`` has 101 levels, tenths the most
+    likely.
     """
 
     num_rules: int = 10
@@ -71,7 +72,7 @@ class Study:
         self.level_2PR = np.empty((2, 0, self.world.num_rules))
 
     def first(self, num_pairs: int) -> NDArray[np.float64]:
-        """Levels of the first pairs, NaN where one is missing."""
+        """Return the levels of the first pairs, NaN where one is missing."""
         start = self.level_2PR.shape[1]
         quality_2P = self.quality_P2[start:num_pairs].T
         drawn_2PR = self.rng.random((*quality_2P.shape, self.world.num_rules))
@@ -86,13 +87,13 @@ class Study:
         return self.level_2PR
 
     def error(self) -> float:
-        """Of the weights of the pairs drawn so far against those of all, which is drawn now."""
+        """Draw the other pairs, and return the error of the weights of the pairs drawn so far."""
         num_levels = self.mass_KRL.shape[2]
         level_NR = self.level_2PR.reshape(-1, self.world.num_rules)
         count_RL = np.array(
             [
-                np.bincount(one[~np.isnan(one)].astype(int), minlength=num_levels)
-                for one in level_NR.T
+                np.bincount(level_N[~np.isnan(level_N)].astype(int), minlength=num_levels)
+                for level_N in level_NR.T
             ]
         )
         rest_K = np.bincount(self.quality_P2[len(level_NR) // 2 :].ravel(), minlength=NUM_QUALITIES)
@@ -104,18 +105,18 @@ class Study:
 
 
 def _weights(count_RL: NDArray[np.int64]) -> NDArray[np.float64]:
-    shares = [one[one > 0] / one.sum() for one in count_RL]
+    shares = [count_L[count_L > 0] / count_L.sum() for count_L in count_RL]
     return weights_of([-np.sum(p * np.log(p)) for p in shares])
 
 
 def stopped(world: World, *, seed: int) -> tuple[float, float]:
-    """The share of the pairs at which a run stops, and the largest error of a weight there."""
+    """Return the share of pairs at which a run stops, and the largest error of a weight there."""
     study = Study(world, np.random.default_rng(seed))
     *ends, _ = round_ends(PLAN)
     for end in ends:
         pairs = rated_pairs(*study.first(end * SHARD_SIZE))
-        found = weight_error(pairs, num_all=NUM_PAIRS, num_tests=len(ends))
-        if found.error is not None and found.error <= TOLERANCE:
+        estimate = weight_error(pairs, num_all=NUM_PAIRS, num_tests=len(ends))
+        if estimate.error is not None and estimate.error <= TOLERANCE:
             return end * SHARD_SIZE / NUM_PAIRS, study.error()
     return 1.0, 0.0
 
@@ -140,8 +141,8 @@ def test_rounds_of_a_plan_grow_by_a_half() -> None:
 
 
 def test_a_run_stops_early_and_every_weight_is_within_the_tolerance() -> None:
-    found = [stopped(world, seed=7) for world in WORLDS.values()]
-    shares, errors = zip(*found, strict=True)
+    runs = [stopped(world, seed=7) for world in WORLDS.values()]
+    shares, errors = zip(*runs, strict=True)
     assert np.median(shares) <= 0.08
     assert max(shares) < 0.2
     assert sum(error > TOLERANCE for error in errors) <= 1
@@ -149,9 +150,9 @@ def test_a_run_stops_early_and_every_weight_is_within_the_tolerance() -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", WORLDS)
-def test_of_200_full_studies_190_keep_the_promise(name: str) -> None:
-    found = [stopped(WORLDS[name], seed=seed) for seed in range(200)]
-    shares, errors = zip(*found, strict=True)
+def test_190_of_200_full_studies_stay_within_the_tolerance(name: str) -> None:
+    runs = [stopped(WORLDS[name], seed=seed) for seed in range(200)]
+    shares, errors = zip(*runs, strict=True)
     num_kept = sum(error <= TOLERANCE for error in errors)
     assert num_kept >= 190
     assert np.median(shares) <= (0.09 if name == "two decimals" else 0.08)

@@ -44,33 +44,35 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["--sweep", "--k", "3"], "--sweep has no use for --k 3"),
     ],
 )
-def test_an_option_without_effect_is_said(path: Path, arguments: list[str], problem: str) -> None:
+def test_a_warning_names_an_option_without_effect(
+    path: Path, arguments: list[str], problem: str
+) -> None:
     finished = encore("weights", path, *arguments)
     assert finished.code == (2 if "temperature" in problem else 0)
     assert problem in " ".join(finished.err.split())
 
 
 def test_tables_show_every_scheme_and_temperature(path: Path) -> None:
-    shown = encore("weights", path)
-    assert "rule one is constant" in shown.err
-    rows = [line.split() for line in shown.out.splitlines()]
+    finished = encore("weights", path)
+    assert "rule one is constant" in finished.err
+    rows = [line.split() for line in finished.out.splitlines()]
     [cells] = [cells for cells in rows if cells[:1] == ["1"] and len(cells) == 7]
     assert cells[2] == "0.0000"  # its effective weight
-    shown = encore("weights", path, "--scheme", "bradley-terry")
+    finished = encore("weights", path, "--scheme", "bradley-terry")
     # Rule "two" is right in all four pairs, whichever are held out.
     for text in ("leakage: labels", "on held-out pairs: half 100.0%"):
-        assert text in shown.out
-    assert "grouped by pair_id" in shown.err
-    shown = encore("weights", path, "--compare")
+        assert text in finished.out
+    assert "grouped by pair_id" in finished.err
+    finished = encore("weights", path, "--compare")
     for text in ("leakage", "encore (τ 2)", "inverse-sd", "labels", "random-k", "1000"):
-        assert text in shown.out
-    assert "single is the rule of lowest entropy" in shown.err
-    assert "rule one is constant" in shown.err
-    found = encore("weights", path, "--sweep", "--tau", "0.7", "--json").json
-    assert found["taus"] == sorted([*DEFAULT_TAUS, 0.7])
-    shown = encore("weights", path, "--sweep")
+        assert text in finished.out
+    assert "single is the rule of lowest entropy" in finished.err
+    assert "rule one is constant" in finished.err
+    swept = encore("weights", path, "--sweep", "--tau", "0.7", "--json").json
+    assert swept["taus"] == sorted([*DEFAULT_TAUS, 0.7])
+    finished = encore("weights", path, "--sweep")
     for text in ("→ 0", "→ ∞", "largest weight", "leakage: none"):
-        assert text in shown.out
+        assert text in finished.out
 
 
 # --- runs -----------------------------------------------------------------------------------------
@@ -93,15 +95,16 @@ def test_an_incomplete_run_exits_3_in_every_view(
 def test_provenance_has_the_digests_of_files_and_of_a_run(study: Study, tmp_path: Path) -> None:
     pq.write_table(ratings_table(ROWS[:4]), tmp_path / "a.parquet")
     pq.write_table(ratings_table(ROWS[4:]), tmp_path / "b.parquet")
-    found = encore("weights", tmp_path, "--json").json["provenance"]
+    provenance = encore("weights", tmp_path, "--json").json["provenance"]
     files = (tmp_path / "a.parquet", tmp_path / "b.parquet")
     digests = sorted(hashlib.sha256(path.read_bytes()).hexdigest() for path in files)
     lines = "".join(f"{digest}\n" for digest in digests)
-    assert found["ratings_sha256"] == hashlib.sha256(lines.encode()).hexdigest()
-    assert (found["num_ratings"], found["num_nulls"], found["num_pairs"]) == (16, 0, 4)
-    found = encore("weights", study.path, "--json").json["provenance"]
+    assert provenance["ratings_sha256"] == hashlib.sha256(lines.encode()).hexdigest()
+    numbers = [provenance[name] for name in ("num_ratings", "num_nulls", "num_pairs")]
+    assert numbers == [16, 0, 4]
+    provenance = encore("weights", study.path, "--json").json["provenance"]
     [run_dir] = list_runs(study.ratings_dir)
     identity = read_run(run_dir).identity
-    assert (found["run_key"], found["judge"]) == (run_dir.name, "scripted")
+    assert (provenance["run_key"], provenance["judge"]) == (run_dir.name, "scripted")
     for name in ("data_sha256", "rules_sha256"):
-        assert found[name] == identity[name]
+        assert provenance[name] == identity[name]
