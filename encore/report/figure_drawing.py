@@ -1,9 +1,9 @@
-"""What a figure of the report is, and drawing it as SVG and PNG.
+"""Charts of the report: their parts, and drawing them as SVG and PNG.
 
-A chart function turns findings into a `Chart`: panels that draw on Matplotlib's axes, words in
-their place, and the figures behind as a table. The page has each panel as a picture of its own, so
-that they fit a phone; a file has them all. The look is that of `report.mplstyle`, and is light: the
-page's style sheet turns its pictures dark.
+A chart function turns findings into a `Chart`: panels that draw on Matplotlib's axes, and a table
+of the values. The page shows each panel as a picture of its own, so that it fits a phone; a file
+shows all panels. The style is that of `report.mplstyle`, which is light: the page's style sheet
+turns the pictures dark where the reader prefers that.
 """
 
 from __future__ import annotations
@@ -32,36 +32,37 @@ FORMATS = ("svg", "png")
 _STYLE = Path(__file__).parent / "report.mplstyle"
 _POINTS_PER_INCH = 72.0
 
-# Colours beside the first four: of text, of labels, of the ground, of what lies behind.
+# Further colours of the style: text, labels, background, and areas behind the data.
 INK, MUTED, PAPER, BAND = "C4", "C5", "C6", "C7"
-#: The look of a line at a value that others are read against.
+#: Style of a reference line.
 REFERENCE: Mapping[str, Any] = {"color": MUTED, "linewidth": 0.9, "linestyle": "--"}
 
 
 @dataclass(frozen=True, slots=True)
 class DataTable:
-    """The figures behind a chart, written out."""
+    """The values behind a chart, as text."""
 
     columns: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
 
     @property
     def are_numbers(self) -> list[bool]:
-        """For each column whether its cells are numbers or dashes, the first one never."""
-        by_column = list(zip(*self.rows, strict=True)) or [()] * len(self.columns)
+        """Return for each column True if all cells are numbers or dashes; the first is False."""
+        cells_by_column = list(zip(*self.rows, strict=True)) or [()] * len(self.columns)
         is_number = re.compile("[0-9+−–]").match
-        return [place > 0 and all(map(is_number, cells)) for place, cells in enumerate(by_column)]
+        return [
+            index > 0 and all(map(is_number, cells)) for index, cells in enumerate(cells_by_column)
+        ]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Panel:
-    """One pair of axes.
+    """One pair of axes of a chart.
 
     Attributes:
-        title: What it is about, a few words.
-        subtitle: Its key figures, n among them; with the titles what is read to those who do not
-            see it.
-        draw: Draws it.
+        title: Subject of the panel in a few words.
+        subtitle: Key values, including the number of pairs. Screen readers read the titles.
+        draw: Function that draws the panel on Matplotlib's axes.
     """
 
     title: str
@@ -71,14 +72,14 @@ class Panel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chart:
-    """A figure of the report.
+    """A chart of the report.
 
     Attributes:
-        panels: A figure of its own on the page each, beside its neighbours in a file.
-        table: The figures behind.
-        columns: Of panels in a file.
-        width: Of a panel in points. At 295 its text is readable on a phone.
-        height: In points.
+        panels: Panels of the chart. Each is a picture on the page; a file has all of them.
+        table: Values behind the chart.
+        columns: Number of panels side by side in a file.
+        width: Width of a panel in points. At 295 its text is readable on a phone.
+        height: Height of a panel in points.
     """
 
     panels: Sequence[Panel]
@@ -90,7 +91,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """In the place of something that the ratings cannot give, and why: a sentence."""
+    """Stands for a result that the ratings cannot give; ``reason`` is a sentence."""
 
     reason: str
     title: str = ""
@@ -101,10 +102,10 @@ class DrawnChart:
     """A chart with its title and drawings.
 
     Attributes:
-        chart: What was drawn.
-        title: Of the files.
+        chart: The chart that was drawn.
+        title: Title in the files.
         panels: Each panel as SVG in a data URI.
-        files: All panels in one picture, by format.
+        files: Bytes of the picture with all panels, by format.
     """
 
     chart: Chart
@@ -114,18 +115,18 @@ class DrawnChart:
 
 
 def draw_chart(chart: Chart, *, title: str, mark: str | None = None) -> DrawnChart:
-    """Draw a chart; the same bytes for the same chart and the same version of Matplotlib.
+    """Draw a chart. The same chart and version of Matplotlib give the same bytes.
 
     Args:
-        chart: What to draw.
-        title: Of the files.
-        mark: A line at the foot of the files, for what must not be taken for evidence.
+        chart: Chart to draw.
+        title: Title in the files.
+        mark: Line at the foot of the files, for data that are no evidence.
     """
     import matplotlib.style
 
-    # From the defaults: a person's own matplotlibrc must not change the report.
+    # The defaults come first: a user's own matplotlibrc must not change the report.
     with warnings.catch_warnings(), matplotlib.style.context(["default", _STYLE]):
-        # The PNG shows boxes for what its font lacks; the SVG has the characters.
+        # The PNG shows boxes for characters that its font lacks; the SVG keeps the characters.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         sheet = _sheet(chart, title=title, mark=mark)
         return DrawnChart(
@@ -147,7 +148,7 @@ def _data_uri(panel: Panel, chart: Chart) -> str:
 
 
 def _sheet(chart: Chart, *, title: str, mark: str | None) -> Figure:
-    """All panels side by side and below each other, each under its title."""
+    """Draw all panels on one sheet, each under its title."""
     columns = min(chart.columns, len(chart.panels))
     num_rows = -(-len(chart.panels) // columns)
     width = columns * chart.width
@@ -155,11 +156,11 @@ def _sheet(chart: Chart, *, title: str, mark: str | None) -> Figure:
     figure.suptitle(_wrapped(title, width / 8), x=0.01, ha="left")
     if mark is not None:
         figure.supxlabel(_wrapped(mark, width / 6), color="C1")
-    for place, panel in enumerate(chart.panels, start=1):
-        axes = figure.add_subplot(num_rows, columns, place)
+    for number, panel in enumerate(chart.panels, start=1):
+        axes = figure.add_subplot(num_rows, columns, number)
         panel.draw(axes)
-        name = _wrapped(panel.title, chart.width / 6.5)
-        axes.set_title(f"{name}\n{panel.subtitle}".strip())
+        title_lines = _wrapped(panel.title, chart.width / 6.5)
+        axes.set_title(f"{title_lines}\n{panel.subtitle}".strip())
     figure.tight_layout()
     return figure
 
@@ -175,22 +176,22 @@ def _figure(width: float, height: float) -> Figure:
 
 
 def _saved(figure: Figure, kind: str, *, transparent: bool = False) -> bytes:
-    """A figure as a file that does not tell the time."""
+    """Return a figure as a file without a date, so that equal figures are equal bytes."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format=kind, metadata={"Date": None}, transparent=transparent)
     return buffer.getvalue()
 
 
-# --- what the charts share ------------------------------------------------------------------------
+# --- shared by the charts -------------------------------------------------------------------------
 
 
 def floats(values: object) -> Floats:
-    """Figures as an array; None is NaN, which is not drawn."""
+    """Return values as an array; None becomes NaN, which is not drawn."""
     return np.asarray(values, dtype=np.float64)
 
 
-def draw_cells(axes: Axes, value_RC: Floats, words: Callable[[int, int], str]) -> None:
-    """Cells from orange at −1 over white to blue at 1, NaN grey, with words in them."""
+def draw_cells(axes: Axes, value_RC: Floats, cell_text: Callable[[int, int], str]) -> None:
+    """Draw cells with text: orange at −1, white at 0, blue at 1, grey for NaN."""
     from matplotlib.colors import LinearSegmentedColormap
 
     tones = LinearSegmentedColormap.from_list("tones", ["C1", PAPER, "C0"]).with_extremes(bad=BAND)
@@ -198,7 +199,7 @@ def draw_cells(axes: Axes, value_RC: Floats, words: Callable[[int, int], str]) -
     axes.pcolormesh(edges_C, edges_R, value_RC, cmap=tones, vmin=-1, vmax=1)
     for row, column in np.ndindex(*value_RC.shape):
         tone = PAPER if abs(value_RC[row, column]) > 0.6 else INK
-        text = axes.text(column, row, words(row, column), color=tone, fontsize=9)
+        text = axes.text(column, row, cell_text(row, column), color=tone, fontsize=9)
         text.set(ha="center", va="center_baseline")
     axes.spines[:].set_visible(False)
     axes.invert_yaxis()
@@ -208,13 +209,13 @@ def draw_cells(axes: Axes, value_RC: Floats, words: Callable[[int, int], str]) -
 def draw_dots(
     axes: Axes,
     names: Sequence[str],
-    figures: Sequence[Sequence[float | None]],
-    tones: Sequence[str],
+    estimates: Sequence[Sequence[float | None]],
+    colors: Sequence[str],
 ) -> None:
-    """A named row for each share and the two ends of its interval."""
-    value_N, low_N, high_N = floats(figures).T
-    axes.hlines(range(len(names)), low_N, high_N, tones)
-    axes.scatter(value_N, range(len(names)), 50, tones)
+    """Draw a named row for each estimate: a share and the two ends of its interval."""
+    value_N, low_N, high_N = floats(estimates).T
+    axes.hlines(range(len(names)), low_N, high_N, colors)
+    axes.scatter(value_N, range(len(names)), 50, colors)
     name_rows(axes, names)
     in_percent(axes.xaxis)
 
@@ -225,18 +226,21 @@ def in_percent(axis: Axis) -> None:
 
 
 def rows_height(num_rows: float) -> float:
-    """Height of a panel of so many named rows, in points."""
+    """Return the height in points of a panel with this number of named rows."""
     return num_rows * 29 + 70
 
 
 def name_rows(axes: Axes, names: Sequence[str], *, room_above: float = 0.0) -> None:
-    """Rows from the top down at 0, 1, …, each with its name above it, which a phone has room for.
+    """Place rows at 0, 1, … from the top, each with its name above it, where a phone has room.
 
-    ``room_above`` the first row is in heights of a row, for a legend.
+    Args:
+        axes: Axes of the panel.
+        names: Names of the rows, from the top.
+        room_above: Space for a legend above the first row, in heights of a row.
     """
     axes.set(ylim=(len(names) - 0.5, -0.85 - room_above), yticks=[])
     axes.spines["left"].set_visible(False)
-    for place, name in enumerate(names):
-        shown = name if len(name) <= 46 else f"{name[:44]} …"
-        text = axes.text(0, place - 0.3, shown, transform=axes.get_yaxis_transform())
+    for row, name in enumerate(names):
+        short_name = name if len(name) <= 46 else f"{name[:44]} …"
+        text = axes.text(0, row - 0.3, short_name, transform=axes.get_yaxis_transform())
         text.set(fontsize=9, va="bottom", bbox={"facecolor": PAPER, "linewidth": 0, "pad": 1.0})

@@ -1,4 +1,4 @@
-"""Everything the report says, gathered before a line of it is drawn."""
+"""Compute everything that the report shows, before anything is drawn."""
 
 from __future__ import annotations
 
@@ -35,32 +35,32 @@ if TYPE_CHECKING:
     from encore.analysis.intervals import RuleInterval
     from encore.analysis.statistics import RuleStats
 
-Found = TypeVar("Found")
+Outcome = TypeVar("Outcome")
 
-#: More than these, all together among them, are told in tables and not drawn.
+#: With more sources than this (all together counts as one), only all together is drawn.
 MAX_DRAWN_SOURCES = 7
-#: Names of the figures of benchmark tables begin like this; a number follows.
+#: Prefix of the names of benchmark figures; a number follows.
 BENCHMARK_FIGURE = "benchmark-"
-#: Dense enough for a smooth line, from one rule alone to nearly uniform.
+#: Temperatures of the sweep, dense enough for a smooth line: from one rule alone to nearly uniform.
 _TAUS = (*(step * 10.0**power for power in (-2, -1, 0, 1) for step in (1, 1.5, 2, 3, 5, 7)), 100.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Findings:
-    """What is known about some ratings.
+    """Results about some ratings, as the report shows them.
 
     Attributes:
-        label: What the ratings are called: the name of a folder or file, never its place.
-        titles: Of each rule by its id, in the order of the rules.
-        analysis: Statistics, for every source where sources could be told apart.
-        pairs: The ratings of every pair, over all sources.
-        comparison: Every weighting scheme on these ratings.
-        sweep: ENCORE's weights over temperatures.
-        people: What people and probes say of each rule; None where the study knows nothing.
-        enough: How many ratings are enough, as a sentence; None where nothing can be said.
-        benchmarks: The benchmark tables of the ratings' study that have rows, by figure name.
-        provenance: Where the ratings come from.
-        notes: Sentences on what limits these figures, those of ``analysis`` included.
+        label: Name of the ratings' folder or file, never its path.
+        titles: Title of each rule by its id, in rule order.
+        analysis: Statistics of rules, per source where sources can be told apart.
+        pairs: Ratings of every pair, over all sources.
+        comparison: Comparison of all weighting schemes on these ratings.
+        sweep: ENCORE's weights over a range of temperatures.
+        people: Table of what people and probes say of each rule; None if the study has neither.
+        enough: Sentence on how many ratings are enough; None if nothing can be said.
+        benchmarks: Benchmark tables of the ratings' study that have rows, by figure name.
+        provenance: Origin of the ratings: run, judge, versions.
+        notes: Sentences on what limits these results, including those of ``analysis``.
     """
 
     label: str
@@ -77,113 +77,116 @@ class Findings:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """All sources together, then each; a single one is not told twice."""
-        single = _single_sources(self.analysis)
-        return (POOLED, *single) if len(single) > 1 else (POOLED,)
+        """Return all sources together, then each source; a single source is listed once."""
+        sources = _single_sources(self.analysis)
+        return (POOLED, *sources) if len(sources) > 1 else (POOLED,)
 
     @property
     def drawn_sources(self) -> tuple[str, ...]:
-        """The sources that are drawn: of very many, all together alone."""
+        """Return the sources that are drawn: with very many sources, only all together."""
         return self.sources if len(self.sources) <= MAX_DRAWN_SOURCES else (POOLED,)
 
     @property
     def pooled(self) -> tuple[RuleStats, ...]:
-        """Statistics of each rule over all sources, in their order."""
+        """Return the statistics of each rule over all sources, in rule order."""
         return self.of_source(POOLED)
 
     @property
     def num_pairs(self) -> int:
-        """Pairs of a prompt and two responses."""
+        """Return the number of preference pairs."""
         return max((rule.num_pairs_total for rule in self.pooled), default=0)
 
     @property
     def num_ratings(self) -> int:
-        """Ratings that are not null."""
+        """Return the number of ratings that are not null."""
         return sum(rule.num_ratings for rule in self.pooled)
 
     @property
     def num_nulls(self) -> int:
-        """Null ratings."""
+        """Return the number of null ratings."""
         return sum(rule.num_unparsed for rule in self.pooled)
 
     def source_name(self, source: str) -> str:
-        """What the report calls a source; if there is only one, all together are called so."""
+        """Return the name of a source in the report; a single source stands for all together."""
         single = _single_sources(self.analysis)
         if source == POOLED and len(single) != 1:
             return "all sources"
         return printable(source if source != POOLED else single[0])
 
     def of_source(self, source: str) -> tuple[RuleStats, ...]:
-        """Statistics of the rules of one source."""
+        """Return the statistics of each rule in one source."""
         return tuple(rule for rule in self.analysis.rules if rule.source == source)
 
     def intervals(self, source: str) -> tuple[RuleInterval, ...]:
-        """The bootstrap intervals of these rules."""
+        """Return the bootstrap intervals of each rule in one source."""
         return tuple(row for row in self.analysis.intervals if row.source == source)
 
     def correlations(self, source: str) -> tuple[Correlation, ...]:
-        """The correlations of a source."""
+        """Return the correlations of entropy with accuracy in one source."""
         return tuple(row for row in self.analysis.correlation if row.source == source)
 
     def verdicts(self, source: str) -> tuple[Verdict, ...]:
-        """What is to be said of the paper's claim in a source."""
+        """Return the verdicts on the paper's claim in one source."""
         return tuple(row for row in self.analysis.verdicts if row.source == source)
 
-    def place(self, rule_id: str) -> int:
-        """A rule's place in the set, from 0 as the paper counts: what figures call it."""
+    def rule_number(self, rule_id: str) -> int:
+        """Return the number of a rule in the figures: its position in the set, from 0."""
         return list(self.titles).index(rule_id)
 
-    def words(self, rule_id: str) -> str:
-        """A rule's place and title."""
-        return f"{self.place(rule_id)} · {self.titles[rule_id]}"
+    def rule_label(self, rule_id: str) -> str:
+        """Return the number and the title of a rule."""
+        return f"{self.rule_number(rule_id)} · {self.titles[rule_id]}"
 
 
 def gather(
     ratings: str | Path | Ratings | Any, *, on_step: Callable[[str], None] = lambda _: None
 ) -> Findings:
-    """Everything a report says about some ratings.
+    """Compute everything that a report shows about some ratings.
 
-    What these ratings cannot give (weights of a rule without a rating, say) is `Missing` with its
-    reason. Memory is that of all ratings side by side, 16 bytes a pair and rule, about three times.
+    A result that these ratings cannot give (weights of a rule without a rating, say) is `Missing`
+    with its reason. Memory: about 48 bytes for each pair and rule.
 
     Args:
-        ratings: As for `encore.analysis.analyze.analyze`.
-        on_step: Called with what is being done.
+        ratings: Ratings as `encore.analysis.analyze.analyze` takes them.
+        on_step: Function that receives the name of each step before it begins.
 
     Raises:
-        InputError: Not a ratings table: which file, column and value, and what was expected.
+        InputError: The input is not a ratings table. The message names file, column and value.
     """
     source = open_ratings(ratings)
     on_step("measuring rules")
     notes = []
     try:
         analysis = analyze(source, by_source=True)
-    except InputError as error:  # a source takes the name of all; any other error comes again
+    except InputError as error:  # a source is called "all"; any other error is raised again
         analysis = analyze(source)
         notes = [f"sources are not told apart: {printable(error)}"]
     notes += analysis.notes
     rule_ids = tuple(rule.rule_id for rule in analysis.rules if rule.source == POOLED)
     comparison: SchemeComparison | Missing
-    swept: TauSweep | Missing
+    sweep: TauSweep | Missing
     with open_warehouse(source) as warehouse:
         on_step("reading pairs")
         evidence = _attempt(partial(evidence_of, warehouse, source))
         if isinstance(evidence, Missing):
             pairs = read_pair_ratings(warehouse, rule_ids=rule_ids)
-            comparison, swept, enough = evidence, evidence, None
+            comparison, sweep, enough = evidence, evidence, None
         else:
             pairs = evidence.read_pairs()
             on_step("comparing weighting schemes")
             comparison = compare_schemes_on(evidence, options=SchemeOptions())
-            swept = sweep_tau(evidence, taus=_TAUS)
-            notes += [*comparison.notes, *swept.notes]
+            sweep = sweep_tau(evidence, taus=_TAUS)
+            notes += [*comparison.notes, *sweep.notes]
             on_step("drawing samples of pairs")
             enough = sentence(ratings_needed(pairs))
     sources = _single_sources(analysis)
     if len(sources) >= MAX_DRAWN_SOURCES:
-        notes.append(f"{counted(len(sources), 'source')}: each in the tables, together in drawings")
+        notes.append(
+            f"{counted(len(sources), 'source')}: the tables list each one, the charts show all of "
+            "them together"
+        )
     provenance = provenance_of(source, sources=sources)
-    titles = {one: printable(provenance.titles.get(one) or one) for one in rule_ids}
+    titles = {rule_id: printable(provenance.titles.get(rule_id) or rule_id) for rule_id in rule_ids}
     pooled = tuple(rule for rule in analysis.rules if rule.source == POOLED)
     label = "ratings" if source.table is not None else Path(source.label).resolve().name
     return Findings(
@@ -192,7 +195,7 @@ def gather(
         analysis=analysis,
         pairs=pairs,
         comparison=comparison,
-        sweep=swept,
+        sweep=sweep,
         people=rules_and_people(source, titles, pooled),
         enough=enough,
         benchmarks=_benchmarks(source.study),
@@ -202,21 +205,21 @@ def gather(
 
 
 def _single_sources(analysis: Analysis) -> tuple[str, ...]:
-    """The names of the data sets, in their order."""
+    """Return the names of the sources, in order of appearance."""
     return tuple(dict.fromkeys(rule.source for rule in analysis.rules if rule.source != POOLED))
 
 
 def _benchmarks(study: Study | None) -> dict[str, BenchmarkTable | Missing]:
-    """The benchmark tables of the study that the ratings lie in."""
+    """Read the benchmark tables of the ratings' study, by figure name."""
     folders = table_folders(study.path) if study else ()
     tables = [_attempt(partial(read_table, folder)) for folder in folders]
-    shown = [one for one in tables if isinstance(one, Missing) or one.own_rows]
-    return {f"{BENCHMARK_FIGURE}{place}": one for place, one in enumerate(shown, start=1)}
+    with_rows = [table for table in tables if isinstance(table, Missing) or table.own_rows]
+    return {f"{BENCHMARK_FIGURE}{number}": table for number, table in enumerate(with_rows, start=1)}
 
 
-def _attempt(find: Callable[[], Found]) -> Found | Missing:
-    """What is found, or the reason why these ratings cannot give it."""
+def _attempt(compute: Callable[[], Outcome]) -> Outcome | Missing:
+    """Return the outcome, or the reason why these ratings cannot give it."""
     try:
-        return find()
+        return compute()
     except InputError as error:
         return Missing(sentence(error))

@@ -1,4 +1,4 @@
-"""Where the ratings of a report come from: the run, its judge, its data, and what is synthetic."""
+"""Read the origin of a report's ratings: the run, its judge, its data, its synthetic parts."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from encore.warehouse import Ratings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """Where ratings come from.
+    """Origin of ratings.
 
     Attributes:
-        facts: What is recorded by name, in the order to be read.
-        null_reasons: Null ratings by the recorded reason; None where no reason is recorded.
-        titles: Titles of the rules by rule_id, where the run recorded them.
-        judge: The judge's name; None where nobody wrote it down.
-        run_key: The run's key; None where there is no run.
-        synthetic: What of it is synthetic, in words; empty where nothing is known to be.
-        versions: Versions of packages, of the rating and of this report.
+        facts: Recorded facts by name, in the order in which the report shows them.
+        null_reasons: Number of null ratings by recorded reason; None if no reasons are recorded.
+        titles: Titles of the rules by rule id, if the run recorded them.
+        judge: Name of the judge; None if it is not recorded.
+        run_key: Key of the rating run; None if the ratings are not of a run.
+        synthetic: Synthetic parts of the data and the judge, in words; empty if none is known.
+        versions: Versions of packages, for the rating and for this report.
     """
 
     facts: Mapping[str, str]
@@ -42,35 +42,38 @@ class Provenance:
 
 
 def provenance_of(source: Ratings, *, sources: Sequence[str]) -> Provenance:
-    """What is recorded about an input.
+    """Return what is recorded about the origin of some ratings.
 
     Args:
-        source: The input.
-        sources: The names of its data sets.
+        source: The opened ratings.
+        sources: Names of the data sets that the ratings come from.
     """
     status = None if source.run_dir is None else run_status(source.run_dir)
     manifest = None if status is None else status.manifest
     judge = manifest.judge if manifest else source.judge or _recorded(source, "judge")
     run_key = manifest.run_key if manifest else source.run or _recorded(source, "run_key")
-    names = (*(f"source {one}" for one in sources), f"judge {judge}")
-    is_called_so = re.compile(f"(source|judge) {SYNTHETIC_LABEL}", re.IGNORECASE).match
+    names = (*(f"source {name}" for name in sources), f"judge {judge}")
+    is_called_synthetic = re.compile(f"(source|judge) {SYNTHETIC_LABEL}", re.IGNORECASE).match
     recorded = {"rating": manifest.versions} if manifest and manifest.versions else {}
-    own = package_versions() | {name: version(name) for name in ("matplotlib", "jinja2")}
+    report_versions = package_versions() | {
+        name: version(name) for name in ("matplotlib", "jinja2")
+    }
     return Provenance(
         facts=_run_facts(status) if status else _file_facts(source, judge, run_key),
         null_reasons=null_reasons(status) if status else None,
         titles={rule["rule_id"]: rule["title"] for rule in manifest.rules} if manifest else {},
         judge=judge,
         run_key=run_key,
-        synthetic=list(dict.fromkeys((*source.synthetic, *filter(is_called_so, names)))),
-        versions={**recorded, "this report": own},
+        synthetic=list(dict.fromkeys((*source.synthetic, *filter(is_called_synthetic, names)))),
+        versions={**recorded, "this report": report_versions},
     )
 
 
 def _recorded(source: Ratings, column: str) -> str | None:
-    """What a column of provenance says, if the files have one: the same in every row.
+    """Return the value of a provenance column, or None if the files do not have the column.
 
-    `encore.warehouse.Warehouse` refuses ratings of several runs or judges unless one is chosen.
+    The value is the same in every row: `encore.warehouse.Warehouse` refuses ratings of several
+    runs or judges unless one is chosen.
     """
     for path in source.files:
         with pq.ParquetFile(path) as file:
@@ -89,14 +92,14 @@ def _run_facts(status: RatingStatus) -> dict[str, str]:
         "shards": f"{count(status.count('done'))} of {count(len(status.shards))} validated",
         **manifest.identity,
     }
-    return {name.replace("_", " "): _shown(value) for name, value in facts.items() if value}
+    return {name.replace("_", " "): _fact_text(value) for name, value in facts.items() if value}
 
 
 def _file_facts(source: Ratings, judge: str | None, run_key: str | None) -> dict[str, str]:
     names = [path.name for path in source.files]
-    more = f" and {count(len(names) - 3)} more" if len(names) > 3 else ""
+    further = f" and {count(len(names) - 3)} more" if len(names) > 3 else ""
     facts = {
-        "files": ", ".join(names[:3]) + more if names else "a table in memory",
+        "files": ", ".join(names[:3]) + further if names else "a table in memory",
         "file, SHA-256": file_sha256(source.files[0]) if len(names) == 1 else None,
         "run key": run_key,
         "judge": judge,
@@ -105,9 +108,11 @@ def _file_facts(source: Ratings, judge: str | None, run_key: str | None) -> dict
     return {name: value for name, value in facts.items() if value}
 
 
-def _shown(value: Any) -> str:
-    """A fact in words: what a mapping holds one after the other, settings within settings too."""
+def _fact_text(value: Any) -> str:
+    """Return a recorded value as text; a mapping becomes a list of its names and values."""
     if not isinstance(value, Mapping):
         return str(value)
-    known = {key: one for key, one in value.items() if one not in (None, {})}
-    return ", ".join(f"{key.replace('_', ' ')} {_shown(one)}" for key, one in known.items())
+    settings = {name: setting for name, setting in value.items() if setting not in (None, {})}
+    return ", ".join(
+        f"{name.replace('_', ' ')} {_fact_text(setting)}" for name, setting in settings.items()
+    )

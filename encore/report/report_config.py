@@ -9,7 +9,7 @@ from encore.data.study_config import RatingsConfig
 
 
 class ReportConfig(RatingsConfig):
-    """One page about some ratings."""
+    """Options of `encore report`: the ratings, and where the report goes."""
 
     out: Path | None = option(
         None,

@@ -1,4 +1,4 @@
-"""Figures about the rules: findings in, a chart or the reason why there is none out.
+"""Charts about the rules. Each function returns a chart, or the reason why there is none.
 
 Suffixes: L bins of ratings, R rules.
 """
@@ -46,23 +46,24 @@ if TYPE_CHECKING:
     from encore.analysis.intervals import RuleInterval
     from encore.analysis.statistics import RuleStats
 
-_HEADLINE: dict[TiePolicy, str] = {"half": "a tie counts half", "untied": "ties left out"}
-#: Ratings are counted in bins around these values.
+_POLICY_TEXT: dict[TiePolicy, str] = {"half": "a tie counts half", "untied": "ties left out"}
+#: Middles of the histograms' bins.
 BIN_MIDDLES = np.linspace(0, 1, 21)
 _BIN_WIDTH = 0.05
-#: One rule that nearly always says the same must not flatten the histograms of all others.
+#: Largest height of a histogram, in medians of the rules' highest bars: one rule with nearly
+#: constant ratings must not flatten the histograms of the other rules.
 _MAX_TIMES_MEDIAN = 2.0
 _UNRATED = "No pair has both of its responses rated by any rule."
 
 
 def rule_table(findings: Findings) -> DataTable:
-    """Entropy and accuracies of every rule in every source."""
+    """Return a table of the entropy and accuracies of every rule in every source."""
     intervals = ("H (nats)", "95 %", "half", "95 %", "untied", "95 %")
     columns = ("source", "rule", *intervals, "strict", "inclusive", "ties", "pairs")
     rows = [
         (
             findings.source_name(rule.source),
-            findings.words(rule.rule_id),
+            findings.rule_label(rule.rule_id),
             number(rule.entropy_nats),
             interval(ends.entropy_low, ends.entropy_high, digits=3),
             percent(rule.accuracy.half),
@@ -81,11 +82,11 @@ def rule_table(findings: Findings) -> DataTable:
 
 
 def entropy_accuracy(findings: Findings) -> Chart | Missing:
-    """Two panels for each drawn source: half credit and untied."""
+    """Draw accuracy against entropy, two panels per source: half credit and untied."""
     panels = [
         _scatter(findings, source, policy)
         for source in findings.drawn_sources
-        for policy in _HEADLINE
+        for policy in _POLICY_TEXT
         if any(rule.accuracy.for_policy(policy) is not None for rule in findings.of_source(source))
     ]
     return Chart(panels, rule_table(findings)) if panels else Missing(_UNRATED)
@@ -104,38 +105,40 @@ def _scatter(findings: Findings, source: str, policy: TiePolicy) -> Panel:
         bars[0].set(markersize=12, markeredgecolor=PAPER)
         for rule, x, y in zip(rules, x_R, y_R, strict=True):
             if np.isfinite(x + y):
-                text = axes.text(x, y, str(findings.place(rule.rule_id)), color=PAPER, fontsize=9)
+                text = axes.text(
+                    x, y, str(findings.rule_number(rule.rule_id)), color=PAPER, fontsize=9
+                )
                 text.set(ha="center", va="center_baseline", fontweight="bold")
-        for one in _HEADLINE:  # both panels have room for both: they are compared
-            axes.plot(x_R, _ends(intervals, one).T, linestyle="none")
+        for each_policy in _POLICY_TEXT:  # gives both panels the same range, for comparison
+            axes.plot(x_R, _ends(intervals, each_policy).T, linestyle="none")
         axes.axhline(0.5, **REFERENCE)
         _draw_fan_and_fit(axes, x_R, y_R, row)
         axes.set_xlabel("entropy of the ratings H (nats)")
-        axes.set_ylabel(f"accuracy, {_HEADLINE[policy]} (%)")
+        axes.set_ylabel(f"accuracy, {_POLICY_TEXT[policy]} (%)")
         in_percent(axes.yaxis)
 
-    found = "r has no value"
+    r_text = "r has no value"
     if row.pearson_r is not None:
         r, null = number(row.pearson_r, digits=2), interval(row.null_low, row.null_high)
-        found = f"r {r} · null {null}"
-    title = f"{findings.source_name(source)}: {_HEADLINE[policy]}"
-    return Panel(title, f"{counted(row.num_rules, 'rule')} · {found}", draw)
+        r_text = f"r {r} · null {null}"
+    title = f"{findings.source_name(source)}: {_POLICY_TEXT[policy]}"
+    return Panel(title, f"{counted(row.num_rules, 'rule')} · {r_text}", draw)
 
 
 def _ends(intervals: Sequence[RuleInterval], quantity: str) -> Floats:
-    """The ends of the rules' intervals, shape [2, R]."""
+    """Return the ends of the rules' intervals, shape [2, R]."""
     names = (f"{quantity}_low", f"{quantity}_high")
-    return floats([[getattr(one, name) for one in intervals] for name in names])
+    return floats([[getattr(row, name) for row in intervals] for name in names])
 
 
 def _draw_fan_and_fit(axes: Axes, x_R: Floats, y_R: Floats, row: Correlation) -> None:
-    """Lines through the mean whose slope is r · sd(accuracy) / sd(entropy)."""
+    """Draw fit and null band: lines through the mean, slope r · sd(accuracy) / sd(entropy)."""
     if row.pearson_r is None or row.null_low is None or row.null_high is None:
         return
     is_drawn_R = np.isfinite(x_R + y_R)
     x, y = x_R[is_drawn_R], y_R[is_drawn_R]
-    left, right, *_ = limits = axes.axis()
-    edges = np.array([left, x.mean(), right])
+    x_low, x_high, *_ = limits = axes.axis()
+    edges = np.array([x_low, x.mean(), x_high])
     unit = (edges - x.mean()) * y.std() / x.std()
     low, fit, high = (y.mean() + r * unit for r in (row.null_low, row.pearson_r, row.null_high))
     axes.fill_between(edges, low, high, color=BAND, linewidth=0, zorder=0.5)
@@ -144,7 +147,7 @@ def _draw_fan_and_fit(axes: Axes, x_R: Floats, y_R: Floats, row: Correlation) ->
 
 
 def correlation_table(findings: Findings) -> DataTable:
-    """Entropy against accuracy over the rules of every source, under every tie policy."""
+    """Return a table of correlations of entropy with accuracy, per source and tie policy."""
     rows = [
         (
             findings.source_name(row.source),
@@ -165,7 +168,7 @@ def correlation_table(findings: Findings) -> DataTable:
 
 
 def rating_histograms(findings: Findings) -> Chart | Missing:
-    """One panel for each rule, all with the same axes (the paper's "Rating Distribution")."""
+    """Draw the histogram of each rule's ratings, all on the same axes ("Rating Distribution")."""
     ends = (-_BIN_WIDTH / 2, 1 + _BIN_WIDTH / 2)
     shares = {
         rule.rule_id: np.histogram(rating_P2, len(BIN_MIDDLES), ends)[0] / rule.num_ratings
@@ -180,21 +183,22 @@ def rating_histograms(findings: Findings) -> Chart | Missing:
     def panel(rule: RuleStats, share_L: Floats) -> Panel:
         def draw(axes: Axes) -> None:
             axes.bar(BIN_MIDDLES, share_L, width=0.9 * _BIN_WIDTH)
-            for place in np.flatnonzero(share_L > limit):
-                middle, words = BIN_MIDDLES[place], f"{percent(share_L[place], digits=0)} ↑"
+            for bin_index in np.flatnonzero(share_L > limit):
+                middle = BIN_MIDDLES[bin_index]
+                height_text = f"{percent(share_L[bin_index], digits=0)} ↑"
                 shift, side = (0.05, "left") if middle < 0.5 else (-0.05, "right")
-                axes.text(middle + shift, limit, words, ha=side, va="top", fontsize=9)
+                axes.text(middle + shift, limit, height_text, ha=side, va="top", fontsize=9)
             axes.set(xlim=(-0.06, 1.06), ylim=(0, limit), xlabel="rating", ylabel="ratings (%)")
             in_percent(axes.yaxis)
 
         entropy, levels = number(rule.entropy_nats, digits=2), counted(rule.num_levels, "level")
         subtitle = f"H {entropy} · {levels} · n {count(rule.num_ratings)}"
-        return Panel(findings.words(rule.rule_id), subtitle, draw)
+        return Panel(findings.rule_label(rule.rule_id), subtitle, draw)
 
     rated = [rule for rule in findings.pooled if rule.num_ratings]
     panels = [panel(rule, shares[rule.rule_id]) for rule in rated]
     rows = [
-        (findings.words(rule_id), f"{middle:g}", percent(share))
+        (findings.rule_label(rule_id), f"{middle:g}", percent(share))
         for rule_id, share_L in shares.items()
         for middle, share in zip(BIN_MIDDLES.round(2), share_L, strict=True)
         if share
@@ -204,7 +208,7 @@ def rating_histograms(findings: Findings) -> Chart | Missing:
 
 
 def ties(findings: Findings) -> Chart | Missing:
-    """One panel: over all sources, a bar of three parts for each rule that rated a pair."""
+    """Draw a bar of three parts (chosen, tie, rejected) for each rule, over all sources."""
     rules = [rule for rule in findings.pooled if rule.num_pairs]
     if not rules:
         return Missing(_UNRATED)
@@ -212,16 +216,16 @@ def ties(findings: Findings) -> Chart | Missing:
     tie_R = floats([rule.tie_rate for rule in rules])
 
     def draw(axes: Axes) -> None:
-        places = range(len(rules))
+        rows = range(len(rules))
         axes.axvline(0.5, **REFERENCE)
-        axes.barh(places, win_R, 0.36, label="chosen")
-        axes.barh(places, tie_R, 0.36, win_R, color=BAND, label="tie")
+        axes.barh(rows, win_R, 0.36, label="chosen")
+        axes.barh(rows, tie_R, 0.36, win_R, color=BAND, label="tie")
         lost_R, start_R = 1 - win_R - tie_R, win_R + tie_R
-        axes.barh(places, lost_R, 0.36, start_R, color="C1", label="rejected rated higher")
+        axes.barh(rows, lost_R, 0.36, start_R, color="C1", label="rejected rated higher")
         half_R = win_R + tie_R / 2
-        axes.plot(half_R, places, "|", color=INK, markersize=13, markeredgewidth=2)
+        axes.plot(half_R, rows, "|", color=INK, markersize=13, markeredgewidth=2)
         axes.set(xlim=(0, 1), xlabel="share of pairs (%)")
-        name_rows(axes, [findings.words(rule.rule_id) for rule in rules], room_above=0.7)
+        name_rows(axes, [findings.rule_label(rule.rule_id) for rule in rules], room_above=0.7)
         in_percent(axes.xaxis)
         axes.legend(loc="upper left", ncols=3, borderpad=0, borderaxespad=0, columnspacing=1)
 
@@ -233,24 +237,29 @@ def ties(findings: Findings) -> Chart | Missing:
 
 
 def rule_agreement(findings: Findings) -> Chart | Missing:
-    """One panel: a cell for each two rules, the cosine of the signs of their margins over pairs."""
+    """Draw a cell for each two rules: the cosine of the signs of their margins over pairs."""
     num_rules = len(findings.titles)
     sign_PR = np.nan_to_num(np.sign(findings.pairs.margin_PR))  # 0 without both ratings
     norm_R = np.linalg.norm(sign_PR, axis=0)
     with np.errstate(invalid="ignore"):
         cosine_RR = sign_PR.T @ sign_PR / np.outer(norm_R, norm_R)
-    found = cosine_RR[np.tril_indices(num_rules, k=-1)]
-    if not np.isfinite(found).any():
+    cosines = cosine_RR[np.tril_indices(num_rules, k=-1)]
+    if not np.isfinite(cosines).any():
         return Missing("No two rules ever prefer a response of the same pair.")
-    words = [[number(value, digits=2) for value in row] for row in cosine_RR]
+    cell_texts = [[number(value, digits=2) for value in row] for row in cosine_RR]
 
     def draw(axes: Axes) -> None:
-        draw_cells(axes, cosine_RR, lambda row, column: words[row][column])
+        draw_cells(axes, cosine_RR, lambda row, column: cell_texts[row][column])
         axes.set(xticks=range(num_rules), yticks=range(num_rules), xlabel="rule")
 
-    least, median, most = (number(f(found), digits=2) for f in (np.nanmin, np.nanmedian, np.nanmax))
+    least, median, most = (
+        number(f(cosines), digits=2) for f in (np.nanmin, np.nanmedian, np.nanmax)
+    )
     subtitle = f"{counted(findings.num_pairs, 'pair')} · {least} to {most}, median {median}"
-    rows = [(findings.words(one), *words[place]) for place, one in enumerate(findings.titles)]
+    rows = [
+        (findings.rule_label(rule_id), *texts)
+        for rule_id, texts in zip(findings.titles, cell_texts, strict=True)
+    ]
     table = DataTable(("rule", *map(str, range(num_rules))), rows)
     panel = Panel(findings.source_name(POOLED), subtitle, draw)
     return Chart([panel], table, width=60 + 27 * num_rules, height=80 + 23 * num_rules)

@@ -1,4 +1,4 @@
-"""What people and probes say of each rule, as far as the ratings' study knows."""
+"""Gather what people and probes say of each rule, from the files of the ratings' study."""
 
 from __future__ import annotations
 
@@ -21,33 +21,39 @@ from encore.rules.probe_record import RuleProbe, read_probe
 from encore.runs.run_files import read_manifest
 from encore.warehouse import Ratings
 
-_BOUGHT = {True: "yes", False: "no", None: NONE}
+_BOUGHT_TEXT = {True: "yes", False: "no", None: NONE}
 
 
 def rules_and_people(
     source: Ratings, rules: Mapping[str, str], statistics: tuple[RuleStats, ...]
 ) -> DataTable | None:
-    """A table of all rules; None where nobody labelled and nothing was probed.
+    """Return a table of all rules; None if nobody labelled them and nothing was probed.
 
     Args:
-        source: The ratings.
-        rules: Titles by rule id.
-        statistics: Of the rules, over all sources.
+        source: The opened ratings.
+        rules: Titles of the rules, by rule id.
+        statistics: Statistics of the rules over all sources.
     """
     study, manifest = source.study, source.manifest
     if study is None or manifest is None:
         return None
-    found = sorted((*_of_labels(study, manifest), *_of_samples(study)), key=itemgetter(2))
-    # Of several samples or tables that of most labels counts.
+    agreements = sorted(
+        (*_label_agreements(study, manifest), *_sample_agreements(study)), key=itemgetter(2)
+    )
+    # If a rule has several samples or tables, the one with most labels counts: it comes last.
     people, judges = (
-        {rule_id: (count, kappa) for rule_id, who, count, kappa in found if who == name and count}
+        {
+            rule_id: (num_labels, kappa)
+            for rule_id, rater, num_labels, kappa in agreements
+            if rater == name and num_labels
+        }
         for name in (PEOPLE, run_name(manifest))
     )
     probe = read_probe(study.path, manifest)
-    probed = {one.rule_id: one for one in probe.rules} if probe else {}
-    if not (people.keys() | judges.keys() | probed.keys()) & rules.keys():
+    probe_by_rule = {rule.rule_id: rule for rule in probe.rules} if probe else {}
+    if not (people.keys() | judges.keys() | probe_by_rule.keys()) & rules.keys():
         return None
-    nobody = 0, Estimate()
+    no_labels = 0, Estimate()
     return DataTable(
         columns=(
             *("rule", "entropy", "accuracy", "labels", "judge and people, kappa", "95 %"),
@@ -55,53 +61,55 @@ def rules_and_people(
         ),
         rows=tuple(
             (
-                rules[one.rule_id],
-                number(one.entropy_nats),
-                percent(one.accuracy.half),
-                str(judges.get(one.rule_id, nobody)[0] or NONE),
-                *_shown(judges.get(one.rule_id, nobody)[1]),
-                *_shown(people.get(one.rule_id, nobody)[1]),
-                *_soundness(probed.get(one.rule_id)),
+                rules[rule.rule_id],
+                number(rule.entropy_nats),
+                percent(rule.accuracy.half),
+                str(judges.get(rule.rule_id, no_labels)[0] or NONE),
+                *_kappa_cells(judges.get(rule.rule_id, no_labels)[1]),
+                *_kappa_cells(people.get(rule.rule_id, no_labels)[1]),
+                *_probe_cells(probe_by_rule.get(rule.rule_id)),
             )
-            for one in statistics
+            for rule in statistics
         ),
     )
 
 
-_Row = tuple[str, str, int, Estimate]
+#: Rule id, rater compared with people, number of labels, kappa.
+_Agreement = tuple[str, str, int, Estimate]
 
 
-def _of_samples(study: Study) -> Iterator[_Row]:
-    """Rule, who is compared, items and kappa, of each sample of responses."""
+def _sample_agreements(study: Study) -> Iterator[_Agreement]:
+    """Yield the agreements of each sample of responses that annotators answered."""
     for sample in read_samples(study):
         for row in people_report(study, sample).rules:
             yield row.rule_id, row.who, row.num_items, row.kappa
 
 
-def _of_labels(study: Study, manifest: RatingManifest) -> Iterator[_Row]:
-    """The same of labelled single responses that the run's judge rated."""
+def _label_agreements(study: Study, manifest: RatingManifest) -> Iterator[_Agreement]:
+    """Yield the agreements on labelled single responses that the run's judge rated."""
     for path in sorted((study.path / LABELS_DIR).glob(f"*/{TABLE_NAME}")):
         if not (path.parent / LabelManifest.FILE).is_file():  # ratings from elsewhere
             continue
-        own = read_manifest(path.parent, LabelManifest)
-        if (own.identity["judge"], own.deviations) == (
+        label_manifest = read_manifest(path.parent, LabelManifest)
+        if (label_manifest.identity["judge"], label_manifest.deviations) == (
             manifest.identity["judge"],
             manifest.deviations,
         ):
-            texts = [
-                {one["rule_id"]: one["rating_rule"] for one in run.rules} for run in (own, manifest)
-            ]
+            label_texts, run_texts = (
+                {rule["rule_id"]: rule["rating_rule"] for rule in run.rules}
+                for run in (label_manifest, manifest)
+            )
             for rule in label_agreement(pq.read_table(path, partitioning=None)).rules:
-                if texts[0][rule.rule_id] == texts[1].get(rule.rule_id):
+                if label_texts[rule.rule_id] == run_texts.get(rule.rule_id):
                     yield rule.rule_id, run_name(manifest), rule.num_ratings, rule.kappa
 
 
-def _shown(found: Estimate) -> tuple[str, str]:
-    return number(found.value, digits=2), interval(found.low, found.high)
+def _kappa_cells(kappa: Estimate) -> tuple[str, str]:
+    return number(kappa.value, digits=2), interval(kappa.low, kappa.high)
 
 
-def _soundness(probe: RuleProbe | None) -> tuple[str, str]:
+def _probe_cells(probe: RuleProbe | None) -> tuple[str, str]:
     if probe is None:
         return NONE, NONE
-    rises = [one.rise for one in probe.effects.values() if one.rise is not None]
-    return number(max(rises, default=None), digits=2), _BOUGHT[probe.is_bought]
+    rises = [effect.rise for effect in probe.effects.values() if effect.rise is not None]
+    return number(max(rises, default=None), digits=2), _BOUGHT_TEXT[probe.is_bought]

@@ -1,4 +1,4 @@
-"""Figures about weights: findings in, a chart or the reason why there is none out.
+"""Charts about weights. Each function returns a chart, or the reason why there is none.
 
 Suffixes: R rules, S schemes, T temperatures.
 """
@@ -43,20 +43,20 @@ if TYPE_CHECKING:
 
     from encore.weighting.scheme_comparison import Draws, SchemeComparison, SchemeRow, TauSweep
 
-#: A smaller share would be rounded to 0.0, which it is not.
+#: Smallest share that is printed as a number: a smaller one would read 0.0.
 _LEAST_SHOWN = 0.0005
-#: Orange is never full, so that a small weight can be told from a large one.
+#: Strongest orange of a cell. Full orange would hide how small a weight is.
 _PALEST = -0.6
 _TAU_TICKS = (0.01, 0.1, 1, 10, 100)
 
 
 def scheme_name(row: SchemeRow) -> str:
-    """The row's label, with a dagger where labels enter."""
+    """Return the row's label, with a dagger if the scheme learns from labels."""
     return printable(row.label) + " †" * row.uses_labels
 
 
 def scheme_weights(findings: Findings) -> Chart | Missing:
-    """Two panels of cells, one row for each rule: weights, and what really moves the reward."""
+    """Draw two panels of cells, a row per rule: weights, and shares of the reward's movement."""
     comparison = findings.comparison
     if isinstance(comparison, Missing):
         return comparison
@@ -66,7 +66,7 @@ def scheme_weights(findings: Findings) -> Chart | Missing:
     with np.errstate(invalid="ignore"):
         effect_RS /= np.nansum(effect_RS, axis=0)
     rows = [
-        (findings.words(rule_id), *(percent(weight, digits=2) for weight in weight_S))
+        (findings.rule_label(rule_id), *(percent(weight, digits=2) for weight in weight_S))
         for rule_id, weight_S in zip(comparison.rule_ids, weight_RS, strict=True)
     ]
     panels = [
@@ -81,23 +81,23 @@ def scheme_weights(findings: Findings) -> Chart | Missing:
 def _cells_panel(
     findings: Findings, comparison: SchemeComparison, title: str, share_RS: Floats
 ) -> Panel:
-    def words(place: int, column: int) -> str:
-        share = share_RS[place, column]
+    def cell_text(rule: int, scheme: int) -> str:
+        share = share_RS[rule, scheme]
         return "<0.1" if 0 < share < _LEAST_SHOWN else number(100 * share, digits=1)
 
     def draw(axes: Axes) -> None:
         tone_RS = np.clip(share_RS * len(share_RS) - 1, _PALEST, 1)
-        draw_cells(axes, np.where(share_RS > 0, tone_RS, np.nan), words)
+        draw_cells(axes, np.where(share_RS > 0, tone_RS, np.nan), cell_text)
         names = [row.vector.scheme + " †" * row.uses_labels for row in comparison.rows]
         axes.set_xticks(range(len(names)), names, rotation=50, ha="right", rotation_mode="anchor")
-        places = [str(findings.place(rule_id)) for rule_id in comparison.rule_ids]
-        axes.set_yticks(range(len(places)), places)
+        numbers = [str(findings.rule_number(rule_id)) for rule_id in comparison.rule_ids]
+        axes.set_yticks(range(len(numbers)), numbers)
 
     return Panel(f"{title} (%)", counted(comparison.num_pairs_total, "pair"), draw)
 
 
 def scheme_accuracy(findings: Findings) -> Chart | Missing:
-    """One panel: accuracy of each scheme, ties counting half, with its interval."""
+    """Draw the accuracy of each scheme with its interval; a tie counts half."""
     comparison = findings.comparison
     if isinstance(comparison, Missing):
         return comparison
@@ -106,21 +106,29 @@ def scheme_accuracy(findings: Findings) -> Chart | Missing:
     schemes, draws = comparison.rows, comparison.draws
     names = [*map(scheme_name, schemes), *map(_draws_name, draws)]
     held_out = [getattr(row.held_out_accuracy, "half", None) for row in schemes]
-    figures = [(row.accuracy.half, row.accuracy_low, row.accuracy_high) for row in schemes]
-    figures += [(found.half_mean, found.half_low, found.half_high) for found in draws]
-    more: list[tuple[float | None, ...]] = [
-        (row.accuracy.untied, row.accuracy.strict, row.accuracy.inclusive, tested, row.beats_random)
-        for row, tested in zip(schemes, held_out, strict=True)
+    estimates = [(row.accuracy.half, row.accuracy_low, row.accuracy_high) for row in schemes]
+    estimates += [(drawn.half_mean, drawn.half_low, drawn.half_high) for drawn in draws]
+    further_columns: list[tuple[float | None, ...]] = [
+        (
+            row.accuracy.untied,
+            row.accuracy.strict,
+            row.accuracy.inclusive,
+            held_out_half,
+            row.beats_random,
+        )
+        for row, held_out_half in zip(schemes, held_out, strict=True)
     ]
-    more += [(None,) * 5] * len(draws)
+    further_columns += [(None,) * 5] * len(draws)
     rows = []
-    for name, (half, low, high), (*others, beaten) in zip(names, figures, more, strict=True):
-        shown = (percent(half), percent_interval(low, high), *map(percent, others))
-        rows.append((name, *shown, percent(beaten, digits=0)))
+    for name, (half, low, high), (*accuracies, beaten) in zip(
+        names, estimates, further_columns, strict=True
+    ):
+        cells = (percent(half), percent_interval(low, high), *map(percent, accuracies))
+        rows.append((name, *cells, percent(beaten, digits=0)))
 
     def draw(axes: Axes) -> None:
-        tones = ["C1" if row.uses_labels else "C0" for row in schemes]
-        draw_dots(axes, names, figures, [*tones, *(MUTED for _ in draws)])
+        colors = ["C1" if row.uses_labels else "C0" for row in schemes]
+        draw_dots(axes, names, estimates, [*colors, *(MUTED for _ in draws)])
         [marks] = axes.plot(floats(held_out), range(len(schemes)), "D")
         marks.set(color=PAPER, markeredgecolor="C1", markersize=6.5)
         axes.axvline(0.5, **REFERENCE)
@@ -129,8 +137,8 @@ def scheme_accuracy(findings: Findings) -> Chart | Missing:
     best = max(schemes, key=lambda row: row.accuracy.half or 0.0)
     subtitle = f"{counted(comparison.num_pairs, 'pair')} · highest {scheme_name(best)}"
     panel = Panel("composed ratings", subtitle, draw)
-    accuracies = ("half", "95 %", "untied", "strict", "inclusive", "held out, half")
-    table = DataTable(("scheme", *accuracies, "beats random weights"), rows)
+    columns = ("half", "95 %", "untied", "strict", "inclusive", "held out, half")
+    table = DataTable(("scheme", *columns, "better than random weights"), rows)
     return Chart([panel], table, height=rows_height(len(names)))
 
 
@@ -141,7 +149,7 @@ def _draws_name(draws: Draws) -> str:
 
 
 def tau_sweep(findings: Findings) -> Chart | Missing:
-    """Two panels: every rule's weight over tau, and the accuracy of the composed rating."""
+    """Draw every rule's weight over τ, and the accuracy of the composed rating."""
     sweep = findings.sweep
     if isinstance(sweep, Missing):
         return sweep
@@ -149,24 +157,24 @@ def tau_sweep(findings: Findings) -> Chart | Missing:
     if sweep.num_pairs:
         panels.append(_accuracy_panel(sweep))
     rows = [
-        (f"{tau:g}", percent(one.half), percent(one.untied), *map(percent, weight_R))
-        for tau, one, weight_R in zip(sweep.taus, sweep.accuracies, sweep.weights, strict=True)
+        (f"{tau:g}", percent(accuracy.half), percent(accuracy.untied), *map(percent, weight_R))
+        for tau, accuracy, weight_R in zip(sweep.taus, sweep.accuracies, sweep.weights, strict=True)
     ]
-    numbers = (str(findings.place(rule_id)) for rule_id in sweep.rule_ids)
+    numbers = (str(findings.rule_number(rule_id)) for rule_id in sweep.rule_ids)
     return Chart(panels, DataTable(("τ", "half", "untied", *numbers), rows))
 
 
 def _weights_panel(findings: Findings, sweep: TauSweep) -> Panel:
     entropies = {rule.rule_id: rule.entropy_nats or 0.0 for rule in findings.pooled}
     ranked = sorted(sweep.rule_ids, key=lambda rule_id: entropies[rule_id])
-    named = {ranked[-1]: "C1", ranked[0]: "C0"}
+    color_by_named_rule = {ranked[-1]: "C1", ranked[0]: "C0"}
 
     def draw(axes: Axes) -> None:
         for rule_id, weight_T in zip(sweep.rule_ids, np.array(sweep.weights).T, strict=True):
             [line] = axes.plot(sweep.taus, weight_T, color=MUTED, linewidth=1.1)
-            if rule_id in named:
-                line.set(color=named[rule_id], linewidth=2.2, zorder=3)
-                line.set_label(findings.words(rule_id))
+            if rule_id in color_by_named_rule:
+                line.set(color=color_by_named_rule[rule_id], linewidth=2.2, zorder=3)
+                line.set_label(findings.rule_label(rule_id))
         _tau_axis(axes, sweep)
         axes.legend(loc="upper right", handlelength=1)
         axes.set_ylabel("weight (%)")
@@ -204,7 +212,7 @@ def _tau_axis(axes: Axes, sweep: TauSweep) -> None:
 
 
 def leading_rows(table: BenchmarkTable) -> list[TableLine]:
-    """The rows that are drawn, the best first: the paper's methods, models, judges; else all."""
+    """Return the drawn rows, best first: the paper's methods, models and judges, or all."""
     rows = _ranked(table)
     return [row for row in rows if row.own.method is not None or row.kind != "scheme"] or rows
 
@@ -214,29 +222,29 @@ def _ranked(table: BenchmarkTable) -> list[TableLine]:
 
 
 def interval_chart(table: BenchmarkTable) -> Chart:
-    """One panel: a dot with its 95 % interval for each leading row, the best first.
+    """Draw a dot with its 95 % interval for each leading row, best first.
 
     Args:
-        table: With at least one row. The table behind the chart has all of them.
+        table: Benchmark table with at least one row. The chart's table has all rows.
     """
     reference = table.own_rows[0].own
-    subsets = [one.subset for one in reference.subsets]
+    subsets = [score.subset for score in reference.subsets]
     rows = []
     for row in _ranked(table):
-        headline, figures, found = row.own.headline, row.own.figures, row.own.comparison
-        compared = (NONE, NONE)
-        if found is not None:
-            ends = f"{points(found.ci_low)} to {points(found.ci_high)}"
-            compared = (points(found.difference), ends)
+        headline, figures, comparison = row.own.headline, row.own.figures, row.own.comparison
+        difference_cells = (NONE, NONE)
+        if comparison is not None:
+            ends = f"{points(comparison.ci_low)} to {points(comparison.ci_high)}"
+            difference_cells = (points(comparison.difference), ends)
         by_subset = [percent(figures[name].score) if name in figures else NONE for name in subsets]
-        own = (percent(headline.score), percent_interval(headline.ci_low, headline.ci_high))
-        rows.append((printable(row.name), *own, *compared, *by_subset))
+        score_cells = (percent(headline.score), percent_interval(headline.ci_low, headline.ci_high))
+        rows.append((printable(row.name), *score_cells, *difference_cells, *by_subset))
     drawn = leading_rows(table)
 
     def draw(axes: Axes) -> None:
-        found = [row.own.headline for row in drawn]
-        figures = [(one.score, one.ci_low, one.ci_high) for one in found]
-        draw_dots(axes, [printable(row.name) for row in drawn], figures, [*map(_tone, drawn)])
+        scores = [row.own.headline for row in drawn]
+        estimates = [(score.score, score.ci_low, score.ci_high) for score in scores]
+        draw_dots(axes, [printable(row.name) for row in drawn], estimates, [*map(_color, drawn)])
         axes.axvline(reference.headline.score, **REFERENCE)
         axes.set_xlabel(f"{printable(table.benchmark.headline)} (%)")
 
@@ -247,11 +255,11 @@ def interval_chart(table: BenchmarkTable) -> Chart:
     return Chart([panel], DataTable(columns, rows), height=rows_height(len(drawn)))
 
 
-def _tone(row: TableLine) -> str:
-    """What the difference to the reference says, as a colour."""
-    found = row.own.comparison
-    if found is None:
+def _color(row: TableLine) -> str:
+    """Return the colour for a row's difference to the reference: better, worse or not clear."""
+    comparison = row.own.comparison
+    if comparison is None:
         return "C2"
-    if found.ci_low > 0:
+    if comparison.ci_low > 0:
         return "C0"
-    return "C1" if found.ci_high < 0 else MUTED
+    return "C1" if comparison.ci_high < 0 else MUTED

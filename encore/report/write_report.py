@@ -1,4 +1,4 @@
-"""Write a report: one HTML page that needs nothing but itself, and its figures as SVG and PNG."""
+"""Write a report: one self-contained HTML page, and its figures as SVG and PNG files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from encore.core import number_text as words
+from encore.core import number_text
 from encore.core.errors import EncoreError, InputError
 from encore.core.files import atomic_write_bytes
 from encore.core.number_text import printable
@@ -24,7 +24,7 @@ from encore.weighting.weights_config import DEFAULT_TAU
 PAGE_NAME = "report.html"
 FIGURES_FOLDER = "figures"
 REPORTS_FOLDER = "reports"
-#: File name -> its title and how it is made, in the order of the page.
+#: Title of each figure and the function that makes it, by file name, in the order of the page.
 CHARTS: dict[str, tuple[str, Callable[[Findings], Chart | Missing]]] = {
     "entropy-accuracy": ("Entropy against accuracy", rule_charts.entropy_accuracy),
     "rating-histograms": ("How each rule's ratings are spread", rule_charts.rating_histograms),
@@ -42,13 +42,13 @@ Drawn = Mapping[str, DrawnChart | Missing]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What was written.
+    """Result of `report`: the files, and the findings that they show.
 
     Attributes:
-        page: The HTML file.
-        figures: The files of each figure by its name, then by its format.
-        missing: Why a figure is not there, by its name.
-        findings: What it says.
+        page: Path of the HTML page.
+        figures: Paths of each figure's files, by figure name, then by format.
+        missing: Reason why a figure is missing, by figure name.
+        findings: Results that the page shows.
     """
 
     page: Path
@@ -57,7 +57,7 @@ class Report:
     findings: Findings
 
     def as_dict(self) -> dict[str, Any]:
-        """The JSON of ``encore report --json``."""
+        """Return the JSON document of ``encore report --json``."""
         findings = self.findings
         return {
             "page": str(self.page),
@@ -84,16 +84,16 @@ def report(
 ) -> Report:
     """Write a report on some ratings into a folder: ``report.html`` and ``figures/``.
 
-    A report that is there already is replaced. The same ratings give the same bytes.
+    An earlier report in the folder is replaced. The same ratings give the same bytes.
 
     Args:
-        ratings: As for `encore.analysis.analyze.analyze`.
-        out: The folder; made if it is not there.
-        on_step: Called with what is being done.
+        ratings: Ratings as `encore.analysis.analyze.analyze` takes them.
+        out: Folder of the report; created if it does not exist.
+        on_step: Function that receives the name of each step before it begins.
 
     Raises:
-        InputError: Not a ratings table, or ``out`` is a file.
-        EncoreError: The packages that draw are not installed.
+        InputError: The input is not a ratings table, or ``out`` is a file.
+        EncoreError: Packages that draw the charts are not installed.
     """
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
@@ -108,7 +108,7 @@ def report(
     drawn = draw_all(findings, on_step=on_step)
     html = render_page(findings, drawn)
     figures = _write_figures(folder / FIGURES_FOLDER, drawn)
-    # Last, so that a page that is there has its figures.
+    # The page is written last, so that its figures exist when it does.
     atomic_write_bytes(folder / PAGE_NAME, html.encode())
     return Report(
         page=folder / PAGE_NAME,
@@ -119,10 +119,10 @@ def report(
 
 
 def default_folder(ratings: str | Path | Ratings) -> Path:
-    """Where a report goes if nobody says: into the study of its run, else to ``report`` here.
+    """Return the default folder of a report: in the study of its run, else ``report``.
 
     Raises:
-        InputError: Nothing there, or several runs and none chosen.
+        InputError: There are no ratings, or several runs and none is chosen.
     """
     source = open_ratings(ratings)
     study = source.study
@@ -134,7 +134,7 @@ def default_folder(ratings: str | Path | Ratings) -> Path:
 def draw_all(
     findings: Findings, *, on_step: Callable[[str], None] = lambda _: None
 ) -> dict[str, DrawnChart | Missing]:
-    """Every figure by name: drawn, or why it is missing."""
+    """Draw every figure; return each by name, drawn or missing with the reason."""
     drawn: dict[str, DrawnChart | Missing] = {}
 
     def add(name: str, title: str, chart: Chart | Missing, *, is_synthetic: bool) -> None:
@@ -151,7 +151,7 @@ def draw_all(
     for name, table in findings.benchmarks.items():
         if isinstance(table, Missing):
             add(name, "A table that cannot be read", table, is_synthetic=False)
-        else:  # marked by what of the table itself is synthetic, whatever the ratings are
+        else:  # the mark depends on the table's own synthetic parts, not on the ratings'
             title = f"{printable(table.benchmark.headline)}: {printable(table.benchmark.name)}"
             chart = weight_charts.interval_chart(table)
             add(name, title, chart, is_synthetic=bool(table.synthetic))
@@ -159,7 +159,7 @@ def draw_all(
 
 
 def _write_figures(folder: Path, drawn: Drawn) -> dict[str, dict[str, str]]:
-    """The files of each figure; those of an older report that are missing here are removed."""
+    """Write the files of each figure; remove surplus figures of an earlier report."""
     folder.mkdir(parents=True, exist_ok=True)
     figures: dict[str, dict[str, str]] = {}
     for name, chart in drawn.items():
@@ -179,10 +179,10 @@ def _write_figures(folder: Path, drawn: Drawn) -> dict[str, dict[str, str]]:
 
 
 def render_page(findings: Findings, drawn: Drawn) -> str:
-    """The page as HTML; the same text for the same findings and drawings.
+    """Return the page as HTML. The same findings and drawings give the same text.
 
     Args:
-        findings: What there is to say.
+        findings: Results to show.
         drawn: Every figure by name, drawn or missing.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -192,11 +192,19 @@ def render_page(findings: Findings, drawn: Drawn) -> str:
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=lambda value: value if isinstance(value, Markup) else words.printable(value),
+        finalize=lambda value: value if isinstance(value, Markup) else number_text.printable(value),
     )
-    shown = ("count", "interval", "number", "percent", "percent_interval", "counted", "significant")
+    filter_names = (
+        "count",
+        "interval",
+        "number",
+        "percent",
+        "percent_interval",
+        "counted",
+        "significant",
+    )
     environment.filters |= {
-        **{name: getattr(words, name) for name in (*shown, "sentence")},
+        **{name: getattr(number_text, name) for name in (*filter_names, "sentence")},
         "slug": slug,
         "spread": _spread,
         "scheme_name": weight_charts.scheme_name,
@@ -217,7 +225,7 @@ def render_page(findings: Findings, drawn: Drawn) -> str:
 
 
 def _policy(style: str, script: str) -> str:
-    """Nothing may be loaded, and nothing run or styled but what the page was written with."""
+    """Return the content security policy: only the page's own style and script may be used."""
     digests = [hashlib.sha256(text.encode()).digest() for text in (style, script)]
     hashes = [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
     return (
@@ -227,9 +235,9 @@ def _policy(style: str, script: str) -> str:
 
 
 def _spread(values: Sequence[float | None], digits: int, unit: str) -> str:
-    """The least and the greatest of some values; shares in per cent."""
+    """Return the range of some values as text; shares are in percent."""
     scale = 100 if unit == "%" else 1
-    known = [scale * value for value in values if value is not None]
-    if not known:
-        return words.NONE
-    return f"{words.interval(min(known), max(known), digits=digits)} {unit}"
+    scaled = [scale * value for value in values if value is not None]
+    if not scaled:
+        return number_text.NONE
+    return f"{number_text.interval(min(scaled), max(scaled), digits=digits)} {unit}"
