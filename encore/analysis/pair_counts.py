@@ -110,8 +110,8 @@ class _Rows(NamedTuple):
     """Columns of ``coded_ratings.sql`` in its order, shape [N]: whole numbers, ratings with NaN."""
 
     pair_key: NDArray[Any]
-    source_index: NDArray[Any]
-    rule_index: NDArray[Any]
+    source_place: NDArray[Any]
+    rule_place: NDArray[Any]
     is_rejected: NDArray[Any]
     rating: NDArray[Any]
 
@@ -199,7 +199,7 @@ class _Tally:
         """Count rows in which each pair is whole, as one run of rows."""
         first_P = np.flatnonzero(is_first_N)
         rating_2RP = self._side_by_side(rows, is_first_N, num_pairs=len(first_P))
-        source_P = rows.source_index[first_P]
+        source_P = rows.source_place[first_P]
         for source in np.flatnonzero(np.bincount(source_P)).tolist():
             is_of_source_P = source_P == source
             self._add_source(
@@ -229,7 +229,7 @@ class _Tally:
         num_rules = len(self._cells)
         slot_N = rows.is_rejected.astype(np.int64)
         slot_N *= num_rules
-        slot_N += rows.rule_index
+        slot_N += rows.rule_place
         slot_N *= num_pairs
         slot_N += np.cumsum(is_first_N)
         slot_N -= 1
