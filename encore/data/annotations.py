@@ -1,7 +1,8 @@
-"""Samples in a study and what annotators answered: where both lie, and how they are read.
+"""Read the samples that were drawn for annotators, and the annotators' answers.
 
-Under STUDY/annotations/KEY, ``sample.json`` says what was drawn, ``sample.parquet`` has its items
-with what annotators do not see, and ``answers.parquet`` the answers of all annotators.
+STUDY/annotations/KEY holds ``sample.json`` (kind, seed and size of the sample), ``sample.parquet``
+(its items, with the columns that annotators do not see) and ``answers.parquet`` (the answers of
+all annotators).
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ _FOLDER = "annotations"
 
 
 class Sample(BaseModel):
-    """What is recorded of a sample beside its items.
+    """Record of a sample without its items.
 
     Attributes:
-        key: Its name; a digest of what annotators see, and of the seed.
-        kind: What was sampled.
-        scale: Labels for responses, the lowest first; empty for rules.
-        seed: What it was drawn with.
-        run_key: The rating run that it was stratified by.
-        num_items: How many items.
+        key: Name of the sample: a digest of what annotators see and of the seed.
+        kind: ``responses`` under a rule, or pairs of ``rules``.
+        scale: Labels of responses, the lowest first; empty for rules.
+        seed: Seed of the random draw.
+        run_key: Key of the rating run that the draw was stratified by.
+        num_items: Number of items in the sample.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -44,34 +45,34 @@ class Sample(BaseModel):
     num_items: int
 
     def path(self, name: str) -> str:
-        """Where a file of the sample is, relative to the study."""
+        """Return the path of a file of the sample, relative to the study."""
         return f"{_FOLDER}/{self.key}/{name}"
 
 
 def read_samples(study: Study) -> tuple[Sample, ...]:
-    """Every sample of a study, sorted by key.
+    """Read the record of every sample of a study, sorted by key.
 
     Raises:
-        InputError: A damaged `SAMPLE_FILE`.
+        InputError: A file `SAMPLE_FILE` is damaged.
     """
-    found = []
+    samples = []
     for path in sorted(study.path.glob(f"{_FOLDER}/[!.]*/{SAMPLE_FILE}")):
         try:
-            found.append(Sample.model_validate_json(path.read_bytes()))
+            samples.append(Sample.model_validate_json(path.read_bytes()))
         except ValidationError as error:
             raise InputError(
                 f"{path}: damaged; export the sample again with the same options"
             ) from error
-    return tuple(found)
+    return tuple(samples)
 
 
 def read_items(study: Study, sample: Sample) -> pa.Table:
-    """The items of a sample, of schema `SAMPLED_RESPONSES` or `SAMPLED_RULES`."""
+    """Read the items of a sample, of schema `SAMPLED_RESPONSES` or `SAMPLED_RULES`."""
     return pq.read_table(study.path / sample.path(ITEMS_FILE), partitioning=None)
 
 
 def read_answers(study: Study, sample: Sample) -> pa.Table:
-    """What annotators answered, of schema `ANSWERS` or `CHOICES`; no row before an import."""
+    """Read the answers to a sample, of schema `ANSWERS` or `CHOICES`; no row before an import."""
     path = study.path / sample.path(ANSWERS_FILE)
     if not path.is_file():
         return (ANSWERS if sample.kind == "responses" else CHOICES).empty_table()
@@ -79,14 +80,14 @@ def read_answers(study: Study, sample: Sample) -> pa.Table:
 
 
 def people_labels(study: Study) -> Iterator[tuple[Sample, dict[tuple[str, str, str], float]]]:
-    """Of each sample of responses, people's label by source, response_id and rule_id.
+    """Yield each sample of responses with people's labels by (source, response_id, rule_id).
 
-    Of several annotators it is the lower median.
+    The label of several annotators is their lower median.
     """
     for sample in read_samples(study):
         if sample.kind == "responses":
-            given: dict[tuple[str, str, str], list[float]] = {}
+            answers: dict[tuple[str, str, str], list[float]] = {}
             for row in read_answers(study, sample).to_pylist():
                 key = row["source"], row["response_id"], row["rule_id"]
-                given.setdefault(key, []).append(row["label"])
-            yield sample, {key: median_low(labels) for key, labels in given.items()}
+                answers.setdefault(key, []).append(row["label"])
+            yield sample, {key: median_low(labels) for key, labels in answers.items()}

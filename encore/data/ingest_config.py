@@ -1,4 +1,4 @@
-"""Options of `encore ingest`."""
+"""Configuration of `encore ingest`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from encore.core.config import StageConfig, option, unkeyed_option
 
 
 class IngestConfig(StageConfig):
-    """`encore ingest`: which pairs go into which study."""
+    """Options of `encore ingest`."""
 
     sources: tuple[str, ...] = option(
         positional=True,
@@ -19,19 +19,17 @@ class IngestConfig(StageConfig):
         "hh-pku (the paper's data, from the Hugging Face hub at a pinned commit), a hub id "
         "OWNER/NAME or OWNER/NAME@REVISION, or a local .jsonl, .json (both also .gz) or .parquet "
         "file or a folder of such files. FORMAT is hh, pku, rlhflow or pairs; without it, it is "
-        "told from the first record. LABEL becomes the `source` column.",
+        "detected from the first record. LABEL becomes the `source` column.",
     )
-    out: Path = unkeyed_option(
-        metavar="STUDY", help="The study directory; made if it is not there."
-    )
+    out: Path = unkeyed_option(metavar="STUDY", help="The study directory; created if missing.")
     prefer: Literal["safer", "better"] | None = option(
         None,
-        help="Which label of raw PKU-SafeRLHF says what is chosen: safer (harmlessness, the "
-        "default) or better (helpfulness).",
+        help="Label of raw PKU-SafeRLHF that says which response is chosen: safer (harmlessness, "
+        "the default) or better (helpfulness).",
     )
     split: str | None = option(
         None,
         examples=["train", "test", "train+test"],
         help="Split of the hub sources: train (the default), test or train+test.",
     )
-    replace: bool = unkeyed_option(False, help="Put other pairs in the place of a label's.")
+    replace: bool = unkeyed_option(False, help="Replace the pairs of a label if they differ.")

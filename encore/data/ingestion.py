@@ -1,4 +1,4 @@
-"""Ingest: preference pairs from any source into a study, with every record accounted for."""
+"""Ingest: read preference pairs from any source into a study, and count every record."""
 
 from __future__ import annotations
 
@@ -23,7 +23,12 @@ _RECORDS_PER_REPORT = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceReport:
-    """What happened to the records of one label; `PairsManifest` explains the counts."""
+    """Result of ingesting one label.
+
+    Attributes:
+        status: ``new``, or ``unchanged`` if the study had the same pairs, or ``replaced``.
+        manifest: Counts and digests of the label's pairs.
+    """
 
     status: Literal["new", "unchanged", "replaced"]
     manifest: PairsManifest
@@ -31,14 +36,20 @@ class SourceReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestReport:
-    """What an ingest did, label by label; ``data_digest`` is the whole study's."""
+    """Result of `ingest`.
+
+    Attributes:
+        study: Directory of the study.
+        sources: Result of each ingested label, sorted by label.
+        data_digest: SHA-256 that identifies all pairs of the study.
+    """
 
     study: Path
     sources: tuple[SourceReport, ...]
     data_digest: str
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as JSON values."""
+        """Return the report as JSON values."""
         return {
             "study": str(self.study),
             "data_digest": self.data_digest,
@@ -62,35 +73,36 @@ def ingest(
     on_note: Callable[[str], None] = lambda _: None,
     reporter: Reporter = SILENT,
 ) -> IngestReport:
-    """Read pairs from every source into the study at ``out``, which is made if it is not there.
+    """Read pairs from every source into the study at ``out``; make the study if it does not exist.
 
-    Sources with the same label become one. Within a label the first of several equal pairs is
-    kept; records that are no pair go to ``<label>.set-aside.jsonl`` with their reasons. Either all
-    sources are ingested or, after any error, the study is as it was.
+    Sources with the same label are joined. Within a label the first of several equal pairs is
+    kept; records that are not a pair go to ``<label>.set-aside.jsonl`` with their reasons. After
+    an error the study is as before.
 
     Args:
-        sources: ``[LABEL=][FORMAT:]WHERE[@REVISION]`` each (`encore.data.sources.locate.locate`).
-        out: The study's directory.
-        prefer: Which label of raw PKU-SafeRLHF says what is chosen (default: safer).
-        split: Of the sources on the hub (default: train).
-        replace: Put other content in the place of a label's pairs.
-        on_note: Called with what was decided for the user, such as a format.
-        reporter: Told about records that were read.
+        sources: Sources in the form ``[LABEL=][FORMAT:]WHERE[@REVISION]``, see
+            `encore.data.sources.locate.locate`.
+        out: Directory of the study.
+        prefer: Label of raw PKU-SafeRLHF that says which response is chosen (default: safer).
+        split: Split of the sources on the hub (default: train).
+        replace: Replace a label's pairs if they differ.
+        on_note: Receives choices made for the user, such as a detected format, as sentences.
+        reporter: Receives the number of records read, label by label.
 
     Raises:
-        InputError: bad sources or options; a source without a single pair; a label that is there
-            with other content.
-        EncoreError: writing failed; another process is changing the study.
+        InputError: A source or an option is wrong; a source has no pair; a label exists with
+            other pairs.
+        EncoreError: Writing failed, or another process is changing the study.
     """
-    found = resolve_sources(sources, prefer=prefer, split=split, on_note=on_note)
-    labels = sorted({str(one.label) for one in found})
-    by_label = {label: [one for one in found if one.label == label] for label in labels}
+    resolved = resolve_sources(sources, prefer=prefer, split=split, on_note=on_note)
+    labels = sorted({str(source.label) for source in resolved})
+    by_label = {label: [source for source in resolved if source.label == label] for label in labels}
     try:
         with changed_study(out) as change:
             _refuse_near_labels(by_label, change.study)
             reports = [
-                _ingest_label(label, group, change, replace=replace, reporter=reporter)
-                for label, group in by_label.items()
+                _ingest_label(label, of_label, change, replace=replace, reporter=reporter)
+                for label, of_label in by_label.items()
             ]
     except OSError as error:
         raise EncoreError(
@@ -102,21 +114,22 @@ def ingest(
 
 
 def _refuse_near_labels(labels: Iterable[str], study: Study | None) -> None:
-    """Labels that differ only in case would be one file on some file systems."""
+    """Refuse labels that differ only in case: some file systems hold one file for them."""
     folded = {label.casefold(): label for label in (study.labels if study else ())}
     for label in labels:
-        if (other := folded.setdefault(label.casefold(), label)) != label:
+        if (similar := folded.setdefault(label.casefold(), label)) != label:
             raise InputError(
-                f"labels {other!r} and {label!r} differ only in case; give another LABEL=SOURCE"
+                f"labels {similar!r} and {label!r} differ only in case; give another LABEL=SOURCE"
             )
 
 
 def _ingest_label(
     label: str, sources: Sequence[Source], change: Change, *, replace: bool, reporter: Reporter
 ) -> SourceReport:
+    """Write one label's files, and compare them with the study's."""
     reporter.started(label)
     with pair_writer(change, label) as writer:
-        origins = [_read_source(one, writer, reporter=reporter) for one in sources]
+        origins = [_read_source(source, writer, reporter=reporter) for source in sources]
     manifest = write_manifest(change, writer, origins=origins)
     study = change.study
     if study is None or label not in study.labels:
@@ -140,12 +153,13 @@ def _ingest_label(
 
 
 def _content(manifest: PairsManifest) -> dict[str, Any]:
-    """What must agree for two ingests to be the same: the pairs and every count."""
+    """Return what two equal ingests have in common: the pairs' digest and every count."""
     return manifest.model_dump(exclude={"origins", "parquet_sha256", "encore_version", "synthetic"})
 
 
 def _read_source(source: Source, writer: PairWriter, *, reporter: Reporter) -> Origin:
-    assert source.format is not None
+    """Read every record of a source into a writer, and return the source's origin."""
+    assert source.format is not None, "resolve_sources sets it"
     parse = load_parser(source.format, source=writer.label, prefer=source.prefer)
     name = source.path.name if source.path is not None else str(source.repo_id)
     reasons, first_problem, number = Counter[str](), "", 0

@@ -1,4 +1,4 @@
-"""The preference pairs of a study: written label by label, read back and checked."""
+"""Write the preference pairs of a study label by label, and read them back checked."""
 
 from __future__ import annotations
 
@@ -33,9 +33,16 @@ _ROWS_PER_GROUP = 1024
 
 
 class PairWriter:
-    """Takes the pairs and the malformed records of one label; use it through `pair_writer`.
+    """Writer of the pairs and the malformed records of one label. Get one from `pair_writer`.
 
-    Every record read is kept, merged with an equal one, or set aside; each is counted.
+    Every record is kept, merged with an equal pair, or set aside, and is counted as such.
+
+    Attributes:
+        label: Label of the pairs.
+        num_duplicates: Number of pairs that equal an earlier one.
+        num_contradicting: Number of kept pairs whose swapped responses were kept before.
+        num_set_aside: Number of malformed records by reason.
+        pair_ids: Ids of the kept pairs, 16 bytes each.
     """
 
     def __init__(self, parquet: pq.ParquetWriter, set_aside: IO[str], *, label: str) -> None:
@@ -49,10 +56,10 @@ class PairWriter:
         self._rows: list[PreferencePair] = []
 
     def add(self, pair: PreferencePair) -> None:
-        """Keep a pair, unless an equal one was kept before.
+        """Keep a pair unless an equal one was kept before.
 
-        The same responses with the labels the other way round are another pair: both are kept,
-        and the contradiction is counted.
+        A pair with chosen and rejected swapped is another pair: both are kept, and the
+        contradiction is counted.
         """
         pair_id = bytes.fromhex(pair.pair_id)
         if pair_id in self.pair_ids:
@@ -66,14 +73,14 @@ class PairWriter:
             self.flush()
 
     def set_aside(self, record: RawRecord, error: MalformedRecordError, *, file: str) -> None:
-        """Write down a record that is no pair, with where it was and why."""
+        """Record a malformed record with its file, its number and the reason."""
         self.num_set_aside[error.reason] += 1
         values = (self.label, file, record.number, error.reason, error.detail, record.excerpt())
         line = json.dumps(dict(zip(SET_ASIDE_FIELDS, values, strict=True)), ensure_ascii=False)
         self._set_aside.write(line + "\n")
 
     def flush(self) -> None:
-        """Write the pairs in hand as one row group."""
+        """Write the buffered pairs as one row group."""
         if self._rows:
             self._parquet.write_table(pa.Table.from_pylist(list(map(asdict, self._rows)), PAIRS))
         self._rows = []
@@ -81,19 +88,19 @@ class PairWriter:
 
 @contextmanager
 def pair_writer(change: Change, label: str) -> Iterator[PairWriter]:
-    """A writer of a label's pairs and of what was set aside; whole when the block has ended.
+    """Open a writer of a label's pairs; its files are complete at the end of the block.
 
-    Call `write_manifest` next: pairs without a manifest are not there.
+    Call `write_manifest` next: a study ignores pairs without a manifest.
     """
     files = pair_files(label)
     with (
-        # Half a surrogate pair in an excerpt becomes an escape, which is what JSON has for it.
+        # Half a surrogate pair in an excerpt is written as an escape, as JSON does.
         change.path(files.set_aside).open(
             "w", encoding="utf-8", errors="backslashreplace", newline="\n"
-        ) as aside,
+        ) as set_aside,
         pq.ParquetWriter(change.path(files.pairs), PAIRS, compression="zstd") as parquet,
     ):
-        writer = PairWriter(parquet, aside, label=label)
+        writer = PairWriter(parquet, set_aside, label=label)
         yield writer
         writer.flush()
 
@@ -101,7 +108,7 @@ def pair_writer(change: Change, label: str) -> Iterator[PairWriter]:
 def write_manifest(
     change: Change, writer: PairWriter, *, origins: Sequence[Origin]
 ) -> PairsManifest:
-    """Record what a finished writer counted; it takes its place last."""
+    """Write the manifest of a finished writer. It is the last of a label's files to be moved."""
     num_kept, num_set_aside = len(writer.pair_ids), writer.num_set_aside.total()
     files = pair_files(writer.label)
     manifest = PairsManifest(
@@ -124,21 +131,21 @@ def write_manifest(
 def write_pairs_once(
     path: Path, pairs: Mapping[str, Sequence[PreferencePair]], *, origin: Origin
 ) -> Study:
-    """A study with these pairs, made whole or found.
+    """Write pairs as a new study, unless a study exists at the path, and open it.
 
     Args:
-        path: Names its content: what is there already is not compared.
-        pairs: By label, which is their source; equal ones of one label are in it once.
-        origin: Where they come from.
+        path: Directory whose name depends on the pairs: an existing study is not compared.
+        pairs: The pairs by label. Equal pairs of one label are written once.
+        origin: Origin recorded in every manifest.
 
     Raises:
-        InputError: Something else is at its place.
+        InputError: Something other than a study is at the path.
     """
     if not is_study(path):
         with changed_study(path) as change:
-            for label, labelled in pairs.items():
+            for label, pairs_of_label in pairs.items():
                 with pair_writer(change, label) as writer:
-                    for pair in labelled:
+                    for pair in pairs_of_label:
                         writer.add(pair)
                 write_manifest(change, writer, origins=[origin])
     return open_study(path)
@@ -174,10 +181,10 @@ def verified_path(study: Study, source: PairsManifest) -> Path:
 
 
 def read_pairs(study: Study) -> pa.Table:
-    """All pairs as one table of schema `encore.data.schemas.PAIRS`: label by label, in input order.
+    """Return all pairs as a table of schema `encore.data.schemas.PAIRS`: by label, in input order.
 
     Raises:
-        InputError: a file that was changed since it was ingested.
+        InputError: A file was changed since it was ingested.
     """
     paths = [verified_path(study, source) for source in study.sources]
     tables = [pq.read_table(path, schema=PAIRS, partitioning=None) for path in paths]
@@ -185,17 +192,17 @@ def read_pairs(study: Study) -> pa.Table:
 
 
 def iter_pairs(study: Study) -> Iterator[PreferencePair]:
-    """The same pairs as records, one at a time.
+    """Yield all pairs as records, in the order of `read_pairs`.
 
     Raises:
-        InputError: as `read_pairs`.
+        InputError: A file was changed since it was ingested.
     """
     for batch in read_pairs(study).to_batches(1024):
         yield from records_of(batch)
 
 
 def records_of(pairs: pa.Table | pa.RecordBatch) -> list[PreferencePair]:
-    """The records of a table of schema `encore.data.schemas.PAIRS`."""
+    """Return the rows of a table of schema `encore.data.schemas.PAIRS` as records."""
     return [
         PreferencePair(**row | {"prompt": tuple(Message(**turn) for turn in row["prompt"])})
         for row in pairs.to_pylist()
@@ -203,10 +210,16 @@ def records_of(pairs: pa.Table | pa.RecordBatch) -> list[PreferencePair]:
 
 
 def planned_pairs(pairs: pa.Table, *, limit: int | None) -> pa.Table:
-    """Pairs in the plan's order: by content hash, so that any prefix is a fair sample.
+    """Return pairs in the order in which a run plans them.
+
+    They are sorted by content hash, so that every prefix is a fair sample.
+
+    Args:
+        pairs: Table with columns ``pair_id`` and ``source``.
+        limit: Number of pairs to return from the beginning; None returns all.
 
     Raises:
-        InputError: No pairs.
+        InputError: There are no pairs.
     """
     if pairs.num_rows == 0:
         raise InputError("the study has no pairs; run `encore ingest` first")
@@ -215,11 +228,11 @@ def planned_pairs(pairs: pa.Table, *, limit: int | None) -> pa.Table:
 
 
 def num_bytes_of(pairs: pa.Table) -> NDArray[np.int64]:
-    """Bytes of each pair's texts, the prompt's turns and both responses, in UTF-8; shape [P]."""
+    """Return the UTF-8 bytes of each pair's prompt turns and both responses, shape [P]."""
     prompts = pairs["prompt"].combine_chunks()
     turns = pc.binary_length(pc.struct_field(pc.list_flatten(prompts), "content"))
-    places = pc.list_parent_indices(prompts)
-    num_bytes = np.bincount(places, weights=turns, minlength=pairs.num_rows).astype(np.int64)
+    pair_indices = pc.list_parent_indices(prompts)
+    num_bytes = np.bincount(pair_indices, weights=turns, minlength=pairs.num_rows).astype(np.int64)
     for name in RESPONSES:
         num_bytes += pc.binary_length(pairs[name]).to_numpy()
     return num_bytes
@@ -229,18 +242,18 @@ def num_bytes_of(pairs: pa.Table) -> NDArray[np.int64]:
 
 
 def data_digest(study: Study) -> str:
-    """SHA-256 that identifies the pairs under their labels: part of a run's identity.
+    """Return the SHA-256 that identifies a study's pairs in the identity of a run.
 
-    It covers every (label, pair id) and nothing else: neither order nor origin.
+    It covers every (label, pair id), and neither their order nor their origin.
 
     Raises:
-        InputError: a damaged manifest.
+        InputError: A manifest is damaged.
     """
     return _digest_of_labels((source.label, source.data_digest) for source in study.sources)
 
 
 def data_digest_of(pairs: pa.Table) -> str:
-    """The `data_digest` of the pairs in hand: what a run rates is what its key says."""
+    """Return the `data_digest` of a table of pairs, so that a run's key covers what it rates."""
     ids = pairs.select(["source", "pair_id"])
     by_label = ids.group_by("source").aggregate([("pair_id", "list")]).to_pylist()
     return _digest_of_labels(
@@ -253,7 +266,7 @@ def _digest_of_labels(digests: Iterable[tuple[str, str]]) -> str:
 
 
 def _digest_of_ids(pair_ids: Iterable[bytes]) -> str:
-    """SHA-256 over the sorted pair ids (hex, one a line): the same for every order of records."""
+    """Return the SHA-256 over the sorted pair ids, in hex, one per line."""
     digest = hashlib.sha256()
     for pair_id in sorted(pair_ids):  # 16 bytes each sort as their hex digits do
         digest.update(f"{pair_id.hex()}\n".encode())

@@ -1,4 +1,4 @@
-"""Rating runs on disk: their manifest, which runs a study has, and how far each is."""
+"""Rating runs on disk: their manifests, the runs of a study, and the state of their shards."""
 
 from __future__ import annotations
 
@@ -17,18 +17,21 @@ from encore.core.files import write_json
 from encore.core.model_files import is_demo_judge
 from encore.data.records import RESPONSES
 from encore.data.rule_sets import rules_digest
-from encore.data.study import open_study
+from encore.data.study import Study, as_study
 from encore.runs import run_files as runs
 from encore.runs.run_files import JudgedManifest, RunStatus
 
 RUN_FILE = "run.json"
-_ENOUGH_FILE = "enough.json"
+_PRECISION_FILE = "enough.json"
 
 
 class RatingManifest(JudgedManifest):
-    """The manifest of a rating run: what its key is a hash of, and the rules with their texts.
+    """Manifest of a rating run: the identity that its key hashes, and the rules.
 
-    ``rule_set`` (a name) is for people; the key does not cover it.
+    Attributes:
+        run_key: Key of the run, a hash of its identity.
+        rule_set: Name of the rule set. It is for people; the key does not cover it.
+        rules: Texts of each rule in head order (fields of `encore.data.records.Rule`).
     """
 
     FILE: ClassVar[str] = RUN_FILE
@@ -47,35 +50,35 @@ class RatingManifest(JudgedManifest):
     rules: tuple[dict[str, str], ...]
 
     @model_validator(mode="after")
-    def _knows_the_demos_judge(self) -> Self:
-        """By the content of its folder; also in manifests that do not say it."""
+    def _mark_demo_judge(self) -> Self:
+        """Mark the demo's judge by the digest of its files, also where the file has no mark."""
         if is_demo_judge((self.identity.get("judge") or {}).get("revision")):
             object.__setattr__(self, "synthetic", (f"judge of run {self.run_key}",))
         return self
 
     @property
     def title(self) -> str:
-        """The judge, and how it was asked if not as the paper does."""
+        """Name of the judge, and the deviations from the paper's way of asking it."""
         return ", ".join((super().title, *self.deviations))
 
     @property
     def deviations(self) -> tuple[str, ...]:
-        """Layout and decoding, each where it is not the paper's."""
-        found = (self.identity.get("layout"), self.identity["decoding"].get("kind"))
-        return tuple(way for way in found if way)
+        """Layout and decoding, where they differ from the paper's."""
+        settings = (self.identity.get("layout"), self.identity["decoding"].get("kind"))
+        return tuple(setting for setting in settings if setting)
 
     @property
     def rule_ids(self) -> tuple[str, ...]:
-        """Rule ids in head order."""
+        """Ids of the rules in head order."""
         return tuple(rule["rule_id"] for rule in self.rules)
 
     @property
     def rows_per_pair(self) -> int:
-        """Every rule's rating of both responses, or of those that the run rates."""
+        """Number of ratings per pair: one for each rule and each rated response."""
         return len(self.identity.get("responses", RESPONSES)) * len(self.rules)
 
     def check(self, folder: Path, /) -> None:
-        """Refuse a manifest whose key, folder or rules do not fit its identity."""
+        """Raise ValueError if the key, the folder or the rules do not fit the identity."""
         super().check(folder)
         if self.run_key != folder.name:
             raise ValueError(f"it belongs to run {self.run_key}")
@@ -83,16 +86,16 @@ class RatingManifest(JudgedManifest):
             raise ValueError("its rules are not those of its identity")
 
     def check_values(self, file: pq.ParquetFile, /) -> None:
-        """Refuse a rating that is no number in [0, 1]; null is none."""
+        """Raise ValueError if a rating is neither null nor a number in [0, 1]."""
         rating = file.read(columns=["rating"], use_threads=False)["rating"]
         is_valid = pc.and_(pc.greater_equal(rating, 0), pc.less_equal(rating, 1))  # false for NaN
-        if len(bad := rating.filter(pc.invert(is_valid))):  # a null is neither
-            raise ValueError(f"it has a rating of {bad[0]}, expected a number in [0, 1]")
+        if len(invalid := rating.filter(pc.invert(is_valid))):  # a null is not in it
+            raise ValueError(f"it has a rating of {invalid[0]}, expected a number in [0, 1]")
 
 
 RatingStatus = RunStatus[RatingManifest]
 
-#: `encore.runs.run_files` on rating runs: of a study's folder of ratings, or of one run's folder.
+#: The functions of `encore.runs.run_files`, for rating runs.
 list_runs = partial(runs.list_runs, kind=RatingManifest)
 choose_run = partial(runs.choose_run, kind=RatingManifest)
 describe_run = partial(runs.describe_run, kind=RatingManifest)
@@ -101,65 +104,63 @@ run_status = partial(runs.run_status, kind=RatingManifest)
 
 
 def chosen_runs(ratings_dir: Path, run: str | None) -> tuple[Path, ...]:
-    """All rating runs of a study, or the one whose key begins with ``run``."""
+    """Return the folders of all rating runs, or of the run whose key begins with ``run``."""
     return list_runs(ratings_dir) if run is None else (choose_run(ratings_dir, key=run),)
 
 
 def ratings_of(
     status: RatingStatus, columns: Sequence[str], *, filters: Any = None
 ) -> dict[tuple[str, ...], float | None]:
-    """The ratings of a run's finished shards by the values of some columns.
+    """Return the ratings of a run's finished shards by the values of some columns.
 
     Args:
-        status: The run.
-        columns: What tells ratings apart.
-        filters: Which rows, as for `pyarrow.parquet.read_table`; None: all.
+        status: Checked status of the run.
+        columns: Columns whose values together identify a rating.
+        filters: Condition on the rows, as for `pyarrow.parquet.read_table`; None reads all.
     """
     read = partial(pq.read_table, columns=[*columns, "rating"], filters=filters, partitioning=None)
     rows = (row for path in status.paths for row in read(path).to_pylist())
     return {tuple(row[name] for name in columns): row["rating"] for row in rows}
 
 
-def status(study: Path) -> tuple[RatingStatus, ...]:
-    """Every rating run of a study, every shard checked."""
-    return tuple(run_status(run_dir) for run_dir in list_runs(open_study(study).ratings_dir))
+def status(study: Study | str | Path) -> tuple[RatingStatus, ...]:
+    """Check every shard of every rating run of a study, and return the runs sorted by key."""
+    return tuple(run_status(run_dir) for run_dir in list_runs(as_study(study).ratings_dir))
 
 
 def record_precision_reached(run_dir: Path, *, num_shards: int, error: float) -> None:
-    """Say in a run's folder that it has ended because its weights were sure enough.
+    """Record in a run's folder that it ended because its weights were precise enough.
 
     Args:
-        run_dir: The folder.
-        num_shards: So many shards, from the plan's first on, are enough.
-        error: Their weights are within this share of those of the whole plan, 95 % confidence.
+        run_dir: Folder of the run.
+        num_shards: Number of shards, from the first of the plan, that suffice.
+        error: Largest relative error of their weights against those of the whole plan (95 %
+            confidence).
     """
-    write_json(run_dir / _ENOUGH_FILE, {"num_shards": num_shards, "error": error})
+    write_json(run_dir / _PRECISION_FILE, {"num_shards": num_shards, "error": error})
 
 
 def sufficiency_note(status: RatingStatus) -> str:
-    """Why a run needs no more shards than it has, as a sentence; empty: it does, or has all."""
+    """Return a sentence on why an incomplete run needs no more shards; empty if it needs them."""
     try:
-        enough = json.loads((status.run_dir / _ENOUGH_FILE).read_bytes())
-        num_enough, error = int(enough["num_shards"]), float(enough["error"])
+        record = json.loads((status.run_dir / _PRECISION_FILE).read_bytes())
+        num_needed, error = int(record["num_shards"]), float(record["error"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
-    if status.is_complete or any(one.index < num_enough for one in status.unfinished):
+    if status.is_complete or any(shard.index < num_needed for shard in status.unfinished):
         return ""
     return (
         f"run {status.manifest.run_key} has {status.count('done')} of {len(status.shards)} shards "
-        f"and needs no more: {num_enough} give every weight within {error:.2%} of "
+        f"and needs no more: {num_needed} give every weight within {error:.2%} of "
         "what all would give (95% confidence)"
     )
 
 
 def null_reasons(status: RatingStatus) -> dict[str, int]:
-    """Null ratings of a run's finished shards by reason, the most frequent first.
-
-    Only shards that have nulls are opened, and of these one column of few values.
-    """
+    """Count the null ratings of a run's finished shards by reason, the most frequent first."""
     reasons: Counter[str] = Counter()
-    for shard in status.shards:
+    for shard in status.shards:  # only one small column of the shards with nulls is read
         if shard.path is not None and shard.footer.get("num_nulls"):
             column = pq.read_table(shard.path, columns=["null_reason"], partitioning=None)
             reasons.update(column["null_reason"].drop_null().to_pylist())
-    return dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0])))
+    return dict(sorted(reasons.items(), key=lambda count: (-count[1], count[0])))

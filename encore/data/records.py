@@ -1,4 +1,4 @@
-"""The records that travel between stages, in the field's own words."""
+"""Records that travel between stages: messages, preference pairs, rules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Literal
 Role = Literal["system", "user", "assistant"]
 Response = Literal["chosen", "rejected"]
 RESPONSES: tuple[Response, Response] = ("chosen", "rejected")
-#: What a sample for annotators holds: responses under a rule, or pairs of rules.
+#: Content of a sample for annotators: responses under a rule, or pairs of rules.
 SampleKind = Literal["responses", "rules"]
 
 _LENGTH_BYTES = 8
@@ -27,10 +27,14 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreferencePair:
-    """A prompt with the response people preferred and the one they did not.
+    """A prompt with the response that people preferred and the one that they rejected.
 
-    ``prompt`` is every turn before the rated response and ends with a user turn;
-    ``pair_id`` is 32 hex digits of a content hash (`pair_id_of`).
+    Attributes:
+        pair_id: Hash of the content, 32 hex digits (`pair_id_of`).
+        source: Label of the data set, e.g. ``hh``.
+        prompt: Every turn before the rated response; the last is the user's.
+        chosen: Text of the preferred response.
+        rejected: Text of the other response.
     """
 
     pair_id: str
@@ -40,13 +44,13 @@ class PreferencePair:
     rejected: str
 
     def response_text(self, response: Response) -> str:
-        """The text of one of the two responses."""
+        """Return the text of one of the two responses."""
         return self.chosen if response == "chosen" else self.rejected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One safety rule in the paper's four texts (appendix "Safety Rules")."""
+    """A safety rule in the paper's four texts (appendix "Safety Rules")."""
 
     rule_id: str
     title: str
@@ -57,7 +61,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleSet:
-    """Rules in head order. ``digest`` identifies every text and the order."""
+    """Rules in head order. ``digest`` covers every text and the order."""
 
     name: str
     rules: tuple[Rule, ...]
@@ -65,12 +69,12 @@ class RuleSet:
 
     @property
     def rule_ids(self) -> tuple[str, ...]:
-        """The rules' ids in head order."""
+        """Ids of the rules in head order."""
         return tuple(rule.rule_id for rule in self.rules)
 
 
 def pair_id_of(prompt: Sequence[Message], *, chosen: str, rejected: str) -> str:
-    """32 hex digits that depend on the texts and roles alone: not on source, order or machine.
+    """Return 32 hex digits that depend on texts and roles, not on source, order or machine.
 
     The hash is the first half of SHA-256 over the number of messages, then role and content of
     each message, then chosen, then rejected. The number and every text's length in bytes are
@@ -87,5 +91,5 @@ def pair_id_of(prompt: Sequence[Message], *, chosen: str, rejected: str) -> str:
 
 
 def slug(title: str) -> str:
-    """The kebab-case id of a title: lower case, every other run of characters one hyphen."""
+    """Return the kebab-case id of a title: lower-case letters and digits, joined by hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")

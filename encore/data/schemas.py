@@ -1,4 +1,4 @@
-"""The Arrow schema of every Parquet table, written once."""
+"""Arrow schemas of the Parquet tables of pairs, ratings, labels and answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MESSAGE = pa.struct([pa.field("role", pa.string()), pa.field("content", pa.strin
 
 
 def text_columns(*names: str) -> Iterator[pa.Field]:
-    """Columns of text that is always there."""
+    """Return columns of text that is never null."""
     return (pa.field(name, pa.string(), nullable=False) for name in names)
 
 
@@ -34,7 +34,8 @@ RATINGS_CONTRACT = pa.schema(
     ]
 )
 
-#: Our own shards add why a rating is null, how much was cut, the reply, and who said it.
+#: Shards of `encore rate` add the reason of a null, the number of cut tokens, the reply, the judge
+#: and the run.
 #: Grain: one row per (source, pair_id, response, rule_id).
 RATINGS = pa.schema(
     [
@@ -46,8 +47,8 @@ RATINGS = pa.schema(
     ]
 )
 
-#: What a run with ``--decode expected`` adds: the mean over the labels, their whole probability,
-#: and the entropy (nats) of the distribution over them.
+#: A run with ``--decode expected`` adds the mean over the labels, the labels' total probability,
+#: and the entropy of the distribution over them in nats.
 EXPECTED = pa.schema(
     [
         pa.field(name, pa.float64(), nullable=True)
@@ -56,8 +57,8 @@ EXPECTED = pa.schema(
 )
 RATINGS_EXPECTED = pa.unify_schemas([RATINGS, EXPECTED])
 
-#: STUDY/labels/<key>/labels.parquet: what people say of single responses, from 0 to 1, beside what
-#: a judge rates. Grain: one row per label; a response that is labelled twice has two under a rule.
+#: STUDY/labels/<key>/labels.parquet: labels by people for single responses, from 0 to 1, beside
+#: the judge's ratings. Grain: one row per label; a response labelled twice has two rows per rule.
 LABELS = pa.schema(
     [
         *text_columns("response_id", "source", "rule_id"),
@@ -66,8 +67,8 @@ LABELS = pa.schema(
     ]
 )
 
-#: STUDY/annotations/<key>/sample.parquet: what annotators do not see of their items. Of a pair of
-#: rules the one of lower entropy is ``first`` or ``second``. Grain: one row per item.
+#: STUDY/annotations/<key>/sample.parquet: the columns that annotators do not see.
+#: ``lower_entropy`` is ``first`` or ``second``. Grain: one row per item.
 SAMPLED_RESPONSES = pa.schema(
     [
         *text_columns("item_id", "source", "pair_id", "response", "rule_id"),

@@ -8,7 +8,7 @@ from encore.core.config import StageConfig, unkeyed_option
 
 
 class StudyConfig(StageConfig):
-    """What a stage of a study works on."""
+    """Options of a stage that works on a study."""
 
     study: Path = unkeyed_option(
         positional=True, help="The study directory (made by `encore ingest`)."
@@ -16,25 +16,25 @@ class StudyConfig(StageConfig):
 
 
 class RunKeyConfig(StageConfig):
-    """Which rating run of a study."""
+    """Options of a stage that reads a rating run of a study."""
 
     run: str | None = unkeyed_option(
         None,
         metavar="RUN_KEY",
-        help="Which run, when there are several (a unique prefix of its key is enough).",
+        help="Key of the rating run to read, if there are several; a unique prefix is enough.",
     )
 
 
 class RunChoice(RunKeyConfig):
-    """Which ratings of a study are read."""
+    """Options of a stage that reads the ratings of one run and judge of a study."""
 
     judge: str | None = unkeyed_option(
-        None, metavar="NAME", help="Which judge, when there are several."
+        None, metavar="NAME", help="Name of the judge whose ratings are read, if there are several."
     )
 
 
 class RatingsConfig(RunChoice):
-    """Which ratings are read, by stages that look at ratings from anywhere."""
+    """Options of a stage that reads ratings from a study or from files."""
 
     ratings: Path = unkeyed_option(
         positional=True,

@@ -1,4 +1,4 @@
-"""Read tables and records that people keep in files: all of a file is right, or it is refused."""
+"""Read tables that people keep in CSV, JSON or Parquet files; a file with an error is refused."""
 
 from __future__ import annotations
 
@@ -11,45 +11,46 @@ from encore.core.errors import InputError
 from encore.data.sources.local import SUFFIXES, data_suffix, read_records
 
 CSV = ".csv"
-#: What stands between the cells of a table, by where the spreadsheet was made.
+#: Separators of cells; spreadsheet programs of different countries write different ones.
 _SEPARATORS = ",;\t"
 _MAX_CELL_BYTES = 32 << 20
 
 
 def read_table(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each row of a CSV file (`csv_rows`), or each record of a JSON or Parquet file.
+    """Yield each row of a CSV file (`csv_rows`), or each record of a JSON or Parquet file.
 
-    Returns:
-        Where each one stands, ``line 3`` or ``record 3``, and its values.
+    Yields:
+        The row's position, e.g. ``line 3`` or ``record 3``, and its values by column.
 
     Raises:
-        InputError: No such file, no known suffix; the first record that cannot be read.
+        InputError: The file does not exist, its suffix is unknown, or a record cannot be read.
     """
     if not path.is_file() or not (path.suffix == CSV or data_suffix(path)):
-        known = ", ".join((CSV, *SUFFIXES))
-        raise InputError(f"{path}: no such file, or none of records; expected {known}")
+        suffixes = ", ".join((CSV, *SUFFIXES))
+        raise InputError(f"{path}: no such file, or none of records; expected {suffixes}")
     if path.suffix == CSV:
         yield from csv_rows(path)
         return
-    word = "line" if ".jsonl" in path.name else "record"
+    unit = "line" if ".jsonl" in path.name else "record"
     for record in read_records(path):
         if record.problem is not None or not isinstance(record.value, dict):
             problem = record.problem or "expected an object"
-            raise InputError(f"{path}, {word} {record.number}: {problem}")
-        yield f"{word} {record.number}", record.value
+            raise InputError(f"{path}, {unit} {record.number}: {problem}")
+        yield f"{unit} {record.number}", record.value
 
 
 def csv_rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """Each row of a CSV file, as people's spreadsheets save it; an empty cell is "".
+    """Yield each row of a CSV file as spreadsheet programs save it; an empty cell is "".
 
     Args:
-        path: Its header says what stands between cells: a comma, a semicolon or a tab.
+        path: The file. The separator, comma, semicolon or tab, is the most frequent in its header.
 
-    Returns:
-        Where each row begins, ``line 3``, and its cells by column.
+    Yields:
+        The position of the row's first line, e.g. ``line 3``, and its cells by column.
 
     Raises:
-        InputError: No CSV in UTF-8, two columns of one name, a row with more cells than columns.
+        InputError: The file is not CSV in UTF-8, two columns have the same name, or a row has more
+            cells than columns.
     """
     csv.field_size_limit(_MAX_CELL_BYTES)
     last_line = 0

@@ -1,4 +1,4 @@
-"""Options of a judge: which model, which engine, and how a server is reached."""
+"""Configuration of a judge: its model, its engine, and the server that it runs on."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _http = partial(unkeyed_option, group="Judge over HTTP")
 EngineValue = bool | int | float | str
 
 
-#: How a judge's answer becomes a rating.
+#: Ways in which a judge answers (`encore.judges.base.Decoding`).
 Decode = Literal["text", "choice", "expected"]
 
 
 class JudgeConfig(StageConfig):
-    """Which model judges, and how it is loaded."""
+    """Options of a judge: model, engine, or server."""
 
     model: str = option(
         name="judge",
@@ -35,8 +35,8 @@ class JudgeConfig(StageConfig):
     )
     revision: str | None = option(
         None,
-        help="Hub revision of the judge; the commit it resolves to is recorded. Over HTTP: what "
-        "tells two models of one name apart; default: the server's host.",
+        help="Hub revision of the judge; the commit it resolves to is recorded. Over HTTP: any "
+        "text that distinguishes two models of the same name; default: the server's host.",
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = option(
         "auto", help="Number format of the judge; auto is what its own config says."
@@ -53,25 +53,23 @@ class JudgeConfig(StageConfig):
         None,
         metavar="URL",
         examples=["http://127.0.0.1:8000/v1", "https://api.openai.com/v1"],
-        help="Where the server or its router listens. Texts are sent there.",
+        help="Address of the server or its router. Texts are sent there.",
     )
     tokenizer: str | None = _http(
         None,
         identity=True,
         since=True,
         metavar="FOLDER_OR_ID",
-        help="The judge's own tokenizer, where the server is vLLM: prompts are sent as token ids, "
-        "and replies are those of --backend vllm. Default: chat completions.",
+        help="The judge's tokenizer, if the server is vLLM: prompts are then sent as token ids and "
+        "replies equal those of --backend vllm. Default: chat completions.",
     )
-    concurrency: int = _http(64, ge=1, le=4096, help="Requests under way at once.")
-    request_timeout_seconds: float = _http(
-        120, gt=0, help="How long one answer may take (seconds)."
-    )
+    concurrency: int = _http(64, ge=1, le=4096, help="Maximal number of simultaneous requests.")
+    request_timeout_seconds: float = _http(120, gt=0, help="Time limit of a request in seconds.")
     api_key_env: str = _http(
         "OPENAI_API_KEY",
         min_length=1,
         metavar="NAME",
-        help="The environment variable that has the server's key, if it wants one.",
+        help="Environment variable that holds the server's key, if it needs one.",
     )
 
     @model_validator(mode="after")

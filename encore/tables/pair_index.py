@@ -210,7 +210,7 @@ def open_pair_index(
         InputError: No ratings yet; no such run or judge; changed pairs.
         EncoreError: A damaged `run.json`.
     """
-    statuses = status(study.path)
+    statuses = status(study)
     if not statuses or run is not None or judge is not None:
         run_dirs = tuple(found.run_dir for found in statuses)
         chosen = select_run(study.path, run_dirs, run=run, judge=judge)

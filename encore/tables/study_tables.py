@@ -119,7 +119,7 @@ def study_tables(study: Study, *, run: str | None = None, judge: str | None = No
             not there.
         EncoreError: A damaged `run.json` or `score.json`.
     """
-    statuses = status(study.path)
+    statuses = status(study)
     scores = score_statuses(study.path)
     is_chosen = len(statuses) == 1 or run is not None or judge is not None
     chosen = _chosen(study, statuses, run=run, judge=judge) if is_chosen else None

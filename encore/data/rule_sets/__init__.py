@@ -1,4 +1,4 @@
-"""Rule sets: one TOML per set, shipped or the user's own."""
+"""Load rule sets: one TOML file per set, shipped or the user's own."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ from encore.data.records import Rule, RuleSet, slug
 
 SHIPPED_RULE_SETS = ("encore-10", "encore-20")
 RULE_ID_PATTERN = r"^[a-z0-9]+(-[a-z0-9]+)*$"
-_WRITTEN_BY_DRAFT = ("preference_rule", "rating_rule")
+#: Keys that `encore rules draft` writes.
+_DRAFTED_KEYS = ("preference_rule", "rating_rule")
 
 
 def rule_file(name_or_path: str | Path) -> Path:
-    """The file of the rule set shipped under a name; any other name is a path already."""
+    """Return the file of a shipped rule set by its name; any other argument is a path itself."""
     if name_or_path in SHIPPED_RULE_SETS:
         return Path(__file__).parent / f"{name_or_path}.toml"
     return Path(name_or_path)
 
 
 def load_rule_set(name_or_path: str | Path) -> RuleSet:
-    """The rule set shipped under a name, or the one in a TOML file.
+    """Load a shipped rule set by its name, or the rule set of a TOML file.
 
     Each ``[[rules]]`` table has ``title``, ``description``, ``preference_rule`` and
-    ``rating_rule``; ``rule_id`` defaults to the kebab-case title. The file's order is the head
-    order. Where a rule comes from (`encore.rules.pool`) may stand beside its texts; it is no
-    part of the rule and its digest.
+    ``rating_rule``; ``rule_id`` defaults to the kebab-case title. The order of the file is the
+    head order. A table may also name the rule's origin (`encore.rules.pool`), which the digest
+    does not cover.
 
     Raises:
-        InputError: No such set; or the file, rule and key that is wrong; a rule is a draft.
+        InputError: The set does not exist, a key is wrong (the message names file, rule and key),
+            or a rule is a draft.
     """
     path = rule_file(name_or_path)
     if not path.is_file():
@@ -51,7 +53,7 @@ def load_rule_set(name_or_path: str | Path) -> RuleSet:
     try:
         file = _RuleFile.model_validate(data)
     except ValidationError as error:
-        raise InputError(f"rule set {path}: {_problem(error, data)}") from error
+        raise InputError(f"rule set {path}: {_problem_text(error, data)}") from error
     texts = {field.name for field in fields(Rule)}
     rules = tuple(Rule(**rule.model_dump(include=texts)) for rule in file.rules)
     for index, rule in enumerate(rules):
@@ -60,7 +62,7 @@ def load_rule_set(name_or_path: str | Path) -> RuleSet:
                 f"rule set {path}: rule {index} ({rule.title!r}) is a draft; read its texts, put "
                 f"right what is wrong, then `encore rules draft {path} --accept {rule.rule_id}`"
             )
-        if rule.rule_id in [other.rule_id for other in rules[:index]]:
+        if rule.rule_id in [earlier.rule_id for earlier in rules[:index]]:
             raise InputError(
                 f"rule set {path}: rule {index} ({rule.title!r}), rule_id {rule.rule_id!r} is used "
                 "twice; set rule_id or change a title"
@@ -100,26 +102,33 @@ class _RuleFile(BaseModel):
     rules: list[_RuleTable] = Field(min_length=1)
 
 
-def _problem(error: ValidationError, data: Mapping[str, Any]) -> str:
-    """One error, with the rule's number and title, what an unknown key may have meant."""
+def _problem_text(error: ValidationError, data: Mapping[str, Any]) -> str:
+    """Describe the first problem of a file, with the rule's number and title.
+
+    A misspelled key is reported before the key that is missing for it.
+    """
     problems = error.errors(include_url=False)
-    # A key that is written wrong is unknown, and what it was meant to be is missing.
-    first = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])
-    *place, key = first["loc"]
-    known = list(_RuleFile.model_fields)
-    where = ""
-    if len(place) == 2:
-        known = list(_RuleTable.model_fields)
-        title = data["rules"][place[1]].get("title", "no title")
-        where = f"rule {place[1]} ({title!r}), "
-    if first["type"] == "extra_forbidden":
-        near = did_you_mean(str(key), known) or f"; keys are {', '.join(known)}"
-        return f"{where}unknown key {str(key)!r}{near}"
-    next_step = "; `encore rules draft` writes it" if key in _WRITTEN_BY_DRAFT else ""
-    return f"{where}key {str(key)!r}: {first['msg']}{next_step}"
+    unknown_keys = (problem for problem in problems if problem["type"] == "extra_forbidden")
+    problem = next(unknown_keys, problems[0])
+    *parents, key = problem["loc"]
+    valid_keys = list(_RuleFile.model_fields)
+    prefix = ""
+    if len(parents) == 2:  # "rules" and the rule's index
+        valid_keys = list(_RuleTable.model_fields)
+        title = data["rules"][parents[1]].get("title", "no title")
+        prefix = f"rule {parents[1]} ({title!r}), "
+    if problem["type"] == "extra_forbidden":
+        hint = did_you_mean(str(key), valid_keys) or f"; keys are {', '.join(valid_keys)}"
+        return f"{prefix}unknown key {str(key)!r}{hint}"
+    next_step = "; `encore rules draft` writes it" if key in _DRAFTED_KEYS else ""
+    return f"{prefix}key {str(key)!r}: {problem['msg']}{next_step}"
 
 
 def rules_digest(rules: Sequence[Mapping[str, str]]) -> str:
-    """SHA-256 over every text of every rule, in order. A rule is a mapping of `Rule`'s fields."""
+    """Return the SHA-256 over every text of every rule, in order.
+
+    Args:
+        rules: The fields of each rule (`encore.data.records.Rule`).
+    """
     texts = [[rule[field.name] for field in fields(Rule)] for rule in rules]
     return hashlib.sha256(json.dumps(texts, ensure_ascii=False).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Data sources: one file per format, and the table that names them.
+"""Formats of preference data: one file per format, and the table that names them.
 
 A new format is one file with ``parse(record, *, source) -> PreferencePair`` and one line here.
 """
@@ -19,10 +19,12 @@ Parser = Callable[[Mapping[str, Any]], PreferencePair]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """How records of one shape become pairs.
+    """Description of a format.
 
-    ``columns`` identify the format; ``label`` is the ``source`` column when nobody gives another
-    (None: the file's or repository's name).
+    Attributes:
+        columns: Columns that identify the format; a record must have them all.
+        label: Default of the ``source`` column; None takes the file's or repository's name.
+        has_prefer: True if option ``prefer`` selects which response is chosen.
     """
 
     columns: tuple[str, ...]
@@ -39,9 +41,10 @@ FORMATS: Mapping[FormatName, Format] = {
 
 
 def load_parser(name: FormatName, *, source: str, prefer: str | None = None) -> Parser:
-    """The function that turns a record of a format into a pair labelled ``source``.
+    """Return the function that turns a record of a format into a pair labelled ``source``.
 
-    It raises `encore.data.sources.raw_records.MalformedRecordError` for a record that is no pair.
+    It raises `encore.data.sources.raw_records.MalformedRecordError` for a record that is not a
+    pair.
     """
-    chosen_by = {"prefer": prefer} if FORMATS[name].has_prefer and prefer else {}
-    return partial(import_module(f"{__name__}.{name}").parse, source=source, **chosen_by)
+    options = {"prefer": prefer} if FORMATS[name].has_prefer and prefer else {}
+    return partial(import_module(f"{__name__}.{name}").parse, source=source, **options)

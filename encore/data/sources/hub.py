@@ -14,15 +14,15 @@ _SHORT_COMMIT = re.compile(r"[0-9a-f]{7,39}")
 
 
 def resolve_commit(repo_id: str, revision: str | None) -> str:
-    """The full commit id of a revision, after asking the hub that it exists.
+    """Ask the hub for the full commit id of a revision.
 
     Args:
-        repo_id: The data set, as OWNER/NAME.
-        revision: A commit id (full, or its first seven digits or more), a branch, a tag, or None
+        repo_id: Id of the data set, OWNER/NAME.
+        revision: A commit id (full, or at least its first seven digits), a branch, a tag, or None
             for the main branch.
 
     Raises:
-        InputError: hub not reachable; no such repository or revision.
+        InputError: The hub cannot be reached, or it has no such repository or revision.
     """
     with _hub_errors(repo_id, revision):
         from huggingface_hub import HfApi
@@ -30,30 +30,32 @@ def resolve_commit(repo_id: str, revision: str | None) -> str:
         api = HfApi()
         if revision is not None and _SHORT_COMMIT.fullmatch(revision):
             commits = api.list_repo_commits(repo_id, repo_type="dataset")
-            found = [one.commit_id for one in commits if one.commit_id.startswith(revision)]
+            ids = [commit.commit_id for commit in commits]
+            commit_ids = [commit_id for commit_id in ids if commit_id.startswith(revision)]
         else:
-            found = [api.dataset_info(repo_id, revision=revision).sha or ""]
-    if len(found) != 1 or not found[0]:
+            commit_ids = [api.dataset_info(repo_id, revision=revision).sha or ""]
+    if len(commit_ids) != 1 or not commit_ids[0]:
         raise InputError(
-            f"{repo_id}: {len(found)} commits of the main branch start with {revision!r}, "
+            f"{repo_id}: {len(commit_ids)} commits of the main branch start with {revision!r}, "
             "expected one; give the full commit id as @REVISION"
         )
-    return found[0]
+    return commit_ids[0]
 
 
 def stream_records(
     path: str, *, revision: str | None = None, split: str = "train", subset: str | None = None
 ) -> Iterator[RawRecord]:
-    """Every record of a data set in order, streamed: memory does not grow with its size.
+    """Stream every record of a data set in order, in constant memory.
 
     Args:
-        path: A hub id, or a local folder laid out like one.
-        revision: Commit id (a local folder has none).
-        split: ``train``, or several joined as ``train+test``.
-        subset: Only this folder of the repository.
+        path: Hub id, or a local folder with the same layout.
+        revision: Commit id; None for a local folder.
+        split: Split to read, e.g. ``train``, or several joined as ``train+test``.
+        subset: Folder of the repository to read; None reads all of it.
 
     Raises:
-        InputError: not reachable; no such split or subset; damaged data.
+        InputError: The hub cannot be reached, the split or subset does not exist, or the data are
+            damaged.
     """
     with _hub_errors(path, revision):
         import datasets
@@ -70,7 +72,7 @@ def stream_records(
 
 @contextmanager
 def _hub_errors(repo_id: str, revision: str | None) -> Iterator[None]:
-    """Turn what the hub libraries raise into one line that says what to do."""
+    """Turn errors of the hub libraries into one line that says what to do."""
     try:
         from datasets.exceptions import DatasetsError
         from huggingface_hub.errors import HfHubHTTPError
@@ -79,15 +81,15 @@ def _hub_errors(repo_id: str, revision: str | None) -> Iterator[None]:
             f"{repo_id}: loading from the hub needs the package {error.name}; install it with "
             "pip install 'encore-reward[hub]', or give a local copy as FORMAT:PATH"
         ) from error
-    # A hub that cannot be reached raises the error of the HTTP library underneath, as it is.
+    # If the hub cannot be reached, the error is that of the HTTP library.
     http_errors = HfHubHTTPError.__bases__
     try:
         yield
     except (OSError, ValueError, DatasetsError, *http_errors) as error:
-        where = f"{repo_id}@{revision}" if revision else repo_id
+        name = f"{repo_id}@{revision}" if revision else repo_id
         problem = f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
         raise InputError(
-            f"{where}: loading from the Hugging Face hub failed ({problem[:300]}); check "
+            f"{name}: loading from the Hugging Face hub failed ({problem[:300]}); check "
             "id, revision and network (HF_ENDPOINT names a mirror), or give a local copy as "
             "FORMAT:PATH"
         ) from error

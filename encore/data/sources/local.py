@@ -1,4 +1,4 @@
-"""Read records from local files: JSON lines, a JSON array, Parquet; gzip too."""
+"""Read records from local files: JSON lines, a JSON array or Parquet, also compressed by gzip."""
 
 from __future__ import annotations
 
@@ -16,56 +16,60 @@ from encore.data.sources.raw_records import MalformedRecordError, RawRecord
 
 SUFFIXES = (".jsonl", ".json", ".jsonl.gz", ".json.gz", ".parquet")
 _ROWS_PER_BATCH = 256
-#: Without it (and with `pre_buffer`, the default) a whole file is held while it is read.
+#: With the default, and with `pre_buffer`, the reader holds the whole file in memory.
 _BUFFER_BYTES = 1 << 20
 
 
 def data_suffix(path: Path) -> str | None:
-    """Which of `SUFFIXES` a file name ends with, if any."""
+    """Return the one of `SUFFIXES` that a file name ends with, else None."""
     return next((suffix for suffix in SUFFIXES if path.name.lower().endswith(suffix)), None)
 
 
 def data_files(path: Path) -> tuple[Path, ...]:
-    """The file itself, or the data files of a folder by name.
+    """Return the file itself, or the data files of a folder sorted by name.
 
     Raises:
-        InputError: not a data file; a folder without one; not readable.
+        InputError: There is no data file, or it cannot be read.
     """
     with _readable(path):
         entries = [path] if path.is_file() else sorted(path.iterdir())
-    found = tuple(
-        one
-        for one in entries
-        if one.is_file() and data_suffix(one) and (one == path or not one.name.startswith("."))
+    files = tuple(
+        entry
+        for entry in entries
+        if entry.is_file()
+        and data_suffix(entry)
+        and (entry == path or not entry.name.startswith("."))
     )
-    if not found:
+    if not files:
         raise InputError(
             f"{path}: no data file; expected one that ends in {', '.join(SUFFIXES)}, or a folder "
             "of such files"
         )
-    return found
+    return files
 
 
 def read_records(path: Path, *, columns: Sequence[str] = ()) -> Iterator[RawRecord]:
-    """Every record of a file in order: JSON lines and Parquet in constant memory, an array whole.
+    """Yield every record of a file in order.
 
-    Blank lines are no records. A record that cannot be read (no UTF-8, no JSON) is
-    given with its problem, so that the caller can count it.
+    JSON lines and Parquet are read in constant memory, a JSON array as a whole. Blank lines are
+    skipped. A line that is not UTF-8 or not JSON is yielded with its problem, so that the caller
+    can count it.
 
     Args:
-        path: The file; its content says whether it is compressed.
-        columns: Of a Parquet file, read only these and require them (none: all there are).
+        path: The file. Its content, not its name, decides if it is compressed.
+        columns: Columns that a Parquet file must have, and the only ones that are read; empty
+            reads all.
 
     Raises:
-        InputError: a gzip that breaks off, a damaged array or Parquet, a missing column, no
-            permission.
+        InputError: The file cannot be read: an incomplete gzip, a damaged array or Parquet, a
+            missing column, no permission.
     """
     with _readable(path):
         if data_suffix(path) == ".parquet":
             yield from _parquet_records(path, columns)
             return
         with path.open("rb") as plain:
-            # The content decides, not the name: downloads are often unpacked but keep ".gz".
+            # Downloads are often unpacked but keep ".gz" in their names.
             is_compressed = plain.peek(2).startswith(b"\x1f\x8b")
             stream = gzip.GzipFile(fileobj=plain) if is_compressed else plain
             if stream.peek(3).startswith(codecs.BOM_UTF8):
@@ -79,7 +83,7 @@ def read_records(path: Path, *, columns: Sequence[str] = ()) -> Iterator[RawReco
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Say which file it was when reading fails."""
+    """Name the file in errors of reading."""
     try:
         yield
     except (OSError, EOFError, zlib.error) as error:
@@ -120,11 +124,11 @@ def _parquet_records(path: Path, columns: Sequence[str]) -> Iterator[RawRecord]:
 
     try:
         with pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER_BYTES) as file:
-            found = file.schema_arrow.names
+            existing = file.schema_arrow.names
             for column in columns:
-                if column not in found:
+                if column not in existing:
                     raise InputError(
-                        f"{path}: column {column!r} is missing (found: {', '.join(found)}); "
+                        f"{path}: column {column!r} is missing (found: {', '.join(existing)}); "
                         "rename a column, or name another format as FORMAT:PATH"
                     )
             batches = file.iter_batches(_ROWS_PER_BATCH, columns=list(columns) or None)

@@ -1,4 +1,4 @@
-"""From SOURCE arguments, ``[LABEL=][FORMAT:]WHERE[@REVISION]``, to sources that can be read."""
+"""Turn SOURCE arguments, ``[LABEL=][FORMAT:]WHERE[@REVISION]``, into sources that can be read."""
 
 from __future__ import annotations
 
@@ -21,19 +21,28 @@ from encore.data.sources.raw_records import RawRecord
 
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-#: `encore analyze` calls all sources together by this name.
+#: `encore analyze` gives this name to all sources together.
 _RESERVED_LABEL = "all"
 _DEFAULT_SPLIT = "train"
-#: How far to look for a readable record when the format is to be told from one.
-_NUM_PROBED = 100
+#: The format is detected from the first readable record among so many.
+_MAX_PROBED_RECORDS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One source: either a local ``path`` or a ``repo_id`` on the hub.
+    """A data source: either a local ``path`` or a ``repo_id`` on the hub.
 
-    `locate` leaves ``label`` and ``format`` None where the argument does not name them, and
-    ``revision`` None for the hub's main branch. `resolve_sources` settles all of them.
+    `locate` sets the fields that the argument names; `resolve_sources` sets all of them.
+
+    Attributes:
+        label: Value of the pairs' ``source`` column.
+        format: Name of the records' format.
+        path: Local file; `locate` also takes a folder.
+        repo_id: Id of a repository on the hub.
+        revision: Commit of the repository; before resolving a branch, or None for the main branch.
+        subset: Folder of the repository to read; None reads all of it.
+        split: Split of the repository to read.
+        prefer: Preference label that says which response is chosen; None for most formats.
     """
 
     label: str | None = None
@@ -47,7 +56,7 @@ class Source:
 
     @property
     def default_label(self) -> str:
-        """The label when neither the user nor the format gives one: the file's or repo's name."""
+        """Label from the name of the file or repository, used if nothing else sets one."""
         if self.path is None:
             stem = str(self.repo_id).rpartition("/")[2]
         else:
@@ -55,7 +64,7 @@ class Source:
         return _checked_label(re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._")[:64])
 
     def records(self) -> Iterator[RawRecord]:
-        """Every record, from the beginning."""
+        """Yield every record from the beginning."""
         if self.path is not None:
             columns = FORMATS[self.format].columns if self.format else ()
             extra = (f"{self.prefer}_response_id",) if self.prefer else ()
@@ -71,54 +80,57 @@ class Source:
 
 @cache
 def hub_sources() -> dict[str, tuple[Source, ...]]:
-    """Data sets on the hub under short names, of ``hub_sources.toml``."""
+    """Return the data sets on the hub that have short names (``hub_sources.toml``)."""
     text = Path(__file__).with_name("hub_sources.toml").read_text(encoding="utf-8")
     return {
-        name: tuple(Source(**one) for one in some) for name, some in tomllib.loads(text).items()
+        name: tuple(Source(**fields) for fields in sources)
+        for name, sources in tomllib.loads(text).items()
     }
 
 
-# --- what an argument names ---------------------------------------------------------------------
+# --- parsing ------------------------------------------------------------------------------------
 
 
 def locate(argument: str) -> tuple[Source, ...]:
-    """What a SOURCE argument names: one source, or the several of a combination.
+    """Return the sources that a SOURCE argument names; some short names stand for several.
 
-    A file or folder, else a name in `hub_sources`, or a hub id; in front of it optionally
-    ``FORMAT:``, and in front of that ``LABEL=``, which all of a combination then have.
+    The argument is a file, a folder, a name in `hub_sources`, or a hub id. ``FORMAT:`` may stand
+    before it, and ``LABEL=``, which labels all its sources, before that.
 
     Raises:
-        InputError: unknown source or format (with near names); a bad name.
+        InputError: The source or format is unknown (the message has similar names), or the label
+            is not valid.
     """
-    label, rest = _split_label(argument)
-    format_name, where = _split_format(rest)
-    path = Path(where)
-    if bool(where) and path.exists():
+    label, unlabelled = _split_label(argument)
+    format_name, name = _split_format(unlabelled)
+    path = Path(name)
+    if bool(name) and path.exists():
         return (Source(label=label, format=format_name, path=path),)
-    if format_name is None and (registered := hub_sources().get(where)):
-        return tuple(replace(one, label=label or one.label) for one in registered)
-    repo_id, _, revision = where.partition("@")
+    if format_name is None and (registered := hub_sources().get(name)):
+        return tuple(replace(source, label=label or source.label) for source in registered)
+    repo_id, _, revision = name.partition("@")
     is_hub_id = _HUB_ID.fullmatch(repo_id) and data_suffix(Path(repo_id)) is None
     if is_hub_id and Path(repo_id).parts[0] not in hub_sources():
-        every = (source for sources in hub_sources().values() for source in sources)
-        known = next((one for one in every if one.repo_id == repo_id), Source(repo_id=repo_id))
+        every_source = itertools.chain(*hub_sources().values())
+        defaults = (source for source in every_source if source.repo_id == repo_id)
+        default = next(defaults, Source(repo_id=repo_id))
         source = replace(
-            known,
-            label=label or known.label,
-            format=format_name or known.format,
-            revision=revision or known.revision,
+            default,
+            label=label or default.label,
+            format=format_name or default.format,
+            revision=revision or default.revision,
         )
         return (source,)
-    near = [str(entry) for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+    siblings = [str(entry) for entry in path.parent.iterdir()] if path.parent.is_dir() else []
     raise InputError(
         f"unknown source {argument!r}: expected {', '.join(hub_sources())}, a file that exists "
         f"({', '.join(SUFFIXES)}), a folder of such files, or a hub id OWNER/NAME, each also as "
-        f"FORMAT:SOURCE{did_you_mean(where, [*hub_sources(), *near])}"
+        f"FORMAT:SOURCE{did_you_mean(name, [*hub_sources(), *siblings])}"
     )
 
 
 def _checked_label(label: str) -> str:
-    """The label, if it can be a file name and a ``source`` value."""
+    """Return a label if it is valid as a file name and as a ``source`` value."""
     if not _LABEL.fullmatch(label) or label == _RESERVED_LABEL:
         raise InputError(
             f"label {label!r}: expected letters, digits, '.', '_' and '-' (at most 64, the first "
@@ -128,14 +140,16 @@ def _checked_label(label: str) -> str:
 
 
 def _split_label(argument: str) -> tuple[str | None, str]:
-    label, equals, rest = argument.partition("=")
+    """Split ``LABEL=`` off an argument, unless the argument as a whole is a file."""
+    label, equals, unlabelled = argument.partition("=")
     if not equals or Path(argument).exists() or "/" in label or ":" in label:
         return None, argument
-    return _checked_label(label), rest
+    return _checked_label(label), unlabelled
 
 
 def _split_format(text: str) -> tuple[FormatName | None, str]:
-    name, colon, where = text.partition(":")
+    """Split ``FORMAT:`` off an argument, unless the argument as a whole is a file."""
+    name, colon, unprefixed = text.partition(":")
     if not colon or Path(text).exists():
         return None, text
     if name not in FORMATS:
@@ -143,10 +157,10 @@ def _split_format(text: str) -> tuple[FormatName | None, str]:
             f"unknown format {name!r} in {text!r}: expected one of {', '.join(FORMATS)}"
             f"{did_you_mean(name, list(FORMATS))}"
         )
-    return cast(FormatName, name), where
+    return cast(FormatName, name), unprefixed
 
 
-# --- what can be read ---------------------------------------------------------------------------
+# --- resolving ----------------------------------------------------------------------------------
 
 
 def resolve_sources(
@@ -156,49 +170,67 @@ def resolve_sources(
     split: str | None,
     on_note: Callable[[str], None],
 ) -> list[Source]:
-    """The sources that the arguments name, in order; a folder gives one per file.
+    """Return the sources that the arguments name, in order, with every field set.
+
+    A folder becomes a source per file.
+
+    Args:
+        arguments: SOURCE arguments (`locate`).
+        prefer: Preference label for sources of format pku; None takes the default.
+        split: Split for sources on the hub; None takes the default.
+        on_note: Receives a sentence for each detected format.
 
     Raises:
-        InputError: unknown or unreadable source, a format that cannot be told, an option that
-            fits none of the sources, the same input twice.
+        InputError: A source is unknown, cannot be read or is named twice, its format cannot be
+            detected, or an option applies to none of the sources.
     """
-    located = [found for argument in arguments for found in locate(argument)]
+    located = [source for argument in arguments for source in locate(argument)]
     if not located:
         raise InputError("no source given; name one, for example hh or a JSON-lines file")
-    if split is not None and all(one.repo_id is None for one in located):
+    if split is not None and all(source.repo_id is None for source in located):
         raise InputError(f"split {split!r}: no source is on the hub; leave out --split")
-    sources = []
-    for one in located:
-        if one.path is not None:
-            parts = [replace(one, path=file) for file in data_files(one.path)]
+    resolved = []
+    for source in located:
+        if source.path is not None:
+            parts = [replace(source, path=file) for file in data_files(source.path)]
         else:
-            commit = resolve_commit(str(one.repo_id), one.revision)
-            parts = [replace(one, revision=commit, split=split or _DEFAULT_SPLIT)]
+            commit = resolve_commit(str(source.repo_id), source.revision)
+            parts = [replace(source, revision=commit, split=split or _DEFAULT_SPLIT)]
         for part in parts:
-            name = part.format or _told_format(part, on_note=on_note)
-            label = one.label or FORMATS[name].label or one.default_label
-            by = (prefer or DEFAULT_PREFER) if FORMATS[name].has_prefer else None
-            sources.append(replace(part, format=name, label=label, prefer=by))
-    if prefer is not None and all(one.prefer is None for one in sources):
+            name = part.format or _detect_source_format(part, on_note=on_note)
+            label = source.label or FORMATS[name].label or source.default_label
+            part_prefer = (prefer or DEFAULT_PREFER) if FORMATS[name].has_prefer else None
+            resolved.append(replace(part, format=name, label=label, prefer=part_prefer))
+    if prefer is not None and all(source.prefer is None for source in resolved):
         raise InputError(f"prefer {prefer!r}: no source has format pku; leave out --prefer")
-    places = [one.path.resolve() if one.path else (one.repo_id, one.subset) for one in sources]
-    for one, place in zip(sources, places, strict=True):
-        if places.count(place) > 1:
-            raise InputError(f"{one.path or one.repo_id}: given twice; name every source once")
-    return sources
+    inputs = [
+        source.path.resolve() if source.path else (source.repo_id, source.subset)
+        for source in resolved
+    ]
+    for source, input_id in zip(resolved, inputs, strict=True):
+        if inputs.count(input_id) > 1:
+            raise InputError(
+                f"{source.path or source.repo_id}: given twice; name every source once"
+            )
+    return resolved
 
 
-def _told_format(source: Source, *, on_note: Callable[[str], None]) -> FormatName:
-    """The format of the first readable record; any where none is, as reading says what is wrong."""
+def _detect_source_format(source: Source, *, on_note: Callable[[str], None]) -> FormatName:
+    """Return the format of the first readable record.
+
+    Without a readable record any format does: reading then reports the problem.
+    """
     name = source.path or source.repo_id
-    probed = itertools.islice(source.records(), _NUM_PROBED)
+    probed = itertools.islice(source.records(), _MAX_PROBED_RECORDS)
     first = next((record.value for record in probed if isinstance(record.value, Mapping)), None)
     if first is None:
         return "pairs"
     columns = ", ".join(map(str, first))
     format_name = detect_format(first)
     if format_name is None:
-        expected = (f"{one} has {', '.join(form.columns)}" for one, form in FORMATS.items())
+        expected = (
+            f"{format_id} has {', '.join(form.columns)}" for format_id, form in FORMATS.items()
+        )
         raise InputError(
             f"{name}: cannot tell the format from the columns {columns or '(none)'} and the types "
             f"of their values: {'; '.join(expected)}; rename the columns, or name the format as "
@@ -209,7 +241,7 @@ def _told_format(source: Source, *, on_note: Callable[[str], None]) -> FormatNam
 
 
 def detect_format(record: Mapping[str, Any]) -> FormatName | None:
-    """The format of a record by its columns and types; None where it is none of ours."""
+    """Return the format of a record by its columns and types; None if no format fits."""
     fitting = [name for name, form in FORMATS.items() if record.keys() >= set(form.columns)]
     for name in ("pku", "pairs"):
         if name in fitting:

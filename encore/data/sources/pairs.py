@@ -1,4 +1,4 @@
-"""Anybody's preference pairs: prompt, chosen and rejected, each as text or as messages."""
+"""Parse general preference pairs: prompt, chosen and rejected, each as text or as messages."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from encore.data.sources.raw_records import (
 
 
 def parse(record: Mapping[str, Any], *, source: str) -> PreferencePair:
-    """The pair of a ``{"prompt", "chosen", "rejected"}`` record; other columns are ignored.
+    """Return the pair of a ``{"prompt", "chosen", "rejected"}`` record; ignore other columns.
 
-    A prompt given as text is one user turn. A response given as messages is the assistant's turn
-    alone, or the whole conversation that begins with exactly the prompt. Texts are kept as they
-    are.
+    A prompt as text is one user turn. A response as messages is the assistant's turn alone, or
+    the whole conversation, which must begin with the prompt. Texts are not changed.
 
     Raises:
-        MalformedRecordError: a column is missing; a response repeats another prompt; …
+        MalformedRecordError: For example: a column is missing, or a response repeats another
+            prompt.
     """
-    asked = field(record, "prompt")
-    if isinstance(asked, list):
-        prompt = messages_of(asked, name="prompt")
+    value = field(record, "prompt")
+    if isinstance(value, list):
+        prompt = messages_of(value, name="prompt")
     else:
         prompt = (Message(role="user", content=text_field(record, "prompt")),)
     return build_pair(
@@ -40,6 +40,7 @@ def parse(record: Mapping[str, Any], *, source: str) -> PreferencePair:
 
 
 def _response(record: Mapping[str, Any], name: str, *, prompt: Sequence[Message]) -> str:
+    """Return the text of a response column."""
     value = field(record, name)
     if not isinstance(value, list):
         return text_field(record, name)

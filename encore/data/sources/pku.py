@@ -1,4 +1,4 @@
-"""Raw PKU-Alignment/PKU-SafeRLHF: two responses to one question, two preference labels."""
+"""Parse raw PKU-Alignment/PKU-SafeRLHF: two responses to a question, two preference labels."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from encore.data.sources.raw_records import MalformedRecordError, build_pair, fi
 
 Prefer = Literal["safer", "better"]
 
-#: The rules under audit are safety rules, so the harmlessness label is the one they should
-#: predict; ``better`` is the helpfulness label, which often disagrees with it.
+#: ``safer`` is the label of harmlessness, which safety rules should predict; ``better`` is the
+#: label of helpfulness, which often differs from it.
 DEFAULT_PREFER: Prefer = "safer"
 
 
 def parse(
     record: Mapping[str, Any], *, source: str, prefer: Prefer = DEFAULT_PREFER
 ) -> PreferencePair:
-    """The pair of a ``{"prompt", "response_0", "response_1", "<prefer>_response_id"}`` record.
+    """Return the pair of a record.
 
     Args:
-        record: One record of the data set.
-        source: The pair's label.
-        prefer: Which label says what is chosen: ``safer_response_id`` or ``better_response_id``.
+        record: Columns ``prompt``, ``response_0``, ``response_1`` and the preference label.
+        source: Label of the pair.
+        prefer: Column that says which response is chosen: ``safer`` for ``safer_response_id``,
+            ``better`` for ``better_response_id``.
 
     Raises:
-        MalformedRecordError: a column is missing; the label is neither 0 nor 1; …
+        MalformedRecordError: For example: a column is missing, or the label is neither 0 nor 1.
     """
     column = f"{prefer}_response_id"
     preferred = field(record, column)

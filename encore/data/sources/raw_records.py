@@ -1,4 +1,4 @@
-"""From a record as it was read to a checked pair: what every source format shares."""
+"""Check raw records and build preference pairs from them, for all source formats."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from encore.core.errors import first_problem
 from encore.data.records import Message, PreferencePair, pair_id_of
 
 Reason = Literal[
-    "not-utf8",  # bytes that are no UTF-8
-    "not-json",  # a line that is no JSON
+    "not-utf8",  # bytes that are not UTF-8
+    "not-json",  # a line that is not JSON
     "not-an-object",  # JSON, but a number, a list, …
     "missing-column",
     "wrong-type",
@@ -33,18 +33,18 @@ Reason = Literal[
 ]
 
 _MESSAGES = TypeAdapter(list[Message])
-#: Of what pydantic finds wrong with messages; everything else is ``wrong-type``.
+#: Reason for an error type of pydantic in messages; all others are ``wrong-type``.
 _REASON_OF_ERROR: Mapping[str, Reason] = {
     "missing": "missing-column",
     "literal_error": "unknown-role",
 }
-#: Half a surrogate pair has no UTF-8; C libraries end a text at a null character.
+#: Half of a surrogate pair has no UTF-8 form; C libraries end a text at a null character.
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _EXCERPT_CHARACTERS = 200
 
 
 class MalformedRecordError(ValueError):
-    """One record is no preference pair. It is set aside with ``reason`` and ``detail``."""
+    """Error: a record is not a preference pair. It is set aside with ``reason`` and ``detail``."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -54,9 +54,13 @@ class MalformedRecordError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawRecord:
-    """A value, or the reason why there is none.
+    """A record as it was read, or the problem of reading it.
 
-    ``number`` counts from 1: lines of a JSON-lines file (blank ones too), else records.
+    Attributes:
+        number: Number of the line, blank lines included, or of the record; from 1.
+        value: The decoded value; None if there is a problem.
+        problem: Error to set the record aside with; None if it was decoded.
+        raw: Bytes of the line; empty for other files.
     """
 
     number: int
@@ -65,7 +69,7 @@ class RawRecord:
     raw: bytes = b""
 
     def excerpt(self) -> str:
-        """The beginning of the record, for a person to recognise it by."""
+        """Return the beginning of the record, by which a person recognises it."""
         if self.raw:
             text = self.raw[: 4 * _EXCERPT_CHARACTERS].decode("utf-8", "backslashreplace")
         else:
@@ -74,15 +78,16 @@ class RawRecord:
 
 
 def field(record: Mapping[str, Any], name: str) -> Any:
-    """The value of a column that must exist."""
+    """Return the value of a column that must exist."""
     if name not in record:
-        found = ", ".join(map(str, record)) or "no columns"
-        raise MalformedRecordError("missing-column", f"column {name!r} is missing (found: {found})")
+        columns = ", ".join(map(str, record)) or "no columns"
+        detail = f"column {name!r} is missing (found: {columns})"
+        raise MalformedRecordError("missing-column", detail)
     return record[name]
 
 
 def text_field(record: Mapping[str, Any], name: str) -> str:
-    """The text in a column."""
+    """Return the text in a column."""
     value = field(record, name)
     if not isinstance(value, str):
         kind = "null" if value is None else type(value).__name__
@@ -91,7 +96,7 @@ def text_field(record: Mapping[str, Any], name: str) -> str:
 
 
 def messages_of(value: Any, *, name: str) -> tuple[Message, ...]:
-    """A list of ``{"role", "content"}`` objects as messages; other keys are ignored."""
+    """Return a list of ``{"role", "content"}`` objects as messages; ignore other keys."""
     try:
         return tuple(_MESSAGES.validate_python(value))
     except ValidationError as error:
@@ -104,7 +109,7 @@ def messages_of(value: Any, *, name: str) -> tuple[Message, ...]:
 def split_final_response(
     messages: Sequence[Message], *, name: str
 ) -> tuple[tuple[Message, ...], str]:
-    """A conversation as (everything before, the assistant's final turn)."""
+    """Split a conversation into its prompt and the text of the assistant's final turn."""
     if not messages or messages[-1].role != "assistant":
         raise MalformedRecordError("no-final-response", f"{name} ends with {_last_turn(messages)}")
     return tuple(messages[:-1]), messages[-1].content
@@ -113,12 +118,12 @@ def split_final_response(
 def pair_of_conversations(
     *, chosen: Sequence[Message], rejected: Sequence[Message], source: str
 ) -> PreferencePair:
-    """The pair of two conversations that share everything but the assistant's final turn."""
+    """Return the pair of two conversations that differ only in the assistant's final turn."""
     prompt, chosen_text = split_final_response(chosen, name="chosen")
-    other, rejected_text = split_final_response(rejected, name="rejected")
-    if prompt != other:
-        both = enumerate(zip_longest(prompt, other), start=1)
-        turn = next(number for number, (left, right) in both if left != right)
+    rejected_prompt, rejected_text = split_final_response(rejected, name="rejected")
+    if prompt != rejected_prompt:
+        turns = enumerate(zip_longest(prompt, rejected_prompt), start=1)
+        turn = next(number for number, (first, second) in turns if first != second)
         raise MalformedRecordError(
             "prefix-mismatch", f"chosen and rejected differ from turn {turn} on"
         )
@@ -128,10 +133,10 @@ def pair_of_conversations(
 def build_pair(
     *, prompt: Sequence[Message], chosen: str, rejected: str, source: str
 ) -> PreferencePair:
-    """A pair that exists is valid: storable text, a user's turn to answer, two unlike responses.
+    """Return a valid pair: storable texts, a user's turn to answer, two different responses.
 
     Raises:
-        MalformedRecordError: with the reason, when it would not be.
+        MalformedRecordError: The pair would not be valid; with the reason.
     """
     responses = {"chosen": chosen, "rejected": rejected}
     turns = {f"prompt[{index}]": message.content for index, message in enumerate(prompt)}
@@ -159,4 +164,5 @@ def build_pair(
 
 
 def _last_turn(messages: Sequence[Message]) -> str:
+    """Describe the last turn for a message."""
     return f"the turn of the {messages[-1].role}" if messages else "nothing"

@@ -1,4 +1,4 @@
-"""RLHFlow's standard format: chosen and rejected are message lists that share their prefix.
+"""Parse RLHFlow's standard format: chosen and rejected are lists of messages.
 
 The paper's processed data come in this format: RLHFlow's HH-RLHF-Harmless-and-RedTeam-standard and
 PKU-SafeRLHF-30K-standard, which together have the "approximately 70K samples" that it states.
@@ -14,10 +14,11 @@ from encore.data.sources.raw_records import field, messages_of, pair_of_conversa
 
 
 def parse(record: Mapping[str, Any], *, source: str) -> PreferencePair:
-    """The pair of a ``{"chosen": [...], "rejected": [...]}`` record; texts are kept as they are.
+    """Return the pair of a ``{"chosen": [...], "rejected": [...]}`` record; keep texts unchanged.
 
     Raises:
-        MalformedRecordError: no message list; no final response; the prefixes differ; …
+        MalformedRecordError: For example: a column is not a list of messages, it has no final
+            response, or the prompts differ.
     """
     return pair_of_conversations(
         chosen=messages_of(field(record, "chosen"), name="chosen"),
