@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from encore.benchmarks.benchmark_config import BenchmarkConfig
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
-from encore.benchmarks.table_rows import RowAbout, TableRow, reward_row
+from encore.benchmarks.table_rows import RowMetadata, TableRow, reward_row
 from encore.core.errors import EncoreError, InputError
 from encore.core.files import file_sha256
 from encore.core.model_files import folder_digest
@@ -59,8 +59,8 @@ class ScoredModel:
         num_computed: Pairs scored by this call; 0 where all were there already.
         notes: What a reader should know of these scores, a sentence each.
         synthetic: What of the model is synthetic, in words.
-        behind: The model behind its rows: its name, the digest of everything that its scores follow
-            from, its revision (the hub's commit, or the digest of its content; None for a model of
+        model_identity: Name of the model, digest of everything that its scores follow from,
+            its revision (the hub's commit, or the digest of its content; None for a model of
             our training), and the digest of the gate that weighs its heads, if one does.
         backbone: Revision of the model that its training started from; None where not recorded.
         row: Its own; those of schemes over its heads are made elsewhere.
@@ -73,18 +73,18 @@ class ScoredModel:
     num_computed: int
     notes: tuple[str, ...]
     synthetic: tuple[str, ...]
-    behind: Mapping[str, str | None]
+    model_identity: Mapping[str, str | None]
     backbone: str | None
     row: TableRow | None = None
 
-    def noted(self, row: TableRow, *, gate: str | None = None) -> TableRow:
+    def with_metadata(self, row: TableRow, *, gate: str | None = None) -> TableRow:
         """A row from these scores, with what is known of the model and of the gate's digest."""
-        noted = row.noted(
-            synthetic=(*row.about.synthetic, *self.synthetic),
-            notes=(*row.about.notes, *self.notes),
+        noted = row.with_metadata(
+            synthetic=(*row.metadata.synthetic, *self.synthetic),
+            notes=(*row.metadata.notes, *self.notes),
             num_cut_pairs=self.num_cut_pairs,
         )
-        return replace(noted, behind={**self.behind, "gate": gate})
+        return replace(noted, model_identity={**self.model_identity, "gate": gate})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,12 +128,12 @@ class Scorer:
         scored = self.score(opened, shown=opened.name)
         if config.gate is None or gate is None:
             return scored
-        trained, about = gate
+        trained, metadata = gate
         reward_P2 = self._gated_rewards(scored, opened, trained)
-        row = reward_row("moe gate", reward_P2, pairs=self.pairs, method="moe", about=about)
+        row = reward_row("moe gate", reward_P2, pairs=self.pairs, method="moe", metadata=metadata)
         digests = "".join(file_sha256(config.gate / name) for name in (GATE_FILE, WEIGHTS_FILE))
-        row = scored.noted(row, gate=hashlib.sha256(bytes.fromhex(digests)).hexdigest())
-        return replace(scored, row=row, behind=row.behind or {})
+        row = scored.with_metadata(row, gate=hashlib.sha256(bytes.fromhex(digests)).hexdigest())
+        return replace(scored, row=row, model_identity=row.model_identity or {})
 
     def reward_model(self, name: str, model: str) -> ScoredModel:
         """Score a reward model with one head: a row of the table.
@@ -155,7 +155,7 @@ class Scorer:
         scored = self.score(opened, shown=name)
         reward_P2 = scored.scores.score_P2R[:, :, 0].astype(np.float64)
         row = reward_row(name, reward_P2, pairs=self.pairs, method=name)
-        return replace(scored, row=scored.noted(row))
+        return replace(scored, row=scored.with_metadata(row))
 
     def _open(self, model: str, *, revision: str | None) -> OpenedModel:
         gc.collect()  # what is left of the model before makes room on the device
@@ -210,7 +210,7 @@ class Scorer:
             num_computed=sum(one.num_rows // 2 for one in report.outcomes if one.counts),
             notes=tuple(_notes(opened, report, pairs, truncation=config.truncation)),
             synthetic=tuple(f"model {shown}: {part}" for part in metadata.get("synthetic", ())),
-            behind={**about, "revision": metadata.get("revision"), "gate": None},
+            model_identity={**about, "revision": metadata.get("revision"), "gate": None},
             backbone=metadata.get("backbone_identity", {}).get("revision"),
         )
 
@@ -283,7 +283,7 @@ def _notes(
         )
 
 
-def open_gate(gate: Path, opened: OpenedModel, model: str) -> tuple[GatingNetwork, RowAbout]:
+def open_gate(gate: Path, opened: OpenedModel, model: str) -> tuple[GatingNetwork, RowMetadata]:
     """A gate over the heads of a model, and what its row says; nothing is computed yet.
 
     Raises:
@@ -305,4 +305,4 @@ def open_gate(gate: Path, opened: OpenedModel, model: str) -> tuple[GatingNetwor
             f"gate {gate}: it was trained for another model ({str(recorded)[:19]}…) than "
             f"{opened.name}; train one for this model with `encore gate`"
         )
-    return trained, RowAbout(kind="scheme", uses_labels=True, synthetic=marks)
+    return trained, RowMetadata(kind="scheme", uses_labels=True, synthetic=marks)

@@ -69,7 +69,7 @@ class BenchmarkPairs:
         return list(zip(self.subset_P, self.row_id_P, ids, strict=True))
 
 
-def pairs_of(config: PairsConfig) -> BenchmarkPairs:
+def configured_pairs(config: PairsConfig) -> BenchmarkPairs:
     """The pairs that a config names (`read_benchmark_pairs`)."""
     benchmark = load_benchmark(config.benchmark)
     return read_benchmark_pairs(benchmark, data=config.data, allow_partial=config.allow_partial)

@@ -36,7 +36,7 @@ class TablePart(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class OwnFigures(RowFacts):
+class RowFigures(RowFacts):
     """What we found for one row; scores are shares in [0, 1].
 
     Attributes:
@@ -74,12 +74,12 @@ class TableLine(TablePart):
 
     name: str
     kind: RowKind
-    ours: OwnFigures | None = None
+    ours: RowFigures | None = None
     paper: PaperRow | None = None
     difference_to_paper: float | None = None
 
     @property
-    def own(self) -> OwnFigures:
+    def our_figures(self) -> RowFigures:
         """Ours, of a line that has them."""
         assert self.ours is not None
         return self.ours
@@ -120,7 +120,7 @@ class BenchmarkTable(TablePart):
     synthetic: tuple[str, ...]
 
     @property
-    def own_rows(self) -> tuple[TableLine, ...]:
+    def rows_with_figures(self) -> tuple[TableLine, ...]:
         """Those with figures of ours; the first is the reference."""
         return tuple(line for line in self.rows if line.ours is not None)
 
@@ -165,7 +165,7 @@ def make_table(
     for one in published.values():
         name = f"{one.label}, {one.base_model}"
         lines.append(TableLine(name=name, kind="paper-only", paper=one))
-    learnt = [row.name for row in rows if row.about.uses_labels]
+    learnt = [row.name for row in rows if row.metadata.uses_labels]
     found = [f"{name}: learnt from people's preferences on the training pairs" for name in learnt]
     found += [] if is_comparable else [_NOT_OF_THE_PAPER]
     return BenchmarkTable(
@@ -173,8 +173,8 @@ def make_table(
         model=model,
         reference=names[0] if names else None,
         rows=tuple(lines),
-        notes=_once(pairs.notes, notes, *(row.about.notes for row in rows), found),
-        synthetic=_once(synthetic, *(row.about.synthetic for row in rows)),
+        notes=_once(pairs.notes, notes, *(row.metadata.notes for row in rows), found),
+        synthetic=_once(synthetic, *(row.metadata.synthetic for row in rows)),
     )
 
 
@@ -214,11 +214,11 @@ def _published(paper: PaperTables) -> dict[str, PaperRow]:
 def _line(
     row: TableRow, reference: TableRow, *, paper: PaperRow | None, pairs: BenchmarkPairs, seed: int
 ) -> TableLine:
-    about = row.about
+    about = row.metadata
     score = benchmark_score(
         row.credit_P, pairs=pairs, ties=row.ties, half_P=row.half_P, credit_U=row.credit_U
     )
-    own = OwnFigures(
+    own = RowFigures(
         **about.model_dump(include=set(RowFacts.model_fields)),
         method=row.method,
         is_mean=about.draws is not None,
@@ -236,15 +236,17 @@ def _line(
 def _compared(first: TableRow, second: TableRow, pairs: BenchmarkPairs, *, seed: int) -> Comparison:
     units = units_of_pairs(pairs)
     return compare_credits(
-        first.of_units(units),
-        second.of_units(units),
+        first.credits_by_unit(units),
+        second.credits_by_unit(units),
         subset_P=units.subset_U,
         weighting=pairs.benchmark.weighting,
         seed=seed,
     )
 
 
-def told_apart(rows: Sequence[TableRow], *, pairs: BenchmarkPairs, seed: int = 0) -> str:
+def significant_differences(
+    rows: Sequence[TableRow], *, pairs: BenchmarkPairs, seed: int = 0
+) -> str:
     """Which of some rows the benchmark's pairs tell apart, in a sentence.
 
     Two rows are told apart where the 95 % interval of their paired difference leaves out 0.

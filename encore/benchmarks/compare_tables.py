@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from encore.benchmarks import benchmark_table as tables
-from encore.benchmarks.metrics import unit_credits, unit_weights, units_of
+from encore.benchmarks.metrics import unit_credits, unit_weights, units_of_keys
 from encore.benchmarks.pair_results import PairResults, read_pair_results
 from encore.benchmarks.paired_comparison import compare_credits
 from encore.benchmarks.table_rows import TableRow
@@ -51,7 +51,7 @@ class StoredRow:
 
         The fourth: what a tie is worth to the row that others of its table are compared with.
         """
-        about, ties = self.table.benchmark, self.table.own_rows[0].own.ties
+        about, ties = self.table.benchmark, self.table.rows_with_figures[0].our_figures.ties
         return (about.name, about.version, about.headline, ties, about.weighting, about.digest)
 
     @property
@@ -146,13 +146,13 @@ def _rows(folder: Path, *, study: str) -> Iterator[StoredRow]:
     """The rows of one table, if it is that of its results: a process may have died between them."""
     table, file = tables.read_table(folder), read_pair_results(folder / tables.RESULTS_FILE)
     results = {row.name: row for row in file.rows}
-    units = units_of(file.keys)
+    units = units_of_keys(file.keys)
     weight_U = unit_weights(units.subset_U, weighting=file.weighting)
-    scores = {name: float(weight_U @ row.of_units(units)) for name, row in results.items()}
+    scores = {name: float(weight_U @ row.credits_by_unit(units)) for name, row in results.items()}
     told = {
-        line.name: line.own.headline.score
-        for line in table.own_rows
-        if line.name in results or not line.own.is_mean
+        line.name: line.our_figures.headline.score
+        for line in table.rows_with_figures
+        if line.name in results or not line.our_figures.is_mean
     }
     is_same = table.benchmark.digest == file.data_digest and scores.keys() == told.keys()
     if not (is_same and all(abs(told[name] - scores[name]) < _ROUNDING for name in scores)):
@@ -160,7 +160,7 @@ def _rows(folder: Path, *, study: str) -> Iterator[StoredRow]:
             f"{folder}: {tables.TABLE_JSON} is not that of {tables.RESULTS_FILE}; run `encore "
             "benchmark` again"
         )
-    for line in table.own_rows:
+    for line in table.rows_with_figures:
         row_id, pairs = f"{study}/{folder.name}/{line.name}", results.get(line.name)
         yield StoredRow(row_id=row_id, study=study, table=table, line=line, file=file, pairs=pairs)
 
@@ -169,7 +169,7 @@ def _compared(
     rows: Sequence[StoredRow], *, by: str | None, reference: str | None, seed: int
 ) -> dict[str, Any]:
     about = rows[0].table.benchmark
-    names = {name.casefold(): name for name in rows[0].line.own.figures}
+    names = {name.casefold(): name for name in rows[0].line.our_figures.figures}
     figure = names.get((by or about.headline).casefold())
     if figure is None:
         raise InputError(f"--by {by!r}: no such figure (there are: {', '.join(names.values())})")
@@ -181,14 +181,14 @@ def _compared(
             "model": row.table.model,
             "name": row.line.name,
             "kind": row.line.kind,
-            **row.line.own.model_dump(mode="json", include=_KEPT),
+            **row.line.our_figures.model_dump(mode="json", include=_KEPT),
             "figures": {
                 name: {key: getattr(one, key) for key in _FIGURE}
-                for name, one in row.line.own.figures.items()
+                for name, one in row.line.our_figures.figures.items()
             },
             "comparison": None if row is chosen else _comparison(row, chosen, seed=seed),
         }
-        for row in sorted(rows, key=lambda row: -row.line.own.figures[figure].score)
+        for row in sorted(rows, key=lambda row: -row.line.our_figures.figures[figure].score)
     ]
     return {
         **{name: getattr(about, name) for name in ("version", "weighting", "digest")},
@@ -209,7 +209,7 @@ def _comparison(first: StoredRow, second: StoredRow, *, seed: int) -> dict[str, 
     file, second_P = first.file, second.pairs.credit_P
     if second.file is not file:
         second_P = second_P[second.file.order_of(file.keys)]
-    units = units_of(file.keys)
+    units = units_of_keys(file.keys)
     found = compare_credits(
         unit_credits(first.pairs.credit_P, units=units),
         unit_credits(second_P, units=units),

@@ -111,7 +111,7 @@ class Units:
     subset_U: tuple[str, ...]
 
 
-def units_of(keys: Sequence[tuple[str, ...]]) -> Units:
+def units_of_keys(keys: Sequence[tuple[str, ...]]) -> Units:
     """The units of pairs, of which each key begins with subset and row id: one for each of both."""
     place: dict[tuple[str, ...], int] = {}
     unit_P = np.array([place.setdefault(key[:2], len(place)) for key in keys], dtype=np.int64)
@@ -121,7 +121,7 @@ def units_of(keys: Sequence[tuple[str, ...]]) -> Units:
 @lru_cache(maxsize=8)
 def units_of_pairs(pairs: BenchmarkPairs) -> Units:
     """The units of a benchmark's pairs; worked out once for all the models compared on them."""
-    return units_of(pairs.keys)
+    return units_of_keys(pairs.keys)
 
 
 def unit_credits(credit_P: _Floats, *, units: Units) -> _Floats:
@@ -162,7 +162,7 @@ def unit_weights(subset_U: Sequence[str], *, weighting: Weighting) -> _Floats:
 # --- scores ---------------------------------------------------------------------------------------
 
 
-def credit_of(margin_P: _Floats, *, ties: Ties) -> _Floats:
+def margin_credits(margin_P: _Floats, *, ties: Ties) -> _Floats:
     """Credit of each pair: 1 if the chosen response has the higher reward, else 0 or a tie's.
 
     Args:

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.definition import Ties, Weighting
-from encore.benchmarks.table_rows import RowAbout, TableRow
+from encore.benchmarks.table_rows import RowMetadata, TableRow
 from encore.core.errors import InputError
 from encore.core.files import atomic_path
 from encore.data.schemas import text_columns
@@ -82,7 +82,7 @@ def write_pair_results(path: Path, rows: Sequence[TableRow], *, pairs: Benchmark
         "num_pairs": pairs.num_pairs,
         "is_partial": pairs.is_partial,
         "ties": {row.name: row.ties for row in rows},
-        "rows": {row.name: row.about.model_dump(mode="json") for row in rows},
+        "rows": {row.name: row.metadata.model_dump(mode="json") for row in rows},
     }
     schema = PAIR_RESULTS.with_metadata({_FOOTER_KEY: json.dumps(footer).encode()})
     keys = dict(zip(_KEY_COLUMNS, zip(*pairs.keys, strict=True), strict=True))
@@ -116,7 +116,7 @@ def read_pair_results(path: Path) -> PairResults:
         table = pq.read_table(path, columns=PAIR_RESULTS.names, partitioning=None)
         footer: dict[str, Any] = json.loads((table.schema.metadata or {})[_FOOTER_KEY])
         ties: dict[str, Ties] = footer["ties"]
-        about = {name: RowAbout.model_validate(footer["rows"][name]) for name in ties}
+        metadata = {name: RowMetadata.model_validate(footer["rows"][name]) for name in ties}
         of_all = {name: footer[name] for name in ("benchmark", "data_digest", "weighting")}
         num_pairs = footer["num_pairs"]
         parts = [table.slice(place * num_pairs, num_pairs) for place in range(len(ties))]
@@ -141,7 +141,7 @@ def read_pair_results(path: Path) -> PairResults:
             ties=ties[name],
             credit_P=part["credit"].to_numpy(),
             reward_P2=None if part["reward_chosen"].null_count else np.stack(rewards, axis=1),
-            about=about[name],
+            metadata=metadata[name],
         )
         rows.append(row)
     columns = (keys[name].to_pylist() for name in _KEY_COLUMNS)
@@ -181,10 +181,10 @@ def stored_rows(
         before = f"{whose}: " if whose else ""
         synthetic, notes = (
             tuple(before + one.removeprefix(before) for one in said if one != own_mark)
-            for said in (row.about.synthetic, row.about.notes)
+            for said in (row.metadata.synthetic, row.metadata.notes)
         )
         moved = replace(
-            row.noted(synthetic=synthetic, notes=notes),
+            row.with_metadata(synthetic=synthetic, notes=notes),
             name=whose if is_alone else before + row.name,
             method=whose if is_alone else None,
             credit_P=row.credit_P[order_P],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Literal
 
-from encore.benchmarks.benchmark_table import BenchmarkTable, OwnFigures
+from encore.benchmarks.benchmark_table import BenchmarkTable, RowFigures
 from encore.benchmarks.paper_tables import PaperRow
 from encore.core import number_text
 from encore.core.files import json_text
@@ -35,17 +35,19 @@ def render(table: BenchmarkTable, *, form: Literal["markdown", "json"]) -> str:
     return json_text(table.model_dump(mode="json"))
 
 
-def title_of(table: BenchmarkTable) -> str:
+def table_title(table: BenchmarkTable) -> str:
     """What the table is of, in one line."""
     benchmark = table.benchmark
     model = "" if table.model is None else f", {table.model}"
     partial = ", PARTIAL" if benchmark.is_partial else ""
-    num_units = {line.own.headline.num_pairs for line in table.own_rows} - {benchmark.num_pairs}
+    num_units = {line.our_figures.headline.num_pairs for line in table.rows_with_figures} - {
+        benchmark.num_pairs
+    }
     units = "".join(f" in {num:,} choices" for num in num_units)
     return f"{benchmark.title}: {benchmark.num_pairs:,} pairs{units}{partial}{model}"
 
 
-def notes_of(table: BenchmarkTable) -> tuple[str, ...]:
+def table_notes(table: BenchmarkTable) -> tuple[str, ...]:
     """Everything a reader should know beside the figures, a sentence each."""
     synthetic = [
         f"synthetic: {part}; read these figures as an example, not as evidence"
@@ -56,16 +58,16 @@ def notes_of(table: BenchmarkTable) -> tuple[str, ...]:
 
 def _reading(table: BenchmarkTable) -> list[str]:
     """How to read the figures."""
-    ties = {(line.kind == "judge", line.own.ties) for line in table.own_rows}
+    ties = {(line.kind == "judge", line.our_figures.ties) for line in table.rows_with_figures}
     said = ["scores are in percent; their 95 % intervals are over pairs (Wilson)"]
     said += [text for one, text in _TIES.items() if one in ties]
-    if len(table.own_rows) > 1:
+    if len(table.rows_with_figures) > 1:
         said.append(
             f"Δ is the difference to {table.reference} in points on the same pairs, with its "
             "paired bootstrap interval; p is McNemar's, exact; it counts pairs that are right or "
             "wrong, so there is none where credits lie between 0 and 1"
         )
-    if any(line.own.draws is not None for line in table.own_rows):
+    if any(line.our_figures.draws is not None for line in table.rows_with_figures):
         said.append(
             "draws: 2.5 and 97.5 % of the draws, what chance between draws alone does; the row "
             "itself is their mean"
@@ -80,7 +82,9 @@ def _reading(table: BenchmarkTable) -> list[str]:
 
 def _cells(table: BenchmarkTable) -> list[list[str]]:
     """A row of headings, and one of text for each line; no column without a figure."""
-    subsets = [one.subset for line in table.own_rows[:1] for one in line.own.subsets]
+    subsets = [
+        one.subset for line in table.rows_with_figures[:1] for one in line.our_figures.subsets
+    ]
     differs = (f"Δ {table.reference or ''}".strip(), "95 % of Δ", "p", "draws")
     own = [*subsets, table.benchmark.headline, "95 %", *differs]
     rows = [["Method", *own, "paper", f"ours {MINUS} paper"]]
@@ -91,7 +95,7 @@ def _cells(table: BenchmarkTable) -> list[list[str]]:
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def _own_cells(own: OwnFigures) -> list[str]:
+def _own_cells(own: RowFigures) -> list[str]:
     found, draws = own.comparison, own.draws
     return [
         *(percent(one.accuracy) for one in own.subsets),
@@ -127,6 +131,6 @@ def _markdown(table: BenchmarkTable) -> str:
     for row in (safe[0], rule, *safe[1:]):
         padded = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
         lines.append(f"| {' | '.join([row[0].ljust(widths[0]), *padded[1:]])} |")
-    notes = [f"- {note.translate(_MARKDOWN)}" for note in notes_of(table)]
-    title = f"**{title_of(table).translate(_MARKDOWN)}**"
+    notes = [f"- {note.translate(_MARKDOWN)}" for note in table_notes(table)]
+    title = f"**{table_title(table).translate(_MARKDOWN)}**"
     return "\n".join([title, "", *lines, "", *notes]) + "\n"

@@ -11,7 +11,7 @@ from typing import Any
 from encore.benchmarks import benchmark_table as tables
 from encore.benchmarks.benchmark_config import BenchmarkConfig
 from encore.benchmarks.benchmark_models import ScoredModel, Scorer
-from encore.benchmarks.benchmark_pairs import BenchmarkPairs, pairs_of
+from encore.benchmarks.benchmark_pairs import BenchmarkPairs, configured_pairs
 from encore.benchmarks.pair_results import stored_rows, write_pair_results
 from encore.benchmarks.render_table import render
 from encore.benchmarks.scheme_rows import scheme_rows
@@ -93,7 +93,7 @@ def run_benchmark(
     """
     # What can be wrong without a model is looked at before hours of scoring.
     _check_models(config)
-    pairs = pairs_of(config.pairs)
+    pairs = configured_pairs(config.pairs)
     files = config.named_results
     stored = [row for name, path in files for row in stored_rows(path, pairs=pairs, name=name)]
     root = study.path / tables.BENCHMARKS_DIR
@@ -105,13 +105,13 @@ def run_benchmark(
     every = [*models] if heads is None else [heads, *models]
     own = (*weighed.rows, *(one.row for one in every if one.row is not None))
     seen = overlap_notes(study, pairs, learnt=weighed.learnt)
-    rows = (*(row.noted(notes=(*row.about.notes, *seen)) for row in own), *stored)
+    rows = (*(row.with_metadata(notes=(*row.metadata.notes, *seen)) for row in own), *stored)
     table = tables.make_table(
         rows,
         pairs=pairs,
         model=None if heads is None else heads.name,
         paper=config.paper,
-        notes=(*weighed.notes, *initial_notes(heads, models, rows)),
+        notes=(*weighed.notes, *missing_initial_notes(heads, models, rows)),
         synthetic=pairs.synthetic,
         seed=config.rows.seed,
     )
@@ -133,10 +133,10 @@ def _weighed(study: Study, scorer: Scorer) -> _Weighed:
         heads = scorer.heads(evidence.rule_ids)
         rows, notes = scheme_rows(heads.scores, scorer.pairs, evidence=evidence, config=config.rows)
         training = tuple(f"training {part}" for part in ratings.synthetic)
-        uses_labels = any(row.about.uses_labels for row in rows)
+        uses_labels = any(row.metadata.uses_labels for row in rows)
         return _Weighed(
             heads=heads,
-            rows=[heads.noted(row.noted(synthetic=training)) for row in rows],
+            rows=[heads.with_metadata(row.with_metadata(synthetic=training)) for row in rows],
             notes=notes,
             origin=evidence.origin,
             learnt=evidence.read_pairs().pair_id_P.tolist() if uses_labels else (),
@@ -155,8 +155,10 @@ def _identity(
         "format": 1,
         "benchmark": pairs.benchmark.model_dump(include={"name", "version", "weighting", "ties"}),
         "data_sha256": pairs.digest,
-        "model": None if heads is None else heads.behind,
-        "reward_models": {name: one.behind for name, one in zip(names, models, strict=True)},
+        "model": None if heads is None else heads.model_identity,
+        "reward_models": {
+            name: one.model_identity for name, one in zip(names, models, strict=True)
+        },
         "results": [[name, file_sha256(path)] for name, path in config.named_results],
         "ratings": None if origin is None else asdict(origin),
         "rows": identity_of(config.rows),
@@ -186,7 +188,7 @@ def overlap_notes(
     return (note,) if trained else ()
 
 
-def initial_notes(
+def missing_initial_notes(
     heads: ScoredModel | None, models: Sequence[ScoredModel], rows: Sequence[TableRow]
 ) -> tuple[str, ...]:
     """Whether the table lacks the model that training started from, which says what it adds.
@@ -195,8 +197,10 @@ def initial_notes(
     """
     if heads is None:
         return ()
-    is_there = any(one.behind["revision"] == heads.backbone for one in models if heads.backbone)
-    names = (row.name for row in rows if row.about.kind == "model")
+    is_there = any(
+        one.model_identity["revision"] == heads.backbone for one in models if heads.backbone
+    )
+    names = (row.name for row in rows if row.metadata.kind == "model")
     note = (
         f"no row is the untouched initial model that {heads.name} was trained from, so none says "
         "what training adds; give it as --reward-model 'initial model=…'"
@@ -206,7 +210,7 @@ def initial_notes(
 
 def _write(run: BenchmarkRun, *, identity: Mapping[str, Any]) -> None:
     """The table, every row's results and what they are made of, file by file."""
-    models = {row.name: row.behind for row in run.rows if row.behind is not None}
+    models = {row.name: row.model_identity for row in run.rows if row.model_identity is not None}
     about = {"key": run_key_of(identity), "identity": identity, "models": models}
     with report_full_disk(run.out, purpose="the table", kept="head scores are kept"):
         run.out.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from encore.benchmarks.benchmark_config import RowsConfig
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
-from encore.benchmarks.table_rows import RowAbout, TableRow, mean_row, reward_row
+from encore.benchmarks.table_rows import RowMetadata, TableRow, mean_row, reward_row
 from encore.core.errors import EncoreError
 from encore.scoring.head_scores import HeadScores
 from encore.weighting.scheme import Evidence
@@ -64,7 +64,7 @@ def scheme_rows(
                 raise
             left_out.append(f"left out: {error}")
     notes = tuple(_notes(evidence, rows))
-    return tuple(row.noted(notes=notes) for row in rows), (*left_out, *notes)
+    return tuple(row.with_metadata(notes=notes) for row in rows), (*left_out, *notes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -103,7 +103,7 @@ class _SchemeRows:
                     yield self.weighed(scheme, method=method, tau=tau)
             case "top-k":
                 row = self.weighed(scheme, k=config.k)
-                num_rules = row.about.params["k"]
+                num_rules = row.metadata.params["k"]
                 method = scheme if num_rules == DEFAULT_K else None
                 yield replace(row, name=f"top-{num_rules}", method=method)
             case "bradley-terry":
@@ -139,7 +139,7 @@ class _SchemeRows:
             name or scheme_label(vector),
             self.scores.compose(weights),
             pairs=self.pairs,
-            about=RowAbout(
+            metadata=RowMetadata(
                 kind="scheme",
                 params=dict(vector.params),
                 uses_labels=loaded.uses_labels,
@@ -155,7 +155,7 @@ def _notes(evidence: Evidence, rows: Sequence[TableRow]) -> Iterator[str]:
         num_shards = evidence.origin.num_shards
         yield f"weights are from an incomplete run: {missing} of {num_shards} shards are missing"
     for row in rows:
-        if row.about.uses_labels and row.about.params.get("scale") == 0:
+        if row.metadata.uses_labels and row.metadata.params.get("scale") == 0:
             yield (
                 f"{row.name}: no weighting of the rules agrees with people's preferences, so all "
                 "rules weigh alike and the row is uniform's"

@@ -16,7 +16,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from encore.analysis.resampling import middle_95
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.definition import Ties
-from encore.benchmarks.metrics import Units, credit_of, unit_credits, unit_weights, units_of_pairs
+from encore.benchmarks.metrics import (
+    Units,
+    margin_credits,
+    unit_credits,
+    unit_weights,
+    units_of_pairs,
+)
 
 RowKind = Literal["scheme", "model", "judge", "paper-only"]
 _Floats = NDArray[np.float64]
@@ -55,7 +61,7 @@ class RowFacts(BaseModel):
     num_cut_pairs: int | None = Field(default=None, exclude_if=lambda num: not num)
 
 
-class RowAbout(RowFacts):
+class RowMetadata(RowFacts):
     """What a row is beside its figures; a file of results keeps it.
 
     Attributes:
@@ -77,27 +83,27 @@ class TableRow:
         name: For people, one of its own in a table.
         ties: What a tie is worth to it.
         credit_P: Of each pair, 0 to 1; a mean over draws where there are several.
-        about: What the row is beside that.
+        metadata: Parameters, notes and marks of the row.
         reward_P2: What credits were made from, chosen first; None for a judge that compares, and
             for means.
         credit_U: Of each unit, for a mean over draws alone: else it follows from ``credit_P``.
         method: The paper's row of the same method (`encore.benchmarks.paper_tables`).
         weights: By rule; None where there is no one vector.
-        behind: The model that its rewards come from (`ScoredModel`);
-            nobody knows here what is behind the rows of a file.
+        model_identity: Identity of the model that gave the rewards (`ScoredModel`). None for rows
+            that were read from a file.
     """
 
     name: str
     ties: Ties
     credit_P: _Floats
-    about: RowAbout
+    metadata: RowMetadata
     reward_P2: _Floats | None = None
     credit_U: _Floats | None = None
     method: str | None = None
     weights: Mapping[str, float] | None = None
-    behind: Mapping[str, str | None] | None = None
+    model_identity: Mapping[str, str | None] | None = None
 
-    def of_units(self, units: Units) -> _Floats:
+    def credits_by_unit(self, units: Units) -> _Floats:
         """Credit of each unit of the pairs."""
         return unit_credits(self.credit_P, units=units) if self.credit_U is None else self.credit_U
 
@@ -106,7 +112,7 @@ class TableRow:
         """Credit of each pair where a tie counts one half; None where nobody knows the ties."""
         if self.reward_P2 is None:
             return None
-        return credit_of(self.reward_P2[:, 0] - self.reward_P2[:, 1], ties="half")
+        return margin_credits(self.reward_P2[:, 0] - self.reward_P2[:, 1], ties="half")
 
     @property
     def follows_from_pairs(self) -> bool:
@@ -116,9 +122,9 @@ class TableRow:
         """
         return self.credit_U is None or len(self.credit_U) == len(self.credit_P)
 
-    def noted(self, **about: Any) -> TableRow:
-        """The row with other fields of `RowAbout`."""
-        return replace(self, about=self.about.model_copy(update=about))
+    def with_metadata(self, **changes: Any) -> TableRow:
+        """The row with other fields of `RowMetadata`."""
+        return replace(self, metadata=self.metadata.model_copy(update=changes))
 
 
 def reward_row(
@@ -126,7 +132,7 @@ def reward_row(
     reward_P2: _Floats,
     *,
     pairs: BenchmarkPairs,
-    about: RowAbout | None = None,
+    metadata: RowMetadata | None = None,
     **more: Any,
 ) -> TableRow:
     """A row of rewards: a pair is right if its chosen response has the higher one.
@@ -137,7 +143,7 @@ def reward_row(
         name: Of the row.
         reward_P2: Of each pair of ``pairs``, in their order.
         pairs: Of the benchmark.
-        about: Default: a reward model.
+        metadata: Parameters, notes and marks. None: those of a reward model.
         **more: Further fields of `TableRow`.
 
     Raises:
@@ -147,9 +153,9 @@ def reward_row(
     return TableRow(
         name=name,
         ties=ties,
-        credit_P=credit_of(reward_P2[:, 0] - reward_P2[:, 1], ties=ties),
+        credit_P=margin_credits(reward_P2[:, 0] - reward_P2[:, 1], ties=ties),
         reward_P2=reward_P2,
-        about=about or RowAbout(kind="model"),
+        metadata=metadata or RowMetadata(kind="model"),
         **more,
     )
 
@@ -181,7 +187,7 @@ def mean_row(
     num_vectors, headlines = len(drawn), []
     total_P, total_U = np.zeros(len(margin_PR)), np.zeros(len(weight_U))
     for weight_R in drawn:
-        credit_P = credit_of(margin_PR @ weight_R, ties=ties)
+        credit_P = margin_credits(margin_PR @ weight_R, ties=ties)
         credit_U = unit_credits(credit_P, units=units)
         headlines.append(credit_U @ weight_U)
         total_P += credit_P
@@ -193,6 +199,8 @@ def mean_row(
         ties=ties,
         credit_P=total_P / num_vectors,
         credit_U=total_U / num_vectors,
-        about=RowAbout(kind="scheme", params={**params, "num_draws": num_vectors}, draws=draws),
+        metadata=RowMetadata(
+            kind="scheme", params={**params, "num_draws": num_vectors}, draws=draws
+        ),
         method=method,
     )

@@ -36,7 +36,7 @@ def benchmark(
     Example: encore benchmark my-study --model my-study/training/KEY --reward-model
     initial=Skywork/Skywork-Reward-Llama-3.1-8B-v0.2
     """
-    from encore.benchmarks.render_table import notes_of, render
+    from encore.benchmarks.render_table import render, table_notes
     from encore.benchmarks.run_benchmark import run_benchmark
     from encore.data.study import open_study
 
@@ -44,7 +44,7 @@ def benchmark(
         run = run_benchmark(open_study(config.study), config, reporter=reporter)
     if json or table == "json":
         sys.stdout.write(render(run.table, form="json"))
-        for note in notes_of(run.table):
+        for note in table_notes(run.table):
             say(f"note: {note}")
     else:  # it ends with its notes
         sys.stdout.write(visible(render(run.table, form="markdown")))

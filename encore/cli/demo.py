@@ -115,10 +115,14 @@ def _explained(stage: str, work: Work) -> Any:
 
 def print_table(run: BenchmarkRun) -> None:
     """The rows of the paper's methods with their intervals, and where all others are."""
-    from encore.benchmarks.benchmark_table import told_apart
+    from encore.benchmarks.benchmark_table import significant_differences
 
     table = run.table
-    shown = [row for row in table.own_rows if row.own.method is not None or row.kind != "scheme"]
+    shown = [
+        row
+        for row in table.rows_with_figures
+        if row.our_figures.method is not None or row.kind != "scheme"
+    ]
     about, mark = table.benchmark, ", SYNTHETIC" if table.synthetic else ""
     title = f"{about.headline}, % of {about.num_pairs} pairs{mark}: the paper's methods"
     columns: TableColumns = {
@@ -132,14 +136,15 @@ def print_table(run: BenchmarkRun) -> None:
         out.print(_SYNTHETIC)
     compared = [row for row in run.rows if row.name in _COMPARED]
     if len(compared) > 1:
-        say(f"{told_apart(compared, pairs=run.pairs)} (95 % intervals of paired differences)")
+        sentence = significant_differences(compared, pairs=run.pairs)
+        say(f"{sentence} (95 % intervals of paired differences)")
     say(f"all {len(run.rows)} rows, every subset and what limits them: {run.markdown_path}")
 
 
 def _difference(row: TableLine) -> str | None:
     from encore.core.number_text import points
 
-    found = row.own.comparison
+    found = row.our_figures.comparison
     if found is None:
         return None
     low, high = points(found.ci_low), points(found.ci_high)

@@ -18,7 +18,7 @@ from filelock import AcquireReturnProxy, FileLock, Timeout
 
 from encore.analysis.analyze import analyze
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
-from encore.benchmarks.benchmark_pairs import pairs_of
+from encore.benchmarks.benchmark_pairs import configured_pairs
 from encore.benchmarks.definition import load_benchmark
 from encore.core.errors import InputError
 from encore.core.files import json_text, write_json
@@ -83,7 +83,7 @@ def check_within_reach(recipe: Recipe) -> None:
     from encore.model.loading import load_tokenizer  # brings transformers
 
     try:
-        pairs_of(recipe.benchmark.pairs)
+        configured_pairs(recipe.benchmark.pairs)
     except InputError as error:
         # A network's failure stays the cause: another attempt may mend it.
         raise InputError(f"{error} (a recipe's option: --benchmark-data)") from error.__cause__

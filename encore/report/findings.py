@@ -213,7 +213,7 @@ def _benchmarks(study: Study | None) -> dict[str, BenchmarkTable | Missing]:
     """Read the benchmark tables of the ratings' study, by figure name."""
     folders = table_folders(study.path) if study else ()
     tables = [_attempt(partial(read_table, folder)) for folder in folders]
-    with_rows = [table for table in tables if isinstance(table, Missing) or table.own_rows]
+    with_rows = [table for table in tables if isinstance(table, Missing) or table.rows_with_figures]
     return {f"{BENCHMARK_FIGURE}{number}": table for number, table in enumerate(with_rows, start=1)}
 
 

@@ -214,11 +214,13 @@ def _tau_axis(axes: Axes, sweep: TauSweep) -> None:
 def leading_rows(table: BenchmarkTable) -> list[TableLine]:
     """Return the drawn rows, best first: the paper's methods, models and judges, or all."""
     rows = _ranked(table)
-    return [row for row in rows if row.own.method is not None or row.kind != "scheme"] or rows
+    return [
+        row for row in rows if row.our_figures.method is not None or row.kind != "scheme"
+    ] or rows
 
 
 def _ranked(table: BenchmarkTable) -> list[TableLine]:
-    return sorted(table.own_rows, key=lambda row: -row.own.headline.score)
+    return sorted(table.rows_with_figures, key=lambda row: -row.our_figures.headline.score)
 
 
 def interval_chart(table: BenchmarkTable) -> Chart:
@@ -227,11 +229,15 @@ def interval_chart(table: BenchmarkTable) -> Chart:
     Args:
         table: Benchmark table with at least one row. The chart's table has all rows.
     """
-    reference = table.own_rows[0].own
+    reference = table.rows_with_figures[0].our_figures
     subsets = [score.subset for score in reference.subsets]
     rows = []
     for row in _ranked(table):
-        headline, figures, comparison = row.own.headline, row.own.figures, row.own.comparison
+        headline, figures, comparison = (
+            row.our_figures.headline,
+            row.our_figures.figures,
+            row.our_figures.comparison,
+        )
         difference_cells = (NONE, NONE)
         if comparison is not None:
             ends = f"{points(comparison.ci_low)} to {points(comparison.ci_high)}"
@@ -242,7 +248,7 @@ def interval_chart(table: BenchmarkTable) -> Chart:
     drawn = leading_rows(table)
 
     def draw(axes: Axes) -> None:
-        scores = [row.own.headline for row in drawn]
+        scores = [row.our_figures.headline for row in drawn]
         estimates = [(score.score, score.ci_low, score.ci_high) for score in scores]
         draw_dots(axes, [printable(row.name) for row in drawn], estimates, [*map(_color, drawn)])
         axes.axvline(reference.headline.score, **REFERENCE)
@@ -257,7 +263,7 @@ def interval_chart(table: BenchmarkTable) -> Chart:
 
 def _color(row: TableLine) -> str:
     """Return the colour for a row's difference to the reference: better, worse or not clear."""
-    comparison = row.own.comparison
+    comparison = row.our_figures.comparison
     if comparison is None:
         return "C2"
     if comparison.ci_low > 0:

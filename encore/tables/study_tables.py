@@ -279,8 +279,8 @@ def _shard_rows(statuses: Sequence[RatingStatus]) -> Iterator[dict[str, Any]]:
 def _benchmark_rows(folders: Sequence[Path]) -> Iterator[dict[str, Any]]:
     for folder in folders:
         table = read_table(folder)
-        for place, line in enumerate(table.own_rows):
-            own, found = line.own, line.own.comparison
+        for place, line in enumerate(table.rows_with_figures):
+            own, found = line.our_figures, line.our_figures.comparison
             synthetic = own.synthetic or table.synthetic
             yield {
                 **dict(own),

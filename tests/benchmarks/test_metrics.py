@@ -11,10 +11,10 @@ from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.metrics import (
     BenchmarkScore,
     benchmark_score,
-    credit_of,
+    margin_credits,
     unit_credits,
     unit_weights,
-    units_of,
+    units_of_keys,
 )
 from encore.core.errors import InputError
 from tests.benchmarks.table_world import benchmark_pairs
@@ -24,7 +24,7 @@ TWO = benchmark_pairs({"a": 10, "b": 10})
 
 
 def score_margins(margin_P: np.ndarray, pairs: BenchmarkPairs, ties: str) -> BenchmarkScore:
-    credit_P, half_P = (credit_of(margin_P, ties=one) for one in (ties, "half"))
+    credit_P, half_P = (margin_credits(margin_P, ties=one) for one in (ties, "half"))
     return benchmark_score(credit_P, pairs=pairs, ties=ties, half_P=half_P)
 
 
@@ -32,10 +32,10 @@ def test_a_tie_is_worth_what_the_policy_says_and_margins_that_cancel_are_one():
     left_over = 0.3 - 0.2 - 0.1  # some -3e-17
     assert left_over != 0
     for ties, worth in (("loss", 0.0), ("half", 0.5)):
-        credit_P = credit_of(np.array([0.2, 0.0, left_over, -0.1]), ties=ties)
+        credit_P = margin_credits(np.array([0.2, 0.0, left_over, -0.1]), ties=ties)
         assert credit_P.tolist() == [1.0, worth, worth, 0.0]
     with pytest.raises(InputError, match="a margin is NaN"):
-        credit_of(np.array([0.0, np.nan]), ties="loss")
+        margin_credits(np.array([0.0, np.nan]), ties="loss")
 
 
 # --- intervals ------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def test_weights_of_units_add_up_to_one_and_subsets_weigh_alike(subsets):
 
 
 def test_the_pairs_of_a_row_are_found_wherever_they_stand():
-    units = units_of([("s", "1"), ("s", "2"), ("t", "1"), ("s", "1")])
+    units = units_of_keys([("s", "1"), ("s", "2"), ("t", "1"), ("s", "1")])
     assert units.subset_U == ("s", "s", "t")
     # Row 1 of s: places 0 and 3, of which the second is lost, then tied.
     assert unit_credits(np.array([1.0, 1.0, 0.5, 0.0]), units=units).tolist() == [0.0, 1.0, 0.5]

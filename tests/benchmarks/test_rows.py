@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
-from encore.benchmarks.benchmark_table import OwnFigures, make_table, told_apart
+from encore.benchmarks.benchmark_table import RowFigures, make_table, significant_differences
 from encore.benchmarks.definition import load_benchmark
 from encore.benchmarks.pair_results import (
     PAIR_RESULTS,
@@ -22,7 +22,7 @@ from encore.benchmarks.pair_results import (
 )
 from encore.benchmarks.paper_tables import paper_rows
 from encore.benchmarks.render_table import render
-from encore.benchmarks.table_rows import RowAbout, TableRow, mean_row, reward_row
+from encore.benchmarks.table_rows import RowMetadata, TableRow, mean_row, reward_row
 from encore.core.errors import InputError
 from encore.weighting.schemes.random import random_weights
 from tests.benchmarks.table_world import (
@@ -51,8 +51,8 @@ def rows() -> dict[str, TableRow]:
     return {row.name: row for row in found}
 
 
-def alone(row: TableRow, pairs: BenchmarkPairs) -> OwnFigures:
-    return make_table([row], pairs=pairs).own_rows[0].own
+def alone(row: TableRow, pairs: BenchmarkPairs) -> RowFigures:
+    return make_table([row], pairs=pairs).rows_with_figures[0].our_figures
 
 
 # --- what a row is made from ----------------------------------------------------------------------
@@ -73,7 +73,7 @@ def test_rows_of_chance_are_means_over_their_seeds(rows):
     [_, _, other], _ = rows_of(SCORES, PAIRS, schemes=("random",), num_random=50, seed=1)
     seeds = range(1_000_000, 1_000_050)
     each = [(MARGIN_PR @ random_weights(RULES, seed=seed) > 0).mean() for seed in seeds]
-    assert other.about.draws.mean == pytest.approx(np.mean(each))
+    assert other.metadata.draws.mean == pytest.approx(np.mean(each))
 
 
 def test_the_paper_s_rows_are_named_only_where_the_parameters_are_the_paper_s(rows):
@@ -107,7 +107,9 @@ def test_a_choice_among_several_is_one_unit_also_in_means():
     alike = benchmark_pairs({"a": 3, "b": 1}, weighting="subsets")
     margin_PR = np.array([[1.0], [1.0], [1.0], [-1.0]])
     row = mean_row("mean", np.ones((1, 1)), margin_PR=margin_PR, pairs=alike)
-    assert alone(row, alike).headline.score == row.about.draws.mean == 0.5  # (1 + 0) / 2, not 3/4
+    assert (
+        alone(row, alike).headline.score == row.metadata.draws.mean == 0.5
+    )  # (1 + 0) / 2, not 3/4
 
 
 def test_schemes_that_cannot_be_are_refused_or_left_out_with_their_reason():
@@ -138,8 +140,11 @@ def test_which_rows_the_pairs_tell_apart_is_said():
         reward_row(name, np.stack([one, np.full(100, 0.5)], axis=1), pairs=PAIRS)
         for name, one in wins.items()
     ]
-    assert told_apart(found[:2], pairs=PAIRS) == "these 100 pairs tell apart no two of a and b"
-    assert told_apart(found, pairs=PAIRS) == (
+    assert (
+        significant_differences(found[:2], pairs=PAIRS)
+        == "these 100 pairs tell apart no two of a and b"
+    )
+    assert significant_differences(found, pairs=PAIRS) == (
         "these 100 pairs tell apart 2 of 3 pairs of a, b and c: a from c; b from c"
     )
 
@@ -185,15 +190,17 @@ def test_a_row_meets_the_paper_s_row_of_its_method():
 
 def test_what_is_written_comes_back_in_order(tmp_path, rows):
     params = {"k": 5, "tau": 0.5, "rule": "be-kind"}
-    about = RowAbout(kind="judge", params=params, notes=("two",), num_cut_pairs=3, judge="big")
+    metadata = RowMetadata(
+        kind="judge", params=params, notes=("two",), num_cut_pairs=3, judge="big"
+    )
     credit_P = np.full(100, 0.5)
-    judge = TableRow(name="a judge", ties="half", credit_P=credit_P, about=about)
+    judge = TableRow(name="a judge", ties="half", credit_P=credit_P, metadata=metadata)
     given = [rows["uniform"], rows["random (50 draws)"], judge]
     path = write_pair_results(tmp_path / "results.parquet", given, pairs=PAIRS)
     found = read_pair_results(path)
     assert [row.name for row in found.rows] == [row.name for row in given]
     assert [row.ties for row in found.rows] == ["loss", "loss", "half"]
-    assert [row.about for row in found.rows] == [row.about for row in given]
+    assert [row.metadata for row in found.rows] == [row.metadata for row in given]
     for one, row in zip(found.rows, given, strict=True):
         np.testing.assert_array_equal(one.credit_P, row.credit_P)
     np.testing.assert_array_equal(found.rows[0].reward_P2, rows["uniform"].reward_P2)
@@ -230,7 +237,7 @@ def stored(path: Path, *given: TableRow, name: str | None = None, pairs: Any = P
 def test_a_row_of_a_file_is_found_by_ids_and_only_on_the_same_pairs(tmp_path, rows):
     path, uniform = tmp_path / "results.parquet", rows["uniform"]
     [row] = stored(path, uniform, pairs=turned(PAIRS))
-    assert (row.name, row.about.kind, row.method) == ("uniform", "scheme", "uniform")
+    assert (row.name, row.metadata.kind, row.method) == ("uniform", "scheme", "uniform")
     assert row.credit_P.tolist() == uniform.credit_P[::-1].tolist()
     np.testing.assert_array_equal(row.reward_P2, uniform.reward_P2[::-1])
     [renamed] = stored(path, uniform, name="mine")
@@ -249,20 +256,26 @@ def test_rows_of_another_table_keep_what_they_are(tmp_path, rows):
     assert [row.name for row in found] == [f"other: {name}" for name in names]
     assert [row.method for row in found] == [None, None, None]  # the paper's are this backbone's
     table = make_table(found, pairs=PAIRS)
-    _, drawn, learnt = table.own_rows
-    assert (drawn.kind, drawn.own.is_mean, drawn.own.comparison.mcnemar_p) == ("scheme", True, None)
-    assert drawn.own.draws == rows["random (50 draws)"].about.draws
-    assert learnt.own.params == rows["bradley-terry weights"].about.params
+    _, drawn, learnt = table.rows_with_figures
+    assert (drawn.kind, drawn.our_figures.is_mean, drawn.our_figures.comparison.mcnemar_p) == (
+        "scheme",
+        True,
+        None,
+    )
+    assert drawn.our_figures.draws == rows["random (50 draws)"].metadata.draws
+    assert learnt.our_figures.params == rows["bradley-terry weights"].metadata.params
     assert any("other: bradley-terry weights: learnt from people" in one for one in table.notes)
 
 
 def test_what_a_judge_s_file_says_of_it_stands_in_the_table(tmp_path, rows):
-    about = RowAbout(kind="judge", synthetic=("judge", "benchmark made-up"), notes=("40 say none",))
-    judge = dataclasses.replace(rows["uniform"], name="demo", ties="half", about=about)
+    metadata = RowMetadata(
+        kind="judge", synthetic=("judge", "benchmark made-up"), notes=("40 say none",)
+    )
+    judge = dataclasses.replace(rows["uniform"], name="demo", ties="half", metadata=metadata)
     path = tmp_path / "results.parquet"
     found = stored(path, judge, name="judge-gpt4o")
     table = make_table([rows["uniform"], *found], pairs=PAIRS)
     assert table.synthetic == ("judge-gpt4o: judge",)  # the benchmark's own mark is the table's
     assert "judge-gpt4o: 40 say none" in table.notes
     [again] = stored(path, found[0])  # and once more, from the table's own file
-    assert again.about.synthetic == ("judge-gpt4o: judge",)
+    assert again.metadata.synthetic == ("judge-gpt4o: judge",)

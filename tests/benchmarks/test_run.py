@@ -18,12 +18,12 @@ from encore.benchmarks import definition
 from encore.benchmarks.benchmark_config import BenchmarkConfig, PairsConfig, RowsConfig
 from encore.benchmarks.benchmark_models import ScoredModel, Scorer, encoded_pairs
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
-from encore.benchmarks.benchmark_table import OwnFigures, table_folders
+from encore.benchmarks.benchmark_table import RowFigures, table_folders
 from encore.benchmarks.compare_tables import compare_tables, read_studies
 from encore.benchmarks.run_benchmark import (
     EVALUATION_JSON,
     BenchmarkRun,
-    initial_notes,
+    missing_initial_notes,
     overlap_notes,
     run_benchmark,
 )
@@ -100,8 +100,8 @@ def row_of(found: BenchmarkRun, name: str) -> TableRow:
     return next(row for row in found.rows if row.name == name)
 
 
-def own_of(found: BenchmarkRun, name: str) -> OwnFigures:
-    return next(line.own for line in found.table.own_rows if line.name == name)
+def own_of(found: BenchmarkRun, name: str) -> RowFigures:
+    return next(line.our_figures for line in found.table.rows_with_figures if line.name == name)
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +198,7 @@ def test_pairs_that_were_cut_are_counted_as_not_comparable(study, made, whole):
         said = f"initial: 20 of 20 pairs are longer than 16 tokens and lost {num_tokens}"
         assert said in noted[1]
         assert "otherwise than the rewardbench tool cuts" in noted[1]
-    ours = [line.own for line in found.table.own_rows]
+    ours = [line.our_figures for line in found.table.rows_with_figures]
     assert {own.num_cut_pairs for own in ours} == {NUM_PAIRS}
     as_it = run(study, made, max_length=16, truncation="rewardbench", **models)
     assert any("cut as the rewardbench tool cuts" in note for note in as_it.table.notes)
@@ -230,7 +230,7 @@ def test_a_gate_weighs_the_heads_anew_for_each_prompt(whole, opened):
         prompt_D = state_at_the_end(opened, pair.chosen.token_ids[: pair.chosen.num_prompt])
         expected_P2.append(score_2R @ gate.weights(prompt_D[None])[0])
     np.testing.assert_allclose(row.reward_P2, np.array(expected_P2), atol=1e-4)
-    assert (row.method, row.about.kind) == ("moe", "scheme")
+    assert (row.method, row.metadata.kind) == ("moe", "scheme")
 
 
 def state_at_the_end(opened: Any, token_ids: np.ndarray) -> np.ndarray:
@@ -381,14 +381,14 @@ def test_a_table_without_the_untouched_initial_model_says_so(whole):
         known = {"folder": Path(), "scores": None, "num_cut_pairs": 0, "num_computed": 0}
         behind = {"revision": revision}
         words = {"name": "model", "notes": (), "synthetic": ()}
-        return ScoredModel(**known, **words, behind=behind, backbone=backbone, row=row)
+        return ScoredModel(**known, **words, model_identity=behind, backbone=backbone, row=row)
 
     # Where the backbone is recorded, content says which model is initial; a row's name does too.
     other, same = model(None, "sha256:b"), model(None, "sha256:a")
-    assert len(initial_notes(model("sha256:a"), [other], ())) == 1
-    assert initial_notes(model("sha256:a"), [other, same], ()) == ()
-    assert initial_notes(model("sha256:a"), [other], [row]) == ()
-    assert len(initial_notes(model(None), [other], ())) == 1
+    assert len(missing_initial_notes(model("sha256:a"), [other], ())) == 1
+    assert missing_initial_notes(model("sha256:a"), [other, same], ()) == ()
+    assert missing_initial_notes(model("sha256:a"), [other], [row]) == ()
+    assert len(missing_initial_notes(model(None), [other], ())) == 1
 
 
 def test_what_needs_no_model_is_refused_before_any_is_opened(study, made, tmp_path):

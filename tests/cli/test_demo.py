@@ -143,7 +143,7 @@ def test_the_demo_ends_with_the_papers_rows_on_a_narrow_screen_and_all_rows_in_a
     assert "single: " not in table  # a line for each rule, and other temperatures: in the file
     assert "encore (τ 5)" not in table
     [folder] = table_folders(done.study)
-    names = [row.name for row in read_table(folder).own_rows]
+    names = [row.name for row in read_table(folder).rows_with_figures]
     assert {*PAPER_ROWS, RULE_JUDGE, f"single: {HEADS[0]}", "encore (τ 5)"} <= set(names)
     assert f"all {len(names)} rows" in done.err
     # Of the paper's temperatures the small table has 2 and 5.
@@ -223,7 +223,7 @@ def test_make_demo_logs_trainings_and_rows_in_the_study_and_says_how_to_look(aga
     rows = Logged(uri, experiment=experiment).runs()
     assert rows.pop("study").info.run_id in again.err
     [folder] = table_folders(again.study)
-    assert set(rows) == {row.name for row in read_table(folder).own_rows}
+    assert set(rows) == {row.name for row in read_table(folder).rows_with_figures}
     assert all("synthetic" in run.data.tags["encore.synthetic"] for run in rows.values())
     assert rows["initial model"].data.params["model"] == "initial-reward-model"
     assert rows[RULE_JUDGE].data.params["kind"] == "judge"

@@ -207,7 +207,7 @@ def test_rows_are_sorted_and_all_of_them_in_the_table(table: BenchmarkTable) -> 
     assert scores == sorted(scores, reverse=True)
     by_name = {row.name: row for row in table.rows}
     for name, _, _, difference, *_ in chart.table.rows:
-        found = by_name[name].own.comparison
+        found = by_name[name].our_figures.comparison
         expected = "–" if found is None else f"{100 * found.difference:+.1f}".replace("-", "−")
         assert difference.lstrip("+") == expected.lstrip("+")
 
@@ -215,7 +215,9 @@ def test_rows_are_sorted_and_all_of_them_in_the_table(table: BenchmarkTable) -> 
 def test_drawn_are_the_papers_methods_and_models_not_one_line_for_each_rule(
     table: BenchmarkTable, hostile: str
 ) -> None:
-    leading = [row for row in table.rows if row.own.method is not None or row.kind != "scheme"]
+    leading = [
+        row for row in table.rows if row.our_figures.method is not None or row.kind != "scheme"
+    ]
     assert {"uniform", "encore (τ 2)", "initial"} <= {row.name for row in leading}
     assert not [row for row in leading if row.name.startswith("single: ")]
     assert f"{len(leading)} rows on" in interval_chart(table).panels[0].subtitle

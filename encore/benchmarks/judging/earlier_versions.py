@@ -29,10 +29,10 @@ def earlier_identities(
         identity: Of the judging in this version.
         pairs: The pairs that are judged.
     """
-    before_one_digest = {**identity, "data_sha256": _earlier_digest(pairs)}
-    yield before_one_digest
+    before_shared_digest = {**identity, "data_sha256": _earlier_digest(pairs)}
+    yield before_shared_digest
     yield {
-        **before_one_digest,
+        **before_shared_digest,
         "prompt_sha256": prompt_digest_of_earlier_versions(identity["protocol"]),
         "criterion_ids": [EARLIER_CRITERION],
     }

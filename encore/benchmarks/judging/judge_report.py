@@ -14,19 +14,24 @@ from typing import Any
 import numpy as np
 
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig, JudgeBy
-from encore.benchmarks.benchmark_pairs import BenchmarkPairs, pairs_of
+from encore.benchmarks.benchmark_pairs import BenchmarkPairs, configured_pairs
 from encore.benchmarks.judging.judged_pairs import judge_pairs
-from encore.benchmarks.judging.rated_pairs import RatedPairs, check_weights, origin_of, rate_pairs
+from encore.benchmarks.judging.rated_pairs import (
+    RatedPairs,
+    check_weights,
+    rate_pairs,
+    weights_origin,
+)
 from encore.benchmarks.judging.verdict_summary import (
     VerdictSummary,
     pair_credits,
-    remarks,
     single_order_credits,
     summarize,
+    verdict_notes,
 )
 from encore.benchmarks.metrics import BenchmarkScore, Headline, benchmark_score
 from encore.benchmarks.pair_results import write_pair_results
-from encore.benchmarks.table_rows import RowAbout, TableRow
+from encore.benchmarks.table_rows import RowMetadata, TableRow
 from encore.core.errors import InputError
 from encore.core.model_files import is_demo_judge
 from encore.core.options import UsageError
@@ -112,7 +117,7 @@ def judge_benchmark(
         EncoreError: The judge does not load.
     """
     _check_way(config)
-    pairs = pairs_of(config.pairs)
+    pairs = configured_pairs(config.pairs)
     weights, marks = (None, ()) if config.by == "pair" else _weights(pairs, config)
     with contextlib.ExitStack() as stack:  # a judge opens once everything else is checked
         opened = judge or stack.enter_context(contextlib.closing(open_judge(config.judge)))
@@ -156,10 +161,10 @@ def _by_pair(
     bounds = (pair_credits(verdict_P2, missing=one) for one in (0, 1))
     low, high = (benchmark_score(one, pairs=pairs, ties="half").headline for one in bounds)
     shown = f"{low.name} would be {low.score:.1%} or {high.score:.1%}"
-    said = remarks(summary, null_reasons, range_shown=shown)
+    said = verdict_notes(summary, null_reasons, range_shown=shown)
     notes = tuple(f"judge {name}: {one}" for one in said)
     single_P = single_order_credits(verdict_P2, seed=config.seed)
-    about = RowAbout(
+    metadata = RowMetadata(
         kind="judge",
         synthetic=_synthetic(pairs, judge),
         notes=tuple(dict.fromkeys((f"judge {name}: {summary.reliability}", *notes))),
@@ -167,7 +172,7 @@ def _by_pair(
     )
     shown = f"judge {name} ({config.protocol or 'explained'})"
     return _report(
-        TableRow(name=shown, ties="half", credit_P=credit_P, about=about),
+        TableRow(name=shown, ties="half", credit_P=credit_P, metadata=metadata),
         pairs,
         config.out / manifest.key,
         manifest.key,
@@ -195,7 +200,7 @@ def _by_rating(
     strict = benchmark_score(np.floor(credit_P), pairs=pairs, ties="loss").headline
     notes = tuple(f"judge {name}: {note}" for note in _rating_notes(rated, strict, weights))
     params = [f"{key} {weights.params[key]}" for key in _TELLING_PARAMS if key in weights.params]
-    about = RowAbout(
+    metadata = RowMetadata(
         kind="judge",
         params=dict(weights.params),
         uses_labels=bool(weights.provenance and weights.provenance.uses_labels),
@@ -209,7 +214,7 @@ def _by_rating(
         ties="half",
         credit_P=credit_P,
         reward_P2=None if rated.num_unrated else rated.reward_P2,
-        about=about,
+        metadata=metadata,
     )
     return _report(
         row,
@@ -236,7 +241,7 @@ def _rating_notes(rated: RatedPairs, strict: Headline, weights: WeightVector) ->
         yield f"{count} ratings are missing: {reason.replace('_', ' ')}"
     if rated.num_partly:
         yield f"{rated.num_partly} pairs lack ratings under some rules; the others rank them"
-    origin = origin_of(weights)
+    origin = weights_origin(weights)
     if origin.judge not in (None, rated.manifest.judge):
         yield f"the rules are weighed by the ratings of another judge, {origin.judge}"
     if origin.num_missing_shards:
@@ -266,12 +271,12 @@ def _report(
     path = folder / f"results-{slug(row.name)[:60]}-{about_file}.parquet"
     return JudgeReport(
         name=row.name,
-        judge=str(row.about.judge),
+        judge=str(row.metadata.judge),
         folder=folder,
         results=write_pair_results(path, [row], pairs=pairs),
         score=benchmark_score(row.credit_P, pairs=pairs, ties="half"),
         num_pairs=pairs.num_pairs,
-        uses_labels=row.about.uses_labels,
-        synthetic=row.about.synthetic,
+        uses_labels=row.metadata.uses_labels,
+        synthetic=row.metadata.synthetic,
         **figures,
     )

@@ -117,7 +117,7 @@ def _open_run(
     pairs: BenchmarkPairs, config: JudgeBenchmarkConfig, *, judge: Judge
 ) -> tuple[Study, RatingRun]:
     """Open the rating run of these pairs, where an earlier version has more of it: that one."""
-    studies = [study_of_pairs(pairs, out=config.out)]
+    studies = [create_rated_study(pairs, out=config.out)]
     studies += [open_study(path) for path in _study_paths(pairs, out=config.out)[1:]]
     opened = [(study, open_run(study, config.rating, judge=judge)) for study in studies]
     return opened[0] if len(opened) == 1 else max(opened, key=lambda pair: _num_done(pair[1]))
@@ -151,7 +151,7 @@ def check_weights(
         InputError: Weights of other rules or of other rule texts, or of the ratings of the
             benchmark itself.
     """
-    origin = origin_of(weights)
+    origin = weights_origin(weights)
     differing = sorted(set(weights.rule_ids).symmetric_difference(rules.rule_ids))
     if differing or origin.rules_sha256 not in (None, rules.digest):
         shown = ", ".join(differing[:3]) or "their texts or their order"
@@ -170,12 +170,12 @@ def check_weights(
         )
 
 
-def origin_of(weights: WeightVector) -> WeightsOrigin:
+def weights_origin(weights: WeightVector) -> WeightsOrigin:
     """Where weights come from, as far as they say."""
     return weights.provenance or WeightsOrigin()
 
 
-def study_of_pairs(pairs: BenchmarkPairs, *, out: Path) -> Study:
+def create_rated_study(pairs: BenchmarkPairs, *, out: Path) -> Study:
     """Return the study of a benchmark's pairs, made if it is missing; equal pairs are in it once.
 
     It is not made where an earlier version has made one.

@@ -97,7 +97,7 @@ def summarize(verdict_P2: _Floats) -> VerdictSummary:
     )
 
 
-def remarks(
+def verdict_notes(
     summary: VerdictSummary, null_reasons: Mapping[str, int], *, range_shown: str
 ) -> Iterator[str]:
     """What a reader must know before believing an accuracy, a sentence each.

@@ -20,7 +20,7 @@ from encore.benchmarks.judging.pairwise_protocol import (
     prompt_digest,
     render_comparison,
 )
-from encore.benchmarks.judging.verdict_summary import remarks, single_order_credits, summarize
+from encore.benchmarks.judging.verdict_summary import single_order_credits, summarize, verdict_notes
 from encore.core.errors import InputError, StudyIncompleteError
 from encore.judges.base import Reply
 from encore.judges.judge_config import JudgeConfig
@@ -81,7 +81,7 @@ def test_a_verdict_is_one_place_in_double_brackets():
 def test_a_judge_that_follows_the_place_is_named_and_one_order_is_a_seeded_draw():
     always = np.array([[1.0, 0.0]] * 1000)
     for verdict_P2, share in ((always, "100.0%"), (np.vstack([always[:39], [[1, 1]]]), "98.8%")):
-        [said] = remarks(summarize(verdict_P2), {}, range_shown="")
+        [said] = verdict_notes(summarize(verdict_P2), {}, range_shown="")
         assert said == f"{share} of the verdicts are A: it follows the place"
     credit_P = single_order_credits(always, seed=1)
     assert 0.45 < credit_P.mean() < 0.55

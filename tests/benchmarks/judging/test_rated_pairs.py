@@ -13,8 +13,8 @@ from encore.benchmarks.judging.judge_report import judge_benchmark
 from encore.benchmarks.judging.rated_pairs import (
     RatedPairs,
     check_weights,
+    create_rated_study,
     rate_pairs,
-    study_of_pairs,
 )
 from encore.core.errors import InputError
 from encore.data.pairs import read_pairs, records_of
@@ -111,7 +111,7 @@ def test_ties_are_told_as_halves_and_as_losses(tmp_path, config, monkeypatch):
 
     training = rated(make_benchmark(5), config).study
     pairs = make_benchmark(4)
-    monkeypatch.setattr(judge_report, "pairs_of", lambda _config: pairs)
+    monkeypatch.setattr(judge_report, "configured_pairs", lambda _config: pairs)
     by_rating = config.model_copy(
         update={"by": "rating", "weights_from": training, "scheme": "uniform"}
     )
@@ -126,7 +126,7 @@ def test_ties_are_told_as_halves_and_as_losses(tmp_path, config, monkeypatch):
 def test_equal_pairs_are_rated_once_and_the_study_is_found_again(tmp_path, config):
     pairs = benchmark_of([make_pair(0), make_pair(0), make_pair(1)])
     first = rated(pairs, config)
-    assert len(records_of(read_pairs(study_of_pairs(pairs, out=tmp_path)))) == 2
+    assert len(records_of(read_pairs(create_rated_study(pairs, out=tmp_path)))) == 2
     assert len(first.credit_P) == 3
     again = rated(pairs, config, say=lambda _: "0.5")
     assert (again.study, again.manifest.run_key) == (first.study, first.manifest.run_key)

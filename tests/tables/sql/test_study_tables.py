@@ -190,10 +190,13 @@ def test_every_row_of_a_table_stands_there_with_its_figures(full: Path) -> None:
     """
     expected: list[tuple[Any, ...]] = []
     for folder in table_folders(full):
-        for row in read_table(folder).own_rows:
-            figure, found = row.own.headline, row.own.comparison  # the reference has none
+        for row in read_table(folder).rows_with_figures:
+            figure, found = (
+                row.our_figures.headline,
+                row.our_figures.comparison,
+            )  # the reference has none
             compared = (None, None) if found is None else (found.difference, found.mcnemar_p)
-            own = (folder.name, row.name, row.kind, row.own.params.get("tau"))
+            own = (folder.name, row.name, row.kind, row.our_figures.params.get("tau"))
             figures = (figure.score, figure.ci_low, figure.ci_high, *compared)
             expected.append((*own, *figures, folder.name == TABLE_KEYS[1]))
     assert ask(full, sql) == expected
