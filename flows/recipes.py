@@ -16,7 +16,7 @@ from prefect.states import Completed
 
 from encore.core.reporting import Reporter
 from encore.recipes.recipe import Recipe, RecipeName, changed, load_recipe
-from encore.recipes.recipe_run import Call
+from encore.recipes.recipe_run import CallStage
 from encore.recipes.recipe_run import run_recipe as run_stages
 from flows.study_flow import study_flow
 from tasks import artifacts
@@ -71,7 +71,7 @@ def run_recipe(
     )
 
 
-def _as_tasks(study: Path, tracker: Tracker) -> Call:
+def _as_tasks(study: Path, tracker: Tracker) -> CallStage:
     """Each stage is a task; what people want to see of it is published, and logged in MLflow."""
 
     def call(stage: str, work: Callable[[Reporter], Any]) -> Any:

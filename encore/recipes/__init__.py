@@ -1,1 +1,1 @@
-"""Recipes: named run configurations, from preference pairs to a benchmark's table."""
+"""Recipes: named configurations of whole runs, from preference pairs to a benchmark's table."""

@@ -1,7 +1,7 @@
-"""Whether a machine can hold what a recipe runs, looked at before anything is downloaded.
+"""Check that a machine can hold the models of a recipe, before anything is downloaded.
 
-Lower bounds: weights, and for training the optimizer's averages. A model of an unknown kind is
-passed over: its engine says what it lacks.
+The check uses lower bounds: weights, and for training the optimizer's averages. A model of an
+unknown kind is not checked here: its engine reports what is missing.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from encore.runs.local_engines import visible_gpus
 from encore.training.training_config import TrainingConfig
 
 _GIB = 1 << 30
-#: Dimensions that are known before the hub is asked, by their short names of `encore plan`.
-_SHAPE_OF = {
+#: Short names in `encore plan` of models whose dimensions are known without asking the hub.
+_SHAPE_BY_MODEL = {
     "meta-llama/Meta-Llama-3-70B-Instruct": "llama-3-70b",
     "meta-llama/Meta-Llama-3-8B-Instruct": "llama-3-8b",
     "meta-llama/Llama-3.1-8B-Instruct": "llama-3.1-8b",
@@ -32,7 +32,13 @@ _SHAPE_OF = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What a process can use: ``gpu_bytes`` of the smallest GPU, 0 without any."""
+    """Devices and memory that a process can use.
+
+    Attributes:
+        num_gpus: Number of visible GPUs.
+        gpu_bytes: Memory of the smallest GPU in bytes; 0 without a GPU.
+        memory_bytes: Main memory in bytes.
+    """
 
     num_gpus: int
     gpu_bytes: int
@@ -45,41 +51,42 @@ class Machine:
 
 
 def this_machine() -> Machine:
-    """The machine of this process.
+    """Return the devices and memory of this machine.
 
-    The driver is asked, not CUDA: a judge's engine forks, and CUDA must not be in use then.
+    The facts come from the driver, not from CUDA: a judge's engine forks, and CUDA must not be
+    initialized before.
     """
     gpus, gpu_bytes = visible_gpus(), 0
     if gpus:
         command = ["nvidia-smi", f"--id={','.join(gpus)}", "--query-gpu=memory.total"]
-        listed = subprocess.check_output([*command, "--format=csv,noheader,nounits"])  # noqa: S603
-        gpu_bytes = min(map(int, listed.split())) << 20
+        memory_lines = subprocess.check_output([*command, "--format=csv,noheader,nounits"])  # noqa: S603
+        gpu_bytes = min(map(int, memory_lines.split())) << 20
     memory_bytes = psutil.virtual_memory().total
     return Machine(num_gpus=len(gpus), gpu_bytes=gpu_bytes, memory_bytes=memory_bytes)
 
 
 def refuse_judge_too_large(judge: JudgeConfig, *, machine: Machine) -> None:
-    """Compare the judge's weights with what its devices have.
+    """Refuse a judge whose weights exceed the memory of its devices.
 
-    Weights that are quantized or kept outside the GPU are passed over, and those of a server.
+    A judge behind a server, quantized weights and weights outside the GPU are not checked.
 
     Raises:
-        InputError: They do not fit: how much they take, what is here, and what to do.
+        InputError: The weights do not fit. The message says their size, the memory and the advice.
     """
     if judge.backend == "http":
         return
     num_weights = _num_weights(judge.model, judge.revision, has_output=True)
     if num_weights is None or {"quantization", "cpu_offload_gb"} & judge.engine_args.keys():
         return
-    needed = num_weights * (4 if judge.dtype == "float32" else 2)
+    needed_bytes = num_weights * (4 if judge.dtype == "float32" else 2)
     num_used = min(num_devices(judge), machine.num_gpus)
-    if needed <= (num_used * machine.gpu_bytes if num_used else machine.memory_bytes):
+    if needed_bytes <= (num_used * machine.gpu_bytes if num_used else machine.memory_bytes):
         return
     advice = "rate where they fit and bring the study back, or give a smaller judge with --judge"
-    if needed <= machine.num_gpus * machine.gpu_bytes:
+    if needed_bytes <= machine.num_gpus * machine.gpu_bytes:
         advice = f"use them all: --engine-arg tensor_parallel_size={machine.num_gpus}"
     raise InputError(
-        f"judge {judge.model!r}: its weights alone take {_gib(needed)}; this machine has "
+        f"judge {judge.model!r}: its weights alone take {_gib(needed_bytes)}; this machine has "
         f"{machine}{f', of which it would use {num_used}' if num_used else ''}; {advice}"
     )
 
@@ -87,28 +94,28 @@ def refuse_judge_too_large(judge: JudgeConfig, *, machine: Machine) -> None:
 def refuse_training_too_large(
     backbone: BackboneConfig, training: TrainingConfig | None, *, stage: str, machine: Machine
 ) -> None:
-    """Compare weights and AdamW's two averages with one GPU, or with the machine's memory.
+    """Refuse a training whose weights and AdamW averages exceed one GPU, or the main memory.
 
     Raises:
-        InputError: They do not fit: how much they take, and what is here.
+        InputError: They do not fit. The message says how much they take, and the memory.
     """
     num_weights = _num_weights(backbone.model, backbone.revision)
     if num_weights is None:
         return
     is_half = backbone.dtype == "bfloat16" or (backbone.dtype == "auto" and machine.num_gpus > 0)
     is_full = training is not None and training.method == "full"
-    needed = num_weights * (2 if is_half else 4) * (3 if is_full else 1)
-    if needed > (machine.gpu_bytes or machine.memory_bytes):
+    needed_bytes = num_weights * (2 if is_half else 4) * (3 if is_full else 1)
+    if needed_bytes > (machine.gpu_bytes or machine.memory_bytes):
         raise InputError(
-            f"stage {stage}: {backbone.model!r} takes at least {_gib(needed)} of memory, and this "
-            f"machine has {machine}; run the recipe where it fits, or only `encore rate` here"
+            f"stage {stage}: {backbone.model!r} takes at least {_gib(needed_bytes)} of memory, and "
+            f"this machine has {machine}; run the recipe where it fits, or only `encore rate` here"
         )
 
 
 def _num_weights(model: str, revision: str | None, *, has_output: bool = False) -> int | None:
     try:
-        shape = find_shape(_SHAPE_OF.get(model, model), revision=revision)
-    except InputError:  # of another kind, or not to be had: opening it says so in its own words
+        shape = find_shape(_SHAPE_BY_MODEL.get(model, model), revision=revision)
+    except InputError:  # unknown or not reachable: opening the model reports the reason
         return None
     return shape.num_parameters + (shape.num_output_parameters if has_output else 0)
 

@@ -1,6 +1,6 @@
 """A recipe: every choice between preference pairs and a benchmark's table, as a TOML file.
 
-The shipped ones lie beside this file; `encore.recipes.recipe_run` runs one.
+The shipped recipes lie beside this file; `encore.recipes.recipe_run` runs a recipe.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ RecipeName = Literal[
 ]
 RECIPE_NAMES: tuple[RecipeName, ...] = get_args(RecipeName)
 
-#: In place of a backbone's folder: the recipe's initial reward model.
+#: Placeholder for a backbone's folder: the recipe's initial reward model.
 INITIAL = "{initial}"
 _FOLDER = Path(__file__).parent
 
 
 class Weighing(SchemeOptions):
-    """How rules are weighed, as in `encore weights`."""
+    """Options of the weighing stage, as in `encore weights`."""
 
     scheme: str = option(
         "encore", choices=SCHEMES, help=f"How rules are weighed, one of: {', '.join(SCHEMES)}."
@@ -41,13 +41,13 @@ class Weighing(SchemeOptions):
 
 
 class RowModel(StageConfig):
-    """A reward model with one head: a row of the table, trained on preferences or as it is.
+    """A row of the table: a reward model with one head, trained on preferences or untouched.
 
     A row named after a method of the paper (``bradley-terry-model``,
     ``bradley-terry-model-initialised``) stands beside the paper's figure.
     """
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9 -]*$", description="Of the row.")
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9 -]*$", description="Name of the row.")
     backbone: BackboneConfig
     training: TrainingConfig | None = None
 
@@ -57,24 +57,26 @@ class RowModel(StageConfig):
             if self.training.objective != "bradley-terry":
                 raise ValueError(f"row {self.name!r} has one head: expected bradley-terry training")
             return self
-        idle = sorted(self.backbone.model_fields_set - {"model", "revision"})
-        if idle:
+        unused = sorted(self.backbone.model_fields_set - {"model", "revision"})
+        if unused:
             raise ValueError(
                 f"row {self.name!r}: a reward model without training is opened as it was "
-                f"downloaded; leave out {', '.join(idle)}, or give the row a training"
+                f"downloaded; leave out {', '.join(unused)}, or give the row a training"
             )
         return self
 
     @property
     def stage(self) -> str:
-        """Of its training."""
+        """Return the name of the stage that trains this row's model."""
         return f"train-{self.name.replace(' ', '-')}"
 
 
 class InitialModel(StageConfig):
-    """A reward model to start from: a head in closed form, learnt from pairs of its own."""
+    """The initial reward model: a head in closed form, learnt from separate pairs."""
 
-    sources: tuple[str, ...] = Field(min_length=1, description="As for `encore ingest`.")
+    sources: tuple[str, ...] = Field(
+        min_length=1, description="Sources as `encore ingest` takes them."
+    )
     backbone: BackboneConfig
 
 
@@ -84,31 +86,31 @@ class Recipe(StageConfig):
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_]*$", max_length=48)
-    """On the command line; also names its folder in the study."""
+    """Name on the command line, and of the recipe's folder in the study."""
     about: str = Field(min_length=1)
-    """What it is for, a sentence."""
+    """Purpose of the recipe, one sentence."""
     sources: tuple[str, ...] = Field(min_length=1)
-    """As for `encore ingest`."""
+    """Sources as `encore ingest` takes them."""
     prefer: Prefer | None = None
-    """As for `encore ingest`."""
+    """Preference label of raw PKU-SafeRLHF, as `encore ingest` takes it."""
     rating: EngineRatingConfig
     weighing: Weighing = Weighing()
     backbone: BackboneConfig
     training: TrainingConfig
     initial: InitialModel | None = None
-    """A backbone named ``{initial}`` is this model; none: all are to be had."""
+    """Initial reward model, used where a backbone is ``{initial}``; none: no backbone is."""
     rows: tuple[RowModel, ...] = ()
     """Reward models beside the multi-head one."""
     gate: GateConfig | None = None
-    """The paper's MoE baseline; none: no gate."""
+    """Options of the paper's MoE baseline; none: no gate."""
     score_limit: Annotated[int, Field(ge=1)] | None = None
-    """Pairs of the study that every head scores; none: all."""
+    """Number of the study's pairs that every head scores; none: all."""
     judge_row: str | None = None
-    """The table's row of the judge's own ratings, weighed; none: no such row."""
+    """Name of the row for the judge's own weighted ratings; none: no such row."""
     export_heads: bool = False
-    """Also export the model with a label for every head."""
+    """True to export the model with a label for every head, too."""
     benchmark: BenchmarkConfig = BenchmarkConfig()
-    """The table; models, gate and run are the recipe's own."""
+    """Options of the table; the recipe adds models, gate and run."""
     export_dtype: Literal["float32", "bfloat16"] = "float32"
     """Number format of the exported model."""
 
@@ -130,16 +132,20 @@ class Recipe(StageConfig):
 
     @property
     def models(self) -> list[tuple[str, BackboneConfig, TrainingConfig | None]]:
-        """Stage, backbone and training of each model; an initial one stands for its backbone."""
+        """Return each model's stage, backbone and training; ``{initial}`` is replaced."""
         rows = [(row.stage, row.backbone, row.training) for row in self.rows]
         return [
-            (stage, self.initial.backbone if self.initial and of.model == INITIAL else of, training)
-            for stage, of, training in (("train", self.backbone, self.training), *rows)
+            (
+                stage,
+                self.initial.backbone if self.initial and base.model == INITIAL else base,
+                training,
+            )
+            for stage, base, training in (("train", self.backbone, self.training), *rows)
         ]
 
 
 class DemoConfig(StageConfig):
-    """Where the demo goes."""
+    """Options of the demo: its folder and the judge's engine."""
 
     study: Path = option(
         Path("demo-study"), name="out", help="Where the study goes; an existing demo is continued."
@@ -150,10 +156,10 @@ class DemoConfig(StageConfig):
 
 
 def load_recipe(name: str | Path) -> Recipe:
-    """The shipped recipe of a name, or one's own in a TOML file.
+    """Load a shipped recipe by name, or a recipe from a TOML file.
 
     Raises:
-        InputError: No such recipe or file; what is wrong in it.
+        InputError: There is no such recipe or file, or a value in it is not valid.
     """
     path = _FOLDER / f"{name}.toml" if name in RECIPE_NAMES else Path(name)
     if not path.is_file():
@@ -169,18 +175,19 @@ def load_recipe(name: str | Path) -> Recipe:
 
 
 def changed(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
-    """The recipe with some of its values changed, given as a recipe's TOML has them.
+    """Return the recipe with some values changed, in the structure of a recipe's TOML.
 
-    A pilot has a name of its own: its table and export must not be taken for the whole run's.
+    A pilot gets a name of its own, so that its table and export cannot be taken for those of the
+    whole run.
 
     Raises:
-        InputError: No recipe has such a value.
+        InputError: A changed value is not valid in a recipe.
     """
     content = recipe.model_dump(exclude_unset=True)
     rating = changes.get("rating", {})
     backend = recipe.rating.judge.backend
     if rating.get("judge", {}).get("backend", backend) != backend:
-        content["rating"]["judge"].pop("engine_args", None)  # they are of the other engine
+        content["rating"]["judge"].pop("engine_args", None)  # these belong to the other engine
     if rating.get("limit") is not None:
         content["name"] = f"{recipe.name}_pilot_{rating['limit']}"
     return _checked(_merged(content, changes), f"{recipe.name} with changes")
@@ -192,9 +199,9 @@ def _merged(old: Any, new: Any) -> Any:
     return {**old, **{name: _merged(old.get(name), value) for name, value in new.items()}}
 
 
-def _checked(content: Mapping[str, Any], where: Path | str) -> Recipe:
+def _checked(content: Mapping[str, Any], origin: Path | str) -> Recipe:
     try:
         return Recipe.model_validate(content)
     except ValidationError as error:
         problem = first_problem(error)
-        raise InputError(f"recipe {where}: {problem.path}: {problem.message}") from error
+        raise InputError(f"recipe {origin}: {problem.path}: {problem.message}") from error

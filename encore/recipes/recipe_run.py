@@ -1,6 +1,6 @@
-"""Run a recipe: its stages in order, each of which repeats nothing that its files say is done.
+"""Run a recipe: its stages in order. No stage repeats work that its files show as done.
 
-How a stage is called and rated is the caller's: directly, or as a task of a flow.
+The caller decides how a stage is called: directly, or as a task of a flow.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Pairs on which rankings are counted that the export's number format turns round.
+#: Number of pairs on which the rankings that the export's number format flips are counted.
 _FLIP_PAIRS = 200
 
-#: The work of a stage, which tells a reporter how far it is.
+#: The work of a stage; it sends progress events to the reporter.
 Work = Callable[[Reporter], Any]
-#: Does the work of a stage, by its name; a flow makes a task of it.
-Call = Callable[[str, Work], Any]
-#: Rates a study to the end: the folder of the rating run, and what was done.
+#: Runs the work of a stage, given the stage's name; a flow makes a task of it.
+CallStage = Callable[[str, Work], Any]
+#: Rates a study completely; returns the folder of the rating run and the report of the call.
 Rate = Callable[[Path, RatingConfig], tuple[Path, RunReport]]
 
 
 def check_names(recipe: Recipe) -> None:
-    """Schemes, rules and benchmark exist.
+    """Check that the recipe's schemes, rules and benchmark exist.
 
     Raises:
-        EncoreError: One does not: its name, and the known ones.
+        EncoreError: One does not exist. The message names it and the known ones.
     """
     load_scheme(recipe.weighing.scheme)
     recipe.benchmark.rows.check_schemes()
@@ -72,23 +72,23 @@ def check_names(recipe: Recipe) -> None:
     load_benchmark(recipe.benchmark.pairs.benchmark)
 
 
-def check_within_reach(recipe: Recipe) -> None:
-    """The benchmark's rows, and each backbone's config and tokenizer, can be read.
+def check_readable(recipe: Recipe) -> None:
+    """Check that the benchmark's rows and each backbone's config and tokenizer can be read.
 
-    Weights are not fetched. What is on the hub behind a licence is met before hours of rating.
+    Weights are not fetched. A model behind a licence is found before hours of rating are spent.
 
     Raises:
-        EncoreError: What cannot be read, and why.
+        EncoreError: Something cannot be read. The message names it and the reason.
     """
     from encore.model.loading import load_tokenizer  # brings transformers
 
     try:
         configured_pairs(recipe.benchmark.pairs)
     except InputError as error:
-        # A network's failure stays the cause: another attempt may mend it.
+        # A failure of the network stays the cause, because another attempt may succeed.
         raise InputError(f"{error} (a recipe's option: --benchmark-data)") from error.__cause__
     for _, backbone, training in recipe.models:
-        # A model that is a row as it was downloaded may be of a kind that cannot be trained on.
+        # A downloaded model that is an untouched row may be of a kind that cannot be trained.
         load_tokenizer(backbone, is_as_downloaded=training is None)
 
 
@@ -96,20 +96,20 @@ def run_recipe(
     recipe: Recipe,
     study: Path,
     *,
-    call: Call = lambda _stage, work: work(SILENT),
+    call: CallStage = lambda _stage, work: work(SILENT),
     rate: Rate | None = None,
 ) -> RecipeRun:
-    """Do what is not done of a recipe, from pairs to table and export.
+    """Run the stages of a recipe that are not done, from pairs to table and export.
 
     Args:
-        recipe: What to do.
-        study: The study's directory, made if it is not there.
-        call: How a stage is called.
-        rate: How the study is rated; None: in this process, by a judge that stays open for the
-            benchmark's pairs.
+        recipe: Recipe to run.
+        study: Directory of the study; created if it does not exist.
+        call: Function that runs the work of a stage.
+        rate: Function that rates the study. None: this process rates, with a judge that stays
+            open for the benchmark's pairs.
 
     Raises:
-        EncoreError: As the stages; before anything is downloaded where this machine cannot hold a
+        EncoreError: A stage failed; or, before anything is downloaded, this machine cannot hold a
             model of the recipe.
     """
     check_names(recipe)
@@ -117,13 +117,13 @@ def run_recipe(
     run.check_machine()
     run.ingest()
     if not run.table_dir.exists():
-        call("check-recipe", lambda _: check_within_reach(recipe))
+        call("check-recipe", lambda _: check_readable(recipe))
     opened = contextlib.closing(open_judge(recipe.rating.judge)) if rate is None else None
     with opened or contextlib.nullcontext() as judge:
         run_dir, report = run.rate(rate, judge)
-        with run.alone():
+        with run.lock():
             judged = run.judge_benchmark(run_dir, judge)
-    with run.alone():
+    with run.lock():
         run.table, run.export = run.after_rating(run_dir, judged)
     run.rated = report.summary
     return run
@@ -131,22 +131,22 @@ def run_recipe(
 
 @dataclass(slots=True, kw_only=True)
 class RecipeRun:
-    """A recipe in a study, and what a call of `run_recipe` did.
+    """One run of a recipe in a study: its stages as methods, and the result of the call.
 
     Attributes:
-        recipe: What is done.
-        study: The study's directory.
-        call: How a stage is called.
-        table: The benchmark's table as Markdown.
-        export: The exported model.
-        rated: What was rated, a line.
-        done_now: Stages that had something to do.
-        done_before: The others.
+        recipe: Recipe that is run.
+        study: Directory of the study.
+        call: Function that runs the work of a stage.
+        table: Path of the benchmark's table in Markdown.
+        export: Folder of the exported model.
+        rated: Summary of the rating, one line.
+        done_now: Names of stages that had work to do in this call.
+        done_before: Names of stages that were done before.
     """
 
     recipe: Recipe
     study: Path
-    call: Call
+    call: CallStage
     table: Path = field(init=False)
     export: Path = field(init=False)
     rated: str = ""
@@ -155,39 +155,40 @@ class RecipeRun:
 
     @property
     def folder(self) -> Path:
-        """Of results that have no folder elsewhere."""
+        """Return the folder of results that have no other folder."""
         return self.study / "recipes" / self.recipe.name
 
     @property
     def table_dir(self) -> Path:
-        """Two recipes may share a model and its head scores; each has a table of its own."""
+        """Return the folder of the recipe's table; recipes may share models, but not tables."""
         return self.study / "benchmarks" / self.recipe.name
 
     @property
     def initial_dir(self) -> Path:
-        """The initial reward model, exported."""
+        """Return the folder of the exported initial reward model."""
         return self.study / "initial" / "initial-reward-model"
 
     def check_machine(self) -> None:
-        """Refuse what cannot run here: the judge until a rating is whole, models until one is."""
+        """Refuse models that are too large for this machine, unless their stages are done."""
         recipe, machine = self.recipe, this_machine()
-        if not any(run_status(one).is_complete for one in list_runs(self.study / "ratings")):
+        run_dirs = list_runs(self.study / "ratings")
+        if not any(run_status(run_dir).is_complete for run_dir in run_dirs):
             refuse_judge_too_large(recipe.rating.judge, machine=machine)
         if not any(self.study.glob("training/*/result.json")):
             for stage, backbone, training in recipe.models:
                 refuse_training_too_large(backbone, training, stage=stage, machine=machine)
 
     def ingest(self) -> None:
-        """The pairs of the recipe's sources, and of no others."""
+        """Ingest the recipe's sources; refuse a study that has pairs of other sources."""
         recipe = self.recipe
-        asked = [one for source in recipe.sources for one in locate(source)]
-        labels = {str(one.label) for one in asked}
+        locations = [location for source in recipe.sources for location in locate(source)]
+        labels = {str(location.label) for location in locations}
         study = None if is_new_study(self.study) else open_study(self.study)
-        there = set(study.labels) if study else set()
-        if there - labels:
+        study_labels = set(study.labels) if study else set()
+        if study_labels - labels:
             raise InputError(
                 f"study {self.study}: it also has pairs labelled "
-                f"{', '.join(sorted(there - labels))}, which are none of recipe {recipe.name}'s; "
+                """Refuse models that this machine cannot hold, unless their stages are done."""
                 "give the recipe a study of its own with --out"
             )
         origins: list[Origin] = []
@@ -199,22 +200,22 @@ class RecipeRun:
                     origins += source.origins
             except InputError:
                 is_damaged = True
-        # Pinned commits on the hub do not change: what came from them need not be read again.
-        pinned = {(str(one.repo_id), str(one.revision)[:7]) for one in asked}
-        found = {(one.name, str(one.revision)[:7]) for one in origins}
-        is_read = recipe.prefer is None and found == pinned
-        if there == labels and is_read and not is_damaged:
+        # Pinned commits on the hub do not change, so their pairs need not be read again.
+        pinned = {(str(location.repo_id), str(location.revision)[:7]) for location in locations}
+        ingested = {(origin.name, str(origin.revision)[:7]) for origin in origins}
+        is_read = recipe.prefer is None and ingested == pinned
+        if study_labels == labels and is_read and not is_damaged:
             self.done_before.append("ingest")
             return
         read = partial(ingest, out=self.study, prefer=recipe.prefer, replace=is_damaged)
         self._stage(
             "ingest",
             lambda reporter: read(recipe.sources, reporter=reporter),
-            is_new=lambda report: {one.status for one in report.sources} != {"unchanged"},
+            is_new=lambda report: {source.status for source in report.sources} != {"unchanged"},
         )
 
     def rate(self, rate: Rate | None, judge: Judge | None) -> tuple[Path, RunReport]:
-        """The folder of the rating run, and what was done."""
+        """Rate the study; return the folder of the rating run and the report of the call."""
         rating = self.recipe.rating
 
         def work(reporter: Reporter) -> tuple[Path, RunReport]:
@@ -234,7 +235,7 @@ class RecipeRun:
         return run_dir, report
 
     def judge_benchmark(self, run_dir: Path, judge: Judge | None) -> tuple[str, ...]:
-        """Files with the judge's own ratings of the benchmark's pairs, weighed: a table's row."""
+        """Have the judge rate the benchmark's pairs; return the results that make a table row."""
         from encore.benchmarks.judging.judge_report import judge_benchmark
 
         recipe, rating = self.recipe, self.recipe.rating
@@ -258,7 +259,7 @@ class RecipeRun:
         return (f"{recipe.judge_row}={report.results}",)
 
     def after_rating(self, run_dir: Path, judged: tuple[str, ...]) -> tuple[Path, Path]:
-        """Everything that needs no judge: the table, and the export."""
+        """Run the stages that need no judge; return the paths of the table and the export."""
         recipe, weighing = self.recipe, self.recipe.weighing
         self._written_stage("analyze", "analysis.json", lambda _: analyze(run_dir))
         weights = self._written_stage(
@@ -277,14 +278,19 @@ class RecipeRun:
         }
         gate = None if recipe.gate is None else self.gate(recipe.gate, trained.model_dir)
         self.score(trained.out)
-        made = {"run": run_dir.name, "model": str(trained.out), "gate": gate, "results": judged}
-        table = self.benchmark(rows, made)
+        table_inputs = {
+            "run": run_dir.name,
+            "model": str(trained.out),
+            "gate": gate,
+            "results": judged,
+        }
+        table = self.benchmark(rows, table_inputs)
         if recipe.export_heads:
-            self.exported("export-heads", trained.model_dir, weights=None)
-        return table, self.exported("export", trained.model_dir, weights=weights)
+            self.export_stage("export-heads", trained.model_dir, weights=None)
+        return table, self.export_stage("export", trained.model_dir, weights=weights)
 
     def make_initial(self, initial: InitialModel) -> None:
-        """A reward model to start from: a head in closed form, exported for plain transformers."""
+        """Fit and export the initial reward model: a head in closed form."""
         from encore.training.train import train
 
         root = self.initial_dir.parent
@@ -299,18 +305,18 @@ class RecipeRun:
         self._stage("initial-model", work, is_new=bool)
 
     def train(
-        self, stage: str, what: Recipe | RowModel, *, run: str | None = None
+        self, stage: str, trainable: Recipe | RowModel, *, run: str | None = None
     ) -> TrainingResult:
-        """The multi-head model, or a row's model trained on preferences."""
+        """Train the multi-head model, or a row's model on preferences."""
         from encore.training.train import train
 
-        assert what.training is not None, "only trained rows have a stage"
+        assert trainable.training is not None, "only trained rows have a stage"
         config = TrainConfig(
             study=self.study,
-            backbone=self._backbone(what.backbone),
+            backbone=self._backbone(trainable.backbone),
             run=run,
             limit=self.recipe.rating.limit,
-            **dict(what.training),
+            **dict(trainable.training),
         )
         result: TrainingResult = self._stage(
             stage,
@@ -320,12 +326,12 @@ class RecipeRun:
         return result
 
     def gate(self, gate: GateConfig, model: Path) -> Path:
-        """The gate over the model's heads."""
+        """Train the gate over the model's heads; return its folder."""
         from encore.training.baselines.gate import train_gate
 
         study, out, limit = open_study(self.study), model.parent / "gate", self.recipe.rating.limit
         config = TrainGateConfig(study=self.study, model=model, gate=gate, limit=limit, out=out)
-        made_from = {
+        inputs = {
             "model": folder_digest(model),
             "gate": gate.model_dump(),
             "limit": limit,
@@ -333,13 +339,13 @@ class RecipeRun:
         }
 
         def work(reporter: Reporter) -> bool:
-            return _made(out, made_from, lambda: train_gate(study, config, reporter=reporter))
+            return _make_folder(out, inputs, lambda: train_gate(study, config, reporter=reporter))
 
         self._stage("gate", work, is_new=bool)
         return out
 
     def score(self, model: Path) -> None:
-        """Every head's score of the study's pairs."""
+        """Score the study's pairs under every head."""
         from encore.scoring.scoring_run import ScoreResult, score_study
 
         recipe = self.recipe
@@ -353,13 +359,18 @@ class RecipeRun:
 
         self._stage("score", work, is_new=lambda result: result.num_reused < result.num_shards)
 
-    def benchmark(self, rows: Mapping[str, str], made: Mapping[str, Any]) -> Path:
-        """The table of all rows; ``made`` is what the table's config has from earlier stages."""
+    def benchmark(self, rows: Mapping[str, str], inputs: Mapping[str, Any]) -> Path:
+        """Make the table of all rows; return its path.
+
+        Args:
+            rows: Model of each further row, as a folder or a hub id, by row name.
+            inputs: Fields of the table's config that earlier stages determine.
+        """
         from encore.benchmarks.run_benchmark import run_benchmark
 
         recipe, table = self.recipe, self.table_dir / "table.json"
-        added = {
-            "reward_models": tuple(f"{name}={where}" for name, where in rows.items()),
+        changes = {
+            "reward_models": tuple(f"{name}={model}" for name, model in rows.items()),
             "row_revisions": {
                 row.name: row.backbone.revision
                 for row in recipe.rows
@@ -367,9 +378,9 @@ class RecipeRun:
             },
             "rows": recipe.benchmark.rows.model_copy(update={"k": recipe.weighing.k}),
             "out": self.table_dir,
-            **made,
+            **inputs,
         }
-        config = recipe.benchmark.model_copy(update=added)
+        config = recipe.benchmark.model_copy(update=changes)
         before = table.read_bytes() if table.exists() else None
         run = self._stage(
             "benchmark",
@@ -378,8 +389,8 @@ class RecipeRun:
         )
         return Path(run.markdown_path)
 
-    def exported(self, stage: str, model: Path, *, weights: Path | None) -> Path:
-        """The model as plain transformers, its heads folded by the weights if there are any."""
+    def export_stage(self, stage: str, model: Path, *, weights: Path | None) -> Path:
+        """Export the model, its heads folded if there are weights; return the folder."""
         out = self.study / "exports" / stage.replace("export", self.recipe.name)
         self._stage(stage, lambda _: self._export(model, out, weights=weights), is_new=bool)
         return out
@@ -391,23 +402,23 @@ class RecipeRun:
 
         dtype = self.recipe.export_dtype
         content = None if weights is None else json.loads(weights.read_text(encoding="utf-8"))
-        made_from = {"model": folder_digest(model), "weights": content, "dtype": dtype}
+        inputs = {"model": folder_digest(model), "weights": content, "dtype": dtype}
 
         def work() -> None:
             # On the CPU: the export is opened beside it, and both may not fit on a GPU.
             opened = open_reward_model(model, device="cpu", dtype="float32")
-            ids = opened.model.head_ids
-            of_study = pairs.iter_pairs(open_study(self.study))
-            by_hash = sorted(of_study, key=lambda pair: pair.pair_id)
+            head_ids = opened.model.head_ids
+            study_pairs = pairs.iter_pairs(open_study(self.study))
+            pairs_by_hash = sorted(study_pairs, key=lambda pair: pair.pair_id)
             export_model(
                 opened,
                 out=out,
-                weights=None if weights is None else read_weights(weights, head_ids=ids),
+                weights=None if weights is None else read_weights(weights, head_ids=head_ids),
                 dtype=dtype,
-                pairs=by_hash[:_FLIP_PAIRS] if dtype == "bfloat16" else (),
+                pairs=pairs_by_hash[:_FLIP_PAIRS] if dtype == "bfloat16" else (),
             )
 
-        return _made(out, made_from, work)
+        return _make_folder(out, inputs, work)
 
     def _backbone(self, backbone: BackboneConfig) -> BackboneConfig:
         if backbone.model != INITIAL:
@@ -420,7 +431,7 @@ class RecipeRun:
         return result
 
     def _written_stage(self, stage: str, name: str, work: Work) -> Path:
-        """A stage whose result is JSON, for people and other commands."""
+        """Run a stage whose result is written as JSON; return the path of that file."""
         path = self.folder / name
 
         def is_new(result: Any) -> bool:
@@ -434,36 +445,38 @@ class RecipeRun:
         self._stage(stage, work, is_new=is_new)
         return path
 
-    def alone(self) -> AcquireReturnProxy[Any]:
-        """Hold the recipe's lock, the operating system's: released when its holder is killed.
+    def lock(self) -> AcquireReturnProxy[Any]:
+        """Acquire the recipe's lock; wait for another process however long its stages take.
 
-        Waits for another process, however long its stages take.
+        The lock is the operating system's: it is released when its holder is killed.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self.folder / ".lock")
+        file_lock = FileLock(self.folder / ".lock")
         try:
-            return lock.acquire(timeout=0)
+            return file_lock.acquire(timeout=0)
         except Timeout:
             logger.warning("another process runs this recipe here; waiting for it")
-            return lock.acquire()
+            return file_lock.acquire()
 
 
-def _made(folder: Path, made_from: Mapping[str, Any], make: Callable[[], Any]) -> bool:
-    """Make a folder unless the file beside it says that it is whole and made from just this.
+def _make_folder(folder: Path, inputs: Mapping[str, Any], make: Callable[[], Any]) -> bool:
+    """Make a folder, unless the record beside it shows that it is whole and of the same inputs.
 
     Returns:
-        Whether it was made now.
+        True if the folder was made by this call.
     """
-    mark = folder.with_name(f".{folder.name}.made.json")
-    made = json.loads(mark.read_text(encoding="utf-8")) if mark.is_file() else {"files": {}}
-    is_whole = made["files"].items() <= _digests(folder).items()
-    if is_whole and made.get("made_from") == json.loads(json.dumps(made_from)):
+    record_path = folder.with_name(f".{folder.name}.made.json")
+    record: dict[str, Any] = {"files": {}}
+    if record_path.is_file():
+        record = json.loads(record_path.read_text(encoding="utf-8"))
+    is_whole = record["files"].items() <= _digests(folder).items()
+    if is_whole and record.get("made_from") == json.loads(json.dumps(inputs)):
         return False
-    if not is_whole:  # what is damaged must not pass for a result, nor for somebody else's
-        for name in made["files"]:
+    if not is_whole:  # damaged files must not be taken for a result
+        for name in record["files"]:
             (folder / name).unlink(missing_ok=True)
     make()
-    write_json(mark, {"made_from": made_from, "files": _digests(folder)})
+    write_json(record_path, {"made_from": inputs, "files": _digests(folder)})
     return True
 
 

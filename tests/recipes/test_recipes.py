@@ -28,7 +28,7 @@ from encore.model.opening import open_reward_model
 from encore.rating.rating_config import RatingConfig
 from encore.recipes.machine import Machine, refuse_judge_too_large, refuse_training_too_large
 from encore.recipes.recipe import RECIPE_NAMES, Recipe, RowModel, changed, load_recipe
-from encore.recipes.recipe_run import Work, check_names, check_within_reach, run_recipe
+from encore.recipes.recipe_run import Work, check_names, check_readable, run_recipe
 from encore.training.training_config import GateConfig, TrainingConfig
 from tests.studies import write_lines
 from tests.tiny_judge import make_tiny_judge
@@ -176,16 +176,16 @@ def test_a_training_that_cannot_fit_is_refused(
 
 def test_what_cannot_be_read_is_refused_before_its_rating(tmp_path: Path) -> None:
     demo = load_recipe("demo")
-    check_within_reach(demo)
+    check_readable(demo)
     rows = gzip.decompress(BENCHMARK_DATA_PATH.read_bytes()).splitlines(keepends=True)
     short = tmp_path / "short.jsonl"
     short.write_bytes(b"".join(rows[1:]))
     with pytest.raises(InputError, match="--benchmark-data"):  # 79 pairs of 80
-        check_within_reach(changed(demo, {"benchmark": {"pairs": {"data": short}}}))
+        check_readable(changed(demo, {"benchmark": {"pairs": {"data": short}}}))
     gone = BackboneConfig(model=str(tmp_path / "nowhere"))
     row = demo.rows[0].model_copy(update={"backbone": gone})
     with pytest.raises(EncoreError, match=r"nowhere.*no such folder"):
-        check_within_reach(demo.model_copy(update={"rows": (row,)}))
+        check_readable(demo.model_copy(update={"rows": (row,)}))
 
 
 # --- the stages, run in small ---------------------------------------------------------------------
