@@ -1,4 +1,4 @@
-"""From a rating prompt to the token ids a judge reads: chat template, frozen date, truncation."""
+"""Encode rating prompts for a judge: chat template, frozen date, truncation."""
 
 from __future__ import annotations
 
@@ -13,26 +13,30 @@ from encore.core.errors import JudgeUnavailableError
 from encore.core.model_files import ModelFiles
 from encore.core.token_encoder import TokenEncoder
 
-#: Some chat templates print today's date; a rating must not depend on the day it was made.
+#: Some chat templates print today's date. A rating must not depend on the day.
 FROZEN_DATE = "26 Jul 2024"
 
-_PROMPTS_AT_ONCE = 500
-#: Labels to name where others are split.
-_SINGLE_TOKENS = tuple("0123456789ABCDEFGHIJ")
+_BATCH_SIZE = 500
+#: Labels to propose where the labels of a scale are several tokens.
+_PROPOSED_LABELS = tuple("0123456789ABCDEFGHIJ")
 _PROBES = ("Score:", "a {b}\n\nHuman: c", "é ≥ 0.5 \\ \u2028 d")
 
 
 @dataclass(frozen=True, slots=True)
 class ChatTokenizer:
-    """A Hugging Face tokenizer with its chat template applied around one user message.
+    """A Hugging Face tokenizer that puts its chat template around one user message.
 
-    Rendering is exact: the template is rendered once around a marker, and that frame is used only
-    if it reproduces the template's own output on several probes.
+    The template is rendered once around a marker. The text before and after the marker is the
+    frame. It replaces the template only if it gives the template's own output on several probes.
+
+    Attributes:
+        hf_tokenizer: The tokenizer of transformers.
+        template_sha256: SHA-256 of the chat template.
+        frame: Text that the template puts before and after a message; None if it does more.
     """
 
     hf_tokenizer: Any
     template_sha256: str = field(init=False)
-    #: What the template puts before and after a message, if it does nothing else.
     frame: tuple[str, str] | None = field(init=False)
     _encoder: TokenEncoder = field(init=False, compare=False)
 
@@ -49,23 +53,23 @@ class ChatTokenizer:
         object.__setattr__(self, "_encoder", TokenEncoder(self.hf_tokenizer))
 
     def render(self, prompt: str) -> str:
-        """The full text the judge reads for one user message, reply header included."""
+        """Return the full text that the judge reads for one user message, reply header included."""
         if self.frame is not None and prompt == prompt.strip():  # many templates trim
             return self.frame[0] + prompt + self.frame[1]
         return self._apply_template(prompt)
 
     def spells_special(self, text: str) -> bool:
-        """Whether a text has what would become a special token."""
+        """Return True if a text contains characters that would become a special token."""
         return self._encoder.spells_special(text)
 
     def encode_text(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of rendered text; what spells a special token becomes one."""
+        """Return the token ids of rendered texts. Spelled special tokens become special tokens."""
         return self._encoder.encode(texts)
 
     def encode(self, prompts: Sequence[str]) -> list[list[int]]:
-        """Token ids of each prompt, chat template included.
+        """Return the token ids of each prompt, chat template included.
 
-        Text in a prompt that spells a special token is tokenised as plain text: a rated
+        Text in a prompt that spells a special token is encoded as plain text: a rated
         conversation cannot end the judge's user turn.
         """
         ids = self._encoder.encode([self.render(prompt) for prompt in prompts])
@@ -75,36 +79,36 @@ class ChatTokenizer:
         return ids
 
     def encode_each(self, prompts: Iterable[str]) -> Iterator[array[int]]:
-        """The same one by one. A list takes some 40 bytes a token, an array 4: few are at once."""
-        waiting = iter(prompts)
-        while some := list(itertools.islice(waiting, _PROMPTS_AT_ONCE)):
-            yield from (array("I", token_ids) for token_ids in self.encode(some))
+        """Yield the token ids of each prompt as an array, which takes 4 bytes a token, not 40."""
+        remaining = iter(prompts)
+        while batch := list(itertools.islice(remaining, _BATCH_SIZE)):
+            yield from (array("I", token_ids) for token_ids in self.encode(batch))
 
     def label_tokens(self, labels: Sequence[str]) -> tuple[int, ...]:
-        """The token with which a reply begins that is just this label, for each label.
+        """Return the token id of each label as the whole reply.
 
         Raises:
             JudgeUnavailableError: A label is several tokens after the chat template's reply
                 header, or two are one token; the message names labels that work.
         """
         [header] = self._encoder.encode([self.render(_PROBES[0])])
-        found = {}
-        for label in dict.fromkeys([*labels, *_SINGLE_TOKENS]):
+        token_ids = {}
+        for label in dict.fromkeys([*labels, *_PROPOSED_LABELS]):
             [whole] = self._encoder.encode([self.render(_PROBES[0]) + label])
             if whole[:-1] == header:
-                found[label] = whole[-1]
-        split = [label for label in labels if label not in found]
-        if split or len({found[label] for label in labels}) < len(labels):
-            works = ",".join(label for label in _SINGLE_TOKENS if label in found)
+                token_ids[label] = whole[-1]
+        split = [label for label in labels if label not in token_ids]
+        if split or len({token_ids[label] for label in labels}) < len(labels):
+            usable = ",".join(label for label in _PROPOSED_LABELS if label in token_ids)
             raise JudgeUnavailableError(
                 f"--scale: judge {self.hf_tokenizer.name_or_path!r} does not write "
                 f"{', '.join(map(repr, split or labels))} as one token each, which --decode "
-                f"expected needs; labels that work: {works or 'none of the digits and letters'}"
+                f"expected needs; labels that work: {usable or 'none of the digits and letters'}"
             )
-        return tuple(found[label] for label in labels)
+        return tuple(token_ids[label] for label in labels)
 
     def cut_left(self, text: str, *, num_tokens: int) -> str:
-        """The text without (about) its first ``num_tokens`` tokens, cut at a token boundary."""
+        """Return the text without (about) its first ``num_tokens`` tokens, cut between tokens."""
         offsets = self.hf_tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)[
             "offset_mapping"
         ]
@@ -143,8 +147,8 @@ class ChatTokenizer:
 
 
 def _split_around(text: str, part: str) -> tuple[str, str]:
-    head, found, tail = text.partition(part)
-    if not found:
+    head, separator, tail = text.partition(part)
+    if not separator:
         raise JudgeUnavailableError(
             "the judge's chat template changes or drops the user message; ENCORE needs a template "
             "that contains it as it is"
@@ -153,7 +157,7 @@ def _split_around(text: str, part: str) -> tuple[str, str]:
 
 
 def load_tokenizer(model: ModelFiles) -> ChatTokenizer:
-    """The tokenizer of a judge with its chat template; no code from the model's folder is run.
+    """Load the tokenizer of a judge with its chat template. No code of the model is run.
 
     Raises:
         JudgeUnavailableError: transformers is missing, or the model has no tokenizer or no chat

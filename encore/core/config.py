@@ -1,8 +1,8 @@
-"""What a stage runs with: frozen pydantic models, the only declaration of each option.
+"""Configs of stages: frozen pydantic models whose fields are the options.
 
-From a stage's config the command line and the Prefect form are generated, and from it come recipes,
-the run's identity, MLflow's parameters and the reference page. A config stands beside its stage;
-this module has what all of them share.
+A field is the only declaration of its option. The command line, the Prefect form, recipes, run
+keys, MLflow's parameters and the reference page are made from it. A config stands beside its stage;
+this module has the parts that all configs share.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
-_ABOUT = "encore"
+#: Key of an option's metadata in the JSON schema of its field.
+_METADATA_KEY = "encore"
 
 
 class StageConfig(BaseModel):
@@ -42,49 +43,48 @@ def option(
     choices: Sequence[str] = (),
     **bounds: Any,
 ) -> Any:
-    """A field of a stage's config.
+    """Return a field of a stage's config.
 
     Args:
-        default: Its default; left out: the option is required.
-        help: What it says, for the command line, the Prefect form and the reference page.
-        group: Panel of the help text.
-        name: Option name on the command line, if not the field's.
-        alias: A second option name.
-        positional: An argument instead of an option.
-        hidden: No option on the command line.
-        identity: Whether it changes results and so is part of a run's key.
-        since: Added after runs existed: at its default it is left out of the key.
-        only_for: The values of another field with which this option is read, by that field's name,
+        default: Default value, or the type that makes it. Without one the option is required.
+        help: Help text of the command line, the Prefect form and the reference page.
+        group: Title of the panel of the help text.
+        name: Option name on the command line, if it is not the field's.
+        alias: Second option name on the command line.
+        positional: True makes it an argument instead of an option.
+        hidden: True leaves it out of the command line.
+        identity: True if it changes results and so belongs to a run's key.
+        since: True if it was added after runs existed. Its default is left out of the key.
+        only_for: Values of another field with which this option is read, by that field's name,
             e.g. ``{"method": ("lora",)}``; see `unused_options`. None: it is always read.
-        source: Where the default comes from, e.g. a section of the paper.
-        metavar: What stands for the value in the help text.
-        choices: What the Prefect form offers; the stage itself refuses another value by name.
-        **bounds: Passed to `pydantic.Field`: ``ge``, ``le``, ``gt``, ``lt``, ``min_length``,
-            ``examples``, ….
+        source: Origin of the default, e.g. a section of the paper.
+        metavar: Placeholder of the value in the help text.
+        choices: Values that the Prefect form offers. The stage itself refuses other values.
+        **bounds: Further arguments of `pydantic.Field`: ``ge``, ``le``, ``gt``, ``lt``, ….
     """
-    about: dict[str, Any]
-    about = {"group": group, "name": name, "alias": alias, "source": source, "metavar": metavar}
-    about |= {"positional": positional, "hidden": hidden, "since": since}
-    about["only_for"] = {name: [*values] for name, values in (only_for or {}).items()}
-    said = {key: value for key, value in about.items() if value}
+    metadata: dict[str, Any]
+    metadata = {"group": group, "name": name, "alias": alias, "source": source, "metavar": metavar}
+    metadata |= {"positional": positional, "hidden": hidden, "since": since}
+    metadata["only_for"] = {name: [*values] for name, values in (only_for or {}).items()}
+    metadata = {key: value for key, value in metadata.items() if value}
     if not identity:
-        said["identity"] = False
-    extra: dict[str, Any] = {_ABOUT: said}
+        metadata["identity"] = False
+    extra: dict[str, Any] = {_METADATA_KEY: metadata}
     if choices:
         extra["enum"] = [*choices]
-    default_is = "default_factory" if isinstance(default, type) else "default"
-    return Field(description=help, json_schema_extra=extra, **{default_is: default}, **bounds)
+    default_key = "default_factory" if isinstance(default, type) else "default"
+    return Field(description=help, json_schema_extra=extra, **{default_key: default}, **bounds)
 
 
 #: An option that is no part of a run's key, because it changes no result.
 unkeyed_option = partial(option, identity=False)
 
 
-def about_option(field: FieldInfo) -> Mapping[str, Any]:
-    """What `option` was told of a field beside its default, help and bounds."""
+def option_metadata(field: FieldInfo) -> Mapping[str, Any]:
+    """Return the arguments of `option` for a field, without its default, help and bounds."""
     extra = field.json_schema_extra
-    about = extra.get(_ABOUT) if isinstance(extra, dict) else None
-    return about if isinstance(about, dict) else {}
+    metadata = extra.get(_METADATA_KEY) if isinstance(extra, dict) else None
+    return metadata if isinstance(metadata, dict) else {}
 
 
 def unused_options(config: BaseModel, *, because_of: str) -> dict[str, Any]:
@@ -97,24 +97,24 @@ def unused_options(config: BaseModel, *, because_of: str) -> dict[str, Any]:
     value = getattr(config, because_of)
     options = {}
     for name, field in type(config).model_fields.items():
-        readers = about_option(field).get("only_for", {}).get(because_of, (value,))
+        readers = option_metadata(field).get("only_for", {}).get(because_of, (value,))
         if name in config.model_fields_set and value not in readers:
             options[name] = getattr(config, name)
     return options
 
 
 def identity_of(config: BaseModel) -> dict[str, Any]:
-    """The part of a config that a run's key is made of, as JSON values.
+    """Return the part of a config that a run's key is made of, as JSON values.
 
-    Fields that change no result are left out, and fields that were added later while they have
-    their default, so that the keys of existing runs stay.
+    It leaves out fields that change no result. It also leaves out the default of a field that was
+    added later, so that the keys of existing runs stay.
     """
     dumped = config.model_dump(mode="json")
     identity: dict[str, Any] = {}
     for name, field in type(config).model_fields.items():
-        about = about_option(field)
-        value = getattr(config, name)
-        is_default = about.get("since") and value == field.get_default(call_default_factory=True)
-        if about.get("identity", True) and not is_default:
+        metadata, value = option_metadata(field), getattr(config, name)
+        is_default = value == field.get_default(call_default_factory=True)
+        is_left_out = metadata.get("since") and is_default
+        if metadata.get("identity", True) and not is_left_out:
             identity[name] = identity_of(value) if isinstance(value, BaseModel) else dumped[name]
     return identity

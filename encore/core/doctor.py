@@ -1,4 +1,4 @@
-"""Find what is wrong with this environment: packages, engine, GPU, memory, hub.
+"""Check this environment: packages, engine, GPU, memory, hub.
 
 Heavy packages are not imported: the checks must run where torch, vLLM or Prefect do not.
 """
@@ -31,7 +31,15 @@ _ENOUGH_MEMORY_GIB = 4
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check. ``fail`` is something without which `encore` cannot work."""
+    """The result of one check.
+
+    Attributes:
+        check: Name of the check.
+        found: The state of this environment.
+        expected: The state that `encore` needs.
+        verdict: ``fail`` if `encore` cannot work without a change, ``warn`` if a part cannot.
+        next_step: Advice for people; empty if the verdict is ``ok``.
+    """
 
     check: str
     found: str
@@ -43,15 +51,17 @@ class Finding:
 def _finding(
     check: str, found: str, expected: str, next_step: str, *, is_required: bool = False
 ) -> Finding:
-    """A finding that is not ok if there is a next step to take."""
+    """Return a finding that is ok if it has no next step."""
     verdict: Literal["ok", "warn", "fail"] = "fail" if is_required else "warn"
     return Finding(check, found, expected, verdict if next_step else "ok", next_step)
 
 
 def diagnose(environ: Mapping[str, str]) -> list[Finding]:
-    """Every finding about this interpreter and this machine."""
-    every = [one for one in importlib.metadata.distributions() if one.name]
-    installed: dict[str, str] = {canonicalize_name(one.name): one.version for one in every}
+    """Return every finding about this interpreter and this machine."""
+    distributions = [dist for dist in importlib.metadata.distributions() if dist.name]
+    installed: dict[str, str] = {
+        canonicalize_name(dist.name): dist.version for dist in distributions
+    }
     try:
         requirements = importlib.metadata.requires(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
@@ -65,44 +75,47 @@ def diagnose(environ: Mapping[str, str]) -> list[Finding]:
 def package_findings(
     installed: Mapping[str, str], requirements: Sequence[str], *, platform: str
 ) -> Iterator[Finding]:
-    """Whether the installed packages work together.
+    """Check that the installed packages work together: one finding per extra, one for engines.
 
     Args:
         installed: The version of each distribution by its normalized name.
-        requirements: Those of `encore-reward`, as its metadata lists them.
-        platform: As in `sys.platform`.
+        requirements: Requirements of `encore-reward` as its metadata lists them.
+        platform: Name of the platform as in `sys.platform`.
     """
     by_extra: dict[str, list[Requirement]] = {"": []}
     for text in requirements:
-        one, match = Requirement(text), _EXTRA.search(text)
+        requirement, match = Requirement(text), _EXTRA.search(text)
         extra = match[1] if match else ""
         needed = by_extra.setdefault(extra, [])
-        if one.marker is None or one.marker.evaluate({"extra": extra}):
-            needed.append(one)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
+            needed.append(requirement)
     for extra, needed in by_extra.items():
-        versions = {one: installed.get(canonicalize_name(one.name)) for one in needed}
-        found = ", ".join(f"{one.name} {there or 'missing'}" for one, there in versions.items())
-        wrong = [
-            f"{one.name}{one.specifier}"
-            for one, there in versions.items()
-            if not there or not one.specifier.contains(there, prereleases=True)
+        versions = {
+            requirement: installed.get(canonicalize_name(requirement.name))
+            for requirement in needed
+        }
+        state = ", ".join(f"{req.name} {version or 'missing'}" for req, version in versions.items())
+        unmet = [
+            f"{requirement.name}{requirement.specifier}"
+            for requirement, version in versions.items()
+            if not version or not requirement.specifier.contains(version, prereleases=True)
         ]
         if extra and not any(versions.values()):
-            found, wrong = "not installed" if needed else "not for this platform", []
+            state, unmet = "not installed" if needed else "not for this platform", []
         package = f"encore-reward[{extra}]" if extra else "encore-reward"
         yield _finding(
             f"extra {extra}" if extra else "core packages",
-            found,
-            "; ".join(wrong) or "all fit",
-            f"pip install --upgrade '{package}'" if wrong else "",
+            state,
+            "; ".join(unmet) or "all fit",
+            f"pip install --upgrade '{package}'" if unmet else "",
             is_required=not extra,
         )
-    yield _engine(installed, platform=platform)
+    yield _engine_finding(installed, platform=platform)
 
 
-def _engine(installed: Mapping[str, str], *, platform: str) -> Finding:
-    # At most one vLLM, and the torch build it was made for. A version without local part is PyPI's
-    # own build: CUDA on Linux, CPU elsewhere.
+def _engine_finding(installed: Mapping[str, str], *, platform: str) -> Finding:
+    """Check that there is at most one vLLM, and the torch build that it was compiled for."""
+    # A version without local part is PyPI's own build: CUDA on Linux, CPU elsewhere.
     torch = installed.get("torch", "")
     build = torch.partition("+")[2] or ("cu" if platform == "linux" else "cpu")
     is_cuda, is_cpu = (bool(torch) and build.startswith(kind) for kind in ("cu", "cpu"))
@@ -117,11 +130,11 @@ def _engine(installed: Mapping[str, str], *, platform: str) -> Finding:
 
 
 def machine_findings(environ: Mapping[str, str], *, has_gpu_engine: bool) -> Iterator[Finding]:
-    """Whether the machine has what the work needs."""
+    """Check imports, GPU, memory and hub: one finding each."""
     code = f"import {_CORE_MODULES}"
-    said = _output_of(sys.executable, "-c", f"{code}; print('work')")
-    step = "" if said == "work" else "remove .venv, then: make setup"
-    yield _finding("core imports", said or "fail", code, step, is_required=True)
+    output = _output_of(sys.executable, "-c", f"{code}; print('work')")
+    step = "" if output == "work" else "remove .venv, then: make setup"
+    yield _finding("core imports", output or "fail", code, step, is_required=True)
     command = shutil.which("nvidia-smi", path=environ.get("PATH"))
     listing = _output_of(command, "-L") if command else ""
     step = "install a driver, or in a new environment: make setup"
@@ -137,20 +150,20 @@ def machine_findings(environ: Mapping[str, str], *, has_gpu_engine: bool) -> Ite
 
 
 def _output_of(*command: str) -> str:
-    """What a program prints; nothing if it fails."""
+    """Return what a program prints; an empty text if it fails."""
     try:
-        answer = subprocess.run(command, capture_output=True, timeout=60, check=True)  # noqa: S603 - fixed arguments
+        process = subprocess.run(command, capture_output=True, timeout=60, check=True)  # noqa: S603 - fixed arguments
     except (OSError, subprocess.SubprocessError):
         return ""
-    return answer.stdout.decode(errors="replace").strip()
+    return process.stdout.decode(errors="replace").strip()
 
 
 def hub_finding(environ: Mapping[str, str]) -> Finding:
-    """Whether the Hugging Face hub answers; nothing is asked in offline mode."""
+    """Check that the Hugging Face hub answers, unless HF_HUB_OFFLINE is set."""
     endpoint = environ.get("HF_ENDPOINT") or "https://huggingface.co"
-    found, step = "answers", ""
+    state, step = "answers", ""
     if environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}:
-        found = "not asked: HF_HUB_OFFLINE is set"
+        state = "not asked: HF_HUB_OFFLINE is set"
     else:
         try:
             request = urllib.request.Request(endpoint, method="HEAD")  # noqa: S310 - the user's own
@@ -158,11 +171,13 @@ def hub_finding(environ: Mapping[str, str]) -> Finding:
         except urllib.error.HTTPError:
             pass  # it answers, even if it refuses
         except (OSError, ValueError, http.client.HTTPException) as error:
-            found = f"no answer: {error}"
+            state = f"no answer: {error}"
             step = "give data and judges by local path; the demo needs no hub"
-    return _finding("hub", found, "an answer, to load by hub id", step)
+    return _finding("hub", state, "an answer, to load by hub id", step)
 
 
-if __name__ == "__main__":  # where the command `encore` does not start
-    for one in diagnose(os.environ):
-        sys.stdout.write(f"{one.verdict}: {one.check}: {one.found}  {one.next_step}\n")
+if __name__ == "__main__":  # for machines on which the command `encore` does not start
+    for finding in diagnose(os.environ):
+        sys.stdout.write(
+            f"{finding.verdict}: {finding.check}: {finding.found}  {finding.next_step}\n"
+        )

@@ -1,4 +1,4 @@
-"""Errors that name the thing, the value, what was expected and the next step."""
+"""Errors of ENCORE: each message names the value, what was expected and the next step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NO_PERMISSION = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
 
 class EncoreError(Exception):
-    """Something in the user's world (files, engines, machines) is not as needed.
+    """An error of the user's files, engines or machines.
 
     The command line prints the message as one line and exits with ``exit_code``.
     """
@@ -24,38 +24,38 @@ class EncoreError(Exception):
 
 
 class InputError(EncoreError, ValueError):
-    """Input data or a parameter is malformed: which one, its value, what was expected."""
+    """An error of input data or of a parameter: its name, its value, what was expected."""
 
 
 class StudyIncompleteError(EncoreError):
-    """Work finished but something is missing; running the same command again continues."""
+    """Work ended with parts missing. Running the same command again continues it."""
 
     exit_code = 3
 
 
 class EveryShardError(EncoreError):
-    """Every shard of the run would meet this error: the run stops."""
+    """An error that every shard of the run would meet: the run stops."""
 
 
 class JudgeUnavailableError(EveryShardError):
-    """The judge's model or engine cannot be loaded."""
+    """The judge's model or engine cannot be loaded or reached."""
 
 
 class GenerationInterruptedError(EncoreError):
-    """A generation passed its deadline or was cancelled; its engine must not be reused."""
+    """A generation passed its deadline or was cancelled. Its engine must not be used again."""
 
 
 def stops_the_run(error: object) -> bool:
-    """Whether the next shard would fail the same way: no engine, no space, no permission."""
+    """Return True if every shard would fail the same way: no engine, no space, no permission."""
     return isinstance(error, EveryShardError) or (
         isinstance(error, OSError) and error.errno in NO_ROOM | _NO_PERMISSION
     )
 
 
 def is_worth_retrying(error: object) -> bool:
-    """Whether another attempt may succeed: bad input is met again, unless a network was its cause.
+    """Return True if another attempt may succeed.
 
-    ``ConnectionError`` and ``TimeoutError`` are what networks raise.
+    Bad input stays bad, unless a network was the cause: ``ConnectionError`` or ``TimeoutError``.
     """
     cause = getattr(error, "__cause__", None)
     is_bad_input = isinstance(error, InputError) and not isinstance(
@@ -65,9 +65,9 @@ def is_worth_retrying(error: object) -> bool:
 
 
 def did_you_mean(name: str, possible: Sequence[str]) -> str:
-    """The end of an error about an unknown name: names like it, or nothing."""
-    near = get_close_matches(name, possible, n=3)
-    return f"; did you mean {' or '.join(near)}?" if near else ""
+    """Return the end of an error about an unknown name: similar names, or an empty text."""
+    similar = get_close_matches(name, possible, n=3)
+    return f"; did you mean {' or '.join(similar)}?" if similar else ""
 
 
 class InputProblem(NamedTuple):

@@ -20,12 +20,12 @@ from encore.core.errors import EncoreError
 
 @contextlib.contextmanager
 def temporary_path(path: Path) -> Iterator[Path]:
-    """A new name beside ``path`` for a file in the making; removed at the end if it is still there.
+    """Yield a new name beside ``path`` for an unfinished file, and remove that file at the end.
 
-    The name starts with a dot and does not end in the target's suffix, so neither the shell's
-    globs nor ``*.parquet`` read it. The folder must exist.
+    The name starts with a dot and does not end in the suffix of ``path``, so neither the shell's
+    globs nor ``*.parquet`` match it. The folder must exist.
     """
-    temporary = path.with_name(f".{path.name}.tmp-{_unique()}")
+    temporary = path.with_name(f".{path.name}.tmp-{_unique_suffix()}")
     try:
         yield temporary
     finally:
@@ -33,7 +33,7 @@ def temporary_path(path: Path) -> Iterator[Path]:
 
 
 def publish(temporary: Path, path: Path) -> None:
-    """Give a finished file its name by one rename, with file and folder flushed to the disk."""
+    """Rename a finished file to its final name, and flush file and folder to the disk."""
     fsync_path(temporary)
     temporary.replace(path)
     fsync_path(path.parent)
@@ -41,12 +41,12 @@ def publish(temporary: Path, path: Path) -> None:
 
 @contextlib.contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """A temporary path in the same folder that becomes ``path`` when the block succeeds.
+    """Yield a temporary path in the same folder; the file becomes ``path`` if the block succeeds.
 
     On any error, Ctrl-C included, the temporary file is removed and ``path`` stays as it was.
 
     Raises:
-        OSError: as the file system reports it (no space, no permission).
+        OSError: The file system refused it (no space, no permission).
     """
     with temporary_path(path) as temporary:
         yield temporary
@@ -55,18 +55,18 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """A temporary sibling folder that becomes ``path`` when the block succeeds.
+    """Yield a temporary folder beside ``path``; it becomes ``path`` if the block succeeds.
 
-    What was at ``path`` is replaced by two renames: a crash between them leaves neither under that
-    name, the old one beside it. On any error, Ctrl-C included, the temporary folder is removed and
-    ``path`` stays as it was. The parent folder must exist.
+    An old folder at ``path`` is replaced by two renames. A crash between them leaves no folder of
+    that name, and the old one beside it. On any error, Ctrl-C included, the temporary folder is
+    removed and ``path`` stays as it was. The parent folder must exist.
 
     Raises:
-        OSError: as the file system reports it (no space, no permission).
+        OSError: The file system refused it (no space, no permission).
     """
-    mark = _unique()
-    temporary = path.with_name(f".{path.name}.tmp-{mark}")
-    replaced = path.with_name(f".{path.name}.old-{mark}")
+    suffix = _unique_suffix()
+    temporary = path.with_name(f".{path.name}.tmp-{suffix}")
+    replaced = path.with_name(f".{path.name}.old-{suffix}")
     temporary.mkdir()
     try:
         yield temporary
@@ -85,7 +85,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 
 def atomic_write_bytes(path: Path, data: bytes) -> None:
-    """Put ``data`` at ``path``, whole or not at all."""
+    """Write bytes to a file, whole or not at all."""
     with atomic_path(path) as temporary:
         temporary.write_bytes(data)
 
@@ -117,28 +117,28 @@ def fsync_path(path: Path) -> None:
 
 def fsync_tree(folder: Path) -> None:
     """Flush a folder and everything in it to the disk."""
-    for entry in (*folder.rglob("*"), folder):
-        fsync_path(entry)
+    for path in (*folder.rglob("*"), folder):
+        fsync_path(path)
 
 
 def file_sha256(path: Path) -> str:
-    """SHA-256 of a file's bytes, in hex."""
+    """Return the SHA-256 of a file's bytes in hex."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _unique() -> str:
+def _unique_suffix() -> str:
     return f"{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def check_writable(folder: Path) -> None:
-    """Refuse a folder that cannot be written, before hours are spent on what is to go there.
+    """Check that a folder takes new files, before hours are spent on their content.
 
     Args:
-        folder: Need not exist yet.
+        folder: The folder. If it does not exist, the nearest existing one above it is checked.
 
     Raises:
-        EncoreError: The folder, or the nearest one above it that exists, takes no new file.
+        EncoreError: No file can be created there.
     """
     existing = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
     try:

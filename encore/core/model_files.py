@@ -1,4 +1,4 @@
-"""Find a model's files, refuse what is not safe or complete, and identify them by content."""
+"""Find a model's files, refuse unsafe or incomplete ones, and identify them by content."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 from encore.core.errors import EncoreError
 
 _MIB = 1024 * 1024
-#: Beyond this size a weight file is identified by its length and one MiB of every sixteen: reading
-#: all of 140 GB would take longer than many a rating run. The first MiB holds the header with every
-#: tensor's name, shape and place, and no matrix of a large model is smaller than the gap.
+#: A larger weight file is identified by its length and one MiB of every sixteen: reading all of
+#: 140 GB would take longer than many rating runs. The first MiB holds the header with the name,
+#: shape and position of every tensor, and no matrix of a large model is smaller than the gap.
 _FULL_DIGEST_LIMIT = 1024 * _MIB
 _SAMPLE_EVERY = 16 * _MIB
-#: The files that can change what a model says. A note or a trainer's state beside them cannot.
+#: Files that can change the output of a model. Notes or a trainer's state cannot.
 _IDENTIFYING = (
     "*.safetensors",
     "*.safetensors.index.json",
@@ -35,10 +35,14 @@ _IDENTIFYING = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFiles:
-    """Where a model lies and which one it is.
+    """The location and the identity of a model.
 
-    ``location`` is what a loader takes (folder or hub id), ``name`` the same without a machine's
-    path, ``revision`` the hub commit or ``sha256:…`` of the folder's content.
+    Attributes:
+        location: Folder or hub id, as loaders take it.
+        name: Name of the folder without its path, or the hub id.
+        revision: Commit on the hub, or ``sha256:…`` of the folder's content.
+        hub_revision: Commit on the hub; None for a folder.
+        config: Content of its config.json.
     """
 
     location: str
@@ -50,7 +54,12 @@ class ModelFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFinder:
-    """What a model is wanted for: the word and the error its messages use."""
+    """Finds the files of models for one purpose.
+
+    Attributes:
+        name: The purpose in messages, e.g. ``judge``.
+        error: Class of the errors that it raises.
+    """
 
     name: str
     error: type[EncoreError]
@@ -58,16 +67,16 @@ class ModelFinder:
     def find(
         self, model: str, *, revision: str | None = None, needs_weights: bool = True
     ) -> ModelFiles:
-        """The files of a model given as a folder or as a hub id.
+        """Find the files of a model.
 
         Args:
             model: Folder or hub id.
-            revision: Of a hub id.
-            needs_weights: False: config.json is enough.
+            revision: Branch, tag or commit of a hub id; not allowed for a folder.
+            needs_weights: True requires safetensors weights in a folder.
 
         Raises:
-            EncoreError: (the role's own) no such folder or hub model, no safetensors weights, no
-                config.
+            EncoreError: No such folder or hub model, no safetensors weights, no config. Its class
+                is ``error``.
         """
         folder = Path(model).expanduser()
         if folder.is_dir():
@@ -81,18 +90,16 @@ class ModelFinder:
         return self._hub(model, revision)
 
     def optional_file(self, files: ModelFiles, name: str) -> Path | None:
-        """A file that a model may have beside those that transformers reads.
+        """Return the path of a file that a model may have; None if it has none.
+
+        In offline mode only files in the hub's cache exist.
 
         Args:
-            files: What `find` found.
-            name: The file's name.
-
-        Returns:
-            Where it can be read; None where the model has none. A hub that was told to stay
-            offline knows of no file but those it has.
+            files: Result of `find`.
+            name: Name of the file.
 
         Raises:
-            EncoreError: (the role's own) the hub could not be asked.
+            EncoreError: The hub does not answer. Its class is ``error``.
         """
         if files.hub_revision is None:
             path = Path(files.location).expanduser() / name
@@ -126,9 +133,9 @@ class ModelFinder:
             )
         config = self.read_config(folder)
         if needs_weights and not any(folder.glob("*.safetensors")):
-            found = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
+            names = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
             raise self.error(
-                f"{self.name} {model!r}: no *.safetensors weights in the folder (found: {found}); "
+                f"{self.name} {model!r}: no *.safetensors weights in the folder (found: {names}); "
                 "pickled weights are not loaded: save the model with save_pretrained first"
             )
         return ModelFiles(
@@ -156,10 +163,10 @@ class ModelFinder:
         )
 
     def read_config(self, folder: Path) -> dict[str, Any]:
-        """The content of a folder's config.json, with a text model's settings one level up.
+        """Read a folder's config.json. The settings of its text model stand at the top level.
 
         Raises:
-            EncoreError: (the role's own) no such file, or not a JSON object.
+            EncoreError: No such file, or not a JSON object. Its class is ``error``.
         """
         try:
             loaded: Any = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -175,7 +182,7 @@ class ModelFinder:
 
 
 def folder_digest(folder: Path) -> str:
-    """SHA-256 over names, lengths and content of the files that make a model what it is."""
+    """Return the SHA-256 over names, lengths and contents of a model's identifying files."""
     files = sorted(
         {path for pattern in _IDENTIFYING for path in folder.glob(pattern) if path.is_file()}
     )
@@ -187,7 +194,7 @@ def folder_digest(folder: Path) -> str:
 
 
 def is_demo_judge(revision: object) -> bool:
-    """Whether a model's revision is the content of the judge that the demo ships."""
+    """Return True if a revision is that of the judge that the demo ships."""
     return revision == f"sha256:{_demo_judge_digest()}"
 
 
@@ -197,7 +204,7 @@ def _demo_judge_digest() -> str:
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file's content; of samples of it where it is very long."""
+    """Return the SHA-256 of a file's content, or of samples if it is longer than 1 GiB."""
     with path.open("rb") as file:
         if path.stat().st_size <= _FULL_DIGEST_LIMIT:
             return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,9 +1,9 @@
 """Command-line parsers, generated from stage configs.
 
-A command is a function whose first parameters are stage configs (`encore.core.config.StageConfig`);
-`command` replaces each of them by one option per field, nested configs flattened, and builds the
-configs from what the user gave. `run_main` runs a parser and turns errors and signals into one line
-and an exit code. The commands of `encore` and ``python -m flows.NAME`` share both.
+A command is a function whose first parameters are stage configs (`encore.core.config.StageConfig`).
+`command` replaces each config by one option per field, with nested configs flattened, and builds
+the configs from the user's values. `run_main` runs a parser and turns errors and signals into one
+line and an exit code. The commands of `encore` and ``python -m flows.NAME`` share both.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from cyclopts import App, CycloptsError, Group, Parameter
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from encore.core.config import StageConfig, about_option
+from encore.core.config import StageConfig, option_metadata
 from encore.core.errors import EncoreError, InputError, first_problem
 from encore.core.stopping import call_stops
 from encore.core.terminal import console, fail, say
 
 USAGE_ERROR, INTERRUPTED, TERMINATED = 2, 130, 143
-#: Closed bounds and choices are the parser's to check: breaking one is a wrong call. What has an
-#: open bound, or concerns several options, is an input error.
+#: Kinds of problems of a wrong call (exit code 2): closed bounds and choices, which a parser
+#: checks. A problem with an open bound, or of several options, is an input error.
 _WRONG_CALL = {"greater_than_equal", "less_than_equal", "literal_error", "missing", "enum"}
 
 _ARGUMENTS = Group("Arguments", sort_key=0)
@@ -55,47 +55,55 @@ class UsageError(EncoreError):
 
 
 class TerminatedError(KeyboardInterrupt):
-    """SIGTERM: stop like Ctrl-C does, but with its own exit code."""
+    """SIGTERM: it stops a command as Ctrl-C does, with an exit code of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One field of a config on the command line; ``path`` leads to it through nested configs.
+    """One field of a config on the command line.
 
-    ``about`` is what `option` was told of it. A field without default is not required
-    where a config around it has one.
+    Attributes:
+        flag: Name on the command line, e.g. ``--judge``; upper case for an argument.
+        path: Names of the fields that lead to it through nested configs.
+        field: The field of the config.
+        metadata: `option_metadata` of the field.
+        is_required: True if neither the field nor a config around it has a default.
     """
 
     flag: str
     path: tuple[str, ...]
     field: FieldInfo
-    about: Mapping[str, Any]
+    metadata: Mapping[str, Any]
     is_required: bool
 
     @property
     def parameter_name(self) -> str:
-        """The name as a Python parameter."""
+        """Return the name as a Python parameter."""
         return self.flag.removeprefix("--").replace("-", "_").lower()
 
     @property
     def takes_pairs(self) -> bool:
-        """Whether it is given as NAME=VALUE, several times."""
+        """Return True if the option takes NAME=VALUE and may be repeated."""
         return typing.get_origin(self.field.annotation) is dict
 
-    def parsed(self, given: Any) -> Any:
-        """The config's value for what was given on the command line."""
-        if not (self.takes_pairs and isinstance(given, list)):
-            return given
-        pairs = {}
-        for text in given:
-            name, equals, value = text.partition("=")
+    def parse(self, value: Any) -> Any:
+        """Return the config's value for a value of the command line.
+
+        Raises:
+            InputError: A value of a repeated option is not NAME=VALUE.
+        """
+        if not (self.takes_pairs and isinstance(value, list)):
+            return value
+        pairs: dict[str, Any] = {}
+        for text in value:
+            name, equals, number_or_text = text.partition("=")
             if not equals or not name.isidentifier():
                 raise InputError(
                     f"{self.flag} {text!r}: expected NAME=VALUE, e.g. tensor_parallel_size=4"
                 )
-            pairs[name] = value
+            pairs[name] = number_or_text
             with suppress(ValueError):
-                if isinstance(number := json.loads(value), bool | int | float):
+                if isinstance(number := json.loads(number_or_text), bool | int | float):
                     pairs[name] = number
         return pairs
 
@@ -103,31 +111,37 @@ class Option:
 def options_of(
     model: type[BaseModel], path: tuple[str, ...] = (), *, within_required: bool = True
 ) -> tuple[Option, ...]:
-    """Every option of a config in the order of its fields, nested configs flattened."""
-    found: list[Option] = []
+    """Return every option of a config in the order of its fields, nested configs flattened."""
+    options: list[Option] = []
     for name, field in model.model_fields.items():
-        about, here = about_option(field), (*path, name)
+        metadata, field_path = option_metadata(field), (*path, name)
         is_required = within_required and field.is_required()
         if (nested := _config_in(field.annotation)) is not None:
-            found += options_of(nested, here, within_required=is_required)
-        elif not about.get("hidden"):
-            word = about.get("name") or name.replace("_", "-")
-            flag = word.upper() if about.get("positional") else f"--{word}"
-            one = Option(flag=flag, path=here, field=field, about=about, is_required=is_required)
-            found.append(one)
-    return tuple(found)
+            options += options_of(nested, field_path, within_required=is_required)
+        elif not metadata.get("hidden"):
+            option_name = metadata.get("name") or name.replace("_", "-")
+            options.append(
+                Option(
+                    flag=option_name.upper() if metadata.get("positional") else f"--{option_name}",
+                    path=field_path,
+                    field=field,
+                    metadata=metadata,
+                    is_required=is_required,
+                )
+            )
+    return tuple(options)
 
 
 def build(model: type[StageConfig], values: Mapping[tuple[str, ...], Any]) -> StageConfig:
-    """The config that given values describe; fields that were not given keep their defaults.
+    """Build a config from values by path. All other fields keep their defaults.
 
     Raises:
         UsageError: A value out of its bounds: the option, the value, what was expected.
         InputError: Values that only the config's own checks refuse.
     """
     tree: dict[str, Any] = {}
-    required = [one.path for one in options_of(model) if one.is_required]
-    for path in (*required, *values):  # what is missing is then missed where it belongs
+    required = [option.path for option in options_of(model) if option.is_required]
+    for path in (*required, *values):  # so pydantic names the missing field and not its config
         branch = tree
         for name in path[:-1]:
             branch = branch.setdefault(name, {})
@@ -140,7 +154,7 @@ def build(model: type[StageConfig], values: Mapping[tuple[str, ...], Any]) -> St
 
 
 def new_app(name: str, *, help: str, version: Callable[[], str] | None = None) -> App:  # noqa: A002
-    """A parser to which commands are added."""
+    """Return a parser without commands."""
     return App(
         name=name,
         help=help,
@@ -152,7 +166,7 @@ def new_app(name: str, *, help: str, version: Callable[[], str] | None = None) -
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
-    """A function with one parameter per option in place of its parameters that are configs."""
+    """Return a function with one parameter per option in place of its config parameters."""
     hints = typing.get_type_hints(function, include_extras=True)
     configs = {
         name: hint
@@ -167,29 +181,37 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
         if parameter.name not in configs
     ]
 
-    def run(*positional: Any, **given: Any) -> None:
-        values = dict(zip([one.name for one in ordered], positional, strict=False)) | given
+    def run(*positional: Any, **keywords: Any) -> None:
+        names = [parameter.name for parameter in ordered]
+        values = dict(zip(names, positional, strict=False)) | keywords
         built: dict[str, StageConfig] = {}
         for name, model in configs.items():
-            there = [one for one in options[name] if one.parameter_name in values]
-            own = {one.path: one.parsed(values.pop(one.parameter_name)) for one in there}
-            built[name] = build(model, own)
+            value_by_path = {
+                option.path: option.parse(values.pop(option.parameter_name))
+                for option in options[name]
+                if option.parameter_name in values
+            }
+            built[name] = build(model, value_by_path)
         function(**built, **values)
 
-    every = [one for found in options.values() for one in found]
+    all_options = [option for of_config in options.values() for option in of_config]
     # A panel of the help text for each group, in the order of their first options.
-    names = dict.fromkeys(group for one in every if (group := one.about.get("group")))
-    groups = {name: Group(name, sort_key=place) for place, name in enumerate(names, start=2)}
-    ordered = sorted((_parameter(one, groups) for one in every), key=lambda one: one.kind)
+    titles = dict.fromkeys(
+        title for option in all_options if (title := option.metadata.get("group"))
+    )
+    groups = {title: Group(title, sort_key=key) for key, title in enumerate(titles, start=2)}
+    ordered = sorted(
+        (_parameter(option, groups) for option in all_options), key=lambda option: option.kind
+    )
     run.__signature__ = inspect.Signature([*ordered, *plain])  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in (*ordered, *plain)}
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in (*ordered, *plain)}
     run.__doc__ = function.__doc__
     run.__name__ = function.__name__
     return run
 
 
 def single_command(function: Callable[..., None], *, name: str) -> App:
-    """A parser for one function without a command name, e.g. ``python -m flows.rate_pairs``."""
+    """Return a parser of one function without a command name: ``python -m flows.rate_pairs``."""
     app = new_app(name, help=inspect.getdoc(function) or "")
     app.default(command(function))
     return app
@@ -199,29 +221,29 @@ def run_main(app: App, arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a parser and exit: 0, 1 error, 2 usage, 3 incomplete, 130 interrupted, 143 terminated."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:  # otherwise a terminal without Unicode ends the command
+        if reconfigure is not None:  # else a character outside the terminal's encoding is fatal
             reconfigure(errors="backslashreplace")
     try:
-        with _told_of_signals():
+        with _stopping_on_signals():
             called, bound, _ = app.parse_args(
                 arguments, exit_on_error=False, print_error=False, help_on_error=False
             )
             called(*bound.args, **bound.kwargs)
     except CycloptsError as error:
-        what = str(error).rstrip(".")
-        _exit(f"{what}; `--help` lists the options", exit_code=USAGE_ERROR)
+        message = str(error).rstrip(".")
+        _exit(f"{message}; `--help` lists the options", exit_code=USAGE_ERROR)
     except EncoreError as error:
         _exit(str(error), exit_code=error.exit_code)
     except KeyboardInterrupt as error:
         is_term = isinstance(error, TerminatedError)
-        word, exit_code = ("terminated", TERMINATED) if is_term else ("interrupted", INTERRUPTED)
-        _exit(f"{word}; finished work is kept, the same command continues", exit_code=exit_code)
+        event, exit_code = ("terminated", TERMINATED) if is_term else ("interrupted", INTERRUPTED)
+        _exit(f"{event}; finished work is kept, the same command continues", exit_code=exit_code)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `| head` has ended
     except OSError as error:
-        where = error.filename or "writing a file"
+        file = error.filename or "writing a file"
         _exit(
-            f"{where}: {error.strerror or error}; finished work is kept: put this right and run "
+            f"{file}: {error.strerror or error}; finished work is kept: put this right and run "
             "the same command again",
             exit_code=1,
         )
@@ -229,29 +251,32 @@ def run_main(app: App, arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 @contextmanager
-def _told_of_signals() -> Iterator[None]:
-    """Say at once that a signal was heard: to finish what is at work can take seconds."""
-    heard: list[KeyboardInterrupt] = []
+def _stopping_on_signals() -> Iterator[None]:
+    """Inside the block, turn SIGINT and SIGTERM into exceptions and say so at once.
+
+    Work that must be finished first can take seconds.
+    """
+    raised: list[KeyboardInterrupt] = []
 
     def stop(number: int, _frame: types.FrameType | None) -> None:
         say("stopping …")
         call_stops()
-        heard.append(TerminatedError() if number == signal.SIGTERM else KeyboardInterrupt())
-        raise heard[-1]
+        raised.append(TerminatedError() if number == signal.SIGTERM else KeyboardInterrupt())
+        raise raised[-1]
 
-    before = {
+    earlier_handlers = {
         number: signal.signal(number, stop)
         for number in (signal.SIGINT, signal.SIGTERM)
         if signal.getsignal(number) is not signal.SIG_IGN
     }
     try:
         yield
-    except RuntimeError as error:  # what DuckDB raises in the place of the handler's exception
-        if heard:
-            raise heard[-1] from error
+    except RuntimeError as error:  # DuckDB raises it in place of the handler's exception
+        if raised:
+            raise raised[-1] from error
         raise
     finally:
-        for number, handler in before.items():
+        for number, handler in earlier_handlers.items():
             signal.signal(number, handler)
 
 
@@ -262,59 +287,61 @@ def _exit(message: str, *, exit_code: int) -> NoReturn:
 
 
 def _config_in(annotation: Any) -> type[StageConfig] | None:
-    """The config class of an annotation, through ``| None``."""
+    """Return the config class of an annotation such as ``Config | None``; None without one."""
     if typing.get_origin(annotation) in (Union, types.UnionType):
-        rest = [one for one in typing.get_args(annotation) if one is not type(None)]
-        return _config_in(rest[0]) if len(rest) == 1 else None
+        members = [kind for kind in typing.get_args(annotation) if kind is not type(None)]
+        return _config_in(members[0]) if len(members) == 1 else None
     is_config = isinstance(annotation, type) and issubclass(annotation, StageConfig)
     return annotation if is_config else None
 
 
 def _parameter(option: Option, groups: Mapping[str, Group]) -> inspect.Parameter:
-    field, about = option.field, option.about
-    is_positional, alias = bool(about.get("positional")), about.get("alias")
-    is_required, bounds, source = option.is_required, _bounds_of(field), about.get("source")
+    field, metadata = option.field, option.metadata
+    is_positional, alias = bool(metadata.get("positional")), metadata.get("alias")
+    is_required, bounds, source = option.is_required, _bounds_of(field), metadata.get("source")
     text = (field.description or "") + f" [{bounds}]" * bool(bounds)
     has_default = field.default_factory is None and not field.is_required()
     default = field.default if has_default else None
     annotation: Any = list[str] | None if option.takes_pairs else field.annotation
     if default is None and not is_required:
         annotation = annotation | None
-    shown = Parameter(
+    parameter = Parameter(
         name=(option.flag, f"--{alias}") if alias else option.flag,
         help=text + f" ({source})" * bool(source),
-        group=_ARGUMENTS if is_positional else groups.get(about.get("group", ""), _OPTIONS),
-        metavar="NAME=VALUE" if option.takes_pairs else about.get("metavar"),
+        group=_ARGUMENTS if is_positional else groups.get(metadata.get("group", ""), _OPTIONS),
+        metavar="NAME=VALUE" if option.takes_pairs else metadata.get("metavar"),
         show_default=bool(default) and not is_required,
-        allow_repeating=True,  # the last one counts, so that scripts can append
+        allow_repeating=True,  # the last value counts, so that scripts can append
         negative=None if field.annotation in (bool, bool | None) else "",
     )
     return inspect.Parameter(
         option.parameter_name,
         inspect.Parameter.POSITIONAL_ONLY if is_positional else inspect.Parameter.KEYWORD_ONLY,
         default=inspect.Parameter.empty if is_required else default,
-        annotation=Annotated[annotation, shown],
+        annotation=Annotated[annotation, parameter],
     )
 
 
 def _bounds_of(field: FieldInfo) -> str:
-    """A field's bounds in a few words, e.g. ``≥ 1, ≤ 100``."""
+    """Return a field's bounds as text, e.g. ``≥ 1, ≤ 100``."""
     signs = (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"))
     return ", ".join(
-        f"{sign} {getattr(one, name)}"
-        for one in field.metadata
+        f"{sign} {getattr(bound, name)}"
+        for bound in field.metadata
         for name, sign in signs
-        if hasattr(one, name)
+        if hasattr(bound, name)
     )
 
 
 def _refusal(model: type[BaseModel], error: ValidationError) -> EncoreError:
+    """Return the error of a refused value: its option, the value, what was expected."""
     problem = first_problem(error)
-    where = tuple(part for part in problem.location if isinstance(part, str))
-    found = next((one for one in options_of(model) if one.path == where[: len(one.path)]), None)
-    if found is None:
+    path = tuple(part for part in problem.location if isinstance(part, str))
+    options = (option for option in options_of(model) if option.path == path[: len(option.path)])
+    if (refused := next(options, None)) is None:
         return InputError(problem.message)
-    has_open_bound = any(hasattr(one, "gt") or hasattr(one, "lt") for one in found.field.metadata)
+    bounds = refused.field.metadata
+    has_open_bound = any(hasattr(bound, "gt") or hasattr(bound, "lt") for bound in bounds)
     is_wrong_call = problem.kind in _WRONG_CALL and not has_open_bound
     kind = UsageError if is_wrong_call else InputError
-    return kind(f"{found.flag} {problem.value!r}: {problem.message}")
+    return kind(f"{refused.flag} {problem.value!r}: {problem.message}")

@@ -1,4 +1,4 @@
-"""How a stage tells what it does: one class for the terminal, Prefect and files."""
+"""Progress of a stage: the base class of the reporters for terminals, Prefect and tests."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from pathlib import Path
 
 
 class Reporter:
-    """Hears of one stage's work; what a subclass does not override says nothing.
+    """Receive progress events of one stage. The base class ignores them.
 
     Calls may come from worker threads.
     """
 
     def started(self, title: str, *, total: int | None = None, done: int = 0) -> None:
-        """A stage or a part of it begins; ``total`` units of work, ``done`` of them before."""
+        """Begin a progress bar of ``total`` units, of which ``done`` were finished earlier."""
 
     def advanced(self, count: int = 1, *, note: str = "") -> None:
-        """So many more units are done; ``note`` is for people, e.g. a speed."""
+        """Advance the bar by ``count`` units. ``note`` is for people, e.g. a speed."""
 
     def saved(self, path: Path, *, kind: str) -> None:
-        """A file or folder is complete, e.g. a shard or a checkpoint."""
+        """Report a complete file or folder, e.g. a shard or a checkpoint."""
 
     def message(self, text: str) -> None:
         """Show a line of text immediately, between progress updates."""
 
     def finished(self, summary: str = "") -> None:
-        """The stage has ended."""
+        """End the progress bar and show a summary."""
 
 
 SILENT = Reporter()

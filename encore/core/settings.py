@@ -1,4 +1,4 @@
-"""Where ENCORE runs: read from the environment, never part of a run's identity."""
+"""Settings of this machine, read from the environment. They are no part of a run's identity."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from encore.core.errors import InputError, first_problem
 
-#: No telemetry, no chatter from engines.
+#: Variables that switch off telemetry and messages of engines.
 PROCESS_ENVIRONMENT = {
     "DO_NOT_TRACK": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-    # A tracking server that is away must not hold a training up: the next call logs the rest.
+    # A tracking server that does not answer must not delay a training: the next call logs again.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # it would print a password with it
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "TORCH_CPP_LOG_LEVEL": "ERROR",
-    # vLLM would replace all log handlers when an engine starts, and wait for those in use: a flow
-    # run's own wait for threads that log meanwhile, and none goes on.
+    # vLLM would replace all log handlers when an engine starts, and wait for those in use. A flow
+    # run's handler waits for threads that log meanwhile: a deadlock.
     "VLLM_CONFIGURE_LOGGING": "0",
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
@@ -32,7 +32,7 @@ PROCESS_ENVIRONMENT = {
 
 
 class Settings(BaseModel):
-    """How much of this machine may be used. Each field is ``ENCORE_<NAME>`` in the environment."""
+    """Limits on this machine's use. Each field is ``ENCORE_<NAME>`` in the environment."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -50,15 +50,15 @@ class Settings(BaseModel):
 
 
 def load_settings() -> Settings:
-    """The settings of this process's environment.
+    """Read the settings from this process's environment.
 
     Raises:
         InputError: A variable has an impossible value: its name, the value, what was expected.
     """
     variables = {name: f"ENCORE_{name.upper()}" for name in Settings.model_fields}
-    given = {name: os.environ[key] for name, key in variables.items() if key in os.environ}
+    values = {name: os.environ[key] for name, key in variables.items() if key in os.environ}
     try:
-        return Settings.model_validate(given)
+        return Settings.model_validate(values)
     except ValidationError as error:
         problem = first_problem(error)
         raise InputError(
@@ -68,10 +68,10 @@ def load_settings() -> Settings:
 
 
 def duckdb_config(*, memory: str | None = None) -> dict[str, Any]:
-    """How every DuckDB connection is opened: within this environment's limits, loading nothing.
+    """Return the options of every DuckDB connection: this environment's limits, no extensions.
 
     Args:
-        memory: The limit where the environment has none.
+        memory: Memory limit if the environment sets none, e.g. ``2GB``. None: DuckDB's own choice.
     """
     settings = load_settings()
     config = {
@@ -79,23 +79,23 @@ def duckdb_config(*, memory: str | None = None) -> dict[str, Any]:
         "threads": settings.duckdb_threads,
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
-        "python_enable_replacements": False,  # a table is what was registered, not a local variable
+        "python_enable_replacements": False,  # only registered tables, no local variables
     }
     return {name: value for name, value in config.items() if value is not None}
 
 
 def prepare_environment(environ: MutableMapping[str, str] = os.environ) -> None:
-    """Set `PROCESS_ENVIRONMENT` for whatever is imported next; what the user has set stays."""
+    """Set `PROCESS_ENVIRONMENT` before other packages are imported; the user's values stay."""
     for name, value in PROCESS_ENVIRONMENT.items():
         environ.setdefault(name, value)
     environ.setdefault("GOMP_SPINCOUNT", str(_openmp_spin_count()))
 
 
 def _openmp_spin_count() -> int:
-    """How often OpenMP's threads look for work before they sleep, by the load of this machine.
+    """Return how often OpenMP's threads look for work before they sleep.
 
-    Spinning long trains a tenth faster on free cores; beside one busy process everything takes
-    2.5 times as long with it, because a waiting thread keeps its core from the one it waits for.
+    Long spinning trains a tenth faster on free cores. Beside one busy process everything takes 2.5
+    times as long with it, because a waiting thread keeps its core from the thread it waits for.
     """
     cores_are_free = os.getloadavg()[0] < 0.5
     return 30_000 if cores_are_free else 3_000

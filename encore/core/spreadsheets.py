@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-#: What a cell begins with where a spreadsheet takes it for a formula.
+#: First characters of cells that a spreadsheet runs as formulas.
 _FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def is_formula(text: str) -> bool:
-    """Whether a spreadsheet would run a cell with this text."""
+    """Return True if a spreadsheet would run a cell with this text."""
     return text.startswith(_FORMULA_SIGNS)
 
 
 def to_cell(text: str) -> str:
-    """The text as a cell that a spreadsheet shows: an apostrophe stands before a formula."""
+    """Return the text as a cell that is only shown: a formula gets an apostrophe before it."""
     return f"'{text}" if is_formula(text) else text

@@ -1,24 +1,24 @@
-"""What a signal stops besides the main thread: work in threads that see no Python exception."""
+"""Functions that a signal to a command calls: they stop work in threads of other libraries."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-_stops: list[Callable[[], None]] = []
+_stop_functions: list[Callable[[], None]] = []
 
 
 @contextmanager
 def stop_on_signal(stop: Callable[[], None]) -> Iterator[None]:
-    """While it lasts, a signal to a command calls this before it ends the command."""
-    _stops.append(stop)
+    """Inside the block, have a signal to the command call ``stop`` before it ends the command."""
+    _stop_functions.append(stop)
     try:
         yield
     finally:
-        _stops.remove(stop)
+        _stop_functions.remove(stop)
 
 
 def call_stops() -> None:
-    """Call what is to be stopped."""
-    for stop in _stops:
+    """Call every function that `stop_on_signal` holds."""
+    for stop in _stop_functions:
         stop()

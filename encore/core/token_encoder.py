@@ -1,4 +1,4 @@
-"""Texts to token ids, many at once, with a switch for text that spells special tokens."""
+"""Encode many texts at once; text that spells a special token may stay plain text."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class TokenEncoder:
-    """The fast way into a Hugging Face tokenizer: no special tokens added, nothing cut or padded.
+    """A fast encoder on a Hugging Face tokenizer: it adds no special tokens, cuts and pads nothing.
 
-    It may be used from several threads.
+    Several threads may use it.
     """
 
     hf_tokenizer: Any
@@ -21,7 +21,7 @@ class TokenEncoder:
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock, compare=False)
 
     def __post_init__(self) -> None:
-        """Switch off what a tokenizer.json may ask for."""
+        """Switch off the truncation and padding that a tokenizer.json may set."""
         tokens = sorted(map(str, self.hf_tokenizer.get_added_vocab()), key=len, reverse=True)
         pattern = re.compile("|".join(map(re.escape, tokens))) if tokens else None
         object.__setattr__(self, "_special", pattern)
@@ -30,15 +30,15 @@ class TokenEncoder:
             backend.no_padding()
 
     def spells_special(self, text: str) -> bool:
-        """Whether the text contains what would become a special token."""
+        """Return True if the text contains characters that would become a special token."""
         return self._special is not None and self._special.search(text) is not None
 
     def encode(self, texts: Sequence[str], *, is_plain: bool = False) -> list[list[int]]:
-        """Token ids of each text; ``is_plain``: what spells a special token is text too."""
+        """Return the token ids of each text; ``is_plain`` keeps spelled special tokens as text."""
         if not texts:
             return []
         if (backend := self._backend) is not None:
-            with self._lock:  # the switch is the tokenizer's, not the call's
+            with self._lock:  # the switch belongs to the tokenizer, not to a call
                 backend.encode_special_tokens = is_plain
                 # Half the time of calling the tokenizer, which also keeps every token's offsets.
                 encodings = backend.encode_batch_fast(list(texts), add_special_tokens=False)
@@ -53,5 +53,5 @@ class TokenEncoder:
 
     @property
     def _backend(self) -> Any:
-        """The Rust tokenizer, None where transformers has only a Python one."""
+        """Return the Rust tokenizer; None if transformers has only a Python one."""
         return getattr(self.hf_tokenizer, "backend_tokenizer", None)

@@ -1,4 +1,4 @@
-"""Which versions took part: recorded beside every result, read without importing anything."""
+"""Versions of Python, packages and this code, as recorded beside every result."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-#: The packages that can change a number or a file.
+#: Packages that can change a number or a file.
 RECORDED_PACKAGES = (
     "encore-reward",
     "datasets",
@@ -25,7 +25,7 @@ RECORDED_PACKAGES = (
 
 
 def installed_version(package: str) -> str | None:
-    """The version of an installed distribution, None where there is none."""
+    """Return the version of an installed distribution; None if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -33,17 +33,23 @@ def installed_version(package: str) -> str | None:
 
 
 def package_versions() -> dict[str, str]:
-    """Python's version and that of every recorded package that is installed, by name."""
-    found = {name: installed_version(name) for name in RECORDED_PACKAGES}
+    """Return the versions of Python and of every recorded package that is installed, by name.
+
+    Nothing is imported for it.
+    """
+    versions = {name: installed_version(name) for name in RECORDED_PACKAGES}
     return {
         "python": platform.python_version(),
-        **{name: text for name, text in found.items() if text is not None},
+        **{name: text for name, text in versions.items() if text is not None},
     }
 
 
 @cache
 def code_digest() -> str:
-    """16 hex digits of the SHA-256 of this package's source: engines of one run have one."""
+    """Return 16 hex digits of the SHA-256 of this package's source code.
+
+    All engines of a run must have the same digest.
+    """
     root = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
