@@ -22,11 +22,10 @@ from encore.weighting.ratings_needed import ratings_needed
 from encore.weighting.scheme_comparison import (
     SchemeComparison,
     TauSweep,
-    compare_schemes_on,
+    compare_schemes,
     sweep_tau,
 )
-from encore.weighting.weigh import evidence_of
-from encore.weighting.weights_config import SchemeOptions
+from encore.weighting.weigh import pooled_evidence
 
 if TYPE_CHECKING:
     from encore.analysis.analyze import Analysis
@@ -167,14 +166,14 @@ def gather(
     sweep: TauSweep | Missing
     with open_warehouse(source) as warehouse:
         on_step("reading pairs")
-        evidence = _attempt(partial(evidence_of, warehouse, source))
+        evidence = _attempt(partial(pooled_evidence, warehouse, source))
         if isinstance(evidence, Missing):
             pairs = read_pair_ratings(warehouse, rule_ids=rule_ids)
             comparison, sweep, enough = evidence, evidence, None
         else:
             pairs = evidence.read_pairs()
             on_step("comparing weighting schemes")
-            comparison = compare_schemes_on(evidence, options=SchemeOptions())
+            comparison = compare_schemes(evidence)
             sweep = sweep_tau(evidence, taus=_TAUS)
             notes += [*comparison.notes, *sweep.notes]
             on_step("drawing samples of pairs")

@@ -130,7 +130,7 @@ class SchemeComparison:
 
 
 def compare_schemes(
-    ratings: str | Path | Ratings | Any, *, options: SchemeOptions | None = None
+    ratings: str | Path | Ratings | Evidence | Any, *, options: SchemeOptions | None = None
 ) -> SchemeComparison:
     """Weigh the rules by every scheme, and measure the composed ratings of each.
 
@@ -139,7 +139,8 @@ def compare_schemes(
     bytes per pair and rule, twice that at the peak.
 
     Args:
-        ratings: Ratings, in any form that `encore.analysis.analyze.analyze` takes.
+        ratings: Ratings, in any form that `encore.analysis.analyze.analyze` takes, or opened
+            evidence of them.
         options: Options of all schemes. Scheme ``single`` takes the rule of lowest entropy unless
             one is named. Random weights and k random rules are drawn at this seed and those after
             it.
@@ -147,12 +148,10 @@ def compare_schemes(
     Raises:
         InputError: Not a ratings table, a rule without ratings, or an unknown rule.
     """
-    with open_evidence(ratings) as evidence:
-        return compare_schemes_on(evidence, options=options or SchemeOptions())
-
-
-def compare_schemes_on(evidence: Evidence, *, options: SchemeOptions) -> SchemeComparison:
-    """Do `compare_schemes` on opened evidence."""
+    if not isinstance(ratings, Evidence):
+        with open_evidence(ratings) as opened_evidence:
+            return compare_schemes(opened_evidence, options=options)
+    evidence, options = ratings, options or SchemeOptions()
     if options.rule is None:
         lowest = evidence.rule_ids[evidence.rule_indices_by_entropy()[0]]
         options = options.model_copy(update={"rule": lowest})

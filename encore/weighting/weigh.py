@@ -127,10 +127,10 @@ def open_evidence(ratings: str | Path | Ratings | Any) -> Iterator[Evidence]:
     """
     opened = open_ratings(ratings)
     with open_warehouse(opened) as warehouse:
-        yield evidence_of(warehouse, opened)
+        yield pooled_evidence(warehouse, opened)
 
 
-def evidence_of(warehouse: Warehouse, ratings: Ratings) -> Evidence:
+def pooled_evidence(warehouse: Warehouse, ratings: Ratings) -> Evidence:
     """Return the evidence in an opened warehouse, all sources pooled. Pairs are read at most once.
 
     Raises:

@@ -60,12 +60,12 @@ print(time.perf_counter() - started)
 """
 COMPARE = """
 import sys, time
-from encore.weighting.scheme_comparison import compare_schemes_on
+from encore.weighting.scheme_comparison import compare_schemes
 from encore.weighting.weights_config import SchemeOptions
 from encore.weighting.weigh import open_evidence
 started = time.perf_counter()
 with open_evidence(sys.argv[1]) as evidence:
-    compare_schemes_on(evidence, options=SchemeOptions())
+    compare_schemes(evidence)
 print(time.perf_counter() - started)
 """
 DEDUPE = "import tests.perf.analysis_speed as it; it.dedupe_pool()"
