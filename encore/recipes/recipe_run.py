@@ -188,8 +188,8 @@ class RecipeRun:
         if study_labels - labels:
             raise InputError(
                 f"study {self.study}: it also has pairs labelled "
-                """Refuse models that this machine cannot hold, unless their stages are done."""
-                "give the recipe a study of its own with --out"
+                f"{', '.join(sorted(study_labels - labels))}, which are none of recipe "
+                f"{recipe.name}'s; give the recipe a study of its own with --out"
             )
         origins: list[Origin] = []
         is_damaged = False
