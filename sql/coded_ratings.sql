@@ -1,6 +1,6 @@
--- Pair, source, rule and response of each rating as numbers. A pair is a 64-bit hash; sources and
--- rules are numbered from 0 in alphabetical order; a null rating is NaN, so that every column is an
--- array of numbers.
+-- Which pair, source, rule and response does each rating belong to, as numbers? A pair is a 64-bit
+-- hash; sources and rules are numbered from 0 in alphabetical order; a null rating is NaN, so that
+-- every column is an array of numbers.
 -- Grain: one row per row of ratings, in its order.
 with
 

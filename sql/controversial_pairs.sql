@@ -1,5 +1,5 @@
--- On which pairs do rules disagree most about the better response? Of the rules that rated both
--- responses, controversy is the share of pairs of rules that rank them in opposite ways.
+-- On which pairs do rules disagree most about the better response? Controversy is the share of
+-- pairs of rules that rank the two responses in opposite ways, among the rules that rated both.
 -- Grain: one row per (source, pair_id) with controversy above 0, the most controversial first.
 with
 

@@ -1,6 +1,6 @@
--- Do rules whose ratings are spread out side with people less often? Entropy (nats) and accuracy
--- under each of the four tie policies, side by side; accuracy is over the pairs whose two responses
--- the rule rated, and coverage is their share of the source's pairs.
+-- Do rules whose ratings are spread out agree with people less often? Each row has a rule's entropy
+-- (nats) and its accuracy under each of the four tie policies. Accuracy is over the pairs whose two
+-- responses the rule rated; coverage is their share of the source's pairs.
 -- Grain: one row per (source, rule_id), and one per rule_id over all sources, whose source is null.
 with
 
@@ -40,7 +40,7 @@ masses as (
 
 ),
 
--- The sum has one fixed order, so that its last bit depends on neither threads nor files.
+-- The sum has a fixed order, so that its last bit depends on neither threads nor files.
 entropies as (
 
     select

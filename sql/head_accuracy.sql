@@ -1,5 +1,6 @@
--- How often does each head of a reward model rank a pair as people did? A tie counts one half, or as
--- a miss. Reads: head_scores. Grain: one row per (score_key, source, head_id).
+-- How often does each head of a reward model rank a pair as people did? A tie counts one half in
+-- half_accuracy, and as a miss in strict_accuracy.
+-- Reads: head_scores. Grain: one row per (score_key, source, head_id).
 with
 
 compared as (

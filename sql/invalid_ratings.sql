@@ -1,6 +1,7 @@
 -- Which rows break the contract of a ratings table? Grain: one row per such row of ratings and
--- problem. One question at a time: the statistics of a Parquet file answer most of them without a
--- look at the rows. They say nothing about NaN, so comparisons do not find it; isfinite does.
+-- problem. Each problem is a query of its own, because the statistics of a Parquet file answer most
+-- of them without reading rows. The statistics leave NaN out, so isfinite finds it, not a
+-- comparison.
 select
     pair_id, source, response, rule_id, rating, 'pair_id is null' as problem
 from ratings

@@ -1,7 +1,8 @@
--- Do two runs rate the same responses alike, be it two judges or one judge twice? Over the ratings
--- that are a number in both; agreement is the share of equal ones. A study of one run has no row.
--- Reads: all_ratings. Grain: one row per (run_key, other_run_key, rule_id) with
--- run_key < other_run_key, all sources pooled.
+-- How well do two runs agree on the same responses? They are runs of two judges, or of one judge
+-- twice. Only responses with a number in both runs count; agreement is the share of equal ratings.
+-- A study of one run has no row.
+-- Reads: all_ratings. Grain: one row per (run_key, other_run_key, rule_id) with run_key <
+-- other_run_key, all sources pooled.
 with
 
 rated as (
@@ -50,7 +51,7 @@ select
     avg(other_rating) as other_mean_rating,
     avg((rating = other_rating)::integer) as agreement,
     avg(abs(rating - other_rating)) as mean_absolute_difference,
-    -- A constant has no correlation; rounding could give it one.
+    -- A constant has no correlation; rounding errors could produce one.
     case
         when min(rating) < max(rating) and min(other_rating) < max(other_rating)
             then corr(rating, other_rating)

@@ -1,4 +1,5 @@
--- Why have ratings no value, and how many? share is of all the rule's rows in that run and source.
+-- How many ratings are null, and for which reason? share is the share of the rule's rows in that
+-- run and source.
 -- Reads: all_ratings. Grain: one row per (run_key, source, rule_id, null_reason) that occurs.
 with
 

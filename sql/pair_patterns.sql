@@ -1,7 +1,7 @@
 -- Which rules rate a pair's chosen response higher, which lower, which the same? Accuracies, tie
 -- rates, coverage and the null distribution of all rules together follow from these counts.
 -- Grain: one row per (source, wins, losses, ties). Each of the three has one digit per rule, in the
--- order of rule_id; a rule that did not rate both responses has no 1 in any.
+-- order of rule_id; a rule that did not rate both responses has 0 in all three.
 with
 
 rules as (

@@ -1,5 +1,6 @@
--- What did each rule give the two responses of each pair? A missing rating is null.
--- Grain: one row per (source, pair_id, rule_id); num_repeats counts rows of ratings too many.
+-- Which ratings did each rule give the two responses of each pair? A missing rating is null.
+-- Grain: one row per (source, pair_id, rule_id); num_repeats counts surplus rows of the same
+-- rating.
 select
     source,
     pair_id,

@@ -1,5 +1,5 @@
--- Which ratings are there more than once? Grain: one row per repeated
--- (source, pair_id, response, rule_id).
+-- Which ratings occur more than once? Grain: one row per repeated (source, pair_id, response,
+-- rule_id).
 select
     source,
     pair_id,

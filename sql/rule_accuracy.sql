@@ -1,5 +1,6 @@
--- How often does each rule rate the chosen response higher? Under each of the four tie policies,
--- over the pairs whose two responses the rule rated. Grain: one row per (source, rule_id).
+-- How often does each rule rate the chosen response higher? Accuracy is given under each of the
+-- four tie policies, over the pairs whose two responses the rule rated.
+-- Grain: one row per (source, rule_id).
 with
 
 compared as (

@@ -1,6 +1,6 @@
--- What must be known of each rule's ratings for a kernel density? Ratings are gathered in cells of
--- 1/64 of the bandwidth, which is Scott's rule with N = ratings: sd (ddof 1) * N^(-1/5). Positions
--- and variances are in bandwidths, counted from the rule's lowest rating.
+-- How are each rule's ratings distributed, finely enough for a kernel density? Ratings are gathered
+-- in cells of 1/64 of the bandwidth, which follows Scott's rule with N = ratings: sd (ddof 1) *
+-- N^(-1/5). Positions and variances are in bandwidths, counted from the rule's lowest rating.
 -- Grain: one row per (source, rule_id, cell) with ratings in it, and one per (rule_id, cell) over
 -- all sources, whose source is null. A rule with fewer than two levels has no density and no row.
 with

@@ -1,5 +1,5 @@
--- How often do two rules rank a pair's responses in opposite ways? Over the pairs whose two
--- responses both rules rated; opposed_share is among the pairs that neither rule ties.
+-- How often do two rules rank a pair's responses in opposite ways? Only pairs whose two responses
+-- both rules rated count; opposed_share is the share among the pairs that neither rule ties.
 -- Grain: one row per (source, rule_id, other_rule_id) with rule_id < other_rule_id, and one per
 -- (rule_id, other_rule_id) over all sources, whose source is null.
 with

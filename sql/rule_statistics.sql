@@ -1,7 +1,7 @@
--- How spread out are each rule's ratings? Entropy is in nats; a rule without any rating has none.
--- The surprisal of a rating is ln(1 / share of its level); entropy is its mean. The top level is
--- the most frequent rating, the lowest of equally frequent ones. Levels and how many ratings each
--- has are listed for rules of at most 256 of them.
+-- How spread out are each rule's ratings? Entropy is in nats; it is null for a rule without a
+-- rating. The surprisal of a rating is ln(1 / share of its level); entropy is its mean. The top
+-- level is the most frequent rating, and the lowest of equally frequent ones. The levels and their
+-- counts are listed for rules with at most 256 levels.
 -- Grain: one row per (source, rule_id), and one per rule_id over all sources, whose source is null.
 with
 
@@ -29,7 +29,7 @@ pooled_levels as (
 
 ),
 
--- Levels that are equally frequent have the same surprisal. There are few different frequencies
+-- Equally frequent levels have the same surprisal. There are few different frequencies
 -- even where all ratings differ, so what follows is cheap.
 frequencies as (
 
@@ -59,7 +59,7 @@ masses as (
 
 ),
 
--- Sums have one fixed order, so that their last bits depend on neither threads nor files.
+-- Sums have a fixed order, so that their last bits depend on neither threads nor files.
 spreads as (
 
     select

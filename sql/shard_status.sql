@@ -1,4 +1,5 @@
--- How far is each run? Counts of its planned shards by state, and which are still open.
+-- How complete is each run? Its planned shards are counted by state; open_shards lists those that
+-- are not done.
 -- Reads: runs, shards. Grain: one row per run_key.
 select
     runs.run_key,

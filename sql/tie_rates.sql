@@ -1,5 +1,5 @@
--- In how many pairs does each rule rate both responses alike, by each way of asking?
--- Ties of the expected rating, which `--decode expected` keeps beside the rating, stand next to it.
+-- In how many pairs does each rule rate both responses equally, in each run? Ties of the expected
+-- rating, which `--decode expected` records beside the rating, are counted too.
 -- Reads: all_ratings, runs. Grain: one row per (run_key, rule_id) with a pair whose responses both
 -- have a rating.
 with

@@ -1,7 +1,8 @@
--- What does each rule weigh at temperature tau? ENCORE's weights, softmax of -entropy (nats) / tau
--- over the rules with all sources pooled, and what the weight moves: times the standard deviation
--- of rating(chosen) - rating(rejected). A rule without any rating has neither entropy nor weight.
--- Macro: weights_at(tau). The paper's is weights_at(2). Grain: one row per rule_id.
+-- What weight does each rule have at temperature tau? weight is ENCORE's, the softmax of -entropy
+-- (nats) / tau over the rules with all sources pooled. effective_weight is the weight times the
+-- standard deviation of rating(chosen) - rating(rejected), margin_sd. A rule without a rating has
+-- neither entropy nor weight.
+-- Macro: weights_at(tau). The paper uses weights_at(2). Grain: one row per rule_id.
 create or replace macro weights_at(tau) as table
 with
 
@@ -36,7 +37,7 @@ masses as (
 
 ),
 
--- The sum has one fixed order, so that its last bit depends on neither threads nor files.
+-- The sum has a fixed order, so that its last bit depends on neither threads nor files.
 entropies as (
 
     select
@@ -47,7 +48,7 @@ entropies as (
 
 ),
 
--- Counted from the lowest entropy, so that exp cannot overflow for a small tau.
+-- The exponent is shifted by the lowest entropy, so that exp cannot overflow for a small tau.
 scaled as (
 
     select

@@ -1,4 +1,4 @@
-"""Run the queries of `sql/` over ratings in DuckDB, checked first and within bounded memory."""
+"""Run the queries of `sql/` over checked ratings in DuckDB, within bounded memory."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ from encore.data.records import RESPONSES
 from encore.data.schemas import RATINGS, RATINGS_CONTRACT
 from encore.warehouse.ratings import Ratings, check_schema, read_schema
 
-#: Queries that group by pair look at this many rows at a time, few enough that their groups fit
-#: processor caches: grouping 28M rows at once took 14 s and 2 GB on 2 cores, in such parts 3 s and
-#: 0.5 GB.
+#: Rows per part for queries that group by pair, few enough for the groups to fit the processor's
+#: caches: grouping 28M rows at once took 14 s and 2 GB on 2 cores, in such parts 3 s and 0.5 GB.
 PART_ROWS = 3_000_000
-#: Rows that are looked at in their order come so many at a time.
+#: Rows per batch of a streamed result.
 STREAM_ROWS = 1_000_000
-#: Columns that say where a rating comes from, if they are there, and the options that choose.
-_CHOSEN_BY = {"run_key": "--run", "judge": "--judge"}
+#: Optional columns that name the run and the judge of a rating, with the options that select one.
+_SELECTION_OPTIONS = {"run_key": "--run", "judge": "--judge"}
 #: An installed wheel carries `sql/` inside the package; a checkout has it beside the package.
 _PACKAGE = Path(__file__).parent.parent
 _FOLDERS = (_PACKAGE / "sql", _PACKAGE.parent / "sql")
@@ -35,10 +34,10 @@ _FOLDERS = (_PACKAGE / "sql", _PACKAGE.parent / "sql")
 
 @cache
 def load_query(name: str) -> str:
-    """The text of ``sql/<name>.sql``: one query over a view ``ratings``.
+    """Return the text of ``sql/<name>.sql``.
 
     Raises:
-        InputError: There is no such query; the names that there are.
+        InputError: There is no such query; the message lists the queries.
     """
     paths = query_paths()
     if name not in paths:
@@ -47,17 +46,21 @@ def load_query(name: str) -> str:
 
 
 def query_paths() -> dict[str, Path]:
-    """All files of `sql/`, sorted by name."""
+    """Return all files of `sql/`, by name and sorted."""
     folder = next(folder for folder in _FOLDERS if folder.is_dir())
     return {path.stem: path for path in sorted(folder.glob("*.sql"))}
 
 
 @contextlib.contextmanager
 def open_warehouse(ratings: Ratings, *, part_rows: int = PART_ROWS) -> Iterator[Warehouse]:
-    """The warehouse of some ratings, whose input is checked.
+    """Open a warehouse over ratings and check them.
+
+    Args:
+        ratings: Opened ratings (`encore.warehouse.ratings.open_ratings`).
+        part_rows: Rows per part of `Warehouse.query_parts`.
 
     Raises:
-        InputError: The input is not a ratings table: which file, column, value, what was expected.
+        InputError: The ratings break the contract; the message names file, column and value.
     """
     with tempfile.TemporaryDirectory(prefix="encore-duckdb-") as spill_dir:
         settings = {"temp_directory": spill_dir, "preserve_insertion_order": False}
@@ -69,45 +72,45 @@ def open_warehouse(ratings: Ratings, *, part_rows: int = PART_ROWS) -> Iterator[
 
 
 class Warehouse:
-    """An in-memory DuckDB connection with a view ``ratings`` over one input.
+    """DuckDB database in memory with a view ``ratings``. Get one from `open_warehouse`.
 
-    The view has the five columns of the ratings contract, ids as text and rating as double. Get one
-    from `open_warehouse`; one thread may use it at a time.
+    The view has the five columns of the ratings contract, ids as text and rating as double. Only
+    one thread may use a warehouse at a time.
     """
 
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, ratings: Ratings, *, part_rows: int
     ) -> None:
         self._connection = connection
-        self._input = ratings
+        self._ratings = ratings
         self._part_rows = part_rows
         self._relation = "_table"
-        #: What leaves one run and one judge.
+        #: SQL condition that keeps the rows of one run and one judge.
         self._row_filter = "true"
-        self._shown: str | None = None
+        self._view_condition: str | None = None
         columns = self._open_input()
-        if ratings.run_dir is None:  # a run's own shards hold no other
-            self._keep_one("run_key", ratings.run, columns)
-            self._keep_one("judge", ratings.judge, columns)
+        if ratings.run_dir is None:  # the shards of a run's folder are of that run
+            self._select_rows("run_key", ratings.run, columns)
+            self._select_rows("judge", ratings.judge, columns)
         self._refuse_invalid_rows()
 
     def query(self, name: str) -> pa.Table:
-        """The result of ``sql/<name>.sql`` over all rows."""
-        self._show()
+        """Return the result of ``sql/<name>.sql`` over all rows."""
+        self._set_view()
         return self._fetch(load_query(name))
 
     def stream(
         self, name: str, *, order_by: str | None = None
     ) -> Generator[pa.RecordBatch, None, None]:
-        """The result of ``sql/<name>.sql`` over all rows, batch by batch.
+        """Yield the result of ``sql/<name>.sql`` over all rows in batches.
 
         Read it to its end or close it before the next query.
 
         Args:
-            name: The query.
-            order_by: A column of its result to sort by; without one, rows come in their order.
+            name: Name of the query.
+            order_by: Column of the result to sort by; None keeps the order of the ratings.
         """
-        self._show()
+        self._set_view()
         query = load_query(name)
         if order_by is not None:
             query = f"from ({query}) order by {order_by}"
@@ -121,57 +124,61 @@ class Warehouse:
                 reader.close()
 
     def query_parts(self, name: str) -> Iterator[pa.Table]:
-        """The results of a query that groups by pair over one part of the rows after another.
+        """Yield the results of ``sql/<name>.sql`` over one part of the rows after another.
 
-        Every pair is whole in one part, so results can be added up.
+        All rows of a pair are in the same part, so the results of a query that groups by pair can
+        be added up.
         """
         num_parts = -(-self._num_rows // self._part_rows)
         for part in range(num_parts):
-            is_part = f"hash(pair_id::varchar) % {num_parts} = {part}"
-            self._show(is_part if num_parts > 1 else "true")
+            condition = f"hash(pair_id::varchar) % {num_parts} = {part}"
+            self._set_view(condition if num_parts > 1 else "true")
             yield self._fetch(load_query(name))
 
     def rule_ids(self) -> tuple[str, ...]:
-        """The rated rules, `in_order`."""
+        """Return the ids of the rated rules, `in_order`."""
         return self.in_order(self.query("rule_ids")["rule_id"].to_pylist())
 
     def in_order(self, rule_ids: Collection[str]) -> tuple[str, ...]:
-        """Rules in the order of the run's rule set; rules that it does not name follow, sorted."""
-        order = self._input.manifest.rule_ids if self._input.manifest else ()
-        known = [rule_id for rule_id in order if rule_id in rule_ids]
-        return (*known, *sorted(set(rule_ids).difference(known)))
+        """Return rules in the order of the run's rule set, then the remaining ones, sorted."""
+        order = self._ratings.manifest.rule_ids if self._ratings.manifest else ()
+        ordered = [rule_id for rule_id in order if rule_id in rule_ids]
+        return (*ordered, *sorted(set(rule_ids).difference(ordered)))
 
     def refuse_repeats(self) -> None:
-        """Name a rating that is there more than once.
+        """Refuse ratings that occur more than once.
 
         Raises:
-            InputError: There is one: its keys.
+            InputError: A rating is repeated; the message has its keys.
         """
         for repeats in self.query_parts("repeated_ratings"):
             for row in repeats.slice(length=1).to_pylist():
                 keys = ", ".join(f"{key} {row[key]!r}" for key in row if key != "num_rows")
                 raise InputError(
-                    f"{self._input.label}: {row['num_rows']} ratings for {keys}; expected one: "
+                    f"{self._ratings.label}: {row['num_rows']} ratings for {keys}; expected one: "
                     "leave out the repeated rows"
                 )
 
     # --- opening --------------------------------------------------------------------------------
 
     def _open_input(self) -> set[str]:
-        """Check schemas and name what to read from; returns the columns of all files."""
-        if self._input.table is not None:
-            table = self._input.table
+        """Check schemas, set the relation to read from, and return the columns of all files."""
+        if self._ratings.table is not None:
+            table = self._ratings.table
             schemas = [table.schema]
-            check_schema(table.schema, label=self._input.label)
-            names = [*RATINGS_CONTRACT.names, *(n for n in _CHOSEN_BY if n in table.column_names)]
+            check_schema(table.schema, label=self._ratings.label)
+            names = [
+                *RATINGS_CONTRACT.names,
+                *(n for n in _SELECTION_OPTIONS if n in table.column_names),
+            ]
             # DuckDB can cast to double neither float16 nor a dictionary.
             rating = table["rating"].cast(pa.float64(), safe=False)
             table = table.select(names).set_column(names.index("rating"), "rating", rating)
             self._connection.register("_table", table)
         else:
-            is_own = self._input.run_dir is not None
-            schemas = [RATINGS] if is_own else [read_schema(path) for path in self._input.files]
-            files = ", ".join(_literal(glob.escape(str(path))) for path in self._input.files)
+            is_own = self._ratings.run_dir is not None
+            schemas = [RATINGS] if is_own else [read_schema(path) for path in self._ratings.files]
+            files = ", ".join(_literal(glob.escape(str(path))) for path in self._ratings.files)
             # hive_partitioning off: columns come from files, never from the names of folders.
             self._relation = (
                 f"read_parquet([{files}], hive_partitioning = false, union_by_name = {not is_own})"
@@ -179,14 +186,19 @@ class Warehouse:
         counted = self._fetch(f"select count(*) as num_rows from {self._relation}")  # noqa: S608 - our own text
         self._num_rows = counted["num_rows"][0].as_py()
         if self._num_rows == 0:
-            raise InputError(f"{self._input.label}: no ratings in it (0 rows)")
+            raise InputError(f"{self._ratings.label}: no ratings in it (0 rows)")
         return {name for schema in schemas for name in schema.names}
 
-    def _keep_one(self, column: str, chosen: str | None, columns: Collection[str]) -> None:
+    def _select_rows(self, column: str, chosen: str | None, columns: Collection[str]) -> None:
         """Keep the rows of one run or judge.
 
+        Args:
+            column: ``run_key`` or ``judge``.
+            chosen: The value to keep, or a prefix of the run key; None if nothing was chosen.
+            columns: Columns of the ratings.
+
         Raises:
-            InputError: Several and none chosen, or none that matches.
+            InputError: No value or several values match.
         """
         values: list[str | None] = []
         if column in columns:
@@ -200,23 +212,24 @@ class Warehouse:
         if not matches and column == "run_key":
             matches = [value for value in values if value and value.startswith(chosen or "")]
         if len(matches) != 1:
+            listing = ", ".join(map(str, values)) or "there is none"
             raise InputError(
-                f"{self._input.label}: {len(matches) or 'no'} values of {column} match; choose one "
-                f"with {_CHOSEN_BY[column]}: {', '.join(map(str, values)) or 'there is none'}"
+                f"{self._ratings.label}: {len(matches) or 'no'} values of {column} match; choose "
+                f"one with {_SELECTION_OPTIONS[column]}: {listing}"
             )
         if len(values) > 1:
             value = "null" if matches[0] is None else _literal(matches[0])
             self._row_filter += f" and {column}::varchar is not distinct from {value}"
 
     def _refuse_invalid_rows(self) -> None:
-        """Refuse rows that break the contract, also in shards whose digests hold."""
-        self._show()
+        """Refuse rows that break the contract, also in shards with valid digests."""
+        self._set_view()
         query = load_query("invalid_ratings")
-        # Whether there is such a row is told without reading the columns that would show it.
-        if not self._fetch(f"select 1 as found from ({query}) limit 1").num_rows:  # noqa: S608 - our own text
+        # This query finds out if there is such a row without reading the columns for the message.
+        if not self._fetch(f"select 1 as is_invalid from ({query}) limit 1").num_rows:  # noqa: S608 - our own text
             return
         (row,) = self._fetch(f"from ({query}) limit 1").to_pylist()
-        shown = ", ".join(f"{name} {row[name]!r}" for name in RATINGS_CONTRACT.names)
+        values = ", ".join(f"{name} {row[name]!r}" for name in RATINGS_CONTRACT.names)
         advice = (
             "correct or leave out such rows (null means: no valid rating)"
             if row["response"] in RESPONSES
@@ -224,27 +237,27 @@ class Warehouse:
             "each under a pair_id of its own: entropy needs no labels"
         )
         raise InputError(
-            f"{self._file_of(row)}: {row['problem']} in the row with {shown}; {advice}"
+            f"{self._file_of(row)}: {row['problem']} in the row with {values}; {advice}"
         )
 
     def _file_of(self, row: dict[str, Any]) -> str:
-        """The file that a row stands in."""
-        if not self._input.files:
-            return self._input.label
-        # Without the rating: files' statistics do not count NaN, so a search for it finds nothing.
+        """Return the path of the file that has a row."""
+        if not self._ratings.files:
+            return self._ratings.label
+        # Not by the rating: file statistics leave NaN out, so a search for NaN finds nothing.
         names = [name for name in RATINGS_CONTRACT.names if name != "rating"]
         condition = " and ".join(f"{name}::varchar is not distinct from ${name}" for name in names)
-        found = self._fetch(
+        files = self._fetch(
             f"select filename from {self._relation} where {condition} limit 1",  # noqa: S608 - our own text
             **{name: row[name] for name in names},
         )
-        return str(found["filename"][0])
+        return str(files["filename"][0])
 
-    # --- talking to DuckDB ----------------------------------------------------------------------
+    # --- DuckDB ---------------------------------------------------------------------------------
 
-    def _show(self, condition: str = "true") -> None:
-        """Make the view ``ratings`` show the rows that a condition leaves."""
-        if condition == self._shown:
+    def _set_view(self, condition: str = "true") -> None:
+        """Restrict the view ``ratings`` to the rows that meet an SQL condition."""
+        if condition == self._view_condition:
             return
         names = [name for name in RATINGS_CONTRACT.names if name != "rating"]
         columns = ", ".join(f"{name}::varchar as {name}" for name in names)
@@ -253,26 +266,28 @@ class Warehouse:
                 f"create or replace view ratings as select {columns}, rating::double as rating "  # noqa: S608 - our own text
                 f"from {self._relation} where {self._row_filter} and {condition}"
             )
-        self._shown = condition
+        self._view_condition = condition
 
     def _fetch(self, sql: str, **parameters: Any) -> pa.Table:
+        """Return the result of a query with named parameters."""
         with self._named_errors():
             return self._connection.sql(sql, params=parameters).to_arrow_table()
 
     @contextlib.contextmanager
     def _named_errors(self) -> Iterator[None]:
+        """Name the ratings in errors of DuckDB and Arrow."""
         try:
             yield
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             first_line = str(error).strip().splitlines()[0]
-            # A stream tells only in words that memory or temporary disk space ran out.
+            # A stream reports a lack of memory or temporary disk space in the message only.
             if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory" in str(error):
                 raise EncoreError(
-                    f"{self._input.label}: not enough memory or temporary disk space for the "
+                    f"{self._ratings.label}: not enough memory or temporary disk space for the "
                     f"analysis ({first_line}); raise ENCORE_DUCKDB_MEMORY_LIMIT or set TMPDIR to a "
                     "larger disk"
                 ) from error
-            raise InputError(f"{self._input.label}: cannot be read ({first_line})") from error
+            raise InputError(f"{self._ratings.label}: cannot be read ({first_line})") from error
 
 
 def _literal(text: str) -> str:

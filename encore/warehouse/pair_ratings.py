@@ -1,4 +1,4 @@
-"""Ratings of pairs side by side, for what counts and sums cannot tell: regressions, resampling."""
+"""Read the ratings of each pair under all rules, for regressions and resampling."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from encore.warehouse.ratings import Ratings
 # Suffixes: P pairs, R rules, N rows of a query.
 
 _Floats = NDArray[np.float64]
-_OF_PAIRS = ("source_P", "pair_id_P", "chosen_PR", "rejected_PR")
+_PAIR_COLUMNS = ("source_P", "pair_id_P", "chosen_PR", "rejected_PR")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PairRatings:
-    """What every rule gave the two responses of every pair; NaN where a rating is missing.
+    """Ratings of both responses of every pair under every rule; NaN where a rating is missing.
 
     Pairs are sorted by source, then pair_id.
 
     Attributes:
-        rule_ids: The R rules.
+        rule_ids: Ids of the R rules.
         source_P: Data set of each pair, shape [P], text.
         pair_id_P: Id of each pair, shape [P], text.
         chosen_PR: Ratings of the preferred responses, shape [P, R].
@@ -42,7 +42,7 @@ class PairRatings:
 
     @property
     def num_pairs(self) -> int:
-        """P."""
+        """Number of pairs, P."""
         return len(self.pair_id_P)
 
     @property
@@ -56,67 +56,71 @@ class PairRatings:
         return self.chosen_PR - self.rejected_PR
 
     def take(self, row_N: NDArray[np.intp] | NDArray[np.bool_]) -> PairRatings:
-        """Some pairs, by index or mask."""
-        return dataclasses.replace(self, **{name: getattr(self, name)[row_N] for name in _OF_PAIRS})
+        """Return the pairs with the given indices, or those that a mask keeps."""
+        columns = {name: getattr(self, name)[row_N] for name in _PAIR_COLUMNS}
+        return dataclasses.replace(self, **columns)
 
     def complete(self) -> PairRatings:
-        """The pairs whose two responses every rule rated.
+        """Return the pairs whose two responses every rule rated.
 
-        Composed ratings are compared over these alone: a missing margin is not a margin of 0, and
-        every weight vector is measured on the same pairs.
+        Composed ratings are compared on these pairs only: a missing margin is not a margin of 0,
+        and all weight vectors are measured on the same pairs.
         """
         is_missing_P = np.asarray(np.isnan(self.margin_PR).any(axis=1))
         return self.take(~is_missing_P) if is_missing_P.any() else self
 
 
 def read_pairs_of(ratings: Ratings) -> PairRatings:
-    """Every pair of some ratings under all their rules; parameters as `read_pair_ratings`."""
+    """Read every pair of opened ratings under all their rules (`read_pair_ratings`)."""
     with open_warehouse(ratings) as warehouse:
         return read_pair_ratings(warehouse, rule_ids=warehouse.rule_ids())
 
 
 def read_pair_ratings(warehouse: Warehouse, *, rule_ids: Sequence[str]) -> PairRatings:
-    """Every pair of a warehouse with its ratings under some rules.
+    """Read every pair of a warehouse with its ratings under the given rules.
 
-    Memory is 16 bytes a pair and rule plus the ids; the query runs in parts.
+    It takes 16 bytes per pair and rule plus the ids; the query runs in parts.
 
     Args:
-        warehouse: The ratings.
-        rule_ids: The rules to read, in the order wanted; other rules are passed over.
+        warehouse: Warehouse with the ratings.
+        rule_ids: Rules to read, in the order of the result's columns; ratings under further rules
+            are ignored.
 
     Raises:
-        InputError: A rating is there more than once.
+        InputError: A rating occurs more than once.
     """
     parts = []
     for rows in warehouse.query_parts("pair_ratings"):
         if pc.any(pc.greater(rows["num_repeats"], 0)).as_py():
             warehouse.refuse_repeats()
-        parts.append(_side_by_side(rows, tuple(rule_ids)))
+        parts.append(_pivot(rows, tuple(rule_ids)))
     if len(parts) == 1:
         return parts[0]
-    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _OF_PAIRS}
+    columns = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in _PAIR_COLUMNS
+    }
     joined = PairRatings(rule_ids=tuple(rule_ids), **columns)
     return joined.take(np.lexsort((joined.pair_id_P, joined.source_P)))
 
 
-def _side_by_side(rows: pa.Table, rule_ids: tuple[str, ...]) -> PairRatings:
-    """The pairs of a result of ``pair_ratings.sql``, which is sorted by pair."""
+def _pivot(rows: pa.Table, rule_ids: tuple[str, ...]) -> PairRatings:
+    """Turn a result of ``pair_ratings.sql``, sorted by pair, into one row per pair."""
     ids = (rows[name].combine_chunks().dictionary_encode() for name in ("source", "pair_id"))
-    changes = [np.diff(one.indices.to_numpy()) != 0 for one in ids]
-    is_first_N = np.r_[True, changes[0] | changes[1]]
+    is_new_source_N, is_new_id_N = (np.diff(column.indices.to_numpy()) != 0 for column in ids)
+    is_first_N = np.r_[True, is_new_source_N | is_new_id_N]
     first_P = np.flatnonzero(is_first_N)
     pair_N = np.cumsum(is_first_N) - 1
-    places = pc.index_in(rows["rule_id"], value_set=pa.array(rule_ids, pa.string()))
-    place_N = pc.fill_null(places, -1).to_numpy()
-    wanted_N = place_N >= 0
+    indices = pc.index_in(rows["rule_id"], value_set=pa.array(rule_ids, pa.string()))
+    rule_N = pc.fill_null(indices, -1).to_numpy()
+    is_read_N = rule_N >= 0
     rating_2PR = np.full((2, len(first_P), len(rule_ids)), np.nan)
     for rating_PR, name in zip(rating_2PR, ("chosen", "rejected"), strict=True):
-        rating_PR[pair_N[wanted_N], place_N[wanted_N]] = rows[name].to_numpy()[wanted_N]
-    heads = rows.take(pa.array(first_P))
+        rating_PR[pair_N[is_read_N], rule_N[is_read_N]] = rows[name].to_numpy()[is_read_N]
+    pairs = rows.take(pa.array(first_P))
     return PairRatings(
         rule_ids=rule_ids,
-        source_P=heads["source"].to_numpy(),
-        pair_id_P=heads["pair_id"].to_numpy(),
+        source_P=pairs["source"].to_numpy(),
+        pair_id_P=pairs["pair_id"].to_numpy(),
         chosen_PR=rating_2PR[0],
         rejected_PR=rating_2PR[1],
     )

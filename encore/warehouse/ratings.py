@@ -1,4 +1,4 @@
-"""Open ratings: the files of a path or a table in memory, their columns, and what is known."""
+"""Open ratings: find the files of a path or take a table, and check their columns."""
 
 from __future__ import annotations
 
@@ -43,16 +43,17 @@ class Ratings:
     """Ratings to read, of one run and one judge: either ``files`` or ``table``.
 
     Attributes:
-        label: What messages call them.
-        files: Parquet files.
-        table: A table in memory.
-        run: The run key, or the beginning of one, to select within the rows.
-        judge: The judge to select within the rows.
-        run_dir: The folder of the run of `encore rate`, whose shards all passed their digests;
-            None for ratings from elsewhere.
-        manifest: What that run says of itself.
-        num_shards: Shards of the run's plan; 0 where there is no plan.
-        num_missing_shards: Those that are missing, damaged or failed, and therefore not in it.
+        label: Name of the ratings in messages.
+        files: Parquet files with the ratings.
+        table: Table in memory with the ratings.
+        run: Run key, or its beginning, to select within the rows.
+        judge: Name of the judge to select within the rows.
+        run_dir: Folder of the run of `encore rate`, all of whose files passed their digests; None
+            for ratings from elsewhere.
+        manifest: Manifest of that run.
+        num_shards: Number of shards in the run's plan; 0 without a plan.
+        num_missing_shards: Number of shards that are missing, damaged or failed; their ratings
+            are not read.
         sufficiency_note: Why the missing shards are not needed, as a sentence; empty if they are.
         study: The study that the run lies in; None for a file, a table, or the copy of a run's
             folder.
@@ -80,19 +81,19 @@ class Ratings:
 def open_ratings(
     ratings: str | Path | Ratings | Any, *, run: str | None = None, judge: str | None = None
 ) -> Ratings:
-    """Open a study, a run's folder, a Parquet file, a folder of them, or a table.
+    """Open a study, a run's folder, a Parquet file, a folder of such files, or a table.
 
     A folder is searched with its subfolders; names that begin with "." or "_" or do not end in
-    ``.parquet`` are passed over. Of a study only shards that validate are read.
+    ``.parquet`` are ignored. Only valid shards of a study are read.
 
     Args:
-        ratings: A path, or anything that pyarrow takes as a table (pyarrow, pandas, Polars), or
-            ratings that are open already. A missing value of a pandas column counts as null.
-        run: A unique prefix of the run key to read, where there are several.
-        judge: The judge to read, where there are several.
+        ratings: A path, a table (pyarrow, pandas or Polars), or opened ratings, which are returned
+            as they are. A missing value of a pandas column counts as null.
+        run: Unique prefix of the key of the run to read, if there are several.
+        judge: Name of the judge to read, if there are several.
 
     Raises:
-        InputError: Nothing there, or several runs and none chosen.
+        InputError: There are no ratings, or there are several runs and none is chosen.
     """
     if isinstance(ratings, Ratings):
         return ratings
@@ -108,7 +109,7 @@ def open_ratings(
     path = Path(ratings)
     run_dirs = _run_dirs(path)
     if run_dirs is not None:
-        return _of_run(path, select_run(path, run_dirs, run=run, judge=judge))
+        return _ratings_of_run(path, select_run(path, run_dirs, run=run, judge=judge))
     files = tuple(
         file
         for file in ([path] if path.is_file() else sorted(path.rglob("*.parquet")))
@@ -123,28 +124,29 @@ def open_ratings(
     return Ratings(label=str(path), files=files, run=run, judge=judge)
 
 
-def open_compared_ratings(ratings: str | Path, other: str) -> Ratings:
-    """Open the ratings that some ratings are compared with.
+def open_compared_ratings(ratings: str | Path, second: str) -> Ratings:
+    """Open the second ratings of a comparison.
 
     Args:
-        ratings: A study or other path.
-        other: A path; or a run key or a judge of ``ratings``.
+        ratings: Path of the first ratings, e.g. a study.
+        second: A path, or a run key or a judge of ``ratings``.
 
     Raises:
-        InputError: As `open_ratings`.
+        InputError: There are no such ratings, or several runs match.
     """
-    if Path(other).exists():
-        return open_ratings(other)
+    if Path(second).exists():
+        return open_ratings(second)
     runs = _run_dirs(Path(ratings)) or ()
-    is_key = any(run_dir.name.startswith(other) for run_dir in runs)
-    return open_ratings(ratings, **{"run" if is_key else "judge": other})
+    is_key = any(run_dir.name.startswith(second) for run_dir in runs)
+    return open_ratings(ratings, **{"run" if is_key else "judge": second})
 
 
 def read_schema(path: Path) -> pa.Schema:
-    """The checked schema of a Parquet file.
+    """Read and check the schema of a Parquet file.
 
     Raises:
-        InputError: Not a whole Parquet file, or a column is missing or of a wrong type.
+        InputError: The file is not a complete Parquet file, or a column is missing or of a wrong
+            type.
     """
     try:
         schema = pq.read_schema(path)
@@ -157,12 +159,16 @@ def read_schema(path: Path) -> pa.Schema:
 
 
 def check_schema(schema: pa.Schema, *, label: str) -> None:
-    """Refuse a schema without the contract's columns, or with types that cannot mean them.
+    """Refuse a schema that lacks a column of the ratings contract or has a wrong type for it.
+
+    Args:
+        schema: Schema of a file or a table.
+        label: Name of the file or table in messages.
 
     Raises:
-        InputError: The column and what was expected.
+        InputError: A column is wrong; the message names it and what was expected.
     """
-    # DuckDB does not tell names apart by case: of `Rating` and `rating` it might read the other.
+    # DuckDB ignores case in names: given `Rating` and `rating`, it might read the wrong column.
     folded = [name.lower() for name in schema.names]
     names = RATINGS_CONTRACT.names
     if {"label", "rule_id"} <= {*folded} and "pair_id" not in folded:
@@ -177,14 +183,15 @@ def check_schema(schema: pa.Schema, *, label: str) -> None:
             f"{', '.join(schema.names)}"
         )
     for name, (expected, allowed) in _EXPECTED.items():
-        found = schema.field(name).type
-        value_type = found.value_type if types.is_dictionary(found) else found
-        if not any(is_fit(value_type) for is_fit in allowed):
-            raise InputError(f"{label}: column {name} is {found}; expected {expected}")
+        column_type = schema.field(name).type
+        is_dictionary = types.is_dictionary(column_type)
+        value_type = column_type.value_type if is_dictionary else column_type
+        if not any(is_allowed(value_type) for is_allowed in allowed):
+            raise InputError(f"{label}: column {name} is {column_type}; expected {expected}")
 
 
 def _run_dirs(path: Path) -> Sequence[Path] | None:
-    """The runs that a study, its ratings folder or one run's folder holds; None for other paths."""
+    """Return the runs in a study, its ratings folder or a run's folder; None for other paths."""
     if not path.is_dir():
         return None
     if is_study(path):
@@ -197,27 +204,39 @@ def _run_dirs(path: Path) -> Sequence[Path] | None:
 def select_run(
     path: Path, run_dirs: Sequence[Path], *, run: str | None = None, judge: str | None = None
 ) -> Path:
-    """The only run of ``path``, or the one of a key that begins with ``run``, of a judge or both.
+    """Return the only run that matches.
+
+    Args:
+        path: Study or folder that was given, for messages.
+        run_dirs: Folders of its runs.
+        run: Beginning of the run key; None matches every key.
+        judge: Name of the judge; None matches every judge.
 
     Raises:
-        InputError: No run, several, or none that matches; the message lists them.
+        InputError: No run or several runs match; the message lists them.
     """
     if not run_dirs:
         raise missing_pairs_error(Study(path)) or InputError(
             f"study {path}: no ratings yet; run `encore rate {path}` first"
         )
-    named = [run_dir for run_dir in run_dirs if run_dir.name.startswith(run or "")]
-    chosen = [run_dir for run_dir in named if judge is None or judge == read_run(run_dir).judge]
-    if len(chosen) != 1:
+    matches = [run_dir for run_dir in run_dirs if run_dir.name.startswith(run or "")]
+    if judge is not None:
+        matches = [run_dir for run_dir in matches if read_run(run_dir).judge == judge]
+    if len(matches) != 1:
         raise InputError(
-            f"ratings {path}: {len(chosen) or 'none'} of its runs match{f' {run}' if run else ''}; "
-            "choose one with --run KEY or --judge NAME: "
+            f"ratings {path}: {len(matches) or 'none'} of its runs match{' ' if run else ''}"
+            f"{run or ''}; choose one with --run KEY or --judge NAME: "
             f"{'; '.join(map(describe_run, run_dirs))}"
         )
-    return chosen[0]
+    return matches[0]
 
 
-def _of_run(path: Path, run_dir: Path) -> Ratings:
+def _ratings_of_run(path: Path, run_dir: Path) -> Ratings:
+    """Open the valid shards of a run's folder.
+
+    Raises:
+        InputError: No shard is finished.
+    """
     status, study_dir = run_status(run_dir), run_dir.parent.parent
     if not status.paths:
         raise InputError(
