@@ -22,7 +22,7 @@ from encore.data.sources.raw_records import MalformedRecordError, RawRecord
 
 # Suffix: P pairs.
 
-#: What a row without a subset belongs to.
+#: Subset of rows that name none.
 ONLY_SUBSET = "all"
 
 
@@ -31,16 +31,16 @@ class BenchmarkPairs:
     """The pairs of a benchmark in the order of their rows.
 
     Attributes:
-        benchmark: What they are pairs of.
-        pairs: The pairs of one row stand together. ``source`` is the benchmark's name; texts that
-            occur in several rows get a number after it, so that (source, pair_id) is unique.
+        benchmark: Definition of the benchmark.
+        pairs: The pairs; those of one row are neighbours. ``source`` is the benchmark's name. If
+            the same texts occur again, a number follows, so that (source, pair_id) is unique.
         subset_P: Subset of each pair.
-        row_id_P: The row's id in the data, unique within its subset only. Pairs of equal subset
+        row_id_P: Id of the row in the data, unique within its subset only. Pairs of equal subset
             and row id are one row: one chosen response and several rejected ones.
-        is_partial: Whether the counts differ from the benchmark's definition. Every figure from
-            such pairs has to say so.
-        digest: SHA-256 over the sorted (subset, row id, pair id): the same for every order.
-        notes: Plain sentences on what was left out, is missing or repeated.
+        is_partial: True if the counts differ from the benchmark's definition. Every figure from
+            such pairs must say so.
+        digest: SHA-256 of the sorted (subset, row id, pair id). Independent of the pairs' order.
+        notes: Sentences on rows that were left out, are missing or repeated.
     """
 
     benchmark: Benchmark
@@ -53,24 +53,24 @@ class BenchmarkPairs:
 
     @property
     def num_pairs(self) -> int:
-        """P."""
+        """Return the number of pairs, P."""
         return len(self.pairs)
 
     @property
     def synthetic(self) -> tuple[str, ...]:
-        """The mark of a synthetic benchmark: its name says so."""
+        """Return a label if the benchmark is synthetic (its name begins so), else nothing."""
         name = self.benchmark.name
         return (f"benchmark {name}",) if name.startswith(SYNTHETIC_LABEL) else ()
 
     @property
     def keys(self) -> list[tuple[str, str, str]]:
-        """Subset, row id and pair id of each pair, in order."""
+        """Return the subset, row id and pair id of each pair, in order."""
         ids = (pair.pair_id for pair in self.pairs)
         return list(zip(self.subset_P, self.row_id_P, ids, strict=True))
 
 
 def configured_pairs(config: PairsConfig) -> BenchmarkPairs:
-    """The pairs that a config names (`read_benchmark_pairs`)."""
+    """Read the pairs that a config names (`read_benchmark_pairs`)."""
     benchmark = load_benchmark(config.benchmark)
     return read_benchmark_pairs(benchmark, data=config.data, allow_partial=config.allow_partial)
 
@@ -78,41 +78,44 @@ def configured_pairs(config: PairsConfig) -> BenchmarkPairs:
 def read_benchmark_pairs(
     benchmark: Benchmark, *, data: Path | None = None, allow_partial: bool = False
 ) -> BenchmarkPairs:
-    """The benchmark's pairs, after comparing their counts with its definition.
+    """Read the benchmark's pairs and compare their counts with its definition.
 
-    Rows of other subsets than the definition names are left out. A row is ``prompt`` (text or
-    messages), ``chosen`` (text, messages, or a list of one text), ``rejected`` (the same, or a list
-    of several texts: one pair each), ``subset`` and ``id``; without ``id`` the row's place counts.
+    Rows of subsets that the definition does not name are left out. A row has the columns ``prompt``
+    (text or messages), ``chosen`` (text, messages, or a list of one text), ``rejected`` (the same,
+    or a list of several texts: one pair each), ``subset`` and ``id``. Without ``id``, the row's
+    number (from 1) is its id.
 
     Args:
-        benchmark: What to read.
+        benchmark: Definition of the benchmark to read.
         data: JSON lines, JSON or Parquet in these columns, or a folder of such files. None: the
             hub, at the benchmark's revision.
-        allow_partial: Accept other counts than the definition's: the result is marked as partial.
+        allow_partial: Accept counts that differ from the definition. The result is then partial.
 
     Raises:
-        InputError: The data cannot be read; a row that is no pair, for example without a rejected
-            text; an id twice in a subset; counts that differ, unless allowed.
+        InputError: The data cannot be read; a row is no pair, for example without a rejected
+            text; an id occurs twice in a subset; counts differ and are not allowed to.
     """
-    place = f"{benchmark.dataset}@{benchmark.revision}" if benchmark.dataset else "no --data"
-    where = f"benchmark {benchmark.name}, {place if data is None else data}"
+    hub_data = f"{benchmark.dataset}@{benchmark.revision}" if benchmark.dataset else "no --data"
+    label = f"benchmark {benchmark.name}, {hub_data if data is None else data}"
     try:
-        rows, num_elsewhere = _read_rows(benchmark, _records(benchmark, data))
+        rows, num_skipped = _read_rows(benchmark, _records(benchmark, data))
     except InputError as error:
-        raise InputError(f"{where}: {error}") from error
+        raise InputError(f"{label}: {error}") from error
     if not rows:
-        names = ", ".join(one.name for one in benchmark.subsets)
-        raise InputError(f"{where}: none of its {num_elsewhere} rows has a subset of it ({names})")
+        names = ", ".join(subset.name for subset in benchmark.subsets)
+        raise InputError(
+            f"{label}: none of its {num_skipped} rows has a subset of the benchmark ({names})"
+        )
     subset_P, row_id_P, pairs = zip(*rows, strict=True)
     problems = "; ".join(_count_problems(benchmark, Counter(subset_P)))
     if problems and not allow_partial:
-        raise InputError(f"{where}: {problems}; get all of it, or allow a part (--allow-partial)")
+        raise InputError(f"{label}: {problems}; get all of it, or allow a part (--allow-partial)")
     notes = [f"partial: {problems}; no figure compares with a published one"] if problems else []
-    if num_elsewhere:
-        notes.append(f"{num_elsewhere} rows of other subsets are left out")
+    if num_skipped:
+        notes.append(f"{num_skipped} rows of other subsets are left out")
     if num_repeated := len(pairs) - len({pair.pair_id for pair in pairs}):
         notes.append(
-            f"{num_repeated} pairs repeat the texts of another one; each counts, as in the data"
+            f"{num_repeated} pairs repeat the texts of another pair; each counts, as in the data"
         )
     keys = sorted((subset, row_id, pair.pair_id) for subset, row_id, pair in rows)
     text = "".join("\0".join(key) + "\n" for key in keys)
@@ -130,54 +133,56 @@ def read_benchmark_pairs(
 def _read_rows(
     benchmark: Benchmark, records: Iterable[RawRecord]
 ) -> tuple[list[tuple[str, str, PreferencePair]], int]:
-    """Subset, row id and pair of each rejected response, and how many rows are of other subsets."""
-    names = {one.name for one in benchmark.subsets}
+    """Return subset, row id and pair of each rejected response, and the number of skipped rows."""
+    names = {subset.name for subset in benchmark.subsets}
     rows: list[tuple[str, str, PreferencePair]] = []
-    number_of: dict[tuple[str, str], int] = {}
+    number_by_id: dict[tuple[str, str], int] = {}
     times_seen: Counter[str] = Counter()
-    num_elsewhere = 0
+    num_skipped = 0
     for number, record in enumerate(records, start=1):
-        where, row = f"row {number}", record.value
+        label, row = f"row {number}", record.value
         if record.problem is not None or not isinstance(row, Mapping):
-            raise InputError(f"{where}: {record.problem or 'no object with columns'}; mend it")
+            raise InputError(f"{label}: {record.problem or 'no object with columns'}; correct it")
         subset = row.get("subset")
         if subset is None and not names:
             subset = ONLY_SUBSET
         if not isinstance(subset, str) or not subset:
-            raise InputError(f"{where}: expected a column 'subset' with a name in each row")
+            raise InputError(f"{label}: expected a column 'subset' with a name in each row")
         if names and subset not in names:
-            num_elsewhere += 1
+            num_skipped += 1
             continue
         row_id = number if row.get("id") is None else row["id"]
         if type(row_id) not in (int, str):
-            raise InputError(f"{where}: id is {row_id!r:.40}, expected a number or text")
-        where = f"{where} (subset {subset}, id {row_id})"
-        first = number_of.setdefault((subset, str(row_id)), number)
+            raise InputError(f"{label}: id is {row_id!r:.40}, expected a number or text")
+        label = f"{label} (subset {subset}, id {row_id})"
+        first = number_by_id.setdefault((subset, str(row_id)), number)
         if first != number:
-            raise InputError(f"{where}: row {first} has this id too; expected one row per id")
-        for pair in _pairs_of_row(benchmark, row, where=where):
+            raise InputError(f"{label}: row {first} has this id too; expected one row per id")
+        for pair in _pairs_of_row(benchmark, row, label=label):
             times_seen[pair.pair_id] += 1
             times = times_seen[pair.pair_id]
             source = pair.source if times == 1 else f"{pair.source}.{times}"
             rows.append((subset, str(row_id), dataclasses.replace(pair, source=source)))
-    return rows, num_elsewhere
+    return rows, num_skipped
 
 
 def _pairs_of_row(
-    benchmark: Benchmark, row: Mapping[str, Any], *, where: str
+    benchmark: Benchmark, row: Mapping[str, Any], *, label: str
 ) -> Iterator[PreferencePair]:
-    """A pair for each rejected response."""
+    """Yield a pair for each rejected response of a row."""
     chosen, rejected = _responses(row, "chosen"), _responses(row, "rejected")
-    wanted = benchmark.rejected_per_row
-    if len(chosen) != 1 or len(rejected) != (wanted or max(len(rejected), 1)):
-        found = f"{len(chosen)} chosen and {len(rejected)} rejected responses"
-        raise InputError(f"{where}: {found}; expected 1 and {wanted or 'at least 1'}")
+    num_expected = benchmark.rejected_per_row
+    if len(chosen) != 1 or len(rejected) != (num_expected or max(len(rejected), 1)):
+        raise InputError(
+            f"{label}: {len(chosen)} chosen and {len(rejected)} rejected responses; "
+            f"expected 1 and {num_expected or 'at least 1'}"
+        )
     for response in rejected:
         texts = {**row, "chosen": chosen[0], "rejected": response}
         try:
             yield parse(texts, source=benchmark.name)
         except MalformedRecordError as error:
-            raise InputError(f"{where}: {error.detail}; mend the row") from error
+            raise InputError(f"{label}: {error.detail}; correct the row") from error
 
 
 def _records(benchmark: Benchmark, data: Path | None) -> Iterator[RawRecord]:
@@ -191,29 +196,32 @@ def _records(benchmark: Benchmark, data: Path | None) -> Iterator[RawRecord]:
         commit = resolve_commit(benchmark.dataset, benchmark.revision)
         yield from stream_records(benchmark.dataset, revision=commit, split=benchmark.split)
     except InputError as error:
-        raise InputError(f"{error}; here: --data PATH") from error
+        raise InputError(f"{error}, or give local files with --data PATH") from error
 
 
 def _files(path: Path, *, split: str | None) -> Sequence[Path]:
-    """The files of the split, or all where none is named so; a clone of a repository has data/."""
+    """Return the files of the split, or all files if no name begins with the split.
+
+    A clone of a repository on the hub has its files in ``data/``.
+    """
     if not path.exists():
         raise InputError("no such file or folder; give its columns as JSON or Parquet")
     if (path / "data").is_dir():
         path = path / "data"
     files = data_files(path)
-    return [one for one in files if one.name.startswith((f"{split}-", f"{split}."))] or files
+    return [file for file in files if file.name.startswith((f"{split}-", f"{split}."))] or files
 
 
 def _responses(row: Mapping[str, Any], name: str) -> list[Any]:
-    """The responses in a column: several texts, or one as text or as messages."""
+    """Return the responses in a column: a list of texts, or one text or conversation."""
     value = row.get(name)
-    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+    if isinstance(value, list) and all(isinstance(text, str) for text in value):
         return value
     return [] if value is None else [value]
 
 
 def _count_problems(benchmark: Benchmark, count: Mapping[str, int]) -> Iterator[str]:
     for subset in benchmark.subsets:
-        found, wanted = count.get(subset.name, 0), subset.num_pairs
-        if found != (wanted or max(found, 1)):
-            yield f"{subset.name} has {found} pairs, expected {wanted or 'some'}"
+        num_pairs, num_expected = count.get(subset.name, 0), subset.num_pairs
+        if num_pairs != (num_expected or max(num_pairs, 1)):
+            yield f"{subset.name} has {num_pairs} pairs, expected {num_expected or 'at least 1'}"

@@ -1,4 +1,4 @@
-"""What a benchmark is: its data at one revision, its subsets with their counts, how they add up."""
+"""Definition of a benchmark: its data at one revision, its subsets, counts and headline."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from encore.core.errors import InputError, first_problem
 
 BENCHMARK_NAMES = ("rewardbench-safety", "rewardbench-2-safety", "generic")
 
-#: How subsets add up to the headline: every example alike, or every subset alike.
+#: Weighting of the headline: every example weighs the same, or every subset does.
 Weighting = Literal["examples", "subsets"]
 
-#: What a tie is worth: nothing (RewardBench, for reward models), or one half (for LLM judges).
+#: Credit of a tie: none (RewardBench, for reward models), or one half (for LLM judges).
 Ties = Literal["loss", "half"]
 
 
 class Subset(BaseModel):
-    """A part of a benchmark with a score of its own.
+    """A part of a benchmark that has its own score.
 
     Attributes:
-        name: As in the data's column ``subset``.
-        num_pairs: Pairs it must have: its rows times the rejected responses of a row. None: any
-            number but 0.
+        name: Value of the column ``subset`` in the data.
+        num_pairs: Pairs that the subset must have: rows times rejected responses per row. None
+            accepts any number above 0.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -39,20 +39,20 @@ class Benchmark(BaseModel):
     """A benchmark as its TOML file defines it.
 
     Attributes:
-        name: Short, for commands and files.
-        version: Of this definition; another count or another revision is another version.
-        title: For people.
-        citation: Who made it and where it is described.
-        dataset: Hub id; None where the data are only ever local.
-        revision: The hub's commit; with ``dataset``.
-        split: Of the hub's data set; with ``dataset``.
-        subsets: In the order of tables. None at all: whatever the data name.
-        weighting: How they add up to the headline.
-        ties: What a reward model's tie is worth. With ``half``, k equal best responses of a row
-            are worth 1/k (`encore.benchmarks.metrics.unit_credits`).
-        headline: What the headline is called.
-        licence: Of the data, as an SPDX identifier or in the words of its card.
-        rejected_per_row: Rejected responses of every row; None: one or more. The pairs of one row
+        name: Short name for commands and files.
+        version: Version of this definition. A changed count or revision needs a new version.
+        title: Name shown to people.
+        citation: Authors, and where the benchmark is described.
+        dataset: Hub id of the data. None if the data are always local.
+        revision: Commit of the data on the hub. Set if ``dataset`` is.
+        split: Split of the data set on the hub. Set if ``dataset`` is.
+        subsets: Subsets in the order of tables. Empty: all subsets that the data name.
+        weighting: Weighting of the headline.
+        ties: Credit of a reward model's tie. With ``half``, k equal best responses of a row
+            get 1/k (`encore.benchmarks.metrics.unit_credits`).
+        headline: Name of the headline score, e.g. ``Safety``.
+        licence: Licence of the data: an SPDX identifier, or the text of the data card.
+        rejected_per_row: Rejected responses in every row. None: one or more. The pairs of one row
             are scored together (`encore.benchmarks.metrics.unit_credits`).
     """
 
@@ -73,27 +73,28 @@ class Benchmark(BaseModel):
     rejected_per_row: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        together = (self.dataset, self.revision, self.split)
-        if any(together) and not all(together):
+    def _check(self) -> Self:
+        source = (self.dataset, self.revision, self.split)
+        if any(source) and not all(source):
             raise ValueError("dataset, revision and split belong together: give all or none")
-        twice = [name for name, num in Counter(one.name for one in self.subsets).items() if num > 1]
-        if twice:
-            raise ValueError(f"subset {twice[0]!r} is there more than once")
+        counts = Counter(subset.name for subset in self.subsets)
+        repeated = [name for name, count in counts.items() if count > 1]
+        if repeated:
+            raise ValueError(f"subset {repeated[0]!r} is defined more than once")
         return self
 
 
 def load_benchmark(name: str | Path) -> Benchmark:
-    """The benchmark shipped under a name, or the one that a TOML file defines.
+    """Return the benchmark that is shipped under a name, or that a TOML file defines.
 
     Raises:
-        InputError: No such benchmark; or file, field and value that is wrong.
+        InputError: No such benchmark, or a wrong field; the message has file, field and value.
     """
     is_shipped = name in BENCHMARK_NAMES
     path = Path(__file__).parent / f"{name}.toml" if is_shipped else Path(name)
     if not path.is_file():
-        known = ", ".join(BENCHMARK_NAMES)
-        raise InputError(f"benchmark {str(name)!r}: expected {known} or the path of a TOML file")
+        names = ", ".join(BENCHMARK_NAMES)
+        raise InputError(f"benchmark {str(name)!r}: expected {names} or the path of a TOML file")
     try:
         return Benchmark.model_validate(tomllib.loads(path.read_text(encoding="utf-8-sig")))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Per-pair results of a benchmark in Parquet: what every figure of a table can be recomputed from.
+"""Results of a benchmark per pair, in Parquet. Every figure of a table can be recomputed from them.
 
 Grain: one row per (row, subset, row_id, pair_id), where ``row`` is a row of the results' table: a
 scheme, a model, a judge.
@@ -26,7 +26,7 @@ from encore.core.errors import InputError
 from encore.core.files import atomic_path
 from encore.data.schemas import text_columns
 
-#: The rewards are null where a judge compared the two responses without scoring either.
+#: Rewards are null if a judge compared the two responses without scoring them.
 PAIR_RESULTS = pa.schema(
     [
         *text_columns("benchmark", "data_digest", "row", "subset", "pair_id", "row_id"),
@@ -41,14 +41,14 @@ _KEY_COLUMNS = ["subset", "row_id", "pair_id"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PairResults:
-    """What a file of results holds.
+    """Content of a file of results.
 
     Attributes:
         benchmark: Name of the benchmark.
-        data_digest: Of its pairs (`BenchmarkPairs.digest`).
-        weighting: How the benchmark's headline is weighted.
-        keys: Subset, row id and pair id of each pair, in order.
-        rows: In the table's order.
+        data_digest: Digest of the benchmark's pairs (`BenchmarkPairs.digest`).
+        weighting: Weighting of the benchmark's headline.
+        keys: Subset, row id and pair id of each pair, in the order of the credits.
+        rows: Rows in the table's order.
     """
 
     benchmark: str
@@ -58,21 +58,23 @@ class PairResults:
     rows: tuple[TableRow, ...]
 
     def order_of(self, keys: Sequence[tuple[str, str, str]]) -> list[int]:
-        """Where the pair of each key stands: files may differ in order."""
-        place = {key: index for index, key in enumerate(self.keys)}
-        return [place[key] for key in keys]
+        """Return the index of the pair of each key: files may differ in order."""
+        index_by_key = {key: index for index, key in enumerate(self.keys)}
+        return [index_by_key[key] for key in keys]
 
 
 def write_pair_results(path: Path, rows: Sequence[TableRow], *, pairs: BenchmarkPairs) -> Path:
-    """Write what a table's rows gave every pair to one Parquet file, whole or not at all.
+    """Write the rewards and credits of a table's rows per pair to one Parquet file, and return it.
+
+    The file appears whole or not at all.
 
     Args:
-        path: The file, which is returned; its folder must exist.
-        rows: In the table's order, each with a name of its own.
-        pairs: What they are results on.
+        path: Path of the file. Its folder must exist.
+        rows: Rows in the table's order, with unique names.
+        pairs: Pairs of the benchmark.
 
     Raises:
-        OSError: As the file system reports it.
+        OSError: The file cannot be written.
     """
     benchmark = pairs.benchmark
     footer = {
@@ -107,19 +109,19 @@ def write_pair_results(path: Path, rows: Sequence[TableRow], *, pairs: Benchmark
 
 
 def read_pair_results(path: Path) -> PairResults:
-    """What `write_pair_results` wrote.
+    """Read a file of `write_pair_results`.
 
     Raises:
-        InputError: No such file, another kind of Parquet, or rows that are not those of its pairs.
+        InputError: The file is missing or of another kind, or rows of it are missing or moved.
     """
     try:
         table = pq.read_table(path, columns=PAIR_RESULTS.names, partitioning=None)
         footer: dict[str, Any] = json.loads((table.schema.metadata or {})[_FOOTER_KEY])
         ties: dict[str, Ties] = footer["ties"]
         metadata = {name: RowMetadata.model_validate(footer["rows"][name]) for name in ties}
-        of_all = {name: footer[name] for name in ("benchmark", "data_digest", "weighting")}
+        shared = {name: footer[name] for name in ("benchmark", "data_digest", "weighting")}
         num_pairs = footer["num_pairs"]
-        parts = [table.slice(place * num_pairs, num_pairs) for place in range(len(ties))]
+        parts = [table.slice(index * num_pairs, num_pairs) for index in range(len(ties))]
         keys = table.slice(0, num_pairs).select(_KEY_COLUMNS)
         is_whole = table.num_rows == num_pairs * len(ties) and all(
             part.select(_KEY_COLUMNS).equals(keys) and pc.all(pc.equal(part["row"], name)).as_py()
@@ -127,7 +129,7 @@ def read_pair_results(path: Path) -> PairResults:
         )
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         raise InputError(
-            f"{path}: no results of a benchmark as `encore` writes them ({type(error).__name__})"
+            f"{path}: not a file of benchmark results of `encore` ({type(error).__name__})"
         ) from error
     if not is_whole:
         raise InputError(
@@ -145,50 +147,53 @@ def read_pair_results(path: Path) -> PairResults:
         )
         rows.append(row)
     columns = (keys[name].to_pylist() for name in _KEY_COLUMNS)
-    return PairResults(**of_all, keys=list(zip(*columns, strict=True)), rows=tuple(rows))
+    return PairResults(**shared, keys=list(zip(*columns, strict=True)), rows=tuple(rows))
 
 
 def stored_rows(
     path: Path, *, pairs: BenchmarkPairs, name: str | None = None
 ) -> tuple[TableRow, ...]:
-    """The rows of a file of results, such as a judge's, for a table on the same pairs.
+    """Read the rows of a file of results, such as a judge's, for a table on the same pairs.
 
-    Notes and marks of a row begin with whose they are.
+    The notes and synthetic labels of a row begin with the name of the row.
 
     Args:
-        path: As `write_pair_results` wrote it.
-        pairs: Of the benchmark.
-        name: Of the row, beside the paper's method of that name; of several rows, what stands
-            before the name of each. None: as in the file.
+        path: File of `write_pair_results`.
+        pairs: Pairs of the benchmark.
+        name: Name of the row; the paper's method of that name stands beside it. If the file has
+            several rows, a prefix of their names. None: names as in the file.
 
     Raises:
-        InputError: No results, or results on other pairs.
+        InputError: The file holds no results, or results on other pairs.
     """
     results, benchmark = read_pair_results(path), pairs.benchmark
-    there = (results.benchmark, results.data_digest, results.weighting)
-    wanted = (benchmark.name, pairs.digest, benchmark.weighting)
-    if there != wanted:
-        found, own = (f"{one[0]} {one[1][:12]}, all {one[2]} alike" for one in (there, wanted))
+    definition_of_file = (results.benchmark, results.data_digest, results.weighting)
+    definition = (benchmark.name, pairs.digest, benchmark.weighting)
+    if definition_of_file != definition:
+        theirs, ours = (
+            f"{name} {digest[:12]}, all {weighting} alike"
+            for name, digest, weighting in (definition_of_file, definition)
+        )
         raise InputError(
-            f"{path}: results on {found}, not on {own}; only results on the same pairs, counted "
+            f"{path}: results on {theirs}, not on {ours}; only results on the same pairs, counted "
             "alike, can be compared: run both on the same data"
         )
-    order_P, is_alone = results.order_of(pairs.keys), len(results.rows) == 1
-    own_mark = f"benchmark {benchmark.name}"  # every table on this benchmark is marked so itself
+    order_P, is_only_row = results.order_of(pairs.keys), len(results.rows) == 1
+    benchmark_label = f"benchmark {benchmark.name}"  # the table on this benchmark has it already
     rows = []
     for row in results.rows:
-        whose = name or (row.name if is_alone else "")
-        before = f"{whose}: " if whose else ""
+        owner = name or (row.name if is_only_row else "")
+        prefix = f"{owner}: " if owner else ""
         synthetic, notes = (
-            tuple(before + one.removeprefix(before) for one in said if one != own_mark)
-            for said in (row.metadata.synthetic, row.metadata.notes)
+            tuple(prefix + text.removeprefix(prefix) for text in texts if text != benchmark_label)
+            for texts in (row.metadata.synthetic, row.metadata.notes)
         )
-        moved = replace(
+        reordered = replace(
             row.with_metadata(synthetic=synthetic, notes=notes),
-            name=whose if is_alone else before + row.name,
-            method=whose if is_alone else None,
+            name=owner if is_only_row else prefix + row.name,
+            method=owner if is_only_row else None,
             credit_P=row.credit_P[order_P],
             reward_P2=None if row.reward_P2 is None else row.reward_P2[order_P],
         )
-        rows.append(moved)
+        rows.append(reordered)
     return tuple(rows)

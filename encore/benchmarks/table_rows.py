@@ -1,4 +1,4 @@
-"""A row of a benchmark's table: what a scheme's weights, a reward model or a judge gave every pair.
+"""A row of a benchmark's table: credits of a weighting scheme, a reward model or a judge per pair.
 
 Suffixes: P pairs, U units (`encore.benchmarks.metrics`), 2 responses (chosen, rejected), R heads.
 """
@@ -30,7 +30,7 @@ _Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawSpread:
-    """The headline over draws: their number, mean and quantiles at 2.5 and 97.5 %."""
+    """Spread of the headline over random draws: number, mean, quantiles at 2.5 and 97.5 %."""
 
     num_draws: int
     mean: float
@@ -39,16 +39,17 @@ class DrawSpread:
 
 
 class RowFacts(BaseModel):
-    """What a reader of a row's figures must know.
+    """Facts that a reader needs to understand a row's figures.
 
     Attributes:
-        params: The scheme's parameters.
-        draws: Of a mean over draws: its pairs are neither right nor wrong.
-        uses_labels: Whether weights were learnt from people's preferences on the training pairs.
-        synthetic: What of it is synthetic, in words.
-        notes: A sentence each.
-        num_cut_pairs: Pairs whose text was cut to the model's length: no other tool's result on
-            them compares. None where nobody said.
+        params: Parameters of the weighting scheme.
+        draws: Spread over draws, if the row is a mean over draws. Its pairs are then neither
+            right nor wrong.
+        uses_labels: True if weights were learnt from people's preferences on the training pairs.
+        synthetic: Labels of the synthetic parts: data, models, judges.
+        notes: Sentences for the reader.
+        num_cut_pairs: Pairs whose text was cut to the model's length. Results of other tools on
+            them are not comparable. None if not recorded.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -62,12 +63,12 @@ class RowFacts(BaseModel):
 
 
 class RowMetadata(RowFacts):
-    """What a row is beside its figures; a file of results keeps it.
+    """Description of a row without its figures, stored in the file of results.
 
     Attributes:
-        kind: What made the row.
-        judge: Of a judge's row: which.
-        scheme: Of its weights; None where there is no one vector.
+        kind: Source of the row: weighting scheme, reward model or judge.
+        judge: Name of the judge, if a judge made the row.
+        scheme: Weighting scheme of the judge's rules. None if there is no single weight vector.
     """
 
     kind: RowKind
@@ -77,18 +78,19 @@ class RowMetadata(RowFacts):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TableRow:
-    """What one row gave every pair.
+    """One row of a table, with its credit for every pair.
 
     Attributes:
-        name: For people, one of its own in a table.
-        ties: What a tie is worth to it.
-        credit_P: Of each pair, 0 to 1; a mean over draws where there are several.
+        name: Name shown to people, unique in a table.
+        ties: Credit of a tie in this row.
+        credit_P: Credit of each pair, 0 to 1. The mean over draws, if there are several.
         metadata: Parameters, notes and marks of the row.
-        reward_P2: What credits were made from, chosen first; None for a judge that compares, and
-            for means.
-        credit_U: Of each unit, for a mean over draws alone: else it follows from ``credit_P``.
-        method: The paper's row of the same method (`encore.benchmarks.paper_tables`).
-        weights: By rule; None where there is no one vector.
+        reward_P2: Rewards behind the credits, chosen first. None for a judge that compares
+            answers, and for means.
+        credit_U: Credit of each unit, for a mean over draws only. Else it follows from
+            ``credit_P``.
+        method: Key of the paper's row of the same method (`encore.benchmarks.paper_tables`).
+        weights: Weight of each rule. None if there is no single weight vector.
         model_identity: Identity of the model that gave the rewards (`ScoredModel`). None for rows
             that were read from a file.
     """
@@ -104,26 +106,26 @@ class TableRow:
     model_identity: Mapping[str, str | None] | None = None
 
     def credits_by_unit(self, units: Units) -> _Floats:
-        """Credit of each unit of the pairs."""
+        """Return the credit of each unit, shape [U]."""
         return unit_credits(self.credit_P, units=units) if self.credit_U is None else self.credit_U
 
     @property
     def half_P(self) -> _Floats | None:
-        """Credit of each pair where a tie counts one half; None where nobody knows the ties."""
+        """Return the credit of each pair if ties count one half. None if ties are unknown."""
         if self.reward_P2 is None:
             return None
         return margin_credits(self.reward_P2[:, 0] - self.reward_P2[:, 1], ties="half")
 
     @property
     def follows_from_pairs(self) -> bool:
-        """Whether the score follows from the credits of pairs.
+        """Return True if the score follows from the credits of pairs.
 
-        It does not for a mean over draws where several pairs are one choice.
+        It does not for a mean over draws if several pairs are one choice.
         """
         return self.credit_U is None or len(self.credit_U) == len(self.credit_P)
 
     def with_metadata(self, **changes: Any) -> TableRow:
-        """The row with other fields of `RowMetadata`."""
+        """Return a copy of the row with changed fields of `RowMetadata`."""
         return replace(self, metadata=self.metadata.model_copy(update=changes))
 
 
@@ -135,19 +137,19 @@ def reward_row(
     metadata: RowMetadata | None = None,
     **more: Any,
 ) -> TableRow:
-    """A row of rewards: a pair is right if its chosen response has the higher one.
+    """Return a row from rewards: a pair is right if its chosen response has the higher reward.
 
-    A tie is worth what the benchmark says.
+    The benchmark defines the credit of a tie.
 
     Args:
-        name: Of the row.
-        reward_P2: Of each pair of ``pairs``, in their order.
-        pairs: Of the benchmark.
+        name: Name of the row.
+        reward_P2: Rewards of both responses of each pair, in the order of ``pairs``.
+        pairs: Pairs of the benchmark.
         metadata: Parameters, notes and marks. None: those of a reward model.
         **more: Further fields of `TableRow`.
 
     Raises:
-        InputError: A reward that is no number.
+        InputError: A reward is NaN.
     """
     ties = pairs.benchmark.ties
     return TableRow(
@@ -162,31 +164,31 @@ def reward_row(
 
 def mean_row(
     name: str,
-    drawn: Sequence[_Floats],
+    weight_vectors: Sequence[_Floats],
     *,
     margin_PR: _Floats,
     pairs: BenchmarkPairs,
     method: str | None = None,
     **params: float,
 ) -> TableRow:
-    """The mean of many weightings of the heads, with their spread.
+    """Return a row with the mean over many weight vectors, and their spread.
 
-    The score is the mean of the scores, subset by subset. Its interval is over pairs: it says what
-    other pairs would do to this mean. What another draw would do is in ``draws``.
+    The score is the mean of the scores, subset by subset. Its interval is over pairs: the effect of
+    other pairs on this mean. ``draws`` has the effect of other weight vectors.
 
     Args:
-        name: Of the row.
-        drawn: At least one weight vector.
-        margin_PR: Score of the chosen minus that of the rejected response, float64.
-        pairs: Of the benchmark.
-        method: As in `TableRow`.
-        **params: The scheme's.
+        name: Name of the row.
+        weight_vectors: Weight vectors, at least one.
+        margin_PR: Head scores of the chosen minus those of the rejected response, float64.
+        pairs: Pairs of the benchmark.
+        method: Key of the paper's row (`TableRow.method`).
+        **params: Parameters of the scheme.
     """
     units, ties = units_of_pairs(pairs), pairs.benchmark.ties
     weight_U = unit_weights(units.subset_U, weighting=pairs.benchmark.weighting)
-    num_vectors, headlines = len(drawn), []
+    num_vectors, headlines = len(weight_vectors), []
     total_P, total_U = np.zeros(len(margin_PR)), np.zeros(len(weight_U))
-    for weight_R in drawn:
+    for weight_R in weight_vectors:
         credit_P = margin_credits(margin_PR @ weight_R, ties=ties)
         credit_U = unit_credits(credit_P, units=units)
         headlines.append(credit_U @ weight_U)

@@ -124,7 +124,7 @@ def test_a_wrong_definition_says_what_and_where(tmp_path):
     for old, new, message in (
         ('version = "3"\n', "", "field version: Field required"),
         ("num_pairs = 7", "num_pairs = 0", r"field subsets.1.num_pairs: .*greater than.*got 0"),
-        ('name = "hard"', 'name = "easy"', "subset 'easy' is there more than once"),
+        ('name = "hard"', 'name = "easy"', "subset 'easy' is defined more than once"),
         ("[[subsets]]", 'dataset = "a/b"\n[[subsets]]', "dataset, revision and split belong"),
         ("[[subsets]]", 'revision = "main"\n[[subsets]]', "field revision: .*got 'main'"),
         ('name = "mine"', "= =", "not valid TOML"),
@@ -177,7 +177,7 @@ def test_what_is_left_out_nameless_or_repeated_is_counted(tmp_path):
     read = pairs_of(tmp_path, [row, {**row, "id": 2}, {**row, "subset": "b"}])
     assert len({pair.pair_id for pair in read.pairs}) == 1
     assert [pair.source for pair in read.pairs] == ["generic", "generic.2", "generic.3"]
-    assert read.notes == ("2 pairs repeat the texts of another one; each counts, as in the data",)
+    assert read.notes == ("2 pairs repeat the texts of another pair; each counts, as in the data",)
 
 
 @given(order=st.permutations(range(5)))
@@ -209,7 +209,7 @@ def test_other_counts_are_refused_or_marked(tmp_path, kept, problem):
     assert (read.is_partial, read.num_pairs) == (True, len(kept))
     assert read.notes[0].startswith("partial: re")
     assert not pairs_of(tmp_path, SMALL_ROWS, SMALL, allow_partial=True).is_partial
-    with pytest.raises(InputError, match="none of its 1 rows has a subset of it"):
+    with pytest.raises(InputError, match="none of its 1 rows has a subset of the benchmark"):
         pairs_of(tmp_path, [row_of(1, "math-prm")], SMALL, allow_partial=True)
 
 
@@ -248,7 +248,7 @@ def test_data_that_are_not_there_are_an_error_that_names_the_way_out(tmp_path):
         read_benchmark_pairs(GENERIC, data=tmp_path / "nothing.jsonl")
     with pytest.raises(InputError, match=r"no --data: it names no data set on the hub.*--data"):
         read_benchmark_pairs(GENERIC)
-    with pytest.raises(InputError, match=r"allenai/reward-bench.*here: --data PATH"):
+    with pytest.raises(InputError, match=r"allenai/reward-bench.*or give local files with --data"):
         read_benchmark_pairs(SAFETY)  # tests run offline
 
 

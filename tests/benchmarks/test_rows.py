@@ -225,7 +225,7 @@ def test_files_that_are_no_results_and_lines_that_were_taken_out_are_noticed(tmp
     pq.write_table(pa.table({"x": [1]}), path)
     (tmp_path / "text.parquet").write_text("no Parquet")
     for name in ("results", "text", "missing"):
-        with pytest.raises(InputError, match=rf"{name}.parquet: no results of a benchmark"):
+        with pytest.raises(InputError, match=rf"{name}.parquet: not a file of benchmark results"):
             read_pair_results(tmp_path / f"{name}.parquet")
 
 

@@ -394,7 +394,7 @@ def test_a_table_without_the_untouched_initial_model_says_so(whole):
 def test_what_needs_no_model_is_refused_before_any_is_opened(study, made, tmp_path):
     one = {"initial": "x"}
     wrong: list[tuple[str, dict[str, Any]]] = [
-        ("no results of a benchmark", {"results": (str(tmp_path / "missing.parquet"),)}),
+        ("not a file of benchmark results", {"results": (str(tmp_path / "missing.parquet"),)}),
         ("no-ratings", {"ratings": tmp_path / "no-ratings"}),
         ("no model to benchmark", {"model": None}),
         ("give it as --model", {"model": None, "reward_models": one, "gate": tmp_path}),
