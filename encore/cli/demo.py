@@ -127,8 +127,8 @@ def print_table(run: BenchmarkRun) -> None:
     title = f"{about.headline}, % of {about.num_pairs} pairs{mark}: the paper's methods"
     columns: TableColumns = {
         "row": "name",
-        "score": percent_of("own.headline.score"),
-        "95 %": span_of("own.headline.ci"),
+        "score": percent_of("our_figures.headline.score"),
+        "95 %": span_of("our_figures.headline.ci"),
         f"Δ {table.reference} (95 %)": _difference,
     }
     out.print(record_table(shown, columns, title=title))
