@@ -1,4 +1,4 @@
-"""`encore train`: learn a reward model from a study's ratings, or from its preferences."""
+"""`encore train`: train a reward model on a study's ratings, or on its preferences."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 def train(config: TrainConfig, *, json: JsonOption = False) -> None:
     """Train a reward model on a backbone: one head per rule, or one head from preferences.
 
-    Every head learns the ratings of its rule; how heads are weighed is decided afterwards, without
-    training (`encore weights`). `--objective bradley-terry` trains the baseline that needs no
-    ratings. `--method probe` leaves the backbone as it is and solves the heads in closed form: a
-    quick look at what it knows. `--method lora` trains adapters in a fraction of the memory.
+    Each head learns the ratings of its rule. Weights of the heads are chosen later, without
+    training (`encore weights`). `--objective bradley-terry` trains the baseline, which needs no
+    ratings. `--method probe` does not change the backbone and solves the heads in closed form: a
+    quick test of the backbone. `--method lora` trains adapters in a fraction of the memory.
 
-    Run the same command again after a crash or Ctrl-C: it goes on from the last checkpoint and
-    ends as if nothing had happened. Other settings or data make another run beside this one. The
-    GPU is used where there is one; several, by a launcher, which starts a process for each:
+    Run the same command again after a crash or Ctrl-C: it continues from the last checkpoint, with
+    the same result. Other settings or data make another run beside this one. A GPU is used if there
+    is one. Several GPUs need a launcher, which starts a process for each:
     `torchrun --nproc-per-node 8 -m encore.cli train my-study …` (or `accelerate launch`).
 
     Example: encore train my-study --backbone ./my-llama --method probe
@@ -50,17 +50,20 @@ def train(config: TrainConfig, *, json: JsonOption = False) -> None:
     if not is_rank_zero():
         return
     evaluation = result.final_evaluation
-    found = asdict(result)
-    found |= {"model": found.pop("model_dir"), "evaluation": found.pop("final_evaluation")}
+    values = asdict(result)
+    values |= {"model": values.pop("model_dir"), "evaluation": values.pop("final_evaluation")}
     tables = [heads_table(evaluation)] if evaluation else []
-    show_result(found, tables, result.notes, synthetic=result.synthetic, as_json=json)
+    show_result(values, tables, result.notes, synthetic=result.synthetic, as_json=json)
     if evaluation is None:
-        warn("nothing was held out, so nothing says how good this model is")
-    did = f"done in {result.seconds:.0f} s" if result.is_new else "finished before, nothing done"
-    say(f"{did}: {result.num_steps} steps; model {result.model_dir}")
-    weigh = f"encore weights {config.ratings or config.study}"
-    score = f"encore score {config.study} --model {result.out}"
-    say(f"next: {weigh if config.objective == 'multi-head' else score}")
+        warn("nothing was held out, so the quality of this model is unknown")
+    outcome = (
+        f"done in {result.seconds:.0f} s" if result.is_new else "finished before, nothing done"
+    )
+    say(f"{outcome}: {result.num_steps} steps; model {result.model_dir}")
+    next_command = f"encore score {config.study} --model {result.out}"
+    if config.objective == "multi-head":
+        next_command = f"encore weights {config.ratings or config.study}"
+    say(f"next: {next_command}")
 
 
 def _warn_of_unused(config: TrainConfig) -> None:
@@ -72,7 +75,7 @@ def _warn_of_unused(config: TrainConfig) -> None:
 
 
 def heads_table(evaluation: EvaluationRecord) -> Table:
-    """One line a head: how much of the ratings it explains, how often it ranks as people did."""
+    """Return a table of the heads: R² of their ratings, and accuracy of their ranking."""
     rows = [
         (head, evaluation.r2_by_head.get(head), percent(accuracy))
         for head, accuracy in evaluation.accuracy_half_by_head.items()
@@ -83,21 +86,21 @@ def heads_table(evaluation: EvaluationRecord) -> Table:
 
 # --- several processes --------------------------------------------------------------------------
 
-#: The same error ends rank 0 too, and its launcher then ends this process.
+#: Wait before a process prints its error. If rank 0 has the same error, the launcher ends this
+#: process in the meantime.
 _PATIENCE_SECONDS = 5.0
 
 
 def is_rank_zero() -> bool:
-    """Whether this process may print: no launcher, or the first of those it started."""
+    """Return True if this process may print: it is rank 0, or there is no launcher."""
     return int(os.environ.get("WORLD_SIZE", "1")) <= 1 or os.environ.get("RANK", "0") == "0"
 
 
 @contextmanager
 def rank_zero_only() -> Iterator[None]:
-    """Silence all ranks but rank 0 for the length of the block.
+    """Silence all processes but rank 0 inside the block.
 
-    An error that this process alone has is printed after all: rank 0 does not have it, so nobody
-    ends this process for it.
+    An error that only this process has is printed all the same, because rank 0 does not print it.
     """
     if is_rank_zero():
         yield

@@ -1,7 +1,7 @@
-"""How a reward model, or a gate over its heads, is trained: frozen parameters.
+"""Options of `encore train` and `encore gate`.
 
-Defaults are the paper's where it states them (section "Training": one epoch, learning rate 2e-5),
-elsewhere usual choices of the field: the paper is silent on batch, schedule and optimizer.
+Defaults are the paper's where it states them (section "Training": one epoch, learning rate 2e-5).
+The paper does not state batch size, schedule and optimizer: there they are usual choices.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _Positive = Annotated[int, Field(ge=1)]
 _PositiveFloat = Annotated[float, Field(gt=0)]
 _Decay = Annotated[float, Field(ge=0, lt=1)]
 
-#: Optimizers that work in the backward pass free gradients at once only where a step is one pass.
+#: Default tokens of one pass by type of device. On a GPU a step is usually one pass: only then does
+#: an optimizer that works in the backward pass free each gradient at once.
 MICROBATCH_TOKENS = {"cuda": 40_960, "cpu": 4_096}
 
 #: Method probe solves the heads in closed form and takes no steps.
@@ -37,60 +38,60 @@ _evaluation_option = partial(option, group="Evaluation and checkpoints")
 
 
 class TrainingConfig(StageConfig):
-    """One training run, given a backbone and a study."""
+    """Settings of a training run, without its study and backbone."""
 
     objective: Objective = option(
         "multi-head",
-        help="multi-head: regression on the ratings of every rule; bradley-terry: one head "
-        "that ranks the chosen response first, from preferences alone (the paper's baseline).",
+        help="multi-head: one head for each rule, trained on ratings; bradley-terry: one head "
+        "trained on preferences alone (the paper's baseline).",
     )
     method: Method = option(
         "full",
-        help="full: every weight (the paper); lora: low-rank adapters; probe: a frozen "
-        "backbone with heads in closed form.",
+        help="full: train every weight (the paper); lora: low-rank adapters; probe: solve the "
+        "heads in closed form on the frozen backbone.",
     )
     epochs: int = _step_option(1, ge=1, le=100, help="Passes over the pairs (paper: 1).")
     learning_rate: float = _step_option(
-        2e-5, gt=0, le=1, help="At its peak, after the warm-up (paper: 2e-5)."
+        2e-5, gt=0, le=1, help="Peak of the learning rate, after the warm-up (paper: 2e-5)."
     )
     batch_pairs: int = _step_option(
-        32,
-        ge=1,
-        help="Pairs of an optimizer step, both responses of each (the paper does not say).",
+        32, ge=1, help="Pairs of an optimizer step, with both responses of each (not in the paper)."
     )
     warmup_steps: int = _step_option(
         10, ge=0, help="Steps until the learning rate peaks; it then falls linearly towards 0."
     )
     weight_decay: float = _step_option(
-        0.0, ge=0, help="Of AdamW, decoupled (the paper does not say)."
+        0.0, ge=0, help="Decoupled weight decay of AdamW (not in the paper)."
     )
     adam_betas: tuple[_Decay, _Decay] = option(
-        (0.9, 0.999), hidden=True, help="AdamW's averaging factors (its authors' values)."
+        (0.9, 0.999), hidden=True, help="Averaging factors of AdamW (its authors' values)."
     )
-    adam_epsilon: float = option(1e-8, hidden=True, gt=0, help="AdamW's (its authors' value).")
+    adam_epsilon: float = option(
+        1e-8, hidden=True, gt=0, help="Epsilon of AdamW (its authors' value)."
+    )
     layout: LayoutName = _memory_option(
         "packed",
-        help="How responses are put side by side: packed: end to end, no padding; "
-        "prefix-shared: also computes a pair's common prompt once (causal backbones); sorted: "
-        "padded rows of nearly equal length; single: one response at a time. All give a pair the "
-        "same scores and gradients; sorted also changes which pairs share a step.",
+        help="Layout of responses in a batch. packed: one after the other, no padding; "
+        "prefix-shared: packed, and a pair's common prompt is computed once (causal backbones); "
+        "sorted: padded rows of nearly equal length; single: one response at a time. Scores and "
+        "gradients of a pair are the same; sorted also changes which pairs share a step.",
     )
     tokens_per_microbatch: _Positive | None = _memory_option(
         None,
-        help="Tokens of one forward and backward pass: bounds the memory of activations, "
-        "changes no result but for rounding and dropout; default: 40,960 on a GPU, which holds a "
-        "step of 32 pairs whole, 4,096 on a CPU.",
+        help="Tokens of one forward and backward pass. It limits the memory of activations; "
+        "results change only by rounding and dropout. Default: 40,960 on a GPU, enough for a step "
+        "of 32 pairs, 4,096 on a CPU.",
     )
     optimizer: OptimizerName = _memory_option(
         "auto",
         only_for=_WITH_STEPS,
-        help="auto: adamw-stochastic for bfloat16 weights, adamw for float32 weights.",
+        help="Optimizer; auto: adamw-stochastic for bfloat16 weights, adamw for float32 weights.",
     )
     clip_gradient: _PositiveFloat | None = _step_option(
         None,
         since=True,
-        help="Scale each parameter's gradient down to this norm where its own is larger; default: "
-        "no clipping. TRL clips the norm of the whole gradient at 1.0 (max_grad_norm).",
+        help="Largest norm of each parameter's gradient; a larger gradient is scaled down. "
+        "Default: no clipping. TRL clips the norm of the whole gradient at 1.0 (max_grad_norm).",
     )
     lora_rank: int = _memory_option(
         64, ge=1, only_for=_WITH_ADAPTERS, help="Rank of the adapters of method lora."
@@ -101,83 +102,87 @@ class TrainingConfig(StageConfig):
     gradient_checkpointing: bool | None = _memory_option(
         None,
         only_for=_WITH_STEPS,
-        help="Recompute activations in the backward pass; default: on a GPU, not on a CPU.",
+        help="Recompute activations in the backward pass. Default: on a GPU, not on a CPU.",
     )
     evaluation_share: float = _evaluation_option(
         0.05, ge=0, lt=1, help="Share of the prompts held out for evaluation."
     )
     evaluate_every: _Positive | None = _evaluation_option(
-        None, only_for=_WITH_STEPS, help="Steps between evaluations; default: 4 times an epoch."
+        None, only_for=_WITH_STEPS, help="Steps between evaluations. Default: 4 times an epoch."
     )
     checkpoint_every: _Positive | None = _evaluation_option(
         None,
         only_for=_WITH_STEPS,
-        help="Steps between checkpoints; default: with every evaluation.",
+        help="Steps between checkpoints. Default: after every evaluation.",
     )
     keep_checkpoints: int = _evaluation_option(
-        2, ge=1, only_for=_WITH_STEPS, help="Newest checkpoints that are kept."
+        2, ge=1, only_for=_WITH_STEPS, help="Number of newest checkpoints to keep."
     )
     head_init: HeadInit = _step_option(
         "zero",
-        help="zero: every head starts at 0; probe: at its solution on the frozen backbone, "
-        "for small backbones and few steps (Kumar et al., 2022); own: at the backbone's own "
-        "one-label head.",
+        help="Start of every head. zero: 0; probe: its solution on the frozen backbone, for small "
+        "backbones and few steps (Kumar et al., 2022); own: the backbone's head with one label.",
     )
     seed: int = option(
-        0, group="Steps", ge=0, lt=2**63, help="Of the order, of dropout and of rounding."
+        0, group="Steps", ge=0, lt=2**63, help="Seed of pair order, dropout and rounding."
     )
     max_steps: _Positive | None = _step_option(
-        None, help="Stop after so many steps, if the epochs have more."
+        None, help="Most steps of the run, if the epochs have more."
     )
 
 
 class TrainConfig(RunChoice, TrainingConfig, StudyConfig):
-    """`encore train`: which study and backbone, what is learnt from, where it goes."""
+    """`encore train`: study, backbone, training data, settings and output folder."""
 
     backbone: BackboneConfig
     ratings: Path | None = option(
         None,
         identity=False,
-        help="Ratings to learn, if not the study's own: Parquet, a folder of it, or a study.",
+        help="Ratings to learn: a Parquet file, a folder of them, or a study. Default: those of "
+        "the study.",
     )
     limit: int | None = option(
-        None, ge=1, identity=False, help="Pilot: learn from this many pairs, by content hash."
+        None, ge=1, identity=False, help="Pilot: most pairs to learn from, by content hash."
     )
     out: Path | None = option(
         None,
         identity=False,
         metavar="DIR",
-        help="The run's folder. Default: STUDY/training/RUN_KEY, a key of settings and data.",
+        help="Folder of the run. Default: STUDY/training/RUN_KEY, a key of settings and data.",
     )
 
     @property
     def training(self) -> TrainingConfig:
-        """The part that is hashed into the run's key."""
+        """Return the settings that are part of the run's identity."""
         return TrainingConfig(**{name: getattr(self, name) for name in TrainingConfig.model_fields})
 
 
 class GateConfig(StageConfig):
-    """How a gate is built and trained; defaults as in ArmoRM (Wang et al., 2024)."""
+    """Network and training of a gate, with the defaults of ArmoRM (Wang et al., 2024)."""
 
     hidden_size: int = option(1024, hidden=True, ge=1, help="Units of a hidden layer.")
     num_hidden_layers: int = option(3, hidden=True, ge=1, help="Hidden layers.")
-    dropout: float = option(0.2, hidden=True, ge=0, lt=1, help="After each hidden layer.")
-    temperature: float = option(10.0, hidden=True, gt=0, help="Of the softmax over heads.")
-    learning_rate: float = option(1e-3, hidden=True, gt=0, help="AdamW's, falling as a cosine.")
-    weight_decay: float = option(0.0, hidden=True, ge=0, help="AdamW's.")
-    num_steps: int = option(2000, name="steps", ge=1, help="Optimizer steps.")
-    batch_pairs: int = option(1024, hidden=True, ge=1, help="Pairs a step, drawn anew each time.")
-    seed: int = option(0, ge=0, help="Of initial weights, batches and dropout.")
+    dropout: float = option(0.2, hidden=True, ge=0, lt=1, help="Rate after each hidden layer.")
+    temperature: float = option(
+        10.0, hidden=True, gt=0, help="Temperature of the softmax over heads."
+    )
+    learning_rate: float = option(
+        1e-3, hidden=True, gt=0, help="First learning rate of AdamW; it falls as a cosine."
+    )
+    weight_decay: float = option(0.0, hidden=True, ge=0, help="Weight decay of AdamW.")
+    num_steps: int = option(2000, name="steps", ge=1, help="Number of optimizer steps.")
+    batch_pairs: int = option(1024, hidden=True, ge=1, help="Pairs of a step, drawn for each.")
+    seed: int = option(0, ge=0, help="Seed of initial weights, batches and dropout.")
 
 
 class TrainGateConfig(StudyConfig):
-    """`encore gate`: a gate over the heads of one model."""
+    """`encore gate`: study, model, and settings of a gate over the model's heads."""
 
     model: Path = option(
-        metavar="MODEL", help="What `encore train` wrote, e.g. study/training/KEY/model."
+        metavar="MODEL", help="Model folder of `encore train`, e.g. study/training/KEY/model."
     )
     gate: GateConfig = GateConfig()
-    limit: int | None = option(None, ge=1, help="Pilot: this many pairs, by content hash.")
+    limit: int | None = option(None, ge=1, help="Pilot: most pairs, by content hash.")
     out: Path | None = option(
-        None, metavar="DIR", identity=False, help="The gate's folder; default: beside MODEL."
+        None, metavar="DIR", identity=False, help="Folder of the gate. Default: beside MODEL."
     )

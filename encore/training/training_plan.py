@@ -1,11 +1,11 @@
-"""What a training run will need before anything is loaded: memory by part, hours, and what fits.
+"""Estimate the memory and hours of a training run, without loading a model.
 
-Memory is that of one process when it is fullest, hours are those of training alone. A plan is a
-dictionary of plain JSON values: GiB, tokens, hours.
+Memory is the peak of one process. Hours are those of training alone, without evaluations.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,24 +21,25 @@ if TYPE_CHECKING:
 
 _GIB = 1024**3
 _FLOAT32 = 4
-#: cuBLAS keeps 32 MiB on Hopper.
+#: Workspace that cuBLAS keeps on Hopper.
 _LIBRARY_BYTES = 32 * 1024**2
-#: Of full training's operations: four a frozen weight instead of six; a probe only goes forward.
-_SHARES = {"full": 1.0, "lora": 4 / 6, "probe": 2 / 6}
+#: Operations of a method as a share of full training: a frozen weight needs four instead of six,
+#: and a probe computes only the forward pass.
+_OPERATION_SHARES = {"full": 1.0, "lora": 4 / 6, "probe": 2 / 6}
 _CHARACTERS_PER_TOKEN = 4
-#: Tokens that the two responses of a pair share with each other, of all tokens: measured on HH.
+#: Share of all tokens that the two responses of a pair have in common, measured on HH.
 _SHARED_SHARE = 0.365
-#: Rows of layout ``sorted`` are closed before their padding reaches this share.
+#: Largest share of padding in rows of layout ``sorted``.
 _SORTED_PADDING = 0.02
 _TRAINING: dict[str, Any] = dict(TrainingConfig.model_fields)
 _BACKBONE: dict[str, Any] = dict(BackboneConfig.model_fields)
 
 
 class PlanTrainConfig(StageConfig):
-    """`encore plan train`: a training run, as far as its memory and time depend on it."""
+    """`encore plan train`: the settings that memory and time of a training run depend on."""
 
     study: Path | None = option(
-        None, positional=True, help="Its pairs say how many tokens; or use --pairs."
+        None, positional=True, help="Study whose pairs are counted; or use --pairs."
     )
     backbone: str = option(
         "llama-3.1-8b",
@@ -50,9 +51,9 @@ class PlanTrainConfig(StageConfig):
     recipe: str = option(
         "full-stochastic",
         metavar="RECIPE",
-        help="full-stochastic, lora, probe, full-float32; the table has them all.",
+        help="full-stochastic, lora, probe or full-float32; the table has all of them.",
     )
-    pairs: int | None = option(None, ge=1, help="Instead of STUDY: so many preference pairs.")
+    pairs: int | None = option(None, ge=1, help="Number of preference pairs, instead of STUDY.")
     tokens_per_response: float | None = option(
         None, ge=1, help="With --pairs: mean tokens of a response with its prompt."
     )
@@ -67,9 +68,12 @@ class PlanTrainConfig(StageConfig):
 
 
 class Recipe(NamedTuple):
-    """One way to train: the bytes of a weight, of an activation, a gradient and each of two means.
+    """A way to train.
 
-    ``options`` are those of `encore train`.
+    Attributes:
+        method: Method of `encore train`.
+        weight_bytes: Bytes of a weight, an activation, a gradient, and each of AdamW's averages.
+        options: Options of `encore train` for this recipe.
     """
 
     method: Method
@@ -77,7 +81,89 @@ class Recipe(NamedTuple):
     options: str
 
 
-#: In the order in which they are recommended: the first that fits is named.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecipeMemory:
+    """The peak memory of a recipe on one GPU, by part.
+
+    Attributes:
+        options: Options of `encore train` for this recipe.
+        fits: True if the total is within the GPU's memory for tensors.
+        weights_gib: Weights and adapters, in GiB.
+        gradients_gib: Gradients that exist at the same time, in GiB.
+        optimizer_states_gib: Both averages of AdamW, in GiB.
+        activations_gib: Activations that are kept for the backward pass, in GiB.
+        workspace_gib: Intermediate results of the backward pass and of cuBLAS, in GiB.
+        total_gib: Sum of the parts, in GiB.
+    """
+
+    options: str
+    fits: bool
+    weights_gib: float
+    gradients_gib: float
+    optimizer_states_gib: float
+    activations_gib: float
+    workspace_gib: float
+    total_gib: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutTime:
+    """Computed tokens and hours of training with a layout."""
+
+    computed_tokens: int
+    hours: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedModel:
+    """Size of the backbone: parameters, and 10^9 operations to train on a token."""
+
+    name: str
+    num_parameters: int
+    gflop_per_token: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedTokens:
+    """Number and length of the training pairs.
+
+    Attributes:
+        num_pairs: Number of pairs.
+        mean_length: Mean tokens of a response with its prompt, cut at the maximum length.
+        origin: Sentence that says how the numbers are known.
+        max_length: Longest conversation in tokens.
+    """
+
+    num_pairs: int
+    mean_length: float
+    origin: str
+    max_length: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingPlan:
+    """Memory and time of a training run.
+
+    Attributes:
+        model: Size of the backbone.
+        gpu: Properties of the GPU (`encore.model.gpus.Gpu`) and its ``usable_gib``.
+        recipe: Name of the chosen recipe.
+        recipes: Memory of each recipe by name, in the order of recommendation.
+        tokens: Number and length of the pairs.
+        utilisation: Share of the GPU's peak that useful arithmetic reaches.
+        hours: Tokens and hours of the chosen recipe by layout.
+    """
+
+    model: PlannedModel
+    gpu: dict[str, Any]
+    recipe: str
+    recipes: dict[str, RecipeMemory]
+    tokens: PlannedTokens
+    utilisation: float
+    hours: dict[str, LayoutTime]
+
+
+#: Recipes in the order in which they are recommended.
 RECIPES = {
     "full-stochastic": Recipe("full", 2, "--method full --optimizer adamw-stochastic"),
     "lora": Recipe("lora", 2, "--method lora"),
@@ -86,10 +172,15 @@ RECIPES = {
 }
 
 
-def plan_training(config: PlanTrainConfig, study: Study | None = None) -> dict[str, Any]:
-    """Memory of every recipe, whether it fits, and hours of every layout, as JSON values.
+def plan_training(study: Study | None, config: PlanTrainConfig) -> TrainingPlan:
+    """Estimate the memory of every recipe and the hours of every layout.
 
-    A maximum length beyond the model's is lowered to it. ``study`` is the opened ``config.study``.
+    Args:
+        study: Study whose pairs are counted; None uses the counts of the config.
+        config: Model, GPU and settings. A maximum length above the model's is lowered to it.
+
+    Raises:
+        InputError: The recipe, GPU or model is unknown, or the layout does not fit the model.
     """
     gpu, shape = find_gpu(config.gpu), find_shape(config.backbone, revision=config.revision)
     if config.recipe not in RECIPES:
@@ -98,73 +189,78 @@ def plan_training(config: PlanTrainConfig, study: Study | None = None) -> dict[s
         raise InputError(f"layout prefix-shared: backbone {shape.name!r} is an encoder; use packed")
     max_length = min(config.max_length, shape.max_length)
     config = config.model_copy(update={"max_length": max_length})
-    lengths = _lengths_of_study(study, max_length) if study else _lengths_from_average(config)
-    num_pairs, mean_length, origin = lengths
-    step = _largest_step(config, num_pairs, mean_length)
-    recipes = {}
-    for name, recipe in RECIPES.items():
-        memory = _memory_of(recipe, shape, config, step)
-        fits = memory["total_gib"] <= gpu.usable_gib
-        recipes[name] = {"options": recipe.options, "fits": fits, **memory}
-    return {
-        "model": {
-            "name": shape.name,
-            "num_parameters": shape.num_parameters,
-            "gflop_per_token": round(flops_per_token(shape) / 1e9, 3),
-        },
-        "gpu": gpu._asdict() | {"usable_gib": round(gpu.usable_gib, 3)},
-        "recipe": config.recipe,
-        "recipes": recipes,
-        "tokens": {
-            "num_pairs": num_pairs,
-            "mean_length": mean_length,
-            "origin": origin,
-            "max_length": max_length,
-        },
-        "utilisation": config.utilisation,
-        "hours": _hours(config, shape, 2 * num_pairs, mean_length),
-    }
-
-
-def refusal(plan: dict[str, Any]) -> str | None:
-    """Why the asked recipe of a plan does not fit, and what does: one line; None if it fits."""
-    gpu, recipes = plan["gpu"], plan["recipes"]
-    asked = recipes[plan["recipe"]]
-    if asked["fits"]:
-        return None
-    needs = (
-        f"recipe {plan['recipe']}: needs {asked['total_gib']:.1f} GiB for "
-        f"{plan['model']['name']}, {gpu['name']} has {gpu['usable_gib']:.1f} for tensors"
+    tokens = (
+        _count_tokens(study, max_length)
+        if study
+        else _tokens_from_average(config, max_length=max_length)
     )
-    for recipe in recipes.values():
-        if recipe["fits"]:
-            return f"{needs}; with {recipe['total_gib']:.1f} fits: {recipe['options']}"
-    return f"{needs}; no recipe fits: take a GPU with more memory or a smaller backbone"
+    step_tokens = _largest_step_tokens(config, tokens)
+    return TrainingPlan(
+        model=PlannedModel(
+            name=shape.name,
+            num_parameters=shape.num_parameters,
+            gflop_per_token=round(flops_per_token(shape) / 1e9, 3),
+        ),
+        gpu=gpu._asdict() | {"usable_gib": round(gpu.usable_gib, 3)},
+        recipe=config.recipe,
+        recipes={
+            name: _recipe_memory(
+                recipe, shape, config, step_tokens=step_tokens, usable_gib=gpu.usable_gib
+            )
+            for name, recipe in RECIPES.items()
+        },
+        tokens=tokens,
+        utilisation=config.utilisation,
+        hours=_hours_by_layout(config, shape, tokens),
+    )
 
 
-def _largest_step(config: PlanTrainConfig, num_pairs: int, mean_length: float) -> int:
-    """Tokens of the fullest of some thousand steps: the mean and four deviations.
+def misfit_message(plan: TrainingPlan) -> str | None:
+    """Return one line that says why the chosen recipe does not fit, and which one does.
 
-    Conversations are spread about as widely as their mean.
+    None if the chosen recipe fits.
     """
-    pairs = min(config.batch_pairs, num_pairs)
-    step = 2 * mean_length * (pairs + 4 * pairs**0.5)
+    memory = plan.recipes[plan.recipe]
+    if memory.fits:
+        return None
+    problem = (
+        f"recipe {plan.recipe}: needs {memory.total_gib:.1f} GiB for {plan.model.name}, "
+        f"{plan.gpu['name']} has {plan.gpu['usable_gib']:.1f} for tensors"
+    )
+    for recipe in plan.recipes.values():
+        if recipe.fits:
+            return f"{problem}; this recipe fits with {recipe.total_gib:.1f}: {recipe.options}"
+    return f"{problem}; no recipe fits: take a GPU with more memory or a smaller backbone"
+
+
+def _largest_step_tokens(config: PlanTrainConfig, tokens: PlannedTokens) -> int:
+    """Return the tokens of the largest among some thousand steps: mean and four deviations.
+
+    The standard deviation of a conversation's length is about its mean.
+    """
+    pairs = min(config.batch_pairs, tokens.num_pairs)
+    step_tokens = 2 * tokens.mean_length * (pairs + 4 * pairs**0.5)
     if config.layout == "prefix-shared":
-        step -= 2 * pairs * mean_length * _SHARED_SHARE
-    return int(min(step, 2 * pairs * config.max_length))
+        step_tokens -= 2 * pairs * tokens.mean_length * _SHARED_SHARE
+    return int(min(step_tokens, 2 * pairs * config.max_length))
 
 
-def _memory_of(
-    recipe: Recipe, shape: BackboneShape, config: PlanTrainConfig, step: int
-) -> dict[str, float]:
-    """The memory that a recipe needs on one GPU, by part, in GiB; ``step`` is the largest's tokens.
+def _recipe_memory(
+    recipe: Recipe,
+    shape: BackboneShape,
+    config: PlanTrainConfig,
+    *,
+    step_tokens: int,
+    usable_gib: float,
+) -> RecipeMemory:
+    """Estimate the memory of a recipe for steps of so many tokens. Heads are too small to count.
 
-    Stochastic rounding updates a weight in the backward pass and frees its gradient, where a step
-    is one pass. Heads are too small to count.
+    With stochastic rounding, the gradient of a weight is freed during the backward pass, if a step
+    is one pass.
     """
-    # A longer pair is a microbatch alone.
+    # A longer pair is a microbatch of its own.
     budget = max(config.tokens_per_microbatch or MICROBATCH_TOKENS["cuda"], 2 * config.max_length)
-    is_one_pass = step <= budget and config.layout in ("packed", "prefix-shared")
+    is_one_pass = step_tokens <= budget and config.layout in ("packed", "prefix-shared")
     is_full = recipe.method == "full"
     trained = shape.num_parameters * recipe.weight_bytes if is_full else 0
     gradients = trained
@@ -173,75 +269,89 @@ def _memory_of(
     adapters = 0  # in bfloat16
     if recipe.method == "lora":
         adapters = shape.num_layers * sum(map(sum, shape.matrices)) * config.lora_rank * 2
-    activations, workspace = _memory_of_pass(recipe, shape, config, min(budget, step))
-    parts = {
-        "weights": shape.num_parameters * recipe.weight_bytes + adapters,
-        "gradients": gradients + adapters,
-        "optimizer_states": 2 * (trained + adapters),
-        "activations": activations,
-        "workspace": workspace + _LIBRARY_BYTES,
-    }
-    parts["total"] = sum(parts.values())
-    return {f"{part}_gib": round(size / _GIB, 3) for part, size in parts.items()}
+    activations, workspace = _pass_memory(recipe, shape, config, min(budget, step_tokens))
+    weights = shape.num_parameters * recipe.weight_bytes + adapters
+    gradients += adapters
+    optimizer_states = 2 * (trained + adapters)
+    workspace += _LIBRARY_BYTES
+    total = weights + gradients + optimizer_states + activations + workspace
+    return RecipeMemory(
+        options=recipe.options,
+        fits=round(total / _GIB, 3) <= usable_gib,
+        weights_gib=round(weights / _GIB, 3),
+        gradients_gib=round(gradients / _GIB, 3),
+        optimizer_states_gib=round(optimizer_states / _GIB, 3),
+        activations_gib=round(activations / _GIB, 3),
+        workspace_gib=round(workspace / _GIB, 3),
+        total_gib=round(total / _GIB, 3),
+    )
 
 
-def _memory_of_pass(
+def _pass_memory(
     recipe: Recipe, shape: BackboneShape, config: PlanTrainConfig, tokens: int
 ) -> tuple[int, int]:
-    """Bytes of activations and of workspace of a forward and backward pass over some tokens.
+    """Return the bytes of activations and of workspace of one pass over so many tokens.
 
-    With gradient checkpointing a pass keeps the input of every layer and everything of the one
-    layer that is computed again, otherwise everything of all layers. Flash attention never holds
-    the scores of all pairs of tokens.
+    With gradient checkpointing, a pass keeps the inputs of all layers and the activations of the
+    layer that is recomputed. Otherwise it keeps the activations of all layers. Flash attention
+    never holds the scores of all pairs of tokens.
     """
-    e, hidden, inner = recipe.weight_bytes, shape.hidden_size, shape.intermediate_size
-    # Attention's inputs and output; the feed-forward block's gate, activated gate, up and product
-    # (an encoder's: before and after the activation); the norms' float32 inputs and results.
-    ways = 4 if shape.is_causal else 2
+    size, hidden, inner = recipe.weight_bytes, shape.hidden_size, shape.intermediate_size
+    # Vectors of the inner width: the feed-forward block's gate, activated gate, up and product (in
+    # an encoder: before and after the activation).
+    num_inner = 4 if shape.is_causal else 2
     if recipe.method == "probe":  # keeps nothing for a backward pass
-        return tokens * (e * ((ways - 1) * inner + 2 * hidden) + _FLOAT32 * hidden), 0
-    widths = 2 * (shape.num_heads + shape.num_kv_heads) * shape.head_size + ways * inner
-    layer = e * (widths + 4 * hidden) + 2 * _FLOAT32 * hidden
+        return tokens * (size * ((num_inner - 1) * inner + 2 * hidden) + _FLOAT32 * hidden), 0
+    # With attention's inputs and output, and the float32 inputs and results of the norms.
+    widths = 2 * (shape.num_heads + shape.num_kv_heads) * shape.head_size + num_inner * inner
+    layer = size * (widths + 4 * hidden) + 2 * _FLOAT32 * hidden
     kept = shape.num_layers * layer
     if config.gradient_checkpointing is not False:
-        kept = shape.num_layers * e * hidden + layer
-    activations = tokens * (kept + (e + _FLOAT32) * hidden)
-    # The backward pass adds the gradients of a layer's output and of its widest vector; the
-    # embedding's dense gradient comes last, when the activations are gone.
+        kept = shape.num_layers * size * hidden + layer
+    activations = tokens * (kept + (size + _FLOAT32) * hidden)
+    # The backward pass adds the gradients of a layer's output and of its widest vector. The dense
+    # gradient of the embedding table comes last, when the activations are freed.
     is_full = recipe.method == "full"
-    at_the_end = shape.num_embedding_parameters * e * is_full - activations
-    return activations, max(tokens * e * (inner + hidden), at_the_end)
+    at_the_end = shape.num_embedding_parameters * size * is_full - activations
+    return activations, max(tokens * size * (inner + hidden), at_the_end)
 
 
-def _hours(
-    config: PlanTrainConfig, shape: BackboneShape, num_responses: int, mean_length: float
-) -> dict[str, dict[str, float]]:
-    """Every layout's tokens and hours of the asked recipe."""
+def _hours_by_layout(
+    config: PlanTrainConfig, shape: BackboneShape, tokens: PlannedTokens
+) -> dict[str, LayoutTime]:
+    """Return computed tokens and hours of the chosen recipe for every layout."""
     recipe = RECIPES[config.recipe]
     peak_flops = find_gpu(config.gpu).peak_flops(weight_bytes=recipe.weight_bytes)
-    flops = flops_per_token(shape, sequence_length=mean_length) * _SHARES[recipe.method]
+    mean_length = tokens.mean_length
+    flops = flops_per_token(shape, sequence_length=mean_length) * _OPERATION_SHARES[recipe.method]
     epochs = 1 if recipe.method == "probe" else config.epochs
     computed_shares = {"packed": 1.0, "sorted": 1 / (1 - _SORTED_PADDING)}
     if shape.is_causal:
         computed_shares["prefix-shared"] = 1 - _SHARED_SHARE
-    found = {}
+    hours_by_layout = {}
     for layout, share in computed_shares.items():
-        tokens = num_responses * epochs * mean_length * share
-        hours = tokens * flops / (peak_flops * config.utilisation) / 3600
-        found[layout] = {"computed_tokens": round(tokens), "hours": round(hours, 3)}
-    return found
+        num_computed = 2 * tokens.num_pairs * epochs * mean_length * share
+        hours = num_computed * flops / (peak_flops * config.utilisation) / 3600
+        hours_by_layout[layout] = LayoutTime(
+            computed_tokens=round(num_computed), hours=round(hours, 3)
+        )
+    return hours_by_layout
 
 
-def _lengths_from_average(config: PlanTrainConfig) -> tuple[int, float, str]:
-    """How many pairs, their mean length in tokens, cut at the maximum, and how it is known."""
+def _tokens_from_average(config: PlanTrainConfig, *, max_length: int) -> PlannedTokens:
+    """Return the counts of the config, with the mean length cut at the maximum."""
     pairs, mean = config.pairs, config.tokens_per_response
     assert pairs is not None and mean is not None, "checked by the command"  # noqa: PT018
-    origin = f"{pairs:,} pairs of {mean:g} tokens a response with its prompt"
-    return pairs, min(mean, config.max_length), origin
+    return PlannedTokens(
+        num_pairs=pairs,
+        mean_length=min(mean, max_length),
+        origin=f"{pairs:,} pairs of {mean:g} tokens a response with its prompt",
+        max_length=max_length,
+    )
 
 
-def _lengths_of_study(study: Study, max_length: int) -> tuple[int, float, str]:
-    """The same, from the texts' characters; what is beyond the maximum is cut."""
+def _count_tokens(study: Study, max_length: int) -> PlannedTokens:
+    """Estimate the counts of a study from the characters of its texts, cut at the maximum."""
     from encore.data.pairs import read_pairs, records_of
 
     table = read_pairs(study)
@@ -256,5 +366,9 @@ def _lengths_of_study(study: Study, max_length: int) -> tuple[int, float, str]:
         for text in (pair.chosen, pair.rejected)
     ]
     mean = sum(min(length, max_length) for length in lengths) / len(lengths)
-    origin = f"{num_pairs:,} pairs at {_CHARACTERS_PER_TOKEN} characters a token, not tokenised"
-    return num_pairs, max(mean, 1.0), origin
+    return PlannedTokens(
+        num_pairs=num_pairs,
+        mean_length=max(mean, 1.0),
+        origin=f"{num_pairs:,} pairs at {_CHARACTERS_PER_TOKEN} characters a token, not tokenised",
+        max_length=max_length,
+    )

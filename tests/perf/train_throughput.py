@@ -235,7 +235,7 @@ def _row(
             layout=layout,
             batch_pairs=options.batch_pairs,
         )
-        row["plan GiB"] = plan_training(plan)["recipes"]["full-stochastic"]["total_gib"]
+        row["plan GiB"] = plan_training(None, plan).recipes["full-stochastic"].total_gib
         row["MFU"] = f"{np.median([steps[-1].mfu for steps in rounds]):.1%}"
         row["epoch h"] = EPOCH_RESPONSES * mean / float(np.median(speeds)) / 3600
     return row

@@ -1,4 +1,4 @@
-"""The gate: weights that depend on the prompt, learnt the same way every time, and kept whole."""
+"""The gate learns weights that depend on the prompt, reproducibly, and is saved completely."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SMALL = GateConfig(hidden_size=32, num_steps=300, batch_pairs=128, temperature=1
 
 
 def world(num_pairs=800, seed=0):
-    """Prompts of two kinds: of each another head knows what people prefer, the rest is noise."""
+    """Prompts of two kinds. For each kind, one head predicts the preference; the rest is noise."""
     generator = np.random.default_rng(seed)
     prompt_PD = generator.normal(size=(num_pairs, 6)).astype(np.float32)
     margin_PR = generator.normal(size=(num_pairs, 3))
@@ -67,7 +67,7 @@ def gate():
     return fitted(world())
 
 
-def test_a_gate_finds_the_head_that_knows_each_kind_of_prompt(gate):
+def test_a_gate_learns_which_head_predicts_each_kind_of_prompt(gate):
     prompt_PD, margin_PR = world(seed=1)
     weight_PR = gate.weights(prompt_PD)
     # An expert alone is right in Phi(0.3 / 0.3) = 84 % of pairs; a uniform mean in
@@ -84,13 +84,13 @@ def test_the_seed_draws_the_first_weights_and_the_pairs_of_a_step(monkeypatch):
     first_weights, pairs = [], []
     real = GatingNetwork.forward
 
-    def watched(self, prompt_BD):
+    def record_inputs(self, prompt_BD):
         if self.training:
             first_weights.append(self.layers[0].weight.detach().clone())
             pairs.append(prompt_BD.clone())
         return real(self, prompt_BD)
 
-    monkeypatch.setattr(GatingNetwork, "forward", watched)
+    monkeypatch.setattr(GatingNetwork, "forward", record_inputs)
     for seed in (0, 0, 1):
         fitted(world(), seed=seed, num_steps=1)
     for of_seed_0, again, of_seed_1 in (first_weights, pairs):
@@ -106,7 +106,7 @@ def test_small_margins_do_not_make_a_gate_one_hot():
     assert gate.weights(prompt_PD).mean(axis=0).max() < 0.5
 
 
-def test_the_best_constant_weights_of_two_known_worlds():
+def test_best_constant_weights_equal_those_derived_by_hand():
     # One head with margin m in a share p of the pairs and -m in the others: the loss is least
     # where sigmoid(s m) = p, so s = ln(p / (1 - p)) / m, and it is then the entropy of p.
     margin_P1 = np.where(np.arange(400) % 4 == 0, -0.05, 0.05)[:, None]
@@ -119,40 +119,38 @@ def test_the_best_constant_weights_of_two_known_worlds():
 
 
 def test_a_gate_that_is_a_single_head_or_worse_than_constant_weights_is_reported():
-    def warned(share, loss):
-        figures = {"mean_weights": {"a": share, "b": 1 - share}, "training_loss": loss}
-        return gate_warnings({**figures, "best_constant_loss": 0.6})
+    def warnings(share, loss):
+        mean_weights = {"a": share, "b": 1 - share}
+        return gate_warnings(mean_weights, training_loss=loss, best_constant_loss=0.6)
 
-    assert warned(0.98, 0.6) == ()
-    one_hot, worse = warned(0.995, 0.602)
+    assert warnings(0.98, 0.6) == ()
+    one_hot, worse = warnings(0.995, 0.602)
     assert "head 'a' has 99.50% of the gate's mean weight" in one_hot
     assert "exceeds that of the best constant weights" in worse
 
 
-def test_a_gate_comes_back_as_it_was_and_what_is_missing_damaged_or_of_others_is_refused(
-    gate, tmp_path
-):
-    def refused(words: str, head_ids=HEADS):
-        with pytest.raises(InputError, match=words):
+def test_a_gate_loads_as_it_was_saved_and_a_damaged_or_other_gate_is_refused(gate, tmp_path):
+    def assert_refused(message: str, head_ids=HEADS):
+        with pytest.raises(InputError, match=message):
             load_gate(tmp_path, head_ids=head_ids)
 
-    refused(f"no {GATE_FILE} and")
+    assert_refused(f"no {GATE_FILE} and")
     save_gate(tmp_path, gate)
     prompt_PD = world(seed=3)[0]
     again = load_gate(tmp_path, head_ids=HEADS)
     assert np.array_equal(again.weights(prompt_PD), gate.weights(prompt_PD))
     assert (again.head_ids, again.config) == (HEADS, SMALL)
-    refused("train a gate for this model", head_ids=HEADS[::-1])
-    about = (tmp_path / GATE_FILE).read_text()
-    (tmp_path / GATE_FILE).write_text(about.replace('"num_inputs": 6', '"num_inputs": 7'))
-    refused("train it again")
+    assert_refused("train a gate for this model", head_ids=HEADS[::-1])
+    description = (tmp_path / GATE_FILE).read_text()
+    (tmp_path / GATE_FILE).write_text(description.replace('"num_inputs": 6', '"num_inputs": 7'))
+    assert_refused("train it again")
     (tmp_path / WEIGHTS_FILE).write_bytes((tmp_path / WEIGHTS_FILE).read_bytes()[:100])
-    refused("train it again")
+    assert_refused("train it again")
     (tmp_path / GATE_FILE).write_text('{"config": {}, "head_ids": 3}')
-    refused("head_ids")
+    assert_refused("head_ids")
 
 
-def test_scores_that_are_no_numbers_are_refused():
+def test_margins_that_are_not_finite_are_refused():
     prompt_PD, margin_PR = world()
     margin_PR[17, 1] = np.nan
     with pytest.raises(EncoreError, match="the loss is nan at step 1; expected a finite number"):
@@ -188,11 +186,11 @@ def train(study: Path, model: Path, **settings):
     return train_gate(open_study(study), config)
 
 
-def test_a_gate_lies_beside_its_model_and_holds_out_what_the_model_held_out(study, model):
-    # Not the model's seed.
-    done = Command(gate_command)(study, "--model", model, "--steps", 5, "--seed", 7, "--json")
-    assert done.exit_code == 0, done.output
-    answer = json.loads(done.stdout)
+def test_a_gate_is_written_beside_its_model_and_holds_out_the_same_pairs(study, model):
+    # The gate's seed differs from the model's.
+    finished = Command(gate_command)(study, "--model", model, "--steps", 5, "--seed", 7, "--json")
+    assert finished.exit_code == 0, finished.output
+    answer = json.loads(finished.stdout)
     assert answer["out"] == str(model.parent / "gate")
     gate = load_gate(model.parent / "gate", head_ids=sorted(RULES))
     assert (gate.config.seed, gate.config.num_steps) == (7, 5)
@@ -206,7 +204,7 @@ def test_a_gate_lies_beside_its_model_and_holds_out_what_the_model_held_out(stud
     assert recorded["best_constant_loss"] == answer["best_constant_loss"] > 0
 
 
-def test_training_it_again_gives_the_same_gate_from_kept_states(study, model, tmp_path):
+def test_training_again_gives_the_same_gate_from_stored_states(study, model, tmp_path):
     def files() -> dict[str, bytes]:
         train(study, model, out=tmp_path / "gate")
         states = (tmp_path / "gate" / "embeddings").rglob("*.safetensors")

@@ -1,4 +1,4 @@
-"""The plan of a training run against counts that are derived by hand, and what it advises."""
+"""The plan of a training run equals memory and hours that are derived by hand."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ PAPER = {"pairs": 70_000, "tokens_per_response": 300}
 
 
 def plan(**settings):
-    return plan_training(PlanTrainConfig(**{**PAPER, **settings}))
+    return plan_training(None, PlanTrainConfig(**{**PAPER, **settings}))
 
 
 def memory_of(recipe="full-stochastic", **settings):
-    return plan(**settings)["recipes"][recipe]
+    return plan(**settings).recipes[recipe]
 
 
 def test_llama_8b_is_counted_as_its_config_says():
@@ -68,10 +68,10 @@ def test_peaks_are_those_of_the_device_and_the_format():
 )
 def test_weights_gradients_and_states_are_bytes_times_parameters(name, expected):
     memory = memory_of(name)
-    parts = ("weights_gib", "gradients_gib", "optimizer_states_gib")
-    assert sum(memory[part] for part in parts) == pytest.approx(expected, abs=0.01)
-    total = sum(memory[part] for part in (*parts, "activations_gib", "workspace_gib"))
-    assert memory["total_gib"] == pytest.approx(total, abs=0.003)
+    stored = memory.weights_gib + memory.gradients_gib + memory.optimizer_states_gib
+    assert stored == pytest.approx(expected, abs=0.01)
+    total = stored + memory.activations_gib + memory.workspace_gib
+    assert memory.total_gib == pytest.approx(total, abs=0.003)
 
 
 def test_checkpointing_keeps_the_inputs_of_layers_and_one_layer():
@@ -80,10 +80,10 @@ def test_checkpointing_keeps_the_inputs_of_layers_and_one_layer():
     the last norm 24,576.
     """
     settings = {"tokens_per_microbatch": 16_384}
-    with_it = memory_of(**settings)["activations_gib"]
-    without = memory_of(**settings, gradient_checkpointing=False)["activations_gib"]
-    assert with_it == pytest.approx(16_384 * (32 * 8192 + 200_704 + 24_576) / 2**30, abs=0.001)
-    assert without == pytest.approx(16_384 * (32 * 200_704 + 24_576) / 2**30, abs=0.001)
+    checkpointed = memory_of(**settings).activations_gib
+    complete = memory_of(**settings, gradient_checkpointing=False).activations_gib
+    assert checkpointed == pytest.approx(16_384 * (32 * 8192 + 200_704 + 24_576) / 2**30, abs=0.001)
+    assert complete == pytest.approx(16_384 * (32 * 200_704 + 24_576) / 2**30, abs=0.001)
 
 
 @pytest.mark.parametrize(
@@ -96,12 +96,12 @@ def test_checkpointing_keeps_the_inputs_of_layers_and_one_layer():
 )
 def test_gradients_that_stay_between_microbatches_are_counted(settings, gradients):
     """32 pairs of 600 tokens, spread as widely: 19,200 + 4 x 600 x √32 = 32,776 tokens a step."""
-    assert memory_of(**settings)["gradients_gib"] == pytest.approx(gradients, abs=0.01)
+    assert memory_of(**settings).gradients_gib == pytest.approx(gradients, abs=0.01)
 
 
 def test_hours_are_operations_over_the_peak_that_is_used():
     """42 M tokens x 41.876 G / (0.4 x 989.4 T) = 4,445 s; attention adds 0.56 %: 1.24 h."""
-    hours = {name: row["hours"] for name, row in plan()["hours"].items()}
+    hours = {layout: time.hours for layout, time in plan().hours.items()}
     assert hours["packed"] == pytest.approx(1.242, abs=0.001)
     assert hours["prefix-shared"] == pytest.approx(0.635 * 1.242, abs=0.001)
     assert hours["sorted"] == pytest.approx(1.242 / 0.98, abs=0.001)
@@ -110,30 +110,29 @@ def test_hours_are_operations_over_the_peak_that_is_used():
         ({"recipe": "probe", "epochs": 3}, 2 / 6),
         ({"epochs": 3}, 3),
     ):
-        found = plan(**settings)["hours"]["packed"]["hours"]
-        assert found == pytest.approx(factor * 1.242, abs=0.003)
+        assert plan(**settings).hours["packed"].hours == pytest.approx(factor * 1.242, abs=0.003)
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "message"),
     [
         ({"backbone": "minilm", "layout": "prefix-shared"}, "backbone 'minilm' is an encoder"),
         ({"backbone": "nothing"}, "backbone 'nothing': no such folder"),
     ],
 )
-def test_what_cannot_be_planned_is_one_line(settings, words):
-    with pytest.raises(InputError, match=words):
+def test_a_model_or_layout_that_cannot_be_planned_is_refused(settings, message):
+    with pytest.raises(InputError, match=message):
         plan(**settings)
 
 
 @pytest.mark.parametrize(
-    ("changed", "words"),
+    ("changed", "message"),
     [
         ({"hidden_size": None}, "hidden_size is None in config.json"),
         ({"quantization_config": {"bits": 4}}, "quantized weights are not trained here"),
     ],
 )
-def test_a_backbone_that_cannot_be_planned_is_refused(changed, words):
+def test_a_config_json_without_a_known_shape_is_refused(changed, message):
     config = tiny_model("llama").trunk.config.to_dict()
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(InputError, match=message):
         shape_from_config({**config, **changed}, name="m")

@@ -1,8 +1,8 @@
-"""The MoE baseline: a small network reads the prompt and weighs the heads anew for each one.
+"""The gating network of the MoE baseline: it reads a prompt and weighs the heads for it.
 
-Backbone and heads stay as they are. The paper names "a three-layer MLP" and cites ArmoRM, whose
+Backbone and heads do not change. The paper names "a three-layer MLP" and cites ArmoRM, whose
 published settings are the defaults here. A gate is not linear in the heads, so it cannot be folded
-into one.
+into one head.
 
 Suffixes: P pairs, B pairs of a batch, D hidden, R heads.
 """
@@ -32,20 +32,20 @@ from encore.training.training_config import GateConfig
 GATE_FILE = "gate.json"
 WEIGHTS_FILE = "gate.safetensors"
 _ROWS_PER_BLOCK = 8192
-#: Bounds of the scale times the root mean square of the margins: it has no finite optimum where
-#: every pair is ranked as people did, and is 0 where most are ranked the other way round.
+#: Bounds of the scale times the root mean square of the margins. Without them the scale would be
+#: infinite if all pairs are ranked as people did, and 0 if most are ranked the other way.
 _MIN_STANDARD_SCALE, _MAX_STANDARD_SCALE = 0.1, 1e3
 
 _Floats = NDArray[np.float32]
 
 
 class GatingNetwork(nn.Module):  # type: ignore[misc]  # mypy sees torch as Any here
-    """Hidden layers with ReLU and dropout, then a softmax over heads.
+    """A network of hidden layers with ReLU and dropout, and a softmax over heads.
 
     Args:
-        num_inputs: D.
-        head_ids: The R heads that it weighs, in order.
-        config: Its shape and training.
+        num_inputs: D, the width of the prompt's state.
+        head_ids: Ids of the weighed heads, in order.
+        config: Layers, temperature and training settings.
     """
 
     def __init__(self, num_inputs: int, head_ids: Sequence[str], config: GateConfig) -> None:
@@ -56,41 +56,41 @@ class GatingNetwork(nn.Module):  # type: ignore[misc]  # mypy sees torch as Any 
         for size, next_size in pairwise(sizes):
             layers += [nn.Linear(size, next_size), nn.ReLU(), nn.Dropout(config.dropout)]
         self.layers = nn.Sequential(*layers, nn.Linear(sizes[-1], len(self.head_ids)))
-        # Weights that sum to 1 bound the margins, and heads that predict ratings have margins of
-        # a few hundredths: at scale 1 the loss is nearly linear, and its optimum is one-hot.
+        # Heads that predict ratings have margins of a few hundredths, and weights that sum to 1
+        # cannot enlarge them. At scale 1 the loss is nearly linear, and its optimum is one-hot.
         self.log_scale = nn.Parameter(torch.zeros(()))
 
     def forward(self, prompt_BD: Any) -> Any:
-        """The weights of the heads, [B, D] -> [B, R]."""
+        """Return the weights of the heads, [B, D] -> [B, R]."""
         return F.softmax(self.layers(prompt_BD) / self.config.temperature, dim=-1)
 
     def weights(self, prompt_PD: _Floats) -> _Floats:
-        """The weight of every head for each prompt, shape [P, R]: none negative, sums of 1."""
+        """Return the weight of every head for each prompt, shape [P, R]; rows sum to 1."""
         with torch.inference_mode():
             blocks = [self(rows) for rows in _tensor(prompt_PD).split(_ROWS_PER_BLOCK)]
             return np.asarray(torch.cat(blocks).numpy())
 
     def mean_loss(self, prompt_PD: _Floats, margin_PR: _Floats) -> float:
-        """Mean Bradley-Terry loss of the gated margins score(chosen) - score(rejected)."""
+        """Return the mean Bradley-Terry loss of the gated margins (chosen minus rejected)."""
         gated_P = (self.weights(prompt_PD) * margin_PR).sum(axis=1, dtype=np.float64)
         return float(np.logaddexp(0, -math.exp(self.log_scale.detach()) * gated_P).mean())
 
 
 def best_constant_weights(margin_PR: NDArray[Any]) -> tuple[NDArray[np.float64], float]:
-    """The best weights times their scale for margins score(chosen) - score(rejected), and the loss.
+    """Return the best weights that do not depend on the prompt, times their scale, and their loss.
 
-    Weights are on the simplex and the same for every prompt. Times a scale they are any vector
-    without negative entries, so that this is a logistic regression with bounds: convex, with one
-    optimum. A gate that reads the prompt should not have a larger loss on the same pairs.
+    Weights on the simplex times a scale are any vector without negative entries. So this is a
+    logistic regression with bounds: it is convex and has one optimum. A gate should not have a
+    larger loss on the same pairs.
 
     Args:
-        margin_PR: Of the pairs under every head, shape [P, R].
+        margin_PR: Margins score(chosen) - score(rejected) of the pairs under each head, [P, R].
     """
     margin_PR = np.asarray(margin_PR, dtype=np.float64)
     spread = float(np.sqrt(np.square(margin_PR).mean())) or 1.0
     num_heads = margin_PR.shape[1]
-    weight_R, loss = minimise_logistic(  # bounded: infinite for separable pairs
-        margin_PR / spread, np.full(num_heads, 1 / num_heads), most=_MAX_STANDARD_SCALE
+    weight_R, loss = minimise_logistic(  # without a bound: infinite for separable pairs
+        margin_PR / spread, np.full(num_heads, 1 / num_heads), max_weight=_MAX_STANDARD_SCALE
     )
     return weight_R / spread, loss
 
@@ -104,23 +104,23 @@ def fit_gate(
     device: str = "cpu",
     on_step: Callable[[float], object] = lambda _loss: None,
 ) -> GatingNetwork:
-    """Train a gate on pairs whose margins are known; it is on the CPU, in evaluation mode.
+    """Train a gate on the margins of pairs; return it on the CPU, in evaluation mode.
 
-    The loss sees the gated margins times a scale, which changes no ranking. The scale starts where
-    it is best for uniform weights, is trained as a logarithm, and is set to its optimum for the
-    trained weights at the end. The same inputs and seed give the same gate, bit by bit, on the same
-    CPU.
+    The loss is computed from the gated margins times a scale, which changes no ranking. The scale
+    starts at its optimum for uniform weights, is trained as a logarithm, and ends at its optimum
+    for the trained weights. On the same CPU, the same inputs and seed give the same gate to the
+    last bit.
 
     Args:
-        prompt_PD: State where the assistant's turn begins, [P, D]: see `prompt_tokens`.
-        margin_PR: Head scores of the preferred responses minus those of the others, shape [P, R].
-        head_ids: The R heads.
-        config: Its shape and training.
-        device: Where to train.
-        on_step: Called with each step's loss.
+        prompt_PD: States at the beginning of the assistant's turn, [P, D]; see `prompt_tokens`.
+        margin_PR: Head scores of the chosen responses minus those of the rejected ones, [P, R].
+        head_ids: Ids of the R heads.
+        config: Layers, temperature and training settings.
+        device: Device of the training.
+        on_step: Function that receives each step's loss.
 
     Raises:
-        EncoreError: A loss that is not finite.
+        EncoreError: A loss is not finite.
     """
     prompt, margin = _tensor(prompt_PD).to(device), _tensor(margin_PR).to(device)
     with torch.random.fork_rng(devices=[prompt.device] if prompt.is_cuda else []):
@@ -138,13 +138,14 @@ def fit_gate(
 def _take_steps(
     network: GatingNetwork, prompt: Any, margin: Any, on_step: Callable[[float], object]
 ) -> None:
+    """Train the network by AdamW with a learning rate that falls as a cosine."""
     config = network.config
     optimizer = torch.optim.AdamW(network.parameters(), weight_decay=config.weight_decay)
     [group] = optimizer.param_groups
     for step in range(1, config.num_steps + 1):
-        fall = (1 + math.cos(math.pi * (step - 1) / config.num_steps)) / 2
-        group["lr"] = config.learning_rate * fall
-        # The pairs of a step are a function of seed and step alone.
+        decay = (1 + math.cos(math.pi * (step - 1) / config.num_steps)) / 2
+        group["lr"] = config.learning_rate * decay
+        # The pairs of a step depend only on seed and step.
         generator = np.random.default_rng([config.seed, step])
         size = min(config.batch_pairs, len(prompt))
         rows = generator.choice(len(prompt), size=size, replace=False)
@@ -152,19 +153,19 @@ def _take_steps(
         optimizer.zero_grad()
         gated_B = (network(prompt[rows_B]) * margin[rows_B]).sum(dim=-1)
         loss = F.softplus(-network.log_scale.exp() * gated_B).mean()
-        found = float(loss.detach())
-        if not math.isfinite(found):
+        loss_value = float(loss.detach())
+        if not math.isfinite(loss_value):
             raise EncoreError(
-                f"gate: the loss is {found} at step {step}; expected a finite number: check the "
-                "prompts' states and the scores, or lower the learning rate"
+                f"gate: the loss is {loss_value} at step {step}; expected a finite number: check "
+                "the prompts' states and the scores, or lower the learning rate"
             )
         loss.backward()
         optimizer.step()
-        on_step(found)
+        on_step(loss_value)
 
 
 class _Description(BaseModel):
-    """What `gate.json` says."""
+    """The content of `gate.json`."""
 
     config: GateConfig
     head_ids: tuple[str, ...]
@@ -172,28 +173,30 @@ class _Description(BaseModel):
 
 
 def save_gate(folder: Path, gate: GatingNetwork) -> None:
-    """Write a gate's weights, then its description, each whole or not at all."""
+    """Write a gate's weights, then its description; each file is written completely or not."""
     folder.mkdir(parents=True, exist_ok=True)
     weights = {name: tensor.contiguous() for name, tensor in gate.state_dict().items()}
     with atomic_path(folder / WEIGHTS_FILE) as temporary:
         save_file(weights, temporary)
-    about = _Description(config=gate.config, head_ids=gate.head_ids, num_inputs=gate.num_inputs)
-    write_json(folder / GATE_FILE, about)
+    description = _Description(
+        config=gate.config, head_ids=gate.head_ids, num_inputs=gate.num_inputs
+    )
+    write_json(folder / GATE_FILE, description)
 
 
 def load_gate(folder: Path, *, head_ids: Sequence[str]) -> GatingNetwork:
-    """Read a gate back, in evaluation mode on the CPU.
+    """Load a gate in evaluation mode on the CPU.
 
     Args:
-        folder: Where `save_gate` wrote it.
-        head_ids: The heads of the model it is to be used with.
+        folder: Folder that `save_gate` wrote.
+        head_ids: Ids of the heads of the model that it shall weigh.
 
     Raises:
-        InputError: Missing or damaged files; a gate of other heads.
+        InputError: Files are missing or damaged, or the gate weighs other heads.
     """
     try:
-        about = _Description.model_validate_json((folder / GATE_FILE).read_bytes())
-        gate = GatingNetwork(about.num_inputs, about.head_ids, about.config)
+        description = _Description.model_validate_json((folder / GATE_FILE).read_bytes())
+        gate = GatingNetwork(description.num_inputs, description.head_ids, description.config)
         gate.load_state_dict(load_file(folder / WEIGHTS_FILE))
     except (OSError, ValueError, SafetensorError, RuntimeError) as error:
         reason = " ".join(str(error).split("\n")[:3])
@@ -210,9 +213,9 @@ def load_gate(folder: Path, *, head_ids: Sequence[str]) -> GatingNetwork:
 
 
 def _set_scale(network: GatingNetwork, margin_P: NDArray[Any]) -> None:
-    """Set the scale to the optimum for these margins of a weighted sum."""
+    """Set the scale to its optimum for these margins of a weighted sum of heads."""
     if not np.isfinite(margin_P).all():
-        return  # the first step says what is wrong
+        return  # the first step reports the error
     smallest = _MIN_STANDARD_SCALE / (float(np.sqrt(np.square(margin_P).mean())) or 1.0)
     [scale], _ = best_constant_weights(margin_P[:, None])
     with torch.no_grad():

@@ -1,7 +1,8 @@
-"""Heads on a frozen backbone: ridge regression of ratings, logistic regression of preferences.
+"""Solve heads on a frozen backbone: ridge regression of ratings, logistic regression of pairs.
 
-Scikit-learn's `RidgeCV` chooses its penalty by another criterion (leave-one-out) and knows no
-missing targets; its `LogisticRegression` needs both classes. Hence numpy and scipy.
+Numpy and scipy are used, because scikit-learn does not fit: its `RidgeCV` chooses the penalty by
+another criterion (leave-one-out) and does not accept missing targets, and its `LogisticRegression`
+needs both classes.
 
 Suffixes: N responses, P pairs, D hidden, R heads, K heads whose targets are in the same rows.
 """
@@ -22,14 +23,15 @@ from encore.core.reporting import Reporter
 from encore.training.batches import Training
 from encore.training.pooled_states import embed
 
-#: Penalties of the ridge to choose from, as multiples of the mean eigenvalue of X'X: from no
-#: shrinkage to almost nothing left.
+#: Candidate penalties of the ridge regression, as multiples of the mean eigenvalue of X'X. They
+#: range from no shrinkage to almost complete shrinkage.
 RIDGE_PENALTIES: tuple[float, ...] = tuple(np.logspace(-6, 4, 21).tolist())
-#: Penalties of the Bradley-Terry probe, for differences of mean square 1.
+#: Candidate penalties of the Bradley-Terry probe, for differences with a mean square of 1.
 BRADLEY_TERRY_PENALTIES: tuple[float, ...] = tuple(np.logspace(-4, 2, 13).tolist())
-#: Rows that are widened to float64 at a time.
+#: Number of rows that are converted to float64 at a time.
 ROWS_PER_BLOCK = 8192
 _NUM_FOLDS = 5
+#: Largest gradient at which a search that stopped early counts as converged.
 _SMALL_GRADIENT = 1e-5
 
 _Floats = NDArray[np.float64]
@@ -37,17 +39,17 @@ _AnyFloats = NDArray[np.float32] | NDArray[np.float64]
 
 
 def solve_heads(training: Training, *, cache: Path, reporter: Reporter) -> _Floats:
-    """Put the best linear heads on the frozen backbone into the model.
+    """Set the model's heads to the best linear heads on its frozen backbone.
 
-    Hidden states are kept on disk as they come: a killed process loses at most one file of them.
+    Pooled states are written to the disk file by file, so a killed process loses at most one file.
 
     Args:
-        training: The trunk is read, the heads are written.
-        cache: The folder for hidden states.
-        reporter: Hears of embedded pairs.
+        training: Model and examples. The trunk is read, and the heads are overwritten.
+        cache: Folder of pooled states.
+        reporter: Receiver of progress.
 
     Returns:
-        What belongs to the heads' centres, shape [R]: see `move_centres`.
+        Constant of each head, shape [R], which `move_centres` adds to the head's mean.
     """
     model, examples, config = training.model, training.examples, training.config
     row_P = training.split.train_rows
@@ -78,30 +80,29 @@ def solve_heads(training: Training, *, cache: Path, reporter: Reporter) -> _Floa
 def fit_ridge(
     hidden_ND: _AnyFloats, target_NR: _AnyFloats, *, penalties: Sequence[float] = RIDGE_PENALTIES
 ) -> tuple[_Floats, _Floats]:
-    """Linear heads [R, D] by ridge regression in closed form, and a constant beside each, [R].
+    """Fit linear heads by ridge regression in closed form; return heads [R, D] and constants [R].
 
-    Target = head · embedding + constant. Every head is fitted to the rows that have its target, in
-    float64. Its penalty is the one with the least generalised cross-validation error,
-    n |y - Xw|² / (n - parameters fitted)² (Golub, Heath and Wahba, 1979). Constants are not shrunk.
-    They rank nothing: `move_centres` makes them part of the centres, so
-    that heads stay free of bias and fold exactly.
+    Target = head · state + constant. Each head is fitted in float64 to the rows that have its
+    target. Its penalty has the least generalised cross-validation error, n |y - Xw|² / (n - fitted
+    parameters)² (Golub, Heath and Wahba, 1979). Constants are not shrunk. They do not change a
+    ranking: `move_centres` adds them to the means, so that heads have no bias and fold exactly.
 
     Args:
-        hidden_ND: What the heads read, shape [N, D].
-        target_NR: Centred targets, shape [N, R]; NaN where one is missing.
-        penalties: To choose from, as multiples of the mean eigenvalue of X'X.
+        hidden_ND: Pooled states that the heads read, shape [N, D].
+        target_NR: Centred targets, shape [N, R]; NaN if missing.
+        penalties: Candidate penalties, as multiples of the mean eigenvalue of X'X.
 
     Raises:
-        InputError: A head without a target, embeddings that are not finite.
+        InputError: A head has no target, or states are not finite.
     """
     _check(hidden_ND)
     is_valid_NR = ~np.isnan(target_NR)
     head_RD = np.empty((target_NR.shape[1], hidden_ND.shape[1]))
     offset_R = np.empty(target_NR.shape[1])
-    # Heads whose targets are in the same rows share a decomposition.
+    # Heads with targets in the same rows share a decomposition.
     patterns, pattern_R = np.unique(is_valid_NR, axis=1, return_inverse=True)
-    for place, is_valid_N in enumerate(patterns.T):
-        heads = np.flatnonzero(pattern_R.reshape(-1) == place)
+    for pattern_index, is_valid_N in enumerate(patterns.T):
+        heads = np.flatnonzero(pattern_R.reshape(-1) == pattern_index)
         if not is_valid_N.any():
             raise InputError(
                 f"head {heads[0]}: none of the {len(is_valid_N)} responses has a target for it; "
@@ -118,8 +119,8 @@ def _solve(
     is_valid_N: NDArray[np.bool_],
     penalties: Sequence[float],
 ) -> tuple[_Floats, _Floats]:
-    """Heads [K, D] and constants [K] over some rows, in the basis V of X'X = V diag(e) V'."""
-    # Means are taken off before anything is squared, so that no digits are lost.
+    """Solve heads [K, D] and constants [K] for the valid rows, with X'X = V diag(e) V'."""
+    # Means are subtracted before squaring, so that no digits are lost.
     rows = np.flatnonzero(is_valid_N)
     hidden_mean_D = hidden_ND.mean(axis=0, dtype=np.float64, where=is_valid_N[:, np.newaxis])
     target_mean_K = target_NK[rows].mean(axis=0, dtype=np.float64)
@@ -153,21 +154,21 @@ def fit_bradley_terry(
     penalties: Sequence[float] = BRADLEY_TERRY_PENALTIES,
     seed: int = 0,
 ) -> _Floats:
-    """The linear reward that best tells the preferred from the other response, shape [D].
+    """Fit the linear reward that best ranks the chosen response first; return the head, [D].
 
-    Logistic regression on the differences of embeddings, without intercept: it minimises the mean
+    This is a logistic regression on differences of states, without intercept. It minimises the mean
     of log(1 + exp(-w (chosen - rejected))) (the paper's Bradley-Terry objective) plus penalty / 2
-    |w|². The penalty is the one with the least loss in a cross-validation of five folds.
+    |w|². The penalty has the least loss in a cross-validation with five folds.
 
     Args:
-        difference_PD: Embeddings of the preferred responses minus those of the others.
-        group_P: Pairs of one group are never parted between folds.
-        penalties: To choose from, for differences scaled to mean square 1.
-        seed: Draws the folds.
+        difference_PD: Pooled states of chosen responses minus those of rejected ones, [P, D].
+        group_P: Prompt group of each pair, shape [P]. A group is never divided between folds.
+        penalties: Candidate penalties, for differences scaled to a mean square of 1.
+        seed: Seed of the folds.
 
     Raises:
-        InputError: Fewer than two groups, embeddings that are not finite.
-        EncoreError: No optimum found.
+        InputError: There are fewer than two groups, or states are not finite.
+        EncoreError: The search found no optimum.
     """
     _check(difference_PD)
     scale = float(np.sqrt(np.square(difference_PD).mean(dtype=np.float64))) or 1.0
@@ -180,7 +181,7 @@ def fit_bradley_terry(
 def _choose_penalty(
     difference_PD: _Floats, group_P: NDArray[np.int64], *, penalties: Sequence[float], seed: int
 ) -> float:
-    """The penalty of least loss on held-out groups of pairs."""
+    """Return the penalty with the least loss on held-out groups of pairs."""
     groups, index_P = np.unique(group_P, return_inverse=True)
     if len(groups) < 2:
         raise InputError(
@@ -191,29 +192,32 @@ def _choose_penalty(
     fold_P = (np.random.default_rng(seed).permutation(len(groups)) % num_folds)[index_P]
     total_S = np.zeros(len(penalties))
     for fold in range(num_folds):
-        seen_PD, held_out_PD = difference_PD[fold_P != fold], difference_PD[fold_P == fold]
+        train_PD, held_out_PD = difference_PD[fold_P != fold], difference_PD[fold_P == fold]
         head_D = np.zeros(difference_PD.shape[1])
-        for place in np.argsort(-np.array(penalties)):  # each optimum is near the one before
-            head_D, _ = minimise_logistic(seen_PD, head_D, penalty=penalties[place])
-            total_S[place] += np.logaddexp(0.0, -(held_out_PD @ head_D)).sum()
+        for index in np.argsort(-np.array(penalties)):  # start each search at the last optimum
+            head_D, _ = minimise_logistic(train_PD, head_D, penalty=penalties[index])
+            total_S[index] += np.logaddexp(0.0, -(held_out_PD @ head_D)).sum()
     return penalties[int(total_S.argmin())]
 
 
 def minimise_logistic(
-    feature_PD: _Floats, start_D: _Floats, *, penalty: float = 0.0, most: float | None = None
+    feature_PD: _Floats, start_D: _Floats, *, penalty: float = 0.0, max_weight: float | None = None
 ) -> tuple[_Floats, float]:
-    """The weights of least mean log(1 + exp(-weights · features)) + penalty / 2 |weights|².
+    """Minimise the mean of log(1 + exp(-weights · features)) + penalty / 2 |weights|².
 
     The problem is convex, so there is one optimum.
 
     Args:
-        feature_PD: Of the preferred response minus those of the other one.
-        start_D: Where the search begins.
-        penalty: On the squared norm.
-        most: Bounds every weight: from 0 to this. None: no bounds.
+        feature_PD: Features of the chosen response minus those of the rejected one, [P, D].
+        start_D: Weights at which the search starts.
+        penalty: Factor of the squared norm.
+        max_weight: Upper bound of every weight, with a lower bound of 0. None: no bounds.
 
     Returns:
         The weights and their loss.
+
+    Raises:
+        EncoreError: Without bounds, the search found no optimum.
     """
 
     def loss_and_gradient(head_D: _Floats) -> tuple[float, _Floats]:
@@ -222,24 +226,26 @@ def minimise_logistic(
         gradient_D = penalty * head_D - expit(-margin_P) @ feature_PD / len(feature_PD)
         return float(loss), gradient_D
 
-    found = minimize(
+    solution = minimize(
         loss_and_gradient,
         start_D,
         method="L-BFGS-B",
         jac=True,
-        bounds=None if most is None else [(0, most)] * len(start_D),
+        bounds=None if max_weight is None else [(0, max_weight)] * len(start_D),
         options={"maxiter": 5000, "maxfun": 10_000, "gtol": 1e-7, "ftol": 1e-13},
     )
-    # Rounding may end the search before its own criterion is met.
-    if most is None and not found.success and np.abs(found.jac).max() > _SMALL_GRADIENT:
+    # Rounding may stop the search before its criterion is met.
+    is_bounded = max_weight is not None
+    if not (is_bounded or solution.success) and np.abs(solution.jac).max() > _SMALL_GRADIENT:
         raise EncoreError(
-            f"bradley-terry probe: no optimum under penalty {penalty:g} ({found.message}); give "
+            f"bradley-terry probe: no optimum under penalty {penalty:g} ({solution.message}); give "
             "larger penalties"
         )
-    return np.asarray(found.x, dtype=np.float64), float(found.fun)
+    return np.asarray(solution.x, dtype=np.float64), float(solution.fun)
 
 
 def _check(hidden_ND: _AnyFloats) -> None:
+    """Raise if a state is not finite."""
     is_finite_N = np.isfinite(hidden_ND).all(axis=1)
     if not is_finite_N.all():
         raise InputError(
