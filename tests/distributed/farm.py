@@ -1,4 +1,4 @@
-"""A real server, its pools and deployments, workers on several "hosts", and what may go wrong."""
+"""A real Prefect server with pools, deployments and workers, which tests stop, kill and cut off."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ COORDINATORS, ENGINES = "encore", "encore-gpu"
 _OVER = frozenset({"COMPLETED", "FAILED", "CRASHED", "CANCELLED"})
 _JUDGE = {"model": "steered", "backend": "transformers"}
 
-Found = TypeVar("Found")
-_Stoppable = contextlib.ExitStack
+Answer = TypeVar("Answer")
+_Processes = contextlib.ExitStack
 
 
-def wait_until(ask: Callable[[], Found], *, seconds: float, what: str) -> Found:
-    """The first true answer; a server that is away is asked again."""
+def wait_until(ask: Callable[[], Answer], *, seconds: float, event: str) -> Answer:
+    """Call ``ask`` until its answer is true and return it; a server that is away is asked again."""
     give_up = time.monotonic() + seconds
     while time.monotonic() < give_up:
         with contextlib.suppress(httpx.TransportError):
             if answer := ask():
                 return answer
         time.sleep(0.2)
-    raise AssertionError(f"{what}: not within {seconds:g} s")
+    raise AssertionError(f"{event}: not within {seconds:g} s")
 
 
 # --- studies and their ratings ------------------------------------------------------------------
 
 
 def make_study(folder: Path, *, num_pairs: int) -> Path:
-    """A study of small pairs, each with a name that the judge finds in the prompt."""
+    """Write a study of small pairs, each with a number that the judge finds in its prompt."""
     rows = [
         {"prompt": f"Topic {i}?", "chosen": f"Here: {i}.", "rejected": f"Not {i}."}
         for i in range(num_pairs)
@@ -64,31 +64,31 @@ def make_study(folder: Path, *, num_pairs: int) -> Path:
 
 
 def shard_names(study: Path, *, shard_size: int = 1) -> list[str]:
-    """What the steered judge calls each shard, by its index."""
+    """Return the steered judge's name of each shard, by the shard's index."""
     pairs = list(records_of(planned_pairs(read_pairs(open_study(study)), limit=None)))
     return [str(pair.prompt).split("Topic ")[1].split("?")[0] for pair in pairs[::shard_size]]
 
 
 def rating(**changes: Any) -> dict[str, Any]:
-    """The parameters of a rating with the steered judge: a pair a shard."""
+    """Return the config of a rating with the steered judge and one pair in each shard."""
     return {"judge": _JUDGE, "shard_size": 1, **changes}
 
 
 def options(**changes: Any) -> list[str]:
-    """The same as command-line options."""
-    given = {"judge": _JUDGE["model"], "backend": _JUDGE["backend"], "shard_size": 1, **changes}
-    return [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
+    """Return the same config as command-line options."""
+    fields = {"judge": _JUDGE["model"], "backend": _JUDGE["backend"], "shard_size": 1, **changes}
+    return [f"--{name.replace('_', '-')}={value}" for name, value in fields.items()]
 
 
 def ratings(study: Path) -> pa.Table:
-    """All ratings of the study's only run, in plan order."""
+    """Read all ratings of the study's only run, in plan order; the run must be complete."""
     status = run_status(choose_run(open_study(study).ratings_dir))
     assert status.is_complete
     return pa.concat_tables([pq.read_table(path) for path in sorted(status.paths)])
 
 
 def undisturbed_ratings(folder: Path, *, num_pairs: int, **changes: Any) -> pa.Table:
-    """What one engine in this process gives for the same pairs."""
+    """Rate the same pairs with one engine in this process and return the ratings."""
     folder.mkdir()
     study = make_study(folder, num_pairs=num_pairs)
     config = RatingConfig.model_validate(rating(**changes))
@@ -98,13 +98,13 @@ def undisturbed_ratings(folder: Path, *, num_pairs: int, **changes: Any) -> pa.T
 
 
 def judge_environ(control: Control, who: str = "") -> dict[str, str]:
-    """The environment of a process whose judge, and whose children's judge, is steered."""
+    """Return an environment in which a process and its children rate with the steered judge."""
     control.folder.mkdir(parents=True, exist_ok=True)
-    kept = {name: value for name, value in os.environ.items() if "PREFECT" not in name}
-    places = (ROOT / "tests" / "distributed" / "site", ROOT)
-    return kept | {
+    environ = {name: value for name, value in os.environ.items() if "PREFECT" not in name}
+    folders = (ROOT / "tests" / "distributed" / "site", ROOT)
+    return environ | {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "PYTHONPATH": os.pathsep.join(map(str, places)),
+        "PYTHONPATH": os.pathsep.join(map(str, folders)),
         FOLDER: str(control.folder),
         WHO: who,
         "ENCORE_ROOT": str(ROOT),
@@ -116,7 +116,7 @@ def judge_environ(control: Control, who: str = "") -> dict[str, str]:
 
 @dataclass(kw_only=True)
 class Worker:
-    """A Prefect worker; ``processes`` are its own and those it started."""
+    """A Prefect worker, its log, and the process that runs it."""
 
     name: str
     log: Path
@@ -124,14 +124,17 @@ class Worker:
 
     @property
     def children(self) -> list[psutil.Process]:
-        """The processes it started, and theirs."""
+        """Return the worker's child processes and all their descendants."""
         with contextlib.suppress(psutil.NoSuchProcess):
             return psutil.Process(self.process.pid).children(recursive=True)
         return []
 
     def kill(self, *, with_worker: bool) -> None:
-        """SIGKILL for all it started, and for itself first so that it cannot report them."""
-        children = wait_until(lambda: self.children, seconds=60, what=f"a child of {self.name}")
+        """Send SIGKILL to all descendants; with the worker, to the worker first.
+
+        A worker that is killed first cannot report the end of its children to the server.
+        """
+        children = wait_until(lambda: self.children, seconds=60, event=f"a child of {self.name}")
         for process in [psutil.Process(self.process.pid)] * with_worker + children:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -139,18 +142,19 @@ class Worker:
 
 @dataclass(kw_only=True)
 class Farm:
-    """A server that can be stopped and started again on its database, and its workers."""
+    """A server, which can stop and start again on its database, and its workers."""
 
     folder: Path
     host: str = "127.0.0.1"
     database_url: str | None = None
     port: int = field(default_factory=free_port)
     workers: dict[str, Worker] = field(default_factory=dict)
-    _all: _Stoppable = field(default_factory=_Stoppable)
-    _server: _Stoppable = field(default_factory=_Stoppable)
+    _workers: _Processes = field(default_factory=_Processes)
+    _server: _Processes = field(default_factory=_Processes)
 
     @property
     def control(self) -> Control:
+        """Return the orders to the judges of all workers, and the log of their events."""
         return Control(self.folder / "control")
 
     @property
@@ -159,7 +163,7 @@ class Farm:
 
     @property
     def api(self) -> PrefectServer:
-        """The server's API."""
+        """Return a client of the server's API."""
         return PrefectServer(url=self.url, folder=self.folder, environ=self.environ(""))
 
     @property
@@ -167,7 +171,7 @@ class Farm:
         return self.folder / "server.log"
 
     def environ(self, who: str) -> dict[str, str]:
-        """What a client needs; every process has a PREFECT_HOME of its own."""
+        """Return a client's environment; each ``who`` has its own PREFECT_HOME."""
         home = self.folder / "homes" / (who or "client")
         home.mkdir(parents=True, exist_ok=True)
         return judge_environ(self.control, who) | {
@@ -181,7 +185,7 @@ class Farm:
         }
 
     def start_server(self) -> None:
-        """Start it, or start it again."""
+        """Start the server, for the first time or after `stop_server`."""
         environ = self.environ("server") | {"PREFECT_SERVER_UI_ENABLED": "false"}
         if self.database_url:
             environ["PREFECT_API_DATABASE_CONNECTION_URL"] = self.database_url
@@ -196,7 +200,7 @@ class Farm:
         self._server.close()
 
     def register(self) -> None:
-        """Pools, deployments and the automation, as `make up` makes them."""
+        """Create the pools, deployments and the automation as `make up` does."""
         command = [sys.executable, "-m", "infra.stack", "register"]
         done = subprocess.run(
             command, env=self.environ(""), cwd=ROOT, capture_output=True, text=True, check=False
@@ -204,26 +208,26 @@ class Farm:
         assert done.returncode == 0, done.stdout + done.stderr
 
     def start_worker(self, name: str, *, pool: str = ENGINES, inside: Sequence[str] = ()) -> Worker:
-        """A worker for one run at a time (a coordinator: for any number).
+        """Start a worker that takes one run at a time (a coordinator: any number).
 
         Args:
-            name: Its name, and how its engines are called in orders and in the judge's log.
-            pool: Its pool.
-            inside: A command before the worker's own, e.g. of a network namespace.
+            name: The worker's name; orders and the judge's log use it for its engines.
+            pool: The work pool that it serves.
+            inside: Words before its command, e.g. to run it in a network namespace.
         """
         limit = ["--limit", "1"] if pool == ENGINES else []
         command = [*inside, sys.executable, "-m", "prefect", "worker", "start"]
         command += ["--pool", pool, "--name", name, "--type", "process", *limit]
         log = self.folder / f"{name}.log"
-        process = self._all.enter_context(
+        process = self._workers.enter_context(
             background_process(*command, environ=self.environ(name), log=log, cwd=self.folder)
         )
-        self._all.callback(lambda: worker.children and worker.kill(with_worker=True))
+        self._workers.callback(lambda: worker.children and worker.kill(with_worker=True))
         worker = self.workers[name] = Worker(name=name, log=log, process=process)
         return worker
 
     def start_run(self, name: str, **parameters: Any) -> str:
-        """A run of a deployment; its id."""
+        """Start a run of a deployment and return the run's id."""
         deployment = httpx.get(f"{self.url}/api/deployments/name/{name}", timeout=60)
         deployment_id = deployment.raise_for_status().json()["id"]
         body = {"parameters": parameters, "state": {"type": "SCHEDULED"}}
@@ -234,22 +238,22 @@ class Farm:
         return dict(answer.raise_for_status().json())
 
     def wait_for(self, flow_run_id: str, *, seconds: float) -> dict[str, Any]:
-        """The run when it is over."""
+        """Wait until a run has ended and return it."""
 
         def is_over() -> dict[str, Any] | None:
             run = self.flow_run(flow_run_id)
             return run if run["state_type"] in _OVER else None
 
         try:
-            return wait_until(is_over, seconds=seconds, what=f"the end of run {flow_run_id}")
+            return wait_until(is_over, seconds=seconds, event=f"the end of run {flow_run_id}")
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.tails()}") from error
 
     def retry(self, flow_run_id: str) -> None:
-        """What the button Retry of the UI sends.
+        """Retry a run as the button Retry of the UI does.
 
-        Not before the worker has told the server of the process's exit code: it would take it for
-        the end of the run that goes on. Its advice on that code is the last thing it does.
+        First the worker must have told the server the exit code of the old process, or the server
+        takes it for the end of the retried run. A line of advice on that code is the worker's last.
         """
 
         def has_ended() -> bool:
@@ -257,38 +261,39 @@ class Farm:
             return "prefect.flow_runs.worker - " in last.partition(" exited with status code")[2]
 
         log = self.workers["coordinator"].log
-        wait_until(has_ended, seconds=60, what="the worker's report of the run's end")
+        wait_until(has_ended, seconds=60, event="the worker's report of the run's end")
         state = {"type": "SCHEDULED", "name": "AwaitingRetry", "message": "Retry from the UI"}
         body = {"state": state, "force": False}
         answer = self.api.post(f"flow_runs/{flow_run_id}/set_state", body)
         assert answer["status"] == "ACCEPT", answer
 
     def engine_states(self) -> list[str]:
-        """The state of every engine's run so far, oldest first."""
-        found = self.api.post("flow_runs/filter", {"sort": "EXPECTED_START_TIME_ASC"})
-        return [run["state_name"] for run in found if run["parameters"].get("engine")]
+        """Return the state of every engine's run so far, oldest first."""
+        runs = self.api.post("flow_runs/filter", {"sort": "EXPECTED_START_TIME_ASC"})
+        return [run["state_name"] for run in runs if run["parameters"].get("engine")]
 
     def rated(self) -> list[str]:
-        """The shards rated so far, as often as they were."""
-        return [one["shard"] for one in self.control.events("rated")]
+        """Return the shards rated so far; one that was rated twice is in the list twice."""
+        return [event["shard"] for event in self.control.events("rated")]
 
     def wait_for_rated(self, count: int, *, seconds: float = 120) -> None:
-        what = f"{count} rated shards"
+        """Wait until this many shards have been rated."""
+        event = f"{count} rated shards"
         try:
-            wait_until(lambda: len(self.rated()) >= count, seconds=seconds, what=what)
+            wait_until(lambda: len(self.rated()) >= count, seconds=seconds, event=event)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.tails()}") from error
 
     def logs(self) -> dict[str, str]:
-        """What the server and every worker wrote."""
+        """Return the logs of the server and of every worker, by name."""
         return {path.stem: path.read_text("utf-8", "replace") for path in self.folder.glob("*.log")}
 
     def tails(self) -> str:
-        """The last lines of each log, for a failure's message."""
+        """Return the last lines of each log, for the message of a failure."""
         return "\n".join(f"== {name}\n{text[-3000:]}" for name, text in self.logs().items())
 
     def close(self) -> None:
-        self._all.close()
+        self._workers.close()
         self._server.close()
 
 
@@ -296,7 +301,7 @@ class Farm:
 def running_farm(
     folder: Path, *, num_engines: int, host: str = "127.0.0.1", database_url: str | None = None
 ) -> Iterator[Farm]:
-    """A server with its pools, one coordinator and engine workers w1, w2, …; gone afterwards."""
+    """Run a server with its pools, one coordinator and engine workers w1, w2, …"""
     folder.mkdir(exist_ok=True)
     farm = Farm(folder=folder, host=host, database_url=database_url)
     with contextlib.closing(farm):
@@ -310,23 +315,21 @@ def running_farm(
 
 @contextlib.contextmanager
 def running_postgres() -> Iterator[str]:
-    """A Postgres server on loopback; gives the URL for Prefect."""
-    found = next(
-        (p for p in map(Path, ("/usr/local/bin", *_debian_postgres())) if (p / "initdb").exists()),
-        None,
-    )
-    if found is None:
+    """Run a Postgres server on loopback and yield its URL for Prefect."""
+    folders = map(Path, ("/usr/local/bin", *_debian_postgres()))
+    programs = next((folder for folder in folders if (folder / "initdb").exists()), None)
+    if programs is None:
         pytest.skip("Postgres is not installed (Debian: apt install postgresql)")
-    # A folder of its own: the server does not run as root, and pytest's folders are root's alone.
+    # Postgres does not run as root, and only root may read pytest's folders.
     as_user: Mapping[str, Any] = {"user": "postgres"} if os.geteuid() == 0 else {}
     with tempfile.TemporaryDirectory(prefix="encore-postgres-") as folder:
         if as_user:
             shutil.chown(folder, "postgres")
         data, port = f"{folder}/data", free_port()
-        init = [found / "initdb", "-D", data, "-U", "postgres", "-A", "trust"]
+        init = [programs / "initdb", "-D", data, "-U", "postgres", "-A", "trust"]
         subprocess.run(init, cwd=folder, check=True, capture_output=True, **as_user)
         serve = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 -c max_connections=300"
-        control = [found / "pg_ctl", "-D", data, "-w"]
+        control = [programs / "pg_ctl", "-D", data, "-w"]
         start = [*control, "-l", f"{folder}/log", "-o", serve, "start"]
         subprocess.run(start, cwd=folder, check=True, stdout=subprocess.DEVNULL, **as_user)
         try:
@@ -345,13 +348,13 @@ def _debian_postgres() -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Hosts on one bridge. ``address`` is the bridge's, where this test's own processes are."""
+    """Hosts on one bridge. Processes outside the hosts listen at ``address``, the bridge's own."""
 
     address: str
     prefix: str
 
     def inside(self, host: str) -> list[str]:
-        """What a command starts with to run on a host."""
+        """Return the first words of a command that runs on a host."""
         return ["ip", "netns", "exec", f"{self.prefix}{host}"]
 
     def link(self, host: str, state: str) -> None:
@@ -361,24 +364,24 @@ class Network:
 
 @contextlib.contextmanager
 def network(*hosts: str) -> Iterator[Network]:
-    """A network of this test alone; its hosts share the file system."""
+    """Make a network for one test; its hosts share the file system."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("network namespaces need root and the command ip (Debian: iproute2)")
     subnet = f"10.213.{os.getpid() % 250}"
-    found = Network(address=f"{subnet}.1", prefix=f"enc{os.getpid() % 100_000}")
-    bridge = f"{found.prefix}br"
-    with _Stoppable() as made:
+    net = Network(address=f"{subnet}.1", prefix=f"enc{os.getpid() % 100_000}")
+    bridge = f"{net.prefix}br"
+    with contextlib.ExitStack() as cleanup:
         try:
             _ip("link", "add", bridge, "type", "bridge")
         except subprocess.CalledProcessError as error:
             pytest.skip(f"network namespaces cannot be made here: {error.stderr.decode()}")
-        made.callback(_ip, "link", "delete", bridge)
-        _ip("address", "add", f"{found.address}/24", "dev", bridge)
+        cleanup.callback(_ip, "link", "delete", bridge)
+        _ip("address", "add", f"{net.address}/24", "dev", bridge)
         _ip("link", "set", bridge, "up")
         for number, host in enumerate(hosts, start=2):
-            name = f"{found.prefix}{host}"
+            name = f"{net.prefix}{host}"
             _ip("netns", "add", name)
-            made.callback(_ip, "netns", "delete", name)
+            cleanup.callback(_ip, "netns", "delete", name)
             _ip("link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
             _ip("link", "set", name, "master", bridge, "up")
             for part in (
@@ -387,7 +390,7 @@ def network(*hosts: str) -> Iterator[Network]:
                 ("link", "set", "eth0", "up"),
             ):
                 _ip("-n", name, *part)
-        yield found
+        yield net
 
 
 def _ip(*arguments: str) -> None:

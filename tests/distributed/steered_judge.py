@@ -1,7 +1,7 @@
-"""A judge for tests with several processes: files in a control folder decide what it does.
+"""A judge for tests with several processes, steered by files in a control folder.
 
-Its rating depends on the prompt alone. It writes what it did to a log, so that a test can count how
-often each shard was rated, by whom.
+Its rating depends on the prompt alone. It logs its events, so that a test can count how often each
+shard was rated, and by which process.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ ALWAYS = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """Orders to all judges, and the log of what they did.
+    """Orders to all judges, and the log of their events.
 
-    The orders are seconds (of a shard), load_seconds, fails (shard -> how often), revision and
-    clock (who -> value), cannot_load and freezes (lists of who; who has hung once does so no more).
-    Who is a process id, a name from the environment, or * for all. A shard's name is that of its
-    first pair.
+    The orders are ``seconds`` (to rate a shard), ``load_seconds``, ``fails`` (by shard, how often
+    it fails), ``revision`` and ``clock`` (by process, the value), ``cannot_load`` and ``freezes``
+    (lists of processes; each hangs only once). A process is a process id, a name from the
+    environment, or ``*`` for all. The name of a shard is that of its first pair.
     """
 
     folder: Path
 
     @property
     def orders(self) -> dict[str, Any]:
-        """What is asked for."""
+        """Read the current orders."""
         path = self.folder / "orders.json"
         return dict(json.loads(path.read_text("utf-8"))) if path.exists() else {}
 
     def order(self, **changes: Any) -> None:
-        """Ask for something else; the rest stays."""
+        """Change some orders; the others stay."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f".orders.{os.getpid()}"
         path.write_text(json.dumps(self.orders | changes), encoding="utf-8")
@@ -58,28 +58,28 @@ class Control:
         (self.folder / "log.jsonl").unlink(missing_ok=True)
 
     def log(self, event: str, shard: str = "") -> None:
-        """Append one line."""
+        """Append an event of this process."""
         who = {"who": os.environ.get(WHO, ""), "pid": os.getpid(), "host": socket.gethostname()}
         line = json.dumps({"time": time.monotonic(), "event": event, "shard": shard, **who})
         with (self.folder / "log.jsonl").open("a", encoding="utf-8") as log:
             log.write(line + "\n")
 
     def events(self, event: str | None = None) -> list[dict[str, Any]]:
-        """What was done, or all of one kind: loaded, began, failed, hung, rated."""
+        """Read all events, or those of one kind: loaded, began, failed, hung, rated."""
         path = self.folder / "log.jsonl"
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        found = map(json.loads, lines)
-        return [one for one in found if event in (None, one["event"])]
+        entries = map(json.loads, lines)
+        return [entry for entry in entries if event in (None, entry["event"])]
 
 
 class SteeredJudge:
-    """An `encore.judges.base.Judge` that waits instead of computing. One generation at a time."""
+    """An `encore.judges.base.Judge` that waits instead of computing, one generation at a time."""
 
-    is_on_cpu = False  # two shards of an engine are in work, as on a GPU
+    is_on_cpu = False  # an engine works on two shards at once, as on a GPU
     tokenizer = None  # it reads texts
 
     def __init__(self, config: object = None) -> None:
-        """Take a backend's argument."""
+        """Accept the config that every backend gets, and ignore it."""
         folder = os.environ.get(FOLDER)
         self._control = Control(Path(folder)) if folder else None
         self._lock = threading.Lock()
@@ -91,7 +91,9 @@ class SteeredJudge:
         return JudgeIdentity(
             backend="steered",
             name="steered",
-            revision=next((revisions[who] for who in _me() if who in revisions), "1"),
+            revision=next(
+                (revisions[who] for who in _names_of_this_process() if who in revisions), "1"
+            ),
             dtype="none",
             chat_template_sha256="0" * 64,
             frozen_date="",
@@ -104,7 +106,7 @@ class SteeredJudge:
             self._load()
 
     def check(self, decoding: Decoding) -> None:
-        """It answers in text."""
+        """Accept every decoding; the replies are texts."""
 
     def reply(
         self,
@@ -115,8 +117,8 @@ class SteeredJudge:
         sessions: Sequence[str] = (),
     ) -> list[Reply]:
         texts = [str(prompt) for prompt in prompts]
-        found = re.search(r"Topic (\w+)", texts[0])
-        shard = found.group(1) if found else ""
+        match = re.search(r"Topic (\w+)", texts[0])
+        shard = match.group(1) if match else ""
         with self._lock:
             self._load()
             on_progress(0)
@@ -133,7 +135,7 @@ class SteeredJudge:
         return replies
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: the judge holds no resource."""
 
     @property
     def _orders(self) -> dict[str, Any]:
@@ -146,7 +148,7 @@ class SteeredJudge:
     def _load(self) -> None:
         if not self._is_loaded:
             time.sleep(self._orders.get("load_seconds", 0.0))
-            if _concerns(self._orders.get("cannot_load", ())):
+            if _is_named_in(self._orders.get("cannot_load", ())):
                 raise JudgeUnavailableError("judge 'steered': its weights do not load")
             self._is_loaded = True
             self._log("loaded")
@@ -155,39 +157,39 @@ class SteeredJudge:
         orders, control = self._orders, self._control
         if control is None:
             return
-        if _concerns(orders.get("freezes", ())) and not _has_hung(control):
+        if _is_named_in(orders.get("freezes", ())) and not _has_hung(control):
             control.log("hung", shard)
             _freeze()
-        failed = [one for one in control.events("failed") if one["shard"] == shard]
+        failed = [event for event in control.events("failed") if event["shard"] == shard]
         if len(failed) < orders.get("fails", {}).get(shard, 0):
             control.log("failed", shard)
             raise RuntimeError(f"topic {shard}: the device fell off the bus")
 
 
 def install() -> None:
-    """Take the place of the backend `transformers`; set this process's clock as ordered."""
+    """Replace the backend `transformers` by this judge, and shift the clock as ordered."""
     judges.BACKENDS["transformers"] = (__name__, SteeredJudge.__name__)
     clocks = Control(Path(os.environ[FOLDER])).orders.get("clock", {})
-    if offsets := [clocks[who] for who in _me() if who in clocks]:
+    if offsets := [clocks[who] for who in _names_of_this_process() if who in clocks]:
         now, now_ns = time.time, time.time_ns
         time.time = lambda: now() + offsets[0]
         time.time_ns = lambda: now_ns() + offsets[0] * 10**9
 
 
-def _me() -> tuple[str, ...]:
+def _names_of_this_process() -> tuple[str, ...]:
     return str(os.getpid()), os.environ.get(WHO, ""), "*"
 
 
-def _concerns(names: Collection[str]) -> bool:
-    return bool(set(names) & set(_me()))
+def _is_named_in(names: Collection[str]) -> bool:
+    return bool(set(names) & set(_names_of_this_process()))
 
 
 def _has_hung(control: Control) -> bool:
-    return any(one["who"] == os.environ.get(WHO, "") for one in control.events("hung"))
+    return any(event["who"] == os.environ.get(WHO, "") for event in control.events("hung"))
 
 
 def _freeze() -> None:
-    """Wait for ever in C code that holds the interpreter's lock, as a driver can."""
+    """Wait for ever in C code that holds the interpreter's lock, as a GPU driver may."""
     libc, mutex = ctypes.PyDLL(None), ctypes.create_string_buffer(128)
     libc.pthread_mutex_lock(mutex)
     libc.pthread_mutex_lock(mutex)

@@ -1,7 +1,7 @@
-"""One run, many engines, and what happens to servers, workers and links meanwhile.
+"""One run with many engines while servers, workers and links fail.
 
-In each case the run ends by itself, its ratings equal an undisturbed run's, and no shard was rated
-more than twice.
+In each case the run ends by itself, its ratings equal those of an undisturbed run, and no shard was
+rated more than twice.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LOCK_ERRORS = re.compile(r"database is locked|deadlock|could not serialize", re
 
 
 def rate_amid_faults(farm: Farm, folder: Path, *, num_engines: int, away_seconds: float) -> None:
-    """Two bad shards, a killed child, a worker killed with its child, a server that is away."""
+    """Rate with two failing shards, a killed child, a killed worker and a server that is away."""
     study = make_study(folder, num_pairs=NUM_SHARDS)
     names = shard_names(study)
     farm.control.order(seconds=0.9 * num_engines, fails={names[11]: 2, names[23]: ALWAYS})
@@ -42,15 +42,15 @@ def rate_amid_faults(farm: Farm, folder: Path, *, num_engines: int, away_seconds
     farm.wait_for_rated(3, seconds=180)
     farm.workers["w1"].kill(with_worker=False)
     farm.wait_for_rated(len(farm.rated()) + 3)
-    wait_until(lambda: farm.workers["w2"].children, seconds=60, what="a child of w2")
+    wait_until(lambda: farm.workers["w2"].children, seconds=60, event="a child of w2")
     farm.stop_server()
     farm.workers["w2"].kill(with_worker=True)
     time.sleep(away_seconds)
     farm.start_server()
-    over = farm.wait_for(run, seconds=300)
+    ended_run = farm.wait_for(run, seconds=300)
 
-    assert over["state_type"] == "FAILED", farm.tails()
-    assert "1 failed: shards 23;" in over["state"]["message"]
+    assert ended_run["state_type"] == "FAILED", farm.tails()
+    assert "1 failed: shards 23;" in ended_run["state"]["message"]
     assert f"topic {names[23]}: the device fell off the bus" in str(farm.api.artifacts(run))
     assert sorted(set(farm.rated())) == sorted({*names} - {names[23]})
 
@@ -63,6 +63,7 @@ def rate_amid_faults(farm: Farm, folder: Path, *, num_engines: int, away_seconds
 
 
 def check_ratings(farm: Farm, study: Path, folder: Path) -> None:
+    """Check that the ratings equal an undisturbed run's and no shard was rated three times."""
     assert ratings(study) == undisturbed_ratings(folder / "alone", num_pairs=NUM_SHARDS)
     assert max(Counter(farm.rated()).values()) <= 2
 
@@ -79,6 +80,23 @@ def test_a_run_survives_its_children_a_worker_and_the_server(
         rate_amid_faults(farm, tmp_path, num_engines=3, away_seconds=away_seconds)
 
 
+@pytest.mark.services
+def test_two_workers_rate_with_a_server_on_postgres(tmp_path: Path) -> None:
+    with (
+        running_postgres() as url,
+        running_farm(tmp_path / "farm", num_engines=2, database_url=url) as farm,
+    ):
+        study = make_study(tmp_path, num_pairs=6)
+        farm.control.order(seconds=0.1)
+        run = farm.start_run(
+            "rate-pairs/encore-rate-pairs", config=rating(study=str(study), engines=2)
+        )
+        assert farm.wait_for(run, seconds=300)["state_type"] == "COMPLETED", farm.tails()
+        assert sorted(farm.rated()) == sorted(shard_names(study))
+        # The server made no database of its own.
+        assert not list(farm.folder.rglob("prefect.db"))
+
+
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 def test_eight_workers_on_postgres_meet_no_lock(tmp_path: Path) -> None:
@@ -87,8 +105,8 @@ def test_eight_workers_on_postgres_meet_no_lock(tmp_path: Path) -> None:
         running_farm(tmp_path / "farm", num_engines=8, database_url=url) as farm,
     ):
         rate_amid_faults(farm, tmp_path, num_engines=8, away_seconds=100)
-        found = {name: _LOCK_ERRORS.findall(text) for name, text in farm.logs().items()}
-    assert not any(found.values()), found
+        lock_errors = {name: _LOCK_ERRORS.findall(text) for name, text in farm.logs().items()}
+    assert not any(lock_errors.values()), lock_errors
 
 
 @pytest.mark.full
@@ -110,4 +128,4 @@ def test_a_host_whose_link_is_cut_for_a_minute_ends_no_run(tmp_path: Path) -> No
 
         assert farm.wait_for(run, seconds=300)["state_type"] == "COMPLETED", farm.tails()
         check_ratings(farm, study, tmp_path)
-        assert {one["who"] for one in farm.control.events("rated")} == {"w-a", "w-b"}
+        assert {event["who"] for event in farm.control.events("rated")} == {"w-a", "w-b"}

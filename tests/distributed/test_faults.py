@@ -1,4 +1,4 @@
-"""Faults of engines and of parents under a real server: what the user sees, what is rated."""
+"""Engines and parents that fail under a real server: the run's message and its ratings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
 
 @pytest.fixture
 def farm(running: Farm) -> Farm:
-    """The module's server and workers; no orders, nothing in the log."""
+    """Return the module's server and workers, with no orders and an empty log."""
     running.control.forget()
     orders = {"seconds": 0.5, "fails": {}, "freezes": [], "cannot_load": [], "revision": {}}
     running.control.order(**orders, clock={})
@@ -51,13 +51,14 @@ def start(farm: Farm, study: Path, **changes: Any) -> str:
     return farm.start_run("rate-pairs/encore-rate-pairs", config=rating(**config))
 
 
-def told(farm: Farm, flow_run_id: str) -> str:
-    """What the user reads of a run: its state and its artifacts."""
+def message_and_artifacts(farm: Farm, flow_run_id: str) -> str:
+    """Return the text that the UI shows of a run: its state's message and its artifacts."""
     run = farm.flow_run(flow_run_id)
     return f"{run['state']['message']}\n{farm.api.artifacts(flow_run_id)}"
 
 
-def check_equal(study: Path, folder: Path, farm: Farm) -> None:
+def check_ratings(study: Path, folder: Path, farm: Farm) -> None:
+    """Check that the ratings equal an undisturbed run's and no shard was rated three times."""
     assert ratings(study) == undisturbed_ratings(folder / "alone", num_pairs=NUM_PAIRS)
     assert max(Counter(farm.rated()).values()) <= 2
 
@@ -70,22 +71,22 @@ def test_an_engine_that_hangs_is_replaced_and_a_wrong_clock_does_no_harm(
     farm.control.order(freezes=["w1"], clock=clock, fails={bad: ALWAYS}, seconds=3.0)
     before = len(farm.engine_states())
     run = start(farm, study)
-    over = farm.wait_for(run, seconds=_SECONDS)
+    ended_run = farm.wait_for(run, seconds=_SECONDS)
 
-    assert over["state_type"] == "FAILED", farm.tails()
-    assert "1 failed: shards 7;" in over["state"]["message"]
+    assert ended_run["state_type"] == "FAILED", farm.tails()
+    assert "1 failed: shards 7;" in ended_run["state"]["message"]
     assert sorted(set(farm.rated())) == sorted({*shard_names(study)} - {bad})
-    hung = [one["pid"] for one in farm.control.events("hung")]
+    hung = [event["pid"] for event in farm.control.events("hung")]
     assert len(hung) == 1
     # The silent engine was replaced, and no other one; the rest may be done before that one loads.
     assert len(farm.engine_states()) == before + 4
     is_gone = lambda: hung[0] not in {child.pid for child in farm.workers["w1"].children}  # noqa: E731
-    wait_until(is_gone, seconds=60, what="the end of the engine that hung")
+    wait_until(is_gone, seconds=60, event="the end of the engine that hung")
 
     farm.control.order(fails={}, seconds=0.5)
     farm.retry(run)
     assert farm.wait_for(run, seconds=_SECONDS)["state_type"] == "COMPLETED", farm.tails()
-    check_equal(study, tmp_path, farm)
+    check_ratings(study, tmp_path, farm)
 
 
 def test_engines_that_cannot_do_the_run_are_named_and_the_others_go_on(
@@ -94,22 +95,22 @@ def test_engines_that_cannot_do_the_run_are_named_and_the_others_go_on(
     # The third one has work until the slower of the two has started.
     farm.control.order(cannot_load=["w1"], revision={"w2": "another"}, seconds=2.5)
     run = start(farm, study)
-    over = farm.wait_for(run, seconds=_SECONDS)
+    ended_run = farm.wait_for(run, seconds=_SECONDS)
 
-    assert over["state_type"] == "COMPLETED", farm.tails()
-    assert {one["who"] for one in farm.control.events("rated")} == {"w3"}
-    check_equal(study, tmp_path, farm)
-    said = told(farm, run)
-    assert "its weights do not load" in said
-    assert "judge.revision is " in said
+    assert ended_run["state_type"] == "COMPLETED", farm.tails()
+    assert {event["who"] for event in farm.control.events("rated")} == {"w3"}
+    check_ratings(study, tmp_path, farm)
+    text = message_and_artifacts(farm, run)
+    assert "its weights do not load" in text
+    assert "judge.revision is " in text
 
 
 def test_a_judge_that_no_engine_can_load_is_one_clear_end(farm: Farm, study: Path) -> None:
     farm.control.order(cannot_load=["w1", "w2", "w3"])
-    over = farm.wait_for(start(farm, study), seconds=_SECONDS)
+    ended_run = farm.wait_for(start(farm, study), seconds=_SECONDS)
 
-    assert over["state_type"] == "FAILED"
-    assert "its weights do not load" in over["state"]["message"]
+    assert ended_run["state_type"] == "FAILED"
+    assert "its weights do not load" in ended_run["state"]["message"]
     assert not farm.rated()
 
 
@@ -126,4 +127,4 @@ def test_two_parents_share_a_study_and_a_killed_one_can_be_retried(
 
     for run in (first, second):
         assert farm.wait_for(run, seconds=_SECONDS)["state_type"] == "COMPLETED", farm.tails()
-    check_equal(study, tmp_path, farm)
+    check_ratings(study, tmp_path, farm)

@@ -45,12 +45,13 @@ def study(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def control(tmp_path: Path) -> Control:
-    found = Control(tmp_path / "control")
-    found.order(seconds=0.1)
-    return found
+    control = Control(tmp_path / "control")
+    control.order(seconds=0.1)
+    return control
 
 
 def start(study: Path, control: Control, *extra: object) -> subprocess.Popen[str]:
+    """Start `encore rate` with the steered judge in a process."""
     command = [sys.executable, "-m", "encore.cli", "rate", str(study), *options()]
     return subprocess.Popen(
         [*command, *map(str, extra)],
@@ -61,8 +62,8 @@ def start(study: Path, control: Control, *extra: object) -> subprocess.Popen[str
     )
 
 
-def ended(process: subprocess.Popen[str], *, code: int = 0) -> str:
-    """What it printed."""
+def wait_for_end(process: subprocess.Popen[str], *, code: int = 0) -> str:
+    """Wait until a command has ended with this exit code; return its output."""
     text, _ = process.communicate(timeout=_SECONDS)
     assert process.returncode == code, text
     return text
@@ -71,12 +72,12 @@ def ended(process: subprocess.Popen[str], *, code: int = 0) -> str:
 def test_two_local_engines_share_the_shards_and_give_what_one_process_gives(
     study: Path, control: Control, tmp_path: Path
 ) -> None:
-    ended(start(study, control, "--engines", 2))
+    wait_for_end(start(study, control, "--engines", 2))
 
     assert ratings(study) == undisturbed_ratings(tmp_path / "alone", num_pairs=NUM_PAIRS)
     rated = control.events("rated")
-    assert sorted(one["shard"] for one in rated) == sorted(shard_names(study))  # none twice
-    share = Counter(one["pid"] for one in rated)
+    assert sorted(event["shard"] for event in rated) == sorted(shard_names(study))  # none twice
+    share = Counter(event["pid"] for event in rated)
     assert len(share) == 2
     assert min(share.values()) >= NUM_PAIRS // 4
 
@@ -86,12 +87,16 @@ def test_two_local_engines_keep_a_budget_together_and_a_larger_one_goes_on(
     study: Path, control: Control, tmp_path: Path
 ) -> None:
     calls = 20  # of a shard: one pair under ten rules
-    text = ended(start(study, control, "--engines", 2, "--budget-calls", 5 * calls + 7), code=3)
+    text = wait_for_end(
+        start(study, control, "--engines", 2, "--budget-calls", 5 * calls + 7), code=3
+    )
     assert "5 rated, 0 reused, 0 failed" in text
     assert "7 of 12 shards are left" in text
-    assert sorted(one["shard"] for one in control.events("rated")) == sorted(shard_names(study)[:5])
-    assert len({one["pid"] for one in control.events("loaded")}) == 2
-    ended(start(study, control, "--engines", 2, "--budget-calls", NUM_PAIRS * calls))
+    assert sorted(event["shard"] for event in control.events("rated")) == sorted(
+        shard_names(study)[:5]
+    )
+    assert len({event["pid"] for event in control.events("loaded")}) == 2
+    wait_for_end(start(study, control, "--engines", 2, "--budget-calls", NUM_PAIRS * calls))
     assert ratings(study) == undisturbed_ratings(tmp_path / "alone", num_pairs=NUM_PAIRS)
 
 
@@ -103,15 +108,15 @@ def test_an_engine_that_is_killed_in_mid_shard_costs_that_shard_alone(
     process = start(study, control, "--engines", 2, "--silence-seconds", 30)
 
     def at_work() -> list[int]:
-        rated = {one["shard"] for one in control.events("rated")}
-        begun = [one for one in control.events("began") if one["shard"] not in rated]
-        return [one["pid"] for one in begun] if len(rated) > 2 else []
+        rated = {event["shard"] for event in control.events("rated")}
+        begun = [event for event in control.events("began") if event["shard"] not in rated]
+        return [event["pid"] for event in begun] if len(rated) > 2 else []
 
-    os.kill(wait_until(at_work, seconds=_SECONDS, what="a shard at work")[-1], signal.SIGKILL)
-    ended(process)
+    os.kill(wait_until(at_work, seconds=_SECONDS, event="a shard at work")[-1], signal.SIGKILL)
+    wait_for_end(process)
 
     assert ratings(study) == undisturbed_ratings(tmp_path / "alone", num_pairs=NUM_PAIRS)
-    assert len({one["pid"] for one in control.events("loaded")}) == 3  # its replacement
+    assert len({event["pid"] for event in control.events("loaded")}) == 3  # its replacement
 
 
 def test_engines_end_with_a_killed_parent_and_the_same_command_goes_on(
@@ -119,16 +124,16 @@ def test_engines_end_with_a_killed_parent_and_the_same_command_goes_on(
 ) -> None:
     control.order(freezes=["*"])  # the first of them hangs, and must end all the same
     process = start(study, control, "--engines", 2, "--silence-seconds", 4)
-    wait_until(lambda: len(control.events("rated")) > 1, seconds=_SECONDS, what="two shards")
+    wait_until(lambda: len(control.events("rated")) > 1, seconds=_SECONDS, event="two shards")
     process.kill()
     process.communicate()
-    engines = [one["pid"] for one in control.events("loaded")]
+    engines = [event["pid"] for event in control.events("loaded")]
     is_over = lambda: not any(map(psutil.pid_exists, engines))  # noqa: E731
-    wait_until(is_over, seconds=_SECONDS, what="the engines' end")
-    ended(start(study, control))  # alone: the same run
+    wait_until(is_over, seconds=_SECONDS, event="the engines' end")
+    wait_for_end(start(study, control))  # alone: the same run
 
     assert ratings(study) == undisturbed_ratings(tmp_path / "alone", num_pairs=NUM_PAIRS)
-    assert max(Counter(one["shard"] for one in control.events("rated")).values()) <= 2
+    assert max(Counter(event["shard"] for event in control.events("rated")).values()) <= 2
 
 
 def test_a_shard_that_fails_on_every_engine_is_named_and_rated_alone_when_it_can_be(
@@ -136,15 +141,15 @@ def test_a_shard_that_fails_on_every_engine_is_named_and_rated_alone_when_it_can
 ) -> None:
     bad = shard_names(study)[5]
     control.order(fails={bad: ALWAYS}, seconds=0.05)
-    text = ended(start(study, control, "--engines", 2), code=3)
+    text = wait_for_end(start(study, control, "--engines", 2), code=3)
 
     assert "shard 5" in text
     assert f"topic {bad}: the device fell off the bus" in text
-    assert len({one["pid"] for one in control.events("failed")}) == 2  # both engines tried
+    assert len({event["pid"] for event in control.events("failed")}) == 2  # both engines tried
     control.order(fails={})
     before = len(control.events("rated"))
-    ended(start(study, control, "--engines", 2))
-    assert [one["shard"] for one in control.events("rated")[before:]] == [bad]
+    wait_for_end(start(study, control, "--engines", 2))
+    assert [event["shard"] for event in control.events("rated")[before:]] == [bad]
     assert len(list(study.glob("ratings/*/engines/*.json"))) == 1  # enough for one shard
 
 
@@ -152,17 +157,17 @@ def test_slices_in_three_processes_equal_one_run(
     study: Path, control: Control, tmp_path: Path
 ) -> None:
     slices = [start(study, control, "--slice", f"{number}/3") for number in range(3)]
-    for one in slices:
-        ended(one)
+    for process in slices:
+        wait_for_end(process)
 
     assert ratings(study) == undisturbed_ratings(tmp_path / "alone", num_pairs=NUM_PAIRS)
     rated = control.events("rated")
-    assert sorted(one["shard"] for one in rated) == sorted(shard_names(study))
-    assert Counter(Counter(one["pid"] for one in rated).values()) == {NUM_PAIRS // 3: 3}
+    assert sorted(event["shard"] for event in rated) == sorted(shard_names(study))
+    assert Counter(Counter(event["pid"] for event in rated).values()) == {NUM_PAIRS // 3: 3}
 
 
 @pytest.mark.parametrize(
-    ("there", "named"),
+    ("difference", "message"),
     [
         ({"judge": ScriptedJudge(revision="2")}, 'judge.revision is "2" here and "1" in the run'),
         ({"rules": "encore-20"}, "rules_sha256 is "),
@@ -172,7 +177,7 @@ def test_slices_in_three_processes_equal_one_run(
     ids=["judge", "rules", "pairs", "code"],
 )
 def test_an_engine_with_another_judge_or_rules_or_pairs_or_code_is_refused_by_name(
-    tmp_path: Path, there: dict[str, Any], named: str
+    tmp_path: Path, difference: dict[str, Any], message: str
 ) -> None:
     def opened(*, rules: str = "encore-10", num_pairs: int = NUM_PAIRS, **judge: Any) -> RatingRun:
         study = make_study(tmp_path, num_pairs=num_pairs)
@@ -181,10 +186,10 @@ def test_an_engine_with_another_judge_or_rules_or_pairs_or_code_is_refused_by_na
 
     run = opened()
     claim_folder(run.run_dir, run.manifest)
-    code = there.pop("code", code_digest())
+    code = difference.pop("code", code_digest())
     spec = EngineSpec(name="0-a", slot=0, num_engines=2, run_key=run.manifest.key, code_digest=code)
     with pytest.raises(InputError, match=r"^engine 1 of 2 on .+: ") as refused:
-        work_as_engine(opened(**there).job(), spec, silence_seconds=10)
-    assert named in str(refused.value)
-    assert named in read_heartbeats(run.run_dir)["0-a"].error  # where the parent looks
+        work_as_engine(opened(**difference).job(), spec, silence_seconds=10)
+    assert message in str(refused.value)
+    assert message in read_heartbeats(run.run_dir)["0-a"].error  # where the parent looks
     assert not list(run.run_dir.glob("shard-*"))

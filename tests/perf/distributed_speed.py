@@ -122,7 +122,7 @@ def _as_deployment(farm: Farm, study: Path, *, num_engines: int) -> dict[str, ob
         config = rating(study=str(copy), engines=num_engines)
         run = farm.start_run("rate-pairs/encore-rate-pairs", config=config)
         running = partial(lambda: farm.flow_run(run)["state_type"] == "RUNNING")
-        wait_until(running, seconds=_SECONDS, what="the parent's start")
+        wait_until(running, seconds=_SECONDS, event="the parent's start")
         began = time.monotonic()
         ended_run = farm.wait_for(run, seconds=_SECONDS)
     assert ended_run["state_type"] == "COMPLETED", farm.tails()
