@@ -40,15 +40,15 @@ def analyze(config: RatingsConfig, attempts: Attempts = Attempts()) -> State:
     return Completed(message=f"{len(analysis.rules)} rules, {num_ratings} ratings", data=analysis)
 
 
-def raise_if_incomplete(found: Ratings) -> None:
-    """Let a run fail whose figures are not those of all shards that are needed.
+def raise_if_incomplete(ratings: Ratings) -> None:
+    """Raise an error if shards that the figures need are missing.
 
     Raises:
-        StudyIncompleteError: Some are missing.
+        StudyIncompleteError: Shards are missing, and those that are done are not enough.
     """
-    if found.num_missing_shards and not found.sufficiency_note:
+    if ratings.num_missing_shards and not ratings.sufficiency_note:
         raise StudyIncompleteError(
-            f"{found.num_missing_shards} of {found.num_shards} shards are not done and not in "
+            f"{ratings.num_missing_shards} of {ratings.num_shards} shards are not done and not in "
             "these figures; a run of rate-pairs with the same parameters rates exactly these"
         )
 

@@ -24,36 +24,38 @@ from tasks.tracking.store_uri import hide_secrets
 #: A temporary server needs 8 to 17 s, and more on a busy machine; Prefect's own limit is 20.
 _SERVER_START_SECONDS = 180
 _ANSWER_SECONDS = 20
-_LONGEST_FOUND = 200
-#: The parameter that a parent gives to its engines' runs; no option of a command.
-_OF_A_PARENT = "engine"
+_MAX_ANSWER_LENGTH = 200
+#: Parameter that a supervisor gives to the runs of its engines. It is no option of a command.
+_ENGINE_PARAMETER = "engine"
 
 
-def run_command(flow: Flow[..., Any]) -> NoReturn:
+def run_command(flow: Flow[..., State[Any]]) -> NoReturn:
     """Parse the command line for a flow, run it and exit, as `run_main` does."""
 
     @functools.wraps(flow.fn)
     def call(**parameters: Any) -> None:
         run_flow(flow, **parameters)
 
-    every = inspect.signature(flow.fn)
-    given = [one for name, one in every.parameters.items() if name != _OF_A_PARENT]
-    call.__signature__ = every.replace(parameters=given)  # type: ignore[attr-defined]
+    signature = inspect.signature(flow.fn)
+    parameters = [
+        parameter for name, parameter in signature.parameters.items() if name != _ENGINE_PARAMETER
+    ]
+    call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     spec = sys.modules["__main__"].__spec__
     call_main(call, name=spec.name if spec else flow.fn.__module__)
 
 
 def call_main(call: Any, *, name: str) -> NoReturn:
-    """The same for a function of configs."""
+    """Parse the command line for a function of configs, call it and exit."""
     prepare_environment(os.environ)
     run_main(single_command(call, name=f"python -m {name}"))
 
 
-def run_flow(flow: Flow[..., Any], **parameters: Any) -> Any:
+def run_flow(flow: Flow[..., State[Any]], **parameters: Any) -> Any:
     """Run a flow to its end in this process, say how it ended, and return its result.
 
     Raises:
-        EncoreError: It did not complete; its exit code is the command's.
+        EncoreError: The flow did not complete. The command ends with the error's exit code.
     """
     check_server()
     with settings.temporary_settings(
@@ -79,33 +81,34 @@ def run_flow(flow: Flow[..., Any], **parameters: Any) -> Any:
 
 
 def check_server() -> None:
-    """Look what answers at PREFECT_API_URL, if it is set.
+    """Check that a Prefect server answers at PREFECT_API_URL, if it is set.
 
     Raises:
-        EncoreError: Nothing, or something that is no Prefect server.
+        EncoreError: No service answers, or one that is no Prefect server.
     """
-    if not (given := settings.PREFECT_API_URL.value()):
+    api_url = settings.PREFECT_API_URL.value()
+    if not api_url:
         return
-    url = hide_secrets(given, uri=given)
-    asking = {"timeout": httpx.Timeout(_ANSWER_SECONDS)}
+    public_url = hide_secrets(api_url, uri=api_url)
+    http_settings = {"timeout": httpx.Timeout(_ANSWER_SECONDS)}
     try:
         with (
             settings.temporary_settings(updates={settings.PREFECT_CLIENT_MAX_RETRIES: 0}),
-            get_client(httpx_settings=asking, sync_client=True) as client,
+            get_client(httpx_settings=http_settings, sync_client=True) as client,
         ):
-            found = str(client.api_version())
+            version = str(client.api_version())
     except httpx.TransportError as error:
-        reason = hide_secrets(str(error) or type(error).__name__, uri=given)
+        reason = hide_secrets(str(error) or type(error).__name__, uri=api_url)
         raise EncoreError(
-            f"Prefect server {url}: it does not answer ({reason}); start it "
+            f"Prefect server {public_url}: it does not answer ({reason}); start it "
             "with `make up` or `prefect server start`, or unset PREFECT_API_URL to run without one"
         ) from error
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-        found = str(error).partition("\n")[0]
-    if not re.match(r"\d+\.\d+", found):
+        version = str(error).partition("\n")[0]
+    if not re.match(r"\d+\.\d+", version):
         raise EncoreError(
-            f"PREFECT_API_URL {url}: this is not the API of a Prefect server "
-            f"({hide_secrets(found, uri=given)[:_LONGEST_FOUND]}); expected an address such as "
-            "http://127.0.0.1:4200/api, and PREFECT_API_AUTH_STRING where it wants a password; "
-            "correct it, or unset it to run without a server"
+            f"PREFECT_API_URL {public_url}: this is not the API of a Prefect server "
+            f"({hide_secrets(version, uri=api_url)[:_MAX_ANSWER_LENGTH]}); expected an address "
+            "such as http://127.0.0.1:4200/api, and PREFECT_API_AUTH_STRING where it wants a "
+            "password; correct it, or unset it to run without a server"
         )

@@ -1,4 +1,4 @@
-"""The demo, shown in MLflow: what `make demo` runs.
+"""Run the demo and show it in MLflow, as `make demo` does.
 
 ``python -m flows.demo --out STUDY``: `encore demo` as a command, no Prefect server, and a tracking
 store in the study, whatever MLFLOW_TRACKING_URI says: example figures belong on no shared server.
@@ -29,19 +29,19 @@ def main(config: DemoConfig) -> None:
     """
     os.environ.pop(TRACKING_URI_VARIABLE, None)
     num_new = run_demo(config)
-    tracked = sync(config.study)
-    num_new += tracked.num_new
+    projection = sync(config.study)
+    num_new += projection.num_new
     say(f"in MLflow: {num_new} runs logged now, trainings and rows of the table")
-    tables = [folder for folder in tracked.pages if folder.parent.name == "benchmarks"]
-    say(tracked.instructions(*tables))
+    tables = [folder for folder in projection.pages if folder.parent.name == "benchmarks"]
+    say(projection.instructions(*tables))
     say("the first page lists the rows, the best first: select some, then Compare")
 
 
 def run_demo(config: DemoConfig) -> int:
-    """Run `encore demo`; how many MLflow runs are new.
+    """Run `encore demo`, and return the number of new MLflow runs.
 
-    While its judge starts, the store is made, which takes seconds; while it draws the report, the
-    table is shown there.
+    The store is made, which takes seconds, while the demo's judge starts. The table is logged while
+    the demo draws its report.
     """
     command = [sys.executable, "-m", "encore.cli", "demo", "--out", str(config.study)]
     command += ["--backend", config.backend] if config.backend else []
@@ -49,8 +49,8 @@ def run_demo(config: DemoConfig) -> int:
     num_new = 0
     with subprocess.Popen(command) as process:  # noqa: S603 - this very program
         try:
-            for made in (config.study / "study.json", table):
-                while process.poll() is None and not made.exists():
+            for awaited_file in (config.study / "study.json", table):
+                while process.poll() is None and not awaited_file.exists():
                     time.sleep(_POLL_SECONDS)
                 if process.returncode is None:
                     num_new += sync(config.study).num_new
@@ -59,7 +59,7 @@ def run_demo(config: DemoConfig) -> int:
             process.terminate()
             raise
     if process.returncode:
-        raise SystemExit(process.returncode)  # it has said why
+        raise SystemExit(process.returncode)  # the demo has printed the reason
     return num_new
 
 

@@ -22,7 +22,7 @@ from tasks.tracking.register_model import DEFAULT_MODEL, set_alias
 
 
 class AliasConfig(StageConfig):
-    """Which row is registered in MLflow, under which alias."""
+    """Rows that are registered in MLflow, by alias."""
 
     candidate: str | None = option(
         None,
@@ -63,21 +63,21 @@ def evaluate(
         attempts=attempts,
     )
     publish_table(run, study=study)
-    wanted = aliases.model_dump(include={"candidate", "champion"}, exclude_none=True)
-    tracked = tracker(now=True)
-    publish_tracked(tracked, run.out, study=study)
-    told = "" if tracked or not wanted else "; no alias was set: run this again"
-    for alias, row in wanted.items() if tracked else ():
+    row_by_alias = aliases.model_dump(include={"candidate", "champion"}, exclude_none=True)
+    projection = tracker(now=True)
+    publish_tracked(projection, run.out, study=study)
+    scored = f"{run.num_computed} pairs scored" if run.num_computed else "scored before"
+    logged = f"{projection.num_new} runs logged" if projection else "MLflow was away"
+    message = f"{len(run.rows)} rows, {scored}, {logged}; {run.out}"
+    if projection is None and row_by_alias:
+        message += "; no alias was set: run this again"
+    for alias, row in row_by_alias.items() if projection else ():
         model = aliases.registered_model
         version = set_alias(
             config, row=row, table=run.out, alias=alias, tracking=tracking, model=model
         )
-        told += f"; {model} version {version} is the {alias}"
-    done = f"{run.num_computed} pairs scored" if run.num_computed else "scored before"
-    logged = f"{tracked.num_new} runs logged" if tracked else "MLflow was away"
-    return Completed(
-        message=f"{len(run.rows)} rows, {done}, {logged}; {run.out}{told}", data=str(run.out)
-    )
+        message += f"; {model} version {version} is the {alias}"
+    return Completed(message=message, data=str(run.out))
 
 
 if __name__ == "__main__":

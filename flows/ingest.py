@@ -38,11 +38,10 @@ def ingest(config: IngestConfig, attempts: Attempts = Attempts()) -> State:
     )
     publish_pairs(report)
     manifests = [source.manifest for source in report.sources]
-    num_kept = sum(one.num_kept for one in manifests)
-    num_aside = sum(one.num_set_aside for one in manifests)
-    return Completed(
-        message=f"{num_kept} pairs in {report.study}, {num_aside} set aside", data=str(report.study)
-    )
+    num_kept = sum(manifest.num_kept for manifest in manifests)
+    num_set_aside = sum(manifest.num_set_aside for manifest in manifests)
+    message = f"{num_kept} pairs in {report.study}, {num_set_aside} set aside"
+    return Completed(message=message, data=str(report.study))
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ _sources = partial(
 
 
 class PipelineConfig(StageConfig):
-    """From preference pairs to weights."""
+    """Sources, judge and weighting scheme: from preference pairs to weights."""
 
     sources: tuple[str, ...] = _sources(min_length=1)
     study: Path = option(
@@ -77,13 +77,14 @@ def pipeline(
         "weigh", lambda: weigh_rules(run_dir, scheme=weighing.scheme, options=weighing)
     )
     publish_weights(weighed, study=config.study)
-    shown = weighing_run(open_study(config.study), run_dir, weighed)
-    publish_tracked(tracker(now=True, weighings=[shown]), run_dir, study=config.study)
+    weights_run = weighing_run(open_study(config.study), run_dir, weighed)
+    projection = tracker(now=True, weighings=[weights_run])
+    publish_tracked(projection, run_dir, study=config.study)
     return Completed(message=report.message, data=weighed.vector)
 
 
 class _Judge(JudgeConfig):
-    model: str | None = option(
+    model: str | None = option(  # type: ignore[assignment]  # a recipe has a judge of its own
         None,
         name="judge",
         help="The judge, as `encore rate` takes it; with --recipe: in place of its own.",
@@ -135,16 +136,19 @@ def main(
 
     Example: python -m flows.pipeline --recipe demo --out demo-recipe
     """
-    given = config.model_dump(exclude_unset=True)
-    rating = given.get("rating", {})
-    names = {*given, *given.get("weighing", {}), *rating, *rating.get("judge", {})}
+    set_values = config.model_dump(exclude_unset=True)
+    rating = set_values.get("rating", {})
+    names = {*set_values, *set_values.get("weighing", {}), *rating, *rating.get("judge", {})}
     if config.recipe is None:
         _refuse(names & {"benchmark_data"}, "belongs to --recipe")
         if "sources" not in names or "model" not in names:
             name = "--judge" if "sources" in names else "SOURCE"
             raise UsageError(f"{name} is missing; give SOURCE... and --judge, or --recipe")
-        shared = {name: given[name] for name in PipelineConfig.model_fields if name in given}
-        run_flow(pipeline, config=PipelineConfig(**shared), attempts=attempts, tracking=tracking)
+        shared_values = {
+            name: set_values[name] for name in PipelineConfig.model_fields if name in set_values
+        }
+        flow_config = PipelineConfig(**shared_values)
+        run_flow(pipeline, config=flow_config, attempts=attempts, tracking=tracking)
         return
     _refuse(names - _BESIDE_RECIPE, "is the recipe's to say; leave it out")
     from flows.recipes import run_recipe  # brings torch and MLflow
@@ -163,7 +167,7 @@ def main(
     sys.stdout.write(visible(result.table.read_text(encoding="utf-8")))
 
 
-#: Where things are, how much of it, how hard to try: what may be said beside --recipe.
+#: Options that may stand beside --recipe: paths, amounts, attempts. The recipe says the others.
 _BESIDE_RECIPE = {
     *("recipe", "study", "rating", "judge", "model", "backend", "revision", "engine_args"),
     *("shard_size", "limit", "benchmark_data", "shard_timeout_seconds"),
@@ -171,10 +175,11 @@ _BESIDE_RECIPE = {
 }
 
 
-def _refuse(given: set[str], why: str) -> None:
-    for name in sorted(given):
-        shown = "SOURCE" if name == "sources" else f"--{name.replace('_', '-')}"
-        raise UsageError(f"{shown} {why}")
+def _refuse(names: set[str], reason: str) -> None:
+    """Raise an error that names the first of these options, if there is one."""
+    for name in sorted(names):
+        option_name = "SOURCE" if name == "sources" else f"--{name.replace('_', '-')}"
+        raise UsageError(f"{option_name} {reason}")
 
 
 if __name__ == "__main__":

@@ -25,14 +25,14 @@ from tasks.rate import ShardAttempts, rate_shards
 from tasks.stage import run_stage
 from tasks.tracking.config import TrackingConfig
 
-_PUBLISH: dict[str, Callable[..., None]] = {
+_PUBLISHERS: dict[str, Callable[..., None]] = {
     "analyze": artifacts.publish_statistics,
     "weigh": artifacts.publish_weights,
     "train": artifacts.publish_evaluation,
     "benchmark": artifacts.publish_table,
 }
-#: After these stages MLflow has something new to show.
-_TRACKED = ("judge", "train", "gate", "score", "benchmark")
+#: Stages after which there is something new to log in MLflow.
+_TRACKED_STAGES = ("judge", "train", "gate", "score", "benchmark")
 
 
 @study_flow("recipe", stage="recipe")
@@ -52,8 +52,8 @@ def run_recipe(
         study: The study's directory, made if it is not there; relative to the working directory.
         changes: Values of the recipe that this machine or a pilot needs otherwise, as its TOML has
             them: `{"rating": {"limit": 200, "judge": {"model": "./judge"}}}`.
-        tracking: Where it is shown in MLflow.
-        attempts: How hard a rating shard is tried.
+        tracking: The MLflow store and experiment.
+        attempts: Number of attempts at a rating shard.
     """
     chosen = changed(recipe if isinstance(recipe, Recipe) else load_recipe(recipe), changes or {})
     tracker = Tracker(study, tracking)
@@ -61,8 +61,7 @@ def run_recipe(
     result = run_stages(
         chosen, study, call=_as_tasks(study, tracker), rate=partial(rate_shards, attempts=attempts)
     )
-    tracked = tracker(now=True)
-    artifacts.publish_tracked(tracked, study=study)
+    artifacts.publish_tracked(tracker(now=True), study=study)
     num_now, num_before = len(result.done_now), len(result.done_before)
     return Completed(
         message=f"{chosen.name}: {num_now} stages done, {num_before} were done before; "
@@ -72,18 +71,18 @@ def run_recipe(
 
 
 def _as_tasks(study: Path, tracker: Tracker) -> CallStage:
-    """Each stage is a task; what people want to see of it is published, and logged in MLflow."""
+    """Return a function that runs a stage as a task and shows its results."""
 
     def call(stage: str, work: Callable[[Reporter], Any]) -> Any:
         kind = stage.partition("-")[0]
         is_training = kind in ("train", "gate")
         reporter = FlowReporter(stage, study, tracker=tracker if is_training else None)
         result = run_stage(stage, lambda: work(reporter))
-        if kind in _PUBLISH:
-            _PUBLISH[kind](result, study=study)
+        if kind in _PUBLISHERS:
+            _PUBLISHERS[kind](result, study=study)
         for note in getattr(result, "notes", ()):
             get_run_logger().warning("%s: %s", stage, note)
-        if kind in _TRACKED:
+        if kind in _TRACKED_STAGES:
             tracker(now=True)
         return result
 

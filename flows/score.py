@@ -21,7 +21,7 @@ from tasks.stage import Attempts, retries_option, run_stage
 
 
 class ScoringAttempts(Attempts):
-    """How hard a scoring is tried."""
+    """Number of attempts at a scoring."""
 
     retries: int = retries_option("scoring-retries")
 
@@ -53,10 +53,13 @@ def score(
     num_scored = result.num_shards - result.num_reused
     if engine is not None:  # the run that asked for it tells the rest
         return Completed(message=f"{num_scored} shards scored")
-    every, held_out = scoring_accuracies(open_study(config.study), result)
-    about = f"Scores of {result.num_pairs} pairs: `{result.out}`."
-    synthetic = map("Synthetic: {}.".format, result.synthetic)
-    publish_head_accuracy(every, held_out, about, *result.notes, *synthetic, study=config.study)
+    all_pairs, held_out = scoring_accuracies(open_study(config.study), result)
+    paragraphs = [
+        f"Scores of {result.num_pairs} pairs: `{result.out}`.",
+        *result.notes,
+        *(f"Synthetic: {part}." for part in result.synthetic),
+    ]
+    publish_head_accuracy(all_pairs, held_out, *paragraphs, study=config.study)
     return Completed(
         message=f"{result.num_scores} scores of {result.num_pairs} pairs: {num_scored} shards "
         f"scored, {result.num_reused} reused",

@@ -1,4 +1,4 @@
-"""How every flow is made: its runs are named, a failure is told, the server hears of the end."""
+"""Make a function a flow: name its runs, report a failure, wait for the server at the end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tasks.server import forget_waiting_calls, wait_for_server
 
 Parameters = ParamSpec("Parameters")
 
-#: Of a config or a flow, in this order: what says where the study is.
+#: Fields of a config or a flow that name the study, the first one that is set.
 _STUDY_FIELDS = ("study", "ratings", "out")
 
 
@@ -31,8 +31,8 @@ def study_flow(
     final state would otherwise raise after a minute, and the run would stay Running.
 
     Args:
-        name: Of the flow.
-        stage: For the names of its runs, e.g. ``my-study: rate``.
+        name: Name of the flow on Prefect's pages.
+        stage: Name of the stage in the names of its runs, e.g. ``my-study: rate``.
     """
 
     def decorate(function: Callable[Parameters, State]) -> Flow[Parameters, State]:
@@ -62,10 +62,13 @@ def study_flow(
 
 
 def run_name(stage: str, parameters: Mapping[str, Any]) -> str:
-    """A flow run's name: study and stage, the recipe, which engine."""
-    config = parameters.get("config")
-    places = [_value(one, name) for one in (parameters, config) for name in _STUDY_FIELDS]
-    study = Path(next((place for place in places if place), ".")).resolve().name
+    """Return a flow run's name: study, stage, recipe, engine."""
+    paths = [
+        _value(fields, name)
+        for fields in (parameters, parameters.get("config"))
+        for name in _STUDY_FIELDS
+    ]
+    study = Path(next((path for path in paths if path), ".")).resolve().name
     recipe, engine = parameters.get("recipe"), parameters.get("engine")
     name = f"{study}: {stage}"
     if recipe is not None:
@@ -73,5 +76,5 @@ def run_name(stage: str, parameters: Mapping[str, Any]) -> str:
     return f"{name}, {engine.label}" if engine is not None else name
 
 
-def _value(of: Any, name: str) -> Any:
-    return of.get(name) if isinstance(of, Mapping) else getattr(of, name, None)
+def _value(fields: Any, name: str) -> Any:
+    return fields.get(name) if isinstance(fields, Mapping) else getattr(fields, name, None)

@@ -21,7 +21,7 @@ from tasks.tracking.config import TrackingConfig
 
 
 class TrainingAttempts(Attempts):
-    """How hard a training is tried."""
+    """Number of attempts at a training."""
 
     retries: int = retries_option("training-retries")
 
@@ -54,12 +54,12 @@ def train_reward_model(
             raise
 
     result = run_stage("train", work, attempts=attempts)
-    tracked = tracker(now=True)
+    projection = tracker(now=True)
     publish_evaluation(result, study=config.study)
-    publish_tracked(tracked, result.out, study=config.study)
+    publish_tracked(projection, result.out, study=config.study)
     done = "trained" if result.is_new else "was trained before"
     message = f"{done}: {result.num_steps} steps"
-    if tracked is None:
+    if projection is None:
         message += "; MLflow was away, `python -m tasks.tracking STUDY` shows it later"
     return Completed(message=message, data=result)
 

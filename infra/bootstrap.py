@@ -29,17 +29,17 @@ EXTRAS_WITHOUT_VLLM = "hub,flows,http,rules,report,train,track,dev"
 
 
 class SetupError(Exception):
-    """What is missing, in one line."""
+    """A set-up that cannot go on. The message says in one line what is missing."""
 
 
 def main(root: Path = ROOT) -> int:
-    """Exit code 0: `.venv` is ready."""
+    """Set up `.venv` if it is not ready, and return the exit code: 0 if it is ready."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     folder = os.open(str(root), os.O_RDONLY)
     try:
         if sys.version_info < OLDEST_PYTHON:
-            this = "%s is Python %s" % (sys.executable, platform.python_version())
-            raise SetupError("%s and 3.11 is needed: say `make PYTHON=/path/to/it`" % this)
+            version = "%s is Python %s" % (sys.executable, platform.python_version())
+            raise SetupError("%s and 3.11 is needed: say `make PYTHON=/path/to/it`" % version)
         fcntl.flock(folder, fcntl.LOCK_EX)  # one set-up of a checkout at a time
         if not is_ready(root):
             set_up(root)
@@ -55,7 +55,7 @@ def main(root: Path = ROOT) -> int:
 
 
 def is_ready(root: Path) -> bool:
-    """Whether a finished set-up had today's inputs and all it installed is still there."""
+    """Return True if a set-up with today's inputs has finished and its packages are all there."""
     try:
         stamp = json.loads((root / ".venv" / "encore-setup.json").read_text())
         is_complete = set(stamp["installed"]) <= {path.name for path in installed(root)}
@@ -66,18 +66,18 @@ def is_ready(root: Path) -> bool:
 
 
 def inputs_digest(root: Path) -> str:
-    """Changes whenever something else would be installed."""
+    """Return a digest that changes whenever a set-up would install something else."""
     files = (root / "pyproject.toml", root / "infra" / "constraints.txt", Path(__file__))
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
 
 
-def installed(root: Path) -> list:
-    """The metadata folder of every installed package; its name ends in the version."""
+def installed(root: Path) -> "list[Path]":
+    """Return the metadata folder of every installed package; its name ends in the version."""
     return sorted((root / ".venv").glob("lib/python*/site-packages/*.dist-info"))
 
 
 def set_up(root: Path) -> None:
-    """Create the environment, install, stamp."""
+    """Create the environment, install the packages, write the stamp."""
     started = time.monotonic()
     stamp = root / ".venv" / "encore-setup.json"
     make_venv(root)
@@ -105,7 +105,7 @@ def make_venv(root: Path) -> None:
 
 
 def install(root: Path) -> None:
-    """Torch in its CPU build first, then exactly the pins, then this checkout."""
+    """Install torch in its CPU build, then exactly the pins, then this checkout."""
     constraints = root / "infra" / "constraints.txt"
     is_linux = sys.platform == "linux"
     has_cuda_engine = any(path.name.startswith("vllm-") for path in installed(root))
@@ -130,35 +130,43 @@ def install(root: Path) -> None:
     package(root, "encore itself", "--no-deps", "--no-build-isolation", "-e", str(root))
 
 
-def package(root: Path, what: str, *arguments: str) -> None:
+def package(root: Path, title: str, *arguments: str) -> None:
     """Install with uv, or with pip where uv is missing or fails; the output goes to a log.
 
-    uv reads no settings of pip: where an index or a certificate of one's own is set, pip installs.
+    uv reads no settings of pip: if pip is set to use an index or a certificate, pip installs.
+
+    Args:
+        root: The checkout.
+        title: Name of the packages for people.
+        arguments: Arguments of ``pip install``.
     """
-    say("installing %s" % what)
+    say("installing %s" % title)
     python, log = root / ".venv" / "bin" / "python", root / ".venv" / "encore-setup.log"
     environment = dict(os.environ, PIP_USER="0", PIP_PROGRESS_BAR="off")
     for name in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"):
         environment.pop(name, None)
     pip, uv = [str(python), "-m", "pip"], shutil.which("uv")
     commands = [[*pip, "install", "--no-input"]]
-    own = re.compile(rb"index-url|find-links|cert")
-    if uv is not None and not own.search(subprocess.check_output([*pip, "config", "list"])):
+    index_settings = re.compile(rb"index-url|find-links|cert")
+    if uv is not None and not index_settings.search(
+        subprocess.check_output([*pip, "config", "list"])
+    ):
         commands.insert(0, [uv, "pip", "install", "--python", str(python)])
         commands[0] += ["--index-strategy", "unsafe-best-match"]  # as pip chooses
     for command in commands:
         with log.open("a") as file:
-            to_log = {"stdout": file, "stderr": subprocess.STDOUT}
-            code = subprocess.call([*command, *arguments], env=environment, **to_log)
+            code = subprocess.call(
+                [*command, *arguments], env=environment, stdout=file, stderr=subprocess.STDOUT
+            )
         if code == 0:
             return
     errors = re.findall(r"^ *((?:ERROR|\w*Error): .+)", log.read_text(), flags=re.MULTILINE)
-    said = errors[-1][:300] if errors else "exit code %d" % code
-    raise SetupError("cannot install %s: %s; the whole output: %s" % (what, said, log))
+    reason = errors[-1][:300] if errors else "exit code %d" % code
+    raise SetupError("cannot install %s: %s; the whole output: %s" % (title, reason, log))
 
 
 def say(text: str) -> None:
-    """One line of progress."""
+    """Print one line of progress."""
     print("set-up: %s" % text, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""What flows need of a Prefect server: environment, work pools, deployments, crash detection."""
+"""Set up a Prefect server for flows: environment, work pools, deployments, crash detection."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 LOOPBACK = "127.0.0.1"
-#: For what plans and supervises, and for what needs a GPU.
+#: Work pools: one for flows that plan and supervise, one for engines that need a GPU.
 COORDINATOR_POOL, ENGINE_POOL = "encore", "encore-gpu"
 AUTOMATION = "encore: lost flow runs are Crashed"
 PoolType = Literal["process", "kubernetes"]
@@ -33,11 +33,11 @@ SILENCE = timedelta(seconds=150)
 def prefect_environment(
     home: Path, *, port: int, environ: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """The environment of a server on loopback that writes under one folder, which is created.
+    """Return the environment of a server on loopback that writes under one folder.
 
-    PREFECT_HOME alone moves neither results nor the memo store nor the pages of the UI, which
-    would be written into the installed package. Of the caller's settings of Prefect, only those
-    of the server's database are kept.
+    The folder is created. PREFECT_HOME alone moves neither results nor the memo store nor the pages
+    of the UI, which would be written into the installed package. Of the caller's settings of
+    Prefect, only those of the server's database are kept.
     """
     home.mkdir(parents=True, exist_ok=True)
     kept = {
@@ -58,7 +58,7 @@ def prefect_environment(
 
 
 def server_command(port: int) -> list[str]:
-    """The command that starts a Prefect server on loopback; `serve` says what it does."""
+    """Return the command that starts a Prefect server on loopback (see `serve`)."""
     return [sys.executable, "-m", "infra.stack", "server", "--port", str(port)]
 
 
@@ -86,14 +86,15 @@ def _lock_before_reading() -> None:
     def begin_with_lock(self: AioSqliteConfiguration, session: Any, **_: bool) -> Any:
         return begin(self, session, with_for_update=True)
 
-    AioSqliteConfiguration.begin_transaction = begin_with_lock
+    # Prefect has no setting for this.
+    AioSqliteConfiguration.begin_transaction = begin_with_lock  # type: ignore[method-assign, assignment]
 
 
 async def _expect_heartbeats_from_now_on() -> None:
-    """Give flow runs time to be heard of again.
+    """Move the time of each flow run's next heartbeat into the future.
 
     The server stores when it expects the next heartbeat of each flow run. After it was away, that
-    time is over for the living too, and the automation would mark them Crashed at once.
+    time is over for live runs too, and the automation would mark them Crashed at once.
     """
     import sqlalchemy
     from prefect.server.database import provide_database_interface
@@ -109,7 +110,7 @@ def register(*, pool_type: PoolType = "process", job_template: Path | None = Non
     """Create or update work pools, the automation and deployments on the server of PREFECT_API_URL.
 
     Args:
-        pool_type: What workers start flow runs in: ``process`` or ``kubernetes``.
+        pool_type: Type of the work pools: flow runs are processes or Kubernetes jobs.
         job_template: A work pool's base job template, a JSON file. Default: the pool type's own.
 
     Raises:
@@ -130,14 +131,14 @@ def register(*, pool_type: PoolType = "process", job_template: Path | None = Non
         command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
-        said = done.stdout + done.stderr
-        raise InputError(f"infra/prefect.yaml: cannot register the deployments: {said}")
+        output = done.stdout + done.stderr
+        raise InputError(f"infra/prefect.yaml: cannot register the deployments: {output}")
 
 
 def _register_pool(
     client: SyncPrefectClient, name: str, pool_type: str, template: dict[str, Any] | None
 ) -> None:
-    """A pool with limits of the user's own keeps them."""
+    """Create a work pool, or update its job template. Limits that people set stay."""
     from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
     from prefect.exceptions import ObjectNotFound
     from prefect.workers.utilities import get_default_base_job_template_for_infrastructure_type
@@ -145,9 +146,13 @@ def _register_pool(
     try:
         pool = client.read_work_pool(name)
     except ObjectNotFound:
-        own = asyncio.run(get_default_base_job_template_for_infrastructure_type(pool_type))
+        default_template = asyncio.run(
+            get_default_base_job_template_for_infrastructure_type(pool_type)
+        )
         client.create_work_pool(
-            WorkPoolCreate(name=name, type=pool_type, base_job_template=template or own or {})
+            WorkPoolCreate(
+                name=name, type=pool_type, base_job_template=template or default_template or {}
+            )
         )
         return
     if pool.type != pool_type:
@@ -160,7 +165,7 @@ def _register_pool(
 
 
 def crash_automation() -> AutomationCore:
-    """Marks a flow run Crashed that has sent heartbeats and is silent for `SILENCE`."""
+    """Return the automation that marks a flow run Crashed if its heartbeats stop for `SILENCE`."""
     from prefect.client.schemas.objects import StateType
     from prefect.events.actions import ChangeFlowRunState
     from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
@@ -171,7 +176,7 @@ def crash_automation() -> AutomationCore:
         description=f"No heartbeat came for {SILENCE.total_seconds():g} s.",
         trigger=EventTrigger(
             after={"prefect.flow-run.heartbeat"},
-            expect={"prefect.flow-run.*"},  # whatever happens to the run is a sign of life
+            expect={"prefect.flow-run.*"},  # any event shows that the run is alive
             match=ResourceSpecification({"prefect.resource.id": "prefect.flow-run.*"}),
             for_each={"prefect.resource.id"},
             posture=Posture.Proactive,

@@ -1,7 +1,7 @@
-"""Background processes of a folder: start them, find them again by a mark, stop them.
+"""Start background processes of a folder, find them again by a mark, stop them.
 
 The mark is in the environment of each process, and its children inherit it. So a process is found
-after its parent has died, and a number that another program's process has by then harms nobody.
+after its parent has died, and a process of another program with the same number is left alone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Member:
 
     @property
     def is_started(self) -> bool:
-        """Whether it is what was started, not a child of it."""
+        """Return True if this process was started itself, False for a child of one."""
         with contextlib.suppress(OSError):
             return bool(os.getsid(self.process.pid) == self.process.pid)
         return False
@@ -39,7 +39,13 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """What `start` has started."""
+    """A process that `start` has started.
+
+    Attributes:
+        name: Name of the process in its folder.
+        log: File with its output.
+        process: Handle of the process.
+    """
 
     name: str
     log: Path
@@ -66,37 +72,40 @@ def start(
 
 
 def wait_until(is_ready: Callable[[], bool], started: Started, *, timeout_seconds: float) -> None:
-    """Wait for what a process was started for.
+    """Wait until a process is ready.
 
     Raises:
-        EncoreError: It ended, or was not ready in time: the last line of its log.
+        EncoreError: The process ended, or was not ready in time. The message has the last line of
+            its log.
     """
-    give_up = time.monotonic() + timeout_seconds
+    deadline = time.monotonic() + timeout_seconds
     while not is_ready():
         code = started.process.poll()
-        if code is None and time.monotonic() < give_up:
+        if code is None and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
             continue
-        how = f"was not ready in {timeout_seconds:g} s" if code is None else f"ended with {code}"
+        outcome = (
+            f"was not ready in {timeout_seconds:g} s" if code is None else f"ended with {code}"
+        )
         lines = started.log.read_text("utf-8", errors="replace").splitlines()
-        said = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
-        raise EncoreError(f"{started.name} {how}: {said} (the whole log: {started.log})")
+        last_line = next((line.strip() for line in reversed(lines) if line.strip()), "no output")
+        raise EncoreError(f"{started.name} {outcome}: {last_line} (the whole log: {started.log})")
 
 
 def members(folder: Path) -> list[Member]:
-    """Every living process that was started for the folder, and all their descendants."""
-    found = []
+    """Return every live process that was started for the folder, and all their descendants."""
+    folder_processes = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):  # of another user, or gone by now
             name, _, home = process.environ().get(_MARK, "").partition(" ")
             if home == str(folder):
-                found.append(Member(name=name, process=process))
-    return found
+                folder_processes.append(Member(name=name, process=process))
+    return folder_processes
 
 
-def stop(found: Sequence[Member], *, timeout_seconds: float) -> None:
-    """Ask processes to end; those that have not ended in time are killed."""
-    processes = [member.process for member in found]
+def stop(folder_processes: Sequence[Member], *, timeout_seconds: float) -> None:
+    """Ask processes to end, and kill those that have not ended in time."""
+    processes = [member.process for member in folder_processes]
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.terminate()

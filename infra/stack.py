@@ -46,7 +46,13 @@ _ANSWER_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
-    """What `up` was asked for; it is kept in the folder."""
+    """Arguments of `up`, which are kept in the folder.
+
+    Attributes:
+        engines: Number of engine workers.
+        prefect_port: Port of the Prefect server on loopback.
+        mlflow_port: Port of the MLflow server on loopback.
+    """
 
     engines: int = 1
     prefect_port: int = 4200
@@ -58,17 +64,17 @@ class Stack:
 
     @property
     def prefect_url(self) -> str:
-        """Where the Prefect server and its UI answer."""
+        """Return the address of the Prefect server and its UI."""
         return f"http://{LOOPBACK}:{self.prefect_port}"
 
     @property
     def mlflow_url(self) -> str:
-        """Where the MLflow server and its UI answer."""
+        """Return the address of the MLflow server and its UI."""
         return f"http://{LOOPBACK}:{self.mlflow_port}"
 
 
 def main() -> NoReturn:
-    """Run a command; exit codes are those of `encore`."""
+    """Run a command and exit with the exit codes of `encore`."""
     app = new_app("python -m infra.stack", help=str(__doc__))
     for command in (up, down, register):
         app.command(command)
@@ -77,23 +83,23 @@ def main() -> NoReturn:
 
 
 def up(*, engines: int = 1, prefect_port: int = 4200, mlflow_port: int = 5000) -> None:
-    """Start servers and workers, wait until they answer, say where.
+    """Start servers and workers, wait until they answer, and print their addresses.
 
     Args:
-        engines: How many engine workers share the GPUs, or the cores, equally.
-        prefect_port: Of the Prefect server, on loopback.
-        mlflow_port: Of the MLflow server, on loopback.
+        engines: Number of engine workers, which share the GPUs, or the cores, equally.
+        prefect_port: Port of the Prefect server on loopback.
+        mlflow_port: Port of the MLflow server on loopback.
 
     Raises:
         InputError: Another stack runs in the folder, a port is in use, GPUs cannot be divided.
-        EncoreError: Something did not start. What was started before is stopped.
+        EncoreError: A server or worker did not start. Those that were started are stopped.
     """
     stack = Stack(engines=engines, prefect_port=prefect_port, mlflow_port=mlflow_port)
     folder, shares = _folder(), engine_shares(engines)
     if running := {member.name for member in members(folder) if member.is_started}:
         _check_is_same(stack, folder, running)
         say(f"The stack in {folder} is running already.")
-        _say_where(stack, folder)
+        _print_addresses(stack, folder)
         return
     for name, port in (("PREFECT_PORT", prefect_port), ("MLFLOW_PORT", mlflow_port)):
         if _is_open(port):
@@ -107,53 +113,57 @@ def up(*, engines: int = 1, prefect_port: int = 4200, mlflow_port: int = 5000) -
     except BaseException:
         stop(members(folder), timeout_seconds=_STOP_SECONDS)
         raise
-    _say_where(stack, folder)
+    _print_addresses(stack, folder)
 
 
 def down() -> None:
     """Stop flow runs, then workers, then servers; all state stays in the folder.
 
     Raises:
-        EncoreError: A process or a port is left: which.
+        EncoreError: A process still runs or a port is still open. The message names them.
     """
     folder = _folder()
-    found = members(folder)
-    if not found:
+    processes = members(folder)
+    if not processes:
         say(f"No stack is running in {folder}.")
         return
     # Flow runs first: they, or else their workers, tell the server that they have ended.
-    work = [one for one in found if one.name not in (PREFECT, MLFLOW)]
-    stop([one for one in work if not one.is_started], timeout_seconds=_STOP_SECONDS)
-    stop([one for one in work if one.is_started], timeout_seconds=_STOP_SECONDS)
+    work = [member for member in processes if member.name not in (PREFECT, MLFLOW)]
+    stop([member for member in work if not member.is_started], timeout_seconds=_STOP_SECONDS)
+    stop([member for member in work if member.is_started], timeout_seconds=_STOP_SECONDS)
     stop(members(folder), timeout_seconds=_STOP_SECONDS)
-    left = [f"{member.name} (process {member.process.pid})" for member in members(folder)]
     stack = _read_settings(folder)
-    left += [f"port {one}" for one in (stack.prefect_port, stack.mlflow_port) if _is_open(one)]
-    if left:
-        raise EncoreError(f"cannot stop {', '.join(left)}")
-    say(f"Stopped {len(found)} processes. All state stays in {folder}.")
+    open_ports = [port for port in (stack.prefect_port, stack.mlflow_port) if _is_open(port)]
+    remaining = [f"{member.name} (process {member.process.pid})" for member in members(folder)]
+    remaining += [f"port {port}" for port in open_ports]
+    if remaining:
+        raise EncoreError(f"cannot stop {', '.join(remaining)}")
+    say(f"Stopped {len(processes)} processes. All state stays in {folder}.")
 
 
 def engine_shares(engines: int) -> dict[str, dict[str, str]]:
-    """What the environment of each engine worker adds: an equal part of the GPUs, or of the cores.
+    """Return the environment variables of each engine worker: an equal part of the GPUs or cores.
 
     Raises:
-        InputError: The number of GPUs does not divide.
+        InputError: The GPUs cannot be divided equally among the engines.
     """
     gpus = visible_gpus()
     if engines < 1 or len(gpus) % engines:
-        has = f"{len(gpus)} GPUs ({','.join(gpus)})" if gpus else "the cores"
-        raise InputError(f"ENGINES={engines} does not divide {has} into equal groups")
+        devices = f"{len(gpus)} GPUs ({','.join(gpus)})" if gpus else "the cores"
+        raise InputError(f"ENGINES={engines} does not divide {devices} into equal groups")
     shares = engine_environments(engines, max(1, len(gpus) // engines))
     return {f"engine-{number}": share for number, share in enumerate(shares)}
 
 
 def _check_is_same(stack: Stack, folder: Path, running: set[str]) -> None:
-    has = _read_settings(folder)
-    if has != stack:
-        raise InputError(f"the stack in {folder} is running with {has}: make down stops it")
-    wanted = {PREFECT, MLFLOW, COORDINATOR, *(f"engine-{n}" for n in range(stack.engines))}
-    if missing := sorted(wanted - running):
+    """Raise an error if the running stack has other arguments or lacks a process."""
+    running_stack = _read_settings(folder)
+    if running_stack != stack:
+        raise InputError(
+            f"the stack in {folder} is running with {running_stack}: make down stops it"
+        )
+    names = {PREFECT, MLFLOW, COORDINATOR, *(f"engine-{n}" for n in range(stack.engines))}
+    if missing := sorted(names - running):
         raise InputError(
             f"the stack in {folder} is running without {', '.join(missing)}: make down stops the "
             "rest, make up then starts all"
@@ -161,7 +171,7 @@ def _check_is_same(stack: Stack, folder: Path, running: set[str]) -> None:
 
 
 def _start_servers(stack: Stack, folder: Path) -> dict[str, str]:
-    """The environment of the servers' clients, when both servers answer."""
+    """Start both servers, wait until they answer, and return the environment of their clients."""
     say("Starting the Prefect server and the MLflow server")
     environ = prefect_environment(folder / "prefect", port=stack.prefect_port)
     environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"
@@ -206,13 +216,13 @@ def _start_workers(
         command = [*worker, "--name", name, "--pool", pool, *limit]
         share = shares.get(name, {})
         started.append(start(name, command, folder, {**environ, **share}, cwd=ROOT))
-    for one in started:
-        is_ready = partial(_is_online, stack, pools[one.name], one.name, since=begin)
-        wait_until(is_ready, one, timeout_seconds=_START_SECONDS)
+    for process in started:
+        is_ready = partial(_is_online, stack, pools[process.name], process.name, since=begin)
+        wait_until(is_ready, process, timeout_seconds=_START_SECONDS)
 
 
 def _is_online(stack: Stack, pool: str, name: str, *, since: datetime) -> bool:
-    """Whether a worker of a pool has been heard of since a time."""
+    """Return True if a worker of a pool has sent a heartbeat since a time."""
     url = f"{stack.prefect_url}/api/work_pools/{pool}/workers/filter"
     workers = httpx.post(url, json={}, timeout=_ANSWER_SECONDS, trust_env=False).json()
     return any(
@@ -229,7 +239,7 @@ def _answers(url: str) -> bool:
 
 
 def _is_open(port: int) -> bool:
-    """Whether somebody listens on a port of the loopback address."""
+    """Return True if a program listens on a port of the loopback address."""
     with socket.socket() as client:
         return client.connect_ex((LOOPBACK, port)) == 0
 
@@ -242,7 +252,7 @@ def _read_settings(folder: Path) -> Stack:
     return Stack(**json.loads((folder / _SETTINGS_FILE).read_text("utf-8")))
 
 
-def _say_where(stack: Stack, folder: Path) -> None:
+def _print_addresses(stack: Stack, folder: Path) -> None:
     say(
         f"\n  Prefect   {stack.prefect_url}"
         f"\n  MLflow    {stack.mlflow_url}/#/experiments?workflowType=machine_learning"

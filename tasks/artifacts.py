@@ -1,8 +1,9 @@
-"""What a flow run shows of its results on Prefect's pages."""
+"""Show a flow run's results on Prefect's pages, as artifacts."""
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -31,11 +32,13 @@ if TYPE_CHECKING:  # torch, which rating does not want
     from encore.weighting.weight_vector import Origin
     from tasks.tracking.projection import Projection
 
+#: Pause between two updates of the table of engines.
 _ENGINES_SECONDS = 10.0
-_ENGINES = (
+_ENGINES_DESCRIPTION = (
     "The engines of this run. One that finishes no request for too long is replaced; last "
     "progress is when it last finished one, or began to work, by this run's clock."
 )
+#: Columns of the statistics: their names, and where a rule has them.
 _STATISTICS = {
     "rule": "rule_id",
     "entropy (nats)": "entropy_nats",
@@ -52,25 +55,25 @@ _STATISTICS = {
 
 
 def artifact_key(stage: str, study: Path) -> str:
-    """The key of what a stage shows of a study; another folder of the same name has another key."""
-    place = study.resolve()
-    digest = hashlib.sha256(str(place).encode()).hexdigest()[:6]
-    return "-".join(filter(None, (stage, slug(place.name), digest)))
+    """Return the key of a stage's artifact: a study in another folder has another key."""
+    folder = study.resolve()
+    digest = hashlib.sha256(str(folder).encode()).hexdigest()[:6]
+    return "-".join(filter(None, (stage, slug(folder.name), digest)))
 
 
 def publish_pairs(report: IngestReport) -> None:
-    """A table of the labels: what was read, kept, merged and set aside."""
+    """Publish a table of the labels: pairs read, kept, merged and set aside."""
     rows = [
         {
-            "label": one.manifest.label,
-            "read": one.manifest.num_read,
-            "kept": one.manifest.num_kept,
-            "merged": one.manifest.num_duplicates,
-            "set aside": one.manifest.num_set_aside,
-            "swapped": one.manifest.num_contradicting,
-            "status": one.status,
+            "label": source.manifest.label,
+            "read": source.manifest.num_read,
+            "kept": source.manifest.num_kept,
+            "merged": source.manifest.num_duplicates,
+            "set aside": source.manifest.num_set_aside,
+            "swapped": source.manifest.num_contradicting,
+            "status": source.status,
         }
-        for one in report.sources
+        for source in report.sources
     ]
     _publish(
         "pairs",
@@ -83,7 +86,7 @@ def publish_pairs(report: IngestReport) -> None:
 
 
 def publish_failed_shards(failures: Mapping[int, str], *, study: Path) -> None:
-    """A table of the shards that failed; it says so when there is none."""
+    """Publish a table of the shards that failed, also if there are none."""
     rows = [
         {"shard": index, "error": error, "how to rerun": f"run again, or with shard=[{index}]"}
         for index, error in failures.items()
@@ -92,43 +95,45 @@ def publish_failed_shards(failures: Mapping[int, str], *, study: Path) -> None:
 
 
 class LiveArtifact:
-    """One artifact of a flow run, made once and then brought up to date."""
+    """One artifact of a flow run, created once and then updated."""
 
     def __init__(self, stage: str, study: Path) -> None:
         self._key = artifact_key(stage, study)
         self._id: UUID | None = None
 
     def show(self, artifact: Artifact) -> None:
-        """Show a newer state of it, once the server is there."""
+        """Show a newer state of the artifact as soon as the server is there."""
         artifact.key = self._key
-        best_effort(partial(self._send, artifact), later=self._key)
+        best_effort(partial(self._send, artifact), retry_name=self._key)
 
     def _send(self, artifact: Artifact) -> None:
         if self._id is None:
-            self._id = artifact.create().id
+            created = artifact.create()
+            assert not inspect.isawaitable(created), "no event loop runs in this thread"
+            self._id = created.id
             return
         with get_client(sync_client=True) as client:
             client.update_artifact(self._id, ArtifactUpdate(data=artifact.format()))
 
 
 class EngineTable:
-    """One table with a row for each engine of a run, brought up to date now and then."""
+    """Table with a row for each engine of a run, updated every ten seconds."""
 
     def __init__(self, study: Path) -> None:
         self._artifact = LiveArtifact("engines", study)
-        self._not_before = 0.0
+        self._next_update = 0.0
 
     def show(self, rows: EngineRows, *, now: bool = False) -> None:
         """Show the engines as they are, ``now`` or if it is time."""
-        if not now and time.monotonic() < self._not_before:
+        if not now and time.monotonic() < self._next_update:
             return
-        self._not_before = time.monotonic() + _ENGINES_SECONDS
+        self._next_update = time.monotonic() + _ENGINES_SECONDS
         table = [dict(row) for row in rows]
-        self._artifact.show(TableArtifact(table=table, description=_ENGINES))
+        self._artifact.show(TableArtifact(table=table, description=_ENGINES_DESCRIPTION))
 
 
 def publish_statistics(analysis: Analysis, *, study: Path) -> None:
-    """A table of the rules: entropy, levels, accuracy under every tie policy, ties, coverage."""
+    """Publish a table of the rules: entropy, levels, accuracy by tie policy, ties, coverage."""
     rows = [
         {name: attrgetter(field)(rule) for name, field in _STATISTICS.items()}
         for rule in analysis.rules
@@ -140,12 +145,12 @@ def publish_statistics(analysis: Analysis, *, study: Path) -> None:
         "Entropy of each rule's ratings, and its accuracy on people's preferences. A tie counts "
         "one half, is left out (untied), is a miss (strict) or a hit (inclusive).",
         *analysis.notes,
-        *_missing(analysis.ratings),
+        *_missing_shards(analysis.ratings),
     )
 
 
 def publish_weights(weighed: WeighedRules, *, study: Path) -> None:
-    """A table of the rules' weights, and how much each moves the composed reward."""
+    """Publish a table of the rules' weights, and how much each moves the composed reward."""
     vector = weighed.vector
     params = "".join(f", {name} {value}" for name, value in vector.params.items())
     rows = [
@@ -163,88 +168,112 @@ def publish_weights(weighed: WeighedRules, *, study: Path) -> None:
         rows,
         f"Weights by scheme {vector.scheme}{params}. The effective weight is the weight times the "
         "standard deviation of rating(chosen) − rating(rejected).",
-        *_missing(weighed.origin),
+        *_missing_shards(weighed.origin),
     )
 
 
 def publish_evaluation(result: TrainingResult, *, study: Path) -> None:
-    """A table of a trained model's heads on the held-out pairs."""
-    found = result.final_evaluation
-    if found is None:
+    """Publish a table of a trained model's heads on the held-out pairs."""
+    evaluation = result.final_evaluation
+    if evaluation is None:
         _publish("training-evaluation", study, [], "No pairs were held out.")
         return
     rows = [
-        {"head": head, "R²": found.r2_by_head.get(head), "accuracy": accuracy}
-        for head, accuracy in found.accuracy_half_by_head.items()
+        {"head": head, "R²": evaluation.r2_by_head.get(head), "accuracy": accuracy}
+        for head, accuracy in evaluation.accuracy_half_by_head.items()
     ]
     _publish(
         "training-evaluation",
         study,
         rows,
-        f"After {result.num_steps} steps, on {found.num_pairs} held-out pairs. R²: how much of a "
-        "rule's ratings its head explains. Accuracy: how often it ranks the chosen response first.",
+        f"After {result.num_steps} steps, on {evaluation.num_pairs} held-out pairs. R²: how much "
+        "of a rule's ratings its head explains. Accuracy: how often it ranks the chosen response "
+        "first.",
         *result.notes,
     )
 
 
 def publish_head_accuracy(
-    every: Sequence[HeadAccuracy], held_out: Sequence[HeadAccuracy], *about: str, study: Path
+    all_pairs: Sequence[HeadAccuracy],
+    held_out: Sequence[HeadAccuracy],
+    *paragraphs: str,
+    study: Path,
 ) -> None:
-    """A table of the heads: how often each ranks a pair as people did."""
-    held_out_of = {one.head_id: one.half for one in held_out}
+    """Publish a table of the heads: how often each ranks a pair as people did.
+
+    Args:
+        all_pairs: Accuracy of each head on all pairs.
+        held_out: Accuracy of each head on the pairs that were held out from training.
+        paragraphs: Sentences below the table.
+        study: The study's directory.
+    """
+    held_out_by_head = {accuracy.head_id: accuracy.half for accuracy in held_out}
     rows = [
         {
-            "head": one.head_id,
-            "half": one.half,
-            "strict": one.strict,
-            "ties": one.num_ties,
-            "held out": held_out_of.get(one.head_id),
+            "head": accuracy.head_id,
+            "half": accuracy.half,
+            "strict": accuracy.strict,
+            "ties": accuracy.num_ties,
+            "held out": held_out_by_head.get(accuracy.head_id),
         }
-        for one in every
+        for accuracy in all_pairs
     ]
-    _publish("head-accuracy", study, rows, "A tie counts one half, or as a miss (strict).", *about)
+    description = "A tie counts one half, or as a miss (strict)."
+    _publish("head-accuracy", study, rows, description, *paragraphs)
 
 
 def publish_table(run: BenchmarkRun, *, study: Path) -> None:
-    """A benchmark's table with its notes."""
-    about = f"{run.pairs.benchmark.title}. Every pair: {run.results_path}."
-    publish_text("benchmark-table", run.markdown_path.read_text(encoding="utf-8"), about, study)
+    """Publish a benchmark's table with its notes."""
+    description = f"{run.pairs.benchmark.title}. Every pair: {run.results_path}."
+    markdown = run.markdown_path.read_text(encoding="utf-8")
+    publish_text("benchmark-table", markdown, description, study)
 
 
-def publish_tracked(tracked: Projection | None, *folders: Path, study: Path) -> None:
-    """Where trainings, weights and tables (default: all) are in MLflow, or that it was away."""
-    away = "MLflow did not answer; a run with the same parameters shows this there later."
-    publish_text("mlflow-run", tracked.instructions(*folders) if tracked else away, "", study)
+def publish_tracked(projection: Projection | None, *folders: Path, study: Path) -> None:
+    """Publish links to MLflow's pages of these trainings, weights and tables (default: all).
+
+    If MLflow was away (``projection`` is None), the artifact says so.
+    """
+    text = "MLflow did not answer; a run with the same parameters shows this there later."
+    if projection is not None:
+        text = projection.instructions(*folders)
+    publish_text("mlflow-run", text, "", study)
 
 
 def publish_report(report: Report, *, study: Path) -> None:
-    """The verdicts of a report, where its page is, and what limits it."""
-    found = report.findings
+    """Publish the verdicts of a report, the path of its page, and its notes."""
+    findings = report.findings
     verdicts = [
-        f"{found.source_name(source)}, {one.entropy} entropy: {one.verdict}"
-        for source in found.sources
-        for one in found.verdicts(source)
+        f"{findings.source_name(source)}, {verdict.entropy} entropy: {verdict.verdict}"
+        for source in findings.sources
+        for verdict in findings.verdicts(source)
     ]
-    lines = [*verdicts, f"Page: `{report.page}`", *found.notes]
+    lines = [*verdicts, f"Page: `{report.page}`", *findings.notes]
     publish_text("report", "\n".join(f"- {line}" for line in lines), "", study)
 
 
-def publish_text(stage: str, markdown: str, about: str, study: Path) -> None:
-    """A page of Markdown."""
-    page = MarkdownArtifact(markdown=markdown, description=about or None)
+def publish_text(stage: str, markdown: str, description: str, study: Path) -> None:
+    """Publish a page of Markdown."""
+    page = MarkdownArtifact(markdown=markdown, description=description or None)
     LiveArtifact(stage, study).show(page)
 
 
 def _publish(stage: str, study: Path, rows: Sequence[Mapping[str, Any]], *paragraphs: str) -> None:
-    shown = [{name: _cell(value) for name, value in row.items()} for row in rows] or [{"": "none"}]
-    table = TableArtifact(table=shown, description="\n\n".join(paragraphs))
+    cells = [{name: _cell(value) for name, value in row.items()} for row in rows] or [{"": "none"}]
+    table = TableArtifact(table=cells, description="\n\n".join(paragraphs))
     LiveArtifact(stage, study).show(table)
 
 
 def _cell(value: Any) -> Any:
-    return "–" if value is None else round(value, 4) if isinstance(value, float) else value
+    """Return a table's cell: a dash for None, four decimals for a number."""
+    if value is None:
+        return "–"
+    return round(value, 4) if isinstance(value, float) else value
 
 
-def _missing(found: Ratings | Origin) -> list[str]:
-    num, of = found.num_missing_shards, found.num_shards
-    return [f"**{num} of {of} shards are not done and not in these figures.**"] if num else []
+def _missing_shards(ratings: Ratings | Origin) -> list[str]:
+    """Return a sentence on the shards that are missing in the figures, if there are any."""
+    num_missing, num_shards = ratings.num_missing_shards, ratings.num_shards
+    if not num_missing:
+        return []
+    return [f"**{num_missing} of {num_shards} shards are not done and not in these figures.**"]

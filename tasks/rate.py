@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from prefect.runtime import deployment
 
@@ -26,16 +25,16 @@ from encore.runs.local_engines import JobRunner
 from encore.runs.shard_runner import RunReport
 from tasks.artifacts import publish_failed_shards
 from tasks.flow_reporter import FlowReporter
-from tasks.pool_engines import by_pool
+from tasks.pool_engines import pool_engines
 from tasks.stage import Attempts, run_stage
 
 logger = logging.getLogger(__name__)
 
-_ENGINE = "rate-pairs/encore-rate-engine"
+_ENGINE_DEPLOYMENT = "rate-pairs/encore-rate-engine"
 
 
 class ShardAttempts(StageConfig):
-    """How hard a shard is tried."""
+    """Number of attempts at a shard."""
 
     shard_retries: int = option(2, ge=0, le=10, help="Further attempts for a shard that fails.")
 
@@ -43,38 +42,42 @@ class ShardAttempts(StageConfig):
 def rate_shards(
     study: Path, config: RatingConfig, attempts: ShardAttempts, *, spec: EngineSpec | None = None
 ) -> tuple[Path, RunReport]:
-    """Rate the shards that are not done.
+    """Rate the shards that are not done, and return the rating run's folder and a report.
 
-    A run of a deployment has engines rate them, on the GPU pool; a command rates here, or with
-    local engines. An engine rates its share and what others leave.
+    A run of a deployment has engines on the GPU pool rate them. A command rates in its own process,
+    or with local engines. An engine rates its share, then shards that other engines leave.
 
     Args:
         study: The study's directory.
-        config: What to rate with; a `RateConfig` also says which shards.
-        attempts: The flow's parameter of that name.
-        spec: What a parent asks of this engine; None: this is no engine.
-
-    Returns: The rating run's folder, and what was done.
+        config: Judge, rules and settings. A `RateConfig` also says which shards are rated.
+        attempts: Number of attempts at a shard, as the flow was given it.
+        spec: What the supervisor asks of this engine. None if this process is no engine.
 
     Raises:
-        EncoreError: The run cannot be opened, the judge not be loaded; shards failed.
+        EncoreError: The run cannot be opened, or the judge cannot be loaded.
+        StudyIncompleteError: Shards failed, or a limit such as the budget ended the run.
     """
-    whole = RateConfig.model_validate({"study": study, **dict(config)})
+    rate_config = RateConfig.model_validate({"study": study, **dict(config)})
     reporter = FlowReporter("rating" if spec is None else "", study)
 
     def rate() -> tuple[Path, RunReport]:
         opened = open_study(study)
-        run = open_run(opened, whole)
-        how: dict[str, Any] = {"silence_seconds": whole.silence_seconds, "reporter": reporter}
+        run = open_run(opened, rate_config)
+        silence_seconds = rate_config.silence_seconds
         run_job: JobRunner
         if spec is not None:
-            run_job = partial(work_as_engine, spec=spec, **how)
+            run_job = partial(
+                work_as_engine, spec=spec, silence_seconds=silence_seconds, reporter=reporter
+            )
         elif deployment.id is None:
             run_job = rating_job_runner(
-                opened, whole, retries=attempts.shard_retries, reporter=reporter
+                opened, rate_config, retries=attempts.shard_retries, reporter=reporter
             )
         else:
-            run_job = partial(supervise, **by_pool(_ENGINE, whole, attempts), **how)
+            engines = pool_engines(_ENGINE_DEPLOYMENT, rate_config, attempts)
+            run_job = partial(
+                supervise, **engines, silence_seconds=silence_seconds, reporter=reporter
+            )
         try:
             return run.run_dir, run_job(run.job(retries=attempts.shard_retries, reporter=reporter))
         finally:

@@ -13,31 +13,33 @@ from encore.runs.engine_messages import EngineSpec
 from encore.scoring.scoring_config import ScoreConfig
 from encore.scoring.scoring_run import ScoreResult, score_study, score_with_engines
 from tasks.flow_reporter import FlowReporter
-from tasks.pool_engines import by_pool
+from tasks.pool_engines import pool_engines
 
-_ENGINE = "score/encore-score-engine"
+_ENGINE_DEPLOYMENT = "score/encore-score-engine"
 
 
 def score_shards(
     config: ScoreConfig, attempts: StageConfig, *, spec: EngineSpec | None = None
 ) -> ScoreResult:
-    """Score the shards that are not done; who does it is as in `tasks.rate.rate_shards`.
+    """Score the shards that are not done, here or by engines as `tasks.rate.rate_shards` does.
 
     Args:
-        config: What to score with.
-        attempts: The flow's parameter of that name, for engines.
-        spec: What a parent asks of this engine; None: this is no engine.
+        config: Study, model and settings of the scoring.
+        attempts: Number of attempts, as the flow was given it, for engines.
+        spec: What the supervisor asks of this engine. None if this process is no engine.
 
     Raises:
-        EncoreError: As `encore.scoring.scoring_run.score_study`.
+        EncoreError: The model cannot be opened or the study not be scored with it
+            (see `encore.scoring.scoring_run.score_study`).
     """
     study = open_study(config.study)
     reporter = FlowReporter("score" if spec is None else "", config.study)
     if spec is not None:
-        silence = config.silence_seconds
-        run_job = partial(work_as_engine, spec=spec, silence_seconds=silence, reporter=reporter)
+        run_job = partial(
+            work_as_engine, spec=spec, silence_seconds=config.silence_seconds, reporter=reporter
+        )
         return score_study(study, config, reporter=reporter, run_job=run_job)
     if deployment.id is None:
         return score_study(study, config, reporter=reporter)
-    pool = by_pool(_ENGINE, config, attempts)
-    return score_with_engines(study, config, reporter=reporter, **pool)
+    engines = pool_engines(_ENGINE_DEPLOYMENT, config, attempts)
+    return score_with_engines(study, config, reporter=reporter, **engines)

@@ -1,4 +1,4 @@
-"""The Prefect server may be away for minutes: work goes on, and what is to be shown waits.
+"""Call a Prefect server that may be away for minutes: the work goes on, and calls wait for it.
 
 Prefect's own client tries a call again for more than a minute, in the thread that made it, and then
 raises. While a stage works, the server is called through `best_effort` alone.
@@ -24,82 +24,91 @@ from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, tempor
 
 Result = TypeVar("Result")
 
-#: A server that is well answers in milliseconds, a busy one within a second.
+#: A healthy server answers in milliseconds, a busy one within a second.
 _ANSWER_SECONDS = 5.0
-#: After a call without an answer, no other is tried for so long; where a link is cut, a call takes
-#: 14 s to fail (Prefect's client connects four times), so the pause grows with it.
-_PAUSE_SECONDS, _PAUSE_SHARE, _LONGEST_PAUSE_SECONDS = 10.0, 10.0, 60.0
+#: After a call without an answer, no other is tried for at least ten seconds. Where a link is cut,
+#: a call takes 14 s to fail (Prefect's client connects four times), so the pause grows with it.
+_MIN_PAUSE_SECONDS, _PAUSE_PER_SECOND, _MAX_PAUSE_SECONDS = 10.0, 10.0, 60.0
 _POLL_SECONDS = 2.0
-_LONGEST_WAIT_SECONDS = 3600.0
+_MAX_WAIT_SECONDS = 3600.0
 
 
 @dataclass(slots=True)
-class _Known:
-    """What the threads of this process know of the server."""
+class _ServerState:
+    """What the threads of this process know about the server.
+
+    Attributes:
+        lock: Held while another field is read or changed.
+        is_away: True if the last call had no answer.
+        next_call: Monotonic time before which no call is tried.
+        waiting_calls: Calls to make when the server is back, by name.
+    """
 
     lock: Lock = field(default_factory=Lock)
     is_away: bool = False
-    not_before: float = 0.0
-    waiting: dict[str, Callable[[], object]] = field(default_factory=dict)
+    next_call: float = 0.0
+    waiting_calls: dict[str, Callable[[], object]] = field(default_factory=dict)
 
 
-_known = _Known()
+_server = _ServerState()
 
 
 def server_answers() -> bool:
-    """Whether the Prefect server answers at once; without PREFECT_API_URL there is none to lose."""
+    """Return True if the Prefect server answers at once, or if PREFECT_API_URL names none."""
     url = PREFECT_API_URL.value()
     if not url:
         return True
     with temporary_settings(updates={PREFECT_CLIENT_MAX_RETRIES: 0}):
-        return _asking_client(url).api_healthcheck() is None
+        return _health_client(url).api_healthcheck() is None
 
 
 @lru_cache(maxsize=2)
-def _asking_client(_url: str) -> SyncPrefectClient:
-    """A client with a short time limit; it is kept, because its making takes longer than to ask."""
+def _health_client(_url: str) -> SyncPrefectClient:
+    """Return a client with a short time limit. It is kept: to make one takes longer than a call."""
     settings = {"timeout": httpx.Timeout(_ANSWER_SECONDS)}
     return get_client(httpx_settings=settings, sync_client=True)
 
 
-def best_effort(call: Callable[[], Result], *, later: str | None = None) -> Result | None:
-    """Call the Prefect server for something that the work can do without.
+def best_effort(call: Callable[[], Result], *, retry_name: str | None = None) -> Result | None:
+    """Make a call of the Prefect server that the work can do without.
 
     Args:
-        call: What is called.
-        later: A name. If the server is away, the call is made when it is back, unless another call
-            of this name has come since.
+        call: Function without arguments that calls the server.
+        retry_name: Name under which the call is made later if the server is away, unless another
+            call has taken the name by then. None: the call is dropped.
 
-    Returns: The call's result; None if the server is away or refused the call, which is logged.
+    Returns:
+        The call's result. None if the server is away or refused the call, which is logged.
     """
-    # A call that waits is made in the run's context that it has here, whichever thread makes it.
+    # A call that waits is made in the context of this run, whichever thread makes it.
     with temporary_settings(updates={PREFECT_CLIENT_MAX_RETRIES: 1}):
         attempt = partial(contextvars.copy_context().run, call)
-    with _known.lock:
-        _known.waiting.pop(later or "", None)
-        is_paused = time.monotonic() < _known.not_before
-    result, is_made = (None, False) if is_paused else _make(attempt)
-    if is_made:
+    with _server.lock:
+        _server.waiting_calls.pop(retry_name or "", None)
+        is_paused = time.monotonic() < _server.next_call
+    result, reached_server = (None, False) if is_paused else _make_call(attempt)
+    if reached_server:
         _make_waiting_calls()
-    elif later is not None:
-        with _known.lock:
-            _known.waiting.setdefault(later, attempt)
+    elif retry_name is not None:
+        with _server.lock:
+            _server.waiting_calls.setdefault(retry_name, attempt)
     return result
 
 
 def is_server_away() -> bool:
-    """Whether the last call of the server that was tried had no answer."""
-    return _known.is_away
+    """Return True if the last call of the server that was tried had no answer."""
+    return _server.is_away
 
 
-def wait_for_server(*, timeout_seconds: float = _LONGEST_WAIT_SECONDS) -> bool:
+def wait_for_server(*, timeout_seconds: float = _MAX_WAIT_SECONDS) -> bool:
     """Wait until the Prefect server answers, then make the calls that wait for it.
 
     For the end of a flow: Prefect's own call, which tells the final state, then succeeds.
 
-    Returns: Whether it answers.
+    Returns:
+        True if the server answers, False if it is still away after ``timeout_seconds``.
     """
-    began = time.monotonic()
+    started_at = time.monotonic()
     if not server_answers():
         run_logger().warning(
             "Prefect server %s does not answer; the work is done, and the run waits up to %.0f "
@@ -107,57 +116,58 @@ def wait_for_server(*, timeout_seconds: float = _LONGEST_WAIT_SECONDS) -> bool:
             *(PREFECT_API_URL.value(), timeout_seconds / 60),
         )
         while not server_answers():
-            if time.monotonic() - began > timeout_seconds:
+            if time.monotonic() - started_at > timeout_seconds:
                 run_logger().error("Prefect server %s is still away", PREFECT_API_URL.value())
                 return False
             time.sleep(_POLL_SECONDS)
-        run_logger().info("Prefect server is back after %.0f s", time.monotonic() - began)
+        run_logger().info("Prefect server is back after %.0f s", time.monotonic() - started_at)
     _make_waiting_calls()
     return True
 
 
 def forget_waiting_calls() -> None:
     """Drop the calls that wait: they belong to a flow run that is over."""
-    with _known.lock:
-        _known.waiting.clear()
+    with _server.lock:
+        _server.waiting_calls.clear()
 
 
 def run_logger() -> logging.Logger | logging.LoggerAdapter[logging.Logger]:
-    """The log of the flow run at hand; this module's in a thread that knows of no run."""
+    """Return the logger of the current flow run, or this module's in a thread without one."""
     with contextlib.suppress(MissingContextError):
         return get_run_logger()
     return logging.getLogger(__name__)
 
 
-def _make(attempt: Callable[[], Result]) -> tuple[Result | None, bool]:
-    """A call's result, and whether it reached the server."""
-    began = time.monotonic()
-    with _known.lock:
-        if _known.is_away:  # the other threads go on meanwhile
-            _known.not_before = began + _LONGEST_PAUSE_SECONDS
+def _make_call(attempt: Callable[[], Result]) -> tuple[Result | None, bool]:
+    """Return the result of a call, and True if it reached the server."""
+    started_at = time.monotonic()
+    with _server.lock:
+        if _server.is_away:  # the other threads go on meanwhile
+            _server.next_call = started_at + _MAX_PAUSE_SECONDS
     reason = f"no answer in {_ANSWER_SECONDS:g} s"
     try:
         if server_answers():
             result = attempt()
-            _note(is_away=False)
+            _set_state(is_away=False)
             return result, True
     except (httpx.HTTPError, PrefectException) as error:
-        is_status = isinstance(error, httpx.HTTPStatusError) and error.response.status_code < 500
-        if is_status or not isinstance(error, httpx.HTTPError):
+        is_refusal = isinstance(error, httpx.HTTPStatusError) and error.response.status_code < 500
+        if is_refusal or not isinstance(error, httpx.HTTPError):
             run_logger().warning("Prefect server refused a call (%s); the stage goes on", error)
-            _note(is_away=False)
+            _set_state(is_away=False)
             return None, True
         reason = str(error) or type(error).__name__
-    _note(is_away=True, reason=reason, seconds=time.monotonic() - began)
+    _set_state(is_away=True, reason=reason, call_seconds=time.monotonic() - started_at)
     return None, False
 
 
-def _note(*, is_away: bool, reason: str = "", seconds: float = 0.0) -> None:
-    """Log that the server went away or came back, once; ``seconds``: how long that took."""
-    pause = max(_PAUSE_SECONDS, min(_PAUSE_SHARE * seconds, _LONGEST_PAUSE_SECONDS))
-    with _known.lock:
-        was_away, _known.is_away = _known.is_away, is_away
-        _known.not_before = time.monotonic() + pause if is_away else 0.0
+def _set_state(*, is_away: bool, reason: str = "", call_seconds: float = 0.0) -> None:
+    """Record whether the server is away, and log once that it went away or came back."""
+    pause = _PAUSE_PER_SECOND * call_seconds
+    pause = max(_MIN_PAUSE_SECONDS, min(pause, _MAX_PAUSE_SECONDS))
+    with _server.lock:
+        was_away, _server.is_away = _server.is_away, is_away
+        _server.next_call = time.monotonic() + pause if is_away else 0.0
     if is_away and not was_away:
         run_logger().warning("Prefect server is away (%s); the stage goes on", reason)
     elif was_away and not is_away:
@@ -165,13 +175,14 @@ def _note(*, is_away: bool, reason: str = "", seconds: float = 0.0) -> None:
 
 
 def _make_waiting_calls() -> None:
-    with _known.lock:
-        waiting = dict(_known.waiting)
-        _known.waiting.clear()
-    while waiting:
-        name, attempt = next(iter(waiting.items()))
-        if not _make(attempt)[1]:
-            with _known.lock:
-                _known.waiting = waiting | _known.waiting
+    with _server.lock:
+        waiting_calls = dict(_server.waiting_calls)
+        _server.waiting_calls.clear()
+    while waiting_calls:
+        name, attempt = next(iter(waiting_calls.items()))
+        _, reached_server = _make_call(attempt)
+        if not reached_server:
+            with _server.lock:
+                _server.waiting_calls = waiting_calls | _server.waiting_calls
             return
-        del waiting[name]
+        del waiting_calls[name]

@@ -1,4 +1,4 @@
-"""Turn any stage into a Prefect task: retries for what may pass, a time limit, its memory freed.
+"""Run any stage as a Prefect task: retries after passing failures, a time limit, freed memory.
 
 What is done is read from files, so no task is cached or persisted: another attempt, in this process
 or any other, does only what is missing.
@@ -33,13 +33,13 @@ _RETRY_DELAYS_SECONDS = [10.0, 60.0]
 
 
 def retries_option(name: str | None = None) -> Any:
-    """The field ``retries`` of a config, under an option name of its own."""
-    told = "Attempts after a network or a device failed."
-    return option(2, name=name, ge=0, le=10, help=told)
+    """Return the field ``retries`` of a config, with an option name of its own."""
+    help_text = "Attempts after a network or a device failed."
+    return option(2, name=name, ge=0, le=10, help=help_text)
 
 
 class Attempts(StageConfig):
-    """How hard a stage is tried."""
+    """Number of attempts at a stage, and their time limit."""
 
     retries: int = retries_option()
     timeout_seconds: float | None = option(
@@ -51,12 +51,12 @@ class Attempts(StageConfig):
 
 
 def run_stage(name: str, work: Callable[[], Result], *, attempts: Attempts | None = None) -> Result:
-    """Do the work of a stage as a task of the flow run at hand.
+    """Run a stage as a task of the current flow run, and return its result.
 
     Args:
-        name: Of the task.
-        work: Does the stage.
-        attempts: How hard it is tried.
+        name: Name of the task on Prefect's pages.
+        work: Function without arguments that runs the stage.
+        attempts: Number of attempts and their time limit. Default: two retries, no limit.
     """
     attempts = attempts or Attempts()
     for logger in ("prefect.task_runs", "prefect.flow_runs"):
@@ -81,28 +81,28 @@ def run_stage(name: str, work: Callable[[], Result], *, attempts: Attempts | Non
 
     state = attempt(return_state=True)
     if is_server_away():  # Prefect sends a task's state once; the server would show it as Running
-        best_effort(lambda: _set_task_state(state), later=f"{state.state_details.task_run_id}")
+        best_effort(lambda: _set_task_state(state), retry_name=f"{state.state_details.task_run_id}")
     return state.result()
 
 
 def _set_task_state(state: State[Any]) -> None:
-    told: State[Any] = State(type=state.type, name=state.name, message=state.message)
+    without_result: State[Any] = State(type=state.type, name=state.name, message=state.message)
     run_id = state.state_details.task_run_id
     assert run_id is not None
     with get_client(sync_client=True) as client:
-        client.set_task_run_state(run_id, told, force=True)
+        client.set_task_run_state(run_id, without_result, force=True)
 
 
 def is_worth_another_attempt(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
-    """Prefect's retry condition: only what may pass, a network or a device that failed.
+    """Return True if another attempt may succeed: a network or a device failed.
 
     Bad input, a diverged loss, a full disk, a device without enough memory or a mistake in the code
-    would only be met again.
+    would only be met again. This is Prefect's retry condition.
     """
     error: object = state.data
     if isinstance(error, EncoreError):
         return isinstance(error.__cause__, _NETWORK_ERRORS)
-    torch = sys.modules.get("torch")  # imported by whom has such errors; it takes seconds
+    torch = sys.modules.get("torch")  # an import takes seconds; without it no error is torch's
     is_out_of_memory = torch is not None and isinstance(error, torch.OutOfMemoryError)
     if stops_the_run(error) or is_out_of_memory:
         return False
@@ -110,14 +110,14 @@ def is_worth_another_attempt(_task: Task[..., Any], _run: TaskRun, state: State[
 
 
 def _without_expected_traceback(record: logging.LogRecord) -> bool:
-    """Let Prefect log an `EncoreError` in one line: its message says what to do."""
+    """Remove the traceback of an `EncoreError` from Prefect's log: its message says what to do."""
     if record.exc_info and isinstance(record.exc_info[1], EncoreError):
         record.exc_info = None
     return True
 
 
 def _release_memory(error: Exception) -> None:
-    """The error is kept until the next attempt, and its frames hold the model."""
+    """Free the memory of a failed attempt: Prefect keeps the error, whose frames hold the model."""
     traceback.clear_frames(error.__traceback__)
     gc.collect()
     torch = sys.modules.get("torch")

@@ -89,5 +89,7 @@ def _names_other_folder(store: Path) -> bool:
         client = MlflowClient(sqlite_uri(Path(shutil.copy(store, work))))
         experiments = all_pages(client.search_experiments, view_type=ViewType.ALL)
         locations = {unquote(experiment.artifact_location) for experiment in experiments}
-    own = unquote(folder.as_uri())
-    return any(location != own and location.endswith(f"/{folder.name}") for location in locations)
+    location_here = unquote(folder.as_uri())
+    return any(
+        location != location_here and location.endswith(f"/{folder.name}") for location in locations
+    )

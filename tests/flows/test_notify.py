@@ -14,7 +14,7 @@ from prefect.blocks.notifications import CustomWebhookNotificationBlock
 
 from encore.data.study_config import RatingsConfig
 from flows.analyze import analyze
-from tasks.notify import VARIABLE
+from tasks.notify import BLOCK_VARIABLE
 from tests.prefect_server import PrefectServer, free_port
 
 PRIVATE = "nobodys-business"
@@ -60,11 +60,11 @@ def test_a_failure_is_told_with_study_stage_message_and_page_and_costs_a_line_if
     url, received = webhook
     config = RatingsConfig(ratings=tmp_path / "my-study")
     save_block(url)
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(BLOCK_VARIABLE, raising=False)
     assert analyze(config, return_state=True).is_failed()
     assert not received
 
-    monkeypatch.setenv(VARIABLE, "custom-webhook/encore")
+    monkeypatch.setenv(BLOCK_VARIABLE, "custom-webhook/encore")
     state = analyze(config, return_state=True)
     [message] = received
     assert message["subject"] == "ENCORE my-study: analyze"
@@ -74,7 +74,7 @@ def test_a_failure_is_told_with_study_stage_message_and_page_and_costs_a_line_if
 
     save_block(f"http://127.0.0.1:{free_port()}")
     for name in ("custom-webhook/encore", "custom-webhook/nowhere"):
-        monkeypatch.setenv(VARIABLE, name)
+        monkeypatch.setenv(BLOCK_VARIABLE, name)
         caplog.clear()
         assert analyze(config, return_state=True).is_failed()
         assert caplog.text.count(f"No message was sent: block {name}") == 1

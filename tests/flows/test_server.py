@@ -25,8 +25,8 @@ PAUSE_SECONDS = 0.5
 
 @pytest.fixture(autouse=True)
 def _fresh_state(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(server, "_known", server._Known())
-    monkeypatch.setattr(server, "_PAUSE_SECONDS", PAUSE_SECONDS)
+    monkeypatch.setattr(server, "_server", server._ServerState())
+    monkeypatch.setattr(server, "_MIN_PAUSE_SECONDS", PAUSE_SECONDS)
     yield
     forget_waiting_calls()
 
@@ -44,7 +44,7 @@ def test_a_call_to_a_server_that_is_away_is_made_when_it_is_back(
     with temporary_settings(updates=away):
         assert not server_answers()
         for word in ("first", "second"):
-            assert best_effort(lambda word=word: made.append(word), later="table") is None
+            assert best_effort(lambda word=word: made.append(word), retry_name="table") is None
         assert best_effort(lambda: made.append("only now")) is None
         assert not wait_for_server(timeout_seconds=0)
     assert not made
@@ -91,7 +91,7 @@ def test_a_call_that_the_server_refuses_is_logged_and_not_repeated(
             client.request("GET", "/nowhere")
 
     with temporary_settings(updates={PREFECT_API_URL: f"{prefect_server.url}/api"}):
-        assert best_effort(ask_nowhere, later="x") is None
+        assert best_effort(ask_nowhere, retry_name="x") is None
         assert "refused a call" in caplog.text
         caplog.clear()
         assert wait_for_server()
