@@ -34,7 +34,7 @@ _SYNC_SECONDS, _OUTAGE_SECONDS = 30.0, 600.0
 
 
 class Tracker:
-    """Logs a study in MLflow while a stage runs; an outage costs a warning.
+    """Callable that logs a study in MLflow while a stage runs; an outage costs a warning.
 
     A call does something at most every half minute, and every ten minutes while MLflow is away.
     """
@@ -94,7 +94,7 @@ def _flow_run_tags() -> dict[str, str]:
 
 
 class FlowReporter(Reporter):
-    """Shows the progress of one stage on Prefect's pages; its figures are in MLflow.
+    """Reporter that shows one stage's progress on Prefect's pages; its figures are in MLflow.
 
     While the Prefect server is away, no progress is shown and the stage goes on.
     """

@@ -35,7 +35,7 @@ _MAX_WAIT_SECONDS = 3600.0
 
 @dataclass(slots=True)
 class _ServerState:
-    """What the threads of this process know about the server.
+    """State of the Prefect server, as the threads of this process know it.
 
     Attributes:
         lock: Held while another field is read or changed.

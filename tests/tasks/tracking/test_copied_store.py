@@ -139,6 +139,15 @@ def test_a_store_is_made_anew_once(logged_study, tmp_path):
     assert run_ids[0].isdisjoint(run.info.run_id for run in runs_of(logged_study))
 
 
+def test_a_store_of_an_earlier_version_stays_as_it_is_where_it_was_made(logged_study):
+    run_ids = {run.info.run_id for run in runs_of(logged_study)}
+    record = logged_study / ".mlflow.db.made-for"
+    record.unlink()
+    sync(logged_study)
+    assert {run.info.run_id for run in runs_of(logged_study)} == run_ids
+    assert record.read_text() == str(logged_study.resolve() / "mlflow.db")
+
+
 def test_a_training_goes_on_in_the_copy(study, tmp_path):
     train(study, num_steps=3)
     sync(study, end_status="KILLED")

@@ -65,7 +65,7 @@ def benchmarked(tmp_path_factory) -> SimpleNamespace:
 
 @pytest.fixture
 def world(benchmarked, tmp_path, monkeypatch) -> SimpleNamespace:
-    """The same in a study of this test alone, and how to point an alias to a row."""
+    """A copy of the study for this test alone, and a function that points an alias to a row."""
     monkeypatch.delenv(TRACKING_URI_VARIABLE, raising=False)
     study = Path(shutil.copytree(benchmarked.config.study, tmp_path / "study"))
     config = benchmarked.config.model_copy(update={"study": study})
@@ -89,7 +89,7 @@ def champion(uri: str) -> mlflow.pyfunc.PyFuncModel:
 
 
 def scores(uri: str, conversations: list[object]) -> list[float]:
-    """By the champion of a store, in this process."""
+    """Return the scores of conversations by the champion of a store, in this process."""
     return champion(uri).predict(pd.DataFrame({"messages": conversations}))
 
 
@@ -195,7 +195,7 @@ def test_a_judge_a_gate_and_a_files_row_say_why_they_are_refused(tmp_path, kind,
 
 @pytest.fixture(scope="session")
 def foreign_python(tmp_path_factory) -> Path:
-    """Python of an environment that has all packages of this one but not the project."""
+    """A Python whose environment has all packages of this one but not the project."""
     folder = tmp_path_factory.mktemp("foreign") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     [there] = folder.glob("lib/python*/site-packages")
