@@ -52,7 +52,7 @@ def _close_clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr(PrefectHttpxSyncClient, "__init__", init_and_list)
     yield
-    server._asking_client.cache_clear()  # its client is closed below
+    server._health_client.cache_clear()  # its client is closed below
     for client in clients:
         client.close()
     gc.collect()  # a socket that is still open is an error of this test, not of a later one
