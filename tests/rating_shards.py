@@ -1,4 +1,4 @@
-"""Shards on disk: where one is, and rating runs that tests write without a judge."""
+"""Shards of rating runs that tests find, or write without a judge."""
 
 from __future__ import annotations
 
@@ -12,21 +12,16 @@ from encore.runs.run_files import Shard, ShardState, ShardTable
 
 
 def shard_path(run_dir: Path, index: int) -> Path:
-    """The file of a shard that readers take first, valid or not."""
+    """Return the oldest file of a shard, valid or not: the one that readers try first."""
     return min(
         run_dir.glob(f"shard-{index:05d}*.parquet"), key=lambda path: path.stat().st_mtime_ns
     )
 
 
-def write_run(run_dir: Path, manifest: RatingManifest) -> None:
-    """A run's folder with its manifest."""
-    runs.claim_folder(run_dir, manifest)
-
-
 def write_shard(
     run_dir: Path, manifest: RatingManifest, shard: Shard, table: pa.Table
 ) -> ShardState:
-    """A shard with these ratings."""
+    """Write these ratings as one shard."""
     run_dir.mkdir(parents=True, exist_ok=True)
     num_nulls = table["rating"].null_count
     footer = {"num_ratings": table.num_rows - num_nulls, "num_nulls": num_nulls}

@@ -1,4 +1,4 @@
-"""Signals of processes that tests start."""
+"""Signals to processes that tests start."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 _KILL_TIMEOUT_SECONDS = 300
 
 
-def hear_ctrl_c() -> None:
-    """For ``preexec_fn``: what a suite run in the background hands on is that Ctrl-C is ignored."""
+def enable_ctrl_c() -> None:
+    """Enable Ctrl-C in a child (``preexec_fn``): a suite in the background disables it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -31,7 +31,7 @@ def start_and_kill(
     )
     deadline = time.monotonic() + _KILL_TIMEOUT_SECONDS
     while progress() == before:
-        assert process.poll() is None, f"ended by itself with {process.returncode}"
+        assert process.poll() is None, f"the process ended with {process.returncode}"
         assert time.monotonic() < deadline, "nothing was written"
         time.sleep(0.002)
     time.sleep(rng.random() * latest_seconds)

@@ -80,7 +80,7 @@ class EngineHeartbeat(BaseModel):
 
 
 class ShardLimit(BaseModel):
-    """How far into the plan engines may go. The supervisor raises it as the run proceeds.
+    """The limit up to which engines may take shards. The supervisor raises it as the run proceeds.
 
     Attributes:
         num_open_shards: Engines may take shards 0 to ``num_open_shards - 1``.

@@ -35,7 +35,7 @@ EngineStage = Literal["rate", "score"]
 
 
 class EngineRequest(BaseModel):
-    """What an engine process reads from its standard input.
+    """Request to an engine process, which reads it from its standard input.
 
     Attributes:
         stage: The stage that the engine works for.

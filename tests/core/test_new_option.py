@@ -36,7 +36,7 @@ LOGGED = """
 import json, sys
 from mlflow import MlflowClient
 client = MlflowClient(sys.argv[1])
-experiments = [one.experiment_id for one in client.search_experiments()]
+experiments = [experiment.experiment_id for experiment in client.search_experiments()]
 print(json.dumps([run.data.params for run in client.search_runs(experiments)]))
 """
 
@@ -95,8 +95,8 @@ def test_mlflow_shows_it_and_runs_at_its_default_keep_their_key(
     train += ("--objective", "bradley-terry", "--max-steps", 1, "--max-length", 64)
     before = json.loads(python(ROOT, *train, "--out", tmp_path / "before"))["run_key"]
     assert json.loads(python(changed, *train, "--out", tmp_path / "default"))["run_key"] == before
-    other = json.loads(python(changed, *train, "--label-smoothing", 0.25))
-    assert other["run_key"] != before
+    smoothed = json.loads(python(changed, *train, "--label-smoothing", 0.25))
+    assert smoothed["run_key"] != before
     python(changed, "-m", "tasks.tracking", study)
     params = json.loads(python(changed, "-c", LOGGED, f"sqlite:///{study / 'mlflow.db'}"))
     assert any("0.25" in run.values() and "label_smoothing" in " ".join(run) for run in params)

@@ -1,4 +1,4 @@
-"""One declaration of an option serves the parser, the run's key and whoever reads configs."""
+"""The field of a config is the only declaration of an option: for parser, key and reference."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ class OuterConfig(StageConfig):
 
 
 def parse(*tokens: str) -> OuterConfig:
-    found: list[OuterConfig] = []
+    configs: list[OuterConfig] = []
 
     def run(config: OuterConfig) -> None:
         """Collect."""
-        found.append(config)
+        configs.append(config)
 
     run.__annotations__["config"] = OuterConfig
     app = new_app("try", help="")
     app.default(command(run))
     app(list(tokens), exit_on_error=False, print_error=False)
-    return found[0]
+    return configs[0]
 
 
 def test_nested_configs_are_flattened_and_only_given_values_replace_defaults():
@@ -51,17 +51,17 @@ def test_nested_configs_are_flattened_and_only_given_values_replace_defaults():
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "kind", "words"),
+    ("path", "value", "kind", "message"),
     [
         (("inner", "length"), 1, UsageError, "--length 1"),
         (("kind",), "c", UsageError, "--kind 'c'"),
         (("rate",), 0, InputError, "--rate 0"),
     ],
 )
-def test_a_refusal_names_the_option_and_the_value(path, value, kind, words):
-    given = {("study",): "s", ("inner", "model"): "m", path: value}
-    with pytest.raises(kind, match=words):
-        build(OuterConfig, given)
+def test_a_refusal_names_the_option_and_the_value(path, value, kind, message):
+    values = {("study",): "s", ("inner", "model"): "m", path: value}
+    with pytest.raises(kind, match=message):
+        build(OuterConfig, values)
 
 
 def test_the_key_holds_what_changes_results_and_no_later_field_at_its_default():
@@ -77,7 +77,7 @@ def test_the_key_holds_what_changes_results_and_no_later_field_at_its_default():
 
 
 @pytest.mark.parametrize(
-    ("raised", "code", "words"),
+    ("raised", "code", "message"),
     [
         (InputError("bad"), 1, "error: bad"),
         (KeyboardInterrupt(), 130, "error: interrupted"),
@@ -85,7 +85,7 @@ def test_the_key_holds_what_changes_results_and_no_later_field_at_its_default():
         (None, 0, ""),
     ],
 )
-def test_ends_are_one_line_and_an_exit_code(capsys, raised, code, words):
+def test_ends_are_one_line_and_an_exit_code(capsys, raised, code, message):
     app = new_app("try", help="")
 
     @app.default
@@ -96,7 +96,7 @@ def test_ends_are_one_line_and_an_exit_code(capsys, raised, code, words):
     with pytest.raises(SystemExit) as end:
         run_main(app, [])
     assert end.value.code == code
-    assert capsys.readouterr().err.startswith(words)
+    assert capsys.readouterr().err.startswith(message)
 
 
 def test_the_reference_page_is_what_the_configs_say():

@@ -40,11 +40,11 @@ from encore.data.schemas import RATINGS, RATINGS_CONTRACT
 from encore.rules.dedupe import dedupe
 from encore.rules.pool import PoolRule, write_pool
 from encore.rules.rules_config import DedupeConfig
-from encore.runs.run_files import run_key_of
+from encore.runs.run_files import claim_folder, run_key_of
 from tests.benchmarks.stored_world import write_run as write_table
 from tests.benchmarks.table_world import benchmark_pairs, random_margins, rows_of, scores_of
 from tests.perf.harness import measure_in_turn, median_and_range, print_table, run_python
-from tests.rating_shards import write_run, write_shard
+from tests.rating_shards import write_shard
 
 NUM_RULES, NUM_HEADS, NUM_LEVELS, SHARD_PAIRS = 10, 20, 11, 1000
 SHARDS_PER_FILE = 20
@@ -190,7 +190,7 @@ def write_study(study: Path, num_pairs: int, *, num_rules: int = NUM_RULES) -> P
         run_key=run_key_of(identity), identity=identity, rule_set="x", rules=rules, versions={}
     )
     run_dir = study / "ratings" / manifest.run_key
-    write_run(run_dir, manifest)
+    claim_folder(run_dir, manifest)
     (study / "study.json").write_text('{"encore_study": 1}\n')
     for shard in manifest.shards:
         table = _ratings(shard.num_pairs, ids, manifest.run_key, seed=shard.index)

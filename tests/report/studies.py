@@ -12,8 +12,8 @@ from encore.data.rating_runs import RatingManifest
 from encore.data.records import slug
 from encore.data.rule_sets import rules_digest
 from encore.data.schemas import RATINGS
-from encore.runs.run_files import run_key_of
-from tests.rating_shards import write_run, write_shard
+from encore.runs.run_files import claim_folder, run_key_of
+from tests.rating_shards import write_shard
 
 #: Titles that try to get out of the page: tags, entities, mathematics, control and direction
 #: characters, scripts that the drawing font lacks.
@@ -99,7 +99,7 @@ def write_rated_study(
         versions={"python": "3.11.0", "vllm": "0.32.0"},
     )
     run_dir = folder / "ratings" / manifest.run_key
-    write_run(run_dir, manifest)
+    claim_folder(run_dir, manifest)
     (folder / "study.json").write_text('{"encore_study": 1}\n')
     table = some_ratings(
         num_pairs=num_pairs, rule_ids=rule_ids, sources=sources, null_share=null_share

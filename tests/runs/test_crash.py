@@ -34,8 +34,8 @@ def environment() -> dict[str, str]:
     return os.environ | {"ENCORE_CPU_KV_CACHE_GIB": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 
 
-def written(study: Path) -> dict[str, tuple[int, int]]:
-    """Every shard file with what would change if it were written again."""
+def shard_stamps(study: Path) -> dict[str, tuple[int, int]]:
+    """Return inode and time of every shard file: both change if it is written again."""
     files = (study / "ratings").glob("*/shard-*.parquet")
     return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in files}
 
@@ -43,7 +43,11 @@ def written(study: Path) -> dict[str, tuple[int, int]]:
 def rate_and_kill(study: Path, command: list[str], *, rng: random.Random) -> None:
     """Start rating and kill -9 it at a random moment after it has written a shard."""
     start_and_kill(
-        command, environment(), progress=lambda: len(written(study)), rng=rng, latest_seconds=0.3
+        command,
+        environment(),
+        progress=lambda: len(shard_stamps(study)),
+        rng=rng,
+        latest_seconds=0.3,
     )
 
 
@@ -74,10 +78,10 @@ def test_after_kills_the_ratings_are_those_of_an_undisturbed_run(
     kept: list[dict[str, tuple[int, int]]] = []
     for _ in range(num_kills):
         rate_and_kill(killed, command, rng=rng)
-        kept.append(written(killed))
+        kept.append(shard_stamps(killed))
         assert 0 < len(kept[-1]) < num_shards
     subprocess.run(command, env=environment(), check=True, capture_output=True)
-    final = written(killed)
+    final = shard_stamps(killed)
     assert len(final) == num_shards
     for snapshot in kept:  # a shard that was there is the same file to the end
         assert snapshot.items() <= final.items()

@@ -1,4 +1,4 @@
-"""What an engine leaves behind when it does not come to its end."""
+"""The heartbeat that an engine leaves when it ends early, and the measure of its silence."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def test_an_engine_has_ended_by_an_error_of_its_own_alone(
     spec = EngineSpec(name="one", slot=0, num_engines=1, run_key=key, code_digest=code_digest())
     with pytest.raises(type(error)):
         work_as_engine(run.job(), spec, silence_seconds=60)
-    sign = read_heartbeats(run.run_dir)["one"]
-    assert (sign.state, sign.rows_by_open_shard) == (state, {})
+    heartbeat = read_heartbeats(run.run_dir)["one"]
+    assert (heartbeat.state, heartbeat.rows_by_open_shard) == (state, {})
 
 
 def test_an_engine_that_had_nothing_to_do_is_not_silent_when_it_takes_work(
@@ -45,15 +45,11 @@ def test_an_engine_that_had_nothing_to_do_is_not_silent_when_it_takes_work(
 ) -> None:
     clock = iter(range(0, 10_000, 20))
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    watch, idle = (
-        SilenceTimer(),
-        EngineHeartbeat(engine="one", state="working", num_finished_requests=7),
-    )
+    timer = SilenceTimer()
+    idle = EngineHeartbeat(engine="one", state="working", num_finished_requests=7)
     busy = idle.model_copy(update={"rows_by_open_shard": {3: 0}})
-    since_first_look = [watch.seconds_silent(life) for life in (idle, idle, idle)]
+    since_first_look = [timer.seconds_silent(beat) for beat in (idle, idle, idle)]
     assert since_first_look == [20, 40, 60]
-    assert [watch.seconds_silent(life) for life in (busy, busy)] == [
-        20,
-        40,
-    ]  # it hangs from here on
-    assert watch.seconds_silent(busy.model_copy(update={"num_finished_requests": 8})) == 20
+    since_work = [timer.seconds_silent(beat) for beat in (busy, busy)]  # it hangs from here on
+    assert since_work == [20, 40]
+    assert timer.seconds_silent(busy.model_copy(update={"num_finished_requests": 8})) == 20

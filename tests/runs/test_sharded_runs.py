@@ -1,4 +1,4 @@
-"""A shard is done when it has a file that validates, and only then; work done is never redone."""
+"""A shard is done when it has a valid file, and only then; finished work is never done again."""
 
 from __future__ import annotations
 
@@ -138,8 +138,7 @@ def _of_another_shard(job: Job) -> None:
 def _of_another_run(job: Job) -> None:
     shard = job.manifest.shards[2]
     shard_path(job.run_dir, 2).unlink()
-    other = make_manifest(salt=1)
-    write_shard(job.run_dir, other, shard, squares(shard))
+    write_shard(job.run_dir, make_manifest(salt=1), shard, squares(shard))
 
 
 def _of_too_few_rows(job: Job) -> None:
@@ -171,7 +170,7 @@ def test_only_what_is_missing_or_damaged_is_done_again(done, change, expected):
 
 
 def test_two_writers_of_different_bytes_leave_one_valid_shard(tmp_path):
-    """As where locks do not hold: both compute, both write; the first file stays, for all."""
+    """Without working locks two processes compute and write one shard: the first file stays."""
     job = make_job(tmp_path)
     runs.claim_folder(job.run_dir, job.manifest)
     shard = job.manifest.shards[0]
@@ -344,16 +343,16 @@ def test_a_second_look_under_the_lock_finds_what_another_process_finished(tmp_pa
         return lock(run_dir, index)
 
     monkeypatch.setattr(shard_runner, "shard_lock", finished_meanwhile)
-    monkeypatch.setattr(runs, "inspect_shard", lambda *how: looks.append(1) or look(*how))
+    monkeypatch.setattr(runs, "inspect_shard", lambda *args: looks.append(1) or look(*args))
     assert work_on(job, shard).action == "reused"
     assert looks == [1]
 
 
-def _hold_lock(run_dir: Path, taken: Any, free: Any) -> None:
+def _hold_lock(run_dir: Path, held: Any, may_end: Any) -> None:
     with shard_runner.shard_lock(run_dir, 1) as is_mine:
         assert is_mine
-        taken.set()
-        free.wait(60)
+        held.set()
+        may_end.wait(60)
 
 
 def test_a_shard_of_another_process_is_waited_for_and_taken_over_when_it_dies(
@@ -362,15 +361,15 @@ def test_a_shard_of_another_process_is_waited_for_and_taken_over_when_it_dies(
     job = make_job(tmp_path)
     runs.claim_folder(job.run_dir, job.manifest)
     context = multiprocessing.get_context("spawn")
-    taken, free = context.Event(), context.Event()
-    other = context.Process(target=_hold_lock, args=(job.run_dir, taken, free))
-    other.start()
-    assert taken.wait(60)
+    held, may_end = context.Event(), context.Event()
+    holder = context.Process(target=_hold_lock, args=(job.run_dir, held, may_end))
+    holder.start()
+    assert held.wait(60)
     assert work_on(job, job.manifest.shards[1]).action == "busy"
 
     def kill(_seconds: float) -> None:
-        other.kill()
-        other.join()
+        holder.kill()
+        holder.join()
 
     monkeypatch.setattr(shard_runner.time, "sleep", kill)
     assert work_through(job).summary == "3 squared, 0 reused, 0 failed"
@@ -388,16 +387,16 @@ def test_an_interrupt_keeps_what_is_written_and_records_no_failure(tmp_path):
     assert "done" in states(job)
     assert "failed" not in states(job)
     assert not list(job.run_dir.glob(".*"))
-    left = job.run_dir / ".shard-00000.tmp-1-abc"  # of a killed process
-    left.touch()
+    leftover = job.run_dir / ".shard-00000.tmp-1-abc"  # of a killed process
+    leftover.touch()
     shard_path(job.run_dir, 0).unlink(missing_ok=True)
     assert work_through(job).failures == {}
-    assert not left.exists()
+    assert not leftover.exists()
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_one_worker_is_the_calling_thread(tmp_path, num_workers):
-    """Where an engine is started it generates: elsewhere it would have a second team of threads."""
+    """A second thread that computes would have a second team of OpenMP threads."""
     threads = {threading.get_ident()}
 
     def watched(shard: Shard, report_rows: ReportRows) -> ShardTable:

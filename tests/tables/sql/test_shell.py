@@ -26,7 +26,7 @@ from encore.tables.sql_query import run_query
 from encore.tables.study_tables import StudyTables, study_tables
 from tests.cli.invoking import Command
 from tests.rating_shards import shard_path
-from tests.signals import hear_ctrl_c
+from tests.signals import enable_ctrl_c
 from tests.tables.sql.studies import NUM_PAIRS, NUM_RULES, locked
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -250,7 +250,7 @@ def as_process(*arguments: object) -> Iterator[subprocess.Popen[str]]:
         [sys.executable, "-m", "encore.cli", "sql", *map(str, arguments)],
         cwd=ROOT,
         text=True,
-        preexec_fn=hear_ctrl_c,  # noqa: PLW1509 - sets one signal
+        preexec_fn=enable_ctrl_c,  # noqa: PLW1509 - sets one signal
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )

@@ -1,4 +1,4 @@
-"""How far a run goes is decided while it goes: in one process, and by a parent for its engines."""
+"""A stop rule decides how far a run goes: in one process, and by a supervisor of engines."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Steps:
     num_open_shards: int = 0
     early_stop: EarlyStop | None = None
 
-    def update(self, done: Sequence[ShardState]) -> None:
-        there = {state.index for state in done}
-        reached = [end for end in (0, *self.ends) if there >= set(range(end))]
+    def update(self, finished_shards: Sequence[ShardState]) -> None:
+        indices = {state.index for state in finished_shards}
+        reached = [end for end in (0, *self.ends) if indices >= set(range(end))]
         later = [end for end in self.ends if end > reached[-1]]
         self.num_open_shards = later[0] if later else reached[-1]
         self.early_stop = None if later else EarlyStop("enough", True)
@@ -38,7 +38,7 @@ class Steps:
 
 @dataclass
 class Bench:
-    """A run of squares, and what its workers did: a shard's index, what was done before it."""
+    """A run of squares that records each shard as it begins, with the shards done before it."""
 
     folder: Path
     stop_rule: Steps = field(default_factory=lambda: Steps((2, 3, 5)))
@@ -65,17 +65,17 @@ class Bench:
 
     def done(self) -> frozenset[int]:
         shards = run_status(self.folder / "run", SquareManifest).shards
-        return frozenset(one.index for one in shards if one.state == "done")
+        return frozenset(shard.index for shard in shards if shard.state == "done")
 
     def early(self) -> list[int]:
-        """Shards that were begun before the round before theirs was done."""
+        """Return the shards that began before the round before theirs was done."""
         ends = (0, *self.stop_rule.ends)
         first = {i: max(end for end in ends if end <= i) for i in range(ends[-1])}
         return [i for i, done in self.begun if i not in first or not done >= set(range(first[i]))]
 
 
 class Threads:
-    """A launcher of engines that are threads of this process."""
+    """Starts engines as threads of this process."""
 
     def __init__(self, job: Callable[[], Job]) -> None:
         self.job, self.threads, self.jobs = job, dict[str, threading.Thread](), dict[str, Job]()
@@ -103,13 +103,13 @@ class Threads:
             assert not thread.is_alive()
 
 
-def shared(bench: Bench, *, num_engines: int = 2) -> RunReport:
+def supervised(bench: Bench, *, num_engines: int = 2) -> RunReport:
     launcher = Threads(bench.job)
     return supervise(bench.job(), launcher, num_engines=num_engines, silence_seconds=60)
 
 
 @pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def poll_often(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("engine", "engine_supervisor"):
         monkeypatch.setattr(f"encore.runs.{name}._POLL_SECONDS", 0.05)
 
@@ -120,12 +120,10 @@ def test_one_process_goes_from_round_to_round_with_one_start_of_its_model(
 ) -> None:
     bench = Bench(tmp_path)
     report = work_through(bench.job(num_workers=num_workers))
-    assert (report.summary, report.early_stop) == (
-        "5 squared, 0 reused, 0 failed",
-        ("enough", True),
-    )
+    assert report.summary == "5 squared, 0 reused, 0 failed"
+    assert report.early_stop == ("enough", True)
     assert (bench.early(), len(bench.starts)) == ([], 1)
-    # What is there is enough: no model is started. With a later stop rule the run goes on.
+    # The rule is fulfilled: no model is started. Without a rule the run goes on.
     assert work_through(bench.job()).summary == "0 squared, 5 reused, 0 failed"
     assert len(bench.starts) == 1
     report = work_through(replace(bench.job(), stop_rule=NEVER_STOP))
@@ -134,29 +132,27 @@ def test_one_process_goes_from_round_to_round_with_one_start_of_its_model(
 
 def test_engines_take_nothing_beyond_the_round_and_start_once(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    report = shared(bench)
-    assert (report.summary, report.early_stop) == (
-        "5 squared, 0 reused, 0 failed",
-        ("enough", True),
-    )
+    report = supervised(bench)
+    assert report.summary == "5 squared, 0 reused, 0 failed"
+    assert report.early_stop == ("enough", True)
     assert (bench.early(), len(bench.starts)) == ([], 2)
-    assert {sign.state for sign in read_heartbeats(tmp_path / "run").values()} == {"ended"}
-    assert shared(bench).summary == "0 squared, 5 reused, 0 failed"  # no engine is started
+    assert {beat.state for beat in read_heartbeats(tmp_path / "run").values()} == {"ended"}
+    assert supervised(bench).summary == "0 squared, 5 reused, 0 failed"  # no engine is started
     assert len(bench.starts) == 2
 
 
-@pytest.mark.parametrize("work", [shared, lambda bench: work_through(bench.job())])
+@pytest.mark.parametrize("run", [supervised, lambda bench: work_through(bench.job())])
 def test_a_shard_that_fails_ends_the_run_with_its_round(
-    tmp_path: Path, work: Callable[[Bench], RunReport]
+    tmp_path: Path, run: Callable[[Bench], RunReport]
 ) -> None:
     bench = Bench(tmp_path, fails=frozenset({1}))
-    report = work(bench)
+    report = run(bench)
     assert (report.summary, report.early_stop) == ("1 squared, 0 reused, 1 failed", None)
     assert report.failures[1].startswith("RuntimeError: square 1 is round")
     assert (bench.done(), bench.early()) == ({0}, [])
 
 
-def test_an_engine_whose_parent_is_gone_does_not_wait_for_ever(
+def test_an_engine_whose_supervisor_is_gone_does_not_wait_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = Bench(tmp_path)
