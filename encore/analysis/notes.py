@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from encore.analysis.correlation import MIN_RULES, Correlation
 from encore.analysis.statistics import RuleStats, SourceStatistics
+from encore.core.number_text import count, counted
 
 #: With as many ratings, it is no accident of a small sample that they hardly repeat.
 _MANY_RATINGS = 100
@@ -71,18 +72,17 @@ def _pair_notes(source: SourceStatistics) -> dict[str, str]:
             "correlation (weights by entropy need no more)"
         )
     elif source.counts.num_one_sided:
-        num_pairs = _number(source.counts.num_pairs, "pair")
         notes["one-sided"] = (
-            f"{source.counts.num_one_sided} of {num_pairs} have ratings "
-            "of one response only: these count for entropy, not for accuracy"
+            f"{count(source.counts.num_one_sided)} of {counted(source.counts.num_pairs, 'pair')} "
+            "have ratings of one response only: these count for entropy, not for accuracy"
         )
     if partial := [rule for rule in source.rules if rule.num_pairs < rule.num_pairs_total]:
         least = min(partial, key=lambda rule: rule.num_pairs)
         notes["coverage"] = (
-            f"{len(partial)} of {_number(len(source.rules), 'rule')} rated only some pairs fully, "
-            f"the least {least.rule_id}: both responses of {least.num_pairs} of "
-            f"{least.num_pairs_total} pairs ({least.coverage:.1%}); a rule's accuracy is over the "
-            "pairs it rated fully"
+            f"{len(partial)} of {counted(len(source.rules), 'rule')} rated only some pairs fully, "
+            f"the least {least.rule_id}: both responses of "
+            f"{count(least.num_pairs)} of {count(least.num_pairs_total)} pairs "
+            f"({least.coverage:.1%}); a rule's accuracy is over the pairs it rated fully"
         )
     return notes
 
@@ -91,7 +91,7 @@ def _tie_notes(source: SourceStatistics, correlation: Sequence[Correlation]) -> 
     notes = {}
     if len(source.rules) < MIN_RULES:
         notes["few rules"] = (
-            f"{_number(len(source.rules), 'rule')}: no correlation and no verdict, which take at "
+            f"{counted(len(source.rules), 'rule')}: no correlation and no verdict, which take at "
             f"least {MIN_RULES} rules"
         )
     bands = {
@@ -108,10 +108,6 @@ def _tie_notes(source: SourceStatistics, correlation: Sequence[Correlation]) -> 
             "(discrete entropy); read half and untied"
         )
     return notes
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _names(rules: Sequence[RuleStats]) -> str:

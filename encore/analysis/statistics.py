@@ -137,6 +137,11 @@ class SourceStatistics:
     mean_squared_surprisals: tuple[float | None, ...]
 
 
+#: Columns of ``rule_statistics.sql`` that are fields of `RuleStats`.
+_SPREAD_COLUMNS = (
+    *("rule_id", "num_ratings", "num_unparsed", "num_levels"),
+    *("entropy_nats", "top_level", "top_level_share"),
+)
 #: A row of ``rule_statistics.sql``.
 _Row = Mapping[str, Any]
 #: A source and a rule; the source is None for all sources together, as in the queries.
@@ -228,13 +233,7 @@ def _rule_stats(
     if corrected_nats is not None:
         corrected_nats += (spread["num_levels"] - 1) / (2 * spread["num_ratings"])
     return RuleStats(
-        rule_id=spread["rule_id"],
-        num_ratings=spread["num_ratings"],
-        num_unparsed=spread["num_unparsed"],
-        num_levels=spread["num_levels"],
-        entropy_nats=spread["entropy_nats"],
-        top_level=spread["top_level"],
-        top_level_share=spread["top_level_share"],
+        **{column: spread[column] for column in _SPREAD_COLUMNS},
         source=POOLED if spread["source"] is None else spread["source"],
         entropy_miller_madow_nats=corrected_nats,
         kde_bandwidth=density[0],
