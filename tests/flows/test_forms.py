@@ -21,7 +21,7 @@ _BOUNDS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
 CLOSED = {
     "PipelineConfig.prefer": ("safer", "better"),
     "JudgeConfig.backend": ("vllm", "transformers", "http"),
-    "RatingConfig.overlong": ("set-aside", "truncate-left"),
+    "RateConfig.overlong": ("set-aside", "truncate-left"),
     "Weighing.scheme": SCHEMES,
     "RowsConfig.schemes": SCHEMES,
     "TrainConfig.method": ("full", "lora", "probe"),
@@ -74,7 +74,7 @@ def test_closed_choices_are_offered_and_shipped_names_are_examples() -> None:
     assert recipe["anyOf"][0]["enum"] == [*RECIPE_NAMES]
     assert fields["RateConfig.rules"]["examples"][:2] == ["encore-10", "encore-20"]
     assert "rewardbench-safety" in fields["PairsConfig.benchmark"]["examples"]
-    engines = fields["RatingConfig.engines"]["anyOf"]
+    engines = fields["RateConfig.engines"]["anyOf"]
     assert engines == [
         {"maximum": 1024, "minimum": 1, "type": "integer"},
         {"const": "auto", "type": "string"},
