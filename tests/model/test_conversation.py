@@ -1,4 +1,4 @@
-"""What the model reads is the template's own output, safe against its text, and cut on the left."""
+"""A conversation is encoded as the template renders it, safe against special tokens in texts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def conversation(template: str = PLAIN_TURNS, *, max_length: int = 1000) -> Conv
     )
 
 
-def own_rendering(tokenizer, prompt, response: str) -> str:
+def render_by_transformers(tokenizer, prompt, response: str) -> str:
     messages = [{"role": m.role, "content": m.content} for m in prompt]
     messages.append({"role": "assistant", "content": response})
     return str(tokenizer.hf_tokenizer.apply_chat_template(messages, tokenize=False)).rstrip()
@@ -57,9 +57,9 @@ def test_ids_end_the_turn_and_hold_exactly_the_templates_special_tokens(name, pr
     encoded = tokenizer.encode(prompt, response)
     ids, end = encoded.token_ids.tolist(), tokenizer.end_token_id
     assert ids[-1] == end
-    assert ids.count(end) == len(prompt) + 1  # one for each turn, whatever the text spells
+    assert ids.count(end) == len(prompt) + 1  # once for each turn, whatever the texts contain
     text = tokenizer.hf_tokenizer.decode(ids)
-    assert text == own_rendering(tokenizer, prompt, response)
+    assert text == render_by_transformers(tokenizer, prompt, response)
     assert text.startswith(tokenizer.hf_tokenizer.decode(ids[: encoded.num_prompt]))
 
 
@@ -81,23 +81,24 @@ PAIRS = [
 def test_pairs_are_encoded_as_each_response_alone():
     tokenizer = TOKENIZERS["trimmed"]
     for pair, encoded in zip(PAIRS, tokenizer.encode_pairs(PAIRS), strict=True):
-        for text, one in zip((pair.chosen, pair.rejected), encoded, strict=True):
-            alone = tokenizer.encode(pair.prompt, text)
-            assert one.token_ids.tolist() == alone.token_ids.tolist()
-            assert one[1:] == alone[1:]
+        for text, response in zip((pair.chosen, pair.rejected), encoded, strict=True):
+            expected = tokenizer.encode(pair.prompt, text)
+            assert response.token_ids.tolist() == expected.token_ids.tolist()
+            assert response[1:] == expected[1:]
 
 
 def test_text_that_spells_special_tokens_adds_none():
     tokenizer = TOKENIZERS["trimmed"]
     [encoded] = tokenizer.encode_pairs(PAIRS[1:2])
     specials = {tokenizer.hf_tokenizer.convert_tokens_to_ids(token) for token in LLAMA_3_TOKENS}
-    found = [token for token in encoded.chosen.token_ids.tolist() if token in specials]
-    # begin, then two turns of header start, header end and end of turn.
-    assert len(found) == 1 + 2 * 3
-    # The prompt is the same tokens for both responses, so its beginning may be shared.
-    num = encoded.chosen.num_prompt
-    assert encoded.rejected.num_prompt == num
-    assert encoded.chosen.token_ids[:num].tolist() == encoded.rejected.token_ids[:num].tolist()
+    num_special = sum(token in specials for token in encoded.chosen.token_ids.tolist())
+    # The begin token, then two turns with header start, header end and end of turn.
+    assert num_special == 1 + 2 * 3
+    # The prompt has the same tokens with both responses, so it may be shared.
+    num_prompt = encoded.chosen.num_prompt
+    assert encoded.rejected.num_prompt == num_prompt
+    chosen, rejected = (response.token_ids[:num_prompt].tolist() for response in encoded)
+    assert chosen == rejected
 
 
 @pytest.mark.parametrize(
@@ -106,7 +107,7 @@ def test_text_that_spells_special_tokens_adds_none():
         # <bos> <user> 12 bytes <eot> \n <assistant>, then 4 bytes <eot>: 17 tokens and 5.
         (1000, "Yes.", (22, 17, 0)),
         (21, "Yes.", (21, 16, 1)),
-        # Of 118 tokens; of the prompt only the first token of all is left.
+        # 118 tokens: only the first token of the prompt is left.
         (16, "y" * 100, (16, 1, 102)),
     ],
 )
@@ -117,8 +118,10 @@ def test_the_oldest_tokens_are_cut_and_the_first_token_kept(max_length, response
     assert cut.token_ids.tolist() == [whole[0], *whole[cut.num_cut + 1 :]]
 
 
-def test_an_end_token_is_never_padded_with():
-    tokenizer = ConversationTokenizer(llama_3(), max_length=100)  # came with pad = end of turn
+def test_an_end_token_is_never_the_pad_token():
+    tokenizer = ConversationTokenizer(
+        llama_3(), max_length=100
+    )  # its pad token was the end of a turn
     assert tokenizer.end_token_id == LLAMA_3_TOKENS.index("<|eot_id|>")
     assert tokenizer.pad_token_id == LLAMA_3_TOKENS.index("<|finetune_right_pad_id|>")
     assert tokenizer.hf_tokenizer.pad_token_id == tokenizer.pad_token_id
@@ -142,13 +145,13 @@ def test_a_template_that_cannot_be_used_is_refused_in_one_line(template, named, 
     assert "\n" not in str(caught.value)
 
 
-def test_a_conversation_the_template_refuses_is_named_by_its_pair():
+def test_the_error_for_a_refused_conversation_names_its_pair():
     refuses = "{% if messages[0].content == 'Hello.' %}{{ raise_exception('x') }}{% endif %}"
     with pytest.raises(InputError, match=rf"pair {'0' * 32}: .*roles user assistant"):
         conversation(refuses + PLAIN_TURNS).encode_pairs(PAIRS)
 
 
-# --- the template that is saved renders the same on every day ----------------------------------
+# --- frozen templates ----------------------------------------------------------------------------
 
 TODAY = (
     "{{ bos_token }}{{ strftime_now('%d %b %Y') }}{% if date_string is defined %}{{ date_string }}"
@@ -157,7 +160,7 @@ TODAY = (
 
 
 @pytest.mark.parametrize("template", [LLAMA_3_TEMPLATE, TODAY], ids=["llama-3", "other"])
-def test_the_frozen_template_knows_no_day(template, monkeypatch):
+def test_a_frozen_template_renders_the_same_on_every_day(template, monkeypatch):
     class Clock(datetime.datetime):
         @classmethod
         def now(cls, tz=None):
@@ -177,12 +180,12 @@ def test_the_frozen_template_knows_no_day(template, monkeypatch):
     year = 2025
     before, frozen_before = rendered(stock), rendered(frozen)
     year = 2031
-    assert rendered(stock) != before  # the test can see a date
+    assert rendered(stock) != before  # the template prints a date
     assert rendered(frozen) == frozen_before
     assert rendered(frozen, date_string="1 Jan 1999") == frozen_before
 
 
-def test_llama_3_is_left_without_any_date():
+def test_the_frozen_template_of_llama_3_prints_no_date():
     text = ConversationTokenizer(llama_3(), max_length=100).render(QUESTION, "Be kind.")
     assert text == (
         "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHello there.<|eot_id|>"
@@ -190,7 +193,7 @@ def test_llama_3_is_left_without_any_date():
     )
 
 
-def test_the_plain_template_shows_turns_between_the_backbones_own_tokens():
+def test_the_plain_template_puts_turns_between_the_backbones_tokens():
     tokenizer = ConversationTokenizer(bert(), max_length=100)
     prompt = (Message(role="system", content="Be kind."), Message(role="user", content=" Hello. "))
     text = "[CLS]System: Be kind.\n\nHuman: Hello.\n\nAssistant: There.[SEP]"

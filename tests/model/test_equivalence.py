@@ -1,4 +1,4 @@
-"""Whatever the layout, a response has one score and one gradient (fp32: 1e-5, 1e-4 relative)."""
+"""Scores and gradients do not depend on the layout (float32: 1e-5, and 1e-4 relative)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from encore.model.layouts import lay_out
 from tests.model.tiny_models import pair_with_shared_beginning, tiny_model
 
 PAIRS = [(0, 1), (2, 3), (4, 5)]
-#: Three pairs: a long beginning in common, nothing in common, all but the last token.
+#: Three pairs: they share a long beginning, nothing, and all but the last token.
 BATCH = [
     *pair_with_shared_beginning(40, 9, 17, seed=1),
     *pair_with_shared_beginning(0, 5, 30, seed=2),
@@ -19,7 +19,7 @@ BATCH = [
 
 
 def scores_and_gradients(model, layout: str):
-    """Scores of all sequences and the gradient of one fixed weighted sum of them."""
+    """Return the scores of all sequences, and the gradients of a fixed weighted sum of them."""
     common = {"layout": layout, "pad_token_id": 1, "is_causal": model.is_causal}
     batches = [[ids] for ids in BATCH] if layout == "single" else [BATCH]
     groups = PAIRS if layout == "prefix-shared" else ()
@@ -31,27 +31,28 @@ def scores_and_gradients(model, layout: str):
     return score_NR.detach(), gradients
 
 
-def assert_same(one, other):
-    torch.testing.assert_close(one[0], other[0], atol=1e-5, rtol=0)
-    # A gradient that is zero in exact arithmetic (a key's bias) is rounding and nothing else.
-    rounding = 1e-6 * torch.cat([g.flatten() for g in other[1].values()]).norm()
-    for name, gradient in one[1].items():
-        expected = other[1][name]
-        assert (gradient - expected).norm() <= 1e-4 * expected.norm() + rounding, name
+def assert_close(actual, expected):
+    (score_NR, gradients), (expected_NR, expected_gradients) = actual, expected
+    torch.testing.assert_close(score_NR, expected_NR, atol=1e-5, rtol=0)
+    # A gradient that is zero in exact arithmetic (a key's bias) consists of rounding alone.
+    rounding = 1e-6 * torch.cat([g.flatten() for g in expected_gradients.values()]).norm()
+    for name, gradient in gradients.items():
+        limit = 1e-4 * expected_gradients[name].norm() + rounding
+        assert (gradient - expected_gradients[name]).norm() <= limit, name
 
 
 @pytest.mark.parametrize("layout", ["packed", "sorted", "prefix-shared"])
 @pytest.mark.parametrize("kind", ["llama", "bert"])
-def test_every_layout_gives_the_scores_and_gradients_of_one_by_one(kind, layout):
+def test_every_layout_gives_the_scores_and_gradients_of_single(kind, layout):
     model = tiny_model(kind)
     if layout == "prefix-shared" and kind == "bert":
         with pytest.raises(InputError, match=r"prefix-shared.*use 'packed'"):
             scores_and_gradients(model, layout)
         return
     expected = scores_and_gradients(model, "single")
-    assert expected[0].std() > 1e-2  # scores that differ: equality says something
-    assert_same(scores_and_gradients(model, layout), expected)
-    # Gradient checkpointing changes nothing, and does compute every layer twice.
+    assert expected[0].std() > 1e-2  # scores differ, so equality is a test
+    assert_close(scores_and_gradients(model, layout), expected)
+    # Gradient checkpointing changes no result, and computes every layer twice.
     calls = []
     layer = next(
         module
@@ -60,5 +61,5 @@ def test_every_layout_gives_the_scores_and_gradients_of_one_by_one(kind, layout)
     )
     layer.register_forward_hook(lambda *_: calls.append("layer"))
     model.enable_gradient_checkpointing()
-    assert_same(scores_and_gradients(model, layout), expected)
+    assert_close(scores_and_gradients(model, layout), expected)
     assert len(calls) == 2

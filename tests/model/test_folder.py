@@ -1,4 +1,4 @@
-"""A saved reward model scores as it did, and what is not one is refused in one line."""
+"""A saved reward model scores as before, and a damaged model folder is refused in one line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROMPT = (Message(role="user", content="Hello there. <|eot_id|>"),)
 
 
 def trained(model_type: str = "llama"):
-    """A reward model that is not the untouched backbone, with its tokenizer."""
+    """Return a reward model with random heads and its tokenizer."""
     model = tiny_model(model_type, num_heads=2, vocab_size=300)
     model.mean_R.copy_(torch.tensor([0.25, 1 / 3], dtype=torch.float64))
     tokenizer = llama_3() if model_type == "llama" else bert()
@@ -46,19 +46,19 @@ def test_a_saved_model_scores_the_same_to_the_last_bit(model_type, tmp_path):
     assert loaded_tokenizer.max_length == 60
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["model"]
     files = {path.name for path in (tmp_path / "new" / "model").iterdir()}
-    wanted = {"config.json", "model.safetensors", "heads.safetensors", "reward_model.json"}
-    # A backbone's own tokenizer and template; nothing pickled.
-    assert files == wanted | {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}
+    expected = {"config.json", "model.safetensors", "heads.safetensors", "reward_model.json"}
+    # The tokenizer with its template; nothing is pickled.
+    assert files == expected | {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}
 
 
-def one_head_less(folder: Path) -> None:
+def remove_a_head(folder: Path) -> None:
     edit_tensors(
         folder / "heads.safetensors", lambda t: t.update({"weight": t["weight"][:1].clone()})
     )
 
 
 def write(name: str, content: str | None):
-    """Write a file, or remove it."""
+    """Return a function that writes a file of a folder, or deletes it."""
     return lambda folder: (
         (folder / name).unlink() if content is None else (folder / name).write_text(content)
     )
@@ -70,7 +70,7 @@ ANOTHER_TEMPLATE = "{% for m in messages %}{{ m.content }}<|eot_id|>{% endfor %}
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (one_head_less, r"size mismatch for heads.weight: .*\[1, 32\].*\[2, 32\]"),
+        (remove_a_head, r"size mismatch for heads.weight: .*\[1, 32\].*\[2, 32\]"),
         (write("chat_template.jinja", ANOTHER_TEMPLATE), "not the one it was trained with"),
         (write("reward_model.json", None), "reward_model.json: missing or damaged"),
         (write("reward_model.json", "{}"), "missing or damaged .*head_ids Field required"),
@@ -79,7 +79,7 @@ ANOTHER_TEMPLATE = "{% for m in messages %}{{ m.content }}<|eot_id|>{% endfor %}
         (write("heads.safetensors", "x"), "heads.safetensors: cannot be used"),
     ],
 )
-def test_what_is_damaged_is_refused_in_one_line(tmp_path, damage, message):
+def test_a_damaged_model_folder_is_refused_in_one_line(tmp_path, damage, message):
     save_model(tmp_path / "model", *trained(), metadata={})
     damage(tmp_path / "model")
     with pytest.raises(EncoreError, match=message) as caught:

@@ -1,4 +1,4 @@
-"""Compiled norms and gated layers: the same scores and gradients, compiled once for all layers."""
+"""Compiled norms and gated layers give the same scores and gradients, with few compilations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from encore.model.fusing import fuse_elementwise, has_compiler
 from encore.model.layouts import lay_out
 from tests.model.tiny_models import PAD, tiny_model, token_ids
 
-# Torch looks at an intermediate tensor's gradient while it traces.
+# Torch reads the gradient of an intermediate tensor while it traces.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
 COMMON = {"pad_token_id": PAD, "is_causal": True}
 
@@ -30,27 +30,27 @@ def test_fused_layers_give_the_same_scores_and_gradients(kind, is_checkpointed):
     fused = copy.deepcopy(eager)
     compiled_graphs = []
 
-    def counting(graph, _inputs):
+    def count_graphs(graph, _inputs):
         compiled_graphs.append(graph)
         return graph.forward
 
     torch._dynamo.reset()
-    # Of each of the two layers two norms and one gated layer, and the norm at the end; in qwen3
-    # also the norms of queries and keys.
-    assert fuse_elementwise(fused.trunk, backend=counting) == (7 if kind == "llama" else 11)
+    # Each of the two layers has two norms and a gated layer; one norm follows the last layer. Qwen3
+    # also has norms of queries and keys.
+    assert fuse_elementwise(fused.trunk, backend=count_graphs) == (7 if kind == "llama" else 11)
     if is_checkpointed:
         eager.enable_gradient_checkpointing()
         fused.enable_gradient_checkpointing()
-    # Training, evaluation and every shape of batch need more graphs than torch's own limit of 8.
+    # Training, evaluation and all batch shapes need more graphs than torch's default limit of 8.
     assert torch._dynamo.config.recompile_limit >= 64
-    for lengths in [(7, 12, 5), (20, 3)]:  # the second batch must not be compiled anew
+    for lengths in [(7, 12, 5), (20, 3)]:  # the second batch must not be compiled again
         expected, expected_gradients = scores_and_gradients(eager, lengths)
-        found, gradients = scores_and_gradients(fused, lengths)
-        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+        score_NR, gradients = scores_and_gradients(fused, lengths)
+        torch.testing.assert_close(score_NR, expected, rtol=1e-5, atol=1e-6)
         for name, gradient in expected_gradients.items():
             torch.testing.assert_close(gradients[name], gradient, rtol=1e-4, atol=1e-6)
-    # One of each kind of layer and rank of its input, whatever the number of layers and batches;
-    # the recomputation of checkpointing has guards of its own.
+    # One graph for each class of layer and number of input dimensions, for all layers and batches.
+    # The recomputation of checkpointing adds graphs.
     assert 2 <= len(compiled_graphs) <= 6
 
 

@@ -1,4 +1,4 @@
-"""How sequences become a batch: every token once, positions from each sequence's own beginning."""
+"""Every layout holds all tokens of each sequence, with positions from its beginning."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ sequences = st.lists(
 )
 
 
-def visible(microbatch, index: int) -> tuple[list[int], list[int]]:
-    """Token ids and positions a sequence's last token attends to, in order."""
+def visible_tokens(microbatch, index: int) -> tuple[list[int], list[int]]:
+    """Return ids and positions of the tokens that a sequence's last token attends to, in order."""
     ids = microbatch.token_ids_BL.flatten()
     positions = microbatch.position_ids_BL.flatten()
     first, last = int(microbatch.first_N[index]), int(microbatch.last_N[index])
-    places = list(range(first, last + 1))
+    indices = list(range(first, last + 1))
     for segment in microbatch.segments or ():
         if segment.start == first and segment.context:
-            places = [*range(segment.context.start, segment.context.stop), *places]
-    return ids[places].tolist(), positions[places].tolist()
+            indices = [*range(segment.context.start, segment.context.stop), *indices]
+    return ids[indices].tolist(), positions[indices].tolist()
 
 
 @given(sequences, st.sampled_from(["packed", "prefix-shared", "sorted"]))
-def test_every_sequence_is_there_whole_with_positions_from_zero(batch, layout):
+def test_every_sequence_is_complete_with_positions_from_zero(batch, layout):
     half = len(batch) // 2
-    pairs = [(i, i + half) for i in range(half)]  # laid out together, wherever they stand
+    pairs = [(i, i + half) for i in range(half)]  # pairs that are not neighbours in the batch
     microbatch = lay_out(batch, layout=layout, groups=pairs, pad_token_id=PAD, is_causal=True)
     for index, ids in enumerate(batch):
-        assert visible(microbatch, index) == (ids.tolist(), list(range(len(ids))))
+        assert visible_tokens(microbatch, index) == (ids.tolist(), list(range(len(ids))))
     num_tokens = sum(map(len, batch))
     assert microbatch.num_tokens == num_tokens
     shared = sum(shared_length([batch[i] for i in pair]) for pair in pairs)
@@ -46,7 +46,7 @@ def test_every_sequence_is_there_whole_with_positions_from_zero(batch, layout):
     assert microbatch.num_computed == expected[layout]
 
 
-def test_what_cannot_be_laid_out_is_refused():
+def test_sequences_that_cannot_be_laid_out_are_refused():
     for batch, layout, is_causal, message in (
         ([[1, 2], [1, 3]], "prefix-shared", False, "bidirectional"),
         ([[1, 2], [1, 3]], "single", True, "one per microbatch"),

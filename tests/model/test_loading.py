@@ -1,4 +1,4 @@
-"""Backbones: pretrained or random, refused in one line where they cannot be what they should."""
+"""Loading of pretrained and random backbones; a damaged one is refused in one line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.model.tokenizers import bert, llama_3
 
 
 def backbone(folder: Path, model_type: str = "llama", **changes) -> BackboneConfig:
-    """A folder with tokenizer and config.json, without weights."""
+    """Write a folder with a tokenizer and config.json, without weights; return its config."""
     tokenizer = llama_3() if model_type == "llama" else bert()
     tokenizer.save_pretrained(folder)
     tiny_config(model_type, vocab_size=300, **changes).save_pretrained(folder)
@@ -26,7 +26,7 @@ def backbone(folder: Path, model_type: str = "llama", **changes) -> BackboneConf
 
 @pytest.fixture
 def classifier(tmp_path: Path) -> BackboneConfig:
-    """A one-label reward model as one would download it."""
+    """Write a reward model with one label, like a downloaded one; return its config."""
     llama_3().save_pretrained(tmp_path / "rm")
     torch.manual_seed(0)
     config = tiny_config("llama", vocab_size=300, num_labels=1)
@@ -34,20 +34,20 @@ def classifier(tmp_path: Path) -> BackboneConfig:
     return BackboneConfig(model=str(tmp_path / "rm"))
 
 
-def test_random_weights_follow_their_seed_and_leave_the_callers_alone(tmp_path):
+def test_random_weights_follow_the_seed_and_do_not_draw_from_the_callers_state(tmp_path):
     config = backbone(tmp_path)
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
     models = [load_reward_model(config, head_ids=["a"], seed=seed) for seed in (1, 1, 2)]
     assert torch.equal(torch.rand(3), expected)
-    first, same, other = (torch.cat([p.flatten() for p in m.parameters()]) for m in models)
-    assert torch.equal(first, same)
-    assert not torch.equal(first, other)
+    first, repeated, second = (torch.cat([p.flatten() for p in m.parameters()]) for m in models)
+    assert torch.equal(first, repeated)
+    assert not torch.equal(first, second)
 
 
-def test_a_pad_token_without_an_embedding_is_passed_over(tmp_path):
-    """A [PAD] that somebody added behind a table that was never resized."""
+def test_a_pad_token_without_an_embedding_is_not_used(tmp_path):
+    """Some models have a [PAD] token beyond the end of their embedding table."""
     config, tokenizer = backbone(tmp_path), llama_3()
     tokenizer.add_special_tokens({"pad_token": "[PAD]"})
     tokenizer.save_pretrained(tmp_path)
@@ -67,15 +67,15 @@ def test_an_encoder_is_pooled_over_its_tokens_and_has_no_weight_without_a_gradie
     assert [name for name, p in model.named_parameters() if p.grad is None] == []
 
 
-def test_every_head_may_begin_as_a_downloaded_models_own(classifier):
+def test_every_head_may_start_as_the_head_of_a_downloaded_model(classifier):
     ids, pad = token_ids(9, seed=0), 5
     reference = AutoModelForSequenceClassification.from_pretrained(classifier.model).eval()
     reference.config.pad_token_id = pad
-    every = load_reward_model(classifier, head_ids=["a", "b"], head_init="own").eval()
+    model = load_reward_model(classifier, head_ids=["a", "b"], head_init="own").eval()
     with torch.no_grad():
         expected = reference(torch.from_numpy(ids).long()[None]).logits
-        found = every(lay_out([ids], layout="packed", pad_token_id=pad, is_causal=True))
-    torch.testing.assert_close(found, expected.expand(1, 2), atol=1e-5, rtol=0)
+        score_NR = model(lay_out([ids], layout="packed", pad_token_id=pad, is_causal=True))
+    torch.testing.assert_close(score_NR, expected.expand(1, 2), atol=1e-5, rtol=0)
 
 
 def remove_weights(folder: Path) -> None:
@@ -100,7 +100,7 @@ def truncate_weights(folder: Path) -> None:
         (lambda folder: (folder / "config.json").unlink(), "no config.json"),
     ],
 )
-def test_what_is_damaged_is_refused_in_one_line(classifier, damage, message):
+def test_a_damaged_backbone_is_refused_in_one_line(classifier, damage, message):
     damage(Path(classifier.model))
     with pytest.raises(EncoreError, match=rf"^backbone .*{message}") as caught:
         load_reward_model(classifier, head_ids=["a"])
@@ -108,6 +108,6 @@ def test_what_is_damaged_is_refused_in_one_line(classifier, damage, message):
 
 
 @pytest.mark.parametrize("head_ids", [[], ["a", "a"]])
-def test_heads_need_names_of_their_own(tmp_path, head_ids):
+def test_heads_need_unique_ids(tmp_path, head_ids):
     with pytest.raises(InputError, match="expected at least one, each with its own name"):
         load_reward_model(backbone(tmp_path), head_ids=head_ids)

@@ -1,4 +1,4 @@
-"""Reward models of every kind open the same way; what is none is refused in one line."""
+"""Reward models of every kind open in the same way; other models are refused in one line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Change = Callable[[Path], object]
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of ours on the demo's judge: three random heads, means that are not 0."""
+    """Write a reward model on the demo's judge, with three random heads and means."""
     config = BackboneConfig(model=str(JUDGE_PATH), max_length=256)
     model = load_reward_model(config, head_ids=RULES)
     with torch.no_grad():
@@ -42,12 +42,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Plain transformers: the judge's trunk with three labels."""
+    """Write a plain classifier: the judge's trunk with three labels."""
     return make_classifier(tmp_path_factory.mktemp("plain") / "rm", labels=RULES)
 
 
 def make_classifier(folder: Path, *, labels: tuple[str, ...]) -> Path:
-    """A …ForSequenceClassification with the judge's weights and random labels."""
+    """Write a …ForSequenceClassification with the judge's trunk and a random head."""
     with quiet_transformers():
         torch.manual_seed(1)
         model = AutoModelForSequenceClassification.from_pretrained(
@@ -59,62 +59,64 @@ def make_classifier(folder: Path, *, labels: tuple[str, ...]) -> Path:
     return folder
 
 
-def changed(folder: Path, to: Path, change: Change) -> Path:
-    shutil.copytree(folder, to)
-    change(to)
-    return to
+def changed_copy(folder: Path, copy: Path, change: Change) -> Path:
+    shutil.copytree(folder, copy)
+    change(copy)
+    return copy
 
 
-def edited(name: str, **values: object) -> Change:
+def set_json(name: str, **values: object) -> Change:
     return lambda folder: edit_json(folder / name, **values)
 
 
-def nudged(name: str, tensor: str) -> Change:
+def shift_weight(name: str, tensor: str) -> Change:
     return lambda folder: edit_tensors(
         folder / name, lambda tensors: tensors[tensor].view(-1)[0].add_(1e-3)
     )
 
 
-def one_merge_less(folder: Path) -> None:
+def remove_a_merge(folder: Path) -> None:
     path = folder / "tokenizer.json"
     model = json.loads(path.read_text())["model"]
     edit_json(path, model=model | {"merges": model["merges"][:-1]})
 
 
-def test_a_training_run_opens_by_its_folder_and_gives_its_name(trained, tmp_path):
+def test_a_training_run_opens_by_its_folder_and_is_named_after_it(trained, tmp_path):
     run = tmp_path / "0123abcd"
     shutil.copytree(trained, run / "model")
     (run / "training.json").write_text("{}")
     opened = open_reward_model(run)
     assert opened.name == "0123abcd"
-    # The digest is of content and not of place.
+    # The digest depends on the content, not on the path.
     assert opened.digest == open_reward_model(trained).digest
     shutil.rmtree(run / "model")
     with pytest.raises(InputError, match="has no model yet"):
         open_reward_model(run)
 
 
-def test_whatever_changes_a_score_or_its_meaning_changes_the_digest(trained, tmp_path):
+def test_every_change_of_scores_or_means_changes_the_digest(trained, tmp_path):
     folders = [trained] + [
-        changed(trained, tmp_path / name, change)
+        changed_copy(trained, tmp_path / name, change)
         for name, change in {
-            "means": nudged("heads.safetensors", "mean"),
-            "trunk": nudged("model.safetensors", "norm.weight"),
-            "length": edited("reward_model.json", max_length=128),
-            "tokenizer": one_merge_less,
+            "means": shift_weight("heads.safetensors", "mean"),
+            "trunk": shift_weight("model.safetensors", "norm.weight"),
+            "length": set_json("reward_model.json", max_length=128),
+            "tokenizer": remove_a_merge,
         }.items()
     ]
     assert len({open_reward_model(folder).digest for folder in folders}) == 5
 
 
-def test_a_length_stays_within_the_positions(trained, classifier, tmp_path):
+def test_the_maximum_length_stays_within_the_positions(trained, classifier, tmp_path):
     assert open_reward_model(trained, max_length=10**6).tokenizer.max_length == 4096
-    # A classifier is as long as its tokenizer says.
+    # The tokenizer states the maximum length of a classifier.
     path = "tokenizer_config.json"
-    short = changed(classifier, tmp_path / "short", edited(path, model_max_length=100))
+    short = changed_copy(classifier, tmp_path / "short", set_json(path, model_max_length=100))
     assert open_reward_model(short).tokenizer.max_length == 100
     assert open_reward_model(short, max_length=200).tokenizer.max_length == 200
-    endless = changed(classifier, tmp_path / "endless", edited(path, model_max_length=10**30))
+    endless = changed_copy(
+        classifier, tmp_path / "endless", set_json(path, model_max_length=10**30)
+    )
     assert open_reward_model(endless).tokenizer.max_length == 4096
 
 
@@ -127,22 +129,24 @@ def test_a_length_stays_within_the_positions(trained, classifier, tmp_path):
             ),
             "without bias",
         ),
-        (edited("config.json", auto_map={"AutoModel": "modeling.Mine"}), "wants Python code"),
-        (edited("config.json", architectures=["LlamaForCausalLM"]), "CausalLM gives no scores"),
+        (set_json("config.json", auto_map={"AutoModel": "modeling.Mine"}), "wants Python code"),
+        (set_json("config.json", architectures=["LlamaForCausalLM"]), "CausalLM gives no scores"),
         (
-            edited("config.json", problem_type="single_label_classification"),
+            set_json("config.json", problem_type="single_label_classification"),
             "whose outputs are no rewards",
         ),
     ],
 )
-def test_what_is_no_reward_model_is_refused_in_one_line(classifier, tmp_path, damage, message):
-    folder = changed(classifier, tmp_path / "rm", damage)
+def test_a_model_that_gives_no_rewards_is_refused_in_one_line(
+    classifier, tmp_path, damage, message
+):
+    folder = changed_copy(classifier, tmp_path / "rm", damage)
     with pytest.raises(InputError, match=message) as caught:
         open_reward_model(folder)
     assert "\n" not in str(caught.value)
 
 
-def test_arguments_out_of_range_are_named(trained):
+def test_a_bad_argument_is_named(trained):
     for settings, message in (
         ({"model": "no/such/folder"}, "no such folder"),
         ({"revision": "main"}, "belongs to a hub id"),
@@ -151,8 +155,8 @@ def test_arguments_out_of_range_are_named(trained):
             open_reward_model(**{"model": trained, **settings})
 
 
-def test_an_export_on_a_hub_knows_what_it_knows_in_a_folder(trained, tmp_path, monkeypatch):
-    """The hub's client finds the export where it keeps what it fetched."""
+def test_an_export_on_the_hub_opens_with_its_means_and_metadata(trained, tmp_path, monkeypatch):
+    """The hub's client reads the export from its cache."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
     cache, commit = tmp_path / "cache" / "models--team--model", "c0ffee" + "0" * 34
@@ -169,10 +173,8 @@ def test_an_export_on_a_hub_knows_what_it_knows_in_a_folder(trained, tmp_path, m
     assert remote.metadata["composed"]["weights"] == weights
 
 
-def test_a_downloaded_model_keeps_its_own_template_and_the_day_is_pinned(
-    classifier, trained, tmp_path
-):
-    # A line break behind every turn, as ChatML has it, in tokens that the judge's tokenizer has.
+def test_a_downloaded_model_keeps_its_template_with_a_fixed_date(classifier, trained, tmp_path):
+    # A line break after every turn, as in ChatML, with tokens of the judge's tokenizer.
     template = (
         "{{ '<|system|>' + date_string + '<|end|>' }}{% for m in messages %}"
         "{{ '<|user|>' + m.role + ':' + m.content + '<|end|>' + '\\n' }}{% endfor %}"
@@ -183,6 +185,6 @@ def test_a_downloaded_model_keeps_its_own_template_and_the_day_is_pinned(
     assert opened.model.head_ids == RULES
     text = opened.tokenizer.render(PROMPT, "This one.")
     assert text.startswith("<|system|>26 Jul 2024<|end|>")
-    # It scores the token that its own template ends with; ours end where the turn does.
+    # Its score is read at the last token of its template; our models read the end of the turn.
     assert text.endswith("This one.<|end|>\n")
     assert open_reward_model(trained).tokenizer.render(PROMPT, "This one.").endswith("<|end|>")

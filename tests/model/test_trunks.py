@@ -1,4 +1,4 @@
-"""Every architecture in the table keeps the sequences of a row apart, and only those are taken."""
+"""Architectures of the table keep the sequences of a row separate; others are refused."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.model.tiny_models import pair_with_shared_beginning, tiny_config, tin
 
 
 @pytest.mark.parametrize("model_type", sorted(TRUNKS))
-def test_packed_scores_are_those_of_transformers_alone(model_type):
-    """The reference is the unchanged model on one sequence, with its own attention."""
+def test_packed_scores_equal_those_of_transformers(model_type):
+    """The reference is the model on single sequences, with the attention of transformers."""
     model = tiny_model(model_type).eval()
     batch = [*pair_with_shared_beginning(15, 6, 9, seed=1), token_ids(11, seed=2)]
     layouts = ["packed", "prefix-shared"] if model.is_causal else ["packed"]
@@ -41,17 +41,17 @@ def test_another_architecture_is_refused():
             trunk_kind(config, name="x")
 
 
-def test_no_sequence_is_longer_than_attention_sees():
+def test_the_longest_sequence_is_within_the_positions_and_the_window():
     for config, expected in (
         ({"model_type": "mistral", "sliding_window": 4096}, 4096),
         ({"model_type": "mistral", "sliding_window": None}, 32_768),
-        ({"model_type": "mistral"}, 4096),  # what transformers assumes
-        ({"model_type": "qwen2", "sliding_window": 4096}, 32_768),  # off unless asked for
+        ({"model_type": "mistral"}, 4096),  # the default of transformers
+        ({"model_type": "qwen2", "sliding_window": 4096}, 32_768),  # off by default
         ({"model_type": "qwen2", "sliding_window": 4096, "use_sliding_window": True}, 4096),
         ({"model_type": "llama"}, 32_768),
         (tiny_config("bert").to_dict(), 128),
-        # RoBERTa's first positions, up to its padding id 1, are not for tokens.
+        # RoBERTa does not use positions up to its padding id, 1.
         (tiny_config("roberta").to_dict(), 126),
     ):
-        known = {"max_position_embeddings": 32_768, **config}
-        assert max_positions(known, trunk_kind(known, name="some")) == expected
+        settings = {"max_position_embeddings": 32_768, **config}
+        assert max_positions(settings, trunk_kind(settings, name="m")) == expected

@@ -1,4 +1,4 @@
-"""A sequence classifier of any kind scores here as it does in transformers, a row at a time."""
+"""A sequence classifier of any kind scores as it does in transformers, one row at a time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROMPT = (Message(role="user", content="hello there"),)
 ANSWERS = ("be kind .", "no", "a very much longer answer than the others " * 3, "assistant : hello")
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 SIZES = {**SMALL, "intermediate_size": 48, "max_position_embeddings": 160}
-#: Encoders, each with a head of its own; decoders that are not in `TRUNKS`.
+#: Encoders with different heads, and decoders that are not in `TRUNKS`.
 KINDS: dict[str, dict[str, Any]] = {
     "bert": SIZES,
     "roberta": SIZES,
@@ -35,7 +35,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def make_classifier(folder: Path, kind: str, *, num_labels: int = 1, **changes: Any) -> Path:
-    """Random weights, large enough that every token counts."""
+    """Write a classifier with random weights, large enough that every token changes the score."""
     tokenizer = bert()
     config = AutoConfig.for_model(
         kind,
@@ -48,7 +48,7 @@ def make_classifier(folder: Path, kind: str, *, num_labels: int = 1, **changes: 
         torch.manual_seed(3)
         model = AutoModelForSequenceClassification.from_config(config)
         for name, parameter in model.named_parameters():
-            if parameter.ndim == 2:  # HF's 0.02 would leave attention nearly uniform
+            if parameter.ndim == 2:  # with transformers' 0.02, attention would be nearly uniform
                 torch.nn.init.normal_(parameter, std=0.2)
             elif name.endswith("bias"):
                 torch.nn.init.normal_(parameter, std=0.5)
@@ -68,38 +68,38 @@ def scores_of(opened: OpenedModel, **settings: Any) -> np.ndarray:
     )
 
 
-def own_scores(folder: Path, opened: OpenedModel) -> np.ndarray:
-    """Each sequence alone in transformers' own model: no padding, nothing of ours."""
+def scores_by_transformers(folder: Path, opened: OpenedModel) -> np.ndarray:
+    """Score each sequence alone with transformers, without padding."""
     model = AutoModelForSequenceClassification.from_pretrained(folder, attn_implementation="eager")
     inputs = [torch.tensor(ids[None].astype(np.int64)) for ids in sequences_of(opened)]
     with torch.inference_mode():
-        return torch.cat([model.eval()(one).logits for one in inputs]).numpy()
+        return torch.cat([model.eval()(ids).logits for ids in inputs]).numpy()
 
 
-# transformers' DeBERTa compiles helpers in the way that torch is about to drop.
+# transformers' DeBERTa uses a deprecated way to compile functions.
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("kind", KINDS)
-def test_any_classifier_scores_as_in_transformers_whatever_is_beside_it(kind, tmp_path):
+def test_any_classifier_scores_as_in_transformers_in_every_batch(kind, tmp_path):
     folder = make_classifier(tmp_path / "rm", kind)
     opened = open_reward_model(folder, device="cpu")
-    expected = own_scores(folder, opened)
+    expected = scores_by_transformers(folder, opened)
     assert isinstance(opened.model, WholeClassifier)
-    assert np.ptp(expected) > 0.01  # else a wrong token would go unnoticed
+    assert np.ptp(expected) > 0.01  # or a wrong token would not be noticed
     for layout, budget in (("packed", 30), ("sorted", 64), ("single", None)):
-        found = scores_of(opened, layout=layout, tokens_per_microbatch=budget)
-        np.testing.assert_allclose(found, expected, atol=2e-6 * np.abs(expected).max() + 1e-6)
+        score_NR = scores_of(opened, layout=layout, tokens_per_microbatch=budget)
+        np.testing.assert_allclose(score_NR, expected, atol=2e-6 * np.abs(expected).max() + 1e-6)
 
 
 def test_a_cap_on_attention_and_a_window_are_computed_as_the_config_says(tmp_path):
     settings = {"attn_logit_softcapping": 0.5, "sliding_window": 8, "query_pre_attn_scalar": 1}
     folder = make_classifier(tmp_path / "rm", "gemma2", **settings)
     opened = open_reward_model(folder, device="cpu")
-    np.testing.assert_allclose(scores_of(opened), own_scores(folder, opened), atol=1e-5)
+    np.testing.assert_allclose(scores_of(opened), scores_by_transformers(folder, opened), atol=1e-5)
 
 
 @pytest.mark.parametrize(("kind", "positions"), [("roberta", 159), ("gpt2", 160)])
-def test_a_conversation_is_never_longer_than_the_positions_it_learnt(kind, positions, tmp_path):
-    folder = make_classifier(tmp_path / "rm", kind)  # RoBERTa's begin behind the padding id, 0
+def test_a_conversation_is_never_longer_than_the_learnt_positions(kind, positions, tmp_path):
+    folder = make_classifier(tmp_path / "rm", kind)  # RoBERTa counts from its padding id + 1
     opened = open_reward_model(folder, device="cpu", max_length=4000)
     assert opened.tokenizer.max_length == positions
 
@@ -110,14 +110,14 @@ def test_a_kind_that_reads_padding_is_refused(tmp_path):
         open_reward_model(make_classifier(tmp_path / "rm", "xlnet", **settings), device="cpu")
 
 
-def test_in_bfloat16_scores_are_no_multiples_of_a_sixteenth(tmp_path):
+def test_a_bfloat16_model_has_scores_with_more_digits_than_bfloat16(tmp_path):
     folder = make_classifier(tmp_path / "rm", "bert")
     opened = open_reward_model(folder, device="cpu", dtype="bfloat16")
-    found = scores_of(opened)
-    assert (found != torch.from_numpy(found).bfloat16().float().numpy()).any()
+    score_NR = scores_of(opened)
+    assert (score_NR != torch.from_numpy(score_NR).bfloat16().float().numpy()).any()
 
 
-def test_it_is_known_by_its_weights_and_cannot_be_exported_or_gated(tmp_path):
+def test_a_whole_classifier_has_a_digest_but_no_export_and_no_gate(tmp_path):
     opened = open_reward_model(make_classifier(tmp_path / "rm", "bert"), device="cpu")
     assert best_layout(opened.model) == "sorted"
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Random trunks of every supported kind, small enough to compare gradients of in a second."""
+"""Random trunks of every supported kind, small enough to compare their gradients in a second."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _EXTRA: dict[str, dict[str, Any]] = {"gemma": {"head_dim": 8}, "qwen3": {"head_d
 
 
 def tiny_config(model_type: str, **changes: Any) -> Any:
-    """A config of the kind; decoders have two query heads to each key head."""
+    """Return a small config of the kind; decoders have two query heads for each key head."""
     sizes = {**_SIZES, **(_DECODER_SIZES if TRUNKS[model_type].is_causal else {})}
     if not TRUNKS[model_type].is_causal:  # no dropout: layouts would draw different masks
         sizes |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -44,7 +44,7 @@ def tiny_config(model_type: str, **changes: Any) -> Any:
 def tiny_model(
     model_type: str, *, num_heads: int = 3, seed: int = 0, **changes: Any
 ) -> MultiHeadRewardModel:
-    """A reward model in training mode with random weights, heads included."""
+    """Return a reward model in training mode with random weights and heads."""
     kind = TRUNKS[model_type]
     config = tiny_config(model_type, **changes)
     pooler = {"add_pooling_layer": False} if kind.has_pooler else {}
@@ -53,7 +53,9 @@ def tiny_model(
         trunk = AutoModel.from_config(
             config, attn_implementation=register_segment_attention(), **pooler
         )
-        for parameter in trunk.parameters():  # HF's 0.02 would leave attention nearly uniform
+        for (
+            parameter
+        ) in trunk.parameters():  # with transformers' 0.02, attention would be nearly uniform
             if parameter.ndim == 2:
                 torch.nn.init.normal_(parameter, std=0.15)
         model = MultiHeadRewardModel(
@@ -67,20 +69,20 @@ def tiny_model(
 
 
 def token_ids(length: int, *, seed: int, vocabulary: int = VOCABULARY) -> NDArray[np.int32]:
-    """Random ids without the special ones."""
+    """Return random token ids without special tokens."""
     return np.random.default_rng(seed).integers(10, vocabulary, length).astype(np.int32)
 
 
 def pair_with_shared_beginning(
     shared: int, first: int, second: int, *, seed: int, vocabulary: int = VOCABULARY
 ) -> list[NDArray[np.int32]]:
-    """Two sequences with exactly that many tokens in common at the beginning."""
+    """Return two sequences with exactly ``shared`` tokens in common at the beginning."""
     beginning = token_ids(shared, seed=seed, vocabulary=vocabulary)
     ends = [
         token_ids(n, seed=seed + 1 + i, vocabulary=vocabulary)
         for i, n in enumerate((first, second))
     ]
-    ends[1][0] = 10 + (ends[0][0] - 9) % (vocabulary - 10)  # the first token after it differs
+    ends[1][0] = 10 + (ends[0][0] - 9) % (vocabulary - 10)  # the first own tokens differ
     return [np.concatenate([beginning, end]) for end in ends]
 
 

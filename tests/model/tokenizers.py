@@ -1,4 +1,4 @@
-"""Tokenizers made on the spot: one token a byte, and special tokens of the kind a test is about."""
+"""Small tokenizers that tests build: one token for each byte, and special tokens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LLAMA_3_TOKENS = (
     "<|eot_id|>",
     "<|finetune_right_pad_id|>",
 )
-#: The part of the stock template that matters here: a header with a date, then trimmed turns.
+#: The relevant part of Llama 3.1's template: a header with a date, then trimmed turns.
 LLAMA_3_TEMPLATE = (
     "{{ bos_token }}<|start_header_id|>system<|end_header_id|>\n\n{{ strftime_now('%d %b %Y') }}"
     "<|eot_id|>{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n"
@@ -22,7 +22,7 @@ LLAMA_3_TEMPLATE = (
 
 
 def byte_level(specials: Sequence[str], *, template: str | None = None, **named: Any) -> Any:
-    """A byte-level tokenizer; ``named`` are transformers' names, such as ``eos_token``."""
+    """Return a byte-level tokenizer; ``named`` are tokens by role, such as ``eos_token``."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -38,20 +38,20 @@ def byte_level(specials: Sequence[str], *, template: str | None = None, **named:
 
 
 def llama_3(**named: str) -> Any:
-    """Llama-3's special tokens; by default it pads with the token that ends a turn, as many do."""
+    """Return a tokenizer with Llama 3's tokens; by default it pads with the end-of-turn token."""
     names = {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>", "pad_token": "<|eot_id|>"}
     return byte_level(LLAMA_3_TOKENS, template=LLAMA_3_TEMPLATE, **(names | named))
 
 
 def bert() -> Any:
-    """A WordPiece tokenizer that lower-cases, without a chat template."""
+    """Return a lower-casing WordPiece tokenizer without a chat template."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
     specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
-    words = ["human", "assistant", "system", ":", "hello", "there", "be", "kind", ".", "[", "]"]
-    words += [*"abcdefghijklmnopqrstuvwxyz", *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz")]
-    vocabulary = {token: index for index, token in enumerate([*specials, *words])}
+    pieces = ["human", "assistant", "system", ":", "hello", "there", "be", "kind", ".", "[", "]"]
+    pieces += [*"abcdefghijklmnopqrstuvwxyz", *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz")]
+    vocabulary = {token: index for index, token in enumerate([*specials, *pieces])}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=specials[1]))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
