@@ -1,7 +1,7 @@
-"""Provider batch files: the requests of a run are written, the answers are read back.
+"""Provider batch files: write the requests of a run, read the answers back.
 
-Most providers answer such a file within a day, at half the price. A request is found again by its
-``custom_id``: the run's key and a digest of the prompt.
+Most providers answer such a file within a day, at half the price. The ``custom_id`` of a request
+identifies its answer: the run's key and a digest of the prompt.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from encore.rating.rating_config import BatchConfig, RatingConfig
 from encore.rating.rating_run import RatingRun, open_run
 from encore.runs.run_files import inspect_shards
 
-#: What providers take in one file.
+#: Largest number of requests and bytes that providers accept in one file.
 MAX_REQUESTS, MAX_BYTES = 50_000, 200_000_000
-#: Hex digits of a prompt's SHA-256. With the run's key an id stays below the 64 characters that
-#: some providers allow.
+#: Hex digits of a prompt's SHA-256 in an id. With the run's key, an id stays below the 64
+#: characters that some providers allow.
 _DIGEST_LENGTH = 32
 
 
 @dataclass(slots=True)
 class BatchJudge:
-    """A judge that has been asked in files; its identity is that of the server that answers them.
+    """A judge whose answers are read from files. Its identity is that of the provider's server.
 
     Attributes:
-        config: Of the server.
-        replies: Those that are there, by ``custom_id``.
-        errors: Why one is not, in the words of the server.
-        run_key: Of the run whose prompts it is asked.
+        config: Options of the server.
+        run_key: Key of the run whose prompts are asked.
+        replies: Replies in the files, by ``custom_id``.
+        errors: The server's reason for a missing reply, by ``custom_id``.
     """
 
     config: JudgeConfig
@@ -50,24 +50,24 @@ class BatchJudge:
     errors: dict[str, str] = field(default_factory=dict)
 
     tokenizer: None = field(default=None, init=False)
-    is_on_cpu: bool = field(default=True, init=False)  # nothing to wait for: one shard at a time
+    is_on_cpu: bool = field(default=True, init=False)  # nothing to wait for, so one shard at a time
 
     @property
     def identity(self) -> JudgeIdentity:
-        """A run may be asked in files in part, and in part over HTTP."""
+        """Return the server's identity: files and HTTP calls can share one run."""
         return open_judge(self.config).identity
 
     def check(self, decoding: Decoding) -> None:
-        """Nobody can be asked what the server can do."""
+        """Accept every way of answering: the server cannot be asked before."""
 
     def start(self) -> None:
-        """Nothing to load."""
+        """Do nothing: there is no model to load."""
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is no engine to release."""
 
     def custom_id(self, prompt: Prompt) -> str:
-        """What a prompt's request and answer are found by."""
+        """Return the id that a prompt's request and its answer share."""
         digest = hashlib.sha256(str(prompt).encode()).hexdigest()[:_DIGEST_LENGTH]
         return f"{self.run_key}-{digest}"
 
@@ -75,34 +75,35 @@ class BatchJudge:
         self,
         prompts: Sequence[Prompt],
         *,
-        decoding: Decoding,  # noqa: ARG002 - it was asked so
+        decoding: Decoding,  # noqa: ARG002 - the requests were written with it
         on_progress: ProgressHook,
         sessions: Sequence[str] = (),  # noqa: ARG002 - nothing is sent
     ) -> list[Reply]:
-        """What the files say.
+        """Return the replies in the files.
 
         Raises:
-            EncoreError: They lack an answer.
+            EncoreError: The files lack an answer.
         """
         ids = [self.custom_id(prompt) for prompt in prompts]
-        lacking = [one for one in ids if one not in self.replies]
-        if lacking:
-            why = next((f": {self.errors[one]}" for one in lacking if one in self.errors), "")
+        missing_ids = [custom_id for custom_id in ids if custom_id not in self.replies]
+        if missing_ids:
+            reasons = (self.errors[missing] for missing in missing_ids if missing in self.errors)
+            reason = next((f": {text}" for text in reasons), "")
             raise EncoreError(
-                f"the batch results lack {len(lacking)} of {len(ids)} answers, the first is "
-                f"{lacking[0]}{why}; --batch-file together with --batch-results writes the "
+                f"the batch results lack {len(missing_ids)} of {len(ids)} answers, the first is "
+                f"{missing_ids[0]}{reason}; --batch-file together with --batch-results writes the "
                 "requests that have none"
             )
         on_progress(len(ids))
-        return [self.replies[one] for one in ids]
+        return [self.replies[custom_id] for custom_id in ids]
 
 
 def open_batch_run(study: Study, config: RatingConfig, batch: BatchConfig) -> RatingRun:
-    """A run whose judge answers from the results in files.
+    """Open a run whose judge answers from result files.
 
     Raises:
-        InputError: The judge is none for chat completions over HTTP; a file is no result of this
-            run.
+        InputError: The judge is not one for chat completions over HTTP, or a file is not a result
+            of this run.
     """
     if config.judge.backend != "http" or config.judge.tokenizer is not None:
         raise InputError(
@@ -118,36 +119,36 @@ def open_batch_run(study: Study, config: RatingConfig, batch: BatchConfig) -> Ra
 
 
 def write_requests(run: RatingRun, path: Path) -> dict[Path, int]:
-    """Write what is left to ask to one file, or to several where it is more than one may hold.
+    """Write the open requests of a run to one file, or to several if one cannot hold them.
 
     Returns:
-        The files, and how many requests each has; empty where nothing is left.
+        Number of requests in each file; empty if no request is open.
     """
-    lines = _lines(run)
-    written: dict[Path, int] = {}
+    lines = _request_lines(run)
+    num_requests_by_path: dict[Path, int] = {}
     with contextlib.ExitStack() as stack:
         file: IO[bytes] | None = None
         num_bytes = num_requests = 0
         for line in lines:
             if file is None or num_requests == MAX_REQUESTS or num_bytes + len(line) > MAX_BYTES:
-                number = len(written) + 1
+                number = len(num_requests_by_path) + 1
                 part = path if number == 1 else path.with_stem(f"{path.stem}-{number}")
                 file = stack.enter_context(stack.enter_context(atomic_path(part)).open("wb"))
                 num_bytes = num_requests = 0
             file.write(line)
             num_bytes, num_requests = num_bytes + len(line), num_requests + 1
-            written[part] = num_requests
-    return written
+            num_requests_by_path[part] = num_requests
+    return num_requests_by_path
 
 
-def _lines(run: RatingRun) -> Iterator[bytes]:
-    judge, model, written = run.judge, run.config.judge.model, set[str]()
+def _request_lines(run: RatingRun) -> Iterator[bytes]:
+    judge, model, written_ids = run.judge, run.config.judge.model, set[str]()
     assert isinstance(judge, BatchJudge), "opened by open_batch_run"
     for prompt in _open_prompts(run):
         custom_id = judge.custom_id(prompt)
-        if custom_id in judge.replies or custom_id in written:  # two pairs may ask the same
+        if custom_id in judge.replies or custom_id in written_ids:  # pairs may share a prompt
             continue
-        written.add(custom_id)
+        written_ids.add(custom_id)
         request = {
             "custom_id": custom_id,
             "method": "POST",
@@ -166,14 +167,15 @@ def _open_prompts(run: RatingRun) -> Iterator[Prompt]:
         if shard.index in done:
             continue
         questions = run.rater.questions(run.pairs.slice(shard.start, shard.num_pairs))
-        known = run.earlier.rows(one.pair.pair_id for one in questions)
-        for prompt, _ in run.rater.prompts([one for one in questions if one.key not in known]):
-            assert prompt is not None, "lengths are not known here"
+        earlier_rows = run.earlier.rows(question.pair.pair_id for question in questions)
+        open_questions = [question for question in questions if question.key not in earlier_rows]
+        for prompt, _ in run.rater.prompts(open_questions):
+            assert prompt is not None, "without a tokenizer no prompt is too long"
             yield prompt
 
 
 def _read_results(path: Path, judge: BatchJudge, decoding: Decoding) -> None:
-    """Add a file's answers to the judge's; one that is an error counts as lacking."""
+    """Add the answers of a file to the judge's replies; an error counts as a missing answer."""
     try:
         with path.open(encoding="utf-8") as file:
             for number, line in enumerate(file, start=1):
@@ -183,38 +185,38 @@ def _read_results(path: Path, judge: BatchJudge, decoding: Decoding) -> None:
         raise InputError(f"--batch-results {path}: it cannot be read ({error})") from error
 
 
-def _read_result(line: str, where: str, judge: BatchJudge, decoding: Decoding) -> None:
+def _read_result(line: str, location: str, judge: BatchJudge, decoding: Decoding) -> None:
     try:
         row: Any = json.loads(line)
         custom_id = str(row["custom_id"])
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(
-            f"{where}: no batch result ({first_words(line)[:60]}); expected the file that the "
+            f"{location}: no batch result ({first_words(line)[:60]}); expected the file that the "
             "provider made of the requests"
         ) from error
     run_key = custom_id.rpartition("-")[0]
     if run_key != judge.run_key:
         raise InputError(
-            f"{where}: {custom_id} belongs to run {run_key or 'none'}, and these options are run "
-            f"{judge.run_key}; give the options that the requests were written with"
+            f"{location}: {custom_id} belongs to run {run_key or 'none'}, and these options are "
+            f"run {judge.run_key}; give the options that the requests were written with"
         )
     reply = _reply(row, judge, decoding)
     if isinstance(reply, str):
         judge.errors[custom_id] = reply
         return
-    known = judge.replies.setdefault(custom_id, reply)
-    if known != reply:
+    first_reply = judge.replies.setdefault(custom_id, reply)
+    if first_reply != reply:
         raise InputError(
-            f"{where}: {custom_id} is answered twice, {known.text[:40]!r} and {reply.text[:40]!r}; "
-            "leave one of the files out"
+            f"{location}: {custom_id} is answered twice, {first_reply.text[:40]!r} and "
+            f"{reply.text[:40]!r}; leave one of the files out"
         )
 
 
 def _reply(row: Mapping[str, Any], judge: BatchJudge, decoding: Decoding) -> Reply | str:
-    """The reply in a row, or why there is none.
+    """Return the reply in a row, or the reason why there is none.
 
     Raises:
-        InputError: It is another model's.
+        InputError: The answer is another model's.
     """
     answer = row.get("response") or {}
     status, body = int(answer.get("status_code") or 0), answer.get("body") or {}

@@ -39,12 +39,12 @@ _SPEAKER: dict[Role, str] = {"system": "System", "user": "Human", "assistant": "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatingPrompt:
-    """How a conversation and a rule are put into one prompt.
+    """Layout of the rating prompt: how a conversation and a rule are put together.
 
     Attributes:
-        layout: ``paper``, or ``conversation-first``: the same sentences, rule and conversation in
-            the other order, so that the prompts of all rules begin alike.
-        labels: Of a scale that the answer has to be on; empty: the paper's, 0 to 1.
+        layout: ``paper``, or ``conversation-first``: the same sentences with the conversation
+            before the rule, so that the prompts of all rules share their beginning.
+        labels: Labels of the scale for the answer, lowest first; empty for the paper's 0 to 1.
     """
 
     layout: PromptLayout = "paper"
@@ -52,7 +52,7 @@ class RatingPrompt:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of a prompt rendered from marked texts: part of a run's identity.
+        """Return the SHA-256 of a prompt made of marker texts, which is part of a run's identity.
 
         It covers the template and how a conversation is written into it, speakers and blank lines
         included.
@@ -63,9 +63,9 @@ class RatingPrompt:
         return hashlib.sha256(rendered.encode()).hexdigest()
 
     def parts(self, conversation: str, *, rating_rule: str) -> tuple[str, str]:
-        """The prompt for one conversation under one rule, cut where its second block begins.
+        """Return the prompt for one conversation and one rule in two parts.
 
-        One part depends on the rule alone, the other one on the conversation.
+        One part depends on the rule alone, the second part on the conversation, or vice versa.
         """
         criterion = _CRITERION.replace("{rule}", rating_rule)
         example = _CONVERSATION.replace("{QA}", conversation)
@@ -78,31 +78,31 @@ class RatingPrompt:
         if not self.labels:
             return sentences
         lowest, highest = self.labels[0], self.labels[-1]
-        for paper, own in {
+        for paper_text, scale_text in {
             "from 0 to 1": f"from {lowest} to {highest}",
             "between 0 and 1": f"between {lowest} and {highest}",
             "score of 0 ": f"score of {lowest} ",
             "score of 1 ": f"score of {highest} ",
             "a single float number": f"one of {', '.join(self.labels)}",
         }.items():
-            sentences = sentences.replace(paper, own)
+            sentences = sentences.replace(paper_text, scale_text)
         return sentences
 
 
 def prompt_of(identity: Mapping[str, Any]) -> RatingPrompt:
-    """How a run with this identity asks."""
+    """Return the prompt layout of a run with this identity."""
     decoding = identity["decoding"]
     labels = decoding["labels"] if decoding.get("kind") == "expected" else ()
     return RatingPrompt(layout=identity.get("layout", "paper"), labels=tuple(labels))
 
 
 def render_rating_prompt(conversation: str, *, rating_rule: str) -> str:
-    """The paper's rating prompt for one conversation under one rule."""
+    """Render the paper's rating prompt for one conversation under one rule."""
     return "".join(RatingPrompt().parts(conversation, rating_rule=rating_rule))
 
 
 def render_conversation(prompt: Sequence[Message], response: str) -> str:
-    """The whole conversation as ``Human: …`` / ``Assistant: …`` turns, the rated response last.
+    """Render a conversation as ``Human: …`` / ``Assistant: …`` turns, the rated response last.
 
     Turns are separated by blank lines. The paper's prompt names this text {QA} and does not define
     it; a single question and answer would leave out what the response answers to.

@@ -17,15 +17,15 @@ _http = partial(unkeyed_option, group="Judge over HTTP")
 _limits = partial(unkeyed_option, group="Limits")
 _prices = partial(unkeyed_option, group="Prices")
 
-#: A reply to a rating prompt is a number: more tokens than this are none.
+#: Largest option for the tokens of a reply: a rating is a number, which is short.
 MAX_RATING_REPLY_TOKENS = 512
 
 
 PromptLayout = Literal["paper", "conversation-first"]
 
 
-#: Labels of a scale that none is given for, the lowest first. The paper's judge answers in tenths;
-#: a digit is one token of most tokenizers.
+#: Labels of the default scale by decode, lowest first. The paper's judge answers in tenths; a digit
+#: is one token of most tokenizers.
 DEFAULT_SCALES: dict[str, tuple[str, ...]] = {
     "text": (),
     "choice": tuple(f"{tenth / 10:.1f}" for tenth in range(11)),
@@ -41,7 +41,7 @@ def _checked_scale(text: str) -> str:
 
 
 class RatingConfig(StageConfig):
-    """One rating run: every response of a study's pairs under every rule of a set."""
+    """Options of one rating run: every response of a study under every rule of a set."""
 
     judge: JudgeConfig
     rules: str = option(
@@ -100,7 +100,7 @@ class RatingConfig(StageConfig):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Of the scale in use, the lowest first; empty for text."""
+        """Return the labels of the scale in use, lowest first; empty for decode ``text``."""
         if self.scale is None or self.decode == "text":
             return DEFAULT_SCALES[self.decode]
         return tuple(self.scale.split(","))
@@ -119,11 +119,11 @@ class RatingConfig(StageConfig):
 
 
 class EngineRatingConfig(EnginesConfig, RatingConfig):
-    """A rating run whose shards several engines may share."""
+    """Options of a rating run whose shards several engines may share."""
 
 
 class PricesConfig(StageConfig):
-    """What the judge's tokens and its GPUs cost, in any one currency."""
+    """Prices of the judge's tokens and GPUs, all in one currency."""
 
     price_input: float | None = _prices(None, ge=0, help="Money per million prompt tokens.")
     price_output: float | None = _prices(
@@ -133,13 +133,13 @@ class PricesConfig(StageConfig):
 
 
 class BatchConfig(StageConfig):
-    """Files in which a provider is asked, and answers."""
+    """Options for a provider's batch service: files of requests and of answers."""
 
     batch_file: Path | None = _http(
         None,
         metavar="FILE",
-        help="Write the requests of what is left to rate, for a provider's batch service, and end. "
-        "Several files where one may not hold all.",
+        help="Write the requests that are still open, for a provider's batch service, and end. "
+        "Several files if one cannot hold all requests.",
     )
     batch_results: tuple[Path, ...] = _http(
         (), metavar="FILE", help="Rate with the answers in this file of the provider; repeatable."
@@ -147,7 +147,7 @@ class BatchConfig(StageConfig):
 
 
 class LimitsConfig(PricesConfig):
-    """When a rating run ends before its plan does; a run goes on with other limits."""
+    """Limits at which a rating run stops early. The same run can go on with other limits."""
 
     until_weights_within: float | None = _limits(
         None,
@@ -166,7 +166,10 @@ class LimitsConfig(PricesConfig):
         "this at the prices given.",
     )
     budget_calls: int | None = _limits(
-        None, ge=1, metavar="CALLS", help="The same for the judge's calls."
+        None,
+        ge=1,
+        metavar="CALLS",
+        help="Stop before a shard that would make the run take more calls of the judge than this.",
     )
 
     @model_validator(mode="after")
@@ -182,18 +185,18 @@ class LimitsConfig(PricesConfig):
 
     @property
     def limits(self) -> dict[str, float]:
-        """Those that are set, by option."""
+        """Return the limits that are set, by option name."""
         names = ("until_weights_within", "budget", "budget_calls")
-        given = {f"--{name.replace('_', '-')}": getattr(self, name) for name in names}
-        return {name: value for name, value in given.items() if value is not None}
+        limits = {f"--{name.replace('_', '-')}": getattr(self, name) for name in names}
+        return {option: limit for option, limit in limits.items() if limit is not None}
 
 
 class LimitedRatingConfig(LimitsConfig, EngineRatingConfig):
-    """A rating run, and when it ends."""
+    """Options of a rating run with limits."""
 
 
 class RateConfig(SlicedConfig, LimitedRatingConfig, StudyConfig):
-    """`encore rate`: a rating run of a study, and how this call works on it."""
+    """Options of `encore rate`: a rating run of a study, and the shards of this call."""
 
     shard: tuple[Annotated[int, Field(ge=0)], ...] = unkeyed_option(
         (), help="Only this shard; repeat for several."

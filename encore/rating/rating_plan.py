@@ -1,4 +1,4 @@
-"""What a rating run will take: calls, tokens by layout, hours and money; and what it took.
+"""Plan a rating run: calls, tokens by layout, hours and money; and compare with the real cost.
 
 Tokens are counted (`encore.rating.token_counts`). Hours are measured on a pilot, or estimated for a
 GPU from the judge's size. Plans are dictionaries of plain JSON values.
@@ -26,17 +26,24 @@ from encore.rating.token_counts import MAX_COUNTED_PAIRS, TokenCounts, count_tok
 from encore.runs.local_engines import visible_gpus
 from encore.runs.shard_runner import RunReport, work_through
 
-#: Replies that an engine writes at once: each of its steps reads all weights.
-_REPLIES_AT_ONCE = 256
+#: Replies that an engine writes in parallel; each step of the engine reads all weights.
+_PARALLEL_REPLIES = 256
 
-#: How long some tokens take, in seconds, without the engines' start.
+#: Returns the seconds that some tokens take, without the engines' start.
 Clock = Callable[[TokenCounts], float]
-#: Calls, kinds of tokens and seconds.
+#: Planned and actual values by name: calls, kinds of tokens, seconds.
 Comparison = dict[str, dict[Literal["planned", "actual"], float | None]]
 
 
 class Pilot(NamedTuple):
-    """What a calibration took; ``seconds`` are without the engine's start."""
+    """Cost of a calibration.
+
+    Attributes:
+        num_pairs: Number of pairs in the calibration.
+        tokens: Calls and tokens of the pairs rated now.
+        seconds: Time of rating, without the engine's start.
+        startup_seconds: Time of the engine's start.
+    """
 
     num_pairs: int
     tokens: TokenCounts
@@ -47,20 +54,20 @@ class Pilot(NamedTuple):
 def plan_rating(
     config: PlanRateConfig, study: Study, *, reporter: Reporter = SILENT
 ) -> dict[str, Any]:
-    """Calls, and by layout tokens, hours and money, as JSON values.
+    """Return calls, and tokens, hours and money by layout, as JSON values.
 
     Raises:
-        EncoreError: An unknown GPU; a calibration that fails; as `open_run`.
+        EncoreError: The GPU is not known, or the calibration failed; see also `open_run`.
     """
     gpu = find_gpu(config.gpu) if config.gpu else None
     run = open_run(study, config)
     try:
-        pilot = _calibrated(run, study, config, reporter) if config.calibrate else None
+        pilot = _calibrate(run, study, config, reporter) if config.calibrate else None
     finally:
         run.judge.close()
     seconds_of, hours_origin = _clock(run, config, gpu, pilot)
     layouts = {
-        name: _row(counts, seconds_of, config)
+        name: _layout_row(counts, seconds_of, config)
         for name, counts in _counts_by_layout(run, pilot, is_on_cpu=not gpu).items()
     }
     return {
@@ -79,19 +86,22 @@ def plan_rating(
 
 
 def compare_with_plan(run: RatingRun, report: RunReport) -> Comparison:
-    """What a plan says of the shards that a call rated, and what they took; empty if none.
+    """Return planned and actual cost of the shards that a call rated; empty if it rated none.
 
-    Calls that ratings of another run saved are not in the plan. Time is planned on known GPUs only.
+    Calls that were saved by ratings of another run are not in the plan. Time is planned only for
+    known GPUs.
     """
-    rated = sorted(one.index for one in report.outcomes if one.action == report.kind.DONE)
-    if not rated:
+    rated_indices = sorted(
+        outcome.index for outcome in report.outcomes if outcome.action == report.kind.DONE
+    )
+    if not rated_indices:
         return {}
-    shards = [run.manifest.shards[index] for index in rated]
-    pairs = pa.concat_tables([run.pairs.slice(one.start, one.num_pairs) for one in shards])
+    shards = [run.manifest.shards[index] for index in rated_indices]
+    pairs = pa.concat_tables([run.pairs.slice(shard.start, shard.num_pairs) for shard in shards])
     block_size = kv_block_size(run.config.judge, is_on_cpu=not visible_gpus())
     counts = count_tokens(run.rater, pairs, block_size=block_size)
-    asked = 1 - report.computed("num_known") / (pairs.num_rows * run.manifest.rows_per_pair)
-    planned = counts.scaled(asked)
+    asked_share = 1 - report.computed("num_known") / (pairs.num_rows * run.manifest.rows_per_pair)
+    planned = counts.scaled(asked_share)
     return {
         **{
             name: {"planned": value, "actual": report.total_now(name)}
@@ -104,9 +114,9 @@ def compare_with_plan(run: RatingRun, report: RunReport) -> Comparison:
 def _counts_by_layout(
     run: RatingRun, pilot: Pilot | None, *, is_on_cpu: bool
 ) -> dict[str, TokenCounts]:
-    """What each layout asks; of a judge without a tokenizer here, what the run's own layout does.
+    """Count calls and tokens of each layout; without a tokenizer, of the run's layout alone.
 
-    With a pilot, replies are as long as its were, and prompts too where they cannot be counted.
+    With a pilot, replies are as long as in the pilot, and so are prompts that cannot be counted.
     """
     block_size = kv_block_size(run.config.judge, is_on_cpu=is_on_cpu and not visible_gpus())
     layouts = [run.config.layout] if run.judge.tokenizer is None else get_args(PromptLayout)
@@ -119,16 +129,16 @@ def _counts_by_layout(
         for layout in layouts
     }
     if pilot and pilot.tokens.num_calls:
-        for layout, one in counts.items():
-            measured = pilot.tokens.scaled(one.num_calls / pilot.tokens.num_calls)
-            has_tokens = one.prompt_tokens is not None
-            replies = one._replace(output_tokens=measured.output_tokens)
-            counts[layout] = replies if has_tokens else measured
+        for layout, counted in counts.items():
+            measured = pilot.tokens.scaled(counted.num_calls / pilot.tokens.num_calls)
+            has_tokens = counted.prompt_tokens is not None
+            with_replies = counted._replace(output_tokens=measured.output_tokens)
+            counts[layout] = with_replies if has_tokens else measured
     return counts
 
 
-def _calibrated(run: RatingRun, study: Study, config: PlanRateConfig, reporter: Reporter) -> Pilot:
-    """Rate a run's first pairs as a run of their own, with the judge of the whole run."""
+def _calibrate(run: RatingRun, study: Study, config: PlanRateConfig, reporter: Reporter) -> Pilot:
+    """Rate the first pairs of a run as a separate run, with the same judge."""
     pilot = config.as_rating(limit=config.calibrate)
     began = time.monotonic()
     opened = open_run(study, pilot, judge=run.judge)
@@ -147,11 +157,14 @@ def _calibrated(run: RatingRun, study: Study, config: PlanRateConfig, reporter: 
 def _clock(
     run: RatingRun, config: PlanRateConfig, gpu: Gpu | None, pilot: Pilot | None
 ) -> tuple[Clock | None, str]:
-    """How long some tokens take without the engines' start, if that is known, and how it is."""
+    """Return the clock of the run, None if there is none, and a sentence on its origin."""
     if pilot and pilot.tokens.num_calls:
         num_engines = max(1, config.count // num_devices(config.judge))
-        each = pilot.seconds / _work(pilot.tokens) / num_engines
-        return lambda counts: each * _work(counts), f"measured on {pilot.num_pairs} pairs"
+        seconds_per_unit = pilot.seconds / _work_units(pilot.tokens) / num_engines
+        return (
+            lambda counts: seconds_per_unit * _work_units(counts),
+            f"measured on {pilot.num_pairs} pairs",
+        )
     if pilot:
         return None, "not known: the calibration's ratings were there before; calibrate more pairs"
     if gpu is None or run.judge.tokenizer is None:
@@ -165,12 +178,12 @@ def _clock(
 
 
 def _estimate(run: RatingRun, gpu: Gpu, *, count: int, utilisation: float) -> Clock:
-    """The time of arithmetic on all tokens, and of reading the weights to write the replies.
+    """Return a clock of the arithmetic on all tokens and of reading the weights for each reply.
 
-    Attention and the output layer are left out: some percent of a prompt of a thousand tokens.
+    Attention and the output layer are left out: a few percent for prompts of a thousand tokens.
 
     Raises:
-        EncoreError: The judge's config.json does not say how large it is.
+        EncoreError: The judge's config.json does not give its dimensions.
     """
     shape = find_shape(run.config.judge.model, revision=run.config.judge.revision)
     weight_bytes = 4 if run.judge.identity.dtype == "float32" else 2
@@ -179,14 +192,14 @@ def _estimate(run: RatingRun, gpu: Gpu, *, count: int, utilisation: float) -> Cl
     per_step = shape.num_parameters * weight_bytes / (1e9 * gpu.bandwidth_gb_s)
 
     def seconds_of(counts: TokenCounts) -> float:
-        num_steps = (counts.output_tokens or 0) / _REPLIES_AT_ONCE
-        return (_work(counts) * per_token + num_steps * per_step) / count
+        num_steps = (counts.output_tokens or 0) / _PARALLEL_REPLIES
+        return (_work_units(counts) * per_token + num_steps * per_step) / count
 
     return seconds_of
 
 
 def _planned_seconds(run: RatingRun, planned: TokenCounts) -> float | None:
-    """The estimate for the GPUs of this machine; None without any, or if one is not known."""
+    """Return the estimate for this machine's GPUs; None without GPUs or for an unknown GPU."""
     if not (gpus := visible_gpus()) or planned.computed_tokens is None:
         return None
     import torch
@@ -201,15 +214,15 @@ def _planned_seconds(run: RatingRun, planned: TokenCounts) -> float | None:
         return None
 
 
-def _work(counts: TokenCounts) -> int:
-    """What takes time: computed tokens of prompts and the replies'; calls, if no token is known."""
+def _work_units(counts: TokenCounts) -> int:
+    """Return the amount of work: computed tokens of prompts and replies, or calls if unknown."""
     return (counts.computed_tokens or 0) + (counts.output_tokens or 0) or counts.num_calls
 
 
-def _row(
+def _layout_row(
     counts: TokenCounts, seconds_of: Clock | None, config: PlanRateConfig
 ) -> dict[str, float | None]:
-    """Tokens, hours and money; the money of what has a price."""
+    """Return tokens, hours and money of one layout; only what has a price costs money."""
     hours = seconds_of(counts) / 3600 if seconds_of else None
     amounts = [
         (config.price_input, counts.prompt_tokens, 1e-6),
@@ -225,7 +238,7 @@ def _row(
 
 
 def _notes(run: RatingRun, config: PlanRateConfig, pilot: Pilot | None) -> list[str]:
-    """What is missing in a plan, and how to get it."""
+    """Return sentences on what the plan lacks and how to get it."""
     notes = []
     if run.judge.tokenizer is None and not pilot:
         notes.append(

@@ -41,7 +41,7 @@ from encore.runs.shard_runner import NEVER_STOP, Job, ReportRows, RunReport
 #: Shards in work at once on a GPU. An engine on the CPU takes all cores and waits for its slowest
 #: one, so there it is one shard at a time: two were a tenth slower on 2 cores.
 NUM_WORKERS = 2
-#: How a plan's pairs are sorted (`encore.data.pairs.planned_pairs`): part of a run's identity.
+#: Order of a plan's pairs (`encore.data.pairs.planned_pairs`), which is part of a run's identity.
 PLAN_ORDER = "pair_id"
 
 
@@ -57,12 +57,13 @@ class RatingRun:
     cancelled: threading.Event = field(default_factory=threading.Event)
 
     def job(self, *, retries: int = 0, reporter: Reporter = SILENT) -> Job:
-        """Work for `encore.runs.shard_runner`; a `RateConfig` says which shards, and for how long.
+        """Return the run as a job for `encore.runs.shard_runner`.
 
-        The report's totals are ``num_ratings`` and ``num_nulls``; of the shards rated now there are
-        ``num_truncated`` and the tally ``null_reasons``.
+        A `RateConfig` also says which shards are rated and when the run stops early. The report's
+        totals are ``num_ratings`` and ``num_nulls``. For the shards rated by this call it also has
+        ``num_truncated`` and the counts ``null_reasons``.
         """
-        given = self.config if isinstance(self.config, RateConfig) else None
+        rate_config = self.config if isinstance(self.config, RateConfig) else None
         stop_rule = NEVER_STOP
         if isinstance(self.config, LimitedRatingConfig) and self.config.limits:
             from encore.rating.rounds import stop_rule_of  # brings the warehouse
@@ -79,8 +80,8 @@ class RatingRun:
             manifest=self.manifest,
             compute=self._compute,
             start=partial(self._start, reporter),
-            shard_indices=(given.shard or None) if given else None,
-            slice=given.parsed_slice if given else None,
+            shard_indices=(rate_config.shard or None) if rate_config else None,
+            slice=rate_config.parsed_slice if rate_config else None,
             retries=retries,
             stop_rule=stop_rule,
             cancelled=self.cancelled,
@@ -88,21 +89,21 @@ class RatingRun:
 
     @property
     def judge(self) -> Judge:
-        """Whom the run asks."""
+        """Return the judge of the run."""
         return self.rater.judge
 
     @cached_property
     def earlier(self) -> EarlierRatings:
-        """Ratings of other runs of the study that need no call."""
+        """Return ratings of the study's other runs that this run can take over without a call."""
         return earlier_ratings(self.run_dir.parent, self.manifest)
 
     def _start(self, reporter: Reporter) -> int:
         check_writable(self.run_dir)
         if num_too_long := self.rater.num_too_long(self.pairs):
-            becomes = {"set-aside": "their ratings will be null", "truncate-left": "they are cut"}
+            treatment = {"set-aside": "their ratings will be null", "truncate-left": "they are cut"}
             reporter.message(
                 f"{num_too_long} prompts are too long for the judge's context of "
-                f"{self.judge.identity.max_model_len} tokens: {becomes[self.config.overlong]} "
+                f"{self.judge.identity.max_model_len} tokens: {treatment[self.config.overlong]} "
                 "(--overlong)"
             )
         reporter.started("starting the judge's engine")
@@ -111,12 +112,12 @@ class RatingRun:
 
     def _compute(self, shard: Shard, report_rows: ReportRows) -> ShardTable:
         pairs = self.pairs.slice(shard.start, shard.num_pairs)
-        found = self.rater.rate(pairs, shard, earlier=self.earlier, report_rows=report_rows)
-        table = found.table
+        rated = self.rater.rate(pairs, shard, earlier=self.earlier, report_rows=report_rows)
+        table = rated.table
         for name, value in (("judge", self.manifest.judge), ("run_key", self.manifest.run_key)):
             column = pa.repeat(pa.scalar(value, pa.string()), table.num_rows)
             table = table.append_column(RATINGS.field(name), column)
-        return replace(found, table=table)
+        return replace(rated, table=table)
 
 
 def rate(
@@ -127,17 +128,18 @@ def rate(
     reporter: Reporter = SILENT,
     run_job: JobRunner | None = None,
 ) -> RunReport:
-    """Open the run of a study and a config, rate what is not done, release the judge.
+    """Open the run of a study and a config, rate the shards that are not done, release the judge.
 
     Args:
         study: The opened study, or its directory.
-        config: Judge, rules and plan; a `RateConfig` also says which shards and for how long.
+        config: Judge, rules and plan. A `RateConfig` also says which shards are rated and when
+            the run stops early.
         retries: Further attempts for a shard whose error may pass.
-        reporter: Told about the judge's start, finished ratings and shards.
-        run_job: What does the run's job; default: `rating_job_runner` of the config.
+        reporter: Receiver of progress events.
+        run_job: Function that does the run's job. Default: `rating_job_runner` of the config.
 
     Raises:
-        EncoreError: As `open_run` and `encore.runs.shard_runner.work_through`.
+        EncoreError: See `open_run` and `encore.runs.shard_runner.work_through`.
     """
     opened = as_study(study)
     run = open_run(opened, config)
@@ -151,23 +153,23 @@ def rate(
 def rating_job_runner(
     study: Study, config: RatingConfig, *, retries: int = 0, reporter: Reporter = SILENT
 ) -> JobRunner:
-    """Rate in this process, or with as many local engines as the config says."""
-    whole = RateConfig.model_validate({"study": study.path, **dict(config)})
+    """Return the function that rates in this process, or with the config's local engines."""
+    rate_config = RateConfig.model_validate({"study": study.path, **dict(config)})
     devices = num_devices(config.judge)
     return local_job_runner(
-        whole, stage="rate", gpus_per_engine=devices, retries=retries, reporter=reporter
+        rate_config, stage="rate", gpus_per_engine=devices, retries=retries, reporter=reporter
     )
 
 
 def open_run(study: Study, config: RatingConfig, *, judge: Judge | None = None) -> RatingRun:
-    """The run that a study and a config define; nothing is written before its first shard.
+    """Open the run that a study and a config define. Nothing is written before its first shard.
 
-    The run key is a hash of judge and revision, prompt, rules, decoding, data and plan: change
-    any of them and a new run stands beside the old one.
+    The run key is a hash of judge and revision, prompt, rules, decoding, data and plan. If one of
+    them changes, a new run is made beside the old one.
 
     Raises:
-        EncoreError: No pairs, a bad rule set, a judge that cannot be loaded, a read-only study
-            without any run.
+        EncoreError: The study has no pairs, the rule set is not valid, the judge cannot be loaded,
+            or the study is read-only and has no run.
     """
     rule_set = load_rule_set(config.rules)
     all_pairs = read_pairs(study)
@@ -195,20 +197,21 @@ def run_over(
     responses: tuple[Response, ...] = RESPONSES,
     kind: type[RatingManifest] = RatingManifest,
 ) -> RatingRun:
-    """The run over some pairs in a folder of runs; nothing is written.
+    """Return the run over some pairs in a folder of runs. Nothing is written.
 
     Args:
-        pairs: In the plan's order (`planned_pairs`).
-        config: How they are rated; rules and judge are those given here.
-        rule_set: The rules.
-        data_sha256: What identifies the data that the pairs are taken from.
-        folder: Where the run gets its own folder.
-        judge: Opened.
-        responses: Which of each pair are rated.
-        kind: Of the run.
+        pairs: Pairs in the plan's order (`planned_pairs`).
+        config: Options of the run; its rules and judge are replaced by those given here.
+        rule_set: Rules under which the responses are rated.
+        data_sha256: Digest of the data that the pairs are taken from.
+        folder: Folder in which the run gets a folder of its own.
+        judge: The opened judge.
+        responses: Responses of each pair that are rated.
+        kind: Class of the run's manifest.
 
     Raises:
-        EncoreError: No room for a prompt; a way of answering that the judge cannot do.
+        EncoreError: The judge's context has no room for a prompt, or the judge cannot answer in
+            the config's way.
     """
     context = judge.identity.max_model_len
     if judge.tokenizer is not None and config.max_reply_tokens >= context:
@@ -246,23 +249,23 @@ def run_over(
 
 
 def _identity(rater: ShardRater, *, data_sha256: str, num_pairs: int) -> dict[str, Any]:
-    """What the run key is a hash of. Options that came later stand in it where they are used."""
+    """Return the identity of a run, whose hash is its key. It holds newer options only if used."""
     config, decoding = rater.config, rater.decoding
-    how: dict[str, Any] = {
+    decoding_fields: dict[str, Any] = {
         "temperature": 0.0,
         "max_reply_tokens": decoding.max_reply_tokens,
         "parser": PARSER_VERSION,
     }
     if decoding.kind != "text":
-        how |= {"kind": decoding.kind, "labels": list(decoding.labels)}
+        decoding_fields |= {"kind": decoding.kind, "labels": list(decoding.labels)}
     if decoding.kind == "expected":
-        how["min_label_mass"] = config.min_label_mass
+        decoding_fields["min_label_mass"] = config.min_label_mass
     identity = {
         "format": 1,
         "judge": dataclasses.asdict(rater.judge.identity),
         "prompt_sha256": rater.prompt.digest,
         "rules_sha256": rater.rule_set.digest,
-        "decoding": how,
+        "decoding": decoding_fields,
         "data_sha256": data_sha256,
         "plan": {
             "order": PLAN_ORDER,

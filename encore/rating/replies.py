@@ -13,23 +13,23 @@ from scipy.special import entr
 from encore.judges.base import Decoding, Reply
 from encore.runs.shard_runner import RunReport
 
-#: One ASCII decimal, perhaps ``Score:`` before it and a full stop after it. ``.5`` counts as a
-#: number; signs, exponents, leading zeros, thousands separators, percent signs, fractions do not.
+#: One ASCII decimal, optionally with ``Score:`` before it and a full stop after it. ``.5`` is a
+#: number; signs, exponents, leading zeros, thousands separators, percent signs, fractions are not.
 _NUMBER = r"((?:0|[1-9][0-9]*)(?:\.[0-9]+)?|\.[0-9]+)"
 _SCORE = re.compile(rf"(?:score:\s*)?{_NUMBER}\.?", re.IGNORECASE | re.ASCII)
 _NEGATIVE = re.compile(rf"(?:score:\s*)?-{_NUMBER}\.?", re.IGNORECASE | re.ASCII)
 _CENT = Decimal("0.01")
 
-#: Nulls that say more of a server than of a reply, and their share that is worth a warning.
-_NO_ANSWER = ("content_filter", "refusal", "empty_reply")
-_MOST_REFUSED = 0.05
+#: Reasons of nulls that come from a server's filter, and the largest share without a warning.
+_REFUSALS = ("content_filter", "refusal", "empty_reply")
+_MAX_REFUSED_SHARE = 0.05
 
 #: Part of a run's identity: raise it whenever any reply would be read differently.
 PARSER_VERSION = 1
 
 
 def parse_reply(raw_reply: str) -> tuple[float | None, str | None]:
-    """The rating in a reply, rounded half-even to 2 decimals, or the reason why there is none.
+    """Return the rating in a reply, rounded half-even to 2 decimals, or the reason of a null.
 
     Only ASCII white space around the reply is ignored. Anything but a single number (``8/10``,
     ``0,8``, ``80 %``, two numbers, prose, other scripts' digits) is null. The paper does not say
@@ -48,28 +48,28 @@ def parse_reply(raw_reply: str) -> tuple[float | None, str | None]:
 
 
 def scale_values(labels: Sequence[str]) -> tuple[float, ...]:
-    """The rating that each label of a scale stands for, the lowest first.
+    """Return the rating that each label of a scale stands for, the lowest first.
 
     Labels that are all numbers from 0 to 1 are their own ratings; others are evenly spaced.
     """
     numbers = [parse_reply(label)[0] for label in labels]
     if all(number is not None for number in numbers):
         return tuple(float(number) for number in numbers if number is not None)
-    return tuple(place / (len(labels) - 1) for place in range(len(labels)))
+    return tuple(position / (len(labels) - 1) for position in range(len(labels)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a reply says: a rating, or the reason why there is none.
+    """Content of a reply: a rating, or the reason why there is none.
 
     Attributes:
-        rating: In [0, 1], on the grid of the way of answering: hundredths, or the scale's labels.
-        null_reason: Why there is none: ``empty_reply``, ``not_a_single_number``, ``out_of_range``,
-            ``reply_cut_off``, ``prompt_too_long``, ``not_on_scale``, ``low_label_mass``; of a
-            server also ``content_filter``, ``refusal``.
-        expected_rating: Of `expected`: the mean over the labels.
-        label_mass: Of `expected`: the probability of all labels together.
-        reply_entropy: Of `expected`: entropy in nats of the distribution over the labels.
+        rating: Rating in [0, 1]: a multiple of 0.01, or the value of one of the scale's labels.
+        null_reason: Reason of a missing rating: ``empty_reply``, ``not_a_single_number``,
+            ``out_of_range``, ``reply_cut_off``, ``prompt_too_long``, ``not_on_scale``,
+            ``low_label_mass``; from a server also ``content_filter``, ``refusal``.
+        expected_rating: Mean rating over the labels' probabilities (decode ``expected`` alone).
+        label_mass: Probability of all labels together, from 0 to 1 (``expected`` alone).
+        reply_entropy: Entropy in nats of the labels' probabilities (``expected`` alone).
     """
 
     rating: float | None = None
@@ -80,7 +80,7 @@ class Answer:
 
 
 def read_reply(reply: Reply | None, decoding: Decoding, *, min_label_mass: float) -> Answer:
-    """What a reply says; None: the prompt was too long to be asked."""
+    """Read a reply. None stands for a prompt that was too long to be asked."""
     if reply is None:
         return Answer(null_reason="prompt_too_long")
     if reply.null_reason is not None:
@@ -90,20 +90,20 @@ def read_reply(reply: Reply | None, decoding: Decoding, *, min_label_mass: float
     if not reply.is_complete:
         return Answer(null_reason="reply_cut_off")
     if decoding.kind == "choice":
-        value_of = dict(zip(decoding.labels, scale_values(decoding.labels), strict=True))
-        rating = value_of.get(reply.text.strip())
+        value_by_label = dict(zip(decoding.labels, scale_values(decoding.labels), strict=True))
+        rating = value_by_label.get(reply.text.strip())
         return Answer(rating=rating, null_reason="not_on_scale" if rating is None else None)
     rating, null_reason = parse_reply(reply.text)
     return Answer(rating=rating, null_reason=null_reason)
 
 
 def note_on_refusals(report: RunReport) -> str | None:
-    """What to say at the end of a run, where many of the prompts that were asked got no answer."""
+    """Return a warning if many prompts of a run got no answer, else None."""
     reasons = report.counts_by("null_reasons")
-    num_refused = sum(reasons.get(reason, 0) for reason in _NO_ANSWER)
-    rated = [one for one in report.outcomes if one.action == report.kind.DONE]
-    num_rows = sum(one.num_rows for one in rated)
-    if num_refused <= _MOST_REFUSED * num_rows:
+    num_refused = sum(reasons.get(reason, 0) for reason in _REFUSALS)
+    rated = [shard for shard in report.outcomes if shard.action == report.kind.DONE]
+    num_rows = sum(shard.num_rows for shard in rated)
+    if num_refused <= _MAX_REFUSED_SHARE * num_rows:
         return None
     return (
         f"{num_refused} of {num_rows} prompts got no answer: safety data trigger filters, and the "

@@ -1,23 +1,22 @@
-"""How far a rating run goes: until its weights are sure enough, or until its budget is used up.
+"""Stop rules of a rating run: its weights are precise enough, or its budget is used up.
 
-Both are a `StopRule`: a number of shards, from the plan's first on, that may be
-taken. As the plan's order is that of content hashes, these are a fair sample of the pairs.
+Both limit the number of shards that may be rated, counted from the plan's first shard. The plan is
+in the order of content hashes, so these shards are a fair sample of the pairs.
 
-**Enough.** The plan has rounds, which depend on nothing but the plan: the first ends with the shard
-that holds pair 1,000, each other one after half as many shards more as there were. After a round
+**Precision.** The plan has rounds, which depend on the plan alone. The first round ends with the
+shard that holds pair 1,000; each later round adds half as many shards as there were. After a round
 the weights of its shards are compared with those that the whole plan would give
 (`encore.weighting.weight_error`). The run ends when, with 95 % confidence, no weight is farther off
 than the tolerance.
 
-*Repeated looks.* A plan of 70 shards has twelve rounds, and a look after each but the last. Each
-look is given an eleventh of the risk of 5 % (Bonferroni): what all looks say holds together with
-95 % confidence, whichever of them ends the run, and whatever tolerance a later call asks for. Other
-numbers of engines, and shards that were there before, change neither the rounds nor what a look
-says.
+*Repeated tests.* A plan of 70 shards has twelve rounds, and the stopping rule is tested after each
+round but the last. Each test gets an eleventh of the risk of 5 % (Bonferroni). All tests hold
+together with 95 % confidence, whichever of them ends the run, and whatever tolerance a later call
+asks for. The number of engines and shards done before change neither the rounds nor the tests.
 
-**Budget.** Shards that are done say what they took. Of the others those are open, from the plan's
-first on, that fit into the rest. What a shard will take is at most a call for each rating; of money
-it is what those that are done took for each pair, and one shard is rated to learn it.
+**Budget.** Finished shards record their cost. The shards that fit into the remaining budget are
+open, from the plan's first on. A shard costs at most one call per rating. In money, a pair costs
+what a pair of the finished shards cost; one shard is rated to learn this.
 """
 
 from __future__ import annotations
@@ -50,52 +49,54 @@ def stop_rule_of(
     num_devices: int,
     reporter: Reporter,
 ) -> StopRule:
-    """How far a run goes under some limits.
+    """Return the stop rule of a run under some limits.
 
     Args:
-        config: The limits.
-        run_dir: The run's folder.
-        manifest: The run's plan.
-        num_devices: GPUs of one engine of the judge.
-        reporter: Told what each look finds.
+        config: The limits of the run.
+        run_dir: Folder of the run.
+        manifest: Manifest of the run, which has its plan.
+        num_devices: Number of GPUs of one engine of the judge.
+        reporter: Receiver of a message after each test of the precision.
     """
-    found: list[StopRule] = []
+    stop_rules: list[StopRule] = []
     if (tolerance := config.until_weights_within) is not None:
         rounds = Rounds(run_dir=run_dir, manifest=manifest, tolerance=tolerance, reporter=reporter)
-        found.append(rounds)
+        stop_rules.append(rounds)
     if (limit := config.budget_calls) is not None:
-        most = manifest.rows_per_pair
-        found.append(Budget("--budget-calls", limit, manifest, cost=num_calls, most_per_pair=most))
+        budget_calls = Budget(
+            "--budget-calls", limit, manifest, cost=num_calls, max_per_pair=manifest.rows_per_pair
+        )
+        stop_rules.append(budget_calls)
     if (budget := config.budget) is not None:
         cost = partial(money, prices=config, num_devices=num_devices)
-        found.append(Budget("--budget", budget, manifest, cost=cost))
-    return FirstStopRule(found) if found else NEVER_STOP
+        stop_rules.append(Budget("--budget", budget, manifest, cost=cost))
+    return FirstStopRule(stop_rules) if stop_rules else NEVER_STOP
 
 
 @dataclass(frozen=True, slots=True)
 class FirstStopRule:
-    """The nearest of several horizons."""
+    """Several stop rules, of which the one with the fewest open shards counts."""
 
-    parts: Sequence[StopRule]
+    stop_rules: Sequence[StopRule]
 
     @property
     def num_open_shards(self) -> int:
-        """The least."""
-        return min(part.num_open_shards for part in self.parts)
+        """Return the smallest number of open shards."""
+        return min(rule.num_open_shards for rule in self.stop_rules)
 
     @property
     def early_stop(self) -> EarlyStop | None:
-        """Of the one that is the nearest."""
-        return min(self.parts, key=lambda part: part.num_open_shards).early_stop
+        """Return the early stop of the rule with the fewest open shards."""
+        return min(self.stop_rules, key=lambda rule: rule.num_open_shards).early_stop
 
     def update(self, done: Sequence[ShardState]) -> None:
-        """Each of them."""
-        for part in self.parts:
-            part.update(done)
+        """Update every rule with the finished shards."""
+        for rule in self.stop_rules:
+            rule.update(done)
 
 
 def round_ends(manifest: RatingManifest) -> tuple[int, ...]:
-    """The number of shards that are done after each round of a plan."""
+    """Return the number of shards that are done after each round of a plan."""
     num_shards = len(manifest.shards)
     ends = [min(num_shards, -(-_FIRST_PAIRS // manifest.shard_size))]
     while ends[-1] < num_shards:
@@ -103,12 +104,22 @@ def round_ends(manifest: RatingManifest) -> tuple[int, ...]:
     return tuple(ends)
 
 
-# --- enough -------------------------------------------------------------------------------------
+# --- precision ----------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, kw_only=True)
 class Rounds:
-    """The horizon of a run that ends when every weight is sure to a tolerance."""
+    """Stop rule of a run that ends when every weight is precise to a tolerance.
+
+    Attributes:
+        run_dir: Folder of the run.
+        manifest: Manifest of the run, which has its plan.
+        tolerance: Largest relative error of a weight, 0.02 for 2 %.
+        reporter: Receiver of a message after each test.
+        num_open_shards: Number of shards that may be rated, from the plan's first on.
+        early_stop: Why the run ends before its plan does; None while it goes on.
+        num_tested_shards: Number of shards in the latest test; -1 before the first.
+    """
 
     run_dir: Path
     manifest: RatingManifest
@@ -116,44 +127,44 @@ class Rounds:
     reporter: Reporter
     num_open_shards: int = 0
     early_stop: EarlyStop | None = None
-    looked_at: int = -1
+    num_tested_shards: int = -1
 
     def update(self, done: Sequence[ShardState]) -> None:
-        """Open the next round when one is done, unless what there is is enough.
+        """Open the next round when one is done, unless the weights are precise enough.
 
-        Of several rounds that were done before, the last one is looked at.
+        If several rounds were done before, only the last one is tested.
         """
-        state_of = {state.index: state for state in done}
-        num_leading = next(number for number in count() if number not in state_of)
+        state_by_index = {state.index: state for state in done}
+        num_leading = next(number for number in count() if number not in state_by_index)
         ends = round_ends(self.manifest)
         reached = max(takewhile(lambda end: end <= num_leading, ends), default=0)
-        if reached == self.looked_at:
+        if reached == self.num_tested_shards:
             return
-        self.looked_at = reached
+        self.num_tested_shards = reached
         self.num_open_shards = next((end for end in ends if end > reached), reached)
         if not 0 < reached < ends[-1]:
             return
-        found = self._error(state_of, reached, num_tests=len(ends) - 1)
-        is_enough = found.error is not None and found.error <= self.tolerance
-        told = self._told(found, self._num_pairs(range(reached)))
-        if not is_enough:
+        estimate = self._weight_error(state_by_index, reached, num_tests=len(ends) - 1)
+        sentence = self._sentence(estimate, self._num_pairs(range(reached)))
+        if estimate.error is None or estimate.error > self.tolerance:
             next_pairs = self._num_pairs(range(self.num_open_shards))
-            self.reporter.message(f"{told}; the next round ends with {next_pairs:,} pairs")
+            self.reporter.message(f"{sentence}; the next round ends with {next_pairs:,} pairs")
             return
-        assert found.error is not None
         self.num_open_shards = reached
-        num_left = self.manifest.num_pairs - self._num_pairs(state_of)
+        num_left = self.manifest.num_pairs - self._num_pairs(state_by_index)
         saved = f"{num_left * self.manifest.rows_per_pair:,} calls"
         share = num_left / self.manifest.num_pairs
         self.early_stop = EarlyStop(
-            f"enough: {told}; that saves {saved}, {share:.1%} of the plan", True
+            f"enough: {sentence}; that saves {saved}, {share:.1%} of the plan", True
         )
-        record_precision_reached(self.run_dir, num_shards=reached, error=found.error)
+        record_precision_reached(self.run_dir, num_shards=reached, error=estimate.error)
 
-    def _error(
-        self, state_of: Mapping[int, ShardState], num_shards: int, *, num_tests: int
+    def _weight_error(
+        self, state_by_index: Mapping[int, ShardState], num_shards: int, *, num_tests: int
     ) -> WeightError:
-        paths = tuple(path for i in range(num_shards) if (path := state_of[i].path) is not None)
+        paths = tuple(
+            path for i in range(num_shards) if (path := state_by_index[i].path) is not None
+        )
         ratings = Ratings(
             label=str(self.run_dir), files=paths, run_dir=self.run_dir, manifest=self.manifest
         )
@@ -161,13 +172,13 @@ class Rounds:
             read_pairs_of(ratings), num_all=self.manifest.num_pairs, num_tests=num_tests
         )
 
-    def _told(self, found: WeightError, num_pairs: int) -> str:
-        there = f"{num_pairs:,} of {self.manifest.num_pairs:,} pairs rated"
-        if found.error is None:
-            return f"{there}, too few to say how sure the weights are: {found.obstacle}"
+    def _sentence(self, estimate: WeightError, num_pairs: int) -> str:
+        progress = f"{num_pairs:,} of {self.manifest.num_pairs:,} pairs rated"
+        if estimate.error is None:
+            return f"{progress}, too few to say how sure the weights are: {estimate.obstacle}"
         return (
-            f"{there}, every weight within {found.error:.2%} of what all pairs would give "
-            f"({CONFIDENCE:.0%} confidence; the least sure is that of {found.rule_id})"
+            f"{progress}, every weight within {estimate.error:.2%} of what all pairs would give "
+            f"({CONFIDENCE:.0%} confidence; the least sure is that of {estimate.rule_id})"
         )
 
     def _num_pairs(self, indices: Sequence[int] | Mapping[int, ShardState]) -> int:
@@ -179,13 +190,13 @@ class Rounds:
 
 
 def num_calls(footer: Mapping[str, Any]) -> float:
-    """The calls that a shard took; where it does not say, one for each rating."""
+    """Return the number of calls that a shard took; if it is not recorded, one per rating."""
     num_rows = int(footer.get("num_ratings", 0)) + int(footer.get("num_nulls", 0))
     return float(footer.get("num_calls", num_rows))
 
 
 def money(footer: Mapping[str, Any], *, prices: PricesConfig, num_devices: int) -> float:
-    """What a shard cost: its tokens, and the time that its engine's GPUs took to answer."""
+    """Return the cost of a shard: its tokens, and the time of its engine's GPUs."""
     amounts = (
         (prices.price_input, int(footer.get("prompt_tokens", 0)) / _TOKENS),
         (prices.price_output, int(footer.get("output_tokens", 0)) / _TOKENS),
@@ -196,46 +207,48 @@ def money(footer: Mapping[str, Any], *, prices: PricesConfig, num_devices: int) 
 
 @dataclass(slots=True)
 class Budget:
-    """The horizon of a run that may take so much.
+    """Stop rule of a run that may cost only so much.
 
     Attributes:
-        option: Its name on the command line.
-        limit: How much: calls, or money.
-        manifest: The run's plan.
-        cost: What a shard took, by its footer.
-        most_per_pair: The calls that a pair takes at most; of money None: as those that are done.
-        spent: By all shards that are done.
+        option: Name of the limit's option on the command line.
+        limit: Largest cost, in calls or in money.
+        manifest: Manifest of the run, which has its plan.
+        cost: Function that returns the cost of a shard, given its footer.
+        max_per_pair: Largest cost of a pair in calls. None for money: a pair costs what a pair of
+            the finished shards cost.
+        num_open_shards: Number of shards that may be rated, from the plan's first on.
+        spent: Cost of all finished shards.
     """
 
     option: str
     limit: float
     manifest: RatingManifest
     cost: Callable[[Mapping[str, Any]], float] = field(kw_only=True)
-    most_per_pair: int | None = field(default=None, kw_only=True)
+    max_per_pair: int | None = field(default=None, kw_only=True)
     num_open_shards: int = 0
     spent: float = 0.0
 
     def update(self, done: Sequence[ShardState]) -> None:
-        """Open what fits into the rest of the budget.
+        """Open the shards that fit into the remaining budget.
 
         Raises:
-            InputError: Nothing is done, and not even one shard fits.
-            EncoreError: The calls that were made cost nothing.
+            InputError: No shard is done, and not even one fits.
+            EncoreError: The finished calls cost nothing at these prices.
         """
-        shards, there = self.manifest.shards, {state.index for state in done}
+        shards, done_indices = self.manifest.shards, {state.index for state in done}
         self.spent = sum(self.cost(state.footer) for state in done)
-        per_pair = self.most_per_pair or self._cost_of_a_pair(done)
-        rest = self.limit - self.spent
+        per_pair = self.max_per_pair or self._cost_of_a_pair(done)
+        remaining = self.limit - self.spent
         self.num_open_shards = 0
-        is_learning = False  # what it costs is to be learnt
+        is_learning = False  # True while one shard is rated to learn the cost of a pair
         for shard in shards:
-            if shard.index not in there:
-                rest -= shard.num_pairs * (per_pair or 0.0)
-                if rest < 0 or is_learning:
+            if shard.index not in done_indices:
+                remaining -= shard.num_pairs * (per_pair or 0.0)
+                if remaining < 0 or is_learning:
                     break
                 is_learning = per_pair is None
             self.num_open_shards = shard.index + 1
-        if not (there or self.num_open_shards):
+        if not (done_indices or self.num_open_shards):
             raise InputError(
                 f"{self.option} {self.limit:,}: the first shard of {shards[0].num_pairs:,} pairs "
                 f"takes up to {shards[0].num_pairs * (per_pair or 0):,} calls; give at least "
@@ -243,23 +256,23 @@ class Budget:
             )
 
     def _cost_of_a_pair(self, done: Sequence[ShardState]) -> float | None:
-        """In the shards that say what their calls took; None: there is none."""
-        told = [state for state in done if state.footer.get("num_calls")]
-        if told and not self.spent:
+        """Return the mean cost of a pair in shards that record their calls; None without any."""
+        recorded = [state for state in done if state.footer.get("num_calls")]
+        if recorded and not self.spent:
             raise EncoreError(
                 f"{self.option} {self.limit:,}: the calls so far cost nothing by the tokens and "
                 "seconds that were counted at these prices; use --budget-calls"
             )
-        num_pairs = sum(self.manifest.shards[state.index].num_pairs for state in told)
-        return self.spent / num_pairs if told else None
+        num_pairs = sum(self.manifest.shards[state.index].num_pairs for state in recorded)
+        return self.spent / num_pairs if recorded else None
 
     @property
     def early_stop(self) -> EarlyStop | None:
-        """What was spent and what is left to do."""
+        """Return what was spent and how many shards are not rated; None if all shards are open."""
         num_left = len(self.manifest.shards) - self.num_open_shards
         if not num_left:
             return None
-        unit = "" if self.most_per_pair is None else " calls"
+        unit = "" if self.max_per_pair is None else " calls"
         return EarlyStop(
             f"{self.option} {self.limit:,g}: {self.spent:,.10g}{unit} spent, and the next shard "
             f"would go beyond; {num_left} of {len(self.manifest.shards)} shards are left; the same "

@@ -1,4 +1,7 @@
-"""Rate one shard: render its prompts, ask the judge what is not known, read the replies."""
+"""Rate one shard: render its prompts, ask the judge, read the replies.
+
+Ratings that another run of the study has already are taken over without a call.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +27,15 @@ from encore.rating.replies import read_reply
 from encore.runs.run_files import Shard, ShardTable
 from encore.runs.shard_runner import ReportRows
 
-#: What a turn adds to its text in a prompt, and the chat template to a prompt, at most.
+#: Largest number of bytes that a prompt has around the text of a turn, and around the whole.
 _TURN_BYTES = 128
-#: Columns that are the same in all rows of a run.
+#: Columns that have one value in all rows of a run.
 RUN_COLUMNS = ("judge", "run_key")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One rating to make."""
+    """One response of a pair to be rated under one rule."""
 
     pair: PreferencePair
     response: str
@@ -41,28 +44,28 @@ class Question:
 
     @property
     def key(self) -> Key:
-        """What its rating is found by."""
+        """Return pair id, response and rule id, which identify the rating."""
         return self.pair.pair_id, self.response, self.rule.rule_id
 
     @property
     def columns(self) -> dict[str, str]:
-        """What a row says of it."""
+        """Return the columns of the rating's row that identify it."""
         names = ("pair_id", "response", "rule_id")
         return {"source": self.pair.source, **dict(zip(names, self.key, strict=True))}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardRater:
-    """What the shards of a run have in common.
+    """Rates the shards of one run.
 
     Attributes:
-        judge: Answers.
-        config: Says how long a shard may take, and what becomes of prompts that are too long.
-        rule_set: Each response is rated under all of them.
-        prompt: How a conversation and a rule become a prompt.
-        decoding: How the judge answers.
-        encoder: Makes token ids of prompts; None for a judge that reads texts.
-        responses: Which of a pair's responses are rated.
+        judge: The opened judge.
+        config: Options of the run, such as a shard's time limit and the treatment of long prompts.
+        rule_set: Rules under which each response is rated.
+        prompt: Layout of the prompt: how a conversation and a rule are put together.
+        decoding: Way in which the judge answers.
+        encoder: Encoder of prompts to token ids; None for a judge that reads texts.
+        responses: Responses of each pair that are rated.
     """
 
     judge: Judge
@@ -74,10 +77,10 @@ class ShardRater:
     responses: tuple[Response, ...] = RESPONSES
 
     def questions(self, pairs: pa.Table) -> list[Question]:
-        """All of some pairs, in the order to ask them.
+        """Return all questions about some pairs, in the order in which they are asked.
 
-        Those of a response stand together, the responses of a pair side by side: prompts that
-        begin alike are then in the engine's cache.
+        The questions about a response follow each other, and so do the responses of a pair: the
+        engine then finds the common beginning of their prompts in its cache.
         """
         return [
             Question(pair=pair, response=response, rule=rule, conversation=conversation)
@@ -88,63 +91,63 @@ class ShardRater:
         ]
 
     def prompts(self, questions: Sequence[Question]) -> Iterator[tuple[Prompt | None, int]]:
-        """What the judge reads for each, None where it is too long; tokens that were cut."""
+        """Yield each question's prompt, None if it is too long, and the number of tokens cut."""
         parts = (
-            self.prompt.parts(one.conversation, rating_rule=one.rule.rating_rule)
-            for one in questions
+            self.prompt.parts(question.conversation, rating_rule=question.rule.rating_rule)
+            for question in questions
         )
         if self.encoder is None:
-            yield from (("".join(both), 0) for both in parts)
+            yield from (("".join(prompt_parts), 0) for prompt_parts in parts)
             return
         limit = self.judge.identity.max_model_len - self.decoding.max_new_tokens
-        for one, token_ids in zip(questions, self.encoder.encode_each(parts), strict=True):
+        for question, token_ids in zip(questions, self.encoder.encode_each(parts), strict=True):
             fitted: Sequence[int] | None = token_ids
             if len(token_ids) > limit:
-                cuts = self.config.overlong == "truncate-left"
-                fitted = self._truncated_left(one, token_ids, limit=limit) if cuts else None
+                fitted = None
+                if self.config.overlong == "truncate-left":
+                    fitted = self._truncated_left(question, token_ids, limit=limit)
             yield fitted, 0 if fitted is None else len(token_ids) - len(fitted)
 
     def num_too_long(self, pairs: pa.Table) -> int:
-        """How many prompts of some pairs are too long for the judge; known before it is loaded.
+        """Count the prompts of some pairs that are too long; the judge need not be loaded.
 
-        No token is less than a byte, so few prompts have to be tokenised.
+        A token has at least one byte, so only prompts with many bytes have to be tokenised.
         """
         if self.encoder is None:
             return 0
         limit = self.judge.identity.max_model_len - self.decoding.max_new_tokens
-        around = max(
+        max_bytes_around = max(
             len("".join(self.prompt.parts("", rating_rule=rule.rating_rule)).encode())
             for rule in self.rule_set.rules
         )
         num_turns = pc.list_value_length(pairs["prompt"]).to_numpy()
-        most_bytes = num_bytes_of(pairs) + around + _TURN_BYTES * (num_turns + 2)
-        some = self.questions(pairs.filter(pa.array(most_bytes > limit)))
-        return sum(prompt is None or num_cut > 0 for prompt, num_cut in self.prompts(some))
+        max_bytes_P = num_bytes_of(pairs) + max_bytes_around + _TURN_BYTES * (num_turns + 2)
+        questions = self.questions(pairs.filter(pa.array(max_bytes_P > limit)))
+        return sum(prompt is None or num_cut > 0 for prompt, num_cut in self.prompts(questions))
 
     def rate(
         self, pairs: pa.Table, shard: Shard, *, earlier: EarlierRatings, report_rows: ReportRows
     ) -> ShardTable:
-        """The rows of a shard but for the run's own columns, and what they took.
+        """Rate the pairs of a shard; return its rows without the run's own columns, and the cost.
 
         Args:
-            pairs: Those of the shard.
-            shard: Which one, for messages.
-            earlier: Ratings that need no call.
-            report_rows: Told how many rows are finished.
+            pairs: Pairs of the shard.
+            shard: The shard, for messages.
+            earlier: Ratings of other runs, which need no call.
+            report_rows: Function that receives the number of finished rows.
         """
         questions = self.questions(pairs)
-        known = earlier.rows(one.pair.pair_id for one in questions)
-        answers = [known.get(one.key) for one in questions]
-        asked = [one for one, answer in zip(questions, answers, strict=True) if answer is None]
-        num_known = len(questions) - len(asked)
+        earlier_rows = earlier.rows(question.pair.pair_id for question in questions)
+        open_questions = [question for question in questions if question.key not in earlier_rows]
+        num_known = len(questions) - len(open_questions)
         prompts: list[tuple[Prompt | None, int]] = []
-        for prompt in self.prompts(asked):
+        for prompt in self.prompts(open_questions):
             report_rows(num_known)
             prompts.append(prompt)
-        watch = _Watch(
+        watch = _ProgressWatch(
             shard=shard,
             num_known=num_known,
-            num_replies=len(asked),
+            num_replies=len(open_questions),
             timeout_seconds=self.config.shard_timeout_seconds,
             report_rows=report_rows,
         )
@@ -153,10 +156,10 @@ class ShardRater:
             [prompt for prompt, _ in prompts],
             decoding=self.decoding,
             on_progress=watch,
-            sessions=[one.pair.pair_id for one in asked],
+            sessions=[question.pair.pair_id for question in open_questions],
         )
         seconds, min_mass = watch.seconds, self.config.min_label_mass
-        new = iter(
+        new_rows = iter(
             {
                 **asdict(read_reply(reply, self.decoding, min_label_mass=min_mass)),
                 "raw_reply": None if reply is None else reply.text,
@@ -165,13 +168,13 @@ class ShardRater:
             for reply, (_, num_cut) in zip(replies, prompts, strict=True)
         )
         rows = [
-            {**(answer or next(new)), **one.columns}
-            for one, answer in zip(questions, answers, strict=True)
+            {**(earlier_rows.get(question.key) or next(new_rows)), **question.columns}
+            for question in questions
         ]
-        given = [reply for reply in replies if reply is not None]
-        return self._slice(rows, given, num_known=num_known, seconds=seconds)
+        received = [reply for reply in replies if reply is not None]
+        return self._shard_table(rows, received, num_known=num_known, seconds=seconds)
 
-    def _slice(
+    def _shard_table(
         self,
         rows: Sequence[Mapping[str, Any]],
         replies: Sequence[Reply],
@@ -179,11 +182,11 @@ class ShardRater:
         num_known: int,
         seconds: float,
     ) -> ShardTable:
-        """Rows, and what the replies among them took of tokens and of the engine's time."""
+        """Return the shard's table with its counts, and the tokens and seconds of the replies."""
         reasons = Counter(row["null_reason"] for row in rows if row["null_reason"] is not None)
-        whole = RATINGS_EXPECTED if self.decoding.kind == "expected" else RATINGS
-        schema = pa.schema([field for field in whole if field.name not in RUN_COLUMNS])
-        usage = Usage(*map(sum, zip(NO_USAGE, *(one.usage for one in replies), strict=True)))
+        full_schema = RATINGS_EXPECTED if self.decoding.kind == "expected" else RATINGS
+        schema = pa.schema([field for field in full_schema if field.name not in RUN_COLUMNS])
+        usage = Usage(*map(sum, zip(NO_USAGE, *(reply.usage for reply in replies), strict=True)))
         return ShardTable(
             table=pa.Table.from_pylist(rows, schema=schema),
             footer={"num_ratings": len(rows) - reasons.total(), "num_nulls": reasons.total()},
@@ -204,24 +207,25 @@ class ShardRater:
     def _truncated_left(
         self, question: Question, token_ids: Sequence[int], *, limit: int
     ) -> Sequence[int] | None:
-        """A prompt with its conversation's oldest text cut until it fits; None if nothing does."""
+        """Cut a conversation's oldest text until its prompt fits; None if no text would be left."""
         tokenizer, num_cut, fitted = self.judge.tokenizer, 0, token_ids
-        assert tokenizer is not None, "lengths are known"
+        assert tokenizer is not None, "prompts have lengths only with a tokenizer"
         while len(fitted) > limit:
             num_cut += len(fitted) - limit
-            rest = tokenizer.cut_left(question.conversation, num_tokens=num_cut)
-            if not rest:
+            conversation = tokenizer.cut_left(question.conversation, num_tokens=num_cut)
+            if not conversation:
                 return None
-            whole = "".join(self.prompt.parts(rest, rating_rule=question.rule.rating_rule))
-            [fitted] = tokenizer.encode_each([whole])
+            prompt = "".join(self.prompt.parts(conversation, rating_rule=question.rule.rating_rule))
+            [fitted] = tokenizer.encode_each([prompt])
         return fitted
 
 
 @dataclass(slots=True, kw_only=True)
-class _Watch:
-    """Passes progress on and enforces the time limit; the clock starts at each report of 0 replies.
+class _ProgressWatch:
+    """Passes progress on and enforces the time limit of a shard.
 
-    A judge reports 0 when its engine is ready, so the wait for an engine does not count.
+    The clock starts at each report of 0 replies. A judge reports 0 when its engine is ready, so the
+    wait for an engine does not count.
     """
 
     shard: Shard
@@ -244,5 +248,5 @@ class _Watch:
 
     @property
     def seconds(self) -> float:
-        """Since the engine was ready."""
+        """Return the seconds since the engine was ready."""
         return time.monotonic() - self.began
