@@ -163,6 +163,7 @@ def test_no_call_is_made_twice_when_pairs_are_added(study, tmp_path):
     work_through(first.job())
     more = write_source(tmp_path, num_pairs=NUM_PAIRS + 5)
     ingest([f"more={more}"], out=study.path)  # 25 of them are in the study under another label
+    study = open_study(study.path)
     judge = ScriptedJudge()
     run = opened(study, judge)
     report = work_through(run.job())
@@ -312,7 +313,7 @@ def test_pairs_replaced_while_the_judge_opens_are_another_run(study, tmp_path):
             return super().identity
 
     assert opened(study, ReplacesPairs()).manifest.run_key == before
-    assert opened(study, ScriptedJudge()).manifest.run_key != before
+    assert opened(open_study(study.path), ScriptedJudge()).manifest.run_key != before
 
 
 def test_what_cannot_be_rated_is_refused(study, tmp_path):
