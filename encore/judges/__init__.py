@@ -1,4 +1,4 @@
-"""Judge backends: one file per backend, one line each in this table."""
+"""Judge backends: one file per backend, and the table that names them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from encore.judges.base import Judge
     from encore.judges.judge_config import JudgeConfig
 
-#: backend name -> (module, class)
+#: Module and class of each backend.
 BACKENDS = {
     "vllm": ("encore.judges.vllm_engine", "VllmJudge"),
     "http": ("encore.judges.http_server", "HttpJudge"),
@@ -18,7 +18,7 @@ BACKENDS = {
 
 
 def open_judge(config: JudgeConfig) -> Judge:
-    """The judge a config describes. Weights are loaded with its first reply.
+    """Open the judge that a config describes. Its weights are loaded by the first reply.
 
     Raises:
         EncoreError: The model has no usable weights, tokenizer or chat template, or the

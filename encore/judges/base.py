@@ -1,4 +1,4 @@
-"""The judge interface: prompts in, replies out."""
+"""The interface of judges: prompts in, replies out."""
 
 from __future__ import annotations
 
@@ -10,25 +10,24 @@ from encore.core.chat_tokenizer import ChatTokenizer
 from encore.core.errors import JudgeUnavailableError
 from encore.judges.judge_config import Decode, JudgeConfig
 
-#: Called with the number of replies finished so far: with 0 before an engine is started and when
-#: the generation begins, then at least once per engine step that finishes one. It may raise to
-#: interrupt.
+#: Receives the number of finished replies: 0 before an engine starts and when the generation
+#: begins, then at least once per engine step that finishes a reply. It may raise to interrupt.
 ProgressHook = Callable[[int], None]
 
-#: The token ids of the whole text that a judge reads; the user message alone where the judge has no
-#: tokenizer here.
+#: Token ids of the whole text that a judge reads, or the user message as text if the judge has no
+#: tokenizer on this machine.
 Prompt = Sequence[int] | str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoding:
-    """How an answer is made of a judge's distribution of tokens.
+    """Way in which a judge answers.
 
     Attributes:
-        kind: ``text``: greedy. ``choice``: greedy among ``labels``. ``expected``: one token, with
-            the log-probability of each label.
-        max_reply_tokens: Of a reply that is text.
-        labels: Of choice and expected, the lowest first.
+        kind: ``text`` is greedy text, ``choice`` is greedy among ``labels``, ``expected`` is one
+            token with the log-probability of each label.
+        max_reply_tokens: Largest number of tokens in a reply of kind text or choice.
+        labels: Possible answers for choice and expected, the lowest first.
     """
 
     kind: Decode = "text"
@@ -37,12 +36,12 @@ class Decoding:
 
     @property
     def max_new_tokens(self) -> int:
-        """Tokens of the context that the reply may take."""
+        """Number of tokens of the context to keep free for the reply."""
         return 1 if self.kind == "expected" else self.max_reply_tokens
 
 
 class Usage(NamedTuple):
-    """Tokens of one reply; of the prompt's, ``cached`` ones were not computed again."""
+    """Tokens of one reply; ``cached_tokens`` of the prompt were not computed again."""
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -54,14 +53,14 @@ NO_USAGE = Usage()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """A judge's raw reply.
+    """Raw reply of a judge.
 
     Attributes:
-        text: What it said; of `expected`, its most likely label.
-        is_complete: False when the token limit cut it off.
-        null_reason: Why the judge gave no answer, if it did not.
-        label_logprobs: Of `expected`: natural logarithms of the labels' probabilities.
-        usage: Its tokens; the same reply may take more or fewer.
+        text: Text of the reply; for decoding ``expected`` the most likely label.
+        is_complete: False if the token limit cut the reply off.
+        null_reason: Reason why the judge gave no answer; None if it answered.
+        label_logprobs: Natural logarithms of the labels' probabilities, for decoding ``expected``.
+        usage: Tokens of prompt and reply. It is not compared: equal replies may differ in it.
     """
 
     text: str
@@ -72,7 +71,7 @@ class Reply:
 
 
 def label_reply(decoding: Decoding, logprobs: Sequence[float], usage: Usage) -> Reply:
-    """The reply of `expected`: its most likely label, the lower one of two equal ones."""
+    """Return a reply of decoding ``expected``: the most likely label, the lower one if equal."""
     best = max(range(len(logprobs)), key=logprobs.__getitem__)
     return Reply(
         text=decoding.labels[best], is_complete=True, label_logprobs=tuple(logprobs), usage=usage
@@ -83,8 +82,15 @@ def label_reply(decoding: Decoding, logprobs: Sequence[float], usage: Usage) -> 
 class JudgeIdentity:
     """Everything about a judge that can change a reply; part of the run key.
 
-    ``name`` is the hub id or the folder's name, never a path; ``revision`` the hub commit or a
-    digest of the folder's files.
+    Attributes:
+        backend: Name of the backend, e.g. ``vllm``.
+        name: Hub id, or name of the folder; never a path.
+        revision: Hub commit, or digest of the folder's files.
+        dtype: Number format of the loaded weights.
+        chat_template_sha256: Digest of the chat template; empty if it is on a server.
+        frozen_date: Date that the chat template shows to the judge.
+        max_model_len: Context length in tokens; 0 if unknown.
+        engine_args: Engine arguments that can change a reply.
     """
 
     backend: str
@@ -98,31 +104,31 @@ class JudgeIdentity:
 
 
 class Judge(Protocol):
-    """Prompts in, replies out. Loading the model waits until the first `reply`."""
+    """A judge: prompts in, replies out. The model is loaded by `start` or the first `reply`."""
 
     @property
     def identity(self) -> JudgeIdentity:
-        """What goes into the run key; needs the tokenizer and config, not the weights."""
+        """Part of the run key. It needs the tokenizer and the config, not the weights."""
 
     @property
     def tokenizer(self) -> ChatTokenizer | None:
-        """Turns prompts into the token ids this judge reads; None: it reads the texts."""
+        """Tokenizer of the judge's prompts; None if the judge reads texts."""
 
     @property
     def is_on_cpu(self) -> bool:
-        """Whether generation takes the processor's cores; known once the model is loaded."""
+        """True if generation runs on the processor's cores; known once the model is loaded."""
 
     def check(self, decoding: Decoding) -> None:
-        """Refuse a way of answering that this judge cannot do; nothing is loaded.
+        """Refuse a decoding that this judge does not support. No weights are loaded.
 
         Raises:
-            JudgeUnavailableError: What it cannot do, and what it can.
+            JudgeUnavailableError: It is not supported; the message says what is.
         """
 
     def start(self) -> None:
-        """Load the model now rather than with the first reply.
+        """Load the model now rather than with the first reply; a large model takes minutes.
 
-        In the main thread this can be interrupted; a large model takes minutes.
+        It can be interrupted in the main thread.
 
         Raises:
             JudgeUnavailableError: The model or its engine cannot be loaded.
@@ -136,13 +142,17 @@ class Judge(Protocol):
         on_progress: ProgressHook,
         sessions: Sequence[str] = (),
     ) -> list[Reply]:
-        """Replies in the order of the prompts. Safe to call from any thread.
+        """Return the replies in the order of the prompts. Any thread may call it.
 
-        ``sessions`` names for each prompt what it shares its beginning with, so that a router can
-        send those to one server.
+        An exception during the generation, also one raised by ``on_progress``, discards the
+        engine; the next call starts a new one.
 
-        An exception in mid-generation, also one raised by ``on_progress``, discards the engine;
-        the next call starts a fresh one.
+        Args:
+            prompts: Prompts to reply to.
+            decoding: Way in which the judge answers.
+            on_progress: Receives the number of finished replies.
+            sessions: A name per prompt. Prompts with the same beginning have the same name, so
+                that a router can send them to one server. Empty if there are no names.
         """
 
     def close(self) -> None:
@@ -150,10 +160,10 @@ class Judge(Protocol):
 
 
 def num_devices(config: JudgeConfig) -> int:
-    """How many devices an engine of the judge takes: tensor times pipeline parallel size.
+    """Return the number of devices of a judge's engine: tensor times pipeline parallel size.
 
     Raises:
-        JudgeUnavailableError: One of them is no number of devices.
+        JudgeUnavailableError: One of the sizes is not a positive whole number.
     """
     product = 1
     for name in ("tensor_parallel_size", "pipeline_parallel_size"):
@@ -169,9 +179,9 @@ def num_devices(config: JudgeConfig) -> int:
 def encode_prompts(
     judge: Judge, texts: Iterable[str], *, decoding: Decoding
 ) -> Iterator[Prompt | None]:
-    """What a judge reads for each text; None where that is longer than its context has room for.
+    """Yield the prompt of each text; None if it is too long for the judge's context.
 
-    A judge without tokenizer here says so itself, in its reply.
+    A judge without a tokenizer gets the texts; its server reports those that are too long.
     """
     if judge.tokenizer is None:
         yield from texts
@@ -189,16 +199,24 @@ def ask_judge(
     on_progress: ProgressHook,
     sessions: Sequence[str] = (),
 ) -> list[Reply | None]:
-    """A judge's reply to each prompt; None stands for a prompt that is not asked, and its reply."""
-    asked = [(place, prompt) for place, prompt in enumerate(prompts) if prompt is not None]
-    found: list[Reply | None] = [None] * len(prompts)
-    if asked:
-        replies = judge.reply(
-            [prompt for _, prompt in asked],
+    """Return a judge's reply to each prompt, and None for each prompt that is None.
+
+    Args:
+        judge: The judge to ask.
+        prompts: Prompts from `encode_prompts`.
+        decoding: Way in which the judge answers.
+        on_progress: Receives the number of finished replies.
+        sessions: A name per prompt, as for `Judge.reply`.
+    """
+    askable = {index: prompt for index, prompt in enumerate(prompts) if prompt is not None}
+    replies: list[Reply | None] = [None] * len(prompts)
+    if askable:
+        answered = judge.reply(
+            list(askable.values()),
             decoding=decoding,
             on_progress=on_progress,
-            sessions=[sessions[place] for place, _ in asked] if sessions else (),
+            sessions=[sessions[index] for index in askable] if sessions else (),
         )
-        for (place, _), reply in zip(asked, replies, strict=True):
-            found[place] = reply
-    return found
+        for index, reply in zip(askable, answered, strict=True):
+            replies[index] = reply
+    return replies

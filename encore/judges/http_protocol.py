@@ -1,4 +1,4 @@
-"""Requests in OpenAI's protocol, and what the answers say; nothing here opens a connection."""
+"""Write requests and read answers of OpenAI's protocol; nothing here opens a connection."""
 
 from __future__ import annotations
 
@@ -9,34 +9,40 @@ from typing import Any
 from encore.core.errors import EncoreError, JudgeUnavailableError
 from encore.judges.base import NO_USAGE, Decoding, Prompt, Reply, Usage, label_reply
 
-#: The most that the protocol allows: a label that is not among them is less likely than these.
+#: The largest number that the protocol allows. A label that is missing is less likely than these.
 _TOP_LOGPROBS = 20
 MODELS, CHAT, COMPLETIONS = "/models", "/chat/completions", "/completions"
-#: Ends of a reply that is none; the second is of requests that are refused for it.
+#: Values of ``finish_reason`` without an answer; this module sets the second for refused requests.
 _NO_ANSWER = ("content_filter", "prompt_too_long")
 _TOO_LONG = re.compile(r"context.length|too long|longer than the max", re.IGNORECASE)
 
 
 class UnreadableAnswerError(EncoreError):
-    """An answer is not what the protocol says: HTML, half of one, another model's."""
+    """Error: an answer does not follow the protocol, is incomplete, or is from another model."""
 
 
 def chat_request(model: str, message: Prompt, decoding: Decoding) -> dict[str, Any]:
-    """The body of a chat completion."""
+    """Return the body of a chat completion."""
     messages = [{"role": "user", "content": message}]
     body = {"model": model, "messages": messages, "temperature": 0}
     body["max_completion_tokens"] = decoding.max_new_tokens
     if decoding.kind == "expected":
         body |= {"logprobs": True, "top_logprobs": _TOP_LOGPROBS}
-    return body | _choice(decoding)
+    return body | _choice_options(decoding)
 
 
 def completions_request(
     model: str, prompts: Sequence[Prompt], *, decoding: Decoding, label_ids: Sequence[int]
 ) -> dict[str, Any]:
-    """The body of one completion for several prompts of token ids, as vLLM understands it.
+    """Return the body of a completion for several prompts of token ids, in vLLM's form.
 
-    Penalties in a model's own generation_config are for chat; the server would apply them.
+    It turns off the penalties of the model's generation_config, which are for chat.
+
+    Args:
+        model: Name of the model on the server.
+        prompts: Token ids of each prompt.
+        decoding: Way in which the judge answers.
+        label_ids: Token id of each label, for decoding ``expected``.
     """
     body = {
         "model": model,
@@ -50,21 +56,21 @@ def completions_request(
     if decoding.kind == "expected":
         body |= {"logprobs": 1, "logprob_token_ids": list(label_ids)}
         body["return_tokens_as_token_ids"] = True
-    return body | _choice(decoding)
+    return body | _choice_options(decoding)
 
 
-def _choice(decoding: Decoding) -> dict[str, Any]:
-    """As vLLM calls it. With its older `guided_choice`, servers answer anything."""
+def _choice_options(decoding: Decoding) -> dict[str, Any]:
+    """Return vLLM's option for decoding ``choice``. Servers ignore its older `guided_choice`."""
     is_choice = decoding.kind == "choice"
     return {"structured_outputs": {"choice": list(decoding.labels)}} if is_choice else {}
 
 
 def read_chat(answer: Any, *, decoding: Decoding) -> list[Reply]:
-    """The one reply in the answer to a chat completion.
+    """Read the answer to a chat completion, which has one reply.
 
     Raises:
-        UnreadableAnswerError: It is none.
-        JudgeUnavailableError: With `expected`: it has no log-probabilities.
+        UnreadableAnswerError: The answer does not follow the protocol.
+        JudgeUnavailableError: It lacks the log-probabilities that decoding ``expected`` needs.
     """
     try:
         [choice] = answer["choices"]
@@ -73,10 +79,10 @@ def read_chat(answer: Any, *, decoding: Decoding) -> list[Reply]:
         reason = "refusal" if refusal else end if end in _NO_ANSWER else None
         if reason is None and decoding.kind == "expected":
             top = _logprobs(choice)["content"][0]["top_logprobs"]
-            found = {one["token"]: float(one["logprob"]) for one in top}
-            logprobs = [found.get(label, float("-inf")) for label in decoding.labels]
+            logprob_of = {token["token"]: float(token["logprob"]) for token in top}
+            logprobs = [logprob_of.get(label, float("-inf")) for label in decoding.labels]
             return [label_reply(decoding, logprobs, usage)]
-        if reason is None and not text.strip():  # reasoning used the limit up, or there is nothing
+        if reason is None and not text.strip():  # for example because reasoning reached the limit
             reason = "empty_reply"
         text, is_complete = refusal or text, end == "stop"
         return [Reply(text=text, is_complete=is_complete, null_reason=reason, usage=usage)]
@@ -87,13 +93,13 @@ def read_chat(answer: Any, *, decoding: Decoding) -> list[Reply]:
 def read_completions(
     answer: Any, *, decoding: Decoding, num_prompts: int, label_ids: Sequence[int]
 ) -> list[Reply]:
-    """The replies in the answer to one completion for several prompts.
+    """Read the answer to a completion for several prompts.
 
-    The first reply carries the tokens of all: a server counts them for the whole request.
+    The first reply has the tokens of all: a server counts them for the whole request.
 
     Raises:
-        UnreadableAnswerError: It has not one for each prompt.
-        JudgeUnavailableError: With `expected`: it has no log-probabilities.
+        UnreadableAnswerError: The answer does not have one reply for each prompt.
+        JudgeUnavailableError: It lacks the log-probabilities that decoding ``expected`` needs.
     """
     try:
         choices = sorted(answer["choices"], key=lambda choice: int(choice["index"]))
@@ -115,34 +121,41 @@ def read_completions(
 
 
 def _logprobs(choice: Mapping[str, Any]) -> Any:
-    found = choice.get("logprobs")
-    if not found:
+    """Return the log-probabilities of a reply.
+
+    Raises:
+        JudgeUnavailableError: The reply has none.
+    """
+    logprobs = choice.get("logprobs")
+    if not logprobs:
         raise JudgeUnavailableError(
             "the judge's server gives no log-probabilities, which --decode expected needs; give "
             "--decode text or choice"
         )
-    return found
+    return logprobs
 
 
 def read_models(answer: Any) -> dict[str, dict[str, Any]]:
-    """What a server says of its models, by name; empty where it has no list.
+    """Read a server's list of models, by name; empty if the server has no list.
 
     Raises:
-        UnreadableAnswerError: The answer is none of this protocol.
+        UnreadableAnswerError: The answer does not follow the protocol.
     """
     try:
-        return {str(one["id"]): dict(one) for one in answer["data"]}
+        return {str(model["id"]): dict(model) for model in answer["data"]}
     except (KeyError, TypeError, ValueError) as error:
         raise _unreadable(answer, error) from None
 
 
-def stands_for(path: str, status: int, error: Any) -> dict[str, Any] | None:
-    """The answer that an error stands for: no list of models; a prompt that is refused.
+def answer_of_error(path: str, status: int, error: Any) -> dict[str, Any] | None:
+    """Return the answer that an error is equivalent to; None for a failure.
+
+    A missing list of models is an empty list. A refused prompt is a reply without an answer.
 
     Args:
-        path: What was asked for.
-        status: Of HTTP.
-        error: What the server says of it: in this protocol an object with code and message.
+        path: Path of the request, e.g. `CHAT`.
+        status: HTTP status of the answer.
+        error: The server's error; in this protocol an object with code and message.
     """
     if path == MODELS and status == 404:  # not every gateway has one
         return {"data": []}
@@ -156,21 +169,23 @@ def stands_for(path: str, status: int, error: Any) -> dict[str, Any] | None:
 
 
 def first_words(answer: Any) -> str:
-    """The beginning of an answer in one line, for messages."""
+    """Return the beginning of an answer on one line, for messages."""
     return " ".join(str(answer).split())[:200] or "nothing"
 
 
 def _usage(answer: Mapping[str, Any]) -> Usage:
-    counted = answer.get("usage") or {}
-    details = counted.get("prompt_tokens_details") or {}
+    """Return the token counts of an answer; 0 for those that are missing."""
+    counts = answer.get("usage") or {}
+    details = counts.get("prompt_tokens_details") or {}
     return Usage(
-        prompt_tokens=int(counted.get("prompt_tokens") or 0),
+        prompt_tokens=int(counts.get("prompt_tokens") or 0),
         cached_tokens=int(details.get("cached_tokens") or 0),
-        output_tokens=int(counted.get("completion_tokens") or 0),
+        output_tokens=int(counts.get("completion_tokens") or 0),
     )
 
 
 def _unreadable(answer: Any, error: Exception) -> UnreadableAnswerError:
-    what = f"no {error.args[0]!r}" if isinstance(error, KeyError) else str(error)
-    what = what if isinstance(answer, Mapping) else "no JSON object"
-    return UnreadableAnswerError(f"{first_words(answer)} ({what})")
+    """Return an error with the beginning of an answer and what is wrong with it."""
+    problem = f"no {error.args[0]!r}" if isinstance(error, KeyError) else str(error)
+    problem = problem if isinstance(answer, Mapping) else "no JSON object"
+    return UnreadableAnswerError(f"{first_words(answer)} ({problem})")

@@ -1,4 +1,4 @@
-"""The HTTP judge: any server that speaks OpenAI's protocol, through the `openai` client."""
+"""The judge on a server that speaks OpenAI's protocol, through the `openai` client."""
 
 from __future__ import annotations
 
@@ -31,50 +31,51 @@ except ImportError as missing:
 
 logger = logging.getLogger(__name__)
 
-#: Further attempts at a request whose failure may pass; the client waits 0.5 to 8 s between them,
+#: Retries of a request that failed for a passing reason. The client waits 0.5 to 8 s between them,
 #: or as long as the server says in `Retry-After`.
 MAX_RETRIES = 5
-#: vLLM answers ten and more prompts a request several times faster than one a request.
+#: vLLM answers requests of ten or more prompts several times faster than requests of one prompt.
 _PROMPTS_PER_REQUEST = 64
-#: Between two reports of progress, and the longest that an interruption waits.
-_TICK_SECONDS = 0.1
-#: Shorter ones are placeholders such as EMPTY, which other texts may contain.
-_SHORTEST_KEY = 8
+#: Time between two reports of progress, and the longest delay of an interruption.
+_PROGRESS_SECONDS = 0.1
+#: Shorter keys are placeholders such as EMPTY, which may occur in normal texts.
+_MIN_KEY_LENGTH = 8
 _PROBE = "Answer with the number 0.5 and nothing else."
-#: A server that ignores what it does not know will not say these by itself.
+#: A server that ignores unknown options would not answer with these.
 _PROBE_LABELS = ("xq", "qx")
 _TOKENIZER = ModelFinder(name="tokenizer", error=JudgeUnavailableError)
 _Result = TypeVar("_Result")
 
 
 class HttpJudge:
-    """A `encore.judges.base.Judge` behind a server; nothing is loaded here but a tokenizer.
+    """A `encore.judges.base.Judge` on a server.
 
-    With a tokenizer the server is vLLM and gets token ids; without one any server gets the user
-    message as a chat.
+    With a tokenizer the server must be vLLM, and gets token ids. Without a tokenizer any server
+    does, and gets the user message as a chat.
     """
 
-    #: The server computes elsewhere: two shards are in work.
+    #: The server computes on another machine, so two shards are rated at the same time.
     is_on_cpu = False
 
     def __init__(self, config: JudgeConfig) -> None:
-        """Find the tokenizer; the server is asked when it is needed."""
+        """Load the tokenizer; nothing is sent to the server yet."""
         self.config = config
         self.tokenizer = None
         if config.tokenizer is not None:
             self.tokenizer = load_tokenizer(_TOKENIZER.find(config.tokenizer, needs_weights=False))
         self._lock = threading.RLock()
         self._server: _Server | None = None
-        #: What the server says of its models, if it has a list.
-        self._served: dict[str, dict[str, Any]] = {}
-        self._answers_as: str | None = None
+        #: The server's list of models; empty if it has none.
+        self._listed_models: dict[str, dict[str, Any]] = {}
+        #: Name of the model in the first answer.
+        self._answering_model: str | None = None
 
     @property
     def identity(self) -> JudgeIdentity:
-        """What is known of a model behind a server.
+        """Part of the run key: the facts that are known of a model on a server.
 
-        A host stands for what it serves: the port and the path change when a server is started
-        again. Two models of one name on one host need a `revision`.
+        Without a revision the host identifies the model, because port and path change when a
+        server is restarted. Two models of the same name on one host need a `revision`.
         """
         config, tokenizer = self.config, self.tokenizer
         context = config.max_model_len or 0
@@ -93,13 +94,13 @@ class HttpJudge:
         )
 
     def check(self, decoding: Decoding) -> None:
-        """Ask one question: whether model, key and way of answering are what the server knows."""
-        asked, kind = decoding, decoding.kind
+        """Send a test question, so that a wrong model, key or decoding is refused at once."""
+        probe, kind = decoding, decoding.kind
         if kind == "choice":
-            asked = replace(decoding, labels=_PROBE_LABELS, max_reply_tokens=16)
+            probe = replace(decoding, labels=_PROBE_LABELS, max_reply_tokens=16)
         [prompt] = [_PROBE] if self.tokenizer is None else self.tokenizer.encode([_PROBE])
         try:
-            [reply] = self.reply([prompt], decoding=asked, on_progress=lambda _: None)
+            [reply] = self.reply([prompt], decoding=probe, on_progress=lambda _: None)
         except EncoreError as error:
             advice = f"; --decode text asks for less than {kind}" if kind != "text" else ""
             raise JudgeUnavailableError(f"{error}{advice}") from None
@@ -110,10 +111,10 @@ class HttpJudge:
             )
 
     def start(self) -> None:
-        """Open the connection; the model must be one that the server has.
+        """Connect to the server and check that it has the model.
 
         Raises:
-            JudgeUnavailableError: It is not, or the server does not answer.
+            JudgeUnavailableError: It has no such model, or it does not answer.
         """
         with self._lock:
             if self._server is not None:
@@ -123,10 +124,10 @@ class HttpJudge:
             )
             server = _Server(self.config)
             try:
-                listed = server.call(protocol.MODELS, None, protocol.read_models)
-                self._served = server.run(listed)
-                if self._served and self.config.model not in self._served:
-                    names = server.redacted(", ".join(sorted(self._served)))
+                request = server.request(protocol.MODELS, None, protocol.read_models)
+                self._listed_models = server.run(request)
+                if self._listed_models and self.config.model not in self._listed_models:
+                    names = server.redacted(", ".join(sorted(self._listed_models)))
                     raise self._refusal(f"has no such model; it has {names}: give one as --judge")
             except EncoreError as error:
                 server.close()
@@ -141,15 +142,15 @@ class HttpJudge:
         on_progress: ProgressHook,
         sessions: Sequence[str] = (),
     ) -> list[Reply]:
-        """Replies in prompt order; an exception cancels the requests that are under way."""
+        """Return the replies in prompt order. An exception cancels the open requests."""
         self.start()
         assert self._server is not None
         on_progress(0)
         replies: dict[int, Reply] = {}
-        named = sessions or [""] * len(prompts)
-        work = self._ask_all(self._server, prompts, named, decoding, replies)
-        self._server.run(work, tell=lambda: on_progress(len(replies)))
-        return [replies[place] for place in range(len(prompts))]
+        session_of = sessions or [""] * len(prompts)
+        work = self._reply_to_all(self._server, prompts, session_of, decoding, replies)
+        self._server.run(work, on_tick=lambda: on_progress(len(replies)))
+        return [replies[index] for index in range(len(prompts))]
 
     def close(self) -> None:
         """Close the connections."""
@@ -159,25 +160,31 @@ class HttpJudge:
             server.close()
 
     def _max_model_len(self) -> int:
-        if not self._served:  # known also when the connection is closed again
+        """Return the context length that the server's list of models has for the judge."""
+        if not self._listed_models:  # the list is kept when the connection is closed
             self.start()
-        context = self._served.get(self.config.model, {}).get("max_model_len")
+        context = self._listed_models.get(self.config.model, {}).get("max_model_len")
         if not isinstance(context, int):
             raise self._refusal("does not say how long its context is; give --max-model-len")
         return context
 
-    def _refusal(self, what: str) -> JudgeUnavailableError:
-        who = f"judge {self.config.model!r}: the server at {host_of(self.config)}"
-        return JudgeUnavailableError(f"{who} {what}")
+    def _refusal(self, problem: str) -> JudgeUnavailableError:
+        """Return the error of a server that cannot be used."""
+        server = f"judge {self.config.model!r}: the server at {host_of(self.config)}"
+        return JudgeUnavailableError(f"{server} {problem}")
 
-    def _requests(self, sessions: Sequence[str]) -> Iterator[list[int]]:
-        """The places of each request's prompts: token ids of one session together, chats alone."""
-        most = 1 if self.tokenizer is None else _PROMPTS_PER_REQUEST
-        for _, places in itertools.groupby(range(len(sessions)), key=sessions.__getitem__):
-            while some := list(itertools.islice(places, most)):
-                yield some
+    def _prompts_of_requests(self, sessions: Sequence[str]) -> Iterator[list[int]]:
+        """Yield the indices of each request's prompts.
 
-    async def _ask_all(
+        A chat has a request of its own. Neighbouring prompts of token ids with the same session
+        share a request.
+        """
+        limit = 1 if self.tokenizer is None else _PROMPTS_PER_REQUEST
+        for _, indices in itertools.groupby(range(len(sessions)), key=sessions.__getitem__):
+            while batch := list(itertools.islice(indices, limit)):
+                yield batch
+
+    async def _reply_to_all(
         self,
         server: _Server,
         prompts: Sequence[Prompt],
@@ -185,108 +192,125 @@ class HttpJudge:
         decoding: Decoding,
         replies: dict[int, Reply],
     ) -> None:
-        requests = self._requests(sessions)
+        """Add the reply to every prompt to ``replies``, by the prompt's index."""
+        requests = self._prompts_of_requests(sessions)
 
-        async def work() -> None:
-            for places in requests:
-                some, session = [prompts[place] for place in places], sessions[places[0]]
-                async with server.room:
-                    found = await self._ask(server, some, session, decoding)
-                replies.update(zip(places, found, strict=True))
+        async def send_requests() -> None:
+            for indices in requests:
+                batch, session = [prompts[index] for index in indices], sessions[indices[0]]
+                async with server.request_limit:
+                    batch_replies = await self._reply_to_batch(server, batch, session, decoding)
+                replies.update(zip(indices, batch_replies, strict=True))
 
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(self.config.concurrency):
-                    group.create_task(work())
-        except BaseExceptionGroup as failed:  # the first one ended the others
-            raise failed.exceptions[0] from None
+                    group.create_task(send_requests())
+        except BaseExceptionGroup as errors:  # the first error cancelled the other tasks
+            raise errors.exceptions[0] from None
 
-    async def _ask(
+    async def _reply_to_batch(
         self, server: _Server, prompts: Sequence[Prompt], session: str, decoding: Decoding
     ) -> list[Reply]:
+        """Send the prompts of one request, and return their replies."""
         model = self.config.model
         read: Callable[[Any], list[Reply]]
         if self.tokenizer is None:
             path, read = protocol.CHAT, partial(protocol.read_chat, decoding=decoding)
             body = protocol.chat_request(model, prompts[0], decoding)
         else:
-            how: dict[str, Any] = {"decoding": decoding, "label_ids": ()}
+            label_ids: Sequence[int] = ()
             if decoding.kind == "expected":
-                how["label_ids"] = self.tokenizer.label_tokens(decoding.labels)
-            path, body = protocol.COMPLETIONS, protocol.completions_request(model, prompts, **how)
-            read = partial(protocol.read_completions, num_prompts=len(prompts), **how)
+                label_ids = self.tokenizer.label_tokens(decoding.labels)
+            options: dict[str, Any] = {"decoding": decoding, "label_ids": label_ids}
+            path = protocol.COMPLETIONS
+            body = protocol.completions_request(model, prompts, **options)
+            read = partial(protocol.read_completions, num_prompts=len(prompts), **options)
 
-        def checked(answer: Any) -> list[Reply]:
+        def check_and_read(answer: Any) -> list[Reply]:
             self._check_model(answer)
             return read(answer)
 
-        replies = await server.call(path, body, checked, session=session)
+        replies = await server.request(path, body, check_and_read, session=session)
         return [replace(reply, text=server.redacted(reply.text)) for reply in replies]
 
     def _check_model(self, answer: Any) -> None:
-        """Refuse answers by a model that was not asked.
+        """Refuse answers of another model than the judge.
 
-        The dated name of a model that was asked for without its date is allowed, as long as it
-        stays the same.
+        A server may answer with a dated name of the model, as long as it stays the same.
+
+        Raises:
+            UnreadableAnswerError: The answer is of another model.
         """
-        asked = self.config.model
+        model = self.config.model
         name = answer.get("model") if isinstance(answer, dict) else None
         if name is None:
             return
-        if self._answers_as is None and str(name).startswith(asked):
-            self._answers_as = name
-        if name != self._answers_as:
-            expected = self._answers_as or asked
+        if self._answering_model is None and str(name).startswith(model):
+            self._answering_model = name
+        if name != self._answering_model:
+            expected = self._answering_model or model
             raise UnreadableAnswerError(f"it is by another model, {name!r} instead of {expected!r}")
 
 
 def host_of(config: JudgeConfig) -> str:
-    """The host that texts are sent to."""
+    """Return the host that texts are sent to."""
     return str(urlsplit(config.base_url or "").hostname)
 
 
 class _Server:
-    """A client, and the thread that its requests run in: a bounded number for all callers."""
+    """Client of a server, with the thread that runs its requests.
+
+    Attributes:
+        request_limit: Semaphore that bounds the number of open requests of all callers.
+    """
 
     def __init__(self, config: JudgeConfig) -> None:
-        """Start the thread; nothing is sent."""
+        """Start the thread. Nothing is sent."""
         for name in ("openai", "httpx", "httpcore", "httpx2", "httpcore2"):
-            logging.getLogger(name).setLevel(logging.WARNING)  # below it, headers are logged
+            logging.getLogger(name).setLevel(logging.WARNING)  # lower levels log headers
         self._config = config
         self._key = os.environ.get(config.api_key_env, "").strip()
         self._client = openai.AsyncOpenAI(
-            api_key=self._key or "EMPTY",  # servers without keys read none
+            api_key=self._key or "EMPTY",  # the client needs a key, a server without keys does not
             base_url=config.base_url,
             timeout=config.request_timeout_seconds,
             max_retries=MAX_RETRIES,
         )
-        self.room = asyncio.Semaphore(config.concurrency)
+        self.request_limit = asyncio.Semaphore(config.concurrency)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
 
     def run(
-        self, work: Coroutine[Any, Any, _Result], *, tell: Callable[[], None] = lambda: None
+        self, work: Coroutine[Any, Any, _Result], *, on_tick: Callable[[], None] = lambda: None
     ) -> _Result:
-        """What the work returns; the caller's thread waits, tells and can be interrupted."""
+        """Run a coroutine in the thread and return its result.
+
+        The calling thread waits and can be interrupted.
+
+        Args:
+            work: Coroutine to run.
+            on_tick: Called every tenth of a second, and at the end. It may raise to interrupt.
+        """
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
-            while wait([future], timeout=_TICK_SECONDS).not_done:
-                tell()
-            tell()
+            while wait([future], timeout=_PROGRESS_SECONDS).not_done:
+                on_tick()
+            on_tick()
             return future.result()
         except BaseException:
             future.cancel()
             raise
 
     def close(self) -> None:
-        """Cancel what is under way, close the connections, end the thread."""
+        """Cancel open requests, close the connections and end the thread."""
         self.run(self._stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
-    async def call(
+    async def request(
         self,
         path: str,
         body: dict[str, Any] | None,
@@ -294,67 +318,81 @@ class _Server:
         *,
         session: str = "",
     ) -> _Result:
-        """What is read in the answer to one request. What cannot be read is asked for again.
+        """Send a request and return what ``read`` makes of the answer.
+
+        A request whose answer cannot be read is sent again.
+
+        Args:
+            path: Path of the request.
+            body: Body of a POST request; None sends a GET request.
+            read: Function that reads the answer, or raises ValueError or UnreadableAnswerError.
+            session: Name by which a router chooses a server; empty for none.
 
         Raises:
-            EncoreError: The server's error, or its last answer.
+            EncoreError: The server failed, or none of its answers could be read.
         """
-        options: Any = {"follow_redirects": False}  # texts go to the host that was named
+        options: Any = {"follow_redirects": False}  # texts go to no other host
         options |= {"headers": {"X-Session-ID": session}} if session else {}
-        asked: dict[str, Any] = {"cast_to": object, "options": options}
+        arguments: dict[str, Any] = {"cast_to": object, "options": options}
         send = self._client.get if body is None else partial(self._client.post, body=body)
         for attempt in range(1 + MAX_RETRIES):
             await asyncio.sleep(min(0.5 * 2 ** (attempt - 1), 8) if attempt else 0)
             try:
-                return read(await send(path, **asked))
+                return read(await send(path, **arguments))
             except openai.APIStatusError as error:
-                answer = protocol.stands_for(path, error.status_code, error.body)
+                answer = protocol.answer_of_error(path, error.status_code, error.body)
                 if answer is None:
-                    raise self._explained(error) from None
+                    raise self._one_line_error(error) from None
                 return read(answer)
             except openai.APIConnectionError as error:
-                raise self._explained(error) from None
-            except (ValueError, UnreadableAnswerError) as error:  # no JSON, or not this protocol's
-                said = self.redacted(str(error))
+                raise self._one_line_error(error) from None
+            except (ValueError, UnreadableAnswerError) as error:  # not JSON, or not this protocol
+                last_problem = self.redacted(str(error))
         raise UnreadableAnswerError(
-            f"{self._who} does not answer as the OpenAI protocol says ({1 + MAX_RETRIES} attempts):"
-            f" {said}; check --base-url (most servers need /v1 at its end), see the server's log"
+            f"{self._label} does not answer as the OpenAI protocol says "
+            f"({1 + MAX_RETRIES} attempts): {last_problem}; check --base-url (most servers need "
+            "/v1 at its end), see the server's log"
         )
 
     def redacted(self, text: str) -> str:
-        """A text of the server without the key."""
-        is_secret = len(self._key) >= _SHORTEST_KEY
+        """Return a text of the server without the key."""
+        is_secret = len(self._key) >= _MIN_KEY_LENGTH
         return text.replace(self._key, "[key]") if is_secret else text
 
     async def _stop(self) -> None:
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
+        """Cancel open requests and close the connections."""
+        open_tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in open_tasks:
             task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.gather(*open_tasks, return_exceptions=True)
         await self._client.close()
 
     @property
-    def _who(self) -> str:
+    def _label(self) -> str:
+        """Name of judge and host in messages."""
         return f"judge {self._config.model!r}: {host_of(self._config)}"
 
-    def _explained(self, error: openai.APIError) -> EncoreError:
-        """The client's error in one line, without the key."""
+    def _one_line_error(self, error: openai.APIError) -> EncoreError:
+        """Return the client's error in one line with advice, without the key."""
         attempts = f"({1 + MAX_RETRIES} attempts)"
         if isinstance(error, openai.APIStatusError):
-            words = first_words(self.redacted(error.response.text))
+            reason = first_words(self.redacted(error.response.text))
             variable, is_set = self._config.api_key_env, "" if self._key else "not "
             key = f"the key comes from the environment variable {variable}, which is {is_set}set"
             address = "check --judge and --base-url (most servers need /v1 at its end)"
-            of_every_shard = {401: key, 403: key, 404: address}
-            advice = of_every_shard.get(error.status_code)
+            # Errors that every request would meet end the run.
+            advice = {401: key, 403: key, 404: address}.get(error.status_code)
             kind = EncoreError if advice is None else JudgeUnavailableError
             advice = advice or f"{attempts}; see the server's log, or lower --concurrency"
-            return kind(f"{self._who} answered {error.status_code}: {words}; {advice}")
+            return kind(f"{self._label} answered {error.status_code}: {reason}; {advice}")
         if isinstance(error, openai.APITimeoutError):
-            what = f"did not answer within {self._config.request_timeout_seconds:g} s {attempts}"
+            limit = f"{self._config.request_timeout_seconds:g} s {attempts}"
             return EncoreError(
-                f"{self._who} {what}; raise --request-timeout-seconds or lower --concurrency"
+                f"{self._label} did not answer within {limit}; raise --request-timeout-seconds or "
+                "lower --concurrency"
             )
         cause = error.__cause__ or error
-        words = first_words(self.redacted(f"{type(cause).__name__}: {cause}"))
-        return EncoreError(f"{self._who} breaks the connection or takes none {attempts}: {words}")
+        reason = first_words(self.redacted(f"{type(cause).__name__}: {cause}"))
+        return EncoreError(
+            f"{self._label} breaks the connection or takes none {attempts}: {reason}"
+        )

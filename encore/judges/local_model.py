@@ -1,4 +1,4 @@
-"""A judge whose weights are loaded on this machine: what its backends share."""
+"""Base class of the judges whose weights are loaded on this machine."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _JUDGE = ModelFinder(name="judge", error=JudgeUnavailableError)
 class LocalJudge(ABC):
     """A `encore.judges.base.Judge` on a folder or a hub model. A backend is a subclass.
 
-    Opening it finds the model's files and its tokenizer; the weights are loaded by `start` or with
-    the first reply.
+    Opening it finds the model's files and loads the tokenizer. The weights are loaded by `start`
+    or by the first reply.
     """
 
     BACKEND: ClassVar[str]
-    #: Engine arguments that change speed or memory but not which model answers: left out of the run
-    #: key, so that a run may continue on another machine.
+    #: Engine arguments that change speed or memory but no reply. The run key leaves them out, so
+    #: that a run may continue on another machine.
     SPEED_ARGS: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, config: JudgeConfig) -> None:
-        """Find the model, and look at its files before an engine takes a minute to do so."""
+        """Find the model and check its files, which an engine would do a minute later."""
         self.config = config
         self.model = _JUDGE.find(config.model, revision=config.revision)
         if self.model.hub_revision is None:
@@ -47,7 +47,7 @@ class LocalJudge(ABC):
 
     @property
     def identity(self) -> JudgeIdentity:
-        """What goes into the run key."""
+        """Part of the run key."""
         return JudgeIdentity(
             backend=self.BACKEND,
             name=self.model.name,
@@ -66,10 +66,10 @@ class LocalJudge(ABC):
     @property
     @abstractmethod
     def is_on_cpu(self) -> bool:
-        """Whether generation takes the processor's cores; known once the model is loaded."""
+        """True if generation runs on the processor's cores; known once the model is loaded."""
 
     def check(self, decoding: Decoding) -> None:
-        """Refuse labels of `expected` that are not one token each."""
+        """Refuse labels of decoding ``expected`` that are not one token each."""
         if decoding.kind == "expected":
             self.tokenizer.label_tokens(decoding.labels)
 
@@ -87,9 +87,9 @@ class LocalJudge(ABC):
         on_progress: ProgressHook,
         sessions: Sequence[str] = (),  # noqa: ARG002 - one engine
     ) -> list[Reply]:
-        """Replies in prompt order; one generation at a time, whatever the thread."""
+        """Return the replies in prompt order. Threads wait for each other."""
         token_ids = [prompt for prompt in prompts if not isinstance(prompt, str)]
-        assert len(token_ids) == len(prompts), "encoded by this judge's tokenizer"
+        assert len(token_ids) == len(prompts), "encode_prompts returns token ids for this judge"
         with self._lock:
             on_progress(0)
             if self._engine is None:
@@ -98,8 +98,8 @@ class LocalJudge(ABC):
                 on_progress(0)
                 return self._generate(token_ids, decoding, on_progress)
             except BaseException:
-                # Unfinished requests stay in an interrupted vLLM and its next call never returns,
-                # so the engine goes, whatever the reason was.
+                # An interrupted vLLM keeps its unfinished requests and its next call never
+                # returns, so the engine is discarded after every error.
                 self._discard()
                 raise
 
@@ -110,24 +110,26 @@ class LocalJudge(ABC):
 
     @abstractmethod
     def _load(self) -> Any:
-        """The loaded model or engine."""
+        """Load and return the model or engine."""
 
     @abstractmethod
     def _generate(
         self, prompts: Sequence[Sequence[int]], decoding: Decoding, on_progress: ProgressHook
     ) -> list[Reply]:
-        """Replies of the loaded engine."""
+        """Return the replies of the loaded engine, in prompt order."""
 
     def _discard(self) -> None:
+        """Release the engine."""
         self._engine = None
 
-    def _unavailable(self, what: str, error: Exception, advice: str) -> JudgeUnavailableError:
+    def _unavailable(self, problem: str, error: Exception, advice: str) -> JudgeUnavailableError:
+        """Return the error of a judge that does not load."""
         reason = " ".join(str(error).split())[:300]
-        return JudgeUnavailableError(f"judge {self.model.name!r}: {what}: {reason}; {advice}")
+        return JudgeUnavailableError(f"judge {self.model.name!r}: {problem}: {reason}; {advice}")
 
 
 def _refuse_broken_weights(folder: Path, name: str) -> None:
-    """Open every weight file: safetensors compares its length with its header."""
+    """Refuse incomplete weight files: opening one compares its length with its header."""
     try:
         from safetensors import SafetensorError, safe_open
     except ImportError:
@@ -148,9 +150,12 @@ def _refuse_broken_weights(folder: Path, name: str) -> None:
 
 
 def resolved_dtype(config: JudgeConfig, model: ModelFiles) -> str:
-    """The number format to load: the config's, or the one the weights were saved for.
+    """Return the number format to load: the option's, or else the one in the model's config.json.
 
-    vLLM's own ``auto`` quietly turns float32 into bfloat16; a judge is loaded as it declares.
+    vLLM's own ``auto`` converts float32 to bfloat16 without notice.
+
+    Raises:
+        JudgeUnavailableError: The model declares a format that is not supported.
     """
     if config.dtype != "auto":
         return config.dtype
@@ -165,20 +170,20 @@ def resolved_dtype(config: JudgeConfig, model: ModelFiles) -> str:
 
 
 def resolved_max_model_len(config: JudgeConfig, model: ModelFiles) -> int:
-    """The context length in tokens: the config's, else the model's own up to 8,192.
+    """Return the context length in tokens: the option's, or else the model's up to 8,192.
 
-    The cap keeps a 128K-context judge's KV cache within one GPU; preference data is far shorter,
-    and what is longer is counted, not lost.
+    The limit keeps the KV cache of a judge with a context of 128K tokens within one GPU.
+    Preference data is far shorter; prompts that are longer are counted.
 
     Raises:
-        JudgeUnavailableError: The config asks for more than the model has.
+        JudgeUnavailableError: The option asks for more than the model has.
     """
-    own = model.config.get("max_position_embeddings") or model.config.get("n_positions")
-    if not isinstance(own, int):
+    model_len = model.config.get("max_position_embeddings") or model.config.get("n_positions")
+    if not isinstance(model_len, int):
         return config.max_model_len or _DEFAULT_CONTEXT
-    if config.max_model_len is not None and config.max_model_len > own:
+    if config.max_model_len is not None and config.max_model_len > model_len:
         raise JudgeUnavailableError(
             f"judge {model.name!r}: max_model_len {config.max_model_len} is more than the model's "
-            f"own {own}; give at most that"
+            f"own {model_len}; give at most that"
         )
-    return config.max_model_len or min(own, _DEFAULT_CONTEXT)
+    return config.max_model_len or min(model_len, _DEFAULT_CONTEXT)

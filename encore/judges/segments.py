@@ -1,4 +1,4 @@
-"""Token ids of many prompts that share their parts: each part is tokenised once."""
+"""Encode many prompts that share parts, and tokenise each part once."""
 
 from __future__ import annotations
 
@@ -9,33 +9,37 @@ from dataclasses import dataclass, field
 
 from encore.core.chat_tokenizer import ChatTokenizer
 
-#: The two parts of a prompt, to be read as one text. The first ends with two line feeds.
+#: The two parts of a prompt, which the judge reads as one text. The first ends with two line feeds.
 Parts = tuple[str, str]
 
 _PROMPTS_AT_ONCE = 500
-#: Ends of the first part, beginnings of the second, around which a tokenizer could merge.
+#: Ends of first parts and beginnings of second parts that a tokenizer might merge.
 _ENDS = ("word", "3.5", "(x)...", "文字", "🙂", "a space ", "tab\t", "a line\n", "\n\n", " \r\n")
 _BEGINNINGS = ("Criterion", "Conversation", "You must")
 
 
 @dataclass(slots=True)
 class SegmentEncoder:
-    """What `ChatTokenizer.encode` gives for both parts in one text, at a tenth of its cost.
+    """Encoder with the results of `ChatTokenizer.encode`, at a tenth of its cost.
 
-    Tokenising bounds the time of preparing prompts, and a conversation stands in the prompts of
-    all rules. Whether tokens ever cross the cut depends on the tokenizer: the cut is tried behind
-    the line feeds and between them, on probes and again on the first prompt of every batch; where
-    neither is exact, prompts are tokenised whole.
+    Tokenising takes most of the time of preparing prompts, and a conversation is part of the
+    prompts of all rules. Some tokenizers merge characters across the cut between the parts. Two
+    cuts are tried, after the line feeds and between them, on probes and again on the first prompt
+    of every batch. If neither gives the same tokens, prompts are tokenised whole.
+
+    Attributes:
+        tokenizer: Tokenizer of the judge.
+        num_moved: Number of line feeds that belong to the second part; None if prompts are
+            tokenised whole.
     """
 
     tokenizer: ChatTokenizer
-    #: Line feeds that are moved to the second part; None: prompts are tokenised whole.
     num_moved: int | None = field(init=False)
-    _known: dict[str, list[int]] = field(init=False, default_factory=dict)
+    _ids_by_text: dict[str, list[int]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         """Find a cut that changes no token."""
-        probes = [(f"Probe:\n\n{end}\n\n", f"{word} x") for end in _ENDS for word in _BEGINNINGS]
+        probes = [(f"Probe:\n\n{end}\n\n", f"{start} x") for end in _ENDS for start in _BEGINNINGS]
         whole = [list(ids) for ids in self.tokenizer.encode_each(map("".join, probes))]
         self.num_moved = None
         for num_moved in (0, 1) if self.tokenizer.frame else ():
@@ -44,34 +48,39 @@ class SegmentEncoder:
                 break
 
     def encode_each(self, prompts: Iterable[Parts]) -> Iterator[array[int]]:
-        """Token ids of each prompt, chat template included."""
-        waiting = iter(prompts)
-        while some := list(itertools.islice(waiting, _PROMPTS_AT_ONCE)):
-            yield from (array("I", token_ids) for token_ids in self._encode(some))
+        """Yield the token ids of each prompt, chat template included."""
+        remaining = iter(prompts)
+        while batch := list(itertools.islice(remaining, _PROMPTS_AT_ONCE)):
+            yield from (array("I", token_ids) for token_ids in self._encode(batch))
 
     def _encode(self, prompts: Sequence[Parts]) -> list[list[int]]:
+        """Encode a batch, from parts if that gives the same ids for its first prompt."""
         if self.num_moved is not None:
             joined = self._joined(prompts, self.num_moved)
             if joined[0] == self.tokenizer.encode(["".join(prompts[0])])[0]:
                 spells = self.tokenizer.spells_special
                 plain = {part for part in set(itertools.chain(*prompts)) if spells(part)}
-                for place, parts in enumerate(prompts):
+                for index, parts in enumerate(prompts):
                     if plain and not plain.isdisjoint(parts):
-                        [joined[place]] = self.tokenizer.encode(["".join(parts)])
+                        [joined[index]] = self.tokenizer.encode(["".join(parts)])
                 return joined
             self.num_moved = None
         return self.tokenizer.encode(["".join(parts) for parts in prompts])
 
     def _joined(self, prompts: Sequence[Parts], num_moved: int) -> list[list[int]]:
-        """Of parts that were in the batch before, such as the rules', the ids are known."""
-        assert self.tokenizer.frame is not None, "checked when the cut was looked for"
+        """Encode prompts from their parts.
+
+        The ids of the previous batch's parts, such as the rules' texts, are kept.
+        """
+        assert self.tokenizer.frame is not None, "__post_init__ looks for a cut only with a frame"
         before, after = self.tokenizer.frame
         cut = [
             (before + first[: len(first) - num_moved], "\n" * num_moved + second + after)
             for first, second in prompts
         ]
-        texts, known = list(dict.fromkeys(itertools.chain(*cut))), self._known
-        new = [text for text in texts if text not in known]
-        known = known | dict(zip(new, self.tokenizer.encode_text(new), strict=True))
-        self._known = {text: known[text] for text in texts}  # in one step: threads share it
-        return [[*known[first], *known[second]] for first, second in cut]
+        texts, ids_by_text = list(dict.fromkeys(itertools.chain(*cut))), self._ids_by_text
+        new = [text for text in texts if text not in ids_by_text]
+        ids_by_text = ids_by_text | dict(zip(new, self.tokenizer.encode_text(new), strict=True))
+        # One assignment, because threads share it.
+        self._ids_by_text = {text: ids_by_text[text] for text in texts}
+        return [[*ids_by_text[first], *ids_by_text[second]] for first, second in cut]

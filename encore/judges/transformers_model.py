@@ -1,4 +1,4 @@
-"""The transformers judge: where vLLM cannot run. Same interface, same replies, slower."""
+"""The judge on transformers, for machines without vLLM: the same replies, but slower."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _BATCH = 16
 
 
 class TransformersJudge(LocalJudge):
-    """A judge on `transformers` generation, in length-sorted batches.
+    """A judge that generates with `transformers`, in batches of prompts of similar length.
 
-    Speed is bounded by prefill without any prefix cache: several times slower than vLLM.
+    It is several times slower than vLLM, because it has no prefix cache.
     """
 
     BACKEND = "transformers"
@@ -32,7 +32,7 @@ class TransformersJudge(LocalJudge):
 
     @property
     def is_on_cpu(self) -> bool:
-        """Whether the loaded model is not on a GPU."""
+        """True if the loaded model is not on a GPU."""
         return self._engine is not None and self._engine.device.type == "cpu"
 
     def _load(self) -> Any:
@@ -52,8 +52,8 @@ class TransformersJudge(LocalJudge):
             )
         except Exception as error:  # weight files can be wrong in any way
             advice = "expected complete *.safetensors of the architecture in config.json"
-            what = f"its weights do not load ({type(error).__name__})"
-            raise self._unavailable(what, error, advice) from error
+            problem = f"its weights do not load ({type(error).__name__})"
+            raise self._unavailable(problem, error, advice) from error
         absent = sorted(map(str, [*loaded["missing_keys"], *loaded["mismatched_keys"]]))
         if absent:
             raise JudgeUnavailableError(
@@ -64,7 +64,7 @@ class TransformersJudge(LocalJudge):
         return model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
 
     def check(self, decoding: Decoding) -> None:
-        """Refuse `choice`, which takes an engine that knows grammars."""
+        """Refuse decoding ``choice``, which needs an engine with grammars."""
         if decoding.kind == "choice":
             raise JudgeUnavailableError(
                 "--decode choice: the transformers backend cannot hold a reply to a list; use "
@@ -80,13 +80,13 @@ class TransformersJudge(LocalJudge):
         replies: dict[int, Reply] = {}
         for start in range(0, len(order), _BATCH):
             batch = order[start : start + _BATCH]
-            found = answer([prompts[index] for index in batch], decoding)
-            replies.update(zip(batch, found, strict=True))
+            batch_replies = answer([prompts[index] for index in batch], decoding)
+            replies.update(zip(batch, batch_replies, strict=True))
             on_progress(len(replies))
         return [replies[index] for index in range(len(prompts))]
 
     def _padded(self, prompts: Sequence[Sequence[int]], pad_id: int) -> dict[str, Any]:
-        """Padded on the left, so that every prompt's last token stands in the last column."""
+        """Pad prompts on the left, so that the last token of each is in the last column."""
         import torch
 
         width, device = max(map(len, prompts)), self._engine.device
@@ -98,12 +98,15 @@ class TransformersJudge(LocalJudge):
         }
 
     def _label_batch(self, prompts: Sequence[Sequence[int]], decoding: Decoding) -> list[Reply]:
+        """Return the replies of decoding ``expected``."""
         import torch
 
         batch = self._padded(prompts, 0)
-        places = (batch["attention_mask"].cumsum(-1) - 1).clamp(min=0)
+        position_ids = (batch["attention_mask"].cumsum(-1) - 1).clamp(min=0)
         with torch.inference_mode():
-            logits = self._engine(**batch, position_ids=places, logits_to_keep=1).logits[:, -1]
+            logits = self._engine(**batch, position_ids=position_ids, logits_to_keep=1).logits[
+                :, -1
+            ]
         label_ids = list(self.tokenizer.label_tokens(decoding.labels))
         logprobs = torch.log_softmax(logits.double(), dim=-1)[:, label_ids].tolist()
         return [
@@ -112,29 +115,30 @@ class TransformersJudge(LocalJudge):
         ]
 
     def _generate_batch(self, prompts: Sequence[Sequence[int]], decoding: Decoding) -> list[Reply]:
+        """Return the replies of decoding ``text``."""
         import torch
         from transformers import GenerationConfig
 
         hf_tokenizer = self.tokenizer.hf_tokenizer
-        ends = self._engine.generation_config.eos_token_id
-        ends = hf_tokenizer.eos_token_id if ends is None else ends
-        ends = list(ends) if isinstance(ends, list | tuple) else [int(ends)]
-        batch = self._padded(prompts, ends[0])
+        end_ids = self._engine.generation_config.eos_token_id
+        end_ids = hf_tokenizer.eos_token_id if end_ids is None else end_ids
+        end_ids = list(end_ids) if isinstance(end_ids, list | tuple) else [int(end_ids)]
+        batch = self._padded(prompts, end_ids[0])
         with torch.inference_mode():
             output = self._engine.generate(
                 **batch,
-                # Plain greedy: the penalties of the model's own generation_config are for chat.
+                # Greedy: the penalties of the model's generation_config are for chat.
                 generation_config=GenerationConfig(
                     max_new_tokens=decoding.max_reply_tokens,
                     do_sample=False,
-                    pad_token_id=ends[0],
-                    eos_token_id=ends,
+                    pad_token_id=end_ids[0],
+                    eos_token_id=end_ids,
                 ),
             )
         replies = []
         for prompt, row in zip(prompts, output, strict=True):
             token_ids = row[batch["input_ids"].shape[1] :].tolist()
-            stop = next((i for i, token_id in enumerate(token_ids) if token_id in ends), None)
+            stop = next((i for i, token_id in enumerate(token_ids) if token_id in end_ids), None)
             text = hf_tokenizer.decode(token_ids[:stop], skip_special_tokens=True)
             num_written = len(token_ids) if stop is None else stop + 1
             usage = Usage(prompt_tokens=len(prompt), output_tokens=num_written)

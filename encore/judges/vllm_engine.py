@@ -1,4 +1,4 @@
-"""The vLLM judge: one offline engine, greedy, rebuilt after any interruption."""
+"""The judge on an offline vLLM engine, which is started again after an interruption."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from encore.judges.local_model import LocalJudge
 
 logger = logging.getLogger(__name__)
 
-#: Tokens of a block of the KV cache. On CPUs the engine's own default of 128 halves the gain of
-#: prefix caching, and 16 fails; on GPUs 16 is its default.
+#: Tokens in a block of the KV cache. On CPUs vLLM's default of 128 halves the gain of prefix
+#: caching, and 16 fails; on GPUs 16 is its default.
 CPU_BLOCK_SIZE, GPU_BLOCK_SIZE = 32, 16
-#: Arguments the judge sets itself, or that would run or unpickle foreign code.
-_OWN_ARGS = frozenset({"model", "tokenizer", "revision", "dtype", "max_model_len", "seed"})
+#: Engine arguments that this module sets.
+_FIXED_ARGS = frozenset({"model", "tokenizer", "revision", "dtype", "max_model_len", "seed"})
+#: Engine arguments that would run or unpickle foreign code.
 _UNSAFE_ARGS = frozenset(
     {
         "trust_remote_code",
@@ -40,9 +41,9 @@ _UNSAFE_ARGS = frozenset(
 class VllmJudge(LocalJudge):
     """A judge on `vllm.LLM`.
 
-    Speed is bounded by the engine's prefill: a reply is four or five tokens, its prompt some
-    hundreds. Prompts that share their beginning and stand close together are computed once
-    (prefix caching), so callers order them by pair.
+    Prefill takes most of the time: a reply has four or five tokens, its prompt some hundreds.
+    Neighbouring prompts with the same beginning share its computation (prefix caching), so
+    callers order prompts by pair.
     """
 
     BACKEND = "vllm"
@@ -65,7 +66,7 @@ class VllmJudge(LocalJudge):
     def __init__(self, config: JudgeConfig) -> None:
         """Find model and tokenizer."""
         for name in config.engine_args:
-            if name in _OWN_ARGS | _UNSAFE_ARGS:
+            if name in _FIXED_ARGS | _UNSAFE_ARGS:
                 raise JudgeUnavailableError(
                     f"engine argument {name!r} is refused: ENCORE sets it, by the option of that "
                     "name if there is one, and judges run the engine's own code only"
@@ -75,7 +76,7 @@ class VllmJudge(LocalJudge):
 
     @property
     def is_on_cpu(self) -> bool:
-        """Whether the started engine is vLLM's build for CPUs."""
+        """True if the started engine is vLLM's build for CPUs."""
         return self._engine is not None and _is_cpu_build()
 
     def _generate(
@@ -91,33 +92,36 @@ class VllmJudge(LocalJudge):
         return [self._read(output, decoding) for output in outputs]
 
     def _sampling(self, decoding: Decoding) -> Any:
+        """Return vLLM's sampling parameters for a decoding."""
         from vllm import SamplingParams
         from vllm.sampling_params import StructuredOutputsParams
 
-        how: dict[str, Any] = {"temperature": 0.0, "max_tokens": decoding.max_new_tokens}
+        options: dict[str, Any] = {"temperature": 0.0, "max_tokens": decoding.max_new_tokens}
         if decoding.kind == "choice":
-            how["structured_outputs"] = StructuredOutputsParams(choice=list(decoding.labels))
+            options["structured_outputs"] = StructuredOutputsParams(choice=list(decoding.labels))
         elif decoding.kind == "expected":
-            how["logprob_token_ids"] = list(self.tokenizer.label_tokens(decoding.labels))
-        return SamplingParams(**how)
+            options["logprob_token_ids"] = list(self.tokenizer.label_tokens(decoding.labels))
+        return SamplingParams(**options)
 
     def _read(self, output: Any, decoding: Decoding) -> Reply:
-        found = output.outputs[0]
+        """Return the reply in vLLM's output for a prompt."""
+        completion = output.outputs[0]
         usage = Usage(
             prompt_tokens=len(output.prompt_token_ids),
             cached_tokens=output.num_cached_tokens or 0,
-            output_tokens=len(found.token_ids),
+            output_tokens=len(completion.token_ids),
         )
         if decoding.kind == "expected":
             label_ids = self.tokenizer.label_tokens(decoding.labels)
-            logprobs = [found.logprobs[0][token_id].logprob for token_id in label_ids]
+            logprobs = [completion.logprobs[0][token_id].logprob for token_id in label_ids]
             return label_reply(decoding, logprobs, usage)
-        return Reply(text=found.text, is_complete=found.finish_reason == "stop", usage=usage)
+        is_complete = completion.finish_reason == "stop"
+        return Reply(text=completion.text, is_complete=is_complete, usage=usage)
 
     def _load(self) -> Any:
-        _engine_environment(num_devices=num_devices(self.config))
+        _set_engine_environment(num_devices=num_devices(self.config))
         try:
-            with _without_remarks():
+            with _without_warnings():
                 from vllm import LLM
         except ImportError as error:
             raise JudgeUnavailableError(
@@ -135,11 +139,11 @@ class VllmJudge(LocalJudge):
             "use_tqdm_on_load": False,
         }
         if _is_cpu_build():
-            # Compiling costs most of a minute at start for 1.1-1.4x.
+            # Compiling takes most of a minute at the start and makes it 1.1 to 1.4 times faster.
             args |= {"enforce_eager": True, "block_size": CPU_BLOCK_SIZE}
         started = time.monotonic()
         try:
-            with _without_remarks():
+            with _without_warnings():
                 llm = LLM(**args | self.config.engine_args)
         except Exception as error:  # an engine can fail to start in any way
             advice = "`encore doctor` checks versions, GPU and memory"
@@ -164,11 +168,11 @@ def _is_cpu_build() -> bool:
     return bool(current_platform.is_cpu())
 
 
-def _engine_environment(*, num_devices: int) -> None:
-    """Read by vLLM when it is imported and started; what the user has set is kept.
+def _set_engine_environment(*, num_devices: int) -> None:
+    """Set the environment variables that vLLM reads, unless the user has set them.
 
-    On one device the engine runs in this process: it starts in seconds and leaves nothing behind
-    when the process is killed. Several devices need worker processes.
+    On one device the engine runs in this process: it starts in seconds and ends with the process.
+    Several devices need worker processes.
     """
     prepare_environment()
     if num_devices == 1:
@@ -178,8 +182,8 @@ def _engine_environment(*, num_devices: int) -> None:
 
 
 @contextlib.contextmanager
-def _without_remarks() -> Iterator[None]:
-    """Silence what the import and start of vLLM remark on parts that are not used here."""
+def _without_warnings() -> Iterator[None]:
+    """Silence warnings of vLLM's import and start about parts that are not used here."""
     logging.getLogger("vllm.triton_utils.importing").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -187,13 +191,13 @@ def _without_remarks() -> Iterator[None]:
 
 
 def _progress_class(on_progress: ProgressHook) -> Callable[..., Any]:
-    """A tqdm class that prints nothing and tells how many replies are finished."""
+    """Return a tqdm class that prints nothing and reports the number of finished replies."""
     from tqdm import tqdm  # type: ignore[import-untyped]
 
     class SilentProgress(tqdm):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             self._started = time.monotonic()
-            self._counts_replies = not args  # with an iterable, it counts prompts being added
+            self._counts_replies = not args  # with an iterable, it counts added prompts
             kwargs |= {"file": io.StringIO(), "mininterval": 1e9}
             super().__init__(*args, **kwargs)
 

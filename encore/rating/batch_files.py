@@ -222,7 +222,7 @@ def _reply(row: Mapping[str, Any], judge: BatchJudge, decoding: Decoding) -> Rep
     status, body = int(answer.get("status_code") or 0), answer.get("body") or {}
     if row.get("error") or status != 200:
         error = row.get("error") or body.get("error")
-        body = protocol.stands_for(protocol.CHAT, status, error)
+        body = protocol.answer_of_error(protocol.CHAT, status, error)
         if body is None:
             return f"status {status}: {first_words(error)}"
     model = judge.config.model
