@@ -1,8 +1,7 @@
-"""Models on a benchmark: open one, score every pair under its heads once, give its rows.
+"""Models on a benchmark: open a model, score every pair once, return its rows.
 
-Head scores are kept in a folder that `encore.scoring.head_scores.read_head_scores` reads:
-``score.json`` and verified shards, of which a second call scores only those that are missing or
-damaged.
+The head scores stay in a folder that `encore.scoring.head_scores.read_head_scores` reads:
+``score.json`` and verified shards. A second call scores only missing or damaged shards.
 
 Suffixes: P pairs, 2 responses (chosen, rejected), R heads, D hidden.
 """
@@ -49,21 +48,21 @@ from encore.weighting.weight_vector import head_weights
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ScoredModel:
-    """One model's head scores of a benchmark, its rows, and what one must know of it.
+    """Head scores of one model on a benchmark, with facts about the model.
 
     Attributes:
-        folder: Where the scores are kept.
-        name: The model's, never a machine's path.
-        scores: One row a pair of the benchmark, in its order, with its subset.
-        num_cut_pairs: Pairs of which a response was too long and lost its oldest tokens.
-        num_computed: Pairs scored by this call; 0 where all were there already.
-        notes: What a reader should know of these scores, a sentence each.
-        synthetic: What of the model is synthetic, in words.
+        folder: Folder of the scores.
+        name: Name of the model, never a path of the machine.
+        scores: Head scores of the benchmark's pairs, in their order.
+        num_cut_pairs: Pairs with a response that was too long and lost its oldest tokens.
+        num_computed: Pairs scored by this call. 0 if all scores were stored already.
+        notes: Sentences for readers of these scores.
+        synthetic: Labels of the synthetic parts of the model.
         model_identity: Name of the model, digest of everything that its scores follow from,
             its revision (the hub's commit, or the digest of its content; None for a model of
             our training), and the digest of the gate that weighs its heads, if one does.
-        backbone: Revision of the model that its training started from; None where not recorded.
-        row: Its own; those of schemes over its heads are made elsewhere.
+        backbone: Revision of the model that its training started from. None if not recorded.
+        row: Row of the reward model or gate. None for heads that schemes weigh.
     """
 
     folder: Path
@@ -78,25 +77,25 @@ class ScoredModel:
     row: TableRow | None = None
 
     def with_metadata(self, row: TableRow, *, gate: str | None = None) -> TableRow:
-        """A row from these scores, with what is known of the model and of the gate's digest."""
-        noted = row.with_metadata(
+        """Return the row with notes, labels and identity of the model, and the gate's digest."""
+        described = row.with_metadata(
             synthetic=(*row.metadata.synthetic, *self.synthetic),
             notes=(*row.metadata.notes, *self.notes),
             num_cut_pairs=self.num_cut_pairs,
         )
-        return replace(noted, model_identity={**self.model_identity, "gate": gate})
+        return replace(described, model_identity={**self.model_identity, "gate": gate})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scorer:
-    """Scores one model after the other on the same pairs.
+    """Scorer of several models, one after the other, on the same pairs.
 
     Attributes:
-        pairs: Of the benchmark.
-        root: Holds a folder for each model's head scores.
-        config: How models are opened and compute.
-        reporter: Told how far it is.
-        shard_size: Pairs in one file: what a stopped process loses at most.
+        pairs: Pairs of the benchmark.
+        root: Folder with one folder of head scores per model.
+        config: Models, device, data type and maximum length.
+        reporter: Receives the progress.
+        shard_size: Pairs per file: at most this many are lost when a process stops.
     """
 
     pairs: BenchmarkPairs
@@ -106,17 +105,18 @@ class Scorer:
     shard_size: int = 1000
 
     def heads(self, rule_ids: Sequence[str]) -> ScoredModel:
-        """Score the model whose heads are weighed, and its prompts where a gate reads them.
+        """Score the model whose heads are weighed, and its prompts if there is a gate.
 
         Args:
-            rule_ids: The rules that weigh the heads.
+            rule_ids: Rules that have weights. They must be the model's heads.
 
         Raises:
-            InputError: No such model, a single head, heads of other rules, a gate of another model.
-            EncoreError: As `score`.
+            InputError: The model is missing, has a single head or heads of other rules, or the gate
+                belongs to another model.
+            EncoreError: As for `score`.
         """
         config = self.config
-        assert config.model is not None, "the caller has looked"
+        assert config.model is not None, "the caller checks this"
         opened = self._open(config.model, revision=config.revision)
         if len(opened.model.head_ids) < 2:
             raise InputError(
@@ -125,26 +125,26 @@ class Scorer:
             )
         head_weights(dict.fromkeys(rule_ids, 1.0), head_ids=opened.model.head_ids)
         gate = None if config.gate is None else open_gate(config.gate, opened, config.model)
-        scored = self.score(opened, shown=opened.name)
+        scored = self.score(opened, title=opened.name)
         if config.gate is None or gate is None:
             return scored
-        trained, metadata = gate
-        reward_P2 = self._gated_rewards(scored, opened, trained)
+        network, metadata = gate
+        reward_P2 = self._gated_rewards(scored, opened, network)
         row = reward_row("moe gate", reward_P2, pairs=self.pairs, method="moe", metadata=metadata)
         digests = "".join(file_sha256(config.gate / name) for name in (GATE_FILE, WEIGHTS_FILE))
         row = scored.with_metadata(row, gate=hashlib.sha256(bytes.fromhex(digests)).hexdigest())
         return replace(scored, row=row, model_identity=row.model_identity or {})
 
     def reward_model(self, name: str, model: str) -> ScoredModel:
-        """Score a reward model with one head: a row of the table.
+        """Score a reward model with one head and make its row.
 
         Args:
-            name: Of the row; the paper's method of that name stands beside it.
-            model: With one head.
+            name: Name of the row. The paper's method of that name stands beside it.
+            model: Folder or hub id of a model with one head.
 
         Raises:
-            InputError: No such model, or several heads and no weights.
-            EncoreError: As `score`.
+            InputError: The model is missing or has several heads.
+            EncoreError: As for `score`.
         """
         opened = self._open(model, revision=self.config.row_revisions.get(name))
         if len(opened.model.head_ids) != 1:
@@ -152,30 +152,34 @@ class Scorer:
                 f"reward model {name!r}: it has {len(opened.model.head_ids)} heads, not one; "
                 "give it as --model, or fold them into one with `encore export`"
             )
-        scored = self.score(opened, shown=name)
+        scored = self.score(opened, title=name)
         reward_P2 = scored.scores.score_P2R[:, :, 0].astype(np.float64)
         row = reward_row(name, reward_P2, pairs=self.pairs, method=name)
         return replace(scored, row=scored.with_metadata(row))
 
     def _open(self, model: str, *, revision: str | None) -> OpenedModel:
-        gc.collect()  # what is left of the model before makes room on the device
+        gc.collect()  # free the device memory of the model before
         torch.cuda.empty_cache()
-        how = self.config.model_dump(include={"device", "dtype", "max_length"})
-        return open_reward_model(model, revision=revision, **how)
+        settings = self.config.model_dump(include={"device", "dtype", "max_length"})
+        return open_reward_model(model, revision=revision, **settings)
 
-    def score(self, opened: OpenedModel, *, shown: str) -> ScoredModel:
-        """The head scores of the pairs, in ``root/<key>``: computed, or found there.
+    def score(self, opened: OpenedModel, *, title: str) -> ScoredModel:
+        """Return the head scores of the pairs from ``root/<key>``; compute missing shards.
 
-        The same model and pairs always mean the same key: the data's own order changes no shard.
-        Rows and the reporter call the model what is ``shown``.
+        The same model and pairs have the same key, whatever the order of the data.
+
+        Args:
+            opened: The model.
+            title: Name of the model for the progress bar and the synthetic labels.
 
         Raises:
-            InputError: A pair that the model's template refuses; the folder holds something else.
-            EncoreError: A score that is not finite, a full disk, too little memory on the device.
+            InputError: The model's template refuses a pair, or the folder holds something else.
+            EncoreError: A score is not finite, the disk is full, or the device lacks memory.
             KeyboardInterrupt: Finished shards are kept.
         """
         pairs, config, metadata = self.pairs, self.config, opened.metadata
         definition = pairs.benchmark.model_dump(include={"name", "version"})
+        # Part of the key only if it is not the default: keys of earlier head scores stay.
         cut = {} if config.truncation == "encore" else {"truncation": config.truncation}
         manifest = score_manifest(
             opened,
@@ -187,7 +191,7 @@ class Scorer:
         folder = self.root / manifest.score_key
         keys = [(pair.pair_id, pair.source) for pair in pairs.pairs]
         plan = sorted(range(len(keys)), key=keys.__getitem__)
-        planned = [(pairs.pairs[place], pairs.subset_P[place]) for place in plan]
+        planned = [(pairs.pairs[index], pairs.subset_P[index]) for index in plan]
         job = score_job(
             folder,
             manifest,
@@ -195,32 +199,36 @@ class Scorer:
             opened=opened,
             computing=config,
             encode=partial(encoded_pairs, opened, truncation=config.truncation),
-            title=shown,
+            title=title,
         )
         report = work_through(job, reporter=self.reporter)
         if report.failures:
             index, error = min(report.failures.items())
             raise EncoreError(f"{folder}: shard {index} of the head scores failed: {error}")
-        about = {"name": opened.name, "digest": opened.digest}
         return ScoredModel(
             folder=folder,
             name=opened.name,
-            scores=read_head_scores(folder).take(np.argsort(plan)),  # they are read in this order
+            scores=read_head_scores(folder).take(np.argsort(plan)),  # back in the order of pairs
             num_cut_pairs=report.total("num_cut_pairs"),
-            num_computed=sum(one.num_rows // 2 for one in report.outcomes if one.counts),
+            num_computed=sum(shard.num_rows // 2 for shard in report.outcomes if shard.counts),
             notes=tuple(_notes(opened, report, pairs, truncation=config.truncation)),
-            synthetic=tuple(f"model {shown}: {part}" for part in metadata.get("synthetic", ())),
-            model_identity={**about, "revision": metadata.get("revision"), "gate": None},
+            synthetic=tuple(f"model {title}: {part}" for part in metadata.get("synthetic", ())),
+            model_identity={
+                "name": opened.name,
+                "digest": opened.digest,
+                "revision": metadata.get("revision"),
+                "gate": None,
+            },
             backbone=metadata.get("backbone_identity", {}).get("revision"),
         )
 
     def _gated_rewards(
         self, scored: ScoredModel, opened: OpenedModel, gate: GatingNetwork
     ) -> NDArray[np.float64]:
-        """The gate's weighted sum of centred head scores, reward_P2, chosen first.
+        """Return the gate's weighted sum of centred head scores, reward_P2, chosen first.
 
-        The gate reads the state where the assistant's turn begins, so every prompt goes through the
-        trunk once more; what is computed is kept beside the head scores.
+        The gate reads the hidden state at the beginning of the assistant's turn, so every prompt
+        goes through the trunk once more. These states are stored beside the head scores.
         """
         encoded = encoded_pairs(opened, self.pairs.pairs, truncation=self.config.truncation)
         state_P1D = embed(
@@ -238,30 +246,33 @@ class Scorer:
 def encoded_pairs(
     opened: OpenedModel, pairs: Sequence[PreferencePair], *, truncation: str
 ) -> list[EncodedPair]:
-    """The token ids of both responses of every pair, cut to the model's length.
+    """Encode both responses of every pair, cut to the model's maximum length.
 
     Args:
-        opened: The model.
-        pairs: Any pairs.
+        opened: Model whose tokenizer and template encode the pairs.
+        pairs: Pairs to encode.
         truncation: ``encore`` keeps the token that every text of the model begins with.
-            ``rewardbench`` cuts plainly from the left, as the `rewardbench` tool does.
+            ``rewardbench`` removes the first tokens, as the `rewardbench` tool does.
 
     Raises:
-        InputError: A pair that the model's template refuses.
+        InputError: The model's template refuses a pair.
     """
     if truncation == "encore":
         return opened.tokenizer.encode_pairs(pairs)
-    whole, most = copy.copy(opened.tokenizer), opened.tokenizer.max_length
-    whole.max_length = sys.maxsize
+    uncut, max_length = copy.copy(opened.tokenizer), opened.tokenizer.max_length
+    uncut.max_length = sys.maxsize
 
-    def cut(one: EncodedResponse) -> EncodedResponse:
-        num_cut = max(0, len(one.token_ids) - most)
-        rest, num_prompt = one.token_ids[num_cut:], max(0, one.num_prompt - num_cut)
-        return EncodedResponse(token_ids=rest, num_prompt=num_prompt, num_cut=num_cut)
+    def cut(response: EncodedResponse) -> EncodedResponse:
+        num_cut = max(0, len(response.token_ids) - max_length)
+        return EncodedResponse(
+            token_ids=response.token_ids[num_cut:],
+            num_prompt=max(0, response.num_prompt - num_cut),
+            num_cut=num_cut,
+        )
 
     return [
         EncodedPair(chosen=cut(pair.chosen), rejected=cut(pair.rejected))
-        for pair in whole.encode_pairs(pairs)
+        for pair in uncut.encode_pairs(pairs)
     ]
 
 
@@ -269,40 +280,40 @@ def _notes(
     opened: OpenedModel, report: RunReport, pairs: BenchmarkPairs, *, truncation: str
 ) -> Iterator[str]:
     if num_cut := report.total("num_cut_pairs"):
-        how = "as" if truncation == "rewardbench" else "otherwise than"
+        manner = "the same way" if truncation == "rewardbench" else "another way"
         yield (
             f"{opened.name}: {num_cut} of {pairs.num_pairs} pairs are longer than "
             f"{opened.tokenizer.max_length} tokens and lost {report.total('num_cut_tokens')}, the "
-            f"oldest; they are cut {how} the rewardbench tool cuts them"
+            f"oldest; the rewardbench tool cuts them in {manner}"
         )
-    # A downloaded model is rendered by our template for want of its own.
+    # A downloaded model without a chat template gets ours.
     if "Human: " in opened.tokenizer.template and "objective" not in opened.metadata:
         yield (
-            f"{opened.name}: it reads conversations as plain Human/Assistant turns; right for a "
-            "model that was trained on them, not for one that came without its chat template"
+            f"{opened.name}: it reads conversations as plain Human/Assistant turns; this is right "
+            "for a model that was trained on such turns, wrong for one whose chat template is "
+            "missing"
         )
 
 
 def open_gate(gate: Path, opened: OpenedModel, model: str) -> tuple[GatingNetwork, RowMetadata]:
-    """A gate over the heads of a model, and what its row says; nothing is computed yet.
+    """Load a gate over the heads of a model, and the metadata of its row.
 
     Raises:
-        InputError: No gate there, one of other heads, or of another model with heads of the same
-            names.
+        InputError: The gate is missing or was trained for another model or other heads.
     """
-    trained = load_gate(gate, head_ids=opened.model.head_ids)
+    network = load_gate(gate, head_ids=opened.model.head_ids)
     path = gate / RESULT_FILE
     try:
-        found = json.loads(path.read_bytes())
-        recorded, marks = found["model"], tuple(f"gate: {part}" for part in found["synthetic"])
+        result = json.loads(path.read_bytes())
+        recorded, labels = result["model"], tuple(f"gate: {part}" for part in result["synthetic"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         problem = f"it does not say for which model it was trained ({type(error).__name__})"
         raise InputError(f"{path}: {problem}; train it again with `encore gate`") from error
-    folder = Path(model).expanduser()  # the model's, or the run's around it
-    digests = [folder_digest(one) for one in (folder, folder / "model") if one.is_dir()]
-    if recorded not in {f"sha256:{one}" for one in digests}:
+    folder = Path(model).expanduser()  # of the model, or of the training run that contains it
+    digests = [folder_digest(path) for path in (folder, folder / "model") if path.is_dir()]
+    if recorded not in {f"sha256:{digest}" for digest in digests}:
         raise InputError(
             f"gate {gate}: it was trained for another model ({str(recorded)[:19]}…) than "
             f"{opened.name}; train one for this model with `encore gate`"
         )
-    return trained, RowMetadata(kind="scheme", uses_labels=True, synthetic=marks)
+    return network, RowMetadata(kind="scheme", uses_labels=True, synthetic=labels)

@@ -1,6 +1,6 @@
-"""A benchmark's table: our rows beside the paper's, as `table.json` keeps it and readers take it.
+"""Table of a benchmark: our rows beside the paper's. Stored as `table.json`.
 
-Reading one back needs neither a model nor its packages.
+Reading a table needs neither a model nor its packages.
 """
 
 from __future__ import annotations
@@ -20,30 +20,34 @@ from encore.benchmarks.paper_tables import BENCHMARK, PaperRow, paper_rows
 from encore.benchmarks.table_rows import RowFacts, RowKind, TableRow
 from encore.core.errors import InputError
 
-#: In a study: a folder for each model's head scores of a benchmark, and one for each table.
+#: Folder of a study with one folder per model (head scores) and one per table.
 BENCHMARKS_DIR = "benchmarks"
 RESULTS_FILE, TABLE_JSON, TABLE_MARKDOWN = "results.parquet", "table.json", "table.md"
 
 _NOT_OF_THE_PAPER = (
-    f"the paper reports {BENCHMARK} alone, as it is defined here; no figure of it stands beside "
-    "these"
+    f"the paper has figures for {BENCHMARK} alone, as it is defined here; none stands beside these "
+    "rows"
 )
 
 
 class TablePart(BaseModel):
-    """A part of the JSON of a table; further keys are passed over."""
+    """Base of the parts of a table's JSON. Unknown keys are ignored."""
 
     model_config = ConfigDict(frozen=True)
 
 
 class RowFigures(RowFacts):
-    """What we found for one row; scores are shares in [0, 1].
+    """Our figures of one row; scores are shares in [0, 1].
 
     Attributes:
-        method: The paper's row of the same method; None where it has none.
-        is_mean: Whether it is a mean over draws, whose pairs are neither right nor wrong.
-        comparison: With the table's reference; None for the reference itself.
-        weights: By rule; None where there is no one vector.
+        method: Key of the paper's row of the same method. None if the paper has none.
+        is_mean: True for a mean over draws: its pairs are neither right nor wrong.
+        ties: Credit of a tie in this row.
+        headline: Overall score with its interval.
+        subsets: Scores of the subsets.
+        is_partial: True if pairs of the benchmark are missing.
+        comparison: Difference to the table's reference. None for the reference itself.
+        weights: Weight of each rule. None if there is no single weight vector.
     """
 
     method: str | None
@@ -57,19 +61,21 @@ class RowFigures(RowFacts):
 
     @property
     def figures(self) -> Mapping[str, Headline | SubsetScore]:
-        """The headline, then each subset, by name; each has a score and its interval."""
-        subsets = {one.subset: one for one in self.subsets}
+        """Return the headline and the subsets by name; each has a score and an interval."""
+        subsets = {subset.subset: subset for subset in self.subsets}
         return {self.headline.name: self.headline, **subsets}
 
 
 class TableLine(TablePart):
-    """One method: our row, the paper's, or both.
+    """Line of a table for one method: our row, the paper's, or both.
 
     Attributes:
-        name: Ours, or the paper's title.
-        kind: Of our row; ``paper-only`` where there is none.
-        difference_to_paper: Our score less the paper's printed one; None for ours on a part of the
-            pairs.
+        name: Name of our row, or the paper's label of the method.
+        kind: Source of our row; ``paper-only`` if there is none.
+        ours: Our figures. None if the paper alone has the method.
+        paper: The paper's row. None if the paper lacks the method.
+        difference_to_paper: Our score minus the paper's printed score. None if a score is missing
+            or ours is on a part of the pairs.
     """
 
     name: str
@@ -80,13 +86,13 @@ class TableLine(TablePart):
 
     @property
     def our_figures(self) -> RowFigures:
-        """Ours, of a line that has them."""
+        """Return our figures of a line that has them."""
         assert self.ours is not None
         return self.ours
 
 
 class TableBenchmark(TablePart):
-    """What a table is on; ``title`` is for people and not in the file."""
+    """Benchmark and pairs of a table. ``title`` is for people and not in the file."""
 
     name: str
     version: str
@@ -101,15 +107,15 @@ class TableBenchmark(TablePart):
 
 
 class BenchmarkTable(TablePart):
-    """Every row of one backbone on one benchmark: the JSON of ``encore benchmark --json``.
+    """All rows of one backbone on one benchmark: the JSON of ``encore benchmark --json``.
 
     Attributes:
         benchmark: The benchmark and its pairs.
-        model: The backbone's name; None where no model's heads were weighed.
-        reference: The row that all others are compared with; None without rows.
-        rows: Ours in their order, then those that the paper alone has.
-        notes: What a reader should know, a sentence each.
-        synthetic: What of data, models and rows is synthetic, in words.
+        model: Name of the backbone. None if no model's heads were weighed.
+        reference: Name of the row that all rows are compared with. None without rows.
+        rows: Our rows in their order, then those that the paper alone has.
+        notes: Sentences for the reader.
+        synthetic: Labels of the synthetic parts of data, models and rows.
     """
 
     benchmark: TableBenchmark
@@ -121,7 +127,7 @@ class BenchmarkTable(TablePart):
 
     @property
     def rows_with_figures(self) -> tuple[TableLine, ...]:
-        """Those with figures of ours; the first is the reference."""
+        """Return the lines with figures of ours; the first is the reference."""
         return tuple(line for line in self.rows if line.ours is not None)
 
 
@@ -135,25 +141,24 @@ def make_table(
     synthetic: Sequence[str] = (),
     seed: int = 0,
 ) -> BenchmarkTable:
-    """Our rows with the paper's beside them, then the rows that the paper alone has.
+    """Make a table: our rows with the paper's beside them, then the paper's further rows.
 
     Args:
-        rows: The first is the reference.
-        pairs: Beside another benchmark than the paper's, or other definition of it, stands nothing.
-        model: The backbone's name.
-        paper: The backbone of the paper's figures.
-        notes: Beside those of the rows.
-        synthetic: What is synthetic beside the rows.
-        seed: Of the bootstrap.
+        rows: Our rows. The first is the reference.
+        pairs: Pairs of the benchmark. The paper's figures are shown for its own benchmark only.
+        model: Name of the backbone.
+        paper: Backbone of the paper's figures.
+        notes: Further notes, beside those of the rows.
+        synthetic: Further synthetic labels, beside those of the rows.
+        seed: Seed of the bootstrap.
 
     Raises:
-        InputError: Two rows of one name.
+        InputError: Two rows have the same name.
     """
-    of_pairs = {name: getattr(pairs, name) for name in ("num_pairs", "digest", "is_partial")}
     names = [row.name for row in rows]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise InputError(
-            f"table: several rows {twice[0]!r}; give every row a name of its own (--reward-model "
+            f"table: several rows {repeated[0]!r}; give every row a unique name (--reward-model "
             "NAME=…, --results NAME=FILE)"
         )
     is_comparable = pairs.benchmark == load_benchmark(BENCHMARK)
@@ -162,36 +167,45 @@ def make_table(
         _line(row, rows[0], paper=published.pop(row.method or "", None), pairs=pairs, seed=seed)
         for row in rows
     ]
-    for one in published.values():
-        name = f"{one.label}, {one.base_model}"
-        lines.append(TableLine(name=name, kind="paper-only", paper=one))
-    learnt = [row.name for row in rows if row.metadata.uses_labels]
-    found = [f"{name}: learnt from people's preferences on the training pairs" for name in learnt]
-    found += [] if is_comparable else [_NOT_OF_THE_PAPER]
+    for paper_row in published.values():
+        name = f"{paper_row.label}, {paper_row.base_model}"
+        lines.append(TableLine(name=name, kind="paper-only", paper=paper_row))
+    table_notes = [
+        f"{row.name}: learnt from people's preferences on the training pairs"
+        for row in rows
+        if row.metadata.uses_labels
+    ]
+    table_notes += [] if is_comparable else [_NOT_OF_THE_PAPER]
     return BenchmarkTable(
-        benchmark=TableBenchmark(**pairs.benchmark.model_dump(), **of_pairs),
+        benchmark=TableBenchmark(
+            **pairs.benchmark.model_dump(),
+            num_pairs=pairs.num_pairs,
+            digest=pairs.digest,
+            is_partial=pairs.is_partial,
+        ),
         model=model,
         reference=names[0] if names else None,
         rows=tuple(lines),
-        notes=_once(pairs.notes, notes, *(row.metadata.notes for row in rows), found),
-        synthetic=_once(synthetic, *(row.metadata.synthetic for row in rows)),
+        notes=_unique(pairs.notes, notes, *(row.metadata.notes for row in rows), table_notes),
+        synthetic=_unique(synthetic, *(row.metadata.synthetic for row in rows)),
     )
 
 
-def _once(*several: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(chain.from_iterable(several)))
+def _unique(*groups: Iterable[str]) -> tuple[str, ...]:
+    """Return all texts in order, each once."""
+    return tuple(dict.fromkeys(chain.from_iterable(groups)))
 
 
 def table_folders(study: Path) -> tuple[Path, ...]:
-    """The folders of a study's benchmark tables, by name; none where there is none."""
+    """Return the folders of a study's benchmark tables, sorted by name."""
     return tuple(sorted(path.parent for path in (study / BENCHMARKS_DIR).glob(f"*/{TABLE_JSON}")))
 
 
 def read_table(folder: Path) -> BenchmarkTable:
-    """The table in one of these folders.
+    """Read the table in a folder of `table_folders`.
 
     Raises:
-        InputError: No table.
+        InputError: The folder has no readable table.
     """
     path = folder / TABLE_JSON
     try:
@@ -202,26 +216,27 @@ def read_table(folder: Path) -> BenchmarkTable:
 
 
 def _published(paper: PaperTables) -> dict[str, PaperRow]:
-    """The paper's rows by method; what two tables have in common, from the first."""
-    found: dict[str, PaperRow] = {}
-    wanted = (paper, "selection") if paper == "main" else (paper,)  # rule selection was on main
+    """Return the paper's rows by method. A method of two tables has the row of the first."""
+    published: dict[str, PaperRow] = {}
+    # The paper's rule selection uses the backbone of the main table.
+    tables = (paper, "selection") if paper == "main" else (paper,)
     for row in paper_rows():
-        if row.table in wanted:
-            found.setdefault(row.method, row)
-    return found
+        if row.table in tables:
+            published.setdefault(row.method, row)
+    return published
 
 
 def _line(
     row: TableRow, reference: TableRow, *, paper: PaperRow | None, pairs: BenchmarkPairs, seed: int
 ) -> TableLine:
-    about = row.metadata
+    metadata = row.metadata
     score = benchmark_score(
         row.credit_P, pairs=pairs, ties=row.ties, half_P=row.half_P, credit_U=row.credit_U
     )
-    own = RowFigures(
-        **about.model_dump(include=set(RowFacts.model_fields)),
+    figures = RowFigures(
+        **metadata.model_dump(include=set(RowFacts.model_fields)),
         method=row.method,
-        is_mean=about.draws is not None,
+        is_mean=metadata.draws is not None,
         ties=row.ties,
         headline=score.headline,
         subsets=score.subsets,
@@ -230,7 +245,9 @@ def _line(
         weights=row.weights,
     )
     gap = None if paper is None or score.is_partial else score.headline.score - paper.score
-    return TableLine(name=row.name, kind=about.kind, ours=own, paper=paper, difference_to_paper=gap)
+    return TableLine(
+        name=row.name, kind=metadata.kind, ours=figures, paper=paper, difference_to_paper=gap
+    )
 
 
 def _compared(first: TableRow, second: TableRow, pairs: BenchmarkPairs, *, seed: int) -> Comparison:
@@ -247,21 +264,25 @@ def _compared(first: TableRow, second: TableRow, pairs: BenchmarkPairs, *, seed:
 def significant_differences(
     rows: Sequence[TableRow], *, pairs: BenchmarkPairs, seed: int = 0
 ) -> str:
-    """Which of some rows the benchmark's pairs tell apart, in a sentence.
+    """Return a sentence on which rows differ significantly on the benchmark's pairs.
 
-    Two rows are told apart where the 95 % interval of their paired difference leaves out 0.
+    Two rows differ significantly if the 95 % interval of their paired difference excludes 0.
 
     Args:
-        rows: Two or more.
-        pairs: Of the benchmark.
-        seed: Of the bootstrap.
+        rows: Rows to compare, two or more.
+        pairs: Pairs of the benchmark.
+        seed: Seed of the bootstrap.
     """
-    both = {pair: _compared(*pair, pairs, seed=seed) for pair in combinations(rows, 2)}
-    found = [
-        f"{one.name} from {other.name}"
-        for (one, other), differ in both.items()
-        if not differ.ci_low <= 0 <= differ.ci_high
-    ]
+    combined = list(combinations(rows, 2))
+    significant = []
+    for first, second in combined:
+        difference = _compared(first, second, pairs, seed=seed)
+        if not difference.ci_low <= 0 <= difference.ci_high:
+            significant.append(f"{first.name} and {second.name}")
     names = f"{', '.join(row.name for row in rows[:-1])} and {rows[-1].name}"
-    told = f"{len(found)} of {len(both)} pairs of {names}: {'; '.join(found)}"
-    return f"these {pairs.num_pairs} pairs tell apart {told if found else f'no two of {names}'}"
+    if not significant:
+        return f"on these {pairs.num_pairs} pairs no two of {names} differ significantly"
+    return (
+        f"on these {pairs.num_pairs} pairs {len(significant)} of {len(combined)} comparisons of "
+        f"{names} differ significantly: {'; '.join(significant)}"
+    )

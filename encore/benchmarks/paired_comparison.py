@@ -1,6 +1,6 @@
-"""Do two models differ on the same benchmark: paired bootstrap and McNemar's test.
+"""Comparison of two models on the same benchmark: paired bootstrap and McNemar's test.
 
-Suffixes: P pairs or units, S those of one subset, C distinct differences, D draws.
+Suffixes: P pairs or units, S pairs of one subset, C distinct differences, D draws.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from encore.benchmarks.definition import Weighting
 from encore.benchmarks.metrics import unit_weights
 
 NUM_DRAWS = 10_000
-#: More distinct differences than steps from −1 to 1 are drawn in steps of 1/60.
+#: Differences are rounded to steps of 1/60 if they have more distinct values than steps.
 _STEPS = 60
 
 _Floats = NDArray[np.float64]
@@ -24,19 +24,19 @@ _Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """The first model against the second, on the same pairs.
+    """Difference of two models on the same pairs.
 
     Attributes:
         difference: Headline of the first minus headline of the second, -1 to 1.
-        ci_low: Lower end of its 95 % interval, from a paired bootstrap.
-        ci_high: Upper end.
-        mcnemar_p: Exact, two-sided: how likely so uneven a split of the pairs on which they differ
-            is if neither is better. 1 where they differ on none. None where either model has a
-            credit between 0 and 1, as for a judge's half ties and for means over draws: the test
-            counts pairs that are right or wrong, and half a pair is no such thing.
-        num_only_first: Pairs (or units) for which the first has more credit.
-        num_only_second: Those for which the second has.
-        num_pairs: All of them.
+        ci_low: Lower end of the 95 % interval of the difference, from a paired bootstrap.
+        ci_high: Upper end of the 95 % interval of the difference.
+        mcnemar_p: Exact two-sided p-value of McNemar's test: the probability of so uneven a split
+            of the differing pairs if neither model is better. 1 if no pair differs. None if a
+            model has credits between 0 and 1 (a judge's half ties, means over draws): the test
+            counts pairs that are right or wrong.
+        num_only_first: Pairs (or units) on which the first model has more credit.
+        num_only_second: Pairs (or units) on which the second model has more credit.
+        num_pairs: Number of all pairs (or units).
     """
 
     difference: float
@@ -59,11 +59,12 @@ def compare_credits(
     """Compare the credits of two models, pair by pair.
 
     Args:
-        first_P: Credit of the first model, 0 to 1.
-        second_P: Of the second, for the same pairs in the same order.
-        subset_P: Draw within each subset, whose sizes are the benchmark's choice and no chance.
-        weighting: As the benchmark's.
-        seed: Of the draws.
+        first_P: Credits of the first model, 0 to 1.
+        second_P: Credits of the second model, for the same pairs in the same order.
+        subset_P: Subset of each pair. The bootstrap draws within each subset, because the
+            benchmark fixes the sizes of subsets. None: one subset.
+        weighting: Weighting of the benchmark's headline.
+        seed: Seed of the draws.
     """
     delta_P = np.asarray(first_P - second_P, dtype=np.float64)
     name_P = np.array(subset_P or [""] * len(delta_P), dtype=np.object_)
@@ -88,7 +89,7 @@ def compare_credits(
 
 
 def _mcnemar_p(num_only_first: int, num_only_second: int) -> float:
-    """The exact two-sided p-value of McNemar's test: a fair coin for each pair that differs."""
+    """Return the exact two-sided p-value of McNemar's test: a fair coin per differing pair."""
     from scipy.stats import binomtest
 
     num = num_only_first + num_only_second
@@ -96,11 +97,12 @@ def _mcnemar_p(num_only_first: int, num_only_second: int) -> float:
 
 
 def _drawn_means(delta_S: _Floats, rng: np.random.Generator) -> _Floats:
-    """The mean of each draw of so many differences, with replacement.
+    """Return the mean of each bootstrap draw of the differences.
 
-    It depends only on how often each distinct difference was taken, which is multinomial: the draws
-    cost the same for any number of pairs. Rounding many differences to steps, which only means over
-    draws need, keeps their mean and adds at most 1 / 14,400 to their variance.
+    The mean depends only on how often each distinct difference is drawn. These counts are
+    multinomial, so the cost does not grow with the number of pairs. Rounding many distinct
+    differences to steps (only for means over draws) keeps their mean and adds at most 1 / 14,400
+    to their variance.
     """
     num, step_S = len(delta_S), delta_S
     if len(np.unique(delta_S)) > 2 * _STEPS + 1:

@@ -1,4 +1,4 @@
-"""A benchmark table as Markdown or JSON: figures in percent, intervals at 95 %."""
+"""Text of a benchmark table, as Markdown or JSON: figures in percent, intervals at 95 %."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from encore.core import number_text
 from encore.core.files import json_text
 from encore.core.number_text import MINUS, NONE, p_value, points
 
-#: Shares stand without a unit: the table's notes say that they are in percent.
+#: Format a share without its unit: the table's notes say that figures are in percent.
 percent = partial(number_text.percent, unit="")
-#: Would end a cell or a line of a Markdown table.
+#: Replacements for characters that would end a cell or a line of a Markdown table.
 _MARKDOWN = str.maketrans({"|": "\\|", "\\": "\\\\", "\r": " ", "\n": " "})
-#: What a tie is worth, by whether the row is a judge's.
+#: Note on the credit of a tie, by (is a judge's row, credit of a tie).
 _TIES = {
     (False, "loss"): "a reward model's tie is a loss",
     (False, "half"): "a reward model's tie counts one half, k equal best responses 1/k",
@@ -24,10 +24,10 @@ _TIES = {
 
 
 def render(table: BenchmarkTable, *, form: Literal["markdown", "json"]) -> str:
-    """The table as text that ends in a line break.
+    """Return the table as text that ends in a line break.
 
     Args:
-        table: The rows.
+        table: The table to render.
         form: ``markdown`` (a title, the table, a list of notes) or ``json``.
     """
     if form == "markdown":
@@ -36,7 +36,7 @@ def render(table: BenchmarkTable, *, form: Literal["markdown", "json"]) -> str:
 
 
 def table_title(table: BenchmarkTable) -> str:
-    """What the table is of, in one line."""
+    """Return a title of one line: benchmark, number of pairs, model."""
     benchmark = table.benchmark
     model = "" if table.model is None else f", {table.model}"
     partial = ", PARTIAL" if benchmark.is_partial else ""
@@ -48,62 +48,64 @@ def table_title(table: BenchmarkTable) -> str:
 
 
 def table_notes(table: BenchmarkTable) -> tuple[str, ...]:
-    """Everything a reader should know beside the figures, a sentence each."""
+    """Return all notes that a reader of the figures needs, as sentences."""
     synthetic = [
         f"synthetic: {part}; read these figures as an example, not as evidence"
         for part in table.synthetic
     ]
-    return (*synthetic, *_reading(table), *table.notes)
+    return (*synthetic, *_legend(table), *table.notes)
 
 
-def _reading(table: BenchmarkTable) -> list[str]:
-    """How to read the figures."""
+def _legend(table: BenchmarkTable) -> list[str]:
+    """Return the notes that explain the figures."""
     ties = {(line.kind == "judge", line.our_figures.ties) for line in table.rows_with_figures}
-    said = ["scores are in percent; their 95 % intervals are over pairs (Wilson)"]
-    said += [text for one, text in _TIES.items() if one in ties]
+    legend = ["scores are in percent; their 95 % intervals are over pairs (Wilson)"]
+    legend += [text for key, text in _TIES.items() if key in ties]
     if len(table.rows_with_figures) > 1:
-        said.append(
+        legend.append(
             f"Δ is the difference to {table.reference} in points on the same pairs, with its "
-            "paired bootstrap interval; p is McNemar's, exact; it counts pairs that are right or "
-            "wrong, so there is none where credits lie between 0 and 1"
+            "paired bootstrap interval; p is from McNemar's exact test of pairs that are right or "
+            "wrong, so rows with credits between 0 and 1 have none"
         )
     if any(line.our_figures.draws is not None for line in table.rows_with_figures):
-        said.append(
-            "draws: 2.5 and 97.5 % of the draws, what chance between draws alone does; the row "
-            "itself is their mean"
+        legend.append(
+            "draws: quantiles at 2.5 and 97.5 % of the draws, the variation between draws alone; "
+            "the row is their mean"
         )
     if not all(line.paper.follows for line in table.rows if line.paper is not None):
-        said.append("[x] behind a figure of the paper is what its own sub-scores give")
-    return said
+        legend.append(
+            "[x] after a figure of the paper is the score that follows from its own sub-scores"
+        )
+    return legend
 
 
 # --- cells ----------------------------------------------------------------------------------------
 
 
 def _cells(table: BenchmarkTable) -> list[list[str]]:
-    """A row of headings, and one of text for each line; no column without a figure."""
+    """Return the headings, then the cells of each line, without columns that have no figure."""
     subsets = [
-        one.subset for line in table.rows_with_figures[:1] for one in line.our_figures.subsets
+        score.subset for line in table.rows_with_figures[:1] for score in line.our_figures.subsets
     ]
-    differs = (f"Δ {table.reference or ''}".strip(), "95 % of Δ", "p", "draws")
-    own = [*subsets, table.benchmark.headline, "95 %", *differs]
-    rows = [["Method", *own, "paper", f"ours {MINUS} paper"]]
+    differences = (f"Δ {table.reference or ''}".strip(), "95 % of Δ", "p", "draws")
+    headings = [*subsets, table.benchmark.headline, "95 %", *differences]
+    rows = [["Method", *headings, "paper", f"ours {MINUS} paper"]]
     for line in table.rows:
-        ours = [NONE] * len(own) if line.ours is None else _own_cells(line.ours)
+        ours = [NONE] * len(headings) if line.ours is None else _figure_cells(line.ours)
         rows.append([line.name, *ours, _paper(line.paper), points(line.difference_to_paper)])
     columns = [column for column in zip(*rows, strict=True) if set(column[1:]) != {NONE}]
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def _own_cells(own: RowFigures) -> list[str]:
-    found, draws = own.comparison, own.draws
+def _figure_cells(ours: RowFigures) -> list[str]:
+    delta, draws = ours.comparison, ours.draws
     return [
-        *(percent(one.accuracy) for one in own.subsets),
-        percent(own.headline.score),
-        _range(own.headline.ci_low, own.headline.ci_high),
-        NONE if found is None else points(found.difference),
-        NONE if found is None else f"{points(found.ci_low)} to {points(found.ci_high)}",
-        p_value(None if found is None else found.mcnemar_p),
+        *(percent(score.accuracy) for score in ours.subsets),
+        percent(ours.headline.score),
+        _range(ours.headline.ci_low, ours.headline.ci_high),
+        NONE if delta is None else points(delta.difference),
+        NONE if delta is None else f"{points(delta.ci_low)} to {points(delta.ci_high)}",
+        p_value(None if delta is None else delta.mcnemar_p),
         NONE if draws is None else f"{_range(draws.low, draws.high)} of {draws.num_draws:,}",
     ]
 
@@ -111,8 +113,8 @@ def _own_cells(own: RowFigures) -> list[str]:
 def _paper(paper: PaperRow | None) -> str:
     if paper is None:
         return NONE
-    own = "" if paper.follows else f" [{percent(paper.recomputed)}]"
-    return f"{percent(paper.score)}{own}"
+    recomputed = "" if paper.follows else f" [{percent(paper.recomputed)}]"
+    return f"{percent(paper.score)}{recomputed}"
 
 
 def _range(low: float, high: float) -> str:
@@ -123,12 +125,12 @@ def _range(low: float, high: float) -> str:
 
 
 def _markdown(table: BenchmarkTable) -> str:
-    safe = [[cell.translate(_MARKDOWN) for cell in row] for row in _cells(table)]
-    # A column's rule needs a dash beside its colon, or the whole is no table to a reader.
-    widths = [max(2, *map(len, column)) for column in zip(*safe, strict=True)]
+    cells = [[cell.translate(_MARKDOWN) for cell in row] for row in _cells(table)]
+    # The rule of a column needs a dash beside its colon, else Markdown sees no table.
+    widths = [max(2, *map(len, column)) for column in zip(*cells, strict=True)]
     rule = [f":{'-' * (widths[0] - 1)}", *(f"{'-' * (width - 1)}:" for width in widths[1:])]
     lines = []
-    for row in (safe[0], rule, *safe[1:]):
+    for row in (cells[0], rule, *cells[1:]):
         padded = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
         lines.append(f"| {' | '.join([row[0].ljust(widths[0]), *padded[1:]])} |")
     notes = [f"- {note.translate(_MARKDOWN)}" for note in table_notes(table)]

@@ -1,6 +1,6 @@
-"""The rows that head scores of a benchmark and ratings of a training study give: every scheme's.
+"""Rows of the weighting schemes, from head scores of a benchmark and ratings of a training study.
 
-Weights come from the training ratings alone: no answer of the benchmark enters any of them.
+The weights come from the training ratings alone: no label of the benchmark is used.
 
 Suffixes: P pairs, R heads, V weight vectors.
 """
@@ -27,10 +27,10 @@ from encore.weighting.schemes.random import random_weights
 from encore.weighting.schemes.random_k import random_k_weights
 from encore.weighting.weights_config import DEFAULT_K, DEFAULT_TAU, SchemeOptions
 
-#: Trials that the paper averages for random weights, single rules and random rules.
+#: Number of trials that the paper averages for random weights, single rules and random rules.
 NUM_TRIALS = 3
-#: Between the first seeds of two calls: more than anybody draws.
-_SEEDS_APART = 1_000_000
+#: Distance between the first seeds of two calls, larger than any number of draws.
+_SEED_STEP = 1_000_000
 
 _Floats = NDArray[np.float64]
 
@@ -38,62 +38,63 @@ _Floats = NDArray[np.float64]
 def scheme_rows(
     scores: HeadScores, pairs: BenchmarkPairs, *, evidence: Evidence, config: RowsConfig
 ) -> tuple[tuple[TableRow, ...], tuple[str, ...]]:
-    """Every scheme's row, uniform weights first, and what limits them all.
+    """Return the rows of all schemes, uniform weights first, and notes on their limits.
 
-    A row is that of one weight vector, or a mean over draws.
+    A row belongs to one weight vector, or is the mean over several random ones.
 
     Args:
-        scores: Of the benchmark's pairs, in their order (`encore.benchmarks.benchmark_models`).
-        pairs: Of the benchmark.
-        evidence: Of the training study.
-        config: Which rows.
+        scores: Head scores of the pairs, in their order (`encore.benchmarks.benchmark_models`).
+        pairs: Pairs of the benchmark.
+        evidence: Ratings of the training study.
+        config: Schemes and their parameters.
 
     Raises:
-        InputError: Rules that are not the heads; the one scheme that was asked for cannot weigh.
+        InputError: The rules are not the model's heads, or the only requested scheme cannot weigh
+            them.
     """
     score_P2R = scores.score_P2R.astype(np.float64)
     mean = partial(mean_row, margin_PR=score_P2R[:, 0] - score_P2R[:, 1], pairs=pairs)
-    made = _SchemeRows(scores=scores, pairs=pairs, evidence=evidence, config=config, mean=mean)
-    rows = [made.weighed("uniform", method="uniform")]
-    left_out: list[str] = []
+    builder = _RowBuilder(scores=scores, pairs=pairs, evidence=evidence, config=config, mean=mean)
+    rows = [builder.weighed("uniform", method="uniform")]
+    skipped: list[str] = []
     for name in dict.fromkeys(config.schemes):
         try:
-            rows += tuple(made.rows_of(name))
+            rows += tuple(builder.scheme(name))
         except EncoreError as error:  # bad input, or no optimum
             if len(config.schemes) == 1:
                 raise
-            left_out.append(f"left out: {error}")
+            skipped.append(f"left out: {error}")
     notes = tuple(_notes(evidence, rows))
-    return tuple(row.with_metadata(notes=notes) for row in rows), (*left_out, *notes)
+    return tuple(row.with_metadata(notes=notes) for row in rows), (*skipped, *notes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _SchemeRows:
-    """What all rows are made from."""
+class _RowBuilder:
+    """Builder of the rows of all schemes from the same scores and ratings."""
 
     scores: HeadScores
     pairs: BenchmarkPairs
     evidence: Evidence
     config: RowsConfig
-    #: Called with a row's name and its weight vectors in head order.
+    #: `mean_row` for these pairs. Takes a row's name and its weight vectors in head order.
     mean: Callable[..., TableRow]
 
-    def rows_of(self, scheme: str) -> Iterator[TableRow]:
-        """The rows of one scheme; uniform weights are the reference, and there already."""
+    def scheme(self, scheme: str) -> Iterator[TableRow]:
+        """Yield the rows of one scheme. Uniform weights, the reference, exist already."""
         head_ids, config = self.scores.head_ids, self.config
         method: str | None
         match scheme:
             case "uniform":
                 return
             case "random":
-                yield from self.chance(scheme, random_weights, method=scheme, alpha=1.0)
+                yield from self.random_rows(scheme, random_weights, method=scheme, alpha=1.0)
             case "random-k":
                 k = min(config.k, len(head_ids))
                 method = scheme if k == DEFAULT_K else None
                 draw = partial(random_k_weights, k=k)
-                yield from self.chance(f"random-{k}", draw, method=method, k=k)
+                yield from self.random_rows(f"random-{k}", draw, method=method, k=k)
             case "single":
-                yield next(self.chance(scheme, partial(random_k_weights, k=1), method=scheme))
+                yield next(self.random_rows(scheme, partial(random_k_weights, k=1), method=scheme))
                 yield self.mean(f"single (mean of all {len(head_ids)})", np.eye(len(head_ids)))
                 for rule in head_ids:
                     yield self.weighed(scheme, name=f"single: {rule}", rule=rule)
@@ -111,27 +112,27 @@ class _SchemeRows:
             case _:
                 yield self.weighed(scheme)
 
-    def chance(
+    def random_rows(
         self, label: str, draw: Callable[..., _Floats], *, method: str | None, **params: float
     ) -> Iterator[TableRow]:
-        """Means over draws: of a few trials, as in the paper, then of many.
+        """Yield two means over draws: of a few trials, as in the paper, and of many.
 
-        Another seed of the options gives other draws, not the same but a few.
+        Different seeds of the options give disjoint draws.
         """
         num_random, seed = self.config.num_random, self.config.seed
-        for num, name, of_paper in (
+        for num, name, row_method in (
             (NUM_TRIALS, f"{label} (mean of {NUM_TRIALS})", method),
             (num_random, f"{label} ({num_random:,} draws)", None),
         ):
-            start = seed * _SEEDS_APART
+            start = seed * _SEED_STEP
             seeds = range(start, start + num)
-            drawn = [draw(self.scores.head_ids, seed=one) for one in seeds]
-            yield self.mean(name, drawn, method=of_paper, **params, seed=seed)
+            weight_vectors = [draw(self.scores.head_ids, seed=draw_seed) for draw_seed in seeds]
+            yield self.mean(name, weight_vectors, method=row_method, **params, seed=seed)
 
     def weighed(
         self, scheme: str, *, name: str | None = None, method: str | None = None, **options: Any
     ) -> TableRow:
-        """The row of the one vector that a scheme gives."""
+        """Return the row of a scheme that gives a single weight vector."""
         loaded = load_scheme(scheme)
         vector = loaded.weigh(self.evidence, SchemeOptions(**options))
         weights = dict(zip(vector.rule_ids, vector.weights, strict=True))
@@ -158,5 +159,5 @@ def _notes(evidence: Evidence, rows: Sequence[TableRow]) -> Iterator[str]:
         if row.metadata.uses_labels and row.metadata.params.get("scale") == 0:
             yield (
                 f"{row.name}: no weighting of the rules agrees with people's preferences, so all "
-                "rules weigh alike and the row is uniform's"
+                "rules have the same weight, as in row uniform"
             )

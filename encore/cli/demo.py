@@ -46,7 +46,7 @@ _NEXT_STEPS = {
     "serve {export}": "its rewards over HTTP",
     "ingest --help": "your own preference pairs",
 }
-#: Of these it is said which the pairs tell apart.
+#: Rows whose significant differences are printed.
 _COMPARED = ("uniform", "encore (τ 2)", "encore (τ 5)", "encore (τ 10)")
 
 

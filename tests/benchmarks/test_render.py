@@ -46,7 +46,7 @@ def test_markdown_shows_subsets_headline_interval_and_difference():
     cells = cells_of(text, "uniform")
     assert {cells["Δ uniform"], cells["95 % of Δ"], cells["p"]} == {"–"}
     assert "| paper" not in text
-    assert "the paper reports rewardbench-safety alone" in text
+    assert "the paper has figures for rewardbench-safety alone" in text
     # A rule without a dash makes the whole no table to a reader.
     pairs = benchmark_pairs({"a": 3, "b": 1})
     narrow = make_table([reward_row("x", np.ones((4, 2)), pairs=pairs)], pairs=pairs, paper="none")

@@ -142,10 +142,10 @@ def test_which_rows_the_pairs_tell_apart_is_said():
     ]
     assert (
         significant_differences(found[:2], pairs=PAIRS)
-        == "these 100 pairs tell apart no two of a and b"
+        == "on these 100 pairs no two of a and b differ significantly"
     )
     assert significant_differences(found, pairs=PAIRS) == (
-        "these 100 pairs tell apart 2 of 3 pairs of a, b and c: a from c; b from c"
+        "on these 100 pairs 2 of 3 comparisons of a, b and c differ significantly: a and c; b and c"
     )
 
 
@@ -180,7 +180,7 @@ def test_a_row_meets_the_paper_s_row_of_its_method():
         other = dataclasses.replace(pairs, benchmark=benchmark.model_copy(update=change))
         table = make_table([right_on(pairs, 629, name="ours", method="uniform")], pairs=other)
         assert [line.paper for line in table.rows] == [None]
-        assert any("reports rewardbench-safety alone" in note for note in table.notes)
+        assert any("figures for rewardbench-safety alone" in note for note in table.notes)
     with pytest.raises(InputError, match="several rows 'twin'"):
         make_table([right_on(pairs, 600, name="twin")] * 2, pairs=pairs)
 

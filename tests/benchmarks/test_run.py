@@ -123,7 +123,7 @@ PAIRS = benchmark_pairs({"refuse": 6, "respond": 4})
 
 def score(opened: OpenedModel, root: Path, pairs: BenchmarkPairs = PAIRS, **more: Any):
     given = {"config": BenchmarkConfig(), "shard_size": SHARD_SIZE, **more}
-    return Scorer(pairs=pairs, root=root, **given).score(opened, shown=opened.name)
+    return Scorer(pairs=pairs, root=root, **given).score(opened, title=opened.name)
 
 
 def test_every_pair_has_the_scores_that_it_has_alone_and_its_subset(opened, tmp_path):
@@ -197,11 +197,13 @@ def test_pairs_that_were_cut_are_counted_as_not_comparable(study, made, whole):
         assert len(noted) == 2  # of each model
         said = f"initial: 20 of 20 pairs are longer than 16 tokens and lost {num_tokens}"
         assert said in noted[1]
-        assert "otherwise than the rewardbench tool cuts" in noted[1]
+        assert "the rewardbench tool cuts them in another way" in noted[1]
     ours = [line.our_figures for line in found.table.rows_with_figures]
     assert {own.num_cut_pairs for own in ours} == {NUM_PAIRS}
     as_it = run(study, made, max_length=16, truncation="rewardbench", **models)
-    assert any("cut as the rewardbench tool cuts" in note for note in as_it.table.notes)
+    assert any(
+        "the rewardbench tool cuts them in the same way" in note for note in as_it.table.notes
+    )
     gap_P2 = found.rows[-1].reward_P2 - as_it.rows[-1].reward_P2
     assert abs(gap_P2).max() > 1e-3  # without the first token it is another text
     # The tool's own cut: the last 16 tokens of the whole, whichever they are.
@@ -342,7 +344,7 @@ def test_pairs_whose_answers_were_seen_are_counted(study, made, whole):
     mixed = dataclasses.replace(whole.pairs, pairs=(*trained, *whole.pairs.pairs[2:]))
     learnt = [whole.pairs.pairs[-1].pair_id]
     for num, pairs, ids in ((2, mixed, ()), (3, mixed, learnt), (1, whole.pairs, learnt)):
-        [note] = overlap_notes(open_study(study), pairs, learnt=ids)
+        [note] = overlap_notes(open_study(study), pairs, label_pair_ids=ids)
         assert note.startswith(f"{num} of the 20 pairs are in the training study or its ratings")
     assert overlap_notes(open_study(study), whole.pairs) == ()
     # A table with Bradley-Terry weights over its own training pairs says so.
@@ -375,7 +377,7 @@ def test_what_is_synthetic_is_marked(study, made, tmp_path):
 
 def test_a_table_without_the_untouched_initial_model_says_so(whole):
     row = row_of(whole, "initial model")
-    assert not any("untouched initial model" in note for note in whole.table.notes)
+    assert not any("no row for the initial model" in note for note in whole.table.notes)
 
     def model(backbone: str | None, revision: str | None = None) -> ScoredModel:
         known = {"folder": Path(), "scores": None, "num_cut_pairs": 0, "num_computed": 0}

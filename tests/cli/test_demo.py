@@ -147,11 +147,11 @@ def test_the_demo_ends_with_the_papers_rows_on_a_narrow_screen_and_all_rows_in_a
     assert {*PAPER_ROWS, RULE_JUDGE, f"single: {HEADS[0]}", "encore (τ 5)"} <= set(names)
     assert f"all {len(names)} rows" in done.err
     # Of the paper's temperatures the small table has 2 and 5.
-    told = "10 pairs tell apart no two of uniform, encore (τ 2) and encore (τ 5)"
+    told = "10 pairs no two of uniform, encore (τ 2) and encore (τ 5) differ significantly"
     assert told in done.err
     # The model that training started from is among the rows, so the table says what training adds.
     markdown = (folder / "table.md").read_text(encoding="utf-8")
-    assert "no row is the untouched initial model" not in markdown
+    assert "no row for the initial model" not in markdown
     [report] = done.study.glob("reports/*/report.html")
     assert report.is_file()
 
