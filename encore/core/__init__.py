@@ -1,1 +1,1 @@
-"""The ground of every room: configs, options, files, terminal, pretrained files, errors."""
+"""Base layer of all rooms: configs, options, files, terminal output, model files, errors."""
