@@ -1,4 +1,4 @@
-"""Random ratings tables with everything that real ones may hold, and odd ways to store them."""
+"""Make random ratings tables with every oddity of real ones, and store them in odd ways."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RULE_NAMES = ("avoid-harm", "Regel 2 – äöü", "规则三", "rule'4", 'rule"
 
 
 def ratings_table(rows: list[tuple[str, str, str, str, float | None]]) -> pa.Table:
-    """A table of (pair_id, source, response, rule_id, rating) rows."""
+    """Return a table of (pair_id, source, response, rule_id, rating) rows."""
     names = ("pair_id", "source", "response", "rule_id", "rating")
     records = [dict(zip(names, row, strict=True)) for row in rows]
     nullable = pa.schema([(field.name, field.type) for field in RATINGS_CONTRACT])
@@ -24,16 +24,17 @@ def ratings_table(rows: list[tuple[str, str, str, str, float | None]]) -> pa.Tab
 
 
 def random_table(rng: np.random.Generator, *, max_rows: int) -> pa.Table:
-    """Several sources and rules; levels from 1 to all distinct; ties, nulls, gaps; any order.
+    """Return random ratings of several sources and rules in random order.
 
-    The same pair ids occur in several sources.
+    They have 1 level to as many as ratings, ties, nulls and missing rows. The same pair ids occur
+    in several sources.
     """
     num_rules = int(rng.integers(1, 13))
     rule_ids = [*_RULE_NAMES[:num_rules], *(f"rule-{k:02d}" for k in range(8, num_rules))]
     sources = rng.permutation(SOURCES)[: rng.integers(1, len(SOURCES))].tolist()
     num_pairs = int(rng.integers(3, max(4, max_rows // (2 * num_rules * len(sources)))))
     blocks = [
-        _block(rng, source=source, rule_id=rule_id, num_pairs=num_pairs, place=k)
+        _block(rng, source=source, rule_id=rule_id, num_pairs=num_pairs, rule_index=k)
         for source in sources
         for k, rule_id in enumerate(rule_ids)
         if k == 0 or rng.random() > 0.1  # some rules are missing in some sources
@@ -43,7 +44,7 @@ def random_table(rng: np.random.Generator, *, max_rows: int) -> pa.Table:
 
 
 def write_odd_files(table: pa.Table, folder: Path, rng: np.random.Generator) -> None:
-    """The table in several files of different but equivalent types, amid files of other kinds."""
+    """Write a table to files with different but equivalent types, beside files of other kinds."""
     cuts = np.sort(rng.integers(0, table.num_rows + 1, size=int(rng.integers(0, 4))))
     bounds = [0, *cuts.tolist(), table.num_rows]
     for i, (start, stop) in enumerate(pairwise(bounds)):
@@ -57,13 +58,13 @@ def write_odd_files(table: pa.Table, folder: Path, rng: np.random.Generator) -> 
 
 
 def _block(
-    rng: np.random.Generator, *, source: str, rule_id: str, num_pairs: int, place: int
+    rng: np.random.Generator, *, source: str, rule_id: str, num_pairs: int, rule_index: int
 ) -> pa.Table:
-    """All pairs of a source under one rule: two rows a pair, some of them null or left out."""
+    """Return the ratings of a source's pairs under a rule; some are null, some are left out."""
     quality = rng.normal(size=(num_pairs, 1)) * rng.random()
     noise = rng.normal(size=(num_pairs, 2))
     raw = 1 / (1 + np.exp(-(quality + noise + np.array([0.3 * rng.normal(), 0.0]))))
-    num_levels = int(rng.choice([1, 2, 3, 11, 101, 0])) if place else 11
+    num_levels = int(rng.choice([1, 2, 3, 11, 101, 0])) if rule_index else 11
     rating = raw if num_levels == 0 else np.round(raw * (num_levels - 1)) / max(num_levels - 1, 1)
     is_null = rng.random((num_pairs, 2)) < rng.choice([0.0, 0.02, 0.3])
     is_there = rng.random((num_pairs, 2)) > rng.choice([0.0, 0.05, 0.5], p=[0.6, 0.2, 0.2])

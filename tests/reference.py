@@ -1,6 +1,6 @@
-"""The statistics a second time, in plain numpy and straight from their definitions.
+"""The statistics computed again in numpy from their definitions.
 
-Shares no code with `encore`; slow and simple on purpose.
+It shares no code with `encore`; it is slow and simple on purpose.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def rows_of(table: pa.Table) -> list[Row]:
 
 
 def reference_analysis(rows: Sequence[Row], *, by_source: bool = False) -> dict[str, Any]:
-    """What ``encore analyze --json`` must say, without the null band."""
+    """Return the expected JSON of ``encore analyze --json``, without the null band."""
     groups = {"all": list(rows)}
     if by_source:
         sources = sorted({row[1] for row in rows})
@@ -173,13 +173,13 @@ def _correlation(
     x, y = np.array([p[0] for p in points]), np.array([p[1] for p in points])
     if len(points) < 3 or np.allclose(x, x[0], atol=1e-13) or np.allclose(y, y[0], atol=1e-13):
         return row
-    found = scipy.stats.pearsonr(x, y)
-    # Three points say nothing about r; scipy divides by n - 3 = 0 there.
-    interval = (-1.0, 1.0) if len(points) == 3 else found.confidence_interval(0.95)
+    pearson = scipy.stats.pearsonr(x, y)
+    # Three points give no interval for r: scipy divides by n - 3 = 0.
+    interval = (-1.0, 1.0) if len(points) == 3 else pearson.confidence_interval(0.95)
     ranked = scipy.stats.spearmanr(np.round(x, 12), np.round(y, 12))
     return row | {
-        "pearson_r": float(found.statistic),
-        "p_value": float(found.pvalue),
+        "pearson_r": float(pearson.statistic),
+        "p_value": float(pearson.pvalue),
         "ci_low": float(interval[0]),
         "ci_high": float(interval[1]),
         "spearman_rho": float(ranked.statistic),

@@ -1,4 +1,4 @@
-"""A judge whose replies a test decides, behind the real interface and a real tokenizer."""
+"""A judge whose replies a test defines, with the real interface and a real tokenizer."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ CHAT_TEMPLATE = (
 
 @cache
 def byte_tokenizer(chat_template: str = CHAT_TEMPLATE) -> Any:
-    """One token a byte, five special tokens, and a chat template."""
+    """Return a tokenizer with a token per byte, five special tokens and a chat template."""
     named = {"bos_token": "<bos>", "eos_token": "<eot>", "pad_token": "<pad>"}
     return byte_level(SPECIAL_TOKENS, template=chat_template, **named)
 
 
 def hashed_score(prompt: str) -> str:
-    """A score that only depends on the prompt: one of 0.0, 0.1, …, 1.0."""
+    """Return a score from 0.0 to 1.0 in tenths that only depends on the prompt."""
     return f"{hashlib.sha256(prompt.encode()).digest()[0] % 11 / 10:.1f}"
 
 
 @dataclass
 class ScriptedJudge:
-    """Replies with ``script(prompt text)``; counts what it was asked."""
+    """Judge that replies with ``script(prompt text)`` and counts its prompts."""
 
     script: Callable[[str], str] = hashed_score
     name: str = "scripted"
@@ -63,14 +63,14 @@ class ScriptedJudge:
 
     @property
     def is_on_cpu(self) -> bool:
-        """False, so that two shards are at work at once."""
+        """False, so that two shards are rated at the same time."""
         return False
 
     def start(self) -> None:
-        """Nothing to load."""
+        """Do nothing: there is no model."""
 
     def check(self, decoding: Decoding) -> None:
-        """Nothing to refuse: a script is text in any case."""
+        """Accept every decoding: the script returns text."""
 
     def reply(
         self,
@@ -83,16 +83,16 @@ class ScriptedJudge:
         on_progress(0)
         replies = []
         for token_ids in prompts:
-            text = byte_tokenizer().decode(token_ids, skip_special_tokens=True)
-            reply = self.script(text)
-            most = decoding.max_reply_tokens
-            kept = reply[:most]  # one token a byte; the end token needs one too
-            usage = Usage(prompt_tokens=len(token_ids), output_tokens=len(kept))
-            replies.append(Reply(text=kept, is_complete=len(reply) < most, usage=usage))
-            with self._lock:  # two shards may be at work
+            prompt = byte_tokenizer().decode(token_ids, skip_special_tokens=True)
+            reply = self.script(prompt)
+            limit = decoding.max_reply_tokens
+            text = reply[:limit]  # a token per byte; a complete reply also has an end token
+            usage = Usage(prompt_tokens=len(token_ids), output_tokens=len(text))
+            replies.append(Reply(text=text, is_complete=len(reply) < limit, usage=usage))
+            with self._lock:  # two shards may call it at the same time
                 self.num_asked += 1
             on_progress(len(replies))
         return replies
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is no engine."""

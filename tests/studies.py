@@ -1,4 +1,4 @@
-"""Studies for tests, and the lines of JSON that they are made from."""
+"""Make studies from rows for tests."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from encore.data.study import Study, changed_study, open_study
 
 
 def create_study(path: Path) -> Study:
-    """A new study without pairs."""
+    """Make a study without pairs."""
     with changed_study(path):
         pass
     return open_study(path)
 
 
 def write_lines(path: Path, rows: Iterable[object]) -> Path:
-    """One JSON object a line."""
+    """Write one JSON object per line and return the path."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
 
@@ -26,7 +26,7 @@ def write_lines(path: Path, rows: Iterable[object]) -> Path:
 def study_of(
     rows: Iterable[object], path: Path, *, label: str = "mine", replace: bool = False
 ) -> Path:
-    """The study of some pairs, which also stand in a file beside it."""
+    """Ingest rows into a study, from a file that is written beside it."""
     source = write_lines(path.with_name(f"{path.name}.jsonl"), rows)
     ingest([f"{label}={source}"], out=path, replace=replace)
     return path

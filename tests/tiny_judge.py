@@ -1,8 +1,7 @@
-"""A judge for tests: real in every part (tokenizer, chat template, weights), but untrained.
+"""Make a judge for tests: a small Llama with tokenizer and chat template, but untrained.
 
-It answers ``0.1`` to ``0.9``, by accident of its random attention, or nonsense if asked to. What is
-tested with it is everything around a judge, not judgement. It is made in seconds and is the same,
-byte for byte, for the same seed.
+It answers ``0.1`` to ``0.9``, as its random attention decides, or nonsense if asked to. It is made
+in seconds, and its files are the same bytes for the same seed.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ def make_tiny_judge(
     """Write a random Llama with tokenizer and chat template into ``folder`` and return it.
 
     Args:
-        folder: Made if it is not there; its name becomes the judge's name.
-        hidden_size: A multiple of 32: vLLM's CPU attention has no smaller heads.
+        folder: Folder to write, created if missing. Its name becomes the judge's name.
+        hidden_size: Hidden size, a multiple of 32: vLLM's CPU attention has no smaller heads.
         max_model_len: Context in tokens; a small one makes real prompts too long.
-        vocab_size: At most this many tokens; the rating prompt and the rules are the corpus.
-        num_layers: Those beyond the second compute, and add nothing.
-        tokenizer: Instead of one trained on that corpus; it has a chat template.
-        seed: Of the weights: another seed is another judge.
-        answers_scores: False leaves all weights random: its replies are cut-off nonsense, null.
+        vocab_size: Largest number of tokens, trained on the rating prompt and the rules.
+        num_layers: Number of layers. Layers after the second compute but change nothing.
+        tokenizer: Tokenizer with a chat template, instead of a trained one.
+        seed: Seed of the weights: another seed is another judge.
+        answers_scores: False leaves all weights random: replies are incomplete nonsense, null.
     """
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -100,11 +99,11 @@ def _tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:
 def _teach_to_spell_scores(
     model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, *, seed: int
 ) -> None:
-    """Make the reply ``0``, ``.``, a digit, end; which digit is left to the attention.
+    """Set the weights so that the reply is ``0``, ``.``, a digit and the end token.
 
-    The output row of a token is the embedding of the one it follows, and other rows are zero, so
-    the last token decides what comes next. Nine digits follow the point equally well; each adds a
-    direction of its own, on which the attention's sharp, random mixture of the prompt decides.
+    The output row of a token is the embedding of the token before it, and other rows are zero, so
+    the last token decides the next one. All nine digits follow the point; each adds a direction
+    of its own, among which the random attention to the prompt decides.
     """
     import torch
 

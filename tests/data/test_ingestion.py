@@ -1,4 +1,4 @@
-"""Ingest: every record is kept, merged or set aside, and an error changes nothing."""
+"""Ingest keeps, merges or sets aside every record, and changes nothing after an error."""
 
 from __future__ import annotations
 
@@ -54,24 +54,24 @@ def set_aside(study: Path, label: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-# --- what becomes of each record --------------------------------------------------------------
+# --- records --------------------------------------------------------------------------------
 
 
-def test_every_oddity_is_accounted_for_with_its_line_and_reason(tmp_path: Path) -> None:
+def test_every_malformed_record_is_counted_with_its_line_and_reason(tmp_path: Path) -> None:
     study = tmp_path / "study"
     manifest = only(ingest([str(GOLDEN / "ingest-oddities.jsonl")], out=study))
     # Lines 1 (kept), 2 (its duplicate), 3 (the contradiction, kept), 16 (kept); line 5 is blank.
     assert (manifest.num_read, manifest.num_kept, manifest.num_duplicates) == (15, 3, 1)
     assert manifest.num_contradicting == 1
-    found = [(line["record"], line["reason"]) for line in set_aside(study, "hh")]
-    assert [number for number, _ in found] == [4, *range(6, 16)]
-    assert [reason for _, reason in found] == [
+    malformed = [(line["record"], line["reason"]) for line in set_aside(study, "hh")]
+    assert [number for number, _ in malformed] == [4, *range(6, 16)]
+    assert [reason for _, reason in malformed] == [
         *("identical-responses", "prefix-mismatch", "empty-response", "no-final-response"),
         *("not-a-transcript", "not-json", "missing-column", "not-an-object", "wrong-type"),
         *("unstorable-text", "unstorable-text"),
     ]
-    assert manifest.set_aside_by_reason == dict(Counter(reason for _, reason in found))
-    assert manifest.num_set_aside == len(found)
+    assert manifest.set_aside_by_reason == dict(Counter(reason for _, reason in malformed))
+    assert manifest.num_set_aside == len(malformed)
     line = set_aside(study, "hh")[8]
     assert tuple(line) == SET_ASIDE_FIELDS
     assert (line["source"], line["file"]) == ("hh", "ingest-oddities.jsonl")
@@ -87,44 +87,46 @@ records = st.one_of(
 
 @settings(max_examples=25)
 @given(st.lists(records, max_size=25))
-def test_read_is_kept_plus_merged_plus_set_aside_in_any_order(
-    tmp_path_factory: pytest.TempPathFactory, some: list[object]
+def test_records_read_are_kept_merged_or_set_aside_in_any_order(
+    tmp_path_factory: pytest.TempPathFactory, drawn: list[object]
 ) -> None:
     folder = tmp_path_factory.mktemp("records")
-    some = [pair(99), *some]
-    first, other = (
+    rows = [pair(99), *drawn]
+    first, reversed_order = (
         only(ingest([f"pairs:{write_lines(folder / 'a.jsonl', *order)}"], out=folder / name))
-        for name, order in (("1", some), ("2", some[::-1]))
+        for name, order in (("1", rows), ("2", rows[::-1]))
     )
-    assert first.num_read == len(some)
+    assert first.num_read == len(rows)
     assert first.num_read == first.num_kept + first.num_duplicates + first.num_set_aside
     assert len(set_aside(folder / "1", "a")) == first.num_set_aside
-    kept = read_pairs(open_study(folder / "1")).column("pair_id").to_pylist()
-    assert len(kept) == len(set(kept)) == first.num_kept
+    pair_ids = read_pairs(open_study(folder / "1")).column("pair_id").to_pylist()
+    assert len(pair_ids) == len(set(pair_ids)) == first.num_kept
     # The order of the records changes neither the pairs nor any count.
-    assert first.model_copy(update={"parquet_sha256": other.parquet_sha256}) == other
+    assert reversed_order.model_copy(update={"parquet_sha256": first.parquet_sha256}) == first
 
 
-def test_a_label_is_all_its_sources_and_its_first_of_equal_pairs(tmp_path: Path) -> None:
+def test_sources_of_a_label_are_joined_and_equal_pairs_kept_once(tmp_path: Path) -> None:
     folder = tmp_path / "prefs"
     folder.mkdir()
     write_lines(folder / "a.jsonl", pair(1), pair(2), pair(1, id="again"))
     pq.write_table(pa.Table.from_pylist([pair(2), pair(3)]), folder / "b.parquet")
-    other = write_lines(tmp_path / "other.jsonl", pair(2))
-    alone = write_lines(tmp_path / "alone.jsonl", pair(2))
-    report = ingest([f"mine={folder}", f"mine={other}", alone], out=tmp_path / "study")
-    rest, mine = (source.manifest for source in report.sources)
+    second = write_lines(tmp_path / "second.jsonl", pair(2))
+    alone_path = write_lines(tmp_path / "alone.jsonl", pair(2))
+    report = ingest([f"mine={folder}", f"mine={second}", alone_path], out=tmp_path / "study")
+    alone, mine = (source.manifest for source in report.sources)
     origins = [(origin.name, origin.num_read) for origin in mine.origins]
-    assert origins == [("a.jsonl", 3), ("b.parquet", 2), ("other.jsonl", 1)]
+    assert origins == [("a.jsonl", 3), ("b.parquet", 2), ("second.jsonl", 1)]
     assert (mine.label, mine.num_kept, mine.num_duplicates) == ("mine", 3, 3)
-    assert (rest.label, rest.num_kept, rest.num_duplicates) == ("alone", 1, 0)
+    assert (alone.label, alone.num_kept, alone.num_duplicates) == ("alone", 1, 0)
     study = open_study(tmp_path / "study")
-    assert [one.chosen for one in iter_pairs(study)][1:] == ["Good 1.", "Good 2.", "Good 3."]
+    assert [kept.chosen for kept in iter_pairs(study)][1:] == ["Good 1.", "Good 2.", "Good 3."]
     assert str(tmp_path) not in (study.path / "pairs" / "mine.manifest.json").read_text()
 
 
 @pytest.mark.parametrize(("prefer", "chosen"), [(None, "b"), ("better", "a")])
-def test_prefer_decides_and_is_recorded(tmp_path: Path, prefer: Any, chosen: str) -> None:
+def test_option_prefer_selects_the_chosen_response_and_is_recorded(
+    tmp_path: Path, prefer: Any, chosen: str
+) -> None:
     labels = {"better_response_id": 0, "safer_response_id": 1}
     record = {"prompt": "Q", "response_0": "a", "response_1": "b", **labels}
     study = tmp_path / "study"
@@ -134,7 +136,7 @@ def test_prefer_decides_and_is_recorded(tmp_path: Path, prefer: Any, chosen: str
     assert next(iter_pairs(open_study(study))).chosen == chosen
 
 
-# --- what is written and read back ------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------
 
 
 def test_a_changed_pairs_file_or_manifest_is_refused(tmp_path: Path) -> None:
@@ -156,9 +158,7 @@ def test_a_changed_pairs_file_or_manifest_is_refused(tmp_path: Path) -> None:
         read_pairs(open_study(study))
 
 
-def test_another_label_joins_a_study_and_pairs_without_a_manifest_are_not_there(
-    tmp_path: Path,
-) -> None:
+def test_a_second_label_is_added_and_pairs_without_a_manifest_are_ignored(tmp_path: Path) -> None:
     study = tmp_path / "study"
     ingest([write_lines(tmp_path / "a.jsonl", pair(1))], out=study)
     before = everything(study)
@@ -174,16 +174,14 @@ def test_another_label_joins_a_study_and_pairs_without_a_manifest_are_not_there(
     assert ingest([source], out=study).sources[0].status == "new"
 
 
-def test_the_same_content_again_changes_nothing_and_other_content_needs_replace(
-    tmp_path: Path,
-) -> None:
+def test_equal_pairs_change_nothing_and_different_pairs_need_replace(tmp_path: Path) -> None:
     study = tmp_path / "study"
     source = write_lines(tmp_path / "mine.jsonl", pair(1), pair(2), pair(2), {})
     ingest([f"pairs:{source}"], out=study)
     before = everything(study)
     for replace in (False, True):
         report = ingest([f"pairs:{source}"], out=study, replace=replace)
-        assert [one.status for one in report.sources] == ["unchanged"]
+        assert [source.status for source in report.sources] == ["unchanged"]
         assert everything(study) == before
     write_lines(tmp_path / "mine.jsonl", pair(1))
     with pytest.raises(InputError, match=r"labelled 'mine' already \(2, now 1\).*--replace"):
@@ -197,7 +195,7 @@ def test_the_same_content_again_changes_nothing_and_other_content_needs_replace(
 
 
 def bad_sources(folder: Path) -> list[tuple[list[str], dict[str, Any], str]]:
-    """Arguments, options, and what the error must say."""
+    """Return arguments, options, and a pattern of the error message."""
     good = write_lines(folder / "good.jsonl", pair(1))
     link = folder / "link.jsonl"
     link.symlink_to(good)
@@ -228,16 +226,16 @@ def bad_sources(folder: Path) -> list[tuple[list[str], dict[str, Any], str]]:
 
 
 def test_bad_input_is_one_error_and_changes_nothing(tmp_path: Path) -> None:
-    there = tmp_path / "out" / "there"
-    ingest([write_lines(tmp_path / "before.jsonl", pair(1))], out=there)
+    existing = tmp_path / "out" / "existing"
+    ingest([write_lines(tmp_path / "before.jsonl", pair(1))], out=existing)
     before = everything(tmp_path / "out")
-    for arguments, options, said in bad_sources(tmp_path):
-        for study in (there, tmp_path / "out" / "new"):
-            with pytest.raises(InputError, match=said) as caught:
+    for arguments, options, message in bad_sources(tmp_path):
+        for study in (existing, tmp_path / "out" / "new"):
+            with pytest.raises(InputError, match=message) as caught:
                 ingest(arguments, out=study, **options)
             assert "\n" not in str(caught.value)
-            assert everything(tmp_path / "out") == before, said
-            assert list(there.parent.iterdir()) == [there]
+            assert everything(tmp_path / "out") == before, message
+            assert list(existing.parent.iterdir()) == [existing]
 
 
 def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
@@ -264,32 +262,32 @@ def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
 # --- real data --------------------------------------------------------------------------------
 
 
-def test_real_transcripts_are_all_accounted_for_and_lose_no_text(
+def test_real_transcripts_are_all_counted_and_lose_no_text(
     shared_data: Path, tmp_path: Path
 ) -> None:
     study = tmp_path / "study"
     file = shared_data / "hh-harmless-dev.jsonl.gz"
     manifest = only(ingest([str(file)], out=study))
-    # Looked at by eye: four chosen transcripts end with an empty "Assistant:", and in record
-    # 1255 the conversations had parted before the last turn.
-    found = {line["record"]: line["reason"] for line in set_aside(study, "hh")}
-    assert found.pop(1255) == "prefix-mismatch"
-    assert found == dict.fromkeys((87, 517, 926, 1104), "empty-response")
+    # Checked by eye: four chosen transcripts end with an empty "Assistant:", and in record 1255
+    # the conversations differ before the last turn.
+    reason_by_record = {line["record"]: line["reason"] for line in set_aside(study, "hh")}
+    assert reason_by_record.pop(1255) == "prefix-mismatch"
+    assert reason_by_record == dict.fromkeys((87, 517, 926, 1104), "empty-response")
     assert (manifest.num_read, manifest.num_kept, manifest.num_duplicates) == (1500, 1495, 0)
     with gzip.open(file, "rt", encoding="utf-8") as stream:
         originals = {"".join(json.loads(line)["chosen"].split()) for line in stream}
     speakers = {"user": "Human:", "assistant": "Assistant:"}
-    for one in iter_pairs(open_study(study)):
-        turns = [*((turn.role, turn.content) for turn in one.prompt), ("assistant", one.chosen)]
-        again = "".join(f"{speakers[role]}{content}" for role, content in turns)
-        assert "".join(again.split()) in originals
+    for kept in iter_pairs(open_study(study)):
+        turns = [*((turn.role, turn.content) for turn in kept.prompt), ("assistant", kept.chosen)]
+        transcript = "".join(f"{speakers[role]}{content}" for role, content in turns)
+        assert "".join(transcript.split()) in originals
 
 
-def test_the_command_shows_counts_and_where_the_rest_is(tmp_path: Path) -> None:
+def test_the_command_shows_counts_and_the_file_of_malformed_records(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "mine.jsonl", *(pair(n) for n in range(1200)), {})
     done = Command(ingest_command)(source, "--out", str(tmp_path / "study"))
     assert done.exit_code == 0, done.output
     for expected in ("mine", "1,201", "1,200", "new"):
         assert expected in done.stdout
-    assert "format pairs, told from its columns" in done.stderr
+    assert "format pairs, detected from its columns" in done.stderr
     assert "set aside missing-column 1; see" in done.stderr

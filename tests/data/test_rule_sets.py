@@ -1,4 +1,4 @@
-"""Rule sets load whole, in order and with errors that name file, rule and field."""
+"""Rule sets load completely and in order; errors name file, rule and key."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def test_a_users_own_set_loads_by_path_and_keeps_its_order(tmp_path):
     assert load_rule_set(path).rule_ids == ("zeal", "a-own")
 
 
-def test_where_a_rule_comes_from_changes_no_digest(tmp_path):
+def test_the_origin_of_a_rule_changes_no_digest(tmp_path):
     plain = load_rule_set(write_rules(tmp_path, RULE))
     origin = {"source": "pool", "licence": "MIT", "origin": "line 3", "merged_from": []}
     assert load_rule_set(write_rules(tmp_path, RULE | origin)) == plain
 
 
 @pytest.mark.parametrize(
-    ("rules", "said"),
+    ("rules", "message"),
     [
         ((RULE, RULE), "rule 1 ('Kindness'), rule_id 'kindness' is used twice"),
         (({**RULE, "rating_rule": " "},), "rule 0 ('Kindness'), key 'rating_rule': String should"),
@@ -67,15 +67,15 @@ def test_where_a_rule_comes_from_changes_no_digest(tmp_path):
         (({**RULE, "is_draft": 1},), "rule 0 ('Kindness') is a draft; read its texts"),
     ],
 )
-def test_an_error_names_file_rule_and_key_and_what_was_meant(tmp_path, rules, said):
+def test_an_error_names_file_rule_and_key_and_suggests_a_key(tmp_path, rules, message):
     path = write_rules(tmp_path, *rules)
     with pytest.raises(InputError) as caught:
         load_rule_set(path)
     assert str(caught.value).startswith(f"rule set {path}: ")
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_a_file_that_is_no_rule_set_is_refused(tmp_path):
+def test_a_file_without_rules_is_refused(tmp_path):
     path = tmp_path / "rules.toml"
     path.write_text("name = \n", encoding="utf-8")
     with pytest.raises(InputError, match=r"not valid TOML.*line 1"):

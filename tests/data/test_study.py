@@ -1,4 +1,4 @@
-"""A study appears and changes as a whole."""
+"""A study is made and changed as a whole."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MARKER = {"study.json": b'{"encore_study": 1}\n'}
 
 
 def everything(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder, hidden ones included."""
+    """Return the content of every file below a folder, hidden files included."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
@@ -26,7 +26,7 @@ def everything(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("marker", [None, "{", "[]", '{"encore_study": 2}'])
-def test_what_is_no_study_is_refused(tmp_path: Path, marker: str | None) -> None:
+def test_a_directory_that_is_not_a_study_is_refused(tmp_path: Path, marker: str | None) -> None:
     if marker is not None:
         (tmp_path / "study.json").write_text(marker)
     with pytest.raises(
@@ -39,8 +39,8 @@ def test_what_is_no_study_is_refused(tmp_path: Path, marker: str | None) -> None
 
 def test_a_study_is_not_made_over_something_else(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    for path, said in ((tmp_path / "file", "a file"), (tmp_path, "other things in it")):
-        with pytest.raises(InputError, match=said), changed_study(path):
+    for path, message in ((tmp_path / "file", "a file"), (tmp_path, "other things in it")):
+        with pytest.raises(InputError, match=message), changed_study(path):
             pytest.fail("must not start")
 
 
@@ -79,7 +79,7 @@ def test_a_failed_change_leaves_the_study_as_it_was(study: Path) -> None:
 @pytest.mark.parametrize(
     ("fails_at", "error"), [(0, KeyboardInterrupt()), (1, OSError("broken disk")), (2, OSError())]
 )
-def test_a_change_that_fails_half_way_into_place_is_taken_back(
+def test_a_change_that_fails_while_files_are_moved_is_undone(
     study: Path, fails_at: int, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = everything(study)
@@ -109,17 +109,17 @@ def test_two_changes_at_once_are_refused(study: Path) -> None:
     assert everything(study / "pairs") == {"a": b"first", "b": b"B"}
 
 
-def test_a_study_that_somebody_else_made_meanwhile_stays(tmp_path: Path) -> None:
+def test_a_study_that_another_process_made_meanwhile_stays(tmp_path: Path) -> None:
     path = tmp_path / "study"
     with pytest.raises(EncoreError, match="another process made it"), changed_study(path) as change:
         change.path("pairs/a").write_text("late")
-        with changed_study(path) as other:
-            other.path("pairs/a").write_text("early")
+        with changed_study(path) as earlier_change:
+            earlier_change.path("pairs/a").write_text("early")
     assert everything(path / "pairs") == {"a": b"early"}
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_a_killed_process_left_is_cleared_but_not_what_another_works_in(study: Path) -> None:
+def test_staging_folders_of_killed_processes_are_removed_and_locked_ones_stay(study: Path) -> None:
     folders = {name: study / f".change.tmp-{name}" for name in ("dead", "working", "young")}
     for name, folder in folders.items():
         folder.mkdir()

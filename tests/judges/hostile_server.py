@@ -1,4 +1,4 @@
-"""A server that speaks OpenAI's chat protocol, and breaks it in all the ways that servers do."""
+"""A server of OpenAI's chat protocol, with the faults of real servers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.scripted_judge import hashed_score
 
 MODEL = "some-judge"
 KEY = "sk-test-0123456789abcdef"
-#: Faults that are an answer of their own, no reason to ask again; the null that it becomes.
+#: Faults that count as an answer and are not retried, with the reason of the null rating.
 ANSWERS = {
     "content_filter": "content_filter",
     "filtered_prompt": "content_filter",
@@ -33,13 +33,19 @@ FAULTS = ("429", "500", "half", "html", "another_model", "nothing", "slow")
 
 @dataclass
 class HostileServer:
-    """What it does, and what it saw.
+    """Behaviour of a server, and the requests that it received.
 
     Attributes:
-        fault: One of the above, "" for none, or no_logprobs.
-        every: Of so many questions one meets the fault; told by the question's hash.
-        times: How often such a question meets it.
-        seen: Requests by path.
+        fault: A key of `ANSWERS`, one of `FAULTS`, no_logprobs, ignores_choice, or "" for none.
+        every: A question in so many meets the fault, selected by the question's hash.
+        times: Number of requests for such a question that meet the fault.
+        models: Names in the server's list of models.
+        key: Key that the server requires; empty accepts every key.
+        seen: Number of requests by path.
+        sessions: Session ids of the requests.
+        waited: Seconds between a failed request and its retry.
+        most_at_once: Largest number of simultaneous requests.
+        base_url: Address of the running server.
     """
 
     fault: str = ""
@@ -58,7 +64,7 @@ class HostileServer:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def fault_of(self, question: str) -> str:
-        """The fault that this question meets now."""
+        """Return the fault that this request for a question meets."""
         if int(hashlib.sha256(question.encode()).hexdigest(), 16) % self.every:
             return ""
         with self._lock:
@@ -81,7 +87,7 @@ class HostileServer:
 
 
 def answer_to(body: dict[str, Any], *, fault: str = "") -> dict[str, Any]:
-    """The answer to a chat completion: a score that depends on the question alone."""
+    """Return the answer to a chat completion: a score that depends on the question alone."""
     score = hashed_score(body["messages"][0]["content"])
     choices = body.get("structured_outputs", {}).get("choice")
     if choices and fault != "ignores_choice":
@@ -121,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
         state = self.server.state
         if self._refuses_key():
             return
-        self._send(200, {"object": "list", "data": [{"id": one} for one in state.models]})
+        self._send(200, {"object": "list", "data": [{"id": model} for model in state.models]})
 
     def do_POST(self) -> None:
         state = self.server.state
@@ -135,7 +141,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(body, state.fault_of(body["messages"][0]["content"]))
 
     def _answer(self, body: dict[str, Any], fault: str) -> None:
-        # A server that shows what it was sent, and with it the key.
+        # Servers may repeat the request, and with it the key.
         echo = f"failed on request with {self.headers['Authorization']}"
         if fault == "nothing":
             self.close_connection = True
@@ -160,10 +166,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, answer_to(body, fault=fault))
 
     def _refuses_key(self) -> bool:
-        given = self.headers.get("Authorization", "")
-        if self.server.state.key in ("", given.removeprefix("Bearer ")):
+        authorization = self.headers.get("Authorization", "")
+        if self.server.state.key in ("", authorization.removeprefix("Bearer ")):
             return False
-        message = f"Incorrect API key provided: {given}"
+        message = f"Incorrect API key provided: {authorization}"
         self._send(401, {"error": {"message": message, "code": "invalid_api_key"}})
         return True
 
@@ -185,12 +191,12 @@ class _Server(ThreadingHTTPServer):
     stopped: threading.Event
 
     def handle_error(self, *_: object) -> None:
-        """A client that gives up is what is tested."""
+        """Ignore clients that give up, which these tests provoke."""
 
 
 @contextmanager
 def serving(state: HostileServer) -> Iterator[HostileServer]:
-    """The server, listening until the end of the block."""
+    """Run the server until the end of the block."""
     server = _Server(("127.0.0.1", 0), _Handler)
     server.state, server.stopped = state, threading.Event()
     state.base_url = f"http://127.0.0.1:{server.server_address[1]}/v1"

@@ -23,7 +23,7 @@ ONE_NUMBER = re.compile(r"0\.\d|1\.0")
 
 
 def replies_to(prompts: Sequence[str], folder: Path | None = None) -> list[str]:
-    """A judge's reply to each prompt."""
+    """Return a judge's reply to each prompt."""
     config = JudgeConfig(model=str(folder or JUDGE_PATH), backend="transformers")
     judge = open_judge(config)
     token_ids = judge.tokenizer.encode(prompts)
@@ -32,7 +32,7 @@ def replies_to(prompts: Sequence[str], folder: Path | None = None) -> list[str]:
     return [reply.text for reply in replies]
 
 
-def test_text_of_any_kind_gets_one_number() -> None:
+def test_the_demo_judge_replies_one_number_to_any_text() -> None:
     odd = ["", "?!", "\x00\x07", "日本語のテキスト", "🙂" * 50, "0.3 0.9 1.0", "{rule}"]
     texts = [f"Human: {text}\n\nAssistant: {text}" for text in odd]
     rule = load_rule_set("encore-10").rules[8].rating_rule
@@ -42,9 +42,9 @@ def test_text_of_any_kind_gets_one_number() -> None:
 
 @pytest.mark.full
 def test_a_short_training_writes_a_judge_that_transformers_reads(tmp_path) -> None:
-    words = sorted(words_of(texts_of([split_words("train"), split_words("demo")])))
-    vector_WT = F.normalize(torch.randn(len(words), 256, generator=torch.manual_seed(0)))
-    teacher = Teacher(words, vector_WT)
+    vocabulary = sorted(words_of(texts_of([split_words("train"), split_words("demo")])))
+    vector_WT = F.normalize(torch.randn(len(vocabulary), 256, generator=torch.manual_seed(0)))
+    teacher = Teacher(vocabulary, vector_WT)
     train(teacher, tmp_path, sentence_steps=2, rating_steps=2, rows_per_batch=6)
     assert len(replies_to(["Rate this."], tmp_path)) == 1
     names = {path.name for path in JUDGE_PATH.iterdir()} - {"README.md"}

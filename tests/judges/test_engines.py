@@ -1,4 +1,4 @@
-"""Both engines answer alike; an interrupted one is rebuilt and answers as before."""
+"""Both engines give the same replies; an interrupted engine is started again."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def ask(judge: Judge, prompts: list[list[int]]) -> list[str]:
 
 
 def test_vllm_and_transformers_give_the_same_replies(folder, prompts, vllm_judge):
-    other = open_judge(JudgeConfig(model=str(folder), backend="transformers"))
+    transformers_judge = open_judge(JudgeConfig(model=str(folder), backend="transformers"))
     replies = ask(vllm_judge, prompts)
-    assert ask(other, prompts) == replies
+    assert ask(transformers_judge, prompts) == replies
     assert len(set(replies)) >= 3
 
 
-def test_replies_do_not_depend_on_order_or_company_and_are_counted(prompts, vllm_judge):
+def test_replies_do_not_depend_on_order_or_batch_and_are_counted(prompts, vllm_judge):
     replies = ask(vllm_judge, prompts)
     assert ask(vllm_judge, prompts[::-1])[::-1] == replies
     seen: list[int] = []
@@ -61,7 +61,7 @@ def test_replies_do_not_depend_on_order_or_company_and_are_counted(prompts, vllm
     assert seen[-1] == len(prompts)
 
 
-def test_an_interrupted_engine_is_replaced_and_the_next_call_answers(prompts, vllm_judge):
+def test_an_interrupted_engine_is_replaced_and_the_next_call_replies(prompts, vllm_judge):
     before = ask(vllm_judge, prompts)
 
     def interrupt(num_done: int) -> None:
@@ -73,7 +73,7 @@ def test_an_interrupted_engine_is_replaced_and_the_next_call_answers(prompts, vl
     assert ask(vllm_judge, prompts) == before
 
 
-def test_an_engine_that_starts_leaves_the_log_handlers_of_its_process_alone(
+def test_starting_an_engine_does_not_flush_the_log_handlers_of_the_process(
     folder, prompts, monkeypatch
 ):
     # A flow run's handler waits, when it is flushed, for threads that log: vLLM must not do that

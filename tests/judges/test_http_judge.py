@@ -1,4 +1,4 @@
-"""A judge behind a server: what passes is waited for, what stays is named, no key is written."""
+"""A judge on a server: passing faults are retried, lasting ones are named, no key is written."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ TEXT = Decoding(max_reply_tokens=16)
 CHOICE = Decoding(kind="choice", max_reply_tokens=16, labels=("no", "yes"))
 EXPECTED = Decoding(kind="expected", max_reply_tokens=16, labels=tuple("0123456789"))
 QUESTIONS = [f"Question {number}?" for number in range(40)]
+EXPECTED_TEXTS = [hashed_score(question) for question in QUESTIONS]
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +59,7 @@ def asked(
         judge.close()
 
 
-def test_replies_come_in_the_order_of_their_prompts_with_their_tokens_and_sessions():
+def test_replies_have_the_order_of_their_prompts_and_token_counts():
     seen: list[int] = []
     with serving(HostileServer()) as server:
         judge = opened(server, concurrency=8)
@@ -66,7 +67,7 @@ def test_replies_come_in_the_order_of_their_prompts_with_their_tokens_and_sessio
         sessions = [f"pair-{number // 4}" for number in range(len(QUESTIONS))]
         replies = judge.reply(QUESTIONS, decoding=TEXT, on_progress=seen.append, sessions=sessions)
         judge.close()
-    assert [reply.text for reply in replies] == [hashed_score(one) for one in QUESTIONS]
+    assert [reply.text for reply in replies] == EXPECTED_TEXTS
     assert {reply.usage for reply in replies} == {(100, 60, 4)}
     assert server.sessions == {*sessions, ""}  # the probe has none
     assert (seen[0], seen[-1]) == (0, len(QUESTIONS))
@@ -75,18 +76,18 @@ def test_replies_come_in_the_order_of_their_prompts_with_their_tokens_and_sessio
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_that_passes_costs_no_answer(fault):
+def test_requests_with_a_passing_fault_are_retried(fault):
     timeout = 3 if fault == "slow" else 30
     with serving(HostileServer(fault=fault, every=5, times=1)) as server:
         replies = asked(server, request_timeout_seconds=timeout)
-    assert [reply.text for reply in replies] == [hashed_score(one) for one in QUESTIONS]
+    assert [reply.text for reply in replies] == EXPECTED_TEXTS
     assert server.seen["/v1/chat/completions"] > len(QUESTIONS)
     if fault == "429":  # it says how long to wait
         assert min(server.waited) >= 1
 
 
 @pytest.mark.parametrize(
-    ("fault", "words"),
+    ("fault", "message"),
     [
         ("429", "answered 429.*lower --concurrency"),
         ("500", "answered 500"),
@@ -97,11 +98,11 @@ def test_a_fault_that_passes_costs_no_answer(fault):
         ("slow", "did not answer within 0.3 s.*--request-timeout-seconds"),
     ],
 )
-def test_a_fault_that_stays_is_named_with_its_host_and_without_the_key(fault, words):
+def test_a_lasting_fault_is_named_with_its_host_and_without_the_key(fault, message):
     timeout = 0.3 if fault == "slow" else 30
     with serving(HostileServer(fault=fault, every=5)) as server:
         started = time.monotonic()
-        with pytest.raises(EncoreError, match=words) as caught:
+        with pytest.raises(EncoreError, match=message) as caught:
             asked(server, request_timeout_seconds=timeout)
         assert time.monotonic() - started < 120  # no request is waited for beyond its limit
     assert not isinstance(caught.value, JudgeUnavailableError)
@@ -112,7 +113,7 @@ def test_a_fault_that_stays_is_named_with_its_host_and_without_the_key(fault, wo
 
 
 @pytest.mark.parametrize(("fault", "reason"), ANSWERS.items())
-def test_what_is_no_answer_is_null_with_its_reason(fault, reason):
+def test_a_reply_without_an_answer_is_null_with_its_reason(fault, reason):
     with serving(HostileServer(fault=fault, every=2)) as server:
         reasons = [reply.null_reason for reply in asked(server)]
     assert set(reasons) == {None, reason}
@@ -120,7 +121,7 @@ def test_what_is_no_answer_is_null_with_its_reason(fault, reason):
 
 
 @pytest.mark.parametrize(
-    ("server", "decoding", "words"),
+    ("server", "decoding", "message"),
     [
         (HostileServer(key="another"), TEXT, "answered 401.*OPENAI_API_KEY, which is set"),
         (HostileServer(models=("b", "a")), TEXT, "no such model; it has a, b"),
@@ -129,16 +130,16 @@ def test_what_is_no_answer_is_null_with_its_reason(fault, reason):
         (HostileServer(fault="no_logprobs"), EXPECTED, "log-probabilities"),
     ],
 )
-def test_what_the_server_cannot_do_is_refused_before_the_first_prompt(server, decoding, words):
+def test_a_server_that_cannot_answer_is_refused_before_the_first_prompt(server, decoding, message):
     with serving(server):
         judge = opened(server)
-        with pytest.raises(JudgeUnavailableError, match=words) as caught:
+        with pytest.raises(JudgeUnavailableError, match=message) as caught:
             judge.check(decoding)
         judge.close()
     assert KEY not in str(caught.value)
 
 
-def test_choice_and_expected_are_asked_for_and_read():
+def test_decodings_choice_and_expected_are_requested_and_read():
     with serving(HostileServer()) as server:
         assert {reply.text for reply in asked(server, decoding=CHOICE)} == {"no", "yes"}
         for reply in asked(server, decoding=EXPECTED):
@@ -147,7 +148,7 @@ def test_choice_and_expected_are_asked_for_and_read():
             assert max(reply.label_logprobs) == -0.25  # the others are not among the best
 
 
-def test_a_dated_name_is_the_models_own_as_long_as_it_stays():
+def test_a_longer_name_of_the_model_is_accepted_while_it_stays_the_same():
     with serving(HostileServer(fault="filtered_prompt", every=4)) as server:
         judge = opened(server, model="some")  # which the server answers as some-judge
         server.models = ("some",)
@@ -162,7 +163,7 @@ def test_a_dated_name_is_the_models_own_as_long_as_it_stays():
         judge.close()
 
 
-def test_an_interruption_ends_the_requests_and_the_next_call_answers():
+def test_an_interruption_cancels_requests_and_the_next_call_replies():
     def interrupt(num_done: int) -> None:
         if num_done >= 5:
             raise KeyboardInterrupt
@@ -176,11 +177,11 @@ def test_an_interruption_ends_the_requests_and_the_next_call_answers():
         server.fault = ""
         replies = judge.reply(QUESTIONS[:5], decoding=TEXT, on_progress=lambda _: None)
         judge.close()
-    assert [reply.text for reply in replies] == [hashed_score(one) for one in QUESTIONS[:5]]
+    assert [reply.text for reply in replies] == EXPECTED_TEXTS[:5]
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "message"),
     [
         ({"base_url": f"http://{KEY}@host/v1"}, "OPENAI_API_KEY"),
         ({"base_url": f"http://host/v1?key={KEY}"}, "OPENAI_API_KEY"),
@@ -191,9 +192,9 @@ def test_an_interruption_ends_the_requests_and_the_next_call_answers():
         ({"backend": "vllm"}, "belongs to --backend http"),
     ],
 )
-def test_options_that_do_not_fit_are_refused_and_no_key_is_shown(changes, words):
+def test_invalid_options_are_refused_and_no_key_is_shown(changes, message):
     config = {"model": MODEL, "backend": "http", "base_url": "http://host/v1", **changes}
-    with pytest.raises((ValueError, JudgeUnavailableError), match=words) as caught:
+    with pytest.raises((ValueError, JudgeUnavailableError), match=message) as caught:
         JudgeConfig.model_validate(config)
     assert KEY not in str(caught.value)
 
@@ -238,9 +239,7 @@ def test_a_rating_run_names_the_host_and_warns_of_filters(tmp_path, caplog, capf
 @pytest.mark.full
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("passes", [True, False], ids=["passes", "stays"])
-def test_of_2000_calls_only_shards_that_meet_a_fault_that_stays_fail(
-    fault, passes, tmp_path, caplog
-):
+def test_of_2000_calls_only_shards_with_a_lasting_fault_fail(fault, passes, tmp_path, caplog):
     study, timeout = write_study(tmp_path, num_pairs=100), 2 if fault == "slow" else 60
     caplog.set_level(logging.DEBUG)
     often = {"every": 100, "times": 1} if passes else {"every": 400}
@@ -251,7 +250,7 @@ def test_of_2000_calls_only_shards_that_meet_a_fault_that_stays_fail(
     [run] = status(study)
     failed = [shard.detail for shard in run.shards if shard.state == "failed"]
     assert (not failed, run.is_complete) == (passes, passes)
-    assert all("some-judge" in one and "127.0.0.1" in one for one in failed)
+    assert all("some-judge" in detail and "127.0.0.1" in detail for detail in failed)
     with serving(HostileServer()) as server:  # on another port: the same run goes on
         assert rate(study, server).code == 0
     [run] = status(study)

@@ -44,9 +44,9 @@ def replies(judge: Judge, prompts: list[str], decoding: Decoding) -> list[Reply]
 
 @pytest.mark.services
 def test_a_server_gives_the_replies_of_the_engine(folder, tmp_path):
-    """Completions of our tokens in every way of answering; chats where their logprobs reach."""
+    """Completions and chats are compared in every decoding."""
     prompts = render_prompts(num_conversations=10)
-    found: dict[tuple[str, str], list[Reply]] = {}
+    served: dict[tuple[str, str], list[Reply]] = {}
     with vllm_server(folder, tmp_path / "server.log") as (url, process):
         wait_until_ready(url, process)
         configs = {
@@ -56,7 +56,7 @@ def test_a_server_gives_the_replies_of_the_engine(folder, tmp_path):
         for api, config in configs.items():
             judge = open_judge(config)
             for decoding in DECODINGS:
-                found[api, decoding.kind] = replies(judge, prompts, decoding)
+                served[api, decoding.kind] = replies(judge, prompts, decoding)
             if api == "chat":
                 [long] = replies(judge, ["word " * 5000], DECODINGS[0])
                 assert long.null_reason == "prompt_too_long"
@@ -67,25 +67,25 @@ def test_a_server_gives_the_replies_of_the_engine(folder, tmp_path):
             expected = replies(engine, prompts, decoding)
             num_tokens = sum(reply.usage.prompt_tokens for reply in expected)
             for api in configs:
-                served = found[api, decoding.kind]
-                assert [one.text for one in served] == [one.text for one in expected]
-                assert all(one.is_complete for one in served)
-                assert sum(one.usage.prompt_tokens for one in served) == num_tokens
-        for one, other in zip(found["completions", "expected"], expected, strict=True):
-            assert one.label_logprobs == pytest.approx(other.label_logprobs, abs=1e-4)
+                actual = served[api, decoding.kind]
+                assert [reply.text for reply in actual] == [reply.text for reply in expected]
+                assert all(reply.is_complete for reply in actual)
+                assert sum(reply.usage.prompt_tokens for reply in actual) == num_tokens
+        for reply, expected_reply in zip(served["completions", "expected"], expected, strict=True):
+            assert reply.label_logprobs == pytest.approx(expected_reply.label_logprobs, abs=1e-4)
     finally:
         engine.close()
 
 
 class Killer(Reporter):
-    """Kills a server when so many ratings are there."""
+    """Reporter that kills a server after a number of ratings."""
 
     def __init__(self, pid: int, after: int) -> None:
-        self.pid, self.left = pid, after
+        self.pid, self.num_remaining = pid, after
 
     def advanced(self, count: int = 1, *, note: str = "") -> None:
-        self.left -= count
-        if self.left <= 0 and self.pid:
+        self.num_remaining -= count
+        if self.num_remaining <= 0 and self.pid:
             os.kill(self.pid, signal.SIGKILL)
             self.pid = 0
 
@@ -101,12 +101,12 @@ def ratings(study: Path, run_key: str) -> pa.Table:
 def test_two_servers_behind_a_router_lose_no_rating_when_one_is_killed(folder, tmp_path):
     study = write_study(tmp_path, num_pairs=100)
     with (
-        vllm_server(folder, tmp_path / "one.log") as (one, first),
-        vllm_server(folder, tmp_path / "two.log") as (two, second),
+        vllm_server(folder, tmp_path / "one.log") as (first_url, first),
+        vllm_server(folder, tmp_path / "two.log") as (second_url, second),
     ):
-        wait_until_ready(one, first)
-        wait_until_ready(two, second)
-        with router([one, two], tmp_path / "router.log") as url:
+        wait_until_ready(first_url, first)
+        wait_until_ready(second_url, second)
+        with router([first_url, second_url], tmp_path / "router.log") as url:
             judge = over_http(folder, url, tokenizer=str(folder), concurrency=4)
             killer = Killer(second.pid, after=500)
             config = RatingConfig(judge=judge, shard_size=20)
@@ -117,7 +117,7 @@ def test_two_servers_behind_a_router_lose_no_rating_when_one_is_killed(folder, t
     [served] = list_runs(open_study(study).ratings_dir)
     rate(study, RatingConfig(judge=JudgeConfig(model=str(folder)), shard_size=20))
     [engine] = set(list_runs(open_study(study).ratings_dir)) - {served}
-    found = ratings(study, served.name)
-    assert found.num_rows == 100 * 2 * 10
-    assert len(set(zip(*(found[name].to_pylist() for name in KEYS), strict=True))) == 2000
-    assert found.equals(ratings(study, engine.name))
+    table = ratings(study, served.name)
+    assert table.num_rows == 100 * 2 * 10
+    assert len(set(zip(*(table[name].to_pylist() for name in KEYS), strict=True))) == 2000
+    assert table.equals(ratings(study, engine.name))

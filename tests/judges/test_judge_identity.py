@@ -1,4 +1,4 @@
-"""What of a judge is part of a run's key: whatever may change a reply, and nothing else."""
+"""A judge's part of the run key covers everything that may change a reply, and nothing else."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ def identity_of(options: dict[str, Any]) -> dict[str, Any]:
         ("max_model_len", {"max_model_len": 1024}),
     ],
 )
-def test_what_is_known_of_a_served_model_is_in_its_identity(part, change):
+def test_the_known_facts_of_a_served_model_are_in_its_identity(part, change):
     assert differing_parts(identity_of(HTTP), identity_of(HTTP | change)) == {part}
 
 
-def test_a_served_models_revision_goes_before_its_host():
+def test_the_revision_of_a_served_model_replaces_its_host_in_the_identity():
     """Two models of one name on one host are told apart by it alone."""
-    first, second = (identity_of({**HTTP, "revision": one}) for one in ("1", "2"))
+    first, second = (identity_of({**HTTP, "revision": revision}) for revision in ("1", "2"))
     assert (first["revision"], second["revision"]) == ("1", "2")
     moved = {**HTTP, "revision": "1", "base_url": "https://two.example/v1"}
     assert identity_of(moved) == first
 
 
-def test_a_chat_and_a_completion_of_one_server_are_two_judges(folder):
+def test_chats_and_completions_of_one_server_are_two_judges(folder):
     """A tokenizer here makes the texts that are completed; the server's own template a chat."""
     chat, completions = identity_of(HTTP), identity_of({**HTTP, "tokenizer": str(folder)})
     assert differing_parts(chat, completions) == {
@@ -69,7 +69,7 @@ def test_a_chat_and_a_completion_of_one_server_are_two_judges(folder):
     [{"base_url": "http://one.example:9000/"}, {"concurrency": 3}, {"request_timeout_seconds": 9}],
     ids=lambda change: next(iter(change)),
 )
-def test_where_a_server_listens_and_how_it_is_asked_is_not(change):
+def test_port_and_request_options_of_a_server_are_not_in_the_identity(change):
     assert identity_of(HTTP | change) == identity_of(HTTP)
 
 
@@ -99,7 +99,7 @@ def test_an_engine_argument_that_may_change_a_reply_is_in_the_identity(folder, n
     assert differing_parts(identity_of(vllm), changed) == parts
 
 
-def test_engine_arguments_that_only_make_it_faster_are_not(folder):
+def test_engine_arguments_that_only_change_speed_are_not_in_the_identity(folder):
     vllm = {"model": str(folder), "backend": "vllm"}
     assert identity_of({**vllm, "engine_args": FAST}) == identity_of(vllm)
 
@@ -112,6 +112,6 @@ def test_engine_arguments_that_only_make_it_faster_are_not(folder):
         ("max_model_len", {"max_model_len": 1024}),
     ],
 )
-def test_what_a_local_judge_computes_with_is_in_its_identity(folder, part, change):
+def test_backend_dtype_and_context_of_a_local_judge_are_in_its_identity(folder, part, change):
     local = {"model": str(folder), "backend": "transformers"}
     assert differing_parts(identity_of(local), identity_of(local | change)) == {part}

@@ -41,15 +41,15 @@ def trained(pre_tokenizer: Any) -> ChatTokenizer:
     bpe.pre_tokenizer = pre_tokenizer
     corpus = [RATING_TEMPLATE, "a.\n\nB\n\n\nC \n\n D\n", *(rule.rating_rule for rule in RULES)]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    how = {"vocab_size": 800, "special_tokens": SPECIAL_TOKENS, "initial_alphabet": alphabet}
-    bpe.train_from_iterator(corpus * 5, trainers.BpeTrainer(**how, show_progress=False))
+    options = {"vocab_size": 800, "special_tokens": SPECIAL_TOKENS, "initial_alphabet": alphabet}
+    bpe.train_from_iterator(corpus * 5, trainers.BpeTrainer(**options, show_progress=False))
     fast = PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token="<bos>")  # noqa: S106
     fast.chat_template = CHAT_TEMPLATE
     return ChatTokenizer(fast)
 
 
 ENCODERS = {
-    **{kind: SegmentEncoder(trained(one)) for kind, one in PRE_TOKENIZERS.items()},
+    **{kind: SegmentEncoder(trained(cutter)) for kind, cutter in PRE_TOKENIZERS.items()},
     "bytes": SegmentEncoder(ChatTokenizer(byte_tokenizer())),
 }
 texts = st.text(alphabet=st.sampled_from("a B.0\n\r\t é文<user>"), max_size=12)
@@ -57,7 +57,7 @@ texts = st.text(alphabet=st.sampled_from("a B.0\n\r\t é文<user>"), max_size=12
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(texts, min_size=2, max_size=4), st.sampled_from(["paper", "conversation-first"]))
-def test_parts_have_the_tokens_of_the_whole(responses, layout):
+def test_prompts_encoded_in_parts_have_the_tokens_of_the_whole_text(responses, layout):
     prompt = RatingPrompt(layout=layout)
     parts = [
         prompt.parts(f"Human: Why?\n\nAssistant: {response}", rating_rule=rule.rating_rule)
@@ -69,13 +69,13 @@ def test_parts_have_the_tokens_of_the_whole(responses, layout):
         assert [list(ids) for ids in encoder.encode_each(parts)] == whole
 
 
-def test_a_tokenizer_that_writes_its_own_space_first_gets_whole_prompts():
+def test_a_tokenizer_that_adds_a_space_encodes_whole_prompts():
     assert ENCODERS["metaspace"].num_moved is None
     assert ENCODERS["llama-3"].num_moved == 0
     assert ENCODERS["bytes"].num_moved == 0
 
 
-def test_a_cut_that_proves_wrong_on_a_prompt_is_given_up(monkeypatch):
+def test_a_cut_that_changes_the_tokens_of_a_prompt_is_given_up(monkeypatch):
     encoder = SegmentEncoder(ChatTokenizer(byte_tokenizer()))
     monkeypatch.setattr(type(encoder), "_joined", lambda *_: [[1], [2]])
     parts = [("a\n\n", "b"), ("c\n\n", "d")]
@@ -91,24 +91,24 @@ def test_a_cut_that_proves_wrong_on_a_prompt_is_given_up(monkeypatch):
     ids=["first part", "second part"],
 )
 def test_a_part_that_spells_a_special_token_stays_text(kind, part_that_spells):
-    """As in `ChatTokenizer.encode`: a rated response cannot open a turn of its own."""
+    """A rated response cannot open a turn, as in `ChatTokenizer.encode`."""
     encoder = SegmentEncoder(ENCODERS[kind].tokenizer)
     tokenizer = encoder.tokenizer
     special_id = tokenizer.hf_tokenizer.convert_tokens_to_ids("<user>")
     plain = ("Assistant: c\n\n", "Judge it.")
     # Between prompts that spell nothing: the whole batch goes through the parts.
     prompts = [plain, part_that_spells, plain, (part_that_spells[0], plain[1])]
-    found = [list(token_ids) for token_ids in encoder.encode_each(prompts)]
+    encoded = [list(token_ids) for token_ids in encoder.encode_each(prompts)]
     assert encoder.num_moved == 0
     # The template opens one user turn, and no text opens another.
-    assert [token_ids.count(special_id) for token_ids in found] == [1] * 4
-    assert found == tokenizer.encode(["".join(parts) for parts in prompts])
+    assert [token_ids.count(special_id) for token_ids in encoded] == [1] * 4
+    assert encoded == tokenizer.encode(["".join(parts) for parts in prompts])
 
 
-def test_two_shards_may_be_encoded_at_once(monkeypatch):
+def test_two_shards_can_be_encoded_at_the_same_time(monkeypatch):
     encoder = SegmentEncoder(ChatTokenizer(byte_tokenizer()))
-    shards = [[(f"shard {one}\n\n", f"{number}") for number in range(2000)] for one in range(4)]
-    whole = [encoder.tokenizer.encode(["".join(one) for one in parts]) for parts in shards]
+    shards = [[(f"shard {shard}\n\n", f"{number}") for number in range(2000)] for shard in range(4)]
+    whole = [encoder.tokenizer.encode(["".join(both) for both in parts]) for parts in shards]
     real = ChatTokenizer.encode_text
 
     def slow(self, texts):
@@ -117,8 +117,8 @@ def test_two_shards_may_be_encoded_at_once(monkeypatch):
 
     monkeypatch.setattr(ChatTokenizer, "encode_text", slow)
     with ThreadPoolExecutor(4) as pool:
-        found = pool.map(lambda parts: [list(ids) for ids in encoder.encode_each(parts)], shards)
-        assert list(found) == whole
+        encoded = pool.map(lambda parts: [list(ids) for ids in encoder.encode_each(parts)], shards)
+        assert list(encoded) == whole
 
 
 @pytest.mark.parametrize("layout", ["paper", "conversation-first"])

@@ -1,4 +1,4 @@
-"""What counts as ratings: files, folders, tables, types; and what is refused, with its line."""
+"""Ratings are read from files, folders and tables of many types; invalid ones are refused."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def expected() -> Analysis:
     return analyze(TABLE)
 
 
-# --- what is read ---------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------
 
 
-def test_a_file_a_folder_a_table_and_a_data_frame_say_the_same(
+def test_a_file_a_folder_a_table_and_a_data_frame_give_the_same_analysis(
     tmp_path: Path, expected: Analysis
 ) -> None:
     path = write(TABLE, tmp_path / "ratings.parquet")
@@ -54,7 +54,7 @@ def test_a_file_a_folder_a_table_and_a_data_frame_say_the_same(
         assert analyze(ratings) == expected
 
 
-def test_ratings_may_be_any_number_and_pair_ids_whole_ones(
+def test_ratings_of_any_number_type_and_integer_pair_ids_are_read(
     tmp_path: Path, expected: Analysis
 ) -> None:
     whole = pa.array([1, 0] * 6)
@@ -70,21 +70,19 @@ def test_ratings_may_be_any_number_and_pair_ids_whole_ones(
     assert analyze(with_column(TABLE, "pair_id", numbers)) == expected
 
 
-def test_whole_number_ratings_of_a_first_file_do_not_round_those_of_the_next(
-    tmp_path: Path,
-) -> None:
+def test_integer_ratings_of_a_first_file_do_not_round_those_of_the_next(tmp_path: Path) -> None:
     whole = with_column(TABLE, "rating", pa.array([1, 0] * 6)).slice(6)
     write(whole, tmp_path / "a.parquet")
     write(TABLE.slice(0, 6), tmp_path / "b.parquet")
     assert {rule.rule_id: rule.num_levels for rule in analyze(tmp_path).rules} == {"a": 5, "b": 2}
 
 
-def test_a_name_that_looks_like_a_pattern_means_that_file_only(
+def test_a_file_name_with_pattern_characters_means_that_file_only(
     tmp_path: Path, expected: Analysis
 ) -> None:
-    other = with_column(TABLE, "rule_id", pa.array(["other"] * 12))
-    write(other, tmp_path / "r1.parquet")
-    write(other, tmp_path / "rx.parquet")
+    decoy = with_column(TABLE, "rule_id", pa.array(["other"] * 12))
+    write(decoy, tmp_path / "r1.parquet")
+    write(decoy, tmp_path / "rx.parquet")
     for name in ("r[1].parquet", "r*.parquet", "r?.parquet", "it's.parquet"):
         assert analyze(write(TABLE, tmp_path / name)) == expected
     # Nor are folders columns.
@@ -92,15 +90,17 @@ def test_a_name_that_looks_like_a_pattern_means_that_file_only(
     assert analyze(tmp_path / "inner") == expected
 
 
-def test_pairs_read_in_parts_are_those_of_all_rows() -> None:
+def test_pairs_read_in_parts_equal_pairs_read_at_once() -> None:
     source = open_ratings(random_table(np.random.default_rng(50), max_rows=3000))
     with open_warehouse(source) as whole, open_warehouse(source, part_rows=200) as parts:
         assert len(list(parts.query_parts("rule_ids"))) > 1
         rule_ids = whole.rule_ids()[::-1]
-        one, other = (read_pair_ratings(each, rule_ids=rule_ids) for each in (whole, parts))
+        at_once, in_parts = (
+            read_pair_ratings(warehouse, rule_ids=rule_ids) for warehouse in (whole, parts)
+        )
     for name in ("source_P", "pair_id_P", "chosen_PR", "rejected_PR"):
-        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
-    keys = list(zip(one.source_P, one.pair_id_P, strict=True))
+        np.testing.assert_array_equal(getattr(at_once, name), getattr(in_parts, name))
+    keys = list(zip(at_once.source_P, at_once.pair_id_P, strict=True))
     assert keys == sorted(set(keys))
 
 
@@ -131,13 +131,13 @@ def test_of_several_runs_or_judges_one_must_be_chosen(tmp_path: Path) -> None:
                 analyze(open_ratings(ratings, **chosen))
 
 
-def test_a_prefix_of_the_key_or_a_judge_chooses(expected: Analysis) -> None:
+def test_a_prefix_of_the_run_key_or_a_judge_selects_the_rows(expected: Analysis) -> None:
     assert analyze(open_ratings(two_runs(), run="abc")) == expected
     assert analyze(open_ratings(two_runs(), run="abd")).rules[0].num_levels == 1
     assert analyze(open_ratings(two_runs().drop_columns(["run_key"]), judge="small")) == expected
 
 
-# --- what is refused ------------------------------------------------------------------------------
+# --- refusals -------------------------------------------------------------------------------------
 
 
 def refusal(ratings: Any) -> str:
@@ -148,7 +148,7 @@ def refusal(ratings: Any) -> str:
     return message
 
 
-def test_what_is_no_parquet_file_or_broken_or_empty(tmp_path: Path) -> None:
+def test_missing_broken_or_empty_ratings_are_refused(tmp_path: Path) -> None:
     assert "int" in refusal(42)
     assert "no Parquet file" in refusal(tmp_path / "none")
     (tmp_path / "a.csv").write_text("x")
@@ -183,7 +183,9 @@ WRONG_COLUMNS = [
 ]
 
 
-@pytest.mark.parametrize(("table", "problem"), WRONG_COLUMNS, ids=[one[1] for one in WRONG_COLUMNS])
+@pytest.mark.parametrize(
+    ("table", "problem"), WRONG_COLUMNS, ids=[problem for _, problem in WRONG_COLUMNS]
+)
 def test_a_wrong_column_is_named_with_what_was_expected(
     tmp_path: Path, table: pa.Table, problem: str
 ) -> None:
@@ -221,6 +223,6 @@ def test_a_row_that_breaks_the_contract_is_named_with_its_file(
     assert re.search(rf"b\.parquet: .*{problem}", refusal(tmp_path))
 
 
-def test_pair_ids_are_of_their_source() -> None:
+def test_equal_pair_ids_of_two_sources_are_two_pairs() -> None:
     both = pa.concat_tables([TABLE, with_column(TABLE, "source", pa.array(["pku"] * 12))])
     assert [(rule.num_pairs, rule.num_pairs_total) for rule in analyze(both).rules] == [(6, 6)] * 2

@@ -236,7 +236,7 @@ def _detect_source_format(source: Source, *, on_note: Callable[[str], None]) -> 
             f"of their values: {'; '.join(expected)}; rename the columns, or name the format as "
             "FORMAT:SOURCE"
         )
-    on_note(f"{name}: format {format_name}, told from its columns ({columns})")
+    on_note(f"{name}: format {format_name}, detected from its columns ({columns})")
     return format_name
 
 

@@ -1,7 +1,7 @@
-"""A Hugging Face hub of a few data sets, on this machine: what `datasets` asks for when it streams.
+"""A Hugging Face hub of a few data sets on this machine, with the requests of `datasets`.
 
-The real client libraries speak to it over HTTP, so commits, files and errors take the same way
-through our code as they do with the real hub.
+The real client libraries speak to it over HTTP, so commits, files and errors reach our code as
+they do from the real hub.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class HubRepo:
         return revision if revision in self.commits else None
 
     def tree(self) -> list[dict[str, object]]:
-        folders = {str(one) for path in self.files for one in PurePath(path).parents} - {"."}
+        folders = {str(folder) for path in self.files for folder in PurePath(path).parents} - {"."}
         entries = [("directory", folder, b"") for folder in folders]
         entries += [("file", path, content) for path, content in self.files.items()]
         return [
@@ -46,7 +46,7 @@ def _oid(content: bytes) -> str:
 
 @contextmanager
 def mini_hub(*repos: HubRepo) -> Iterator[str]:
-    """The endpoint of a running hub."""
+    """Run a hub and yield its endpoint."""
     server = _Server(("127.0.0.1", 0), _Handler)
     server.repos = repos
     thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -85,20 +85,20 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_POST = do_GET  # the names that the base class calls
 
     def _api(self, repo: HubRepo, call: str, body: bytes) -> None:
-        kind, _, rest = call.partition("/")
-        revision, _, folder = rest.partition("/")
+        kind, _, argument = call.partition("/")
+        revision, _, folder = argument.partition("/")
         commit = repo.commit_of(revision)
         if commit is None:
             return self._error("RevisionNotFound")
         answer: object
         if kind == "commits":
-            about = {"title": "", "message": "", "authors": [], "date": "2024-05-08T00:00:00Z"}
-            answer = [{"id": one, **about} for one in repo.commits]
+            details = {"title": "", "message": "", "authors": [], "date": "2024-05-08T00:00:00Z"}
+            answer = [{"id": commit_id, **details} for commit_id in repo.commits]
         elif kind == "tree":
-            answer = [one for one in repo.tree() if str(one["path"]).startswith(folder)]
+            answer = [entry for entry in repo.tree() if str(entry["path"]).startswith(folder)]
         elif kind == "paths-info":
-            wanted = json.loads(body)["paths"]
-            answer = [one for one in repo.tree() if one["path"] in wanted]
+            paths = json.loads(body)["paths"]
+            answer = [entry for entry in repo.tree() if entry["path"] in paths]
         else:
             siblings = [{"rfilename": path} for path in repo.files]
             answer = {"id": repo.repo_id, "sha": commit, "siblings": siblings}
@@ -110,12 +110,12 @@ class _Handler(BaseHTTPRequestHandler):
             return self._error("RevisionNotFound" if commit is None else "EntryNotFound")
         content = part = repo.files[name]
         headers = {"ETag": f'"{_oid(content)}"', "X-Repo-Commit": commit}
-        if wanted := self.headers.get("Range"):
-            first, _, last = wanted.removeprefix("bytes=").partition("-")
+        if byte_range := self.headers.get("Range"):
+            first, _, last = byte_range.removeprefix("bytes=").partition("-")
             part = content[int(first) : int(last or len(content)) + 1]
             stop = int(first) + len(part) - 1
             headers["Content-Range"] = f"bytes {first}-{stop}/{len(content)}"
-        return self._send(206 if wanted else 200, part, headers)
+        return self._send(206 if byte_range else 200, part, headers)
 
     def _error(self, code: str) -> None:
         self._send(404, b"", {"X-Error-Code": code})

@@ -1,4 +1,4 @@
-"""What every source format promises, and what each one adds."""
+"""Every source format reads the same pair; each refuses records that are not a pair."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def assistant(text: str) -> dict[str, str]:
 
 
 def record_of(format_name: FormatName, *, prompt: str, chosen: str, rejected: str) -> Any:
-    """The same pair, as each format writes it."""
+    """Return the record of a pair in a format."""
     human = f"\n\nHuman: {prompt}\n\nAssistant: "
     responses = {"response_0": rejected, "response_1": chosen}
     records: dict[FormatName, Any] = {
@@ -54,9 +54,7 @@ def reason_of(format_name: FormatName, record: Any) -> str:
 
 
 @pytest.mark.parametrize("format_name", list(FORMATS))
-def test_one_pair_is_told_and_read_as_the_same_pair_in_every_format(
-    format_name: FormatName,
-) -> None:
+def test_every_format_is_detected_and_gives_the_same_pair(format_name: FormatName) -> None:
     # Composed and decomposed é, a no-break space inside, an emoji, a template's placeholder.
     text = "e\u0301 é a\u00a0b 🙂 {rule}\n\n  indented"
     record = record_of(format_name, prompt=text, chosen=text + "1", rejected=text + "2")
@@ -71,7 +69,7 @@ def test_one_pair_is_told_and_read_as_the_same_pair_in_every_format(
     )
     for column in FORMATS[format_name].columns:
         with pytest.raises(MalformedRecordError, match=f"column '{column}' is missing"):
-            parsed(format_name, {name: one for name, one in record.items() if name != column})
+            parsed(format_name, {name: value for name, value in record.items() if name != column})
 
 
 @pytest.mark.parametrize("prompt", ["Q", [user("Q")]])
@@ -113,7 +111,7 @@ LISTS = record_of("rlhflow", prompt="Q", chosen="y", rejected="n")
         ),
     ],
 )
-def test_what_is_no_pair_is_refused_with_its_reason(
+def test_malformed_records_are_refused_with_their_reason(
     format_name: FormatName, record: object, reason: str
 ) -> None:
     assert reason_of(format_name, record) == reason
@@ -149,7 +147,7 @@ def test_the_prompt_is_every_turn_up_to_the_last_response(prompt: str, turns: li
     assert (pair.chosen, pair.rejected) == ("A.  B.", "No.")
 
 
-def test_transcripts_that_are_no_pair_are_refused() -> None:
+def test_malformed_transcripts_are_refused() -> None:
     for chosen, rejected, reason in (
         (f"{START}\n\nAssistant: y", "\n\nHuman: First?\n\nAssistant: z", "prefix-mismatch"),
         (f"{START}\n\nAssistant: y", f"{START}?\n\nAssistant: n", "prefix-mismatch"),
@@ -161,6 +159,6 @@ def test_transcripts_that_are_no_pair_are_refused() -> None:
 
 
 @pytest.mark.parametrize("case", GOLDEN_IDS, ids=lambda case: case["about"])
-def test_ids_are_those_of_the_golden_file(case: dict[str, Any]) -> None:
+def test_pair_ids_equal_the_golden_file(case: dict[str, Any]) -> None:
     prompt = [Message(role=role, content=content) for role, content in case["prompt"]]
     assert pair_id_of(prompt, chosen=case["chosen"], rejected=case["rejected"]) == case["pair_id"]

@@ -25,11 +25,12 @@ ROOT = Path(__file__).parents[3]
 
 
 def hub_repo(source: Source, head: str, **prompts: str) -> HubRepo:
-    """Files by name, with a pair for each letter of their prompts."""
+    """Return a repository whose files have a pair for each letter of their prompts."""
     files = {}
     for name, letters in prompts.items():
-        texts = [{"prompt": one, "chosen": "yes", "rejected": "no"} for one in letters]
-        records = [record_of(source.format or "pairs", **one) for one in texts]
+        texts = {"chosen": "yes", "rejected": "no"}
+        format_name = source.format or "pairs"
+        records = [record_of(format_name, prompt=letter, **texts) for letter in letters]
         lines = "".join(json.dumps(record) + "\n" for record in records)
         files[f"{name}.jsonl.gz"] = gzip.compress(lines.encode())
     return HubRepo(repo_id=str(source.repo_id), commits=(head, OLDER), files=files)
@@ -37,7 +38,7 @@ def hub_repo(source: Source, head: str, **prompts: str) -> HubRepo:
 
 @pytest.fixture(autouse=True)
 def reachable_hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests run offline; the hub of these tests is on this machine."""
+    """Let the client libraries connect: the hub of these tests is on this machine."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
 
@@ -88,19 +89,28 @@ def test_a_local_folder_streams_like_a_repository(tmp_path: Path) -> None:
 def test_pinned_commits_subsets_and_splits_are_read_and_recorded(
     endpoint: str, tmp_path: Path
 ) -> None:
-    """In a process of its own: the hub's address is read when it starts."""
-    sources = ("hh-pku", "every=hh", "base=hh/harmless-base", "--split", "train+test")
+    """The command runs in a new process, because the hub's address is read when it starts."""
+    arguments = ("hh-pku", "every=hh", "base=hh/harmless-base", "--split", "train+test")
     out = subprocess.check_output(
-        [sys.executable, "-m", "encore.cli", "ingest", *sources, "--json", "--out", tmp_path / "s"],
+        [
+            sys.executable,
+            "-m",
+            "encore.cli",
+            "ingest",
+            *arguments,
+            "--json",
+            "--out",
+            tmp_path / "s",
+        ],
         env={**os.environ, "HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "hf")},
         cwd=ROOT,
         timeout=120,
     )
-    found = {one["label"]: one for one in json.loads(out)["sources"]}
+    sources = {source["label"]: source for source in json.loads(out)["sources"]}
     # harmless-base has two pairs for training and one for testing, helpful-base one more.
-    kept = {label: one["num_kept"] for label, one in found.items()}
-    assert kept == {"hh": 5, "pku": 3, "every": 4, "base": 3}
-    [origin] = found["hh"]["origins"]
+    num_kept = {label: source["num_kept"] for label, source in sources.items()}
+    assert num_kept == {"hh": 5, "pku": 3, "every": 4, "base": 3}
+    [origin] = sources["hh"]["origins"]
     assert origin["name"] == PAPER_HH.repo_id
     assert (origin["revision"], origin["split"]) == (HEAD, "train+test")
-    assert found["pku"]["origins"][0]["revision"].startswith(PAPER_PKU.revision)
+    assert sources["pku"]["origins"][0]["revision"].startswith(PAPER_PKU.revision)

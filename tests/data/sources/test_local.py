@@ -1,4 +1,4 @@
-"""Local files: read record by record, and a bad record never takes the others with it."""
+"""Local files are read record by record, and a bad record does not stop the next one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def values(path: Path) -> list[object]:
 
 
 def problems(path: Path) -> list[tuple[int, str | None]]:
-    return [(one.number, one.problem and one.problem.reason) for one in read_records(path)]
+    return [
+        (record.number, record.problem and record.problem.reason) for record in read_records(path)
+    ]
 
 
 def table_file(path: Path) -> Path:
@@ -60,18 +62,18 @@ def test_the_same_records_come_from_every_kind_of_file(
     assert values(written(tmp_path, name, content)) == RECORDS
 
 
-def test_a_bad_line_is_given_with_its_number_and_the_next_one_is_read(tmp_path: Path) -> None:
+def test_a_bad_line_has_its_number_and_the_next_line_is_read(tmp_path: Path) -> None:
     deep, long = b"[" * 100_000, b'{"a": ' + b"9" * 5000 + b"}"
     rows = [b"", b'{"a": 1}', b"  ", b'{"a": ', b'{"a": "\xff"}', deep, b"[1]", b'{"a": 1e999}']
     content = b"\n".join([*rows, long, b'{"a": 2}', b""])
     # Blank lines are no records but count as lines.
-    found = problems(written(tmp_path, "x.jsonl", content))
     bad = {4: "not-json", 5: "not-utf8", 6: "not-json", 9: "not-json"}
-    assert found == [(number, bad.get(number)) for number in (2, *range(4, 11))]
+    expected = [(number, bad.get(number)) for number in (2, *range(4, 11))]
+    assert problems(written(tmp_path, "x.jsonl", content)) == expected
 
 
 @pytest.mark.parametrize("keep", [0.999, 0.01])
-def test_a_gzip_that_breaks_off_or_is_damaged_is_an_error(tmp_path: Path, keep: float) -> None:
+def test_an_incomplete_or_damaged_gzip_is_an_error(tmp_path: Path, keep: float) -> None:
     whole = gzip.compress(os.urandom(20_000).hex().encode() + b"\n" + LINES)
     path = written(tmp_path, "x.jsonl.gz", whole[: int(len(whole) * keep)])
     with pytest.raises(InputError, match=r"x\.jsonl\.gz: reading failed"):
@@ -82,16 +84,16 @@ def test_a_gzip_that_breaks_off_or_is_damaged_is_an_error(tmp_path: Path, keep: 
 
 
 @pytest.mark.parametrize("text", [b"[", b"[1, ]", b"[1] 2", b'["\xff"]', b"[" * 100_000])
-def test_what_is_no_array_is_refused(tmp_path: Path, text: bytes) -> None:
+def test_invalid_arrays_are_refused(tmp_path: Path, text: bytes) -> None:
     with pytest.raises(InputError, match=r"x\.json: not valid JSON"):
         values(written(tmp_path, "x.json", text))
 
 
-def test_parquet_gives_rows_and_only_the_wanted_columns(tmp_path: Path) -> None:
+def test_only_the_requested_columns_of_parquet_are_read(tmp_path: Path) -> None:
     path = table_file(tmp_path / "x.parquet")
     assert values(path)[0] == {"a": "x", "extra": 1}
-    wanted = [record.value for record in read_records(path, columns=("a",))]
-    assert wanted == [{"a": "x"}, {"a": "y"}, {"a": "z"}]
+    column = [record.value for record in read_records(path, columns=("a",))]
+    assert column == [{"a": "x"}, {"a": "y"}, {"a": "z"}]
     with pytest.raises(InputError, match=r"column 'prompt' is missing \(found: a, extra\)"):
         list(read_records(path, columns=("a", "prompt")))
 
@@ -109,7 +111,7 @@ def test_parquet_is_read_in_constant_memory(tmp_path: Path) -> None:
     assert most < 6_000_000
 
 
-def test_bytes_in_a_parquet_text_that_are_no_utf8_cost_one_row(tmp_path: Path) -> None:
+def test_bytes_in_a_parquet_text_that_are_not_utf8_lose_one_row(tmp_path: Path) -> None:
     column = pa.array([b"good", b"\xff\xfe", b"fine"], pa.binary()).view(pa.string())
     path = tmp_path / "x.parquet"
     pq.write_table(pa.table({"a": column}), path)
@@ -123,7 +125,7 @@ def test_damaged_parquet_is_an_error(tmp_path: Path) -> None:
             values(written(tmp_path, "x.parquet", content))
 
 
-def test_a_folder_is_its_data_files_by_name(tmp_path: Path) -> None:
+def test_the_data_files_of_a_folder_are_sorted_by_name(tmp_path: Path) -> None:
     (tmp_path / "inner").mkdir()
     text = written(tmp_path, "README.md", b"")
     for path in (tmp_path, text):

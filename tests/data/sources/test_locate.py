@@ -1,4 +1,4 @@
-"""SOURCE arguments: what each names, and what is said about those that name nothing."""
+"""SOURCE arguments name sources; those that name nothing get advice."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_label_takes_the_place_of_those_of_a_data_set_or_combination() -> None:
-    (found,) = locate("mine=hh/harmless-base")
-    assert (found.label, found.subset) == ("mine", "harmless-base")
+def test_a_label_replaces_the_labels_of_a_named_data_set() -> None:
+    (source,) = locate("mine=hh/harmless-base")
+    assert (source.label, source.subset) == ("mine", "harmless-base")
     assert locate("hh-pku") == hub_sources()["hh-pku"]
-    assert [one.label for one in locate("mine=hh-pku")] == ["mine", "mine"]
+    assert [source.label for source in locate("mine=hh-pku")] == ["mine", "mine"]
 
 
 HH, PKU_30K = hub_sources()["hh"][0].revision, hub_sources()["hh-pku"][1].revision
@@ -51,12 +51,12 @@ HH, PKU_30K = hub_sources()["hh"][0].revision, hub_sources()["hh-pku"][1].revisi
 def test_an_argument_names_label_format_and_revision(
     argument: str, named: tuple[str | None, ...]
 ) -> None:
-    (found,) = locate(argument)
-    assert (found.label, found.format, found.revision, found.default_label) == named
+    (source,) = locate(argument)
+    assert (source.label, source.format, source.revision, source.default_label) == named
 
 
-def test_what_names_nothing_is_answered_with_what_would() -> None:
-    for argument, said in (
+def test_unknown_sources_are_refused_with_suggestions() -> None:
+    for argument, message in (
         ("hh-pk", "did you mean hh-pku"),
         ("hh/harmles-base", "did you mean hh/harmless-base"),
         ("pku/x", "unknown source 'pku/x'"),
@@ -67,11 +67,11 @@ def test_what_names_nothing_is_answered_with_what_would() -> None:
         (".x=hh", "label '.x'"),
         ("all=hh", "label 'all'"),
     ):
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=message):
             locate(argument)
 
 
-def test_what_exists_is_meant_also_if_a_data_set_is_called_so(folder: Path) -> None:
+def test_an_existing_folder_takes_precedence_over_a_data_set_name(folder: Path) -> None:
     assert locate("hh")[0].path is None
     (folder / "hh").mkdir()
     assert locate("hh")[0].path == Path("hh")
