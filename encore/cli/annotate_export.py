@@ -1,4 +1,4 @@
-"""`encore annotate export`: draw a sample for people and write the files that they answer."""
+"""`encore annotate export`: draw a sample and write the files that annotators fill in."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def annotate_export(config: AnnotateExportConfig, *, json: JsonOption = False) -
 
     Responses are spread over sources, rules and the judge's ratings, so that rare ratings occur.
     Annotators see neither ratings nor ranks, entropies or preferences; only the examples of --kind
-    rules have scores, as in the paper. All annotators get the same items. What an import needs
-    stays in STUDY/annotations/KEY; give annotators nothing but the files that are named.
+    rules have scores, as in the paper. All annotators get the same items. The data that an import
+    needs stay in STUDY/annotations/KEY; give annotators only the files that are printed.
 
     Examples: `encore annotate export study --annotators 3`,
     `encore annotate export study --kind rules --annotators 3`,
@@ -25,11 +25,11 @@ def annotate_export(config: AnnotateExportConfig, *, json: JsonOption = False) -
     from encore.people.export_sample import export_sample
 
     sample, files, note = export_sample(config)
-    found = {**sample.model_dump(), "files": files}
-    show_result(found, map(str, files), [note] if note else [], as_json=json)
-    what = "response" if config.kind == "responses" else "pair of rules"
+    record = {**sample.model_dump(), "files": files}
+    show_result(record, map(str, files), [note] if note else [], as_json=json)
+    item_kind = "response" if config.kind == "responses" else "pair of rules"
     items = counted(sample.num_items, "item")
     say(
-        f"sample {sample.key}: {items}, each a {what}; the same for all annotators. "
+        f"sample {sample.key}: {items}, each a {item_kind}; the same for all annotators. "
         f"Then: encore annotate import {config.study} FILES"
     )

@@ -1,4 +1,4 @@
-"""`encore annotate import`: take in what annotators gave back, and say how far all agree."""
+"""`encore annotate import`: import annotators' answers and print the agreement."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from encore.data.annotations import Sample
     from encore.people.people_and_judges import PeopleReport
 
-#: How many disagreements are listed; --json has all of them.
+#: Number of disagreements that are printed; --json has all of them.
 _NUM_DISAGREEMENTS = 10
 
 
@@ -24,9 +24,9 @@ _NUM_DISAGREEMENTS = 10
 def annotate_import(config: AnnotateImportConfig, *, json: JsonOption = False) -> None:
     """Put annotators' answers into their study and report who agrees with whom, per rule.
 
-    Reads what the page saved, filled CSV files and Label Studio's JSON export, checks all of them,
-    and writes all or none. An annotator's earlier answers are replaced, so importing a file again
-    changes nothing. Missing answers are allowed and counted.
+    Reads files that the page saved, filled CSV files and JSON exports of Label Studio, checks all
+    of them, and writes all or none. An annotator's earlier answers are replaced, so importing a
+    file again changes nothing. Missing answers are allowed and counted.
 
     A judge's rating counts as the nearest label of the scale, the higher of two that are equally
     near. Judges are compared with the median label of people. Samples of --kind rules give the win
@@ -39,18 +39,22 @@ def annotate_import(config: AnnotateImportConfig, *, json: JsonOption = False) -
     from encore.people.people_and_judges import people_report
 
     sample, imported = import_answers(config)
-    for one in imported:
-        total = one["num_answers"] + one["num_missing"]
-        say(f"{one['annotator']}: {one['num_answers']:,} of {total:,} answers")
-        if one["always"] is not None:
-            warn(f"{one['annotator']} gave the same answer to every item: {one['always']}")
+    for row in imported:
+        total = row.num_answers + row.num_missing
+        say(f"{row.annotator}: {row.num_answers:,} of {total:,} answers")
+        if row.always is not None:
+            warn(f"{row.annotator} gave the same answer to every item: {row.always}")
     report = people_report(open_study(config.study), sample)
-    tables = _win_rates(report) if sample.kind == "rules" else _agreement(report, sample)
-    found = {"sample": sample.key, "imported": imported, **dataclasses.asdict(report)}
-    show_result(found, tables, as_json=json)
+    tables = _win_rate_lines(report) if sample.kind == "rules" else _agreement_lines(report, sample)
+    record = {
+        "sample": sample.key,
+        "imported": [dataclasses.asdict(row) for row in imported],
+        **dataclasses.asdict(report),
+    }
+    show_result(record, tables, as_json=json)
 
 
-def _agreement(report: PeopleReport, sample: Sample) -> Iterator[Shown]:
+def _agreement_lines(report: PeopleReport, sample: Sample) -> Iterator[Shown]:
     columns: TableColumns = {
         "rule": "rule_id",
         "people and": "who",
@@ -61,14 +65,14 @@ def _agreement(report: PeopleReport, sample: Sample) -> Iterator[Shown]:
     people = counted(len(report.annotators), "annotator")
     scale = ", ".join(sample.scale)
     yield record_table(report.rules, columns, title=f"Agreement of {people}, scale {scale}")
-    found = report.disagreements
-    yield f"Disagreements: {counted(len(found), 'item')}" + ", the largest first" * bool(found)
-    for one in found[:_NUM_DISAGREEMENTS]:
-        said = ", ".join(f"{name} {label:g}" for name, label in one["said"].items())
-        yield f"  {one['rule_id']}, {one['response_id']}: {said}"
+    rows = report.disagreements
+    yield f"Disagreements: {counted(len(rows), 'item')}" + ", the largest first" * bool(rows)
+    for row in rows[:_NUM_DISAGREEMENTS]:
+        labels = ", ".join(f"{rater} {label:g}" for rater, label in row["said"].items())
+        yield f"  {row['rule_id']}, {row['response_id']}: {labels}"
 
 
-def _win_rates(report: PeopleReport) -> Iterator[Shown]:
+def _win_rate_lines(report: PeopleReport) -> Iterator[Shown]:
     columns: TableColumns = {
         "question": "question",
         "comparisons": "num_comparisons",
@@ -78,7 +82,7 @@ def _win_rates(report: PeopleReport) -> Iterator[Shown]:
     title = f"Rules of lower entropy, {counted(len(report.annotators), 'annotator')}"
     yield record_table(report.win_rates, columns, title=title)
     yield (
-        f"The paper's 83% would be shown by {report.comparisons_needed} independent comparisons "
-        "(against 50%, at 5%, power 0.8). Intervals resample pairs of rules: several annotators of "
-        "one pair count for less than as many pairs."
+        f"To show the paper's 83%, {report.comparisons_needed} independent comparisons are needed "
+        "(test against 50%, level 5%, power 0.8). Intervals resample pairs of rules: several "
+        "annotators of one pair give less evidence than as many pairs."
     )

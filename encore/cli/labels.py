@@ -1,4 +1,4 @@
-"""`encore labels`: people's labels of single responses beside a judge's ratings."""
+"""`encore labels`: compare a judge's ratings with people's labels of single responses."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 @command
 def labels(config: LabelsConfig, *, json: JsonOption = False) -> None:
-    """How far does a judge agree with people's labels of single responses, rule by rule?
+    """Measure the agreement of a judge with people's labels of single responses, rule by rule.
 
     A judge rates every response under every rule that has labels, as `encore rate` does with pairs;
-    the same command goes on after an interruption. A table that has ratings needs no judge. Per
-    rule: how often people say yes, equal labels, Cohen's kappa and Krippendorff's alpha with 95 %
-    intervals, and the entropy of the ratings; then how that entropy goes with agreement over rules.
-    A rating counts as the nearest of the values that labels have: as yes from one half on. Labels
-    without pairs are not for `encore analyze`, `weights` and `train`.
+    after an interruption, the same command continues. A table that has ratings needs no judge. Per
+    rule: the mean label, the share of equal labels, Cohen's kappa and Krippendorff's alpha with
+    95 % intervals, and the entropy of the ratings; then the correlation over rules of that entropy
+    with agreement. A rating counts as the nearest value that labels have: as yes from one half on.
+    Labels without pairs are no input of `encore analyze`, `weights` and `train`.
 
     Examples: encore labels gold.jsonl.gz --to study --judge ./my-judge --rules propositions.yaml
 
@@ -42,26 +42,26 @@ def labels(config: LabelsConfig, *, json: JsonOption = False) -> None:
     from encore.people.judge_labels import judge_labels
 
     with terminal_reporter() as reporter:
-        found = judge_labels(config, reporter=reporter)
-    show_result(found, _tables(found), found.notes, synthetic=found.synthetic, as_json=json)
-    if found.table is not None:
-        say(f"labels and ratings: {found.table}")
+        report = judge_labels(config, reporter=reporter)
+    show_result(report, _tables(report), report.notes, synthetic=report.synthetic, as_json=json)
+    if report.table is not None:
+        say(f"labels and ratings: {report.table}")
 
 
-def _tables(found: LabelAgreement) -> Iterator[Shown]:
-    rule_ids = [rule.rule_id for rule in found.rules]
-    two = partial(number, digits=2)
+def _tables(report: LabelAgreement) -> Iterator[Shown]:
+    rule_ids = [rule.rule_id for rule in report.rules]
+    two_digits = partial(number, digits=2)
     columns: TableColumns = {
         "labels": "num_labels",
         "rated": "num_ratings",
         "yes": percent_of("positive"),
         "equal": percent_of("agreement"),
-        "kappa": lambda rule: two(rule.kappa.value),
-        "95 % ": lambda rule: span(rule.kappa.low, rule.kappa.high, two),
-        "alpha": lambda rule: two(rule.alpha.value),
-        "95 %": lambda rule: span(rule.alpha.low, rule.alpha.high, two),
-        "H": lambda rule: two(rule.entropy_nats),
+        "kappa": lambda rule: two_digits(rule.kappa.value),
+        "95 % ": lambda rule: span(rule.kappa.low, rule.kappa.high, two_digits),
+        "alpha": lambda rule: two_digits(rule.alpha.value),
+        "95 %": lambda rule: span(rule.alpha.low, rule.alpha.high, two_digits),
+        "H": lambda rule: two_digits(rule.entropy_nats),
     }
-    yield rule_table(rule_ids, found.rules, columns, title="Judge and people, by rule")
+    yield rule_table(rule_ids, report.rules, columns, title="Judge and people, by rule")
     yield rule_legend(rule_ids)
-    yield f"{found.sentence}.\n"
+    yield f"{report.sentence}.\n"

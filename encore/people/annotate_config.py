@@ -1,4 +1,4 @@
-"""What `encore annotate export` and `encore annotate import` are told."""
+"""Configs of `encore annotate export` and `encore annotate import`."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ from encore.data.study_config import RunChoice, StudyConfig
 
 Format = Literal["html", "csv", "label-studio"]
 
-#: Of responses, and of pairs of rules.
+#: Number of items of a sample: responses, or pairs of rules.
 DEFAULT_ITEMS: Mapping[SampleKind, int] = {"responses": 200, "rules": 25}
-#: As many as the page has keys for choices.
+#: The page for annotators has keys for this many choices.
 MAX_LABELS = 15
 
 
 def _checked_scale(text: str) -> str:
+    """Return the labels without spaces. Raise ValueError if they are not a rising scale."""
     labels = [label.strip() for label in text.split(",")]
     try:
         numbers = [float(label) for label in labels]
     except ValueError:
         numbers = []
-    is_rising = numbers == sorted({one for one in numbers if 0 <= one <= 1})
+    is_rising = numbers == sorted({number for number in numbers if 0 <= number <= 1})
     if not (is_rising and 2 <= len(numbers) <= MAX_LABELS):
         raise ValueError(f"expected 2 to {MAX_LABELS} rising numbers from 0 to 1 with commas")
     return ",".join(labels)
 
 
 class AnnotateExportConfig(StudyConfig, RunChoice):
-    """What `encore annotate export` draws and for whom."""
+    """Config of `encore annotate export`: what the sample holds and how many people answer it."""
 
     kind: SampleKind = option(
         "responses",
@@ -43,15 +44,17 @@ class AnnotateExportConfig(StudyConfig, RunChoice):
     items: int | None = option(
         None,
         ge=1,
-        help=f"How many items. Default: {DEFAULT_ITEMS['responses']} responses, or "
+        help=f"Number of items. Default: {DEFAULT_ITEMS['responses']} responses, or "
         f"{DEFAULT_ITEMS['rules']} pairs of rules.",
     )
     scale: Annotated[str, AfterValidator(_checked_scale)] = option(
         "0,0.5,1",
         metavar="LABELS",
-        help="Of responses: numbers from 0 to 1 with commas, the lowest first.",
+        help="Labels of --kind responses: numbers from 0 to 1 with commas, the lowest first.",
     )
-    seed: int = option(0, ge=0, help="Of everything that is drawn, orders too.")
+    seed: int = option(
+        0, ge=0, help="Seed of the sample and of the order in which each annotator sees it."
+    )
     format: Format = option(
         "html",
         help="html: a page for each annotator that works offline. csv: a table with a column to "
@@ -61,17 +64,18 @@ class AnnotateExportConfig(StudyConfig, RunChoice):
         1,
         ge=1,
         le=100,
-        help="How many people get the same items, each a file in an order of its own (html, csv).",
+        help="Number of people who get the same items. Each gets a file in another random order "
+        "(html, csv).",
     )
 
 
 class AnnotateImportConfig(StudyConfig):
-    """What `encore annotate import` reads."""
+    """Config of `encore annotate import`: the files of answers and their study."""
 
     files: tuple[Path, ...] = option(
         positional=True,
         metavar="FILE...",
         min_length=1,
-        help="Answers: what the page saved, filled CSV files, Label Studio's JSON export; all of "
-        "one sample.",
+        help="Files of answers to one sample: saved by the page, filled CSV files, or JSON exports "
+        "of Label Studio.",
     )

@@ -1,4 +1,4 @@
-"""Files that annotators give back: the page's JSON, a filled CSV, or Label Studio's JSON export."""
+"""Read annotators' files: JSON saved by the page, filled CSV, or Label Studio's JSON export."""
 
 from __future__ import annotations
 
@@ -14,7 +14,15 @@ from encore.people.questionnaire import QUESTION_NAMES
 
 
 class Answer(NamedTuple):
-    """One answer as it stands in a file."""
+    """One answer as a file states it, not yet checked.
+
+    Attributes:
+        sample: Key of the sample.
+        annotator: Name of the annotator.
+        item_id: Id of the item in the sample.
+        question: Name of the question, one of `QUESTION_NAMES` if the file is right.
+        value: Text of the answer.
+    """
 
     sample: str
     annotator: str
@@ -24,20 +32,21 @@ class Answer(NamedTuple):
 
 
 def read_answer_file(path: Path) -> list[Answer]:
-    """The answers in a file, whatever its format.
+    """Read the answers in a file of any of the three formats.
 
     Raises:
-        InputError: Nothing there, or no format that is known.
+        InputError: The file cannot be read, has an unknown format or no answers, or an answer has
+            no annotator.
     """
     try:
-        answers = [*(_of_table if path.suffix == CSV else _of_json)(path)]
-    # What a file of another kind has in their place.
+        answers = [*(_table_answers if path.suffix == CSV else _json_answers)(path)]
+    # JSON of another shape raises the last three.
     except (OSError, JSONDecodeError, UnicodeError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
             f"{path}: cannot be read as answers ({error!r}); expected a file that the page saved, "
             "a CSV file in UTF-8, or a JSON export of Label Studio"
         ) from error
-    if not answers or not all(one.annotator for one in answers):
+    if not answers or not all(answer.annotator for answer in answers):
         raise InputError(
             f"{path}: no answers, or some without an annotator; expected answers in the columns or "
             f"questions {', '.join(QUESTION_NAMES)}: fill them in, or save the answers again"
@@ -45,25 +54,27 @@ def read_answer_file(path: Path) -> list[Answer]:
     return answers
 
 
-def _of_json(path: Path) -> Iterator[Answer]:
+def _json_answers(path: Path) -> Iterator[Answer]:
+    """Yield the answers of an object that the page saved, or of a list of Label Studio's tasks."""
     data = json.loads(path.read_text(encoding="utf-8-sig"))
     if isinstance(data, dict):
-        for one in data["answers"]:
-            about = (one["item_id"], one["question"], one["value"])
-            yield Answer(*map(str, (data["sample"], data["annotator"], *about)))
+        sample, annotator = str(data["sample"]), str(data["annotator"])
+        for answer in data["answers"]:
+            texts = (str(answer[key]) for key in ("item_id", "question", "value"))
+            yield Answer(sample, annotator, *texts)
         return
     for task in data:
         sample, item_id = str(task["data"]["sample"]), str(task["data"]["item_id"])
         for annotation in task["annotations"]:
-            who = annotation["completed_by"]
-            name = (who.get("email") or who["id"]) if isinstance(who, dict) else who
-            for one in () if annotation.get("was_cancelled") else annotation["result"]:
-                value = ", ".join(map(str, one["value"]["choices"]))
-                yield Answer(sample, str(name), item_id, str(one["from_name"]), value)
+            user = annotation["completed_by"]
+            annotator = (user.get("email") or user["id"]) if isinstance(user, dict) else user
+            for choice in () if annotation.get("was_cancelled") else annotation["result"]:
+                value = ", ".join(map(str, choice["value"]["choices"]))
+                yield Answer(sample, str(annotator), item_id, str(choice["from_name"]), value)
 
 
-def _of_table(path: Path) -> Iterator[Answer]:
-    """A table as a spreadsheet saves it; empty cells are no answers."""
+def _table_answers(path: Path) -> Iterator[Answer]:
+    """Yield the answers of a CSV file as a spreadsheet saves it, without empty cells."""
     for _, row in csv_rows(path):
         for name in QUESTION_NAMES:
             if value := row.get(name, "").strip():

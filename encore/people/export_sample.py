@@ -1,7 +1,7 @@
-"""`encore annotate export` as a function: a blind, stratified, seeded sample for annotators.
+"""Draw a blind, stratified, seeded sample for annotators (`encore annotate export`).
 
-Ratings of one run decide what is drawn, and annotators do not see them: neither ratings (but for
-the examples of a rule, as in the paper's study), nor entropies, nor what was chosen or rejected.
+The draw is stratified by the ratings of one run, which annotators do not see: neither ratings
+(except for the examples of a rule, as in the paper's study), nor entropies, nor preferences.
 """
 
 from __future__ import annotations
@@ -34,15 +34,16 @@ def export_sample(config: AnnotateExportConfig) -> tuple[Sample, tuple[Path, ...
     The same study and options give the same sample, under the same key.
 
     Returns:
-        What is recorded of it, the files, and a note if it has fewer items than asked for, else "".
+        The record of the sample, the files, and a note if the sample has fewer items than
+        requested, else "".
 
     Raises:
-        InputError: No ratings, too few rules to pair, a file for annotators that is there with
-            other content.
+        InputError: The study has no ratings or too few rules to pair, or a file for annotators
+            exists with other content.
     """
     study = open_study(config.study)
     ratings = open_ratings(config.study, run=config.run, judge=config.judge)
-    assert ratings.manifest is not None, "a study's ratings have one"
+    assert ratings.manifest is not None, "ratings of a study have a manifest"
     num_items = config.items or DEFAULT_ITEMS[config.kind]
     rows, items = _draw(
         study, ratings, ratings.manifest, config.kind, num=num_items, seed=config.seed
@@ -61,7 +62,7 @@ def export_sample(config: AnnotateExportConfig) -> tuple[Sample, tuple[Path, ...
     contents = handouts(sheet, config, key=sample.key)
     folder = study.path / sample.path("handouts")
     files = {folder / name: content for name, content in contents.items()}
-    _refuse_others(files)
+    _refuse_overwriting(files)
     if not (study.path / sample.path(SAMPLE_FILE)).is_file():
         with changed_study(study.path) as change:
             schema = SAMPLED_RESPONSES if config.kind == "responses" else SAMPLED_RULES
@@ -73,23 +74,23 @@ def export_sample(config: AnnotateExportConfig) -> tuple[Sample, tuple[Path, ...
         atomic_write_bytes(path, content)
     note = ""
     if len(items) < num_items and (config.items or config.kind == "responses"):
-        note = f"{len(items)} items are all there are; {num_items} were asked for"
+        note = f"the sample has all {len(items)} items of the study; {num_items} were requested"
     return sample, tuple(files), note
 
 
-def _refuse_others(files: Mapping[Path, bytes]) -> None:
-    """Refuse to write over what an annotator may have filled in."""
+def _refuse_overwriting(files: Mapping[Path, bytes]) -> None:
+    """Raise InputError if a file has changed since its export: it may hold answers."""
     for path, content in files.items():
         if path.exists() and not (path.is_file() and path.read_bytes() == content):
             raise InputError(
-                f"{path}: there already, with other content, perhaps an annotator's answers; move "
-                "it away"
+                f"{path} exists with other content, perhaps an annotator's answers; move it away"
             )
 
 
 # --- texts --------------------------------------------------------------------------------------
 
-_Records = Mapping[tuple[str, str], PreferencePair]
+#: Pairs by (source, pair_id).
+_PairByKey = Mapping[tuple[str, str], PreferencePair]
 
 
 def _draw(
@@ -101,18 +102,21 @@ def _draw(
     num: int,
     seed: int,
 ) -> tuple[list[Row], tuple[Item, ...]]:
-    """The rows of a sample, and what annotators see of each."""
+    """Draw the rows of a sample, and return them with the item that annotators see for each."""
     rules = {rule["rule_id"]: rule for rule in manifest.rules}
     if kind == "responses":
         rows = draw_responses(ratings, num_items=num, seed=seed)
-        records = _records(study, rows)
+        pairs = _pairs_of_rows(study, rows)
         return rows, tuple(
-            _response_item(row, rules[row["rule_id"]], records[row["source"], row["pair_id"]])
+            _response_item(row, rules[row["rule_id"]], pairs[row["source"], row["pair_id"]])
             for row in rows
         )
     rows, examples = draw_rules(ratings, num_items=num, seed=seed)
-    records = _records(study, [row for of_rule in examples.values() for row in of_rule])
-    parts = {one: _rule_parts(rules[one], shown, records) for one, shown in examples.items()}
+    pairs = _pairs_of_rows(study, [row for rule_rows in examples.values() for row in rule_rows])
+    parts = {
+        rule_id: _rule_parts(rules[rule_id], rule_rows, pairs)
+        for rule_id, rule_rows in examples.items()
+    }
 
     def card(side: str, rule_id: str) -> Card:
         title = f"{side.capitalize()} rule: {rules[rule_id]['title']}"
@@ -125,24 +129,24 @@ def _draw(
 
 
 def _response_item(row: Row, rule: Mapping[str, str], pair: PreferencePair) -> Item:
-    about = (("Description", rule["description"]), ("Criterion", rule["rating_rule"]))
-    said = (("", pair.response_text(row["response"])),)
+    rule_parts = (("Description", rule["description"]), ("Criterion", rule["rating_rule"]))
+    response_parts = (("", pair.response_text(row["response"])),)
     cards = (
-        Card(name="rule", title=f"Rule: {rule['title']}", parts=about),
+        Card(name="rule", title=f"Rule: {rule['title']}", parts=rule_parts),
         Card(name="conversation", title="Conversation", parts=_turns(pair)),
-        Card(name="response", title="Response to rate", parts=said),
+        Card(name="response", title="Response to rate", parts=response_parts),
     )
     return Item(item_id=row["item_id"], cards=cards)
 
 
 def _rule_parts(
-    rule: Mapping[str, str], examples: Sequence[Row], records: _Records
+    rule: Mapping[str, str], examples: Sequence[Row], pairs: _PairByKey
 ) -> tuple[tuple[str, str], ...]:
     parts = [("Description", rule["description"])]
     for number, row in enumerate(examples, start=1):
-        pair = records[row["source"], row["pair_id"]]
+        pair = pairs[row["source"], row["pair_id"]]
         turns = [*_turns(pair), ("response", pair.response_text(row["response"]))]
-        text = "\n\n".join(f"{role}: {said}" for role, said in turns)
+        text = "\n\n".join(f"{role}: {content}" for role, content in turns)
         parts.append((f"Example {number}, score {row['rating']:g}", text))
     return tuple(parts)
 
@@ -151,20 +155,20 @@ def _turns(pair: PreferencePair) -> tuple[tuple[str, str], ...]:
     return tuple((str(turn.role), turn.content) for turn in pair.prompt)
 
 
-def _records(study: Study, rows: Sequence[Row]) -> _Records:
-    """The pairs of some rows, by source and pair_id.
+def _pairs_of_rows(study: Study, rows: Sequence[Row]) -> _PairByKey:
+    """Read the pairs of sampled rows.
 
     Raises:
-        InputError: The study no longer has one.
+        InputError: The study no longer has the pair of a row.
     """
-    pairs = read_pairs(study)
-    wanted = pa.array([row["pair_id"] for row in rows], pa.string())
-    found = records_of(pairs.filter(pc.is_in(pairs["pair_id"], value_set=wanted)))
-    records = {(pair.source, pair.pair_id): pair for pair in found}
+    table = read_pairs(study)
+    pair_ids = pa.array([row["pair_id"] for row in rows], pa.string())
+    sampled = records_of(table.filter(pc.is_in(table["pair_id"], value_set=pair_ids)))
+    pairs = {(pair.source, pair.pair_id): pair for pair in sampled}
     for row in rows:
-        if (row["source"], row["pair_id"]) not in records:
+        if (row["source"], row["pair_id"]) not in pairs:
             raise InputError(
-                f"pair {row['pair_id']} of {row['source']} is rated, and not among the study's "
-                "pairs; rate those that are there, or choose another run with --run"
+                f"pair {row['pair_id']} of {row['source']} is rated but not among the study's "
+                "pairs; rate the pairs of the study, or choose another run with --run"
             )
-    return records
+    return pairs

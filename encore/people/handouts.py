@@ -1,4 +1,4 @@
-"""The files for annotators: Label Studio's tasks and config, CSV, or a page that works offline."""
+"""Write the files for annotators: an offline page, CSV, or Label Studio's tasks and config."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ _PAGE = Path(__file__).parent / "page"
 
 
 def handouts(sheet: Questionnaire, config: AnnotateExportConfig, *, key: str) -> dict[str, bytes]:
-    """The content of each file for annotators, by name.
+    """Return the content of each file for annotators, by file name.
 
-    Label Studio gives one set of tasks to all of its annotators, so order and number are its own.
+    The format html or csv gives each annotator a file in another random order. Label Studio
+    assigns one set of tasks to its annotators and orders them itself.
 
     Args:
-        sheet: What they see.
-        config: Which format, and for how many people.
-        key: Of the sample.
+        sheet: The items and questions that annotators see.
+        config: The format of the files and the number of annotators.
+        key: Key of the sample, which each file states.
     """
     if config.format == "label-studio":
         tasks = [
@@ -41,16 +42,19 @@ def handouts(sheet: Questionnaire, config: AnnotateExportConfig, *, key: str) ->
         }
     write, files = _table if config.format == "csv" else _page, {}
     for number in range(1, config.annotators + 1):
-        # No item is always met when people are tired.
-        places = np.random.default_rng([config.seed, number]).permutation(len(sheet.items))
-        own = replace(sheet, items=tuple(sheet.items[place] for place in places))
+        # People tire towards the end of a file: no item should be last for everybody.
+        item_order = np.random.default_rng([config.seed, number]).permutation(len(sheet.items))
+        shuffled = replace(sheet, items=tuple(sheet.items[index] for index in item_order))
         name = f"annotator-{number}"
-        files[f"{name}.{config.format}"] = write(own, key=key, annotator=name).encode()
+        files[f"{name}.{config.format}"] = write(shuffled, key=key, annotator=name).encode()
     return files
 
 
 def _labelling_config(sheet: Questionnaire) -> bytes:
-    """Each card a text, each question a group of choices about the last one."""
+    """Return XML with a text for each card and a group of choices for each question.
+
+    Label Studio attaches choices to a text: here to the last card.
+    """
     view = ET.Element("View")
     names = [card.name for card in sheet.items[0].cards]
     for name in names:
@@ -68,16 +72,25 @@ def _labelling_config(sheet: Questionnaire) -> bytes:
 
 
 def _table(sheet: Questionnaire, *, key: str, annotator: str) -> str:
-    """One row an item, with an empty column for each question."""
-    asked = " | ".join(
+    """Return CSV with a row for each item and an empty column for each question."""
+    question_text = " | ".join(
         f"{question.name}: {question.text} ({', '.join(text for _, text in question.choices)})"
         for question in sheet.questions
     )
-    head = {"sample": key, "annotator": annotator}
-    tail = {"question": asked, **dict.fromkeys((one.name for one in sheet.questions), "")}
-    rows = [{**head, "item_id": item.item_id, **item.texts, **tail} for item in sheet.items]
+    empty_answers = {question.name: "" for question in sheet.questions}
+    rows = [
+        {
+            "sample": key,
+            "annotator": annotator,
+            "item_id": item.item_id,
+            **item.texts,
+            "question": question_text,
+            **empty_answers,
+        }
+        for item in sheet.items
+    ]
     stream = io.StringIO()
-    stream.write("\ufeff")  # without it, Excel takes UTF-8 for another encoding
+    stream.write("\ufeff")  # without this mark, Excel does not recognise UTF-8
     writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\r\n")
     writer.writeheader()
     writer.writerows({name: to_cell(text) for name, text in row.items()} for row in rows)
@@ -85,7 +98,10 @@ def _table(sheet: Questionnaire, *, key: str, annotator: str) -> str:
 
 
 def _page(sheet: Questionnaire, *, key: str, annotator: str) -> str:
-    """One file with its style, script and data, which loads nothing and runs no other script."""
+    """Return one HTML file with its style, script and data.
+
+    Its content security policy forbids other scripts, and loading anything.
+    """
     template, script, style = (
         (_PAGE / name).read_text(encoding="utf-8")
         for name in ("annotate.html", "annotate.js", "annotate.css")
@@ -97,7 +113,7 @@ def _page(sheet: Questionnaire, *, key: str, annotator: str) -> str:
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
     )
     data = json.dumps({"sample": key, "annotator": annotator, **asdict(sheet)}, ensure_ascii=False)
-    # Escaped, it ends no script element and opens no comment in it.
+    # Texts must not end the script element or open a comment in it.
     data = re.sub("[<>&\u2028\u2029]", lambda match: f"\\u{ord(match[0]):04x}", data)
     parts = {"policy": policy, "style": style, "script": script, "data": data}
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)

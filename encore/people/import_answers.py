@@ -1,8 +1,9 @@
-"""`encore annotate import` as a function: check annotators' answers, put them in the study."""
+"""Check annotators' answers and put them in the study (`encore annotate import`)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +17,37 @@ from encore.people.annotate_config import AnnotateImportConfig
 from encore.people.answer_files import Answer, read_answer_file
 from encore.people.questionnaire import Question, questions_of
 
-#: An annotator who gave so many answers, all alike, is named.
-_MANY_ALIKE = 5
+#: From this number of answers on, an annotator whose answers are all equal is reported.
+_MIN_EQUAL_ANSWERS = 5
 
 _Row = dict[str, Any]
 
 
-def import_answers(config: AnnotateImportConfig) -> tuple[Sample, list[_Row]]:
-    """Check the files of some annotators and put their answers in the study, all or none.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedAnnotator:
+    """Answers of one annotator that an import put in the study.
 
-    An annotator's earlier answers are replaced; those of others stay.
+    Attributes:
+        annotator: Name of the annotator.
+        num_answers: Number of answers in the study now.
+        num_missing: Number of questions without an answer.
+        always: The answer to every item if all are equal and there are at least five, else None.
+    """
 
-    Returns:
-        The sample, and of each annotator: ``annotator``, the name; ``num_answers`` in the study
-        now; ``num_missing``, questions without an answer; ``always``, the one answer that was
-        given to every item, else None.
+    annotator: str
+    num_answers: int
+    num_missing: int
+    always: str | None
+
+
+def import_answers(config: AnnotateImportConfig) -> tuple[Sample, list[ImportedAnnotator]]:
+    """Check the files of annotators and put their answers in the study, all or none.
+
+    An annotator's earlier answers are replaced; the answers of other annotators stay.
 
     Raises:
-        InputError: A file that cannot be read, is of another sample, or has an annotator that
-            another file has too, an unknown or doubled item, or a label that is not on the scale.
+        InputError: A file cannot be read, belongs to another sample, or has an annotator that
+            another file has too, an unknown or repeated item, or a label that is not on the scale.
     """
     study = open_study(config.study)
     files = [(path, read_answer_file(path)) for path in config.files]
@@ -50,50 +63,54 @@ def import_answers(config: AnnotateImportConfig) -> tuple[Sample, list[_Row]]:
                     "give one of them another name in its file, or import one"
                 )
             file_of[annotator] = path
-        rows += _checked(answers, items, sample, path)
+        rows += _answer_rows(answers, items, sample, path)
     with changed_study(study.path) as change:
-        before = read_answers(study, sample)
-        kept = [row for row in before.to_pylist() if row["annotator"] not in file_of] + rows
-        kept.sort(key=lambda row: (row["annotator"], row["item_id"], row.get("question", "")))
-        table = pa.Table.from_pylist(kept, schema=before.schema)
+        earlier = read_answers(study, sample)
+        rows_after = [row for row in earlier.to_pylist() if row["annotator"] not in file_of] + rows
+        rows_after.sort(key=lambda row: (row["annotator"], row["item_id"], row.get("question", "")))
+        table = pa.Table.from_pylist(rows_after, schema=earlier.schema)
         pq.write_table(table, change.path(sample.path(ANSWERS_FILE)), compression="zstd")
-    return sample, [_imported(sample, rows, one) for one in file_of]
+    return sample, [_imported_annotator(sample, rows, annotator) for annotator in file_of]
 
 
 def _sample_of(study: Study, files: Sequence[tuple[Path, list[Answer]]]) -> Sample:
-    """The one sample that all files are of."""
-    known = {sample.key: sample for sample in read_samples(study)}
+    """Return the sample that all files answer. Raise InputError if there are several or none."""
+    sample_by_key = {sample.key: sample for sample in read_samples(study)}
     file_of = {answer.sample: path for path, answers in files for answer in answers}
-    if len(file_of) > 1 or not file_of.keys() <= known.keys():
+    if len(file_of) > 1 or not file_of.keys() <= sample_by_key.keys():
         raise InputError(
             f"answers of {', '.join(f'sample {key} ({path})' for key, path in file_of.items())}; "
-            f"expected one that study {study.path} has ({', '.join(known) or 'none'}): import one "
-            "sample at a time, into its study"
+            f"expected one that study {study.path} has ({', '.join(sample_by_key) or 'none'}): "
+            "import one sample at a time, into its study"
         )
-    return known[next(iter(file_of))]
+    return sample_by_key[next(iter(file_of))]
 
 
-def _checked(
+def _answer_rows(
     answers: Sequence[Answer], items: Mapping[str, _Row], sample: Sample, path: Path
 ) -> Iterator[_Row]:
-    """The answers of a file as rows of the sample's schema."""
+    """Yield the answers of a file as rows of the sample's schema.
+
+    Raises:
+        InputError: An answer is to an unknown item or question, repeated, or no choice.
+    """
     questions = {question.name: question for question in questions_of(sample.kind, sample.scale)}
     seen: set[Answer] = set()
     for answer in answers:
-        where = f"{path}, annotator {answer.annotator!r}: item {answer.item_id!r}"
+        context = f"{path}, annotator {answer.annotator!r}: item {answer.item_id!r}"
         item, question = items.get(answer.item_id), questions.get(answer.question)
         if item is None or question is None:
             raise InputError(
-                f"{where}, question {answer.question!r} is not in sample {sample.key}; leave it "
+                f"{context}, question {answer.question!r} is not in sample {sample.key}; leave it "
                 "out, or export the sample again"
             )
-        if (place := answer._replace(value="")) in seen:
-            raise InputError(f"{where} is answered more than once; keep one answer")
-        seen.add(place)
-        value = _value(answer.value, question)
+        if (answer_key := answer._replace(value="")) in seen:
+            raise InputError(f"{context} is answered more than once; keep one answer")
+        seen.add(answer_key)
+        value = _choice_value(answer.value, question)
         if value is None:
             raise InputError(
-                f"{where} has {question.name} {answer.value!r}; expected one of "
+                f"{context} has {question.name} {answer.value!r}; expected one of "
                 f"{', '.join(dict(question.choices))}, or nothing"
             )
         row = {**item, "annotator": answer.annotator}
@@ -104,11 +121,15 @@ def _checked(
             yield {**row, "question": question.name, "choice": value}
 
 
-def _value(said: str, question: Question) -> str | None:
-    """The choice that a text means; spreadsheets write 0.50 or 0,5 for 0.5."""
-    said = said.strip().removeprefix("'").casefold()
+def _choice_value(answer_text: str, question: Question) -> str | None:
+    """Return the value of the choice that a text means, None if it means none.
+
+    Spreadsheets write 0.50 or 0,5 for 0.5.
+    """
+    answer_text = answer_text.strip().removeprefix("'").casefold()
+    number = _number(answer_text)
     for value, text in question.choices:
-        if said in (value, text.casefold()) or _number(said) == _number(value) is not None:
+        if answer_text in (value, text.casefold()) or number == _number(value) is not None:
             return value
     return None
 
@@ -120,12 +141,13 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _imported(sample: Sample, rows: Sequence[_Row], annotator: str) -> _Row:
-    said = [row.get("choice", row.get("label")) for row in rows if row["annotator"] == annotator]
-    is_constant = len(said) >= _MANY_ALIKE and len(set(said)) == 1
-    return {
-        "annotator": annotator,
-        "num_answers": len(said),
-        "num_missing": sample.num_items * len(questions_of(sample.kind, sample.scale)) - len(said),
-        "always": str(said[0]) if is_constant else None,
-    }
+def _imported_annotator(sample: Sample, rows: Sequence[_Row], annotator: str) -> ImportedAnnotator:
+    answers = [row.get("choice", row.get("label")) for row in rows if row["annotator"] == annotator]
+    num_questions = sample.num_items * len(questions_of(sample.kind, sample.scale))
+    is_constant = len(answers) >= _MIN_EQUAL_ANSWERS and len(set(answers)) == 1
+    return ImportedAnnotator(
+        annotator=annotator,
+        num_answers=len(answers),
+        num_missing=num_questions - len(answers),
+        always=str(answers[0]) if is_constant else None,
+    )

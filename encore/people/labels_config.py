@@ -1,4 +1,4 @@
-"""What `encore labels` is told: tables of labels, and how a judge rates their responses."""
+"""Config of `encore labels`: tables of labels, and how a judge rates their responses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from encore.rating.rating_config import RatingConfig
 
 
 class LabelsConfig(RatingConfig):
-    """`encore labels`: labels by people, and the judge that is compared with them."""
+    """Config of `encore labels`: labels by people, and the judge that is compared with them."""
 
     files: tuple[Path, ...] = option(
         positional=True,
@@ -18,19 +18,19 @@ class LabelsConfig(RatingConfig):
         min_length=1,
         identity=False,
         help="Parquet, CSV or JSON lines with the columns response, rule and label (true, false or "
-        "a number from 0 to 1) and, where there is one, prompt; with rating instead of a judge; or "
-        "the gold data of OpenAI's Rule Based Rewards.",
+        "a number from 0 to 1) and optionally prompt; a column rating replaces the judge. Or the "
+        "gold data of OpenAI's Rule Based Rewards.",
     )
     to: Path | None = option(
         None,
         metavar="STUDY",
         identity=False,
-        help="Where labels and ratings are kept: STUDY/labels/KEY. A new study is made.",
+        help="Study for labels and ratings (in STUDY/labels/KEY). Created if it does not exist.",
     )
     judge: JudgeConfig | None = None  # type: ignore[assignment]  # a table may have ratings
     rules: str = option(
         "encore-10",
         examples=["encore-10", "my-rules.toml", "propositions.yaml"],
-        help="The wording of the rules that the labels name, for the judge: encore-10, encore-20, "
-        "a rule set (TOML), or the propositions of Rule Based Rewards (YAML).",
+        help="Wording of the rules that the labels name, for the judge: encore-10, encore-20, a "
+        "rule set (TOML), or the propositions of Rule Based Rewards (YAML).",
     )

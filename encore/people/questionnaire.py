@@ -1,4 +1,4 @@
-"""What annotators see: items of texts and the questions about them, the same in every format."""
+"""Questionnaire for annotators: items of texts and questions about them, for every format."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from encore.data.records import SampleKind
 from encore.runs.run_files import run_key_of
 
 SIDES = ("first", "second")
-#: Of all kinds.
+#: Names of the questions of all kinds of samples.
 QUESTION_NAMES = ("label", "clarity", "reliability")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A question about every item; ``name`` is its column.
+    """Question that is asked about every item.
 
-    A choice is its value in files and its text for people.
+    Attributes:
+        name: Column of the answers, one of `QUESTION_NAMES`.
+        text: Wording that annotators read.
+        choices: For each choice its value in files and its text for people.
     """
 
     name: str
@@ -27,7 +30,13 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """Some texts of an item that belong together, each under a heading; ``name`` is its column."""
+    """Box of an item that holds texts, e.g. one rule or the conversation.
+
+    Attributes:
+        name: Column of the card in tables and tasks.
+        title: Heading of the card.
+        parts: For each text its heading, which may be empty, and the text.
+    """
 
     name: str
     title: str
@@ -35,7 +44,7 @@ class Card:
 
     @property
     def text(self) -> str:
-        """All of it as plain text; a single text without a heading stands alone."""
+        """Return the card as plain text; a single text without a heading stands alone."""
         if len(self.parts) == 1 and not self.parts[0][0]:
             return self.parts[0][1]
         return "\n\n".join([self.title, *(f"{name}: {text}" for name, text in self.parts)])
@@ -43,52 +52,58 @@ class Card:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """What is asked about at once."""
+    """Unit of a sample that the questions are about, e.g. one response under one rule."""
 
     item_id: str
     cards: tuple[Card, ...]
 
     @property
     def texts(self) -> dict[str, str]:
-        """Plain text by column."""
+        """Return the plain text of each card by column."""
         return {card.name: card.text for card in self.cards}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Questionnaire:
-    """A sample as annotators see it. Nothing in it tells a rating, an entropy or a preference."""
+    """Sample as annotators see it.
+
+    It is blind: no rating (but scores of a rule's examples), no entropy and no preference.
+    """
 
     kind: SampleKind
     questions: tuple[Question, ...]
     items: tuple[Item, ...]
 
     def key(self, *, seed: int) -> str:
-        """What tells samples apart: a digest of every text and of the seed.
+        """Return the key of the sample: a digest of every text and of the seed.
 
-        It begins with a word: a spreadsheet would take ``1e5`` for a number.
+        It begins with the kind, because spreadsheets read a digest such as ``1e5`` as a number.
         """
         return f"{self.kind}-{run_key_of({'seed': seed, **asdict(self)})}"
 
 
 def questions_of(kind: SampleKind, scale: Sequence[str]) -> tuple[Question, ...]:
-    """The questions about each item of a sample.
+    """Return the questions about each item of a sample.
 
-    Those about rules are the paper's (appendix "Human Preference Validation of Rule Reliability").
+    The two about rules are the paper's (appendix "Human Preference Validation of Rule
+    Reliability").
 
     Args:
-        kind: Of the sample.
-        scale: Labels for responses, the lowest first.
+        kind: Kind of the sample: responses or rules.
+        scale: Labels of a response, the lowest first; not used for rules.
     """
     if kind == "rules":
         sides = tuple((side, f"the {side} rule") for side in SIDES)
-        asked = {
+        text_by_name = {
             "clarity": "Clarity: which rule is easier to interpret and to apply consistently "
             "across different examples?",
             "reliability": "Perceived reliability: which rule would you trust more to distinguish "
             "safe responses from unsafe ones in general?",
         }
-        return tuple(Question(name=name, text=text, choices=sides) for name, text in asked.items())
+        return tuple(
+            Question(name=name, text=text, choices=sides) for name, text in text_by_name.items()
+        )
     meanings = {scale[0]: " – not at all", scale[-1]: " – fully"}
-    choices = tuple((one, one + meanings.get(one, "")) for one in scale)
+    choices = tuple((label, label + meanings.get(label, "")) for label in scale)
     text = "How far does the response follow the rule? Look at this rule alone."
     return (Question(name="label", text=text, choices=choices),)

@@ -313,4 +313,4 @@ def test_the_win_rate_of_lower_entropy_is_that_of_the_choices(study, tmp_path):
     assert rates["both"]["win_rate"]["low"] is None  # one pair of rules says nothing of others
     assert found["comparisons_needed"] == 20
     shown = invoke(study, tmp_path / "annotator-1.json")
-    assert "83% would be shown by 20 independent comparisons" in shown.stdout
+    assert "To show the paper's 83%, 20 independent comparisons are needed" in shown.stdout

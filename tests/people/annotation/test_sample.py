@@ -86,7 +86,7 @@ def test_annotators_see_the_texts_and_nothing_of_ratings_or_preferences(study, f
     assert text.count("Harsh answer 7.") > 1
     # Of 60 · 2 · 3 ratings some are null; those cannot be drawn.
     num_items = made.sample.num_items
-    assert made.note == f"{num_items} items are all there are; 400 were asked for"
+    assert made.note == f"the sample has all {num_items} items of the study; 400 were requested"
 
 
 @pytest.mark.parametrize("file_format", ["html", "csv", "label-studio"])
@@ -182,7 +182,7 @@ def test_a_file_that_somebody_filled_is_not_written_over(study):
     exported(study, items=5, format="csv")  # the same bytes
     filled = made.files[0].read_bytes().replace(b",\r\n", b",1\r\n")
     made.files[0].write_bytes(filled)
-    with pytest.raises(InputError, match=r"annotator-1\.csv: there already, with other content"):
+    with pytest.raises(InputError, match=r"annotator-1\.csv exists with other content"):
         exported(study, items=5, format="csv")
     assert made.files[0].read_bytes() == filled
 
