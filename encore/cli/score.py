@@ -52,7 +52,8 @@ def score(config: ScoreConfig, *, json: JsonOption = False) -> None:
         + (f", {speed:,.0f} tokens/s" if speed else "")
     )
     warn_of_failures(result.failures, result.num_shards)
-    say(f"next: encore sql --query head_accuracy --study {study.path}")
+    if result.is_complete:
+        say(f"next: encore sql --query head_accuracy --study {study.path}")
 
 
 def _accuracy_table(every: Sequence[HeadAccuracy], held_out: Sequence[HeadAccuracy]) -> Table:

@@ -39,7 +39,7 @@ from encore.runs.engine_supervisor import (
     supervise,
 )
 from encore.runs.local_engines import JobRunner, LocalLauncher, engine_environments
-from encore.runs.run_files import Shard, ShardTable, run_key_of
+from encore.runs.run_files import Shard, ShardTable, run_key_of, run_status
 from encore.runs.shard_runner import Job, ReportRows, RunReport, work_through
 from encore.scoring import head_scores
 from encore.scoring.head_scores import ScoreManifest
@@ -209,15 +209,20 @@ def _result(
         f"{num_cut} of {num_rows} responses were too long and lost "
         f"{report.total('num_cut_tokens')} tokens of their oldest text"
     )
+    # A slice, or a run with failed shards, knows nothing of the shards that it did not compute.
+    num_shards = len(manifest.shards)
+    is_complete = (
+        len(report.outcomes) == num_shards or run_status(run_dir, ScoreManifest).is_complete
+    )
     return ScoreResult(
         out=run_dir,
         key=manifest.score_key,
         head_ids=manifest.head_ids,
         num_pairs=manifest.num_pairs,
         num_scores=num_rows * len(manifest.head_ids),
-        is_complete=not report.failures,
+        is_complete=is_complete,
         failures=report.failures,
-        num_shards=len(manifest.shards),
+        num_shards=num_shards,
         num_reused=report.count("reused"),
         seconds=seconds,
         num_tokens=report.computed("num_tokens"),

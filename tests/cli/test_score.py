@@ -56,6 +56,16 @@ def test_pairs_that_training_held_out_are_shown_apart(study, made, tmp_path):
     assert f"{num_held_out} of them held out from training" in " ".join(shown.stdout.split())
 
 
+def test_a_scoring_is_complete_with_its_last_slice_and_not_before(study, made):
+    command = (study, "--model", made / "model", "--shard-size", 5, "--json")
+    slices = [invoke(*command, "--slice", f"{index}/2") for index in range(2)]
+    assert [finished.exit_code for finished in slices] == [0, 0], slices[0].output
+    first, last = [json.loads(finished.stdout) for finished in slices]  # shards 0 and 2; shard 1
+    assert (first["is_complete"], first["accuracy"]) == (False, [])
+    assert "next: encore sql" not in slices[0].stderr
+    assert (last["is_complete"], len(last["accuracy"])) == (True, len(RULES))
+
+
 def test_a_shard_that_fails_makes_the_exit_code_3(study, made, monkeypatch):
     def refuse(*_: object, **__: object) -> None:
         raise InputError("pair abc: the template refuses it")
