@@ -93,7 +93,7 @@ def _print_list(*, as_json: bool) -> None:
     tables = [
         {
             "name": name,
-            "about": doc.about,
+            "about": doc.description,
             "columns": [{"name": one.name, "type": str(one.type)} for one in doc.schema],
         }
         for name, doc in docs.items()
@@ -106,7 +106,7 @@ def _print_list(*, as_json: bool) -> None:
         }
         for file in files
     ]
-    rows = [(name, doc.about, ", ".join(doc.schema.names)) for name, doc in docs.items()]
+    rows = [(name, doc.description, ", ".join(doc.schema.names)) for name, doc in docs.items()]
     calls = [(file.call or file.name, file.question, file.grain) for file in files]
     title = "Queries: --query NAME, or as a view"
     shown = (

@@ -1,9 +1,9 @@
-"""The page's paths: its three files and a JSON API, all of them GET, for this machine's browser.
+"""Web application of `encore browse`: a page of four files and a JSON API, all of them GET.
 
-The texts of a study are hostile. They leave as JSON, which no browser takes for a page or a script;
-the policy lets a page run and load nothing but the files here. A request whose Host is another name
-than this server's is refused: so a website cannot read the page by pointing its own name at
-127.0.0.1.
+The texts of a study may be hostile. They are sent as JSON, which no browser runs as a page or a
+script. The security policy allows the page to load only the files served here. A request with a
+foreign name in its Host header is refused, so that a website cannot read the page by pointing its
+own name at 127.0.0.1.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from encore.tables.pair_index import PairFilter, PairIndex
 
 _PACKAGE = Path(__file__).parents[1]
 _FOLDER = _PACKAGE / "tables" / "browse_page"
-#: What is at which path. The colours and type are the report's.
+#: File and media type of each path. The page has the report's colours and fonts.
 _FILES = {
     "/": (_FOLDER / "page.html", "text/html"),
     "/browse.js": (_FOLDER / "browse.js", "text/javascript"),
@@ -50,53 +50,53 @@ _PAGE_NUMBER = re.compile("[1-9][0-9]{0,6}")
 
 
 def browse_app(index: PairIndex, *, host: str) -> ASGIApp:
-    """The application over an index.
+    """Make the application.
 
     Args:
-        index: The study's.
-        host: The name that the server was told to listen on; requests may use it.
+        index: Index of the study's pairs.
+        host: Name or address that the server listens on. Requests may use it as Host.
     """
 
-    # Not coroutines: each request has a thread, so that none waits for another one's query.
+    # Plain functions run in threads, so that no request waits for another one's query.
     def summary(_request: Request) -> Response:
         return JSONResponse(index.summary)
 
     def pairs(request: Request) -> Response:
-        wanted, number = _wanted(request.query_params)
-        return JSONResponse(index.page(wanted, number=number))
+        pair_filter, page_number = _parse_query(request.query_params)
+        return JSONResponse(index.page(pair_filter, number=page_number))
 
     def pair(request: Request) -> Response:
         return JSONResponse(index.pair(request.path_params["place"]))
 
     app = Starlette(
         routes=[
-            *(Route(path, partial(_file, *of), methods=["GET"]) for path, of in _FILES.items()),
+            *(Route(path, partial(_file, *file), methods=["GET"]) for path, file in _FILES.items()),
             Route("/api/study", summary, methods=["GET"]),
             Route("/api/pairs", pairs, methods=["GET"]),
             Route("/api/pairs/{place:int}", pair, methods=["GET"]),
         ],
         exception_handlers=dict.fromkeys((HTTPException, EncoreError), _answer_error),
     )
-    return _Guarded(app, own_name=host)
+    return _HostGuard(app, host=host)
 
 
 def _file(path: Path, media_type: str, _request: Request) -> Response:
     return FileResponse(path, media_type=media_type)
 
 
-def _wanted(given: Mapping[str, str]) -> tuple[PairFilter, int]:
-    """The filter and the page of a request; an empty value is none.
+def _parse_query(parameters: Mapping[str, str]) -> tuple[PairFilter, int]:
+    """Return the filter and the page number of a request. Empty values are ignored.
 
     Raises:
-        InputError: Another parameter; a page that is no number.
+        InputError: A parameter is unknown, or the page is not a number.
     """
-    if unknown := set(given) - {*_FILTERS, "page"}:
+    if unknown := set(parameters) - {*_FILTERS, "page"}:
         names = ", ".join((*_FILTERS, "page"))
         raise InputError(f"parameter {min(unknown)!r}: expected {names}")
-    number = given.get("page") or "1"
+    number = parameters.get("page") or "1"
     if not _PAGE_NUMBER.fullmatch(number):
         raise InputError(f"page {number[:20]!r}: expected a number from 1")
-    return PairFilter(**{name: given.get(name) or None for name in _FILTERS}), int(number)
+    return PairFilter(**{name: parameters.get(name) or None for name in _FILTERS}), int(number)
 
 
 async def _answer_error(_request: Request, error: Exception) -> Response:
@@ -105,31 +105,31 @@ async def _answer_error(_request: Request, error: Exception) -> Response:
     return JSONResponse({"error": str(error)}, 400 if isinstance(error, InputError) else 500)
 
 
-class _Guarded:
-    """Refuses foreign hosts, and adds the headers that every answer has."""
+class _HostGuard:
+    """Refuse requests for foreign hosts, and add the security headers to every response."""
 
-    def __init__(self, app: ASGIApp, *, own_name: str) -> None:
+    def __init__(self, app: ASGIApp, *, host: str) -> None:
         self._app = app
-        self._own_names = {"localhost", own_name.lower()}
+        self._host_names = {"localhost", host.lower()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_guarded(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message).update(_HEADERS)
             await send(message)
 
-        if scope["type"] != "http" or self._is_own(Headers(scope=scope).get("host", "")):
-            await self._app(scope, receive, send_guarded)
+        if scope["type"] != "http" or self._is_allowed(Headers(scope=scope).get("host", "")):
+            await self._app(scope, receive, send_with_headers)
             return
         reason = "this page answers to localhost, to an address, and to the name given as --host"
-        await JSONResponse({"error": reason}, 403)(scope, receive, send_guarded)
+        await JSONResponse({"error": reason}, 403)(scope, receive, send_with_headers)
 
-    def _is_own(self, host: str) -> bool:
-        """Whether a Host header is this server's name, or an address, which nobody can rebind."""
+    def _is_allowed(self, host: str) -> bool:
+        """Return True if a Host header is this server's name, or an address (no DNS rebinding)."""
         try:
             parts = urlsplit(f"//{host}")
             name = parts.hostname or ""
-            is_own = name in self._own_names or bool(ipaddress.ip_address(name))
-            return is_own and "@" not in host
+            is_ours = name in self._host_names or bool(ipaddress.ip_address(name))
+            return is_ours and "@" not in host
         except ValueError:
             return False

@@ -1,4 +1,4 @@
-"""The card of a published data set: what it holds, how it was rated, what may be done with it."""
+"""The card of a published data set: its content, how it was rated, and its licences."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from encore.export.hub_card import hub_card
 from encore.tables.publication import origin_text, provenance
 from encore.tables.study_tables import StudyTables
 
-#: Licences by their identifier on the Hugging Face hub, and what to say about them.
+#: Licences: the identifier on the Hugging Face hub, and the text for people.
 _MIT = ("mit", "MIT")
 _NON_COMMERCIAL = ("cc-by-nc-4.0", "CC BY-NC 4.0: no commercial use")
-#: Of the repositories that ENCORE knows by name, as their cards say.
-_OF_REPOSITORY = {
+#: Licences of known repositories, as stated on their cards.
+_LICENCE_BY_REPOSITORY = {
     "Anthropic/hh-rlhf": _MIT,
     "PKU-Alignment/PKU-SafeRLHF": _NON_COMMERCIAL,
     "PKU-Alignment/PKU-SafeRLHF-10K": _NON_COMMERCIAL,
@@ -28,11 +28,14 @@ _SYNTHETIC = ("other", "synthetic: the terms of whoever made it (ENCORE's demo: 
 
 
 def licences_of(source: PairsManifest) -> list[tuple[str, str]]:
-    """The licence of each origin of a source, in order; one for a synthetic source."""
+    """Return the licences of a source's origins, each once, in their order.
+
+    A synthetic source has one licence.
+    """
     if source.synthetic:
         return [_SYNTHETIC]
     licences = [
-        _OF_REPOSITORY.get(
+        _LICENCE_BY_REPOSITORY.get(
             origin.name, ("unknown", f"not known ({origin.name}): state it before you pass this on")
         )
         for origin in source.origins
@@ -41,52 +44,60 @@ def licences_of(source: PairsManifest) -> list[tuple[str, str]]:
 
 
 def data_set_card(
-    found: StudyTables,
+    tables: StudyTables,
     *,
     name: str,
     num_pairs_of_source: Mapping[str, int],
     num_unrated_pairs: int,
     nulls: Sequence[Mapping[str, object]],
 ) -> str:
-    """``README.md``: metadata that ``datasets`` and the hub read, then words.
+    """Return the text of ``README.md``: metadata for ``datasets`` and the hub, then a description.
 
     Args:
-        found: The study; its chosen run is the one published.
-        name: The data set's name.
-        num_pairs_of_source: Rated pairs of each source.
+        tables: Tables of the study. Its chosen run is published.
+        name: Name of the data set.
+        num_pairs_of_source: Number of rated pairs by source.
         num_unrated_pairs: Pairs of the study that the run has not rated.
-        nulls: Null ratings: ``rule_id``, ``null_reason``, ``num_nulls``.
+        nulls: Counts of null ratings: rows of ``rule_id``, ``null_reason``, ``num_nulls``.
     """
-    status = found.the_run()
+    status = tables.require_run()
     run = status.manifest
     judge = run.identity["judge"]
     settings = {name: judge[name] for name in ("revision", "backend", "dtype") if name in judge}
     overlong = run.identity["plan"].get("overlong", "unknown")
-    others = {f"run {one.manifest.run_key}" for one in found.statuses if one is not status}
+    # The database has the provenance of all runs; a data set contains only one.
+    unpublished_runs = {
+        f"run {run_status.manifest.run_key}"
+        for run_status in tables.statuses
+        if run_status is not status
+    }
     return hub_card(
         Path(__file__).with_name("data_card.md.jinja"),
-        _metadata(found, name),
+        _metadata(tables, name),
         name=name,
         num_pairs_of_source=num_pairs_of_source,
         num_unrated_pairs=num_unrated_pairs,
         nulls=nulls,
-        found=found,
+        study=tables.study,
+        synthetic_parts=tables.synthetic_parts,
         origin_text=origin_text,
         licences_of=licences_of,
         status=status,
         run=run,
         settings=settings | run.identity.get("decoding", {}) | {"over-long prompts": overlong},
-        provenance=[fact for fact in provenance(found) if fact[0] not in others],
+        provenance=[fact for fact in provenance(tables) if fact[0] not in unpublished_runs],
     )
 
 
-def _metadata(found: StudyTables, name: str) -> DatasetCardData:
-    identifiers = {name for source in found.study.sources for name, _ in licences_of(source)}
-    synthetic = ["synthetic"] if found.synthetic_parts else []
+def _metadata(tables: StudyTables, name: str) -> DatasetCardData:
+    licence_ids = {
+        licence_id for source in tables.study.sources for licence_id, _ in licences_of(source)
+    }
+    synthetic_tags = ["synthetic"] if tables.synthetic_parts else []
     return DatasetCardData(
         pretty_name=name,
-        license=identifiers.pop() if len(identifiers) == 1 else "other",
-        tags=["preference", "reward-model", "safety", "rule-ratings", *synthetic],
+        license=licence_ids.pop() if len(licence_ids) == 1 else "other",
+        tags=["preference", "reward-model", "safety", "rule-ratings", *synthetic_tags],
         configs=[
             {"config_name": "default", "default": True, "data_files": "data/train-*.parquet"},
             {"config_name": "rules", "data_files": "rules/train-*.parquet"},

@@ -1,4 +1,4 @@
-"""Everything a study knows about one pair: text, prompts, replies, ratings."""
+"""One pair of a study with its text, prompts, replies and ratings."""
 
 from __future__ import annotations
 
@@ -17,36 +17,38 @@ from encore.data.schemas import EXPECTED
 from encore.data.study import Study
 from encore.rating.prompts import prompt_of, render_conversation
 
-#: Where a run has them: those of `EXPECTED` are there with ``--decode expected``.
-_SHOWN = (
+#: Columns of a rating, where the run has them. Those of `EXPECTED` need ``--decode expected``.
+_RATING_COLUMNS = (
     *("rule_id", "response", "rating", "null_reason", "raw_reply", "num_truncated_tokens"),
     *EXPECTED.names,
 )
 
 
 def find_pair(study: Study, pair_id: str) -> tuple[PreferencePair, ...]:
-    """The pair whose id is, or begins with, ``pair_id``: once for each source that has it.
+    """Return the pair whose id is, or begins with, ``pair_id``: one record per source that has it.
 
     Raises:
-        InputError: None matches, or several do.
+        InputError: No pair matches, or several do.
     """
     pairs = read_pairs(study)
-    found = records_of(pairs.filter(pc.starts_with(pairs["pair_id"], pattern=pair_id.lower())))
-    ids = sorted({pair.pair_id for pair in found})
+    matching_pairs = records_of(
+        pairs.filter(pc.starts_with(pairs["pair_id"], pattern=pair_id.lower()))
+    )
+    ids = sorted({pair.pair_id for pair in matching_pairs})
     if len(ids) != 1:
         raise InputError(
             f"pair {pair_id!r}: {len(ids)} pairs of {study.path} match ({', '.join(ids[:4])}); "
             "give enough digits of one pair_id of its pairs/*.parquet files"
         )
-    return tuple(found)
+    return tuple(matching_pairs)
 
 
 def pair_in_run(pair: PreferencePair, run_dir: Path) -> dict[str, Any]:
-    """A pair's ratings in a run, each with its prompt before any cut from the left, as JSON values.
+    """Return a pair's ratings in a run, with their prompts before any cut from the left, as JSON.
 
-    There are none where its shard is not done or it was not planned. ``is_prompt_current`` is False
-    where the run was made with another rating prompt than this version's, so that the prompts shown
-    are not the ones asked.
+    The list is empty if the pair's shard is not finished or the run does not contain the pair.
+    ``is_prompt_current`` is False if the run used another version of the rating prompt. The prompts
+    returned are then not the ones that the judge read.
     """
     status = run_status(run_dir)
     return pair_in_files(pair, status.manifest, status.paths)
@@ -55,7 +57,7 @@ def pair_in_run(pair: PreferencePair, run_dir: Path) -> dict[str, Any]:
 def pair_in_files(
     pair: PreferencePair, manifest: RatingManifest, paths: Sequence[Path]
 ) -> dict[str, Any]:
-    """As `pair_in_run`, read from some of the run's shards."""
+    """Return what `pair_in_run` returns, but read only these files of the run's shards."""
     filters = [("pair_id", "=", pair.pair_id), ("source", "=", pair.source)]
     rows = [row for path in paths for row in pq.read_table(path, filters=filters).to_pylist()]
     rating_rules = {rule["rule_id"]: rule["rating_rule"] for rule in manifest.rules}
@@ -64,8 +66,8 @@ def pair_in_files(
     for row in rows:
         conversation = render_conversation(pair.prompt, pair.response_text(row["response"]))
         parts = prompt.parts(conversation, rating_rule=rating_rules[row["rule_id"]])
-        shown = {name: row[name] for name in _SHOWN if name in row}
-        ratings.append(shown | {"prompt": "".join(parts)})
+        rating = {name: row[name] for name in _RATING_COLUMNS if name in row}
+        ratings.append(rating | {"prompt": "".join(parts)})
     return {
         "run_key": manifest.run_key,
         "judge": manifest.judge,

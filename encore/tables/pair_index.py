@@ -1,11 +1,12 @@
-"""Find the pairs that a filter leaves, page by page, in a locked DuckDB in memory.
+"""Find the pairs that match a filter, page by page, in a locked DuckDB in memory.
 
-What bounds it. Opening reads every finished shard once. A filter scans one row for each rating of a
-pair (its two responses under one rule in one run) and has its pairs remembered, so turning a page
-looks up `PAGE_SIZE` pairs and nothing else. A search scans the texts of all pairs. One pair opened
-reads the one shard of each run that holds it. Memory: the texts, and 30 bytes a rated pair and
-rule. With 70,000 pairs, 20 rules and 3 runs (8.4 million ratings) on 2 cores: 12 s to open, 0.1 s
-for a filter, 0.5 s for a search, 0.05 s for a page, 0.1 s for a pair; 0.9 GB of memory.
+Costs. Opening reads every finished shard once. A filter scans one row per run, rule and rated pair
+(with the ratings of both responses). Its pairs are cached, so that another page looks up only
+`PAGE_SIZE` pairs. A search scans the texts of all pairs. Opening one pair reads its shard of each
+run. Memory holds the texts, and 30 bytes per run, rule and rated pair.
+
+With 70,000 pairs, 20 rules and 3 runs (8.4 million ratings) on 2 cores: 12 s to open, 0.1 s for a
+filter, 0.5 s for a search, 0.05 s for a page, 0.1 s for a pair; 0.9 GB of memory.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from encore.tables.study_database import FilePart, StudyDatabase, StudyTable, li
 from encore.warehouse.ratings import select_run
 
 PAGE_SIZE = 50
-#: Of the message that a response answers, in a list.
+#: Characters of a prompt's last message in the list of pairs.
 _EXCERPT_CHARACTERS = 300
-_REMEMBERED_FILTERS = 32
-#: Stands in an enumeration that would have no value.
+_MAX_CACHED_FILTERS = 32
+#: The only value of an enumeration that would be empty.
 _NO_VALUE = "-"
 
 _IN_TEXTS = """
@@ -48,16 +49,20 @@ or contains(lower(array_to_string([turn.content for turn in prompt], chr(10))), 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairFilter:
-    """Which pairs are listed; what is said of ratings holds for one rule in one run.
+    """Conditions on the pairs of a list.
+
+    Conditions on ratings (``rule``, ``run``, ``null``, ``disagreement``) must hold together for one
+    rule in one run.
 
     Attributes:
-        rule: Rated under this rule.
-        run: Rated in this run.
-        null: ``any``, or the reason why a rating of one of the responses is null.
+        rule: Id of a rule under which the pair is rated.
+        run: Key of a run in which the pair is rated.
+        null: The reason why a rating of one response is null, or ``any`` reason.
         disagreement: ``responses``: chosen is rated below rejected. ``judges``: another run prefers
-            the other response. The largest differences come first.
-        source: Of this source.
-        text: In the conversation or a response, in any case; or the beginning of the pair id.
+            the other response. Pairs are then sorted by the difference, largest first.
+        source: Label of the pair's source.
+        text: Text in the conversation or a response, in upper or lower case; or the beginning of
+            the pair id.
     """
 
     rule: str | None = None
@@ -69,7 +74,7 @@ class PairFilter:
 
     @property
     def sql(self) -> str:
-        """The places of these pairs; each attribute that is given is a parameter."""
+        """The query for the places of the matching pairs. Attributes are its parameters."""
         is_null = "$null in (chosen_null::varchar, rejected_null::varchar)"
         if self.null == "any":
             is_null = "(chosen is null or rejected is null)"
@@ -78,29 +83,31 @@ class PairFilter:
             "responses": ("chosen < rejected", "rejected - chosen"),
             "judges": ("spread is not null", "spread"),
         }[self.disagreement]
-        of_ratings = {
+        rating_conditions = {
             "rule": "rule = $rule::rule_name",
             "run": "run = $run::run_name",
             "null": is_null,
             "disagreement": disagrees,
         }
-        of_texts = {"source": "source = $source", "text": f"({_IN_TEXTS})"}
-        rated = [condition for name, condition in of_ratings.items() if getattr(self, name)]
-        there = [condition for name, condition in of_texts.items() if getattr(self, name)]
-        if not rated:
-            return f"select place from texts where {' and '.join(there) or 'true'} order by place"  # noqa: S608 - our own text
-        if there:
-            rated.append(f"place in (select place from texts where {' and '.join(there)})")  # noqa: S608 - our own text
+        text_conditions = {"source": "source = $source", "text": f"({_IN_TEXTS})"}
+        on_ratings = [sql for name, sql in rating_conditions.items() if getattr(self, name)]
+        on_texts = [sql for name, sql in text_conditions.items() if getattr(self, name)]
+        matching_texts = f"select place from texts where {' and '.join(on_texts) or 'true'}"  # noqa: S608 - our own text
+        if not on_ratings:
+            return f"{matching_texts} order by place"
+        if on_texts:
+            on_ratings.append(f"place in ({matching_texts})")
         return (
-            f"select place from pair_ratings where {' and '.join(rated)} group by place "  # noqa: S608 - our own text
-            f"order by round(max({difference}), 9) desc, place"  # equal but for their last digit
+            f"select place from pair_ratings where {' and '.join(on_ratings)} group by place "  # noqa: S608 - our own text
+            f"order by round(max({difference}), 9) desc, place"  # rounding errors do not sort
         )
 
 
 class PairIndex:
-    """The pairs of a study and their ratings in finished shards. Get one from `open_pair_index`.
+    """The pairs of a study and their ratings in finished shards. `open_pair_index` makes it.
 
-    It shows the study as it was when it was opened. Any thread may call it.
+    It has the state of the study at the time of opening. Any thread may call it. The place of a
+    pair is its index in the order of rating plans, from 0.
     """
 
     def __init__(
@@ -115,59 +122,59 @@ class PairIndex:
         self._lock = threading.Lock()
         self._statuses = statuses
         self._files = _shard_files(statuses)
-        self._places = lru_cache(_REMEMBERED_FILTERS)(self._found_places)
-        #: What there is to choose from, how much of it, and what of it is synthetic: JSON values.
+        self._places = lru_cache(_MAX_CACHED_FILTERS)(self._matching_places)
+        #: Sources, runs, rules and null reasons to filter by, counts, and synthetic parts, as JSON.
         self.summary = _summary(study, statuses, null_counts)
 
-    def page(self, wanted: PairFilter, *, number: int = 1) -> dict[str, Any]:
-        """A page of the pairs that a filter leaves, each with its figures in every run.
+    def page(self, pair_filter: PairFilter, *, number: int = 1) -> dict[str, Any]:
+        """Return a page of the pairs that match a filter, each with its figures in every run.
 
-        Figures are means over the rules, or are of the filter's rule.
+        Figures are means over the rules, or those of the filter's rule.
 
         Args:
-            wanted: The filter.
-            number: The page's, from 1.
+            pair_filter: Conditions that the pairs match.
+            number: Number of the page, from 1.
 
         Raises:
-            InputError: The filter names what the study does not have.
+            InputError: The study has no such rule, run, null reason or source.
         """
-        self._check(wanted)
+        self._check(pair_filter)
         with self._lock:
-            found = self._places(wanted)
-            places = found[(number - 1) * PAGE_SIZE : number * PAGE_SIZE].to_pylist()
+            matching_places = self._places(pair_filter)
+            places = matching_places[(number - 1) * PAGE_SIZE : number * PAGE_SIZE].to_pylist()
             rows = self._database.fetch(
-                _sql("page"), places=places, rule=wanted.rule, excerpt=_EXCERPT_CHARACTERS
+                _sql("page"), places=places, rule=pair_filter.rule, excerpt=_EXCERPT_CHARACTERS
             )
         return {
-            "num_pairs": len(found),
-            "num_pages": -(-len(found) // PAGE_SIZE),
+            "num_pairs": len(matching_places),
+            "num_pages": -(-len(matching_places) // PAGE_SIZE),
             "page": number,
             "page_size": PAGE_SIZE,
             "rows": rows.to_pylist(),
         }
 
     def pair(self, place: int) -> dict[str, Any]:
-        """One pair whole: its texts and, for every run, ratings with prompts and replies.
+        """Return the texts of one pair and, for every run, its ratings with prompts and replies.
 
         Raises:
-            InputError: No such pair.
-            EncoreError: A shard cannot be read any more.
+            InputError: The study has no pair at this place.
+            EncoreError: A shard can no longer be read.
         """
         if place >= self.summary["num_pairs"]:
             raise InputError(f"pair {str(place)[:20]}: the study has no such pair")
         with self._lock:
             texts = self._database.fetch("from texts where place = $place", place=place)
-            numbers = self._database.fetch(
+            file_indexes = self._database.fetch(
                 "select distinct file from pair_ratings where place = $place", place=place
             )
         (pair,) = records_of(texts.select(PAIRS.names))
-        paths = [self._files[number] for number in numbers["file"].to_pylist()]
+        paths = [self._files[index] for index in file_indexes["file"].to_pylist()]
         try:
             in_runs = [
                 pair_in_files(
-                    pair, found.manifest, [path for path in paths if path.parent == found.run_dir]
+                    pair, status.manifest, [path for path in paths if path.parent == status.run_dir]
                 )
-                for found in self._statuses
+                for status in self._statuses
             ]
         except (OSError, pa.ArrowException) as error:
             raise EncoreError(
@@ -176,48 +183,49 @@ class PairIndex:
             ) from error
         return {**dataclasses.asdict(pair), "place": place, "runs": in_runs}
 
-    def _check(self, wanted: PairFilter) -> None:
-        known: Mapping[str, Iterable[str]] = {
+    def _check(self, pair_filter: PairFilter) -> None:
+        choices: Mapping[str, Iterable[str]] = {
             "rule": [rule["rule_id"] for rule in self.summary["rules"]],
             "run": [run["run_key"] for run in self.summary["runs"]],
             "null": ["any", *self.summary["null_reasons"]],
             "disagreement": ["responses", "judges"],
             "source": self.summary["sources"],
         }
-        for name, values in known.items():
-            value = getattr(wanted, name)
+        for name, values in choices.items():
+            value = getattr(pair_filter, name)
             if value is not None and value not in values:
                 raise InputError(f"{name} {value!r}: expected one of {', '.join(values)}")
 
-    def _found_places(self, wanted: PairFilter) -> pa.ChunkedArray:
-        given = dataclasses.asdict(wanted).items()
-        parameters = {name: value for name, value in given if f"${name}" in wanted.sql}
-        return self._database.fetch(wanted.sql, **parameters)["place"]
+    def _matching_places(self, pair_filter: PairFilter) -> pa.ChunkedArray:
+        sql = pair_filter.sql
+        values = dataclasses.asdict(pair_filter).items()
+        parameters = {name: value for name, value in values if f"${name}" in sql}
+        return self._database.fetch(sql, **parameters)["place"]
 
 
 @contextmanager
 def open_pair_index(
     study: Study, *, run: str | None = None, judge: str | None = None
 ) -> Iterator[PairIndex]:
-    """The pairs of a study and their ratings; every file is checked and read now.
+    """Open the pairs of a study and their ratings. Every file is checked and read now.
 
     Args:
-        study: The study.
-        run: Only this run, by a unique prefix of its key.
-        judge: Only the run of this judge.
+        study: The opened study.
+        run: Unique prefix of a run's key. None and no ``judge``: all runs.
+        judge: Judge of the one run to read, instead of ``run``.
 
     Raises:
-        InputError: No ratings yet; no such run or judge; changed pairs.
-        EncoreError: A damaged `run.json`.
+        InputError: The study has no ratings, no such run or judge, or its pairs have changed.
+        EncoreError: A `run.json` is damaged.
     """
     statuses = status(study)
     if not statuses or run is not None or judge is not None:
-        run_dirs = tuple(found.run_dir for found in statuses)
-        chosen = select_run(study.path, run_dirs, run=run, judge=judge)
-        statuses = tuple(found for found in statuses if found.run_dir == chosen)
+        run_dirs = tuple(status.run_dir for status in statuses)
+        chosen_dir = select_run(study.path, run_dirs, run=run, judge=judge)
+        statuses = tuple(status for status in statuses if status.run_dir == chosen_dir)
     null_counts: Counter[str] = Counter()
-    for found in statuses:
-        null_counts.update(null_reasons(found))
+    for run_status in statuses:
+        null_counts.update(null_reasons(run_status))
     files = _shard_files(statuses)
     tables: dict[str, StudyTable] = {
         f"shard_{number}": (FilePart(paths=(str(path.absolute()),), schema=RATINGS),)
@@ -226,7 +234,7 @@ def open_pair_index(
     pairs = [str(verified_path(study, source).absolute()) for source in study.sources]
     tables["pairs"] = (FilePart(paths=tuple(pairs), schema=PAIRS),)
     statements = (
-        _enumeration("run_name", [found.manifest.run_key for found in statuses]),
+        _enumeration("run_name", [status.manifest.run_key for status in statuses]),
         _enumeration("rule_name", _rule_titles(statuses)),
         _enumeration("null_name", null_counts),
         _sql("texts"),
@@ -240,7 +248,7 @@ def open_pair_index(
 
 
 def _sql(name: str) -> str:
-    """A statement of the folder `sql` beside this file."""
+    """Return a statement of the folder `browse_sql` beside this file."""
     return (
         Path(__file__).with_name("browse_sql").joinpath(f"{name}.sql").read_text(encoding="utf-8")
     )
@@ -251,46 +259,50 @@ def _enumeration(name: str, values: Iterable[str]) -> str:
 
 
 def _shard_files(statuses: Sequence[RatingStatus]) -> tuple[Path, ...]:
-    return tuple(path for found in statuses for path in found.paths)
+    return tuple(path for status in statuses for path in status.paths)
 
 
 def _rule_titles(statuses: Sequence[RatingStatus]) -> dict[str, str]:
-    """The rules of all runs by id, in the order of the rule sets; the first run's title counts."""
+    """Return the title of every rule by id, in the order of the rule sets.
+
+    If runs have different titles for a rule, the first run's title is used.
+    """
     titles: dict[str, str] = {}
-    for found in statuses:
-        for rule in found.manifest.rules:
+    for run_status in statuses:
+        for rule in run_status.manifest.rules:
             titles.setdefault(rule["rule_id"], rule["title"])
     return titles
 
 
 def _run_names(statuses: Sequence[RatingStatus]) -> list[str]:
-    """What runs are called: judge, and layout and decoding where they are not the paper's.
+    """Return names of runs for people: the judge, and its deviations from the paper's settings.
 
-    Runs that would share a name have the beginning of their key too.
+    Runs with equal names have the beginning of their key appended.
     """
     names = []
-    for found in statuses:
-        judge = JUDGE_NAME if found.manifest.synthetic else found.manifest.judge
-        names.append(", ".join((judge, *found.manifest.deviations)))
+    for run_status in statuses:
+        manifest = run_status.manifest
+        judge = JUDGE_NAME if manifest.synthetic else manifest.judge
+        names.append(", ".join((judge, *manifest.deviations)))
     return [
-        name if names.count(name) == 1 else f"{name}, run {found.manifest.run_key[:8]}"
-        for found, name in zip(statuses, names, strict=True)
+        name if names.count(name) == 1 else f"{name}, run {status.manifest.run_key[:8]}"
+        for status, name in zip(statuses, names, strict=True)
     ]
 
 
 def _summary(
     study: Study, statuses: Sequence[RatingStatus], null_counts: Mapping[str, int]
 ) -> dict[str, Any]:
-    of_runs = (part for status in statuses for part in status.manifest.synthetic)
+    run_parts = (part for status in statuses for part in status.manifest.synthetic)
     runs = [
         {
-            "run_key": found.manifest.run_key,
+            "run_key": status.manifest.run_key,
             "name": name,
-            "num_pairs": found.manifest.num_pairs,
-            "num_shards": len(found.shards),
-            "num_missing_shards": len(found.unfinished),
+            "num_pairs": status.manifest.num_pairs,
+            "num_shards": len(status.shards),
+            "num_missing_shards": len(status.unfinished),
         }
-        for found, name in zip(statuses, _run_names(statuses), strict=True)
+        for status, name in zip(statuses, _run_names(statuses), strict=True)
     ]
     titles = _rule_titles(statuses)
     return {
@@ -300,5 +312,5 @@ def _summary(
         "runs": runs,
         "rules": [{"rule_id": rule_id, "title": title} for rule_id, title in titles.items()],
         "null_reasons": dict(null_counts),
-        "synthetic": [*study.synthetic, *of_runs],
+        "synthetic": [*study.synthetic, *run_parts],
     }

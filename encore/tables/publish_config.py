@@ -9,14 +9,16 @@ from encore.data.study_config import RunChoice, StudyConfig
 
 
 class PublishConfig(RunChoice, StudyConfig):
-    """`encore publish`: what of a study is written for others, and where."""
+    """Output files of `encore publish`, and the run to publish."""
 
     out: Path | None = option(
         None,
         metavar="FILE",
-        help="The database to write. Default: study.duckdb, unless --dataset is given.",
+        help="The database to write. Default: study.duckdb, if --dataset is not given.",
     )
     dataset: Path | None = option(
-        None, metavar="FOLDER", help="The data set to write, as the hub lays one out."
+        None,
+        metavar="FOLDER",
+        help="The folder to write the data set to, in the layout of the Hugging Face hub.",
     )
-    force: bool = option(False, help="Replace what an earlier call wrote there.")
+    force: bool = option(False, help="Replace the output of an earlier call.")

@@ -1,4 +1,4 @@
-"""Publish a study as one DuckDB file that holds everything and that DuckDB 1.4 still opens."""
+"""Publish a study as one DuckDB file with all tables, which DuckDB 1.4 and later open."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from encore.data.study import open_study
 from encore.tables.publication import provenance, refuse_occupied, run_facts
 from encore.tables.query_files import query_files
 from encore.tables.study_database import StudyDatabase, StudyTable, literal, open_database, quoted
-from encore.tables.study_tables import StudyTables, ratings_of, study_tables, table_docs
+from encore.tables.study_tables import StudyTables, ratings_table, study_tables, table_docs
 
 #: The oldest storage format that the current DuckDB writes and 1.4, its long-term release, reads.
 STORAGE_VERSION = "v1.4.0"
 
 _CATALOG = "published"
-#: Arrow data stands beside the tables made of it, under names of its own.
-_PREFIX = "_arrow_"
+#: Prefix of the names of Arrow data, of which the published tables are made.
+_ARROW_PREFIX = "_arrow_"
 _MAGIC, _MAGIC_OFFSET = b"DUCK", 8
-_OTHER_RATINGS_ABOUT = (
+_OTHER_RATINGS_DESCRIPTION = (
     "The ratings of the study's other runs. One row per "
     "(run_key, source, pair_id, response, rule_id)."
 )
@@ -31,41 +31,43 @@ _OTHER_RATINGS_ABOUT = (
 def publish_database(
     study: Path, *, out: Path, run: str | None = None, judge: str | None = None, force: bool = False
 ) -> dict[str, Any]:
-    """Write every table of a study, the queries of `sql/` as views, and where it all comes from.
+    """Write a DuckDB file with the study's tables, the queries of `sql/` as views, and provenance.
 
-    The file appears whole or not at all. Table ``ratings`` and the queries are of one run; the
-    ratings of other runs are in ``other_ratings``, all together in view ``all_ratings``. Returns
-    what `encore publish --json` says of it.
+    After an error there is no file. Table ``ratings`` and the queries contain one run. Table
+    ``other_ratings`` has the ratings of the other runs, view ``all_ratings`` those of all runs.
 
     Args:
-        study: The study's directory.
-        out: The file to write.
-        run: The run of ``ratings``, by a unique prefix of its key, where there are several.
-        judge: The same by its judge.
-        force: Replace an existing DuckDB file.
+        study: Directory of the study.
+        out: Path of the file to write.
+        run: Unique prefix of the key of the run for ``ratings``. Needed if there are several runs.
+        judge: Judge of the run for ``ratings``, instead of ``run``.
+        force: True replaces an existing DuckDB file.
+
+    Returns:
+        The JSON values of ``database`` in `encore publish --json`.
 
     Raises:
-        InputError: Not a study, no ratings, no run chosen; something else at ``out``.
-        EncoreError: A damaged `run.json`.
+        InputError: There is no study, no ratings or no chosen run, or ``out`` may not be replaced.
+        EncoreError: A `run.json` is damaged.
     """
     if not out.parent.is_dir():
         raise InputError(f"--out {out}: there is no folder {out.parent}; make it first")
     if out.exists():
         refuse_occupied("--out", out, is_ours=_is_database(out), force=force)
-    found = study_tables(open_study(study), run=run, judge=judge)
-    of_run = run_facts(found)
+    tables = study_tables(open_study(study), run=run, judge=judge)
+    facts = run_facts(tables)
     with atomic_path(out) as temporary:
         try:
-            tables, views = _write(temporary, found)
+            num_rows, views = _write(temporary, tables)
         finally:
             temporary.with_name(f"{temporary.name}.wal").unlink(missing_ok=True)
     return {
         "path": out,
         "num_bytes": out.stat().st_size,
-        "tables": tables,
+        "tables": num_rows,
         "views": views,
         "macros": [file.call for file in query_files() if file.call],
-        **of_run,
+        **facts,
     }
 
 
@@ -77,28 +79,28 @@ def _is_database(path: Path) -> bool:
         return file.read(len(_MAGIC)) == _MAGIC
 
 
-def _write(path: Path, found: StudyTables) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Fill a new file; returns the rows of each table, and the views."""
-    others = [status for status in found.statuses if status is not found.chosen]
+def _write(path: Path, study: StudyTables) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Fill a new file. Return the number of rows by table, and the names of the views."""
+    other_runs = [status for status in study.statuses if status is not study.chosen]
     tables: dict[str, tuple[StudyTable, str]] = {
-        name: (found.tables[name], doc.about)
+        name: (study.by_name[name], doc.description)
         for name, doc in table_docs().items()
         if name != "all_ratings"
     }
-    tables["other_ratings"] = (ratings_of(others), _OTHER_RATINGS_ABOUT)
-    columns = list(map(pa.array, zip(*provenance(found), strict=True)))
+    tables["other_ratings"] = (ratings_table(other_runs), _OTHER_RATINGS_DESCRIPTION)
+    columns = list(map(pa.array, zip(*provenance(study), strict=True)))
     facts = pa.table(columns, names=["about", "name", "value"])
     tables["provenance"] = (facts, "Where this comes from. One row per (about, name).")
-    given = {f"{_PREFIX}{name}": table for name, (table, _) in tables.items()}
-    with open_database(given) as database:
+    arrow_tables = {f"{_ARROW_PREFIX}{name}": table for name, (table, _) in tables.items()}
+    with open_database(arrow_tables) as database:
         database.execute(
             f"attach {literal(str(path))} as {_CATALOG} (storage_version '{STORAGE_VERSION}')"
         )
         database.execute(f"use {_CATALOG}")
         num_rows = {}
-        for name, (_, about) in tables.items():
-            database.execute(f"create table {name} as from {_PREFIX}{name}")
-            database.execute(f"comment on table {name} is {literal(about)}")
+        for name, (_, description) in tables.items():
+            database.execute(f"create table {name} as from {_ARROW_PREFIX}{name}")
+            database.execute(f"comment on table {name} is {literal(description)}")
             count = database.fetch(f"select count(*) as num_rows from {name}")  # noqa: S608 - our own text
             num_rows[name] = int(count["num_rows"][0].as_py())
         views = _create_views(database)
@@ -110,11 +112,11 @@ def _write(path: Path, found: StudyTables) -> tuple[dict[str, int], tuple[str, .
 
 def _create_views(database: StudyDatabase) -> tuple[str, ...]:
     database.execute("create view all_ratings as from ratings union all by name from other_ratings")
-    abouts = {"all_ratings": table_docs()["all_ratings"].about}
+    descriptions = {"all_ratings": table_docs()["all_ratings"].description}
     for file in query_files():
         database.execute(file.definition)
         if not file.call:
-            abouts[file.name] = f"{file.question} Grain: {file.grain}."
-    for name, about in abouts.items():
-        database.execute(f"comment on view {quoted(name)} is {literal(about)}")
-    return tuple(abouts)
+            descriptions[file.name] = f"{file.question} Grain: {file.grain}."
+    for name, description in descriptions.items():
+        database.execute(f"comment on view {quoted(name)} is {literal(description)}")
+    return tuple(descriptions)

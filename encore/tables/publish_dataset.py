@@ -1,7 +1,6 @@
 """Publish rated pairs as a Hugging Face data set: Parquet files and a card, in one folder.
 
-The paper releases pairs with the ratings of both responses under every rule. So does this: one row
-per pair.
+As in the paper's release, each row is a pair with the ratings of both responses under every rule.
 """
 
 from __future__ import annotations
@@ -32,41 +31,43 @@ def publish_dataset(
 ) -> dict[str, Any]:
     """Write the rated pairs of one run as a folder that ``datasets.load_dataset`` reads.
 
-    The folder appears whole or not at all. Columns: ``pair_id, source, prompt`` (messages),
-    ``chosen, rejected`` (text), ``chosen_ratings, rejected_ratings`` (one field per rule; null
-    where there is no valid rating). Rows are sorted by source and pair_id. Returns what `encore
-    publish --json` says of it.
+    After an error there is no folder. Columns: ``pair_id, source, prompt`` (messages), ``chosen,
+    rejected`` (text), ``chosen_ratings, rejected_ratings`` (one field per rule; null if there is no
+    valid rating). Rows are sorted by source and pair_id.
 
     Args:
-        study: The study's directory.
-        out: The folder to make.
-        run: Which run, by a unique prefix of its key, where there are several.
-        judge: The same by its judge.
-        force: Replace a folder that an earlier call wrote.
+        study: Directory of the study.
+        out: Path of the folder to make.
+        run: Unique prefix of the run's key. Needed if there are several runs.
+        judge: Judge of the run, instead of ``run``.
+        force: True replaces a folder that an earlier call wrote.
+
+    Returns:
+        The JSON values of ``dataset`` in `encore publish --json`.
 
     Raises:
-        InputError: Not a study, no ratings, no run chosen, ratings of pairs that the study no
-            longer has; something else at ``out``.
-        EncoreError: A damaged `run.json`.
+        InputError: There is no study or no ratings, no run is chosen, rated pairs are no longer in
+            the study, or ``out`` may not be replaced.
+        EncoreError: A `run.json` is damaged.
     """
     names = {path.name for path in out.iterdir()} if out.is_dir() else set()
     if names or out.is_file():
         refuse_occupied("--dataset", out, is_ours=names == {_CARD, _DATA, _RULES}, force=force)
-    found = study_tables(open_study(study), run=run, judge=judge)
-    found.the_run()  # refused before anything is made
+    tables = study_tables(open_study(study), run=run, judge=judge)
+    tables.require_run()  # before a folder is made
     out.parent.mkdir(parents=True, exist_ok=True)
     with atomic_folder(out) as folder:
-        return _write(folder, found, out=out)
+        return _write(folder, tables, out=out)
 
 
-def _write(folder: Path, found: StudyTables, *, out: Path) -> dict[str, Any]:
-    """Write into ``folder`` what is to be at ``out``."""
-    manifest = found.the_run().manifest
+def _write(folder: Path, tables: StudyTables, *, out: Path) -> dict[str, Any]:
+    """Write the data set into ``folder``, which is moved to ``out`` afterwards."""
+    manifest = tables.require_run().manifest
     ratings = pa.struct([pa.field(rule_id, pa.float64()) for rule_id in manifest.rule_ids])
-    rated = [pa.field(f"{response}_ratings", ratings) for response in RESPONSES]
-    schema = pa.schema([*PAIRS, *rated])
-    with open_database(found.tables) as database:
-        num_pairs_of_source = _num_pairs_of_source(database, found)
+    rating_fields = [pa.field(f"{response}_ratings", ratings) for response in RESPONSES]
+    schema = pa.schema([*PAIRS, *rating_fields])
+    with open_database(tables.by_name) as database:
+        num_pairs_of_source = _num_pairs_of_source(database, tables)
         num_pairs = sum(num_pairs_of_source.values())
         path = _new_file(folder / _DATA)
         with pq.ParquetWriter(path, schema, compression="zstd") as writer:
@@ -76,13 +77,13 @@ def _write(folder: Path, found: StudyTables, *, out: Path) -> dict[str, Any]:
             "select rule_id, coalesce(null_reason, 'unknown') as null_reason, "
             "count(*) as num_nulls from ratings where rating is null group by all order by all"
         )
-    rules = found.tables["rules"]
+    rules = tables.by_name["rules"]
     assert isinstance(rules, pa.Table)
     rules = rules.filter(pc.equal(rules["run_key"], manifest.run_key)).drop_columns("run_key")
     pq.write_table(rules, _new_file(folder / _RULES), compression="zstd")
-    num_unrated_pairs = sum(source.num_kept for source in found.study.sources) - num_pairs
+    num_unrated_pairs = sum(source.num_kept for source in tables.study.sources) - num_pairs
     card = data_set_card(
-        found,
+        tables,
         name=out.name,
         num_pairs_of_source=num_pairs_of_source,
         num_unrated_pairs=num_unrated_pairs,
@@ -95,15 +96,15 @@ def _write(folder: Path, found: StudyTables, *, out: Path) -> dict[str, Any]:
         "num_bytes": path.stat().st_size,
         "rule_ids": manifest.rule_ids,
         "num_unrated_pairs": num_unrated_pairs,
-        **run_facts(found),
+        **run_facts(tables),
     }
 
 
-def _num_pairs_of_source(database: StudyDatabase, found: StudyTables) -> dict[str, int]:
-    """Rated pairs of each source.
+def _num_pairs_of_source(database: StudyDatabase, tables: StudyTables) -> dict[str, int]:
+    """Count the rated pairs of each source.
 
     Raises:
-        InputError: The study no longer has the text of some.
+        InputError: The study no longer has the text of a rated pair.
     """
     rows = database.fetch(
         "select rated.source, count(*) as num_rated, count(pairs.pair_id) as num_found "
@@ -114,15 +115,16 @@ def _num_pairs_of_source(database: StudyDatabase, found: StudyTables) -> dict[st
     for row in rows:
         if row["num_found"] < row["num_rated"]:
             raise InputError(
-                f"study {found.study.path}: {row['num_rated'] - row['num_found']} rated pairs of "
-                f"source {row['source']!r} are no longer in it, the pairs were replaced after run "
-                f"{found.the_run().manifest.run_key}; rate them again, or choose another --run"
+                f"study {tables.study.path}: {row['num_rated'] - row['num_found']} rated pairs of "
+                f"source {row['source']!r} are no longer in it, because its pairs were "
+                f"replaced after run {tables.require_run().manifest.run_key}; rate them again, or "
+                "choose another --run"
             )
     return {row["source"]: row["num_rated"] for row in rows}
 
 
 def _rated_pairs_query(rule_ids: Sequence[str]) -> str:
-    """Every rated pair with its ratings side by side; one row per (source, pair_id), sorted."""
+    """Return the query for all rated pairs, sorted. Grain: one row per (source, pair_id)."""
     return (
         "select pairs.pair_id, pairs.source, pairs.prompt, pairs.chosen, pairs.rejected, "  # noqa: S608 - rule ids are quoted
         "rated.chosen_ratings, rated.rejected_ratings "
@@ -146,6 +148,6 @@ def _ratings_struct(response: str, rule_ids: Sequence[str]) -> str:
 
 
 def _new_file(folder: Path) -> Path:
-    """The one file of a split, named as the hub names files."""
+    """Make the folder of a split and return the path of its one file, named as on the hub."""
     folder.mkdir()
     return folder / "train-00000-of-00001.parquet"

@@ -1,10 +1,13 @@
-"""What each file of `sql/` is, as its first comment says: a query or a macro, its grain, its views.
+"""The files of `sql/`: queries and macros, with the metadata of their first comment.
 
-The first comment is made of sentences. The first is the question that the file answers. One begins
-with ``Grain:``. One beginning with ``Macro:`` says that the file creates a table macro, to be
-called as it shows; any other file is one query. One beginning with ``Reads:`` names the views
-that it reads; without it that is ``ratings``, of which the five columns of the ratings contract
-are enough.
+The first sentence of the comment is the question that the file answers. Further sentences begin
+with a keyword:
+
+* ``Grain:`` what one row of the result stands for.
+* ``Macro:`` the file creates a table macro; the sentence shows how to call it. A file without it is
+  one query.
+* ``Reads:`` the views that the file reads. Without it the file reads ``ratings``, of which the five
+  columns of the ratings contract are enough.
 """
 
 from __future__ import annotations
@@ -24,12 +27,12 @@ class QueryFile:
     """A file of `sql/`.
 
     Attributes:
-        name: The file's name without ``.sql``; also that of the view or macro made of it.
-        question: What it answers.
-        grain: What a row of the result stands for.
-        reads: The views it needs.
-        call: How a macro is called, with its parameters; None for a query.
-        text: The file.
+        name: Name of the file without ``.sql``, and of its view or macro.
+        question: Question that the file answers.
+        grain: What one row of the result stands for.
+        reads: Views that it reads.
+        call: Example call of a macro, with its parameters. None for a query.
+        text: Text of the file.
     """
 
     name: str
@@ -41,41 +44,43 @@ class QueryFile:
 
     @property
     def definition(self) -> str:
-        """The statement that makes a view or macro of it."""
+        """The statement that creates the view or the macro."""
         return self.text if self.call else f'create view "{self.name}" as {self.text}'
 
 
 def query_files() -> tuple[QueryFile, ...]:
-    """Every file of `sql/`, sorted by name."""
+    """Return every file of `sql/`, sorted by name."""
     return tuple(query_file(name) for name in query_paths())
 
 
 def query_file(name: str) -> QueryFile:
-    """The file of a name.
+    """Return the file of this name.
 
     Raises:
-        InputError: There is none; the names that there are.
+        InputError: There is no such file. The message lists the names.
     """
     text = load_query(name)
     comment = takewhile(lambda line: line.startswith("--"), text.splitlines())
     lines = (line.removeprefix("--").strip() for line in comment)
-    question, *rest = _SENTENCE_END.split(" ".join(lines))
-    said = dict(one.removesuffix(".").split(": ", 1) for one in rest if ": " in one)
+    question, *sentences = _SENTENCE_END.split(" ".join(lines))
+    fields = dict(
+        sentence.removesuffix(".").split(": ", 1) for sentence in sentences if ": " in sentence
+    )
     return QueryFile(
         name=name,
         question=question,
-        grain=said.get("Grain", ""),
-        reads=tuple(said.get("Reads", "ratings").split(", ")),
-        call=said.get("Macro"),
+        grain=fields.get("Grain", ""),
+        reads=tuple(fields.get("Reads", "ratings").split(", ")),
+        call=fields.get("Macro"),
         text=text,
     )
 
 
 def named_query(name: str) -> str:
-    """The text of a query of `sql/`, to be run as it stands.
+    """Return the text of a query of `sql/`, ready to run.
 
     Raises:
-        InputError: There is none of this name, or it is a macro: how to call it.
+        InputError: There is no such file, or it is a macro. The message shows how to call it.
     """
     file = query_file(name)
     if file.call:

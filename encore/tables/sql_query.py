@@ -1,8 +1,8 @@
-"""One query over a study's tables, in a process of its own that the time and memory limits end.
+"""Run a user's query over a study's tables in a child process with limits of time and memory.
 
-DuckDB's own limits do not hold for one large value: it is allocated outside of the buffer manager,
-and neither `memory_limit` nor an interrupt reaches it. So a child process runs the query
-(`encore.tables.sql_worker`) and sends the rows through a pipe as an Arrow stream.
+DuckDB allocates one large value outside of its buffer manager, where neither `memory_limit` nor an
+interrupt applies. Therefore a child process (`encore.tables.sql_worker`) runs the query and sends
+the rows through a pipe as an Arrow stream. It can be killed at any time.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from encore.core.errors import EncoreError, InputError
 from encore.core.settings import duckdb_config
 from encore.tables.query_files import query_files
 from encore.tables.sql_worker import EXIT_ERROR, EXIT_INPUT, EXIT_MEMORY, EXIT_TIME
-from encore.tables.study_database import encoded
+from encore.tables.study_database import encode_table
 from encore.tables.study_tables import StudyTables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryResult:
-    """The answer to one query, read as it is iterated over.
+    """Result of one query. Rows are read while they are iterated over.
 
     Attributes:
-        columns: Their names, as the query gives them; they may repeat.
-        batches: The rows.
-        num_missing_shards: Shards whose rows the query would have read, had they been done.
+        columns: Names of the columns, as in the query. Names may repeat.
+        batches: Rows of the result, batch by batch.
+        num_missing_shards: Unfinished shards of the runs and scorings that the query reads.
     """
 
     columns: tuple[str, ...]
@@ -46,49 +46,49 @@ class QueryResult:
     num_missing_shards: int = 0
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
-        """The rows as Python values."""
+        """Yield each row as Python values."""
         for batch in self.batches:
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 @contextmanager
 def run_query(
-    found: StudyTables, sql: str, *, seconds: float = 60.0, memory: str = "4GB"
+    tables: StudyTables, sql: str, *, seconds: float = 60.0, memory: str = "4GB"
 ) -> Iterator[QueryResult]:
-    """The answer to one SELECT over the tables of a study and the views of `sql/`.
+    """Run one SELECT over the tables of a study and the views of `sql/`.
 
     Args:
-        found: The tables.
-        sql: The query.
-        seconds: Until the last row is read.
-        memory: Of the query, e.g. ``2GB``; ENCORE_DUCKDB_MEMORY_LIMIT takes its place.
+        tables: Tables of the study, from `study_tables`.
+        sql: Text of the query: exactly one SELECT.
+        seconds: Time limit in seconds, until the last row is read.
+        memory: Memory limit, e.g. ``2GB``. ENCORE_DUCKDB_MEMORY_LIMIT overrides it.
 
     Raises:
-        InputError: Not one SELECT, a mistake in it; a run must be chosen first.
-        EncoreError: Out of time or memory.
+        InputError: The text is not one SELECT, it has an error, or a run must be chosen first.
+        EncoreError: The query reached its limit of time or memory.
     """
     config = duckdb_config(memory=memory)
     request = {
         "sql": sql,
-        "views": list(found.views),
+        "views": list(tables.views),
         "config": config,
         "seconds": seconds,
         "num_bytes": int(TypeAdapter(ByteSize).validate_python(config["memory_limit"])),
     }
     with tempfile.TemporaryDirectory(prefix="encore-sql-") as folder:
-        tables = {
-            name: encoded(table, Path(folder, f"{name}.parquet"))
-            for name, table in found.tables.items()
+        encoded_tables = {
+            name: encode_table(table, Path(folder, f"{name}.parquet"))
+            for name, table in tables.by_name.items()
         }
-        file = Path(folder, "request")
-        file.write_text(json.dumps({**request, "tables": tables}), encoding="utf-8")
+        request_file = Path(folder, "request")
+        request_file.write_text(json.dumps({**request, "tables": encoded_tables}), encoding="utf-8")
         with subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", "encore.tables.sql_worker", str(file)],
+            [sys.executable, "-m", "encore.tables.sql_worker", str(request_file)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, "TMPDIR": folder},  # gone with this block, however it ends
+            env={**os.environ, "TMPDIR": folder},  # the folder is deleted however this block ends
         ) as worker:
-            failure = partial(_failure, worker, request, found)
+            failure = partial(_failure, worker, request, tables)
             try:
                 try:
                     reader = pa.ipc.open_stream(worker.stdout)
@@ -97,7 +97,7 @@ def run_query(
                 yield QueryResult(
                     columns=tuple(reader.schema.names),
                     batches=_batches(reader, worker, failure),
-                    num_missing_shards=_num_missing(found, sql),
+                    num_missing_shards=_num_missing(tables, sql),
                 )
             finally:
                 worker.kill()
@@ -118,11 +118,11 @@ def _batches(
 
 
 def _failure(
-    worker: subprocess.Popen[bytes], request: dict[str, Any], found: StudyTables
+    worker: subprocess.Popen[bytes], request: dict[str, Any], tables: StudyTables
 ) -> EncoreError:
-    """Why the worker ended early."""
+    """Return the error for a worker that ended early."""
     assert worker.stderr is not None
-    said = worker.stderr.read().decode(errors="replace").strip()
+    message = worker.stderr.read().decode(errors="replace").strip()
     code = worker.wait()
     limits = {
         EXIT_TIME: f"its limit of {request['seconds']:g} s; narrow it, or give a larger --timeout",
@@ -132,20 +132,25 @@ def _failure(
     if code in limits:
         return EncoreError(f"query: stopped at {limits[code]}")
     if code not in (EXIT_INPUT, EXIT_ERROR):
-        return EncoreError(f"query: its process ended with code {code}: {said[-300:] or 'silence'}")
-    if "ratings" in _reads(request["sql"]) and "ratings" not in found.tables:
-        found.the_run()  # says what to choose from
-    return (InputError if code == EXIT_INPUT else EncoreError)(said.splitlines()[-1])
+        return EncoreError(
+            f"query: its process ended with exit code {code}: {message[-300:] or 'no output'}"
+        )
+    if "ratings" in _reads(request["sql"]) and "ratings" not in tables.by_name:
+        tables.require_run()  # its error names the runs to choose from
+    return (InputError if code == EXIT_INPUT else EncoreError)(message.splitlines()[-1])
 
 
 def _reads(sql: str) -> set[str]:
-    """The tables that a query may read: by the names that occur in it, those of `sql/` resolved."""
-    words = set(re.findall(r"\w+", sql.casefold()))
-    return words.union(*(file.reads for file in query_files() if file.name in words))
+    """Return the tables that a query may read.
+
+    These are all names in its text, and the tables that its views of `sql/` read.
+    """
+    names = set(re.findall(r"\w+", sql.casefold()))
+    return names.union(*(file.reads for file in query_files() if file.name in names))
 
 
-def _num_missing(found: StudyTables, sql: str) -> int:
+def _num_missing(tables: StudyTables, sql: str) -> int:
     reads = _reads(sql)
-    runs = found.statuses if "all_ratings" in reads else [found.chosen] * ("ratings" in reads)
-    scores = found.scores if "head_scores" in reads else ()
-    return sum(len(one.unfinished) for one in (*runs, *scores) if one is not None)
+    runs = tables.statuses if "all_ratings" in reads else [tables.chosen] * ("ratings" in reads)
+    scores = tables.scores if "head_scores" in reads else ()
+    return sum(len(status.unfinished) for status in (*runs, *scores) if status is not None)

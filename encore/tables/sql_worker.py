@@ -1,7 +1,7 @@
-"""The process that runs one query: JSON request in a file, rows as an Arrow stream on stdout.
+"""The process that runs one query.
 
-It ends itself at the limits of time and memory. An error is the last line on stderr, its exit code
-says of which kind.
+It reads a JSON request from a file and writes the rows to stdout as an Arrow stream. It ends itself
+at the limits of time and memory. An error is the last line of stderr; the exit code is its kind.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import psutil
 
 EXIT_TIME, EXIT_MEMORY, EXIT_INPUT, EXIT_ERROR = -signal.SIGALRM, 65, 66, 67
 _POLL_SECONDS = 0.05
-#: DuckDB keeps its own limit for what it can put aside; this much more is not put aside.
+#: Memory beyond DuckDB's own limit, for values that DuckDB cannot write to disk.
 _SLACK_BYTES = 256 << 20
 
 
 class _NoPandas:
-    """Keeps `pyarrow.dataset` from importing pandas, which is most of this process's start."""
+    """Prevent `pyarrow.dataset` from importing pandas, the slowest part of this process's start."""
 
     @staticmethod
     def find_spec(name: str, _path: object = None, _target: object = None) -> None:
@@ -33,18 +33,18 @@ class _NoPandas:
 
 
 def main() -> None:
-    """Answer the request in the file that is named."""
+    """Run the query of the request file, the first argument."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
     sys.meta_path.insert(0, _NoPandas)
     import pyarrow as pa
 
     from encore.core.errors import EncoreError, InputError
-    from encore.tables.study_database import decoded, named_errors, open_database
+    from encore.tables.study_database import decode_table, named_errors, open_database
 
     request: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     signal.setitimer(signal.ITIMER_REAL, request["seconds"])  # its signal ends this process
     _watch_memory(request["num_bytes"])
-    tables = {name: decoded(content) for name, content in request["tables"].items()}
+    tables = {name: decode_table(content) for name, content in request["tables"].items()}
     try:
         with (
             open_database(tables, views=request["views"], config=request["config"]) as database,
@@ -57,7 +57,7 @@ def main() -> None:
                         stream.write_batch(batch)
                 sys.stdout.buffer.flush()
             except BrokenPipeError:
-                os._exit(0)  # the reader has seen enough
+                os._exit(0)  # the reader needs no more rows
     except EncoreError as error:
         sys.stderr.write(f"\n{error}\n")
         sys.exit(EXIT_INPUT if isinstance(error, InputError) else EXIT_ERROR)
@@ -65,14 +65,14 @@ def main() -> None:
 
 def _watch_memory(num_bytes: int) -> None:
     process = psutil.Process()
-    most = process.memory_info().rss + int(1.2 * num_bytes) + _SLACK_BYTES
+    max_bytes = process.memory_info().rss + int(1.2 * num_bytes) + _SLACK_BYTES
 
-    def look() -> None:
-        while process.memory_info().rss <= most:
+    def exit_at_limit() -> None:
+        while process.memory_info().rss <= max_bytes:
             time.sleep(_POLL_SECONDS)
         os._exit(EXIT_MEMORY)
 
-    threading.Thread(target=look, daemon=True).start()
+    threading.Thread(target=exit_at_limit, daemon=True).start()
 
 
 if __name__ == "__main__":

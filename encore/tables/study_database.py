@@ -1,7 +1,7 @@
-"""A DuckDB connection in memory that holds a study's tables and can be locked for good.
+"""A DuckDB connection in memory that holds a study's tables and can be locked permanently.
 
-DuckDB never opens a study's files: Arrow reads them for it. So a connection that is locked, which
-takes DuckDB's own access to files, network, extensions and settings away, still answers.
+Arrow reads the study's files for DuckDB, which never opens them itself. A locked connection has no
+access to files, network, extensions and settings, and still answers queries.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyarrow.fs import LocalFileSystem
 from encore.core.errors import EncoreError, InputError
 from encore.core.stopping import stop_on_signal
 
-#: What a query may put on disk while it runs, in a folder that is deleted afterwards.
+#: Disk space of a running query. Its folder is deleted afterwards.
 _SPILL_LIMIT = "20GB"
 _ROWS_PER_BATCH = 8192
 #: A SELECT (FROM, VALUES, WITH, SUMMARIZE …), its plan, or a PIVOT that looks up its columns.
@@ -39,12 +39,12 @@ _LOCK = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePart:
-    """Parquet files that are read when asked for, and what SQL makes of their rows.
+    """Parquet files, read when a query reads them, and the SELECT that makes rows of them.
 
     Attributes:
-        paths: The files, absolute.
-        schema: Their columns.
-        select: The beginning of a query over them, up to ``from``.
+        paths: Absolute paths of the files.
+        schema: Columns that the files have.
+        select: Beginning of the query over the files, up to ``from``.
     """
 
     paths: tuple[str, ...]
@@ -52,22 +52,22 @@ class FilePart:
     select: str = "select *"
 
 
-#: What can be shown to SQL under a name; the rows of several parts follow each other.
+#: A table for SQL: rows in memory, or files. Rows of several parts follow each other.
 StudyTable: TypeAlias = pa.Table | tuple[FilePart, ...]
 
 
-def encoded(table: StudyTable, spare: Path) -> list[dict[str, Any]]:
-    """A table as JSON, for another process; rows that are in no file are written to ``spare``."""
+def encode_table(table: StudyTable, spill_file: Path) -> list[dict[str, Any]]:
+    """Return a table as JSON for another process. Rows in memory are written to ``spill_file``."""
     if isinstance(table, pa.Table):
-        pq.write_table(table, spare)
-        table = (FilePart(paths=(str(spare),), schema=table.schema),)
+        pq.write_table(table, spill_file)
+        table = (FilePart(paths=(str(spill_file),), schema=table.schema),)
     return [
         {**asdict(part), "schema": part.schema.serialize().to_pybytes().hex()} for part in table
     ]
 
 
-def decoded(content: list[dict[str, Any]]) -> tuple[FilePart, ...]:
-    """What `encoded` was given."""
+def decode_table(content: list[dict[str, Any]]) -> tuple[FilePart, ...]:
+    """Return the table that `encode_table` made JSON of."""
     parts = []
     for part in content:
         schema = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(part["schema"])))
@@ -77,29 +77,30 @@ def decoded(content: list[dict[str, Any]]) -> tuple[FilePart, ...]:
 
 @dataclass(frozen=True, slots=True)
 class StudyDatabase:
-    """Tables of a study, given as Arrow data. Get one from `open_database`."""
+    """An open connection with tables of a study. `open_database` makes it."""
 
     _connection: duckdb.DuckDBPyConnection
 
     def execute(self, sql: str) -> None:
-        """Run a statement of our own."""
+        """Run a trusted statement."""
         with named_errors():
             self._connection.execute(sql)
 
     def fetch(self, sql: str, **parameters: Any) -> pa.Table:
-        """All rows of a query of our own."""
+        """Return all rows of a trusted query; ``$name`` takes the parameter of this name."""
         with named_errors():
             return self._connection.sql(sql, params=parameters).to_arrow_table()
 
     def select(self, sql: str) -> pa.RecordBatchReader:
-        """The rows of a user's query, batch by batch.
+        """Return the rows of a user's query, batch by batch.
 
         Raises:
-            InputError: Not one SELECT, or a mistake in it.
-            EncoreError: Out of memory.
+            InputError: The text is not one SELECT, or it has an error.
+            EncoreError: The query needs too much memory.
         """
         with named_errors():
-            kinds = [one.type.name for one in self._connection.extract_statements(sql)]
+            statements = self._connection.extract_statements(sql)
+            kinds = [statement.type.name for statement in statements]
             if len(kinds) != 1 or kinds[0] not in _KINDS:
                 raise InputError(
                     f"query: found {', '.join(kinds) or 'none'}; expected one SELECT, which "
@@ -115,13 +116,13 @@ def open_database(
     views: Iterable[str] | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> Iterator[StudyDatabase]:
-    """A connection with these tables.
+    """Open a connection with these tables.
 
     Args:
-        tables: By name.
-        views: Statements that define more; with them, the connection is locked: every access to
-            files, network, extensions and settings is taken away.
-        config: Settings of DuckDB; default: `encore.core.settings.duckdb_config`.
+        tables: The tables by the names that SQL uses.
+        views: Statements that define views and macros. If given, even empty, the connection is
+            locked afterwards: it has no access to files, network, extensions and settings.
+        config: Settings of DuckDB. Default: `encore.core.settings.duckdb_config`.
     """
     if config is None:
         from encore.core.settings import duckdb_config
@@ -138,41 +139,45 @@ def open_database(
             duckdb.connect(config={**config, **settings}) as connection,
             stop_on_signal(connection.interrupt),
         ):
-            connection.execute("set enable_progress_bar = false")  # it would be drawn on stdout
+            connection.execute("set enable_progress_bar = false")  # DuckDB draws it on stdout
             database = StudyDatabase(connection)
             for name, table in tables.items():
-                _show(connection, name, table)
+                _register(connection, name, table)
             if views is not None:
                 for statement in (*views, *_LOCK):
                     database.execute(statement)
             yield database
 
 
-def _show(connection: duckdb.DuckDBPyConnection, name: str, table: StudyTable) -> None:
+def _register(connection: duckdb.DuckDBPyConnection, name: str, table: StudyTable) -> None:
     if isinstance(table, pa.Table):
         connection.register(name, table)
         return
     selects = []
-    for place, part in enumerate(table):
+    for part_index, part in enumerate(table):
         dataset = ds.dataset(
             list(part.paths), schema=part.schema, format="parquet", filesystem=LocalFileSystem()
         )
-        connection.register(f"_{name}_{place}", dataset)
-        selects.append(f'{part.select} from "_{name}_{place}"')
+        connection.register(f"_{name}_{part_index}", dataset)
+        selects.append(f'{part.select} from "_{name}_{part_index}"')
     connection.execute(f"create temp view {name} as {' union all '.join(selects)}")
 
 
 @contextmanager
 def named_errors() -> Iterator[None]:
-    """Say what DuckDB or Arrow say about a query as one line.
+    """Turn errors of DuckDB and Arrow inside the block into ENCORE's errors of one line.
 
     Raises:
-        EncoreError: Out of memory or temporary disk space.
-        InputError: Everything else.
+        EncoreError: The query needs too much memory or temporary disk space.
+        InputError: DuckDB or Arrow raised another error.
     """
     try:
         yield
-    except (duckdb.Error, pa.ArrowException, OSError) as error:  # OSError: a late batch fails
+    except (
+        duckdb.Error,
+        pa.ArrowException,
+        OSError,
+    ) as error:  # OSError: Arrow cannot read a later batch
         text = re.split(r"\n\s*(?=LINE \d+:)", str(error).strip())[0]
         problem = " ".join(text.split("Stack Trace:")[0].split())
         if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory" in problem:
@@ -184,10 +189,10 @@ def named_errors() -> Iterator[None]:
 
 
 def quoted(name: str) -> str:
-    """A name as an SQL identifier."""
+    """Return a name as an SQL identifier, in double quotes."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
-    """A text as an SQL literal."""
+    """Return a text as an SQL literal, in single quotes."""
     return "'" + text.replace("'", "''") + "'"

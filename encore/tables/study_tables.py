@@ -1,4 +1,7 @@
-"""Every table of a study as Arrow data, for SQL: only pairs and shards whose digests match."""
+"""The tables of a study for SQL, as Arrow data.
+
+They hold only pairs and shards whose digests match.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +36,18 @@ from encore.warehouse.ratings import select_run
 
 @dataclass(frozen=True, slots=True)
 class TableDoc:
-    """What a table holds: a sentence with its grain, and its columns."""
+    """Description of a table.
 
-    about: str
+    Attributes:
+        description: Its content and its grain, for people.
+        schema: Its columns.
+    """
+
+    description: str
     schema: pa.Schema
 
 
-#: Tables that stand in files as they are shown.
+#: Tables that have the same columns as their files.
 _FILE_SCHEMAS = {
     "pairs": PAIRS,
     "ratings": RATINGS_EXPECTED,
@@ -50,14 +58,14 @@ _FILE_SCHEMAS = {
 
 @cache
 def table_docs() -> Mapping[str, TableDoc]:
-    """Every table of `tables.toml`, in the order to show them."""
+    """Read the description of every table from `tables.toml`, in the order for people."""
     text = Path(__file__).with_name("tables.toml").read_text(encoding="utf-8")
     docs = {}
     for name, doc in tomllib.loads(text).items():
         columns = [column.partition(":") for column in doc.get("columns", "").split()]
         types = [(column, pa.type_for_alias(kind or "string")) for column, _, kind in columns]
         schema = _FILE_SCHEMAS.get(name) or pa.schema(types)
-        docs[name] = TableDoc(" ".join(doc["about"].split()), schema)
+        docs[name] = TableDoc(" ".join(doc["description"].split()), schema)
     return docs
 
 
@@ -66,63 +74,65 @@ class StudyTables:
     """The tables of one study.
 
     Attributes:
-        study: The study.
-        tables: By name, as in `table_docs`; ``ratings`` only where one run is chosen.
-        statuses: Every run with its shards.
+        study: The opened study.
+        by_name: The tables of `table_docs` by name. ``ratings`` is absent if the study has several
+            runs and none is chosen.
+        statuses: Every rating run with its shards.
         scores: Every scoring with its shards.
-        chosen: The run of ``ratings``; None without a run, or with several and none chosen.
+        chosen: The run whose ratings are in ``ratings``. None if there is no run, or several and
+            none is chosen.
     """
 
     study: Study
-    tables: Mapping[str, StudyTable]
+    by_name: Mapping[str, StudyTable]
     statuses: tuple[RatingStatus, ...]
     scores: tuple[ScoreStatus, ...]
     chosen: RatingStatus | None
 
     @property
     def views(self) -> tuple[str, ...]:
-        """The definition of every query of `sql/` that these tables are enough for."""
-        files = (file for file in query_files() if set(file.reads) <= self.tables.keys())
+        """SQL definitions of the queries of `sql/` whose tables are all here."""
+        files = (file for file in query_files() if set(file.reads) <= self.by_name.keys())
         return tuple(file.definition for file in files)
 
     @property
     def synthetic_parts(self) -> tuple[str, ...]:
-        """What of it is synthetic, in words."""
+        """The synthetic parts of the study, as phrases for people."""
         models = (
-            f"scores {found.manifest.score_key}: {part}"
-            for found in self.scores
-            for part in found.manifest.synthetic
+            f"scores {scoring.manifest.score_key}: {part}"
+            for scoring in self.scores
+            for part in scoring.manifest.synthetic
             if part.startswith(SYNTHETIC_MODEL)
         )
         runs = (part for status in self.statuses for part in status.manifest.synthetic)
         return (*self.study.synthetic, *runs, *models)
 
-    def the_run(self) -> RatingStatus:
-        """The chosen run.
+    def require_run(self) -> RatingStatus:
+        """Return the chosen run.
 
         Raises:
-            InputError: There is none, or several and none is chosen.
+            InputError: The study has no run, or several and none is chosen.
         """
-        return self.chosen or _chosen(self.study, self.statuses)
+        return self.chosen or _chosen_run(self.study, self.statuses)
 
 
 def study_tables(study: Study, *, run: str | None = None, judge: str | None = None) -> StudyTables:
-    """The tables of a study; files are checked now and read when the tables are.
+    """Return the tables of a study. Files are checked now and read when a table is read.
 
     Args:
-        study: The study.
-        run: The run of ``ratings``, by a unique prefix of its key, where there are several.
-        judge: The same by its judge.
+        study: The opened study.
+        run: Unique prefix of the key of the run for ``ratings``. Needed if there are several runs.
+        judge: Judge of the run for ``ratings``, instead of ``run``.
 
     Raises:
-        InputError: A changed pairs file; a benchmark's table that is none; a run or judge that is
-            not there.
-        EncoreError: A damaged `run.json` or `score.json`.
+        InputError: A pairs file has changed, a benchmark's table cannot be read, or the study has
+            no such run or judge.
+        EncoreError: A `run.json` or `score.json` is damaged.
     """
     statuses = status(study)
     scores = score_statuses(study.path)
     is_chosen = len(statuses) == 1 or run is not None or judge is not None
-    chosen = _chosen(study, statuses, run=run, judge=judge) if is_chosen else None
+    chosen = _chosen_run(study, statuses, run=run, judge=judge) if is_chosen else None
     benchmarks = table_folders(study.path)
     content: dict[str, Iterable[dict[str, Any]] | tuple[FilePart, ...]] = {
         "pairs": _part([verified_path(study, source) for source in study.sources], PAIRS),
@@ -130,25 +140,27 @@ def study_tables(study: Study, *, run: str | None = None, judge: str | None = No
         "runs": map(_run_row, statuses),
         "rules": _rule_rows(statuses),
         "shards": _shard_rows(statuses),
-        "head_scores": tuple(part for found in scores for part in _score_parts(found)),
+        "head_scores": tuple(part for scoring in scores for part in _score_parts(scoring)),
         "benchmark_rows": _benchmark_rows(benchmarks),
-        "benchmark_pairs": tuple(part for one in benchmarks for part in _benchmark_parts(one)),
+        "benchmark_pairs": tuple(
+            part for folder in benchmarks for part in _benchmark_parts(folder)
+        ),
         "sources": map(_source_row, study.sources),
-        "set_aside": _aside_rows(study),
+        "set_aside": _set_aside_rows(study),
     }
     if chosen is not None or not statuses:
         content["ratings"] = _ratings_parts(() if chosen is None else (chosen,))
     return StudyTables(
         study=study,
-        tables={name: _table(rows, table_docs()[name].schema) for name, rows in content.items()},
+        by_name={name: _table(rows, table_docs()[name].schema) for name, rows in content.items()},
         statuses=statuses,
         scores=scores,
         chosen=chosen,
     )
 
 
-def ratings_of(statuses: Sequence[RatingStatus]) -> StudyTable:
-    """The ratings of some runs, of the shards that are done; to be read when asked for."""
+def ratings_table(statuses: Sequence[RatingStatus]) -> StudyTable:
+    """Return the ratings of these runs' finished shards. Files are read when the table is read."""
     return _table(_ratings_parts(statuses), RATINGS_EXPECTED)
 
 
@@ -163,20 +175,20 @@ def _table(
 def _part(
     paths: Sequence[Path], schema: pa.Schema, select: str = "select *"
 ) -> tuple[FilePart, ...]:
-    """One part of these files; none without files."""
+    """Return one part with all of the files, or no part if there are no files."""
     names = tuple(str(path.absolute()) for path in paths)
     return (FilePart(paths=names, schema=schema, select=select),) if names else ()
 
 
 def _ratings_parts(statuses: Sequence[RatingStatus]) -> tuple[FilePart, ...]:
-    return _part([path for found in statuses for path in found.paths], RATINGS_EXPECTED)
+    return _part([path for status in statuses for path in status.paths], RATINGS_EXPECTED)
 
 
-def _score_parts(found: ScoreStatus) -> tuple[FilePart, ...]:
-    """A row for each head, though files have a column for each."""
-    manifest = found.manifest
+def _score_parts(scoring: ScoreStatus) -> tuple[FilePart, ...]:
+    """Return the scores with one row per head; the files have one column per head."""
+    manifest = scoring.manifest
     return _part(
-        found.paths,
+        scoring.paths,
         head_scores_schema(manifest.head_ids),
         f"select {literal(manifest.score_key)} as score_key, {literal(manifest.model)} as model, "
         f"source, pair_id, subset, response, "
@@ -190,12 +202,18 @@ def _benchmark_parts(folder: Path) -> tuple[FilePart, ...]:
     return _part([path] if path.is_file() else [], PAIR_RESULTS, select)
 
 
-def _chosen(study: Study, statuses: Sequence[RatingStatus], **by: str | None) -> RatingStatus:
-    of_folder = {found.run_dir: found for found in statuses}
-    return of_folder[select_run(study.path, tuple(of_folder), **by)]
+def _chosen_run(
+    study: Study,
+    statuses: Sequence[RatingStatus],
+    *,
+    run: str | None = None,
+    judge: str | None = None,
+) -> RatingStatus:
+    status_by_dir = {status.run_dir: status for status in statuses}
+    return status_by_dir[select_run(study.path, tuple(status_by_dir), run=run, judge=judge)]
 
 
-# --- rows: a table takes the columns of its schema and passes over other keys ---------------------
+# --- rows: a table takes the columns of its schema and ignores other keys -------------------------
 
 
 def _json(value: Any) -> str:
@@ -211,10 +229,10 @@ def _source_row(manifest: PairsManifest) -> dict[str, Any]:
     }
 
 
-def _aside_rows(study: Study) -> Iterator[dict[str, Any]]:
+def _set_aside_rows(study: Study) -> Iterator[dict[str, Any]]:
     for label in study.labels:
         path = study.path / pair_files(label).set_aside
-        if not path.is_file():  # `sources` counts them even where the file was deleted
+        if not path.is_file():  # deleted; table `sources` still counts them
             continue
         for number, line in enumerate(path.read_bytes().splitlines(), start=1):
             try:
@@ -222,19 +240,19 @@ def _aside_rows(study: Study) -> Iterator[dict[str, Any]]:
                 values = {name: _escaped(record[name]) for name in SET_ASIDE_FIELDS}
             except (ValueError, KeyError, TypeError) as error:
                 raise InputError(
-                    f"{path}: line {number} is no record that was set aside ({error}); ingest "
+                    f"{path}: line {number} is not a record that was set aside ({error}); ingest "
                     "again with --replace"
                 ) from error
             yield values
 
 
 def _escaped(value: Any) -> Any:
-    """Half a surrogate pair, which an excerpt of broken input may hold, as an escape."""
+    """Return text with unpaired surrogates as escapes; excerpts of broken input may have them."""
     return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
 
 
-def _run_row(found: RatingStatus) -> dict[str, Any]:
-    manifest, identity = found.manifest, found.manifest.identity
+def _run_row(status: RatingStatus) -> dict[str, Any]:
+    manifest, identity = status.manifest, status.manifest.identity
     return {
         **identity,  # the digests
         "run_key": manifest.run_key,
@@ -244,9 +262,9 @@ def _run_row(found: RatingStatus) -> dict[str, Any]:
         "judge_backend": identity["judge"].get("backend"),
         "judge_revision": identity["judge"].get("revision"),
         "num_rules": len(manifest.rules),
-        "num_shards": len(found.shards),
-        "num_done": found.count("done"),
-        "is_complete": found.is_complete,
+        "num_shards": len(status.shards),
+        "num_done": status.count("done"),
+        "is_complete": status.is_complete,
         "is_synthetic_judge": bool(manifest.synthetic),
         "layout": identity.get("layout", "paper"),
         "decode": identity["decoding"].get("kind", "text"),
@@ -257,17 +275,19 @@ def _run_row(found: RatingStatus) -> dict[str, Any]:
 
 
 def _rule_rows(statuses: Sequence[RatingStatus]) -> Iterator[dict[str, Any]]:
-    for found in statuses:
-        for place, rule in enumerate(found.manifest.rules):
-            yield {"run_key": found.manifest.run_key, "place": place, **rule}
+    for run_status in statuses:
+        manifest = run_status.manifest
+        for rule_index, rule in enumerate(manifest.rules):
+            yield {"run_key": manifest.run_key, "place": rule_index, **rule}
 
 
 def _shard_rows(statuses: Sequence[RatingStatus]) -> Iterator[dict[str, Any]]:
-    for found in statuses:
-        for planned, state in zip(found.manifest.shards, found.shards, strict=True):
+    for run_status in statuses:
+        manifest = run_status.manifest
+        for planned, state in zip(manifest.shards, run_status.shards, strict=True):
             yield {
                 **state.footer,  # counts
-                "run_key": found.manifest.run_key,
+                "run_key": manifest.run_key,
                 "shard": state.index,
                 "state": state.state,
                 "detail": state.detail or None,
@@ -279,29 +299,29 @@ def _shard_rows(statuses: Sequence[RatingStatus]) -> Iterator[dict[str, Any]]:
 def _benchmark_rows(folders: Sequence[Path]) -> Iterator[dict[str, Any]]:
     for folder in folders:
         table = read_table(folder)
-        for place, line in enumerate(table.rows_with_figures):
-            own, found = line.our_figures, line.our_figures.comparison
-            synthetic = own.synthetic or table.synthetic
+        for row_index, row in enumerate(table.rows_with_figures):
+            figures, comparison = row.our_figures, row.our_figures.comparison
+            synthetic = figures.synthetic or table.synthetic
             yield {
-                **dict(own),
-                **asdict(own.headline),
+                **dict(figures),
+                **asdict(figures.headline),
                 **dict(table.benchmark),
                 **dict(table),
                 "table_key": folder.name,
                 "benchmark": table.benchmark.name,
                 "data_digest": table.benchmark.digest,
-                "place": place,
-                "row": line.name,
-                "kind": line.kind,
-                "params": _json(dict(own.params)),
-                "tau": own.params.get("tau"),
-                "k": own.params.get("k"),
-                "num_units": own.headline.num_pairs,
-                "difference": found and found.difference,  # null for the reference
-                "difference_ci_low": found and found.ci_low,
-                "difference_ci_high": found and found.ci_high,
-                "mcnemar_p": found and found.mcnemar_p,
+                "place": row_index,
+                "row": row.name,
+                "kind": row.kind,
+                "params": _json(dict(figures.params)),
+                "tau": figures.params.get("tau"),
+                "k": figures.params.get("k"),
+                "num_units": figures.headline.num_pairs,
+                "difference": comparison and comparison.difference,  # null for the reference
+                "difference_ci_low": comparison and comparison.ci_low,
+                "difference_ci_high": comparison and comparison.ci_high,
+                "mcnemar_p": comparison and comparison.mcnemar_p,
                 "is_synthetic": bool(synthetic),
                 "synthetic": "; ".join(synthetic) or None,
-                "notes": "; ".join(own.notes) or None,
+                "notes": "; ".join(figures.notes) or None,
             }

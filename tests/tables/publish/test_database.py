@@ -79,7 +79,7 @@ def test_it_is_of_duckdb_1_4_and_says_what_it_holds(published: Path) -> None:
     [(tags,)] = ask(published, "select tags from duckdb_databases() where database_name = 'study'")
     assert tags["storage_version"].startswith("v1.4")
     comments = dict(ask(published, "select table_name, comment from duckdb_tables()"))
-    assert comments["pairs"] == table_docs()["pairs"].about
+    assert comments["pairs"] == table_docs()["pairs"].description
     views = dict(ask(published, "select view_name, comment from duckdb_views() where not internal"))
     assert "one row per (source, rule_id)" in views["rule_accuracy"]
 
@@ -143,7 +143,7 @@ def test_the_file_is_written_whole_and_replaces_only_its_like(
     assert [path.name for path in tmp_path.iterdir()] == ["study.duckdb"]
     (tmp_path / "thesis.txt").write_text("years of work")
     for place in (tmp_path / "thesis.txt", tmp_path):
-        with pytest.raises(InputError, match="something else at this place"):
+        with pytest.raises(InputError, match="has other content"):
             publish_database(one_run, out=place, force=True)
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
     assert digest_of_tree(one_run) == before_study

@@ -169,7 +169,7 @@ def test_the_folder_is_written_whole_and_replaces_only_its_like(
     assert digest_of_tree(tmp_path) == before
     (out / "notes.txt").write_text("mine")
     for place in (out, one_run, out / "notes.txt"):
-        with pytest.raises(InputError, match="something else at this place"):
+        with pytest.raises(InputError, match="has other content"):
             publish_dataset(one_run, out=place, force=True)
     assert (out / "notes.txt").read_text() == "mine"
     assert digest_of_tree(one_run) == before_study

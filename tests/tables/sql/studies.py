@@ -93,7 +93,7 @@ def _rounded(value: Any) -> Any:
 @contextmanager
 def locked(found: StudyTables) -> Iterator[StudyDatabase]:
     """The tables and views of a study in this process."""
-    with open_database(found.tables, views=found.views) as database:
+    with open_database(found.by_name, views=found.views) as database:
         yield database
 
 

@@ -97,7 +97,7 @@ def test_a_damaged_shard_is_listed_and_not_read(copied: Path) -> None:
     ("file", "content", "said"),
     [
         ("pairs/hh.parquet", "changed", "changed since it was ingested"),
-        ("pairs/pku.set-aside.jsonl", '{"source": "pku"}\n', "line 1 is no record"),
+        ("pairs/pku.set-aside.jsonl", '{"source": "pku"}\n', "line 1 is not a record"),
         ("ratings/*/run.json", "{}", r"run\.json is damaged"),
         ("scores/*/score.json", "{}", r"score\.json is damaged"),
         (f"benchmarks/{TABLE_KEYS[0]}/table.json", "{}", r"table\.json: no table of a benchmark"),
@@ -125,16 +125,16 @@ def test_half_a_surrogate_pair_in_an_excerpt_is_shown_as_an_escape(copied: Path)
 def test_of_several_runs_ratings_are_those_of_the_chosen_one(two_runs: Path) -> None:
     study = open_study(two_runs)
     undecided = study_tables(study)
-    assert "ratings" not in undecided.tables
+    assert "ratings" not in undecided.by_name
     assert ask(two_runs, "select count(*) from all_ratings") == [(2 * NUM_RATINGS,)]
     with pytest.raises(InputError, match=r"2 of its runs match; choose .*judge one.*judge two"):
-        undecided.the_run()
+        undecided.require_run()
     for choice in ({"run": "zzz"}, {"judge": "three"}, {"run": ""}):
         with pytest.raises(InputError, match=r"(none|2) of its runs match.*judge one"):
             study_tables(study, **choice)
     assert ask(two_runs, "select distinct judge from ratings", judge="two") == [("two",)]
-    key = study_tables(study, judge="two").the_run().manifest.run_key
-    assert study_tables(study, run=key[:10]).the_run().manifest.run_key == key
+    key = study_tables(study, judge="two").require_run().manifest.run_key
+    assert study_tables(study, run=key[:10]).require_run().manifest.run_key == key
 
 
 def test_a_study_without_anything_has_empty_tables(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_study_without_anything_has_empty_tables(tmp_path: Path) -> None:
     for name in table_docs():
         assert ask(empty, f"from {name}") == []
     with pytest.raises(InputError, match="no ratings yet; run `encore rate"):
-        study_tables(open_study(empty)).the_run()
+        study_tables(open_study(empty)).require_run()
 
 
 # --- head scores ----------------------------------------------------------------------------------
