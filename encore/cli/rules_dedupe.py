@@ -1,4 +1,4 @@
-"""`encore rules dedupe`: near-duplicates of a pool are dropped."""
+"""`encore rules dedupe`: drop near-duplicates of a pool."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from encore.rules.rules_config import DedupeConfig
 
 @command
 def rules_dedupe(config: DedupeConfig, *, json: JsonOption = False) -> None:
-    """Drop rules that say nearly the same as an earlier one: the cosine of sentence embeddings.
+    """Drop rules that say nearly the same as an earlier rule, by cosine of sentence embeddings.
 
-    Compared are description and rating text. Rules are gone through in the file's order: one stays
-    unless it is above the threshold to one before it that stays. So the first wording stays; put
-    the pool whose words you want first when you merge. The number of rules is shown for a range of
-    thresholds.
+    The description and the rating text are compared, in the file's order: a rule is dropped if its
+    cosine to an earlier kept rule is above the threshold. So the first wording is kept: when you
+    merge pools, put the pool with the best wording first. A table shows the number of rules for a
+    range of thresholds.
 
-    Embeddings hardly see a negation. A dropped rule that may say the opposite of the one that stays
-    is marked with "opposite?": read these.
+    Embeddings hardly notice a negation. A dropped rule that may say the opposite of the kept rule
+    is marked "opposite?": read it.
 
     Example: `encore rules dedupe pool.toml --output distinct.toml --threshold 0.8`.
     """
     from encore.rules.dedupe import dedupe
 
     with terminal_reporter() as reporter:
-        found = dedupe(config, reporter=reporter)
+        report = dedupe(config, reporter=reporter)
     rows = []
-    for cluster in found["clusters"]:
-        for one in cluster["dropped"]:
-            mark = "opposite?" if one["may_be_opposite"] else ""
-            rows.append((one["title"], cluster["title"], one["similarity"], mark))
-    counts = found["num_rules_at"].items()
+    for cluster in report["clusters"]:
+        for rule in cluster["dropped"]:
+            mark = "opposite?" if rule["may_be_opposite"] else ""
+            rows.append((rule["title"], cluster["title"], rule["similarity"], mark))
+    counts = report["num_rules_at"].items()
     tables = (
-        compact_table(("dropped", "stays", "cosine", ""), rows, title="Near-duplicates"),
+        compact_table(("dropped", "kept", "cosine", ""), rows, title="Near-duplicates"),
         compact_table(("threshold", "rules"), counts, title="Rules by threshold"),
     )
-    show_result(found, tables, found["notes"], as_json=json)
+    show_result(report, tables, report["notes"], as_json=json)
     say(
-        f"{counted(found['num_rules'], 'rule')} of {found['num_before']:,} in {config.output}, "
+        f"{counted(report['num_rules'], 'rule')} of {report['num_before']:,} in {config.output}, "
         f"threshold {config.threshold:g}"
     )

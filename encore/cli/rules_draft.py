@@ -1,4 +1,4 @@
-"""`encore rules draft`: a judge writes principles as rules, a person accepts them."""
+"""`encore rules draft`: let a judge write principles as rules, and accept its drafts."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from encore.rules.rules_config import DraftConfig
 
 @command
 def rules_draft(config: DraftConfig, *, json: JsonOption = False) -> None:
-    """Have a judge write the four texts of each principle, as drafts; or accept drafts.
+    """Let a judge write the four texts of each principle as a draft, or accept drafts.
 
-    A rule that has all four texts stays as it is. A reply that is not the four texts as JSON is a
-    failure with its reason, and the rule stays a principle. What a judge wrote is a draft until a
-    person has read and accepted it: rating refuses drafts. Drafts may be edited in the file.
+    A rule that has all four texts does not change. A reply that is not the four texts as JSON is
+    reported with the reason, and the rule is still a principle. A rule written by a judge is a
+    draft until a person has read and accepted it: rating refuses drafts. You may edit drafts in
+    the file.
 
     Examples: encore rules draft selected.toml --judge ./my-judge --output rules.toml
 
@@ -29,14 +30,15 @@ def rules_draft(config: DraftConfig, *, json: JsonOption = False) -> None:
         say(f"{config.pool}: {counted(len(accepted), 'draft')} accepted")
         return
     with terminal_reporter() as reporter:
-        found = draft_rules(config, reporter=reporter)
+        report = draft_rules(config, reporter=reporter)
     if json:
-        print_json(found)
-    if "judge" in found:
-        say(f"judge {found['judge']}: {len(found['drafted'])} drafted; replies: {found['run_dir']}")
-    for rule_id, reason in found["failed"].items():
-        warn(f"rule {rule_id} stays a principle: {reason.replace('_', ' ')}")
-    num_rules = counted(found["num_rules"], "rule")
-    say(f"{config.output}: {num_rules}, {found['num_drafts']} of them drafts")
-    if found["num_drafts"]:
+        print_json(report)
+    if "judge" in report:
+        num_drafted = len(report["drafted"])
+        say(f"judge {report['judge']}: {num_drafted} drafted; replies: {report['run_dir']}")
+    for rule_id, reason in report["failed"].items():
+        warn(f"rule {rule_id} is still a principle: {reason.replace('_', ' ')}")
+    num_rules = counted(report["num_rules"], "rule")
+    say(f"{config.output}: {num_rules}, {report['num_drafts']} of them drafts")
+    if report["num_drafts"]:
         say(f"next: read them, then encore rules draft {config.output} --accept RULE_ID")

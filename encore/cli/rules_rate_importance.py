@@ -1,4 +1,4 @@
-"""`encore rules rate-importance`: judges and people say how important each rule is."""
+"""`encore rules rate-importance`: rate the importance of rules by judges and people."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from encore.rules.rules_config import ImportanceConfig
 
 @command
 def rules_rate_importance(config: ImportanceConfig, *, json: JsonOption = False) -> None:
-    """How important and commonly applicable is each rule? Ask a judge, read people's answers.
+    """Rate how important and commonly applicable each rule is, by a judge and by people.
 
     One folder holds the ratings of several judges and people for one pool: run the command once
-    for each judge. Run the same command again after a crash or Ctrl-C: a judge is asked only what
-    is missing. A reply that is no number from 0 to 1 is null, with its reason.
+    for each judge. After a crash or Ctrl-C, run the same command again: it rates only the missing
+    rules. A reply that is not a number from 0 to 1 is null; the report counts the reasons.
 
     Examples: encore rules rate-importance pool.toml --judge ./my-judge --output importance
 

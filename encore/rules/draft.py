@@ -1,8 +1,8 @@
 """`encore rules draft` as a function: a judge writes a principle as a rule, a person accepts it.
 
-What a judge wrote is a draft: `load_rule_set` refuses it until it is accepted.
-The judge's replies stay in ``FILE.replies/<run key>`` beside the drafts, a run each
-(`encore.runs.run_files`), whose manifest says which judge was asked and with which prompt.
+A rule written by a judge is a draft: `load_rule_set` refuses it until a person accepts it. The
+judge's replies are in ``FILE.replies/<run key>`` beside the drafts, one sharded run
+(`encore.runs.run_files`) per judge and prompt.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
 class DraftRun(RuleRun):
-    """The manifest of a judge's drafts."""
+    """Manifest of a run in which a judge drafts rules."""
 
     COMMAND: ClassVar[str] = "encore rules draft"
     DOING: ClassVar[str] = "drafting"
@@ -52,7 +52,7 @@ else."""
 
 
 class DraftTexts(BaseModel):
-    """The four texts of a rule."""
+    """The four texts of a rule, as a judge's JSON reply has them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -65,87 +65,95 @@ class DraftTexts(BaseModel):
 def draft_rules(
     config: DraftConfig, *, judge: Judge | None = None, reporter: Reporter = SILENT
 ) -> dict[str, Any]:
-    """Have a judge write the texts that rules lack; rules that have all four stay as they are.
+    """Let a judge write the missing texts of rules. Rules that have all four do not change.
 
-    Rules that the output has already, drafts and accepted ones, are not asked about again.
+    The judge is not asked again about rules whose texts the output already has.
 
     Args:
-        config: With a judge and an output.
-        judge: The config's, where it is open already; it stays open.
-        reporter: Told how far it is, in rules.
+        config: Options of the stage; judge and output are required.
+        judge: Opened judge, which is not closed; default: open that of the config.
+        reporter: Receives the progress in rules.
 
     Returns:
-        JSON values: ``num_rules`` of the file, and ``num_drafts`` in it that nobody accepted yet;
-        ``drafted``: rules that were written now; ``failed``: the reason by rule that stays a
-        principle. Where rules lacked texts also ``judge`` and its ``run_dir``.
+        JSON values: ``num_rules`` in the file and ``num_drafts`` of them that nobody has accepted;
+        ``drafted``: rule ids that this call wrote; ``failed``: the reason by rule id for rules
+        that are still principles. If rules lacked texts, also ``judge`` and ``run_dir``.
 
     Raises:
         InputError: The output has rules that the pool lacks.
-        StudyIncompleteError: Shards failed; the same call asks only about these.
+        StudyIncompleteError: Shards failed; the same call asks only about their rules.
         EncoreError: The judge does not load.
     """
     assert config.output is not None, "checked by the config"
     check_output(config.output, inputs=[config.pool])
-    known = {rule.rule_id: rule for rule in read_pool(config.pool).rules}
+    rule_by_id = {rule.rule_id: rule for rule in read_pool(config.pool).rules}
     for rule in read_pool(config.output).rules if config.output.exists() else ():
-        if rule.rule_id not in known:
+        if rule.rule_id not in rule_by_id:
             raise InputError(
                 f"--output {config.output}: has rule {rule.rule_id}, which the pool lacks; name "
                 "another file"
             )
-        if not known[rule.rule_id].has_all_texts:
-            known[rule.rule_id] = rule
-    about: dict[str, Any] = {"drafted": [], "failed": {}}
-    if principles := [rule for rule in known.values() if not rule.has_all_texts]:
+        if not rule_by_id[rule.rule_id].has_all_texts:
+            rule_by_id[rule.rule_id] = rule
+    drafted: list[str] = []
+    failed: dict[str, str] = {}
+    run_fields: dict[str, str] = {}
+    if principles := [rule for rule in rule_by_id.values() if not rule.has_all_texts]:
         folder = config.output.with_suffix(".replies")
         run, replies, _ = ask_about_rules(
             principles, DraftRun, config, folder=folder, judge=judge, reporter=reporter
         )
-        about |= {"judge": run.judge, "run_dir": str(folder / run.key)}
+        run_fields = {"judge": run.judge, "run_dir": str(folder / run.key)}
         for rule_id, reply in replies.items():
             draft = parse_draft(reply)
             if isinstance(draft, str):
-                about["failed"][rule_id] = draft
+                failed[rule_id] = draft
             else:
-                about["drafted"].append(rule_id)
-                known[rule_id] = _draft_of(known[rule_id], draft)
-    write_pool(config.output, [*known.values()])
-    num_drafts = sum(rule.is_draft for rule in known.values())
-    counts = {"num_rules": len(known), "num_drafts": num_drafts}
-    return {"output": str(config.output), **counts, **about}
+                drafted.append(rule_id)
+                rule_by_id[rule_id] = _fill_in(rule_by_id[rule_id], draft)
+    rules = [*rule_by_id.values()]
+    write_pool(config.output, rules)
+    return {
+        "output": str(config.output),
+        "num_rules": len(rules),
+        "num_drafts": sum(rule.is_draft for rule in rules),
+        "drafted": drafted,
+        "failed": failed,
+        **run_fields,
+    }
 
 
-def accept_drafts(path: Path, accepted: Sequence[str]) -> list[str]:
-    """Take drafts of a file as rules; their ids.
+def accept_drafts(path: Path, requested: Sequence[str]) -> list[str]:
+    """Turn drafts of a file into rules and return their ids.
 
     Args:
-        path: Changed in its place.
-        accepted: Rule ids, or `ALL`.
+        path: TOML file with the drafts; it is rewritten.
+        requested: Ids of the drafts to accept, or `ALL`.
 
     Raises:
         InputError: The file has no such draft.
     """
     pool = read_pool(path)
     drafts = [rule.rule_id for rule in pool.rules if rule.is_draft]
-    if unknown := [rule_id for rule_id in accepted if rule_id not in (ALL, *drafts)]:
+    if unknown := [rule_id for rule_id in requested if rule_id not in (ALL, *drafts)]:
         near = did_you_mean(unknown[0], drafts) or "; `encore rules draft` writes drafts"
         raise InputError(f"--accept {unknown[0]}: no such draft in {path}{near}")
-    taken = drafts if ALL in accepted else [one for one in drafts if one in accepted]
+    accepted = [rule_id for rule_id in drafts if ALL in requested or rule_id in requested]
     rules = [
-        rule.model_copy(update={"is_draft": rule.is_draft and rule.rule_id not in taken})
+        rule.model_copy(update={"is_draft": rule.is_draft and rule.rule_id not in accepted})
         for rule in pool.rules
     ]
     write_pool(path, rules, name=pool.name)
-    return taken
+    return accepted
 
 
 def parse_draft(reply: Reply | None) -> DraftTexts | str:
-    """The texts in a reply, or the reason why there are none.
+    """Return the four texts in a reply, or the reason why it cannot be used.
 
-    Around the JSON object there may be one code fence and nothing else.
+    The reply is one JSON object. It may be in a code fence, without any text around it.
 
     Args:
-        reply: None: the prompt was too long to be asked.
+        reply: The judge's reply; None if the prompt was too long to be sent.
     """
     if reply is None:
         return "prompt_too_long"
@@ -159,9 +167,9 @@ def parse_draft(reply: Reply | None) -> DraftTexts | str:
         return "not_the_four_texts_as_json"
 
 
-def _draft_of(rule: PoolRule, texts: DraftTexts) -> PoolRule:
-    """The rule with what a judge wrote in the place of the texts that it lacks."""
-    own = {*rule.texts}
-    if rule.title == title_of(rule.description):  # a principle: both are its one text
-        own -= {"title", "description"}
-    return rule.model_copy(update={**texts.model_dump(exclude=own), "is_draft": True})
+def _fill_in(rule: PoolRule, draft: DraftTexts) -> PoolRule:
+    """Return the rule as a draft: missing texts are the judge's, others do not change."""
+    fields_to_keep = {*rule.texts}
+    if rule.title == title_of(rule.description):  # a principle: both hold its only text
+        fields_to_keep -= {"title", "description"}
+    return rule.model_copy(update={**draft.model_dump(exclude=fields_to_keep), "is_draft": True})

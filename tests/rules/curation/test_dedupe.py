@@ -52,22 +52,22 @@ def rules_of(texts: list[str]) -> list[PoolRule]:
     return [PoolRule(rule_id=f"rule-{n}", title=f"Rule {n}", description=text) for n, text in parts]
 
 
-def first_come_first_kept(similarity_NN: np.ndarray, threshold: float) -> list[int]:
+def kept_indices(similarity_NN: np.ndarray, threshold: float) -> list[int]:
     kept: list[int] = []
-    for place in range(len(similarity_NN)):
-        if not (similarity_NN[place, kept] > threshold).any():
-            kept.append(place)
+    for index in range(len(similarity_NN)):
+        if not (similarity_NN[index, kept] > threshold).any():
+            kept.append(index)
     return kept
 
 
-class Told(Reporter):
-    """Keeps what people are told."""
+class MessageRecorder(Reporter):
+    """Records the messages of a stage."""
 
     def __init__(self) -> None:
-        self.lines: list[str] = []
+        self.messages: list[str] = []
 
     def message(self, text: str) -> None:
-        self.lines.append(text)
+        self.messages.append(text)
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def embedded() -> np.ndarray:
 
 @pytest.fixture
 def same_embeddings(monkeypatch: pytest.MonkeyPatch, embedded: np.ndarray) -> None:
-    """The command embeds the 200 texts as the module did, once."""
+    """Let the command use the embeddings that were computed once for this module."""
     monkeypatch.setattr(dedupe_module, "embed", lambda *_, **__: embedded)
 
 
@@ -91,31 +91,31 @@ def pool(tmp_path: Path) -> Path:
 
 @pytest.mark.usefixtures("same_embeddings")
 @pytest.mark.parametrize("threshold", [0.7, 0.8, 0.9])
-def test_what_stays_is_what_numpy_finds(pool, embedded, threshold):
+def test_kept_rules_are_those_that_numpy_keeps(pool, embedded, threshold):
     similarity_NN = embedded @ embedded.T
     # The planted similarities are on both sides of the highest threshold, most above the lowest.
     planted = similarity_NN[160:, :160][np.arange(40), np.arange(0, 160, 4)]
     assert (planted > 0.7).sum() >= 30
     assert 1 <= (planted > 0.9).sum() < 40
     output = pool.with_name("out.toml")
-    found = dedupe(DedupeConfig(pool=str(pool), output=output, threshold=threshold))
-    expected = first_come_first_kept(similarity_NN, threshold)
-    assert found["rule_ids"] == [f"rule-{place}" for place in expected]
-    assert found["num_rules_at"] == {
-        str(one): len(first_come_first_kept(similarity_NN, one)) for one in THRESHOLDS
+    report = dedupe(DedupeConfig(pool=str(pool), output=output, threshold=threshold))
+    expected = kept_indices(similarity_NN, threshold)
+    assert report["rule_ids"] == [f"rule-{index}" for index in expected]
+    assert report["num_rules_at"] == {
+        str(level): len(kept_indices(similarity_NN, level)) for level in THRESHOLDS
     }
-    place_of = {f"rule-{place}": place for place in range(200)}
-    pairs = [(cluster, one) for cluster in found["clusters"] for one in cluster["dropped"]]
-    for cluster, one in pairs:
-        dropped, stays = place_of[one["rule_id"]], place_of[cluster["rule_id"]]
-        earlier = [place for place in expected if place < dropped]
-        assert stays == max(earlier, key=lambda place: similarity_NN[dropped, place])
-        assert one["similarity"] == pytest.approx(similarity_NN[dropped, stays], abs=1e-4)
-        assert one["similarity"] > threshold
-    kept = read_pool(output).rules
-    remembered = [one.rule_id for rule in kept for one in rule.merged_from]
-    assert sorted(remembered) == sorted(one["rule_id"] for _, one in pairs)
-    assert len(remembered) + len(kept) == 200
+    index_of = {f"rule-{index}": index for index in range(200)}
+    drops = [(cluster, rule) for cluster in report["clusters"] for rule in cluster["dropped"]]
+    for cluster, rule in drops:
+        dropped, kept = index_of[rule["rule_id"]], index_of[cluster["rule_id"]]
+        earlier = [index for index in expected if index < dropped]
+        assert kept == max(earlier, key=lambda index: similarity_NN[dropped, index])
+        assert rule["similarity"] == pytest.approx(similarity_NN[dropped, kept], abs=1e-4)
+        assert rule["similarity"] > threshold
+    rules = read_pool(output).rules
+    recorded = [copy.rule_id for rule in rules for copy in rule.merged_from]
+    assert sorted(recorded) == sorted(rule["rule_id"] for _, rule in drops)
+    assert len(recorded) + len(rules) == 200
 
 
 def test_blocks_of_rows_change_nothing(monkeypatch, embedded):
@@ -129,8 +129,8 @@ def test_a_chain_keeps_both_ends():
     # Unit vectors at 0, 30 and 60 degrees: neighbours have cosine 0.87, the ends 0.5.
     angle_N = np.deg2rad([0, 30, 60])
     rows = np.stack([np.cos(angle_N), np.sin(angle_N)], axis=1).astype(np.float32)
-    stays_TN = find_near_duplicates(rows, [0.4, 0.8])
-    assert stays_TN.tolist() == [[0, 0, 0], [0, 0, 2]]
+    representative_TN = find_near_duplicates(rows, [0.4, 0.8])
+    assert representative_TN.tolist() == [[0, 0, 0], [0, 0, 2]]
 
 
 def test_the_papers_rules_with_paraphrased_copies_come_back_as_twenty(tmp_path):
@@ -150,12 +150,12 @@ def test_the_papers_rules_with_paraphrased_copies_come_back_as_twenty(tmp_path):
     names = tuple(str(tmp_path / name) for name in ("a.toml", "b.csv", "c.jsonl"))
     pool, output = tmp_path / "pool.toml", tmp_path / "out.toml"
     assert merge(MergeConfig(pools=names, output=pool))["num_rules"] == 27
-    found = dedupe(DedupeConfig(pool=str(pool), output=output))
+    report = dedupe(DedupeConfig(pool=str(pool), output=output))
     assert load_rule_set(output).rules == load_rule_set("encore-20").rules
-    assert sum(len(cluster["dropped"]) for cluster in found["clusters"]) == 7
+    assert sum(len(cluster["dropped"]) for cluster in report["clusters"]) == 7
 
 
-def test_opposites_and_other_scripts_are_said(tmp_path):
+def test_opposites_and_rules_in_other_scripts_are_reported(tmp_path):
     pool = tmp_path / "pool.toml"
     texts = [
         "Choose the response that is less harmful.",
@@ -167,19 +167,19 @@ def test_opposites_and_other_scripts_are_said(tmp_path):
     assert "opposite?" in finished.stdout
     assert "1 dropped rules may say the opposite" in finished.stderr
     # Their cosine is 0.95 in a model that does not know their letters.
-    assert "2 rules are in letters that the packaged model does not know" in finished.stderr
+    assert "2 rules are in a script that the packaged model cannot read" in finished.stderr
     shown = json.loads(command(pool, "--output", tmp_path / "out.toml", "--json").stdout)
     assert shown["rule_ids"] == ["rule-0", "rule-2", "rule-3", "rule-4"]
     assert shown["num_rules_at"]["0.8"] == 4
 
 
 def test_texts_longer_than_the_model_reads_are_counted():
-    told = Told()
-    assert len(embed(["word " * 600, "short"], model=None, reporter=told)) == 2
-    assert told.lines == ["1 texts are longer than the model reads: only their beginnings count"]
+    recorder = MessageRecorder()
+    assert len(embed(["word " * 600, "short"], model=None, reporter=recorder)) == 2
+    assert recorder.messages == ["1 texts are longer than the model reads: their ends are ignored"]
 
 
-def test_a_model_that_is_not_there_is_one_clear_error(tmp_path, monkeypatch):
+def test_a_missing_model_is_one_clear_error(tmp_path, monkeypatch):
     pool = tmp_path / "pool.toml"
     write_pool(pool, rules_of(["a", "b"]))
     arguments = (pool, "--output", tmp_path / "out.toml")
