@@ -15,8 +15,8 @@ from encore.data.study_config import StudyConfig
 from encore.judges.judge_config import JudgeConfig
 from encore.model.model_options import ComputingConfig
 from encore.rating.rating_config import MAX_RATING_REPLY_TOKENS, RatingConfig
+from encore.weighting.scheme_options import DEFAULT_K, k_option, rule_option, tau_option
 from encore.weighting.schemes import SCHEMES, SCHEMES_OF_RATINGS, load_scheme
-from encore.weighting.weights_config import DEFAULT_K, k_option, rule_option, tau_option
 
 #: The paper uses 2. The other temperatures show how much the score depends on it.
 DEFAULT_TAUS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)

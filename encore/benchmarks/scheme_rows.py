@@ -22,10 +22,10 @@ from encore.core.errors import EncoreError
 from encore.scoring.head_scores import HeadScores
 from encore.weighting.scheme import Evidence
 from encore.weighting.scheme_comparison import scheme_label
+from encore.weighting.scheme_options import DEFAULT_K, DEFAULT_TAU, SchemeOptions
 from encore.weighting.schemes import load_scheme
 from encore.weighting.schemes.random import random_weights
 from encore.weighting.schemes.random_k import random_k_weights
-from encore.weighting.weights_config import DEFAULT_K, DEFAULT_TAU, SchemeOptions
 
 #: Number of trials that the paper averages for random weights, single rules and random rules.
 NUM_TRIALS = 3

@@ -21,7 +21,7 @@ from encore.cli.output import (
 from encore.core.config import option
 from encore.core.options import JsonOption, UsageError, command
 from encore.data.study_config import RatingsConfig
-from encore.weighting.weights_config import DEFAULT_TAU, tau_option
+from encore.weighting.scheme_options import DEFAULT_TAU, tau_option
 
 if TYPE_CHECKING:
     from encore.weighting.theory import Theory, TheoryRule

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from encore.cli.output import opened_ratings, show_result, warn_of_unused
 from encore.core.options import JsonOption, UsageError, command
-from encore.weighting.weights_config import SchemeOptions, WeightsConfig
+from encore.weighting.scheme_options import SchemeOptions
+from encore.weighting.weights_config import WeightsConfig
 
 if TYPE_CHECKING:
     from encore.weighting.weigh import WeighedRules

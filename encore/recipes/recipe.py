@@ -19,8 +19,8 @@ from encore.data.sources.pku import Prefer
 from encore.model.backbone_config import BackboneConfig
 from encore.rating.rating_config import EngineRatingConfig
 from encore.training.training_config import GateConfig, TrainingConfig
+from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.schemes import SCHEMES
-from encore.weighting.weights_config import SchemeOptions
 
 RecipeName = Literal[
     "hh_pku_encore_10", "fsfairx", "hh_full_8b_10", "hh_full_8b_20", "top_5", "probe", "demo"

@@ -36,7 +36,7 @@ from encore.report.figure_drawing import (
     rows_height,
 )
 from encore.report.findings import Findings
-from encore.weighting.weights_config import DEFAULT_TAU
+from encore.weighting.scheme_options import DEFAULT_TAU
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

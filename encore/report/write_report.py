@@ -19,7 +19,7 @@ from encore.report import rule_charts, weight_charts
 from encore.report.figure_drawing import FORMATS, Chart, DrawnChart, Missing, draw_chart
 from encore.report.findings import BENCHMARK_FIGURE, Findings, gather
 from encore.warehouse import Ratings, open_ratings
-from encore.weighting.weights_config import DEFAULT_TAU
+from encore.weighting.scheme_options import DEFAULT_TAU
 
 PAGE_NAME = "report.html"
 FIGURES_FOLDER = "figures"

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from encore.model.fusing import has_compiler
-from encore.training.optimizers import clip, gradient_norm, total_norm
+from encore.training.gradient_norms import clip, gradient_norm, total_norm
 from encore.training.ranks import first_element, local_part, shard_group
 
 if TYPE_CHECKING:

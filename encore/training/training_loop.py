@@ -25,7 +25,8 @@ from encore.model.backbone_shape import BackboneShape, shape_from_config, useful
 from encore.model.gpus import find_gpu
 from encore.training.batches import PlannedRows, Training, plan_rows, score_microbatch
 from encore.training.evaluation import TrainingDivergedError, evaluate, loss_terms, num_terms
-from encore.training.optimizers import NonFiniteGradientError, StepOptimizer
+from encore.training.gradient_norms import NonFiniteGradientError
+from encore.training.optimizers import StepOptimizer
 from encore.training.run_folder import EvaluationRecord, LogRecord, StepRecord
 from encore.training.training_config import TrainingConfig
 

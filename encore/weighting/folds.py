@@ -17,7 +17,7 @@ from encore.data.study import Study
 from encore.warehouse import PairRatings
 from encore.weighting.composed_ratings import composed_outcomes
 from encore.weighting.scheme import Evidence, WeightingScheme
-from encore.weighting.weights_config import SchemeOptions
+from encore.weighting.scheme_options import SchemeOptions
 
 # Suffixes: P pairs, G groups of pairs.
 

@@ -13,8 +13,8 @@ from encore.analysis.statistics import RuleStats
 from encore.core.errors import InputError
 from encore.data.study import Study
 from encore.warehouse import PairRatings
+from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.weight_vector import Origin, Provenance, WeightVector
-from encore.weighting.weights_config import SchemeOptions
 
 # Suffixes: R rules.
 

@@ -19,13 +19,13 @@ from encore.warehouse import PairRatings, Ratings
 from encore.weighting.composed_ratings import Outcome, composed_outcomes, rule_margin_sds
 from encore.weighting.folds import GroupedBy, HeldOut, fold_notes, held_out
 from encore.weighting.scheme import Evidence, WeightingScheme
+from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.schemes import SCHEMES, SCHEMES_OF_RATINGS, load_scheme
 from encore.weighting.schemes.encore import entropy_weights
 from encore.weighting.schemes.random import random_weights
 from encore.weighting.schemes.random_k import random_k_weights
 from encore.weighting.weigh import open_evidence
 from encore.weighting.weight_vector import WeightVector
-from encore.weighting.weights_config import SchemeOptions
 
 # Suffixes: P pairs, R rules, V weight vectors, T temperatures.
 

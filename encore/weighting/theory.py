@@ -22,8 +22,8 @@ from encore.analysis.correlation import pearson_r
 from encore.analysis.level_codes import LevelCodes, rule_entropies
 from encore.core.errors import InputError
 from encore.warehouse import PairRatings, Ratings, open_ratings, read_pairs_of
+from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.schemes.encore import entropy_weights
-from encore.weighting.weights_config import SchemeOptions
 
 # Suffixes: P pairs, R rules.
 

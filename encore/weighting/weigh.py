@@ -24,9 +24,9 @@ from encore.warehouse import (
 from encore.weighting.composed_ratings import rule_margin_sds
 from encore.weighting.folds import HeldOut, held_out
 from encore.weighting.scheme import Evidence
+from encore.weighting.scheme_options import DEFAULT_K, DEFAULT_TAU, SchemeOptions
 from encore.weighting.schemes import load_scheme
 from encore.weighting.weight_vector import Origin, WeightVector
-from encore.weighting.weights_config import DEFAULT_K, DEFAULT_TAU, SchemeOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

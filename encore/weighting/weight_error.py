@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from encore.analysis.level_codes import LevelCodes, rule_entropies
 from encore.warehouse import PairRatings
+from encore.weighting.scheme_options import DEFAULT_TAU
 from encore.weighting.schemes.encore import entropy_weights
-from encore.weighting.weights_config import DEFAULT_TAU
 
 # Suffixes: P pairs, R rules, L levels, D draws.
 

@@ -1,65 +1,20 @@
-"""Options of weighting schemes, of `encore weights`, and of commands that compose with weights."""
+"""Options of `encore weights`, and of commands that compose a model's heads with weights."""
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-from pydantic import ValidationError, model_validator
+from pydantic import model_validator
 
 from encore.core.config import StageConfig, option
-from encore.core.errors import InputError, first_problem
 from encore.core.options import UsageError
 from encore.data.study_config import RatingsConfig
+from encore.weighting.scheme_options import SchemeOptions, k_option, seed_option, tau_option
 from encore.weighting.schemes import SCHEMES, load_scheme
 
-DEFAULT_TAU = 2.0
-DEFAULT_K = 5
 WEIGHTS_GROUP = "Weights (one way or none; `serve` needs one for several heads)"
-
-# The options of schemes, declared once. Configs that include one say its default and its group.
-tau_option = partial(
-    option,
-    gt=0,
-    allow_inf_nan=False,
-    source="ENCORE, section 4",
-    help="Temperature of scheme encore. A large one approaches uniform weights, a small one the "
-    f"rule of lowest entropy. The default, {DEFAULT_TAU:g}, is the paper's.",
-)
-seed_option = partial(
-    option,
-    ge=0,
-    help="Seed of schemes random and random-k, and of the folds that hold out pairs. Default: 0.",
-)
-k_option = partial(
-    option,
-    ge=1,
-    help="Number of rules that schemes top-k and random-k select. The default, "
-    f"{DEFAULT_K}, is that of the paper's appendix.",
-)
-rule_option = partial(option, None, metavar="RULE_ID", help="The rule of scheme single.")
-
-
-class SchemeOptions(StageConfig):
-    """Parameters of all schemes. A scheme reads those that it declares.
-
-    Raises:
-        InputError: A parameter is out of its range.
-    """
-
-    tau: float = tau_option(DEFAULT_TAU)
-    seed: int = seed_option(0)
-    k: int = k_option(DEFAULT_K)
-    rule: str | None = rule_option()
-
-    def __init__(self, **values: Any) -> None:
-        try:
-            super().__init__(**values)
-        except ValidationError as error:
-            problem = first_problem(error)
-            flag = f"--{problem.path}".replace(".", "-").replace("_", "-")
-            raise InputError(f"{flag} {problem.value}: {problem.message}") from error
 
 
 class WeightsConfig(RatingsConfig, SchemeOptions):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from encore.analysis.analyze import analyze
+from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.weigh import weigh_rules, weights
-from encore.weighting.weights_config import SchemeOptions
 from tests.ratings_files import random_table, write_odd_files
 from tests.reference import reference_analysis, reference_margin_sds, reference_weights, rows_of
 

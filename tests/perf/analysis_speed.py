@@ -61,7 +61,7 @@ print(time.perf_counter() - started)
 COMPARE = """
 import sys, time
 from encore.weighting.scheme_comparison import compare_schemes
-from encore.weighting.weights_config import SchemeOptions
+from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.weigh import open_evidence
 started = time.perf_counter()
 with open_evidence(sys.argv[1]) as evidence:

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from encore.core.errors import InputError
+from encore.training.gradient_norms import NonFiniteGradientError
 from encore.training.optimizers import (
-    NonFiniteGradientError,
     PlainAdamW,
     StepOptimizer,
     make_optimizer,

@@ -12,8 +12,8 @@ from encore.core.errors import InputError
 from encore.data.study import Study
 from encore.weighting.folds import held_out
 from encore.weighting.scheme import Evidence
+from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.schemes import load_scheme
-from encore.weighting.weights_config import SchemeOptions
 from tests.weighting.evidence_for_tests import evidence_of_entropies, rated_pairs, write_labels
 
 AGREEMENT = load_scheme("agreement")

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from encore.core.errors import InputError
+from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.schemes import load_scheme
 from encore.weighting.schemes.bradley_terry import fit_scores
 from encore.weighting.weight_vector import WeightVector
-from encore.weighting.weights_config import SchemeOptions
 from tests.weighting.evidence_for_tests import evidence_of_margins
 
 # Suffixes: P pairs, R rules.

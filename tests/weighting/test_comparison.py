@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from encore.weighting.scheme_comparison import SchemeComparison, compare_schemes
+from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.schemes import SCHEMES_OF_RATINGS
 from encore.weighting.schemes.random import random_weights
 from encore.weighting.schemes.random_k import random_k_weights
-from encore.weighting.weights_config import SchemeOptions
 from tests.weighting.evidence_for_tests import rule_names, table_of
 
 NUM_RULES = 6

@@ -10,9 +10,9 @@ from encore.data.pairs import read_pairs
 from encore.data.study import Study
 from encore.weighting.folds import HeldOut, fold_notes, held_out
 from encore.weighting.scheme import Evidence, SchemeResult, WeightingScheme
+from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.schemes import load_scheme
 from encore.weighting.weigh import open_evidence
-from encore.weighting.weights_config import SchemeOptions
 from tests.weighting.conftest import NUM_PAIRS, NUM_PROMPTS
 from tests.weighting.evidence_for_tests import evidence_of_margins
 

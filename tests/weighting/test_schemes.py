@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from encore.core.errors import InputError
 from encore.weighting.scheme import Evidence
+from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.schemes import SCHEMES, load_scheme
 from encore.weighting.schemes.encore import entropy_weights
 from encore.weighting.schemes.inverse_sd import inverse_sd_weights
 from encore.weighting.schemes.random import random_weights
 from encore.weighting.weigh import weights
 from encore.weighting.weight_vector import WeightVector
-from encore.weighting.weights_config import SchemeOptions
 from tests.weighting.evidence_for_tests import (
     evidence_of_entropies,
     labelled_study,

@@ -18,7 +18,7 @@ from encore.data.records import RESPONSES
 from encore.data.study import Study
 from encore.warehouse import PairRatings
 from encore.weighting.scheme import Evidence, SchemeResult, WeightingScheme
-from encore.weighting.weights_config import SchemeOptions
+from encore.weighting.scheme_options import SchemeOptions
 
 # Suffixes: P pairs, R rules, N labelled responses; 4 columns: label, rating, rule, pair.
 

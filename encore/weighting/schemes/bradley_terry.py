@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from encore.core.errors import EncoreError, InputError
 from encore.weighting.scheme import Evidence, SchemeResult, WeightingScheme
-from encore.weighting.weights_config import SchemeOptions
+from encore.weighting.scheme_options import SchemeOptions
 
 # Suffixes: P pairs, R rules.
 

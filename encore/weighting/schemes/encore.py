@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.weighting.scheme import Evidence, SchemeResult, WeightingScheme
-from encore.weighting.weights_config import DEFAULT_TAU, SchemeOptions
+from encore.weighting.scheme_options import DEFAULT_TAU, SchemeOptions
 
 
 def entropy_weights(

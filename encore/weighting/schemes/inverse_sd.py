@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.weighting.scheme import Evidence, SchemeResult, WeightingScheme
-from encore.weighting.weights_config import SchemeOptions
+from encore.weighting.scheme_options import SchemeOptions
 
 
 def inverse_sd_weights(sd_R: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.weighting.scheme import Evidence, SchemeResult, WeightingScheme
-from encore.weighting.weights_config import SchemeOptions
+from encore.weighting.scheme_options import SchemeOptions
 
 
 def random_weights(rule_ids: Sequence[str], *, seed: int) -> NDArray[np.float64]:

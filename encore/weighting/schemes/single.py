@@ -6,7 +6,7 @@ import numpy as np
 
 from encore.core.errors import InputError
 from encore.weighting.scheme import Evidence, SchemeResult, WeightingScheme
-from encore.weighting.weights_config import SchemeOptions
+from encore.weighting.scheme_options import SchemeOptions
 
 
 def _compute(evidence: Evidence, options: SchemeOptions) -> SchemeResult:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from encore.weighting.scheme import Evidence, SchemeResult, WeightingScheme, equal_weights
-from encore.weighting.weights_config import SchemeOptions
+from encore.weighting.scheme_options import SchemeOptions
 
 
 def _compute(evidence: Evidence, options: SchemeOptions) -> SchemeResult:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from encore.weighting.scheme import Evidence, SchemeResult, WeightingScheme
-from encore.weighting.weights_config import SchemeOptions
+from encore.weighting.scheme_options import SchemeOptions
 
 
 def _compute(evidence: Evidence, _options: SchemeOptions) -> SchemeResult:
