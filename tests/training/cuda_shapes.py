@@ -1,7 +1,7 @@
-"""Run the CUDA path of the 8B model on fake tensors: devices, number formats and shapes, no values.
+"""Run the CUDA path of the 8B model on fake tensors, which have devices, formats and shapes only.
 
-Needs a CUDA build of torch, no GPU: `python -m tests.training.cuda_shapes` with that build first on
-`PYTHONPATH`. Prints one JSON line for each forward pass and each update, of what came out where.
+It needs a CUDA build of torch, but no GPU: `python -m tests.training.cuda_shapes` with that build
+first on `PYTHONPATH`. It prints one JSON line for the result of each forward pass and each update.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from encore.model.layouts import lay_out
 from encore.model.reward_model import MultiHeadRewardModel
 from encore.training.stochastic_adamw import _kernels
 
-#: Llama-3-8B's; the H100's compute capability.
+#: Dimensions of Llama-3-8B.
 SHAPE = {
     "vocab_size": 128_256,
     "hidden_size": 4096,
@@ -33,16 +33,17 @@ SHAPE = {
     "max_position_embeddings": 8192,
     "rope_parameters": {"rope_type": "default", "rope_theta": 500_000.0},
 }
+#: Compute capability of the H100.
 CAPABILITY = (9, 0)
 LAYOUTS = ("packed", "prefix-shared", "sorted", "single")
 
 
 def main() -> None:
-    """Every layout and number of heads once; then one update of each number format."""
+    """Run each layout with each number of heads, and an update in each number format."""
     calls = mock.Mock(wraps=varlen.varlen_attn)
     with (
         FakeTensorMode(allow_non_fake_inputs=True),
-        # Fake tensors cannot be moved by the lazy constructor; it only skips first values.
+        # The lazy constructor cannot move fake tensors. It only skips the initialisation.
         mock.patch.object(torch.nn.utils, "skip_init", _plain_constructor),
         mock.patch.object(torch.cuda, "get_device_capability", return_value=CAPABILITY),
         mock.patch.object(varlen, "varlen_attn", calls),
@@ -52,7 +53,7 @@ def main() -> None:
             for layout in LAYOUTS:
                 calls.reset_mock()
                 score_NR = _forward(model, layout)
-                _tell(
+                _print_tensor(
                     "forward",
                     score_NR,
                     layout=layout,
@@ -60,7 +61,7 @@ def main() -> None:
                     num_kernel_calls=calls.call_count,
                 )
         for dtype in (torch.bfloat16, torch.float32):
-            _tell("update", _updated(dtype))
+            _print_tensor("update", _update(dtype))
 
 
 def _model(num_heads: int) -> MultiHeadRewardModel:
@@ -81,8 +82,8 @@ def _forward(model: MultiHeadRewardModel, layout: Any) -> Any:
         return model(microbatch.to("cuda"))
 
 
-def _updated(dtype: torch.dtype) -> Any:
-    """A parameter after one update. A backward pass needs a device: its gradient is given."""
+def _update(dtype: torch.dtype) -> Any:
+    """Return a parameter after one update. Its gradient is made up: a backward pass needs a GPU."""
     update = _kernels(is_compiled=False)[dtype]
     weight, first, second, gradient = torch.empty(4, 4096 * 1024, dtype=dtype, device="cuda")
     coefficients = torch.empty(6, dtype=torch.float32, device="cuda")
@@ -95,9 +96,9 @@ def _plain_constructor(kind: Any, *positional: Any, **named: Any) -> Any:
     return kind(*positional, **named)
 
 
-def _tell(what: str, tensor: Any, **about: Any) -> None:
-    found = {"device": tensor.device.type, "dtype": str(tensor.dtype), "shape": [*tensor.shape]}
-    sys.stdout.write(json.dumps({"what": what, **about, **found}) + "\n")
+def _print_tensor(event: str, tensor: Any, **settings: Any) -> None:
+    result = {"device": tensor.device.type, "dtype": str(tensor.dtype), "shape": [*tensor.shape]}
+    sys.stdout.write(json.dumps({"event": event, **settings, **result}) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A small study whose ratings follow from the text of each response, with the demo's tokenizer."""
+"""A small study with ratings that follow from the texts, and the tokenizer of the demo."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def demo_tokenizer(max_length: int = 1024) -> ConversationTokenizer:
 
 
 def make_study(folder: Path, *, num_pairs: int = 12, label: str = "mine", step: int = 1) -> Path:
-    """Pairs of which every three share their first human turn; ``step`` -1 turns their order."""
+    """Make a study in which three pairs each share a first turn; ``step`` -1 reverses the pairs."""
     source = folder / f"{label}{step}.jsonl"
     lines = [
         json.dumps(
@@ -59,7 +59,7 @@ def pairs_of(study: Path) -> list[PreferencePair]:
 
 
 def text_rating(pair: PreferencePair, response: str, rule_id: str) -> float | None:
-    """Eleven levels that depend on the rule and the text of the response alone."""
+    """Return one of eleven ratings that follow from the rule and the text of the response."""
     text = f"{rule_id}\n{pair.chosen if response == 'chosen' else pair.rejected}"
     return hashlib.sha256(text.encode()).digest()[0] % 11 / 10
 

@@ -1,4 +1,4 @@
-"""Two processes update the shards of a small bfloat16 layer; run by a launcher, see test_ranks."""
+"""Update the shards of a small bfloat16 layer in two processes; `test_ranks` launches it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NUM_UPDATES = 5
 
 
 def layer() -> nn.Linear:
-    """Seven rows: the shards of two processes are unequal."""
+    """Return a layer with seven rows, so that the shards of two processes differ in size."""
     generator = torch.Generator().manual_seed(1)
     module = nn.Linear(33, 7, dtype=torch.bfloat16)
     with torch.no_grad():
@@ -28,7 +28,7 @@ def layer() -> nn.Linear:
 
 
 def optimizer_of(module: nn.Module) -> StochasticAdamW:
-    # 16 elements at a time: pieces of the whole and of the shards begin at other elements.
+    # With 16 elements, chunks of the whole and of the shards begin at different elements.
     return StochasticAdamW(
         dict(module.named_parameters()), TrainingConfig(seed=3), chunk_elements=16
     )
@@ -40,7 +40,7 @@ def gradient_of(parameter: torch.Tensor, *, step: int) -> torch.Tensor:
 
 
 def update(module: nn.Module, optimizer: StochasticAdamW, *, shard) -> list[float]:
-    """Take some steps; the gradient's norm of each."""
+    """Take some steps; return the norm of the gradient of each."""
     norms = []
     for step in range(1, NUM_UPDATES + 1):
         optimizer.before_last_backward(step=step, learning_rate=1e-2)

@@ -1,4 +1,4 @@
-"""A small study with ratings, and the smallest real backbone: what driver and command tests use."""
+"""A small study with ratings and a tiny backbone, for tests of training and its commands."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WORDS = ("please", "help", "never", "rating", "score", "harm", "kind", "law", "
 
 
 def make_study(folder: Path, *, num_pairs: int, seed: int = 0) -> Path:
-    """A study of conversations of a few words, each pair with a prompt of its own."""
+    """Make a study of conversations of a few words, in which every pair has another prompt."""
     generator = np.random.default_rng(seed)
 
     def text(num_words: int) -> str:
@@ -45,7 +45,7 @@ def make_study(folder: Path, *, num_pairs: int, seed: int = 0) -> Path:
 def write_ratings(
     study: Path, path: Path, *, rules: Sequence[str] = RULES, missing_share: float = 0.1
 ) -> Path:
-    """Ratings of every response that depend on its pair id and the rule, some missing."""
+    """Write ratings of every response, which follow from its pair id; some are missing."""
     rows = []
     for pair in read_pairs(open_study(study)).select(["pair_id", "source"]).to_pylist():
         generator = np.random.default_rng(int(pair["pair_id"][:8], 16))
@@ -59,7 +59,7 @@ def write_ratings(
 
 
 def make_backbone(folder: Path, *, seed: int = 0) -> Path:
-    """A random Llama of two layers, 32 wide, with tokenizer and chat template."""
+    """Write a random Llama of two layers, 32 wide, with tokenizer and chat template."""
     return make_tiny_judge(
         folder, hidden_size=32, vocab_size=512, max_model_len=256, answers_scores=False, seed=seed
     )
@@ -69,8 +69,8 @@ def backbone_config(folder: Path) -> BackboneConfig:
     return BackboneConfig(model=str(folder), max_length=64)
 
 
-def train_command(folder: Path, *, out: Path, **others: object) -> list[str]:
-    """Arguments of `encore` that train ``study`` in the folder on ``ratings.parquet`` and ``tiny``.
+def train_command(folder: Path, *, out: Path, **further_options: object) -> list[str]:
+    """Return the arguments of `encore train` for a folder of `make_world`.
 
     An option whose value is None is a flag.
     """
@@ -81,7 +81,7 @@ def train_command(folder: Path, *, out: Path, **others: object) -> list[str]:
         "max-length": 64,
         "epochs": 100,
         "learning-rate": 1e-3,
-        **{name.replace("_", "-"): value for name, value in others.items()},
+        **{name.replace("_", "-"): value for name, value in further_options.items()},
     }
     pairs = [(f"--{name}", value) for name, value in options.items()]
     texts = [str(text) for pair in pairs for text in pair if text is not None]
@@ -89,34 +89,34 @@ def train_command(folder: Path, *, out: Path, **others: object) -> list[str]:
 
 
 def one_thread() -> dict[str, str]:
-    """An environment in which the order of a sum, which is part of its bits, is fixed."""
+    """Return an environment in which sums have a fixed order, and so fixed last bits."""
     return os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 def make_world(folder: Path, *, num_pairs: int) -> Path:
-    """What `train_command` trains."""
+    """Write ``study``, ``ratings.parquet`` and the backbone ``tiny`` into a folder."""
     make_backbone(folder / "tiny")
     make_study(folder / "study", num_pairs=num_pairs)
     write_ratings(folder / "study", folder / "ratings.parquet")
     return folder
 
 
-#: Figures of the machine, not of the run: two runs' logs are equal but for these.
+#: Fields of logs that measure the machine; all other fields of two equal runs are equal.
 UNREPEATABLE = frozenset({"seconds", "tokens_per_second", "mfu", "peak_memory_bytes"})
 
 
 def repeatable(path: Path) -> list[dict[str, object]]:
-    """What must be equal of two runs' logs, floats to the last bit."""
-    kept = [
+    """Return the fields of a log that two equal runs have in common, to the last bit."""
+    records = [
         {name: value for name, value in record.items() if name not in UNREPEATABLE}
         for record in read_log(path)
     ]
-    assert kept
-    return kept
+    assert records
+    return records
 
 
 def training_config(**settings: object) -> TrainingConfig:
-    """Ten steps of eight pairs on 80 training pairs or so, a checkpoint after every second one."""
+    """Return settings of ten steps of eight pairs, with a checkpoint after every second step."""
     small = {
         "batch_pairs": 8,
         "learning_rate": 1e-3,

@@ -1,4 +1,4 @@
-"""A checkpoint is on disk whole or not at all, and what is damaged is never believed."""
+"""A checkpoint is written completely or not at all, and a damaged one is never used."""
 
 from __future__ import annotations
 
@@ -48,10 +48,12 @@ def write(
 ) -> Path:
     model = nn.Module()
     model.trunk = nn.Linear(1, 1)
-    held = SimpleNamespace(state=lambda: optimizer or tensors(step + 1000))
+    optimizer_of_run = SimpleNamespace(state=lambda: optimizer or tensors(step + 1000))
     config = TrainingConfig(keep_checkpoints=keep)
     training = SimpleNamespace(model=model, config=config, ranks=Ranks())
-    manager = CheckpointManager(training, held, TrainingRun(folder=folder, identity=CONFIG))
+    manager = CheckpointManager(
+        training, optimizer_of_run, TrainingRun(folder=folder, identity=CONFIG)
+    )
     manager.weights = weights or tensors(step)
     return manager.save(step, evaluation={"loss": 0.25})
 
@@ -67,14 +69,14 @@ def flip_bit(path: Path) -> None:
 
 
 def newest_step(folder: Path) -> int | None:
-    found = newest(folder)
-    return None if found is None else found[0]["step"]
+    checkpoint = newest(folder)
+    return None if checkpoint is None else checkpoint[0]["step"]
 
 
-def test_what_was_written_comes_back_bit_for_bit_and_the_newest_ones_are_kept(tmp_path):
+def test_a_checkpoint_is_read_as_written_and_the_newest_ones_are_kept(tmp_path):
     for step in (10, 20, 30, 7):
         write(tmp_path, step)
-    assert checkpoint_steps(tmp_path / "checkpoints") == (7,)  # later ones were refused
+    assert checkpoint_steps(tmp_path / "checkpoints") == (7,)  # later ones were found damaged
     state, weights, optimizer = newest(tmp_path)
     assert (state["step"], state["evaluation"]) == (7, {"loss": 0.25})
     expected = (tensors(7), tensors(1007))
@@ -85,7 +87,7 @@ def test_what_was_written_comes_back_bit_for_bit_and_the_newest_ones_are_kept(tm
 
 
 @each_file
-def test_one_flipped_bit_sends_back_to_the_checkpoint_before(tmp_path, caplog, file):
+def test_with_one_flipped_bit_the_checkpoint_before_is_used(tmp_path, caplog, file):
     write(tmp_path, 10)
     damaged = write(tmp_path, 20)
     flip_bit(damaged / file)
@@ -96,22 +98,22 @@ def test_one_flipped_bit_sends_back_to_the_checkpoint_before(tmp_path, caplog, f
 
 
 @each_file
-def test_a_missing_or_short_file_is_damage_too(tmp_path, caplog, file):
+def test_a_checkpoint_with_a_missing_or_short_file_is_damaged(tmp_path, caplog, file):
     write(tmp_path, 10)
-    gone, short = write(tmp_path, 20, keep=3), write(tmp_path, 30, keep=3)
-    (gone / file).unlink()
+    missing, short = write(tmp_path, 20, keep=3), write(tmp_path, 30, keep=3)
+    (missing / file).unlink()
     with (short / file).open("r+b") as stream:
         stream.truncate(20)
     assert newest_step(tmp_path) == 10
-    assert [str(path) in text for path, text in zip((short, gone), caplog.messages, strict=True)]
+    assert [str(path) in text for path, text in zip((short, missing), caplog.messages, strict=True)]
 
 
-def test_when_all_are_damaged_that_is_said_and_a_step_is_written_again(tmp_path, caplog):
+def test_if_all_checkpoints_are_damaged_a_warning_says_so(tmp_path, caplog):
     assert newest_step(tmp_path) is None
     assert caplog.text == ""
     flip_bit(write(tmp_path, 10) / WEIGHTS_FILE)
     moved = checkpoint_path(tmp_path / "checkpoints", 90)
-    write(tmp_path, 20).rename(moved)  # under another step's name
+    write(tmp_path, 20).rename(moved)  # now it has the name of another step
     assert newest_step(tmp_path) is None
     assert "is of step 20" in caplog.messages[0]
     assert "no checkpoint is whole; training starts from the beginning" in caplog.messages[-1]
@@ -122,15 +124,15 @@ def test_when_all_are_damaged_that_is_said_and_a_step_is_written_again(tmp_path,
 
 def test_a_checkpoint_of_another_config_is_refused_with_the_first_difference(tmp_path):
     path = write(tmp_path, 10)
-    wanted = {"config": {"learning_rate": 1e-5, "seed": 1}, "data_sha256": "d1"}
+    identity = {"config": {"learning_rate": 1e-5, "seed": 1}, "data_sha256": "d1"}
     message = r"step-00000010 .*config\.learning_rate is 2e-05 there and 1e-05 here.*--out"
     with pytest.raises(InputError, match=message):
-        newest_checkpoint(path.parent, identity=wanted)
+        newest_checkpoint(path.parent, identity=identity)
 
 
 @pytest.mark.parametrize("large", ["weights", "optimizer"])
-def test_a_disk_that_fills_up_midway_costs_only_that_checkpoint(tmp_path, large):
-    """A real failed write inside safetensors, which reports it in words: files over 1 MiB fail."""
+def test_a_disk_that_fills_up_costs_only_the_checkpoint_being_written(tmp_path, large):
+    """A write inside safetensors really fails: files above 1 MiB are not allowed."""
     write(tmp_path, 10)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))

@@ -1,4 +1,4 @@
-"""Losses, R² and accuracy by hand, and one evaluation whatever the layout."""
+"""Losses, R² and accuracy equal values derived by hand, in every layout."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def test_a_response_counts_the_mean_over_its_valid_heads():
     torch.testing.assert_close(score_NR.grad, torch.tensor(expected))
 
 
-def test_bradley_terry_by_hand():
+def test_the_bradley_terry_loss_equals_one_derived_by_hand():
     # -log σ(0) = log 2; -log σ(1) = log(1 + 1/e); -log σ(-200) = 200 + log(1 + e^-200) = 200.
-    # Pairs are neighbours, chosen first.
+    # Each pair has two neighbouring rows, the chosen response first.
     score_NR = torch.tensor([[0.0], [0.0], [1.0], [0.0], [-100.0], [100.0]])
     none_NR = torch.empty(6, 0)
     total = loss_terms(score_NR, none_NR, objective="bradley-terry").sum().item()
@@ -60,12 +60,12 @@ def test_bradley_terry_by_hand():
         ((0, 1, 2), (0.1, 0.1, 0.1), None),
     ],
 )
-def test_r_squared_by_hand(scores, targets, expected):
-    found = r_squared(np.array(scores, dtype=np.float32), np.array(targets, dtype=np.float32))
-    assert found == (None if expected is None else pytest.approx(expected))
+def test_r_squared_equals_values_derived_by_hand(scores, targets, expected):
+    r2 = r_squared(np.array(scores, dtype=np.float32), np.array(targets, dtype=np.float32))
+    assert r2 == (None if expected is None else pytest.approx(expected))
 
 
-def test_a_tie_is_half_right():
+def test_a_tie_counts_half():
     # Right, wrong, tie, right: 2.5 of 4.
     assert accuracy_half(np.float32([1, -1, 0, 1])) == 0.625
     assert accuracy_half(np.float32([])) is None
@@ -79,21 +79,21 @@ def evaluation_of(model, examples, **settings):
 
 
 @pytest.mark.parametrize("layout", ["prefix-shared", "sorted"])
-def test_every_layout_and_cut_gives_the_same_evaluation(layout):
+def test_every_layout_and_budget_gives_the_same_evaluation(layout):
     examples = random_examples(12, head_ids=RULES, missing_share=0.3)
     model = tiny_llama(RULES)
     expected = evaluation_of(model, examples, tokens_per_microbatch=10_000)
-    found = evaluation_of(model, examples, layout=layout, tokens_per_microbatch=30)
-    assert found.loss == pytest.approx(expected.loss, rel=1e-5)
-    assert found.r2_by_head == pytest.approx(expected.r2_by_head, rel=1e-4)
-    assert found.accuracy_half_by_head == expected.accuracy_half_by_head
-    assert (found.step, found.num_pairs) == (7, 10)
-    assert list(found.r2_by_head) == list(RULES)
-    assert found.accuracy_half is None  # heads are not composed while training
+    record = evaluation_of(model, examples, layout=layout, tokens_per_microbatch=30)
+    assert record.loss == pytest.approx(expected.loss, rel=1e-5)
+    assert record.r2_by_head == pytest.approx(expected.r2_by_head, rel=1e-4)
+    assert record.accuracy_half_by_head == expected.accuracy_half_by_head
+    assert (record.step, record.num_pairs) == (7, 10)
+    assert list(record.r2_by_head) == list(RULES)
+    assert record.accuracy_half is None  # there are no weights of heads during training
 
 
 @pytest.mark.parametrize("is_training", [True, False])
-def test_evaluating_drops_nothing_out_and_leaves_the_model_as_it_was(is_training):
+def test_evaluation_has_no_dropout_and_keeps_the_models_mode(is_training):
     examples = random_examples(6)
     model = tiny_bert(examples.head_ids, dropout=0.5)
     model.train(is_training)

@@ -1,4 +1,4 @@
-"""Training examples: the right tokens beside the right ratings, whole groups held out, centres."""
+"""Training examples pair tokens with their ratings, hold out whole groups, and are centred."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def ratings(study):
 # --- what is read -----------------------------------------------------------------------------
 
 
-def test_every_pair_has_its_own_tokens_ratings_and_group(study, ratings):
+def test_every_pair_has_its_tokens_ratings_and_group(study, ratings):
     pairs = {pair.pair_id: pair for pair in pairs_of(study)}
     examples = read(study, ratings)
     assert examples.head_ids == tuple(sorted(RULES))  # no rule set is known: sorted
@@ -72,18 +72,19 @@ def test_every_pair_has_its_own_tokens_ratings_and_group(study, ratings):
             expected = tokenizer.encode(pair.prompt, pair.response_text(response))
             assert sequences[row].tolist() == expected.token_ids.tolist()
             assert examples.prompt_tokens_P[row] == expected.num_prompt
-            own = [text_rating(pair, response, rule_id) for rule_id in examples.head_ids]
-            assert examples.target_PSR[row, side].tolist() == pytest.approx(own)
-    # 12 pairs, three to a first turn: four turns, each one number, and no number twice.
+            ratings_R = [text_rating(pair, response, rule_id) for rule_id in examples.head_ids]
+            assert examples.target_PSR[row, side].tolist() == pytest.approx(ratings_R)
+    # 12 pairs, three with each first turn: four groups, each with one number of its own.
     assert all(len(numbers) == 1 for numbers in groups.values())
     assert len(set.union(*groups.values())) == len(groups) == 4
 
 
 def test_the_order_of_the_data_changes_nothing(study, ratings, tmp_path):
-    turned, pairs = make_study(tmp_path, step=-1), pairs_of(study)
-    assert [pair.pair_id for pair in pairs] == [pair.pair_id for pair in pairs_of(turned)][::-1]
-    others = write_ratings(tmp_path / "other.parquet", pairs[::-1], rules=RULES[::-1])
-    first, second = read(study, ratings), read(turned, others)
+    reversed_study, pairs = make_study(tmp_path, step=-1), pairs_of(study)
+    reversed_ids = [pair.pair_id for pair in pairs_of(reversed_study)]
+    assert [pair.pair_id for pair in pairs] == reversed_ids[::-1]
+    reversed_ratings = write_ratings(tmp_path / "r.parquet", pairs[::-1], rules=RULES[::-1])
+    first, second = read(study, ratings), read(reversed_study, reversed_ratings)
     assert first.digest == second.digest
     assert first.pair_id_P.tolist() == second.pair_id_P.tolist() == sorted(first.pair_id_P)
 
@@ -98,35 +99,35 @@ def test_a_preference_objective_reads_no_ratings(study):
         read(study)
 
 
-def test_a_limit_takes_the_first_by_content_hash(study, ratings):
-    every, some = read(study, ratings), read(study, ratings, limit=5)
-    assert some.pair_id_P.tolist() == every.pair_id_P[:5].tolist()
-    assert some.notes == ("7 of 12 rated pairs are left out, because of the limit",)
+def test_a_limit_takes_the_first_pairs_by_content_hash(study, ratings):
+    unlimited, limited = read(study, ratings), read(study, ratings, limit=5)
+    assert limited.pair_id_P.tolist() == unlimited.pair_id_P[:5].tolist()
+    assert limited.notes == ("7 of 12 rated pairs are left out, because of the limit",)
 
 
 def test_the_digest_sees_every_ingredient_of_the_data_and_its_order(study, ratings, tmp_path):
-    """Of pairs and ratings; a cut sequence is counted, too."""
+    """The digest differs for other pairs, ratings and lengths; cut sequences are counted."""
     pairs = pairs_of(study)
 
-    def other(pair, response, rule_id):
-        is_it = (pair, response, rule_id) == (pairs[3], "rejected", RULES[1])
-        return 0.123 if is_it else text_rating(pair, response, rule_id)
+    def change_a_rating(pair, response, rule_id):
+        is_changed = (pair, response, rule_id) == (pairs[3], "rejected", RULES[1])
+        return 0.123 if is_changed else text_rating(pair, response, rule_id)
 
-    changed = write_ratings(tmp_path / "other.parquet", pairs, rate=other)
-    whole = read(study, objective="bradley-terry")
+    changed = write_ratings(tmp_path / "changed.parquet", pairs, rate=change_a_rating)
+    complete = read(study, objective="bradley-terry")
     cut = read(study, objective="bradley-terry", tokenizer=demo_tokenizer(max_length=16))
     yours = read(make_study(tmp_path, label="yours"), objective="bradley-terry")
-    others = (read(study, path) for path in (ratings, changed))
-    assert len({one.digest for one in (whole, cut, yours, *others)}) == 5
-    lost = (whole.length_P - cut.length_P).sum()
-    text = f"24 of 24 sequences were too long and lost {lost} tokens of their oldest text"
-    assert cut.notes == (text,)
+    rated = (read(study, path) for path in (ratings, changed))
+    assert len({examples.digest for examples in (complete, cut, yours, *rated)}) == 5
+    num_cut = (complete.length_P - cut.length_P).sum()
+    note = f"24 of 24 sequences were too long and lost {num_cut} tokens of their oldest text"
+    assert cut.notes == (note,)
 
 
 # --- ratings of other pairs, missing ratings ----------------------------------------------------
 
 
-def test_what_cannot_be_learnt_is_refused(study, ratings, tmp_path):
+def test_a_study_without_pairs_or_matching_ratings_is_refused(study, ratings, tmp_path):
     create_study(tmp_path / "empty")
     with pytest.raises(InputError, match=r"it has no pairs to train on; run `encore ingest` first"):
         read(tmp_path / "empty", objective="bradley-terry")
@@ -144,7 +145,7 @@ def test_what_cannot_be_learnt_is_refused(study, ratings, tmp_path):
         read(study, path)
 
 
-def test_a_missing_rating_is_missing_for_its_rule_alone(study, tmp_path):
+def test_a_missing_rating_is_missing_for_its_rule_only(study, tmp_path):
     pairs = [*pairs_of(study), *pairs_of(make_study(tmp_path, num_pairs=15))[12:]]
 
     def rate(pair, response, rule_id):
@@ -155,8 +156,8 @@ def test_a_missing_rating_is_missing_for_its_rule_alone(study, tmp_path):
     examples = read(study, write_ratings(tmp_path / "r.parquet", pairs, rate=rate))
     assert examples.num_pairs == 11
     (row,) = np.flatnonzero(examples.pair_id_P == pairs[4].pair_id)
-    place = examples.head_ids.index("be-true")
-    assert np.argwhere(np.isnan(examples.target_PSR)).tolist() == [[row, 0, place]]
+    head = examples.head_ids.index("be-true")
+    assert np.argwhere(np.isnan(examples.target_PSR)).tolist() == [[row, 0, head]]
     assert examples.notes == (
         "1 of the study's 12 pairs have no rating and are left out",
         "3 rated pairs are not in the study and are left out",
@@ -177,7 +178,7 @@ groups = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=40)
 
 
 @given(groups, groups, st.integers(0, 2**31), st.floats(0.05, 0.5))
-def test_no_group_is_parted_and_more_data_moves_no_pair(first, second, seed, share):
+def test_no_group_is_divided_and_more_data_moves_no_pair(first, second, seed, share):
     def evaluated(group_P):
         parts = split(examples_of(group_P), evaluation_share=share, seed=seed)
         rows = [part.tolist() for part in (parts.train_rows, parts.evaluation_rows)]
@@ -189,15 +190,15 @@ def test_no_group_is_parted_and_more_data_moves_no_pair(first, second, seed, sha
     try:
         before, after = evaluated([*first, *first[::2]]), evaluated([*first, *second])
     except InputError:
-        return  # nothing was left to learn from
-    if len(before) > 1:  # a single one may be there only because none was drawn
+        return  # no training pair was left
+    if len(before) > 1:  # a single group may be held out only because none was drawn
         assert before <= after
         assert after & set(first) == before
 
 
-def test_a_handful_of_pairs_has_one_to_evaluate_and_one_to_learn_from():
-    for some, share, num_evaluated in (([5, 6, 7], 1e-6, 1), ([7, 7], 1e-6, 0), ([1, 2], 0, 0)):
-        parts = split(examples_of(some), evaluation_share=share, seed=0)
+def test_a_few_pairs_have_a_held_out_group_and_a_training_group():
+    for group_P, share, num_evaluated in (([5, 6, 7], 1e-6, 1), ([7, 7], 1e-6, 0), ([1, 2], 0, 0)):
+        parts = split(examples_of(group_P), evaluation_share=share, seed=0)
         assert len(parts.evaluation_rows) == num_evaluated
     with pytest.raises(InputError, match="all 1 pairs fall into"):
         split(examples_of([1]), evaluation_share=1 - 1e-12, seed=0)
@@ -205,15 +206,15 @@ def test_a_handful_of_pairs_has_one_to_evaluate_and_one_to_learn_from():
 
 def test_means_come_from_the_ratings_of_training_pairs_alone():
     examples = random_examples(40, head_ids=RULES, missing_share=0.3, seed=1)
-    train_rows, others = np.arange(0, 40, 2), np.arange(1, 40, 2)
+    train_rows, held_out_rows = np.arange(0, 40, 2), np.arange(1, 40, 2)
     centred = centre(examples, train_rows=train_rows)
     assert np.nanmean(centred.target_PSR[train_rows], axis=(0, 1)) == pytest.approx(0, abs=1e-6)
-    # A rating is its target plus the mean, wherever it stands.
+    # A rating is its target plus the mean, for all pairs.
     moved = move_centres(centred, np.array([0.5, -1.0, 0.0]))
-    for one in (centred, moved):
-        again = one.target_PSR + one.mean_R
-        assert np.allclose(again, examples.target_PSR, atol=1e-6, equal_nan=True)
-    examples.target_PSR[others, 0] += 100
+    for result in (centred, moved):
+        rating_PSR = result.target_PSR + result.mean_R
+        assert np.allclose(rating_PSR, examples.target_PSR, atol=1e-6, equal_nan=True)
+    examples.target_PSR[held_out_rows, 0] += 100
     assert np.array_equal(centre(examples, train_rows=train_rows).mean_R, centred.mean_R)
     examples.target_PSR[train_rows, :, 1] = np.nan
     with pytest.raises(InputError, match="rule be-brief: it has no rating in any of the 20 train"):

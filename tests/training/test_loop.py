@@ -1,10 +1,11 @@
-"""Steps that do not depend on how they are cut up, on history, or on luck."""
+"""A step does not depend on its microbatches, on earlier steps, or on random state."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
 import math
+from itertools import combinations
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from encore.training.training_config import TrainingConfig
 from encore.training.training_loop import learning_rate_at
 from tests.training.tiny_training import (
     OneOf,
-    WatchedOptimizer,
+    RecordingOptimizer,
     random_examples,
     tiny_bert,
     tiny_llama,
@@ -47,8 +48,8 @@ def test_batch_8_at_once_equals_8_batches_of_1_in_loss_and_gradients(objective, 
             tokens_per_microbatch=tokens_per_microbatch,
             layout=layout,
         )
-        taken, optimizer = train(tiny_llama(examples.head_ids), examples, config)
-        return taken.steps[0].loss, optimizer.gradients[0], optimizer.num_forwards
+        log, optimizer = train(tiny_llama(examples.head_ids), examples, config)
+        return log.steps[0].loss, optimizer.gradients[0], optimizer.num_forwards
 
     loss, gradients, num_forwards = step(10_000, "packed")
     assert num_forwards == 1
@@ -63,22 +64,22 @@ def test_batch_8_at_once_equals_8_batches_of_1_in_loss_and_gradients(objective, 
 
 
 @both_objectives
-def test_a_step_follows_from_its_number_alone_even_with_dropout(objective):
-    """Whatever the process did before; at a negligible learning rate weights stay as they are."""
+def test_a_step_depends_only_on_its_number_even_with_dropout(objective):
+    """Two runs start at different steps. At a negligible learning rate no weight changes."""
     examples = examples_for(objective, 20)
-    how = {"objective": objective, "batch_pairs": 6, "tokens_per_microbatch": 60}
-    config = TrainingConfig(**how, learning_rate=1e-12)
+    settings = {"objective": objective, "batch_pairs": 6, "tokens_per_microbatch": 60}
+    config = TrainingConfig(**settings, learning_rate=1e-12)
     losses = []
     for start_step in (0, 5):
         torch.manual_seed(start_step)
         model = tiny_bert(examples.head_ids, dropout=0.3)
-        taken, _ = train(model, examples, config, start_step=start_step, num_steps=8)
-        losses.append([record.loss for record in taken.steps[-3:]])
+        log, _ = train(model, examples, config, start_step=start_step, num_steps=8)
+        losses.append([record.loss for record in log.steps[-3:]])
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
 def test_every_step_microbatch_and_process_draws_dropout_masks_of_its_own():
-    """The same pair four times over, computed by two processes: no two scores are equal."""
+    """The same pair four times, in two processes and two steps: no two scores are equal."""
     examples = random_examples(4)
     same = {"chosen": examples.chosen[:1] * 4, "rejected": examples.rejected[:1] * 4}
     examples = dataclasses.replace(examples, **same)
@@ -91,22 +92,22 @@ def test_every_step_microbatch_and_process_draws_dropout_masks_of_its_own():
         model.register_forward_hook(lambda _model, _inputs, score: scores.append(score.detach()))
         train(model, examples, config, num_steps=2, ranks=OneOf(rank))
     assert len(scores) == 2 * 2 * 2
-    for place, score in enumerate(scores):
-        assert not any(torch.equal(score, other) for other in scores[:place])
+    for first, second in combinations(scores, 2):
+        assert not torch.equal(first, second)
 
 
 def test_the_seed_draws_the_dropout_masks():
-    """One pair, so that the seed's order of pairs is the same for all seeds."""
+    """With one pair, the order of pairs is the same for all seeds."""
     examples = random_examples(1)
     losses = []
     for seed in (0, 0, 1):
         config = TrainingConfig(objective="bradley-terry", batch_pairs=1, seed=seed)
-        taken, _ = train(tiny_bert(examples.head_ids, dropout=0.5), examples, config)
-        losses.append(taken.steps[0].loss)
+        log, _ = train(tiny_bert(examples.head_ids, dropout=0.5), examples, config)
+        losses.append(log.steps[0].loss)
     assert losses[0] == losses[1] != losses[2]
 
 
-def test_the_optimizer_is_armed_for_the_last_microbatch_of_a_step_alone():
+def test_the_optimizer_is_prepared_before_the_last_backward_pass_of_a_step():
     examples = random_examples(8)
     config = TrainingConfig(
         objective="bradley-terry",
@@ -116,35 +117,39 @@ def test_the_optimizer_is_armed_for_the_last_microbatch_of_a_step_alone():
         warmup_steps=2,
     )
     _, optimizer = train(tiny_llama(examples.head_ids), examples, config, num_steps=2)
-    # Four microbatches a step; armed after the fourth forward pass. Warm-up: 1/2, then the peak.
-    expected = [("arm", 1, 0.25, 4), ("finish", 4), ("arm", 2, 0.5, 8), ("finish", 8)]
-    assert optimizer.calls == expected
+    # Four microbatches a step: prepared after the fourth forward pass. Warm-up: 1/2, then the peak.
+    assert optimizer.calls == [
+        ("before_last_backward", 1, 0.25, 4),
+        ("finish", 4),
+        ("before_last_backward", 2, 0.5, 8),
+        ("finish", 8),
+    ]
 
 
-def test_a_loss_that_is_not_finite_stops_before_any_weight_changes_and_names_step_and_pairs():
+def test_a_loss_that_is_not_finite_changes_no_weight_and_names_step_and_pairs():
     examples = random_examples(12, head_ids=RULES)
     config = TrainingConfig(batch_pairs=3, tokens_per_microbatch=1)
     bad = shuffle_pairs(12, batch_pairs=3, seed=config.seed, epoch=0)[2][1]  # in the third step
     examples.target_PSR[bad, 1, 1] = math.inf
     model = tiny_llama(examples.head_ids)
-    optimizer = WatchedOptimizer(model)
+    optimizer = RecordingOptimizer(model)
     with pytest.raises(TrainingDivergedError) as caught:
         train(model, examples, config, optimizer=optimizer, num_steps=4)
     assert (caught.value.step, caught.value.pair_ids) == (3, (f"pair-{bad}",))
     assert f"the loss is inf at step 3 on pairs pair-{bad};" in str(caught.value)
-    assert [call[0] for call in optimizer.calls] == ["arm", "finish"] * 2
+    assert [call[0] for call in optimizer.calls] == ["before_last_backward", "finish"] * 2
 
-    # The weights are those after two steps, to the bit, and no gradient is left over.
-    again = tiny_llama(examples.head_ids)
-    train(again, examples, config, num_steps=2)  # still warming up
-    torch.testing.assert_close(model.state_dict(), again.state_dict(), rtol=0, atol=0)
+    # The weights are those after two steps, to the last bit, and no gradient is left.
+    expected = tiny_llama(examples.head_ids)
+    train(expected, examples, config, num_steps=2)  # still in the warm-up
+    torch.testing.assert_close(model.state_dict(), expected.state_dict(), rtol=0, atol=0)
     assert all(weight.grad is None for weight in model.parameters())
 
 
 def test_a_gradient_that_is_not_finite_names_step_and_pairs():
     examples = random_examples(2)
     model = tiny_llama(examples.head_ids)
-    # A finite loss whose gradient overflows on its way back.
+    # The loss is finite, but its gradient overflows.
     model.heads.weight.register_hook(lambda gradient: gradient * math.inf)
     optimizer = make_optimizer(model, TrainingConfig())
     before = copy.deepcopy(model.state_dict())
@@ -163,13 +168,13 @@ def test_a_step_counts_real_and_computed_tokens(layout):
     assert record.num_tokens == examples.length_P.sum()
     assert (record.num_computed < record.num_tokens) == (layout == "prefix-shared")
     assert (record.num_pairs, record.epoch) == (6, 1.0)
-    assert record.mfu is None  # a CPU's peak is not known
+    assert record.mfu is None  # the peak of a CPU is not known
 
 
 @pytest.mark.parametrize(
     ("num_steps", "warmup_steps", "expected"),
     [
-        # Two steps up to the peak, then from (6 - 3 + 1) / (6 - 2) down by quarters.
+        # Two steps to the peak, then from (6 - 3 + 1) / (6 - 2) down by quarters.
         (6, 2, [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]),
         (4, 0, [1.0, 0.75, 0.5, 0.25]),
         (2, 4, [0.25, 0.5]),
@@ -182,12 +187,12 @@ def test_linear_warm_up_then_linear_decay(num_steps, warmup_steps, expected):
     assert rates == expected
 
 
-def test_padding_is_no_work_and_a_shared_prompt_is_work_once():
+def test_useful_operations_exclude_padding_and_count_a_shared_prompt_once():
     shape = find_shape("minilm")
     # All sequences have 128 tokens, so the average token is in a sequence of 128.
-    work = 1280 * flops_per_token(shape, sequence_length=128)
-    for num_computed, expected in ((1280, work), (2000, work), (640, work / 2)):
+    flops = 1280 * flops_per_token(shape, sequence_length=128)
+    for num_computed, expected in ((1280, flops), (2000, flops), (640, flops / 2)):
         assert useful_flops(shape, [128] * 10, num_computed=num_computed) == expected
-    # In sequences of 100 and 300 an average token sees (100² + 300²) / 400 = 250.
+    # In sequences of 100 and 300 tokens, the mean length for a token is (100² + 300²) / 400 = 250.
     expected = 400 * flops_per_token(shape, sequence_length=250)
     assert useful_flops(shape, [100, 300], num_computed=400) == expected

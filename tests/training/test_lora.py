@@ -1,4 +1,4 @@
-"""Adapters train beside a frozen trunk and merge into an ordinary model."""
+"""Adapters train on a frozen trunk and merge into an ordinary model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from encore.training.optimizers import make_optimizer
 from encore.training.training_config import TrainingConfig
 from tests.model.tiny_models import PAD, pair_with_shared_beginning, tiny_model
 
-# Of a layer of the tiny Llama: queries, keys, values, output, gate, up, down.
+# Each of two layers: queries, keys, values, output, gate, up, down.
 NUM_LINEAR = 2 * 7
 
 
@@ -39,7 +39,7 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
-def test_adapters_and_heads_are_all_that_is_trained_and_they_move_the_scores():
+def test_only_adapters_and_heads_are_trained_and_they_change_the_scores():
     (model, _), untouched = adapted(), tiny_model("llama")
     names = trainable(model)
     assert sum("lora" in name for name in names) == 2 * NUM_LINEAR
@@ -47,9 +47,9 @@ def test_adapters_and_heads_are_all_that_is_trained_and_they_move_the_scores():
     torch.testing.assert_close(scores(model), scores(untouched), rtol=0, atol=0)
     train(model)
     assert not torch.allclose(scores(model), scores(untouched), atol=1e-3)
-    own = {name.replace("base_layer.", ""): p for name, p in model.trunk.named_parameters()}
+    trunk = {name.replace("base_layer.", ""): p for name, p in model.trunk.named_parameters()}
     for name, parameter in untouched.trunk.named_parameters():
-        assert torch.equal(own[name], parameter), name
+        assert torch.equal(trunk[name], parameter), name
 
 
 @pytest.mark.parametrize("model_type", ["llama", "bert"])

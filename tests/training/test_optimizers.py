@@ -1,4 +1,4 @@
-"""Updates in the backward pass are those after it, gradients are freed, runs resume to the bit."""
+"""Updates during and after the backward pass are equal, and gradients are freed at once."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ TOKENS = torch.arange(VOCABULARY)[None]
 
 
 class TinyModel(nn.Module):
-    """Tied embeddings, a layer that runs twice, a float32 head, a parameter no loss reaches."""
+    """A model with tied embeddings, a layer used twice, a float32 head, and an unused parameter."""
 
     def __init__(self, *, dtype: torch.dtype = torch.bfloat16) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(0)
 
-        def drawn(*shape: int) -> nn.Parameter:
+        def random_weight(*shape: int) -> nn.Parameter:
             return nn.Parameter((torch.randn(shape, generator=generator) * 0.2).to(dtype))
 
-        self.embedding = drawn(VOCABULARY, WIDTH)
+        self.embedding = random_weight(VOCABULARY, WIDTH)
         self.output = self.embedding
-        self.layer = drawn(WIDTH, WIDTH)
-        self.unused = drawn(3)
+        self.layer = random_weight(WIDTH, WIDTH)
+        self.unused = random_weight(3)
         self.head = nn.Parameter(torch.randn(1, WIDTH, generator=generator))
         self.is_checkpointed = False
 
@@ -52,10 +52,10 @@ class TinyModel(nn.Module):
         score = F.linear(hidden.float(), self.head).square().mean()
         return logits.float().logsumexp(-1).mean() + score
 
-    def _run(self, part, hidden: Tensor) -> Tensor:
-        return (
-            checkpoint(part, hidden, use_reentrant=False) if self.is_checkpointed else part(hidden)
-        )
+    def _run(self, layer, hidden: Tensor) -> Tensor:
+        if self.is_checkpointed:
+            return checkpoint(layer, hidden, use_reentrant=False)
+        return layer(hidden)
 
 
 def stochastic(model: nn.Module, config: TrainingConfig = CONFIG, **options) -> StochasticAdamW:
@@ -67,7 +67,7 @@ def plain(model: nn.Module) -> PlainAdamW:
 
 
 def train(model, optimizer: StepOptimizer, *, steps: range, microbatches: int = 2) -> list:
-    """The gradient norms of some steps; batches and learning rates follow from the step alone."""
+    """Take steps whose batches and rates follow from the step; return the gradient norms."""
     norms = []
     for step in steps:
         generator = torch.Generator().manual_seed(step)
@@ -84,12 +84,12 @@ def weights(model: nn.Module) -> dict[str, Tensor]:
     return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
 
 
-def assert_same_bits(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> None:
-    torch.testing.assert_close(left, right, rtol=0, atol=0)
+def assert_same_bits(actual: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    torch.testing.assert_close(actual, expected, rtol=0, atol=0)
 
 
 def update(optimizer: StepOptimizer, weight: nn.Parameter, gradient: Tensor, *, rate: float = 1e-3):
-    """One step with this gradient."""
+    """Take one step with this gradient."""
     weight.grad = gradient.to(weight.dtype)
     optimizer.before_last_backward(step=0, learning_rate=rate)
     return optimizer.finish()
@@ -101,7 +101,7 @@ def update(optimizer: StepOptimizer, weight: nn.Parameter, gradient: Tensor, *, 
 @pytest.mark.parametrize(
     ("is_checkpointed", "clip_gradient", "microbatches"), [(False, 0.05, 1), (True, None, 3)]
 )
-def test_in_the_backward_pass_and_after_it_in_any_pieces_are_the_same_to_the_bit(
+def test_updates_during_and_after_the_backward_pass_in_any_chunks_have_the_same_bits(
     is_checkpointed, clip_gradient, microbatches
 ):
     config = CONFIG.model_copy(update={"clip_gradient": clip_gradient})
@@ -113,24 +113,24 @@ def test_in_the_backward_pass_and_after_it_in_any_pieces_are_the_same_to_the_bit
         norms.append(train(model, optimizer, steps=range(4), microbatches=microbatches))
         results.append(weights(model) | optimizer.state())
         assert_same_bits(results[0], results[-1])
-        assert norms[-1] == pytest.approx(norms[0], rel=1e-12)  # added up in another order
+        assert norms[-1] == pytest.approx(norms[0], rel=1e-12)  # summed in another order
 
 
-def test_gradients_add_up_until_armed_and_never_do_two_exist_at_once():
-    """Seen from hooks that come after the optimizer's: no other parameter has one."""
+def test_gradients_accumulate_until_the_last_pass_and_are_then_freed_one_by_one():
+    """Hooks that run after those of the optimizer count the gradients that exist."""
     model = TinyModel()
     optimizer = stochastic(model)
     model(TOKENS).backward()
-    assert model.layer.grad is not None, "not armed: gradients accumulate"
+    assert model.layer.grad is not None, "before the last pass gradients accumulate"
     model.zero_grad()
-    alive = []
+    num_gradients = []
     for parameter in model.parameters():
         parameter.register_post_accumulate_grad_hook(
-            lambda _: alive.append(sum(p.grad is not None for p in model.parameters()))
+            lambda _: num_gradients.append(sum(p.grad is not None for p in model.parameters()))
         )
     optimizer.before_last_backward(step=0, learning_rate=1e-3)
     model(TOKENS).backward()
-    assert alive == [0, 0, 0]  # embedding, layer and head; the fourth is reached by no loss
+    assert num_gradients == [0, 0, 0]  # embedding, layer and head; `unused` has no gradient
     before = model.unused.detach().clone()
     optimizer.finish()
     assert torch.equal(model.unused, before)
@@ -138,24 +138,24 @@ def test_gradients_add_up_until_armed_and_never_do_two_exist_at_once():
 
 @pytest.mark.parametrize("optimizer", ["adamw", "adamw-stochastic"])
 def test_a_gradient_is_clipped_by_its_own_norm(optimizer):
-    """Norms 10 and 0.5, clipped at 1: each by its own, not by the whole's 10.0125."""
+    """Norms 10 and 0.5, clipped at 1: each by its own norm, not by 10.0125, that of both."""
     model = nn.Module()
     model.large, model.small = nn.Parameter(torch.zeros(4)), nn.Parameter(torch.zeros(4))
     config = TrainingConfig(optimizer=optimizer, clip_gradient=1.0)
-    made = make_optimizer(model, config)
+    built = make_optimizer(model, config)
     model.large.grad, model.small.grad = torch.full((4,), 5.0), torch.full((4,), 0.25)
-    made.before_last_backward(step=0, learning_rate=1e-3)
-    assert made.finish() == pytest.approx(10.0125, rel=1e-4)  # before clipping
-    # After one step the first moment is 0.1 of the gradient that was applied.
+    built.before_last_backward(step=0, learning_rate=1e-3)
+    assert built.finish() == pytest.approx(10.0125, rel=1e-4)  # before clipping
+    # After one step the first moment is 0.1 times the clipped gradient.
     moments = {
         name.split("/")[0]: float(tensor[0])
-        for name, tensor in made.state().items()
+        for name, tensor in built.state().items()
         if name.endswith(("exp_avg", "first_moment"))
     }
     assert moments == pytest.approx({"large": 0.05, "small": 0.025}, rel=1e-4)
 
 
-# --- what is refused ------------------------------------------------------------------------------
+# --- refusals -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_gradient_is_clipped_by_its_own_norm(optimizer):
         (lambda model: stochastic(model, is_in_backward=False), float("nan")),
     ],
 )
-def test_a_gradient_that_is_not_finite_is_named_and_spoils_nothing_after_the_pass(make, value):
+def test_a_gradient_that_is_not_finite_is_named_and_changes_nothing_after_the_pass(make, value):
     model = TinyModel()
     optimizer = make(model)
     before = weights(model)
@@ -177,7 +177,7 @@ def test_a_gradient_that_is_not_finite_is_named_and_spoils_nothing_after_the_pas
     assert caught.value.names == ("layer",)
     assert all(parameter.grad is None for parameter in model.parameters())
     if make is not stochastic:
-        assert_same_bits(before, weights(model))
+        assert_same_bits(weights(model), before)
         state = optimizer.state().items()
         assert not any(t.any() for name, t in state if not name.endswith(("num_updates", "step")))
 
@@ -192,12 +192,12 @@ def test_a_gradient_that_is_not_finite_is_named_and_spoils_nothing_after_the_pas
 )
 def test_the_state_of_another_model_is_refused(changed, message):
     state = stochastic(TinyModel()).state()
-    wrong = {name: tensor for name, tensor in (state | changed).items() if tensor is not None}
+    checkpoint = {name: t for name, t in (state | changed).items() if t is not None}
     with pytest.raises(InputError, match=message):
-        restore_tensors(state, wrong, label="state")
+        restore_tensors(state, checkpoint, label="state")
 
 
-# --- which update ---------------------------------------------------------------------------------
+# --- choice and constants of the optimizer --------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,9 @@ def test_the_state_of_another_model_is_refused(changed, message):
         (torch.bfloat16, "adamw", PlainAdamW),
     ],
 )
-def test_the_number_format_decides_unless_the_config_does(dtype, name, expected):
+def test_the_optimizer_follows_from_the_number_format_unless_the_config_names_it(
+    dtype, name, expected
+):
     model = TinyModel(dtype=dtype)
     assert type(make_optimizer(model, TrainingConfig(optimizer=name))) is expected
 
@@ -228,7 +230,7 @@ def test_the_constants_reach_the_update(name):
         assert float(model.weight.detach()) == pytest.approx(expected, abs=1e-5)
 
 
-def test_one_update_rounds_weight_and_both_moments_with_bits_of_their_own():
+def test_one_update_rounds_weight_and_both_moments_with_different_bits():
     # With betas (0.9, 0.999) the first moments are 0.1 g and 0.001 g², and the step is lr sign(g).
     weight = nn.Parameter(torch.full((2**15,), 1.0, dtype=torch.bfloat16))
     optimizer = StochasticAdamW({"weight": weight}, TrainingConfig())
@@ -245,7 +247,7 @@ def test_one_update_rounds_weight_and_both_moments_with_bits_of_their_own():
         # Neighbours are at most 2^-8 apart, relatively; five standard errors of the mean.
         assert float(tensor.double().mean()) == pytest.approx(expected, rel=5 * 2**-9 / 2**7.5)
         is_up.append((tensor > tensor.min()).double())
-    # Rounded with the same bits, two of them would go up together: correlations near 1. The
+    # With the same bits, two of them would be rounded up together: correlations near 1. The
     # correlation of 32,768 independent pairs has a standard error of 0.0055.
     correlations = torch.corrcoef(torch.stack(is_up))
     assert float((correlations - torch.eye(3)).abs().max()) < 5 * 0.0055
@@ -254,15 +256,15 @@ def test_one_update_rounds_weight_and_both_moments_with_bits_of_their_own():
 @pytest.mark.device
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # of torch's compiler
 def test_a_gpus_compiled_update_is_the_same_to_rounding():
-    # Compiled arithmetic may fuse a multiplication with an addition, so a number may lie on the
-    # other side of the random threshold now and then; the bits themselves are the same.
+    # Compiled arithmetic may fuse a multiplication with an addition, so a few numbers are rounded
+    # the other way. The random bits are the same.
     results = []
     for device in ("cpu", "cuda"):
         generator = torch.Generator().manual_seed(0)
-        drawn = [torch.randn(5_000, generator=generator).bfloat16() for _ in range(4)]
-        weight = nn.Parameter(drawn[0].to(device))
+        values = [torch.randn(5_000, generator=generator).bfloat16() for _ in range(4)]
+        weight = nn.Parameter(values[0].to(device))
         optimizer = StochasticAdamW({"weight": weight}, CONFIG, chunk_elements=2_048)
-        for gradient in drawn[1:]:
+        for gradient in values[1:]:
             update(optimizer, weight, gradient.to(device))
         results.append(weight.detach().float().cpu())
     assert float((results[0] != results[1]).double().mean()) < 0.01

@@ -1,4 +1,4 @@
-"""Closed-form heads: exact under missing targets, good where there is signal, silent on noise."""
+"""Closed-form heads are exact with missing targets, and are near 0 on noise."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def normal(shape, seed=0):
 
 
 @given(seeds)
-def test_a_head_is_the_ridge_solution_of_least_cross_validation_error_over_its_own_rows(seed):
+def test_a_head_is_the_ridge_solution_with_the_least_cross_validation_error_on_its_rows(seed):
     generator = np.random.default_rng(seed)
     hidden_ND = (generator.normal(size=(30, 4)) + 2).astype(np.float32)
     target_NR = generator.normal(size=(30, 3)) - 1
@@ -30,7 +30,7 @@ def test_a_head_is_the_ridge_solution_of_least_cross_validation_error_over_its_o
     for head, target_N in enumerate(target_NR.T):
         rows = np.flatnonzero(~np.isnan(target_N))
         n, x = len(rows), hidden_ND[rows].astype(np.float64)
-        # A constant beside the heads is one more projection, onto the mean.
+        # The constant is one more projection, onto the mean.
         x_mean, y_mean, y = x.mean(axis=0), target_N[rows].mean(), target_N[rows]
         x = x - x_mean
         candidates = []
@@ -40,27 +40,27 @@ def test_a_head_is_the_ridge_solution_of_least_cross_validation_error_over_its_o
             residual = y - hat @ y
             error = n * (residual**2).sum() / (n - np.trace(hat)) ** 2
             candidates.append((error, np.linalg.solve(damped, x.T @ (y - y_mean))))
-        _, expected_D = min(candidates, key=lambda one: one[0])
+        _, expected_D = min(candidates, key=lambda candidate: candidate[0])
         assert head_RD[head] == pytest.approx(expected_D, rel=1e-5, abs=1e-9)
         assert offset_R[head] == pytest.approx(y_mean - expected_D @ x_mean, rel=1e-5)
 
 
-def test_many_rows_are_the_same_as_few_and_more_dimensions_than_rows_are_no_trouble(monkeypatch):
+def test_blocks_change_no_head_and_more_dimensions_than_rows_can_be_fitted(monkeypatch):
     hidden_ND, target_NR = normal((100, 5)), normal((100, 2), seed=1)
-    whole_RD, _ = fit_ridge(hidden_ND, target_NR)
+    expected_RD, _ = fit_ridge(hidden_ND, target_NR)
     monkeypatch.setattr("encore.training.baselines.linear_probe.ROWS_PER_BLOCK", 7)
-    parts_RD, _ = fit_ridge(hidden_ND, target_NR)
-    assert parts_RD == pytest.approx(whole_RD)
+    head_RD, _ = fit_ridge(hidden_ND, target_NR)
+    assert head_RD == pytest.approx(expected_RD)
     head_RD, _ = fit_ridge(normal((20, 50)), normal((20, 1), seed=1))
     assert np.isfinite(head_RD).all()
 
 
-def test_what_cannot_be_fitted_is_refused():
+def test_missing_targets_bad_states_and_a_single_group_are_refused():
     hidden_ND, target_NR = normal((10, 2)), normal((10, 3))
     broken_ND, partly_NR = hidden_ND.copy(), target_NR.copy()
     broken_ND[7, 1], partly_NR[:, 1] = np.inf, np.nan
     one_group = np.zeros(10, dtype=int)
-    for fit, words in (
+    for fit, message in (
         (lambda: fit_ridge(hidden_ND, partly_NR), "head 1: none of the 10 responses has a target"),
         (lambda: fit_ridge(broken_ND, target_NR), "embedding 7 of 10 is not finite"),
         (
@@ -72,12 +72,12 @@ def test_what_cannot_be_fitted_is_refused():
             "1 group of pairs; expected two or more",
         ),
     ):
-        with pytest.raises(InputError, match=words):
+        with pytest.raises(InputError, match=message):
             fit()
 
 
 def preferences(num_pairs, head_D, *, seed=0):
-    """Pairs whose preferred response is drawn by the model that the probe assumes."""
+    """Return pairs whose chosen response is drawn by the model that the probe assumes."""
     generator = np.random.default_rng(seed)
     first, second = generator.normal(size=(2, num_pairs, len(head_D)))
     wins = generator.random(num_pairs) < 1 / (1 + np.exp(-(first - second) @ head_D))
@@ -96,28 +96,28 @@ def test_the_probe_is_the_optimum_of_its_loss():
 
 
 def test_the_seed_draws_the_folds_that_choose_the_penalty(monkeypatch):
-    # Ten pairs of one dimension; a fit sees the eight that are not held out. Of 10! / (2!^5 · 5!) =
+    # Ten pairs of one dimension; a fit reads the eight training pairs. Of 10! / (2!^5 · 5!) =
     # 945 divisions into pairs, seeds 0 and 1 draw different ones.
     difference_PD = np.arange(1.0, 11.0)[:, None]
     scale = np.sqrt(38.5)  # their mean square is (1 + 4 + ... + 100) / 10 = 38.5
-    seen: list[frozenset[float]] = []
+    train_sets: list[frozenset[float]] = []
     real = linear_probe.minimise_logistic
 
-    def watched(seen_PD, start_D, *, penalty):
-        seen.append(frozenset(np.rint(seen_PD[:, 0] * scale).tolist()))
-        return real(seen_PD, start_D, penalty=penalty)
+    def record_pairs(train_PD, start_D, *, penalty):
+        train_sets.append(frozenset(np.rint(train_PD[:, 0] * scale).tolist()))
+        return real(train_PD, start_D, penalty=penalty)
 
-    monkeypatch.setattr(linear_probe, "minimise_logistic", watched)
+    monkeypatch.setattr(linear_probe, "minimise_logistic", record_pairs)
     folds_by_seed = []
     for seed in (0, 0, 1):
-        seen.clear()
+        train_sets.clear()
         fit_bradley_terry(difference_PD, group_P=np.arange(10), penalties=[0.1], seed=seed)
-        folds_by_seed.append(set(seen))
+        folds_by_seed.append(set(train_sets))
     assert folds_by_seed[0] == folds_by_seed[1] != folds_by_seed[2]
 
 
 def margin_size(difference_PD, group_P) -> float:
-    """How far the probe's rewards of a pair lie apart: near 0 under a strong penalty."""
+    """Return the mean distance of a pair's rewards; near 0 under a strong penalty."""
     head_D = fit_bradley_terry(difference_PD, group_P=group_P)
     return float(np.abs(difference_PD @ head_D).mean())
 

@@ -1,4 +1,4 @@
-"""Several processes train the model that one process trains, through the real launcher."""
+"""Several processes, started by the real launcher, train the same model as one process."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from tests.training.tiny_training import OneOf
 ROOT = Path(__file__).resolve().parent.parent.parent
 NUM_STEPS = 8
 LAUNCH_TIMEOUT_SECONDS = 300
-#: Two processes on one machine, found by its own address.
+#: Two processes on one machine, which connect by its own address.
 LAUNCHER = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
-#: Steps of 5 or 6 pairs in passes of about two pairs: now and then a process has less.
+#: Steps of 5 or 6 pairs in passes of about two pairs: sometimes a process has fewer passes.
 SETTINGS = {
     "batch_pairs": 6,
     "tokens_per_microbatch": 64,
@@ -44,11 +44,11 @@ SETTINGS = {
 
 
 def start(command: list[str], *, logs: Path | None = None) -> subprocess.Popen[str]:
-    """A command in one process or, with a folder for what each says, in two."""
+    """Start a command in one process or, with a folder for their logs, in two."""
     launcher: list[str] = []
     if logs is not None:
         launcher = [*LAUNCHER, "--nproc-per-node", "2", "--redirects", "3", "--log-dir", str(logs)]
-    # What `accelerate launch --use_fsdp` would say to libraries.
+    # Variables that `accelerate launch --use_fsdp` sets for libraries.
     accelerate = {"ACCELERATE_USE_FSDP": "true", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true"}
     return subprocess.Popen(
         [sys.executable, *launcher, *command],
@@ -63,32 +63,33 @@ def start(command: list[str], *, logs: Path | None = None) -> subprocess.Popen[s
 def run(command: list[str], *, logs: Path | None = None) -> str:
     process = start(command, logs=logs)
     text, _ = process.communicate(timeout=LAUNCH_TIMEOUT_SECONDS)
-    assert process.returncode == 0, text + ("" if logs is None else said(logs))
+    assert process.returncode == 0, text + ("" if logs is None else read_logs(logs))
     return text
 
 
-def said(logs: Path, *, rank: int | str = "*") -> str:
-    """What processes wrote to stdout and stderr."""
+def read_logs(logs: Path, *, rank: int | str = "*") -> str:
+    """Return the stdout and stderr of the processes."""
     return "".join(path.read_text() for path in sorted(logs.rglob(f"attempt_0/{rank}/*.log")))
 
 
 def numbers_of(path: Path) -> list[dict[str, float]]:
-    """Every number of a log's records, those of each head too."""
-    # A process that waits for others computes a pair once more.
+    """Return every number of a log's records, with those of each head."""
+    # Not num_computed: a process with fewer passes computes a pair twice.
     records = pandas.json_normalize(repeatable(path)).drop(columns="num_computed", errors="ignore")
     return records.astype(float).to_dict("records")
 
 
-def assert_same_run(one: Path, other: Path, *, within: float = 1e-5) -> None:
-    """Losses, norms, evaluations and weights; the order of sums is another."""
+def assert_same_run(actual: Path, expected: Path, *, within: float = 1e-5) -> None:
+    """Compare losses, norms, evaluations and weights. Sums have a different order."""
     for name in ("log.jsonl", "evaluations.jsonl"):
-        for left, right in zip(numbers_of(one / name), numbers_of(other / name), strict=True):
-            assert left == pytest.approx(right, abs=within, rel=within, nan_ok=True)
+        records = zip(numbers_of(actual / name), numbers_of(expected / name), strict=True)
+        for record, expected_record in records:
+            assert record == pytest.approx(expected_record, abs=within, rel=within, nan_ok=True)
     last = checkpoint_path(Path("checkpoints"), NUM_STEPS)
     files = ("model/model.safetensors", "model/heads.safetensors")
     for path in (last / WEIGHTS_FILE, last / OPTIMIZER_FILE, *files):
-        left, right = load_file(one / path), load_file(other / path)
-        torch.testing.assert_close(left, right, atol=within, rtol=within)
+        tensors, expected_tensors = load_file(actual / path), load_file(expected / path)
+        torch.testing.assert_close(tensors, expected_tensors, atol=within, rtol=within)
 
 
 @pytest.fixture(scope="module")
@@ -97,52 +98,53 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def alone(folder) -> Path:
-    """The run of one process."""
-    out = folder / "alone"
+def single_run(folder) -> Path:
+    """Train in one process."""
+    out = folder / "single"
     run(train_command(folder, out=out, **SETTINGS))
     return out
 
 
-def test_two_processes_train_the_model_of_one_and_only_rank_zero_prints(alone, folder):
-    out, logs = folder / "together", folder / "together-logs"
+def test_two_processes_train_the_model_of_one_and_only_rank_zero_prints(single_run, folder):
+    out, logs = folder / "two", folder / "two-logs"
     run(train_command(folder, out=out, **SETTINGS), logs=logs)
-    assert_same_run(out, alone)
-    assert said(logs, rank=1) == ""
-    first = said(logs, rank=0)
-    assert first.count("training on cpu") == 1
-    assert first.count(f"{NUM_STEPS} steps; model") == 1
+    assert_same_run(out, single_run)
+    assert read_logs(logs, rank=1) == ""
+    output = read_logs(logs, rank=0)
+    assert output.count("training on cpu") == 1
+    assert output.count(f"{NUM_STEPS} steps; model") == 1
 
 
 VARIANTS = {
     "checkpointed": {"gradient_checkpointing": None, "optimizer": "adamw-stochastic"},
-    # One head: the second process has an empty shard of it.
+    # With one head, the second process has an empty shard of it.
     "preferences": {"objective": "bradley-terry", "layout": "prefix-shared"},
-    # The formats of a GPU: trunk and states in bfloat16 (auto), heads in float32. A gradient's sum
-    # in another order may round to bfloat16's neighbour, a 256th away.
+    # The number formats of a GPU: trunk and states in bfloat16 (auto), heads in float32. A sum in
+    # another order may round to the next bfloat16 number, a 256th away.
     "bfloat16": {"dtype": "bfloat16"},
 }
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", VARIANTS)
-def test_two_processes_train_as_one_in_other_ways(folder, tmp_path, name):
-    one, two = tmp_path / "one", tmp_path / "two"
-    commands = [train_command(folder, out=out, **SETTINGS, **VARIANTS[name]) for out in (one, two)]
+def test_two_processes_train_as_one_with_other_settings(folder, tmp_path, name):
+    single, two = tmp_path / "single", tmp_path / "two"
+    outs = (single, two)
+    commands = [train_command(folder, out=out, **SETTINGS, **VARIANTS[name]) for out in outs]
     run(commands[0])
     run(commands[1], logs=tmp_path / "logs")
-    assert_same_run(two, one, within=2e-2 if name == "bfloat16" else 1e-5)
+    assert_same_run(two, single, within=2e-2 if name == "bfloat16" else 1e-5)
 
 
 @pytest.mark.services
-def test_a_process_that_dies_ends_the_run_and_one_process_goes_on(folder, tmp_path, alone):
+def test_a_process_that_dies_ends_the_run_and_one_process_continues(folder, tmp_path, single_run):
     out, logs = tmp_path / "out", tmp_path / "logs"
     command = train_command(folder, out=out, **SETTINGS)
     process = start(command, logs=logs)
     deadline = time.monotonic() + LAUNCH_TIMEOUT_SECONDS
     second = 0
     while not steps_in(out / "checkpoints"):
-        assert process.poll() is None, said(logs)
+        assert process.poll() is None, read_logs(logs)
         assert time.monotonic() < deadline, "no checkpoint was written"
         second = second or pid_of(process, rank=1)
         time.sleep(0.002)
@@ -154,11 +156,11 @@ def test_a_process_that_dies_ends_the_run_and_one_process_goes_on(folder, tmp_pa
     assert 0 < kept < NUM_STEPS, "the run was over before a process could be killed"
     assert not (out / "model").exists()
     assert f"going on after step {kept} of {NUM_STEPS}" in run(command)
-    assert_same_run(out, alone)
+    assert_same_run(out, single_run)
 
 
 def pid_of(launcher: subprocess.Popen[str], *, rank: int) -> int:
-    """The process of a rank among the launcher's children; 0 as long as there is none."""
+    """Return the process of a rank among the launcher's children; 0 if there is none yet."""
     for child in psutil.Process(launcher.pid).children():
         with contextlib.suppress(psutil.Error):
             if child.environ().get("RANK") == str(rank):
@@ -181,7 +183,7 @@ def test_shards_are_rounded_with_the_bits_of_the_whole(tmp_path):
     torch.testing.assert_close(sharded["norms"], torch.tensor(norms), rtol=1e-6, atol=0)
 
 
-# --- what is decided before anything starts -----------------------------------------------------
+# --- checks before the start --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -193,13 +195,13 @@ def test_shards_are_rounded_with_the_bits_of_the_whole(tmp_path):
         ({"layout": "sorted"}, "layout 'sorted' with 2 processes: expected packed or prefix-sh"),
     ],
 )
-def test_settings_for_one_process_are_refused_by_name(settings, message):
+def test_settings_that_need_one_process_are_refused_by_name(settings, message):
     with pytest.raises(InputError, match=message):
         OneOf(0).check(TrainingConfig(**settings))
     Ranks().check(TrainingConfig(**settings))
 
 
-def test_a_backbone_for_several_gpus_is_loaded_beside_them_in_their_format():
+def test_a_backbone_for_several_gpus_is_loaded_on_the_cpu_in_bfloat16():
     backbone = BackboneConfig(model="m")
     loaded, device = OneOf(0).loading_options(backbone, device="cuda")
     assert (loaded.dtype, device) == ("bfloat16", "cpu")

@@ -1,4 +1,4 @@
-"""Kill -9 costs the steps since the last checkpoint and nothing else, through the real command."""
+"""Kill -9 of the real command costs only the steps since the last checkpoint."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.training.studies import make_world, one_thread, repeatable, train_com
 
 CHECKPOINT_EVERY = 4
 SETTINGS = {"batch_pairs": 4, "evaluate_every": 7, "checkpoint_every": CHECKPOINT_EVERY}
-#: Longer than the steps between two checkpoints take: a kill may come at any moment of training,
-#: of an evaluation or of writing a checkpoint.
+#: Longer than the time between two checkpoints. A kill may come during a step, an evaluation
+#: or the writing of a checkpoint.
 LATEST_KILL_SECONDS = 0.2
 
 
@@ -46,7 +46,7 @@ def train_and_kill(command: list[str], out: Path, *, rng: random.Random) -> None
     ],
 )
 @pytest.mark.timeout(1800)
-def test_after_kills_weights_and_logged_losses_are_those_of_an_undisturbed_run(
+def test_after_kills_weights_and_logged_losses_equal_those_of_an_undisturbed_run(
     tmp_path, num_kills, num_steps
 ):
     folder = make_world(tmp_path, num_pairs=88)
@@ -59,11 +59,11 @@ def test_after_kills_weights_and_logged_losses_are_those_of_an_undisturbed_run(
     for _ in range(num_kills):
         train_and_kill(commands[0], killed, rng=rng)
         assert 0 < newest(killed) < num_steps  # after the first checkpoint, before the last
-    told = [
-        subprocess.run(one, env=one_thread(), check=True, capture_output=True, text=True).stderr
-        for one in commands
+    messages = [
+        subprocess.run(command, env=one_thread(), check=True, capture_output=True, text=True).stderr
+        for command in commands
     ]
-    [step] = re.findall(rf"going on after step (\d+) of {num_steps}", told[0])
+    [step] = re.findall(rf"going on after step (\d+) of {num_steps}", messages[0])
     assert int(step) > 0
     assert int(step) % CHECKPOINT_EVERY == 0
 
@@ -74,5 +74,5 @@ def test_after_kills_weights_and_logged_losses_are_those_of_an_undisturbed_run(
     for name in ("log.jsonl", "evaluations.jsonl"):
         assert repeatable(killed / name) == repeatable(undisturbed / name)
     steps = [record["step"] for record in read_log(killed / "log.jsonl")]
-    assert steps == list(range(1, num_steps + 1))  # none twice, none missing
+    assert steps == list(range(1, num_steps + 1))  # no step is missing or logged twice
     assert not list(killed.rglob(".*.tmp-*"))

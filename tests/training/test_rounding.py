@@ -1,4 +1,4 @@
-"""Rounding that keeps the mean, from bits that look random and are a function of their use."""
+"""Stochastic rounding keeps the mean, and its bits follow from seed, step and element."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def unsigned(bits: torch.Tensor) -> np.ndarray:
 
 
 @given(element=INT32, first=INT32, second=INT32)
-def test_bits_are_those_of_the_hash_written_with_whole_numbers(element, first, second):
-    def mixed(x: int) -> int:  # lowbias32 on unsigned numbers, as its author states it
+def test_bits_equal_those_of_the_hash_in_python_integers(element, first, second):
+    def mix(x: int) -> int:  # lowbias32 on unsigned numbers, as its author defines it
         x = ((x ^ (x >> 16)) * 0x7FEB352D) % 2**32
         x = ((x ^ (x >> 15)) * 0x846CA68B) % 2**32
         return x ^ (x >> 16)
 
-    expected = mixed(mixed((element ^ first) % 2**32) ^ (second % 2**32))
+    expected = mix(mix((element ^ first) % 2**32) ^ (second % 2**32))
     key = torch.tensor([first, second], dtype=torch.int32)
     bits = random_bits(torch.tensor([element], dtype=torch.int32), key)
     assert unsigned(bits)[0] == expected
-    assert unsigned(second_stream_bits(bits))[0] == mixed(expected ^ 0x9E3779B9)
+    assert unsigned(second_stream_bits(bits))[0] == mix(expected ^ 0x9E3779B9)
     assert int(high_bits(bits)) == expected >> 16
 
 
@@ -53,20 +53,20 @@ def test_rounding_keeps_the_mean(share: float, sign: float):
 
 
 @pytest.mark.parametrize("bits", [0, 0xFFFF, -1])
-def test_no_bfloat16_number_ever_changes_and_nan_and_infinity_pass(bits):
-    every = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
-    rounded = round_stochastically(every.float(), torch.full((2**16,), bits, dtype=torch.int32))
-    same = rounded.view(torch.int16) == every.view(torch.int16)
-    assert bool((same | every.isnan()).all())
-    assert bool(rounded[every.isnan()].isnan().all())
-    patterns = torch.tensor([0x7F800001, 0x7FFFFFFF, -1], dtype=torch.int32)  # NaN in float32 alone
+def test_no_bfloat16_number_changes_and_nan_and_infinity_stay(bits):
+    numbers = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
+    rounded = round_stochastically(numbers.float(), torch.full((2**16,), bits, dtype=torch.int32))
+    same = rounded.view(torch.int16) == numbers.view(torch.int16)
+    assert bool((same | numbers.isnan()).all())
+    assert bool(rounded[numbers.isnan()].isnan().all())
+    patterns = torch.tensor([0x7F800001, 0x7FFFFFFF, -1], dtype=torch.int32)  # NaN in float32 only
     value = patterns.view(torch.float32)
     assert round_stochastically(value, torch.full_like(patterns, bits)).isnan().all()
 
 
 @pytest.mark.device
-def test_a_gpu_draws_the_same_bits_and_rounds_the_same_way():
+def test_a_gpu_computes_the_same_bits_and_rounded_values():
     value = torch.linspace(-3, 3, 2**16)
-    here = round_stochastically(value, random_bits(ELEMENTS, KEY))
+    expected = round_stochastically(value, random_bits(ELEMENTS, KEY))
     bits = random_bits(ELEMENTS.cuda(), KEY.cuda())
-    assert torch.equal(here, round_stochastically(value.cuda(), bits).cpu())
+    assert torch.equal(expected, round_stochastically(value.cuda(), bits).cpu())

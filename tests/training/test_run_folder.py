@@ -1,4 +1,4 @@
-"""The folder of a run: its key, its logs, who is at work in it, and whether it has ended."""
+"""The folder of a run: run key, lock, manifest, logs and result."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from encore.training.training_config import TrainConfig
 
 def run_in(folder: Path = Path(), **changes: object) -> TrainingRun:
     backbone = {"model": "/models/tiny", **changes.pop("backbone", {})}
-    origin = {"name": "tiny", "revision": "sha256:ab", **changes.pop("origin", {})}
+    backbone_identity = {"name": "tiny", "revision": "sha256:ab", **changes.pop("identity", {})}
     data_sha256 = changes.pop("data_sha256", "d1")
     identity = run_identity(
         TrainConfig(study=Path("study"), backbone=BackboneConfig(**backbone), **changes),
-        backbone=origin,
+        backbone=backbone_identity,
         data_sha256=data_sha256,
     )
     return TrainingRun(folder=folder, identity=identity)
@@ -48,7 +48,7 @@ INGREDIENTS = {
     "clipping": {"clip_gradient": 1.0},
     "seed": {"seed": 1},
     "data": {"data_sha256": "d2"},
-    "weights": {"origin": {"revision": "sha256:cd"}},
+    "weights": {"identity": {"revision": "sha256:cd"}},
     "init": {"backbone": {"init": "random"}},
     "dtype": {"backbone": {"dtype": "bfloat16"}},
     "max_length": {"backbone": {"max_length": 99}},
@@ -60,10 +60,10 @@ def test_every_ingredient_changes_the_key(name):
     assert run_in(**INGREDIENTS[name]).key != run_in().key
 
 
-def test_places_do_not_count_and_keys_stay():
-    there = {"model": "/elsewhere/copy", "revision": "main", "chat_template": "here.jinja"}
-    assert run_in(backbone=there, origin={"name": "copy"}).key == run_in().key
-    # The key that these settings had before any option was added.
+def test_paths_do_not_change_the_key_and_keys_stay():
+    copy = {"model": "/elsewhere/copy", "revision": "main", "chat_template": "here.jinja"}
+    assert run_in(backbone=copy, identity={"name": "copy"}).key == run_in().key
+    # The key that these settings had before further options were added.
     assert run_in().key == "e82bd17a99a7d4d6"
 
 
@@ -75,7 +75,7 @@ def open_once(run: TrainingRun) -> None:
         pass
 
 
-def test_a_run_says_which_it_is_and_refuses_another(tmp_path):
+def test_a_manifest_identifies_the_run_and_another_run_is_refused(tmp_path):
     run = run_in(tmp_path / "run", learning_rate=2e-5)
     open_once(run)
     content = json.loads((run.folder / MANIFEST_FILE).read_text())
@@ -86,7 +86,7 @@ def test_a_run_says_which_it_is_and_refuses_another(tmp_path):
         open_once(run_in(tmp_path / "run", clip_gradient=1.0))
 
 
-def test_a_place_with_other_things_or_a_damaged_manifest_is_refused(tmp_path):
+def test_a_folder_with_other_files_or_a_damaged_manifest_is_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("mine")
     for folder in (tmp_path, tmp_path / "thesis.tex"):
         with pytest.raises(EncoreError, match=r"it is or holds thesis\.tex"):
@@ -111,31 +111,33 @@ def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "weights").write_bytes(b"half")
     (tmp_path / ".result.json.tmp-123-abcd").write_bytes(b"half")
-    with opened_run(run, metadata={}):  # killed: its lock is gone, what it left half-written goes
+    with opened_run(
+        run, metadata={}
+    ):  # after a kill: the lock is free, and incomplete files are deleted
         assert not list(tmp_path.rglob(".*-abcd"))
 
 
-@pytest.mark.parametrize("harm", [Path.unlink, lambda path: path.write_bytes(b"1235")])
-def test_a_run_has_ended_unless_its_model_is_damaged(tmp_path, harm):
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"1235")])
+def test_a_run_has_finished_unless_its_model_is_damaged(tmp_path, damage):
     run = run_in(tmp_path)
     assert read_result(run) is None
     run.model_dir.mkdir()
     (run.model_dir / "weights").write_bytes(b"1234")
     write_result(run, num_steps=12, evaluation={"loss": 0.5})
-    found = read_result(run)
-    assert (found["num_steps"], found["evaluation"]) == (12, {"loss": 0.5})
-    harm(run.model_dir / "weights")
+    result = read_result(run)
+    assert (result["num_steps"], result["evaluation"]) == (12, {"loss": 0.5})
+    damage(run.model_dir / "weights")
     assert read_result(run) is None
 
 
 # --- logs ---------------------------------------------------------------------------------------
 
 
-def step_record(step: int, **others: object) -> StepRecord:
+def step_record(step: int, **changes: object) -> StepRecord:
     values = {"epoch": step / 7, "loss": step / 3, "learning_rate": 1e-3, "num_tokens": 10}
     values |= {"num_computed": 11, "seconds": 0.5, "tokens_per_second": 20.0, "mfu": None}
     values |= {"peak_memory_bytes": 2**30, "grad_norm": 1.5}
-    return StepRecord(step=step, **(values | others))
+    return StepRecord(step=step, **(values | changes))
 
 
 def evaluation_record(step: int) -> EvaluationRecord:
@@ -157,16 +159,16 @@ def test_logs_are_cut_back_to_a_step_byte_for_byte(tmp_path):
     write_logs(tmp_path, range(1, 8))
     before = (tmp_path / "log.jsonl").read_bytes().splitlines(keepends=True)
     with (tmp_path / "log.jsonl").open("a") as stream:
-        stream.write('{"step": 8, "lo')  # a killed process's
+        stream.write('{"step": 8, "lo')  # left by a killed process
     assert [record["step"] for record in read_log(tmp_path / "log.jsonl")] == list(range(1, 8))
     truncate_logs(tmp_path, step=4)
     assert (tmp_path / "log.jsonl").read_bytes() == b"".join(before[:4])
-    assert [one["step"] for one in read_log(tmp_path / "evaluations.jsonl")] == [2, 4]
+    assert [record["step"] for record in read_log(tmp_path / "evaluations.jsonl")] == [2, 4]
     write_logs(tmp_path, range(5, 8))
     assert (tmp_path / "log.jsonl").read_bytes() == b"".join(before)
 
 
-def test_logs_are_on_the_disk_when_asked_and_have_no_nan(tmp_path, monkeypatch):
+def test_logs_are_flushed_to_the_disk_and_contain_no_nan(tmp_path, monkeypatch):
     synced: list[int] = []
     truncate_logs(tmp_path, step=0)
     with pytest.raises(ValueError, match="JSON"):

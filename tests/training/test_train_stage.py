@@ -1,4 +1,4 @@
-"""Training a study: what is refused, what is kept, what goes on, what is found when it is done."""
+"""Training a study: results, continuation after a stop, and refusals."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ NUM_PAIRS = 88
 Usage = namedtuple("Usage", "total used free")
 
 
-class Heard(Reporter):
-    """Keeps what it hears, and may end the process's work at a step."""
+class RecordingReporter(Reporter):
+    """Records progress, and may interrupt the run at a step."""
 
     def __init__(self, *, stop_after: int | None = None):
         self.checkpoints: list[str] = []
@@ -73,14 +73,14 @@ class Heard(Reporter):
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Only ever read: every run is in a folder of its own."""
+    """Make a study that tests only read; every run has a folder of its own."""
     return make_world(tmp_path_factory.mktemp("world"), num_pairs=NUM_PAIRS)
 
 
 def trained(
     world: Path,
     out: Path,
-    heard: Heard,
+    reporter: RecordingReporter,
     ratings: str | Path = "ratings.parquet",
     dtype: str = "auto",
     **settings: Any,
@@ -92,12 +92,12 @@ def trained(
         out=out,
         **dict(training_config(**settings)),
     )
-    return stage.train(open_study(world / "study"), config, reporter=heard)
+    return stage.train(open_study(world / "study"), config, reporter=reporter)
 
 
 @pytest.fixture
 def train(world: Path, tmp_path: Path):
-    """Train the study with small settings; returns the result and what was heard."""
+    """Train the study with small settings; return the result and the recorded progress."""
 
     def run(
         *,
@@ -106,25 +106,26 @@ def train(world: Path, tmp_path: Path):
         ratings: str | Path = "ratings.parquet",
         dtype: str = "auto",
         **settings: Any,
-    ) -> tuple[TrainingResult, Heard]:
-        heard = Heard(stop_after=stop_after)
-        return trained(world, tmp_path / out, heard, ratings, dtype, **settings), heard
+    ) -> tuple[TrainingResult, RecordingReporter]:
+        reporter = RecordingReporter(stop_after=stop_after)
+        result = trained(world, tmp_path / out, reporter, ratings, dtype, **settings)
+        return result, reporter
 
     return run
 
 
 @pytest.fixture(scope="module")
 def undisturbed(world: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainingResult:
-    """Ten steps with the default settings: what disturbed runs are compared with."""
-    return trained(world, tmp_path_factory.mktemp("undisturbed") / "run", Heard())
+    """Train ten steps with the default settings; interrupted runs are compared with them."""
+    return trained(world, tmp_path_factory.mktemp("undisturbed") / "run", RecordingReporter())
 
 
-def stopped(train, *, after: int, **settings: Any) -> None:
+def stop_training(train, *, after_step: int, **settings: Any) -> None:
     with pytest.raises(KeyboardInterrupt):
-        train(stop_after=after, **settings)
+        train(stop_after=after_step, **settings)
 
 
-def nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+def forbid_loading(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "load_reward_model", lambda *_, **__: pytest.fail("loaded"))
 
 
@@ -133,11 +134,11 @@ def model_weights(result: TrainingResult) -> dict[str, torch.Tensor]:
     return dict(model.named_parameters()) | {"mean": model.mean_R}
 
 
-def assert_same_run(left: TrainingResult, right: TrainingResult) -> None:
-    """To the last bit."""
-    torch.testing.assert_close(model_weights(left), model_weights(right), rtol=0, atol=0)
+def assert_same_run(actual: TrainingResult, expected: TrainingResult) -> None:
+    """Compare weights and logs to the last bit."""
+    torch.testing.assert_close(model_weights(actual), model_weights(expected), rtol=0, atol=0)
     for name in ("log.jsonl", "evaluations.jsonl"):
-        assert repeatable(left.out / name) == repeatable(right.out / name)
+        assert repeatable(actual.out / name) == repeatable(expected.out / name)
 
 
 def flip_bit(path: Path) -> None:
@@ -149,21 +150,21 @@ def flip_bit(path: Path) -> None:
 # --- a run --------------------------------------------------------------------------------------
 
 
-def test_a_run_reports_logs_and_leaves_a_model_that_says_where_it_comes_from(
+def test_a_run_reports_logs_and_saves_a_model_with_its_metadata(
     train, world, tmp_path, monkeypatch
 ):
-    result, heard = train()
-    about = json.loads((result.out / "training.json").read_text())
-    assert about["num_pairs"] + about["num_evaluation_pairs"] == NUM_PAIRS
-    assert result.num_steps == -(-about["num_pairs"] // 8)
-    assert f"training on cpu: {about['num_pairs']} pairs" in heard.summaries[0]
-    assert [record["step"] for record in read_log(result.out / "log.jsonl")] == heard.steps
+    result, progress = train()
+    manifest = json.loads((result.out / "training.json").read_text())
+    assert manifest["num_pairs"] + manifest["num_evaluation_pairs"] == NUM_PAIRS
+    assert result.num_steps == -(-manifest["num_pairs"] // 8)
+    assert f"training on cpu: {manifest['num_pairs']} pairs" in progress.summaries[0]
+    assert [record["step"] for record in read_log(result.out / "log.jsonl")] == progress.steps
     evaluations = read_log(result.out / "evaluations.jsonl")
-    assert [one["step"] for one in evaluations] == [5, 10]
+    assert [record["step"] for record in evaluations] == [5, 10]
     assert checkpoint_steps(result.out / "checkpoints") == (8, 10)
-    assert heard.checkpoints[-2:] == ["step-00000008", "step-00000010"]
+    assert progress.checkpoints[-2:] == ["step-00000008", "step-00000010"]
 
-    # The last checkpoint's weights are the model's: nothing happens in between.
+    # The weights of the model are those of the last checkpoint.
     last = load_file(checkpoint_path(result.out / "checkpoints", 10) / WEIGHTS_FILE)
     weights = model_weights(result)
     assert all(torch.equal(weights[name], tensor) for name, tensor in last.items())
@@ -177,14 +178,14 @@ def test_a_run_reports_logs_and_leaves_a_model_that_says_where_it_comes_from(
         assert str(world) not in text  # no path of this machine
         assert str(tmp_path) not in text
 
-    nothing_is_loaded(monkeypatch)
-    again, heard = train()
-    assert (result.is_new, again.is_new, heard.steps) == (True, False, [])
+    forbid_loading(monkeypatch)
+    again, progress = train()
+    assert (result.is_new, again.is_new, progress.steps) == (True, False, [])
     assert again.final_evaluation == result.final_evaluation
     assert (again.out, again.model_dir) == (result.out, result.model_dir)
 
 
-def test_a_synthetic_source_marks_the_model_which_goes_into_the_study(world, tmp_path):
+def test_a_model_of_a_synthetic_source_is_marked_and_saved_in_the_study(world, tmp_path):
     shutil.copytree(world / "study", tmp_path / "study")
     source = tmp_path / "more.jsonl"
     source.write_text(json.dumps({"prompt": "a", "chosen": "b", "rejected": "c"}) + "\n")
@@ -199,17 +200,17 @@ def test_a_synthetic_source_marks_the_model_which_goes_into_the_study(world, tmp
     assert result.final_evaluation is None
 
 
-def test_training_may_begin_at_the_probes_heads(train):
-    """At a negligible learning rate it then ends where the probe does, centres included."""
+def test_training_may_start_at_the_heads_of_the_probe(train):
+    """At a negligible learning rate it ends with the heads and means of the probe."""
     probed, _ = train(out="probe", method="probe")
     tuned, _ = train(out="tuned", head_init="probe", learning_rate=1e-12, max_steps=2)
-    ours, theirs = model_weights(tuned), model_weights(probed)
-    assert torch.equal(ours["mean"], theirs["mean"])
-    torch.testing.assert_close(ours["heads.weight"], theirs["heads.weight"])
+    actual, expected = model_weights(tuned), model_weights(probed)
+    assert torch.equal(actual["mean"], expected["mean"])
+    torch.testing.assert_close(actual["heads.weight"], expected["heads.weight"])
     assert tuned.final_evaluation.loss == pytest.approx(probed.final_evaluation.loss, rel=1e-5)
 
 
-# --- going on -----------------------------------------------------------------------------------
+# --- continuation -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -218,20 +219,20 @@ def test_training_may_begin_at_the_probes_heads(train):
         (4, {}),
         (5, {"head_init": "probe"}),
         (5, {"method": "lora", "lora_rank": 4}),
-        # Over the end of an epoch: 5 steps of 16 pairs are one, step 7 is in the second.
+        # Across the end of an epoch: an epoch has 5 steps of 16 pairs, step 7 is in the second.
         (7, {"batch_pairs": 16, "epochs": 2, "max_steps": 8, "layout": "sorted"}),
         (5, {"dtype": "bfloat16", "layout": "prefix-shared", "clip_gradient": 0.01}),
     ],
 )
 def test_an_interrupted_run_ends_as_an_undisturbed_one(train, undisturbed, stop_after, settings):
     expected = train(out="undisturbed", **settings)[0] if settings else undisturbed
-    stopped(train, after=stop_after, **settings)
-    # Interrupted after the step and before its checkpoint: the last one is at an even step below.
+    stop_training(train, after_step=stop_after, **settings)
+    # Interrupted after the step, before its checkpoint: the last checkpoint has an even number.
     last = (stop_after - 1) // 2 * 2
-    resumed, heard = train(**settings)
-    assert heard.steps[0] == last + 1
+    resumed, progress = train(**settings)
+    assert progress.steps[0] == last + 1
     going_on = f"going on after step {last} of {resumed.num_steps}"
-    assert any(going_on in summary for summary in heard.summaries) == (last > 0)
+    assert any(going_on in summary for summary in progress.summaries) == (last > 0)
     assert_same_run(resumed, expected)
     assert resumed.final_evaluation.loss == expected.final_evaluation.loss
 
@@ -241,45 +242,47 @@ def test_a_damaged_model_is_saved_again_from_the_last_checkpoint(train, method):
     first, _ = train(max_steps=3, method=method)
     before = model_weights(first)
     flip_bit(first.model_dir / "heads.safetensors")
-    again, heard = train(max_steps=3, method=method)
+    again, progress = train(max_steps=3, method=method)
     assert again.is_new
-    assert heard.steps == []
+    assert progress.steps == []
     assert again.final_evaluation.loss == first.final_evaluation.loss
     assert len(read_log(again.out / "evaluations.jsonl")) == 1
     torch.testing.assert_close(model_weights(again), before, rtol=0, atol=0)
 
 
-# --- what stands in the way ---------------------------------------------------------------------
+# --- refusals and full disks --------------------------------------------------------------------
 
 
-def test_a_full_disk_is_seen_before_weights_are_loaded(train, monkeypatch):
-    nothing_is_loaded(monkeypatch)
+def test_a_full_disk_is_reported_before_weights_are_loaded(train, monkeypatch):
+    forbid_loading(monkeypatch)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(1 << 30, (1 << 30) - 100, 100))
     with pytest.raises(NoRoomError, match=r"this run \(its checkpoints and its model\) needs"):
         train()
 
 
-def test_another_run_data_or_number_format_in_the_folder_is_refused(
+def test_a_folder_of_other_settings_data_or_number_format_is_refused(
     train, world, tmp_path, monkeypatch
 ):
-    stopped(train, after=3)
+    stop_training(train, after_step=3)
     load = stage.load_reward_model
-    # The same settings mean bfloat16 on a GPU and float32 here: neither continues the other.
+    # The same settings mean bfloat16 on a GPU and float32 on a CPU, which must not be mixed.
     monkeypatch.setattr(
         stage,
         "load_reward_model",
-        lambda config, **how: load(config.model_copy(update={"dtype": "bfloat16"}), **how),
+        lambda config, **settings: load(
+            config.model_copy(update={"dtype": "bfloat16"}), **settings
+        ),
     )
     with pytest.raises(InputError, match=r'weights\.dtype is "float32" there and "bfloat16" here'):
         train()
-    nothing_is_loaded(monkeypatch)
+    forbid_loading(monkeypatch)
     with pytest.raises(InputError, match=r"config\.learning_rate is 0\.001 there and 0\.002 here"):
         train(learning_rate=2e-3)
     monkeypatch.undo()
-    other = write_ratings(world / "study", tmp_path / "other.parquet", missing_share=0.3)
+    other_ratings = write_ratings(world / "study", tmp_path / "r.parquet", missing_share=0.3)
     (tmp_path / "run" / "training.json").unlink()
     with pytest.raises(InputError, match=r"step-00000002 belongs to another .*data_sha256 is"):
-        train(ratings=other)
+        train(ratings=other_ratings)
 
 
 def test_a_disk_that_is_full_at_the_end_costs_no_step(train, undisturbed, monkeypatch):
@@ -288,29 +291,29 @@ def test_a_disk_that_is_full_at_the_end_costs_no_step(train, undisturbed, monkey
     with pytest.raises(NoRoomError, match="the trained model was written; the last checkpoint"):
         train()
     monkeypatch.undo()
-    resumed, heard = train()
-    assert heard.steps == []
+    resumed, progress = train()
+    assert progress.steps == []
     assert_same_run(resumed, undisturbed)
 
 
-def test_a_weight_that_is_no_number_is_never_checkpointed(train, tmp_path, monkeypatch):
-    look, looked = CheckpointManager.first_not_finite, []
+def test_a_weight_that_is_not_finite_is_never_checkpointed(train, tmp_path, monkeypatch):
+    find, calls = CheckpointManager.first_not_finite, []
 
-    def poisoned(self):
-        looked.append(self)
-        if len(looked) == 2:
+    def damage_second_checkpoint(self):
+        calls.append(self)
+        if len(calls) == 2:
             with torch.no_grad():
                 self.weights["heads.weight"][0, 0] = float("nan")
-        return look(self)
+        return find(self)
 
-    monkeypatch.setattr(CheckpointManager, "first_not_finite", poisoned)
+    monkeypatch.setattr(CheckpointManager, "first_not_finite", damage_second_checkpoint)
     with pytest.raises(TrainingDivergedError, match=r"weight heads\.weight .*at step 4"):
         train()
     assert checkpoint_steps(tmp_path / "run" / "checkpoints") == (2,)
 
 
-def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(train, tmp_path, monkeypatch):
-    """Every file of it and its folder, then, after the rename, the folder it is in."""
+def test_a_checkpoint_is_flushed_to_the_disk_before_it_has_its_name(train, tmp_path, monkeypatch):
+    """Its files and folder are flushed before the rename, and the parent folder after it."""
     synced: list[Path] = []
     sync = os.fsync
 

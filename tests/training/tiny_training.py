@@ -1,4 +1,4 @@
-"""Reward models of a few thousand weights, pairs of random tokens, a watched optimizer."""
+"""Reward models of a few thousand weights, pairs of random tokens, a recording optimizer."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _SIZES = {
 
 
 def tiny_llama(head_ids: Sequence[str], *, seed: int = 0) -> MultiHeadRewardModel:
-    """A causal model without dropout whose heads do not start at 0."""
+    """Return a causal model without dropout, with random heads."""
     torch.manual_seed(seed)
     config = LlamaConfig(**_SIZES, attn_implementation=register_segment_attention())
     return _with_heads(LlamaModel(config), head_ids, is_causal=True)
 
 
 def tiny_bert(head_ids: Sequence[str], *, dropout: float, seed: int = 0) -> MultiHeadRewardModel:
-    """An encoder with dropout."""
+    """Return an encoder with dropout, with random heads."""
     torch.manual_seed(seed)
     config = BertConfig(
         **_SIZES,
@@ -66,11 +66,11 @@ def random_examples(
     seed: int = 0,
     max_tokens: int = 24,
 ) -> TrainingExamples:
-    """Pairs of random tokens that share a beginning; without heads for bradley-terry."""
+    """Return pairs of random tokens with a shared beginning; without heads for bradley-terry."""
     generator = np.random.default_rng(seed)
     chosen, rejected = [], []
     for _ in range(num_pairs):
-        # Token 0 is padding and 1 is left to tests that want a token of their own.
+        # Token 0 is padding, and token 1 is for tests that need an unused token.
         prompt = generator.integers(2, VOCABULARY, generator.integers(1, max_tokens // 2))
         for responses in (chosen, rejected):
             response = generator.integers(2, VOCABULARY, generator.integers(1, max_tokens // 2))
@@ -89,8 +89,8 @@ def random_examples(
     )
 
 
-class WatchedOptimizer:
-    """AdamW applied in `finish`, which notes every call and keeps the gradients of each step."""
+class RecordingOptimizer:
+    """AdamW applied in `finish`, which records every call and the gradients of each step."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.model = model
@@ -104,21 +104,23 @@ class WatchedOptimizer:
         self.num_forwards += self.model.training
 
     def before_last_backward(self, *, step: int, learning_rate: float) -> None:
-        self.calls.append(("arm", step, learning_rate, self.num_forwards))
+        self.calls.append(("before_last_backward", step, learning_rate, self.num_forwards))
         for group in self.adamw.param_groups:
             group["lr"] = learning_rate
 
     def finish(self) -> float | None:
         self.calls.append(("finish", self.num_forwards))
-        named = self.model.named_parameters()
-        self.gradients.append({name: p.grad.clone() for name, p in named if p.grad is not None})
+        parameters = self.model.named_parameters()
+        self.gradients.append(
+            {name: p.grad.clone() for name, p in parameters if p.grad is not None}
+        )
         self.adamw.step()
         self.adamw.zero_grad()
         return None
 
 
 class OneOf(Ranks):
-    """One of several processes; sums are its own alone."""
+    """One of several processes, without a connection: a sum is the summand itself."""
 
     def __init__(self, rank: int, count: int = 2) -> None:
         super().__init__()
@@ -128,15 +130,15 @@ class OneOf(Ranks):
         return tensor
 
 
-class Taken:
-    """What `run_steps` told, in order: records, and (step, evaluation) of each checkpoint."""
+class TrainingLog:
+    """The records of `run_steps` in order, and (step, evaluation) of each checkpoint."""
 
     def __init__(self) -> None:
-        self.heard: list[object] = []
+        self.records: list[object] = []
 
     @property
     def steps(self) -> list[StepRecord]:
-        return [record for record in self.heard if isinstance(record, StepRecord)]
+        return [record for record in self.records if isinstance(record, StepRecord)]
 
 
 def train(
@@ -149,10 +151,10 @@ def train(
     start_step: int = 0,
     num_steps: int = 1,
     ranks: Ranks | None = None,
-) -> tuple[Taken, StepOptimizer]:
-    """Take steps."""
-    taken = Taken()
-    watched = optimizer or WatchedOptimizer(model)
+) -> tuple[TrainingLog, StepOptimizer]:
+    """Take steps; return their log and the optimizer."""
+    log = TrainingLog()
+    optimizer = optimizer or RecordingOptimizer(model)
     rows = np.arange(examples.num_pairs)
     cut = len(rows) - num_held_out
     training = Training(
@@ -165,7 +167,7 @@ def train(
     )
 
     def save(*checkpoint: object) -> None:
-        taken.heard.append(checkpoint)
+        log.records.append(checkpoint)
 
-    run_steps(training, watched, start_step=start_step, on_record=taken.heard.append, save=save)
-    return taken, watched
+    run_steps(training, optimizer, start_step=start_step, on_record=log.records.append, save=save)
+    return log, optimizer
