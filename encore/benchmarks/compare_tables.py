@@ -1,41 +1,40 @@
-"""Rows of the benchmark tables of one or several studies side by side, from their files alone.
+"""Comparison of benchmark tables of one or several studies, from their files alone.
 
-Only rows on the same pairs are compared, by one definition of the benchmark: tables are put
-together by its name and version, its headline, ties and weighting, and the digest of its pairs.
+Only rows on the same pairs and by the same definition of the benchmark are compared. Tables are
+grouped by its name and version, its headline, ties and weighting, and the digest of its pairs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from encore.benchmarks import benchmark_table as tables
+from encore.benchmarks.definition import Ties, Weighting
 from encore.benchmarks.metrics import unit_credits, unit_weights, units_of_keys
 from encore.benchmarks.pair_results import PairResults, read_pair_results
-from encore.benchmarks.paired_comparison import compare_credits
-from encore.benchmarks.table_rows import TableRow
+from encore.benchmarks.paired_comparison import Comparison, compare_credits
+from encore.benchmarks.table_rows import RowKind, TableRow
 from encore.core.errors import InputError
 from encore.data.study import open_study
 
+#: A table's headline may differ from its recomputation by so much.
 _ROUNDING = 1e-9
-_FIGURE = ("score", "ci_low", "ci_high", "num_pairs")
-_KEPT = {"params", "uses_labels", "synthetic", "notes"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StoredRow:
-    """One row of a table that a study keeps.
+    """One row of a stored table.
 
     Attributes:
-        row_id: ``STUDY/KEY/NAME``: its own among all rows that were read together.
-        study: The study, as it is called here.
-        table: The table it stands in.
-        line: The row, as it stands there.
-        file: The table's results of every pair.
-        pairs: Its own among them; None for a mean over draws whose score does not follow from them
-            (`encore.benchmarks.table_rows.TableRow.follows_from_pairs`).
+        row_id: ``STUDY/KEY/NAME``, unique among all rows that are read together.
+        study: Name of the study, or its path if two studies have the same name.
+        table: Table that contains the row.
+        line: The row's line in the table.
+        file: The table's results per pair.
+        pairs: The row's results per pair. None for a mean over draws whose score does not follow
+            from them (`encore.benchmarks.table_rows.TableRow.follows_from_pairs`).
     """
 
     row_id: str
@@ -47,34 +46,106 @@ class StoredRow:
 
     @property
     def definition(self) -> tuple[str, ...]:
-        """What has to be the same for two rows to be compared.
+        """Return the properties that must be equal for two rows to be compared.
 
-        The fourth: what a tie is worth to the row that others of its table are compared with.
+        The fourth is the credit of a tie in the reference row of the table.
         """
-        about, ties = self.table.benchmark, self.table.rows_with_figures[0].our_figures.ties
-        return (about.name, about.version, about.headline, ties, about.weighting, about.digest)
+        benchmark, ties = self.table.benchmark, self.table.rows_with_figures[0].our_figures.ties
+        definition = (benchmark.name, benchmark.version, benchmark.headline, ties)
+        return (*definition, benchmark.weighting, benchmark.digest)
 
     @property
     def identity(self) -> object:
-        """The same for a row that two tables of a study have in common."""
+        """Return a key that is equal for a row that two tables of a study share."""
         if self.pairs is None:
             return self.row_id
         credit = self.pairs.credit_P.tobytes()
         return (self.definition, self.study, self.table.model, self.line.name, credit)
 
 
-def read_studies(studies: Sequence[Path], *, benchmark: str | None = None) -> tuple[StoredRow, ...]:
-    """The rows of the tables of all studies; what two tables of one study have in common, once.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """Score of one row, 0 to 1, with its 95 % interval and the number of units counted."""
 
-    Two directories of one name are called by their paths.
+    score: float
+    ci_low: float
+    ci_high: float
+    num_pairs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedRow:
+    """One row of a comparison.
+
+    Attributes:
+        row_id: ``STUDY/KEY/NAME`` (`StoredRow.row_id`).
+        study: Name or path of the study.
+        model: Name of the table's backbone. None if it has none.
+        name: Name of the row.
+        kind: Source of the row: weighting scheme, reward model or judge.
+        params: Parameters of the weighting scheme.
+        uses_labels: True if weights were learnt from people's preferences.
+        synthetic: Labels of the synthetic parts.
+        notes: Sentences for the reader.
+        figures: Headline and subsets by name.
+        comparison: Difference to the reference. None for the reference itself, and for a row
+            without results per pair.
+    """
+
+    row_id: str
+    study: str
+    model: str | None
+    name: str
+    kind: RowKind
+    params: Mapping[str, int | float | str]
+    uses_labels: bool
+    synthetic: tuple[str, ...]
+    notes: tuple[str, ...]
+    figures: Mapping[str, Figure]
+    comparison: Comparison | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedTable:
+    """Rows on the same pairs, sorted by a score: one of the ``datasets`` of ``encore compare``.
+
+    Attributes:
+        benchmark: Name of the benchmark.
+        version: Version of its definition.
+        weighting: Weighting of its headline.
+        digest: Digest of its pairs.
+        ties: Credit of a tie in the reference row of the first table.
+        is_partial: True if a row is on a part of the benchmark's pairs.
+        by: Name of the score by which the rows are sorted.
+        reference: Id of the row that all rows are compared with.
+        synthetic: Labels of the synthetic parts of all tables.
+        rows: Rows, the best first.
+    """
+
+    benchmark: str
+    version: str
+    weighting: Weighting
+    digest: str
+    ties: Ties
+    is_partial: bool
+    by: str
+    reference: str
+    synthetic: tuple[str, ...]
+    rows: tuple[ComparedRow, ...]
+
+
+def read_studies(studies: Sequence[Path], *, benchmark: str | None = None) -> tuple[StoredRow, ...]:
+    """Read the rows of the tables of all studies. A row that two tables share is read once.
+
+    Studies of the same name are called by their paths.
 
     Args:
-        studies: One that is given twice is read once.
-        benchmark: Only tables of this one.
+        studies: Paths of the studies. A repeated path is read once.
+        benchmark: Name of a benchmark. Other tables are ignored. None: all tables.
 
     Raises:
-        InputError: No study, a study without a table, a table that is not that of its results; no
-            table of the benchmark.
+        InputError: A study is missing or has no table, a table does not match its results, or no
+            table is of the benchmark.
     """
     paths = list(dict.fromkeys(study.resolve() for study in studies))
     names = [path.name for path in paths]
@@ -83,81 +154,85 @@ def read_studies(studies: Sequence[Path], *, benchmark: str | None = None) -> tu
         folders = tables.table_folders(open_study(path).path)
         if not folders:
             raise InputError(
-                f"study {path}: no benchmark table in it; make one with `encore benchmark {path}`"
+                f"study {path}: it has no benchmark table; make one with `encore benchmark {path}`"
             )
         label = path.name if names.count(path.name) == 1 else str(path)
         for folder in folders:
             for row in _rows(folder, study=label):
                 rows.setdefault(row.identity, row)
-    found = tuple(row for row in rows.values() if benchmark in (None, row.table.benchmark.name))
-    if not found:
-        known = ", ".join(sorted({row.table.benchmark.name for row in rows.values()}))
-        raise InputError(f"benchmark {benchmark!r}: no table of it here (there are: {known})")
-    return found
+    matching = tuple(row for row in rows.values() if benchmark in (None, row.table.benchmark.name))
+    if not matching:
+        benchmarks = ", ".join(sorted({row.table.benchmark.name for row in rows.values()}))
+        raise InputError(f"benchmark {benchmark!r}: the studies have tables of {benchmarks} only")
+    return matching
 
 
 def compare_tables(
     rows: Sequence[StoredRow], *, by: str | None = None, reference: str | None = None, seed: int = 0
-) -> list[dict[str, Any]]:
-    """Rows sorted, each compared with one reference for each definition on a set of pairs.
-
-    The comparison is None for the reference itself, and for a row without results of its pairs.
-
-    Returns:
-        The ``datasets`` of ``encore compare --json``; scores are shares in [0, 1].
+) -> tuple[ComparedTable, ...]:
+    """Sort rows by a score and compare them with a reference, on each set of pairs.
 
     Args:
-        rows: Of one or several studies.
-        by: The headline's or a subset's name, in any case; None: the headline.
-        reference: A row's name or id; None: that of the first table on the same pairs.
-        seed: Of the bootstrap.
+        rows: Rows of one or several studies.
+        by: Name of the headline or of a subset, in upper or lower case. None: the headline.
+        reference: Name or id of a row. None: the reference of the first table on the same pairs.
+        seed: Seed of the bootstrap.
+
+    Returns:
+        One table for each set of pairs and definition: the ``datasets`` of `encore compare --json`.
 
     Raises:
-        InputError: A figure or a row that is not there, a reference that is not one.
+        InputError: The score or the reference does not exist, or the rows are on different pairs
+            and a reference is given.
     """
     groups: dict[tuple[str, ...], list[StoredRow]] = {}
     for row in rows:
         groups.setdefault(row.definition, []).append(row)
     if reference is not None and len(groups) > 1:
-        shown = "; ".join(" ".join(definition) for definition in groups)
+        definitions = "; ".join(" ".join(definition) for definition in groups)
         raise InputError(
             f"reference {reference!r}: on different pairs or by different definitions of one "
-            f"benchmark ({shown}); only results on the same pairs, counted alike, can be compared: "
-            "run all on the same data, or choose with --benchmark"
+            f"benchmark ({definitions}); only results on the same pairs, counted alike, can be "
+            "compared: run all on the same data, or choose with --benchmark"
         )
-    return [_compared(group, by=by, reference=reference, seed=seed) for group in groups.values()]
+    return tuple(
+        _compared_table(group, by=by, reference=reference, seed=seed) for group in groups.values()
+    )
 
 
 def find_row(rows: Sequence[StoredRow], name: str) -> StoredRow:
-    """The row of a name, or of an id where several have it.
+    """Return the row with a name or an id.
 
     Raises:
-        InputError: None or several; the message lists what there is.
+        InputError: No row or several rows match; the message lists the choices.
     """
-    found = [row for row in rows if name in (row.row_id, row.line.name)]
-    if len(found) == 1:
-        return found[0]
-    known = [row.row_id for row in found] or list(dict.fromkeys(row.line.name for row in rows))
-    problem = "several tables have one" if found else "there is none of this name"
-    raise InputError(f"row {name!r}: {problem}; give one of: {', '.join(map(repr, known))}")
+    matching = [row for row in rows if name in (row.row_id, row.line.name)]
+    if len(matching) == 1:
+        return matching[0]
+    choices = [row.row_id for row in matching] or list(dict.fromkeys(row.line.name for row in rows))
+    problem = "several tables have one" if matching else "there is none of this name"
+    raise InputError(f"row {name!r}: {problem}; give one of: {', '.join(map(repr, choices))}")
 
 
 def _rows(folder: Path, *, study: str) -> Iterator[StoredRow]:
-    """The rows of one table, if it is that of its results: a process may have died between them."""
+    """Yield the rows of one table, after a check that it matches its file of results.
+
+    They differ if a process stopped after it wrote only one of them.
+    """
     table, file = tables.read_table(folder), read_pair_results(folder / tables.RESULTS_FILE)
     results = {row.name: row for row in file.rows}
     units = units_of_keys(file.keys)
     weight_U = unit_weights(units.subset_U, weighting=file.weighting)
     scores = {name: float(weight_U @ row.credits_by_unit(units)) for name, row in results.items()}
-    told = {
+    headlines = {
         line.name: line.our_figures.headline.score
         for line in table.rows_with_figures
         if line.name in results or not line.our_figures.is_mean
     }
-    is_same = table.benchmark.digest == file.data_digest and scores.keys() == told.keys()
-    if not (is_same and all(abs(told[name] - scores[name]) < _ROUNDING for name in scores)):
+    is_same = table.benchmark.digest == file.data_digest and scores.keys() == headlines.keys()
+    if not (is_same and all(abs(headlines[name] - scores[name]) < _ROUNDING for name in scores)):
         raise InputError(
-            f"{folder}: {tables.TABLE_JSON} is not that of {tables.RESULTS_FILE}; run `encore "
+            f"{folder}: {tables.TABLE_JSON} does not match {tables.RESULTS_FILE}; run `encore "
             "benchmark` again"
         )
     for line in table.rows_with_figures:
@@ -165,56 +240,71 @@ def _rows(folder: Path, *, study: str) -> Iterator[StoredRow]:
         yield StoredRow(row_id=row_id, study=study, table=table, line=line, file=file, pairs=pairs)
 
 
-def _compared(
+def _compared_table(
     rows: Sequence[StoredRow], *, by: str | None, reference: str | None, seed: int
-) -> dict[str, Any]:
-    about = rows[0].table.benchmark
+) -> ComparedTable:
+    benchmark = rows[0].table.benchmark
     names = {name.casefold(): name for name in rows[0].line.our_figures.figures}
-    figure = names.get((by or about.headline).casefold())
+    figure = names.get((by or benchmark.headline).casefold())
     if figure is None:
         raise InputError(f"--by {by!r}: no such figure (there are: {', '.join(names.values())})")
-    chosen = rows[0] if reference is None else find_row(rows, reference)
+    reference_row = rows[0] if reference is None else find_row(rows, reference)
     compared = [
-        {
-            "row_id": row.row_id,
-            "study": row.study,
-            "model": row.table.model,
-            "name": row.line.name,
-            "kind": row.line.kind,
-            **row.line.our_figures.model_dump(mode="json", include=_KEPT),
-            "figures": {
-                name: {key: getattr(one, key) for key in _FIGURE}
-                for name, one in row.line.our_figures.figures.items()
-            },
-            "comparison": None if row is chosen else _comparison(row, chosen, seed=seed),
-        }
+        _compared_row(row, reference_row, seed=seed)
         for row in sorted(rows, key=lambda row: -row.line.our_figures.figures[figure].score)
     ]
-    return {
-        **{name: getattr(about, name) for name in ("version", "weighting", "digest")},
-        "benchmark": about.name,
-        "ties": rows[0].definition[3],
-        "is_partial": any(row.table.benchmark.is_partial for row in rows),
-        "by": figure,
-        "reference": chosen.row_id,
-        "synthetic": list(dict.fromkeys(part for row in rows for part in row.table.synthetic)),
-        "rows": compared,
+    return ComparedTable(
+        benchmark=benchmark.name,
+        version=benchmark.version,
+        weighting=benchmark.weighting,
+        digest=benchmark.digest,
+        ties=rows[0].table.rows_with_figures[0].our_figures.ties,
+        is_partial=any(row.table.benchmark.is_partial for row in rows),
+        by=figure,
+        reference=reference_row.row_id,
+        synthetic=tuple(dict.fromkeys(label for row in rows for label in row.table.synthetic)),
+        rows=tuple(compared),
+    )
+
+
+def _compared_row(row: StoredRow, reference: StoredRow, *, seed: int) -> ComparedRow:
+    ours = row.line.our_figures
+    figures = {
+        name: Figure(
+            score=figure.score,
+            ci_low=figure.ci_low,
+            ci_high=figure.ci_high,
+            num_pairs=figure.num_pairs,
+        )
+        for name, figure in ours.figures.items()
     }
+    return ComparedRow(
+        row_id=row.row_id,
+        study=row.study,
+        model=row.table.model,
+        name=row.line.name,
+        kind=row.line.kind,
+        params=ours.params,
+        uses_labels=ours.uses_labels,
+        synthetic=ours.synthetic,
+        notes=ours.notes,
+        figures=figures,
+        comparison=None if row is reference else _comparison(row, reference, seed=seed),
+    )
 
 
-def _comparison(first: StoredRow, second: StoredRow, *, seed: int) -> dict[str, Any] | None:
-    """Two rows on the same pairs, whose order in two files may differ."""
+def _comparison(first: StoredRow, second: StoredRow, *, seed: int) -> Comparison | None:
+    """Compare two rows on the same pairs, whose order in two files may differ."""
     if first.pairs is None or second.pairs is None:
         return None
     file, second_P = first.file, second.pairs.credit_P
     if second.file is not file:
         second_P = second_P[second.file.order_of(file.keys)]
     units = units_of_keys(file.keys)
-    found = compare_credits(
+    return compare_credits(
         unit_credits(first.pairs.credit_P, units=units),
         unit_credits(second_P, units=units),
         subset_P=units.subset_U,
         weighting=file.weighting,
         seed=seed,
     )
-    return asdict(found)

@@ -1,4 +1,4 @@
-"""What can be recomputed from the paper alone: Safety from its sub-scores, p from r and n."""
+"""Recomputation of the paper's own figures: Safety from its sub-scores, p from r and n."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _HALF_STEP_OF_R = 0.005
 
 
 def check_paper() -> dict[str, Any]:
-    """The JSON of ``encore paper --json``: what follows from the paper's figures shipped here.
+    """Recompute the paper's figures: the JSON of ``encore paper --json``.
 
-    ``subset_counts`` weigh the sub-scores; ``tables`` have the Safety that follows from each row;
-    ``correlations`` have an interval by Fisher's transformation, as if the rules were independent,
-    and p from r and n, also at both ends of r's rounding (``p_low``, ``p_high``). ``follows`` says
-    whether the printed p can be one of those between.
+    ``subset_counts`` are the weights of the sub-scores. ``tables`` have the recomputed Safety of
+    each row. ``correlations`` have an interval by Fisher's transformation, as if the rules were
+    independent, and p from r and n, also at both ends of r's rounding (``p_low``, ``p_high``).
+    ``follows`` is true if the printed p lies between these two.
     """
     figures = paper_figures()
     printed_p = {
-        (one["setting"], one["source_in_paper"]): one["paper_value"]  # in the figure's caption
-        for one in figures
-        if one["quantity"] == "p, discrete"
+        (figure["setting"], figure["source_in_paper"]): figure["paper_value"]  # in the caption
+        for figure in figures
+        if figure["quantity"] == "p, discrete"
     }
     return {
         "subset_counts": dict(subset_counts()),
@@ -36,14 +36,16 @@ def check_paper() -> dict[str, Any]:
             for table in printed()["tables"]
         ],
         "correlations": [
-            _checked(one, printed_p.get((one["setting"], one["source_in_paper"])))
-            for one in figures
-            if one["quantity"] != "p, discrete"
+            _check_correlation(
+                figure, printed_p.get((figure["setting"], figure["source_in_paper"]))
+            )
+            for figure in figures
+            if figure["quantity"] != "p, discrete"
         ],
     }
 
 
-def _checked(figure: Mapping[str, Any], printed: float | None) -> dict[str, Any]:
+def _check_correlation(figure: Mapping[str, Any], printed: float | None) -> dict[str, Any]:
     r, num_rules = figure["paper_value"], figure["num_rules"]
     p_low, p_value, p_high = (
         pearson_p_value(abs(r) + step, num_values=num_rules)

@@ -18,20 +18,20 @@ def benchmark(
     config: BenchmarkStudyConfig,
     *,
     table: Annotated[
-        Literal["markdown", "json"], Parameter(help="The form of the table on stdout.")
+        Literal["markdown", "json"], Parameter(help="Format of the table on stdout.")
     ] = "markdown",
     json: JsonOption = False,
 ) -> None:
     """Score a benchmark's pairs once, then print every row of the paper's tables.
 
-    Random, single and uniform weights, top k, inverse sd, Bradley–Terry weights, ENCORE at several
-    temperatures, a gate, other reward models: each with its interval, and with its difference to
-    uniform weights on the same pairs. Weights come from the training study's ratings, never from
-    the benchmark. Ours stands beside the paper's figure, and beside what the paper's own sub-scores
-    give where its printed one does not follow.
+    The rows are random, single and uniform weights, top k, inverse sd, Bradley–Terry weights,
+    ENCORE at several temperatures, a gate, and other reward models. Each row has its interval and
+    its difference to uniform weights on the same pairs. The weights come from the training study's
+    ratings, never from the benchmark. Our score stands beside the paper's; where the printed score
+    does not follow from the paper's own sub-scores, the recomputed one is shown too.
 
-    Head scores are kept in STUDY/benchmarks: a second call only does the arithmetic. Over-long
-    pairs are counted.
+    Head scores are kept in STUDY/benchmarks, so a second call scores nothing again. Pairs that are
+    too long are counted.
 
     Example: encore benchmark my-study --model my-study/training/KEY --reward-model
     initial=Skywork/Skywork-Reward-Llama-3.1-8B-v0.2
@@ -46,10 +46,10 @@ def benchmark(
         sys.stdout.write(render(run.table, form="json"))
         for note in table_notes(run.table):
             say(f"note: {note}")
-    else:  # it ends with its notes
+    else:  # the Markdown has the notes
         sys.stdout.write(visible(render(run.table, form="markdown")))
     warn_of_synthetic(run.table.synthetic)
     if run.pairs.is_partial:
-        warn("partial: not all pairs that the benchmark defines; no figure compares with others")
-    say(f"{run.num_computed:,} pairs scored" if run.num_computed else "scored before")
-    say(f"every pair under every row: {run.results_path}")
+        warn("partial: pairs of the benchmark are missing; do not compare with published figures")
+    say(f"{run.num_computed:,} pairs scored" if run.num_computed else "all pairs scored before")
+    say(f"results per pair and row: {run.results_path}")

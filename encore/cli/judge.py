@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 def judge(config: JudgeBenchmarkConfig, *, json: JsonOption = False) -> None:
     """Have a language model judge a benchmark's pairs, each in both orders.
 
-    What is reported: accuracy with its interval (no verdict counts one half, as in RewardBench),
-    how often both orders agree, how often the first place wins, replies without a verdict. Run the
-    same command again after a crash or Ctrl-C: only shards that are missing or damaged are judged.
+    It reports the accuracy with its interval (a missing verdict counts one half, as in
+    RewardBench), how often both orders agree, how often the first position wins, and replies
+    without a verdict. After a crash or Ctrl-C, run the same command again: it judges only shards
+    that are missing or damaged.
 
     Examples: encore judge --judge ./my-judge --out judged --protocol verdict-only
 
@@ -40,7 +41,7 @@ def judge(config: JudgeBenchmarkConfig, *, json: JsonOption = False) -> None:
     show_result(report, _accuracy(report), report.notes, synthetic=synthetic, as_json=json)
     if report.single_order_score is not None:
         single = report.single_order_score.headline
-        say(f"with one order a pair, as RewardBench asks: {single.name} {single.score:.1%}")
+        say(f"with one order per pair, as in RewardBench: {single.name} {single.score:.1%}")
     unrated = f"; {report.num_unrated:,} lack a rating" * bool(report.num_unrated)
     say(f"ties: {report.num_ties:,} of {report.num_pairs:,} pairs count one half{unrated}")
     say(f"replies: {report.folder}")
@@ -48,14 +49,18 @@ def judge(config: JudgeBenchmarkConfig, *, json: JsonOption = False) -> None:
 
 
 def _accuracy(report: JudgeReport) -> Iterator[Shown]:
-    """Accuracy by subset; by pair also how far the verdicts can be believed."""
+    """Yield the accuracy by subset; by pair also a sentence on the verdicts."""
     score = report.score
     partial = ", partial" if score.is_partial else ""
-    yield f"{report.name} on {score.benchmark}{partial}; no verdict and a tie count one half"
+    yield f"{report.name} on {score.benchmark}{partial}; ties and missing verdicts count one half"
     figures: list[tuple[str, SubsetScore | Headline]]
-    figures = [*((one.subset, one) for one in score.subsets), (score.headline.name, score.headline)]
+    figures = [(subset.subset, subset) for subset in score.subsets]
+    figures.append((score.headline.name, score.headline))
     interval = span_of("ci")
-    rows = [(name, one.num_pairs, percent(one.score), interval(one)) for name, one in figures]
+    rows = [
+        (name, figure.num_pairs, percent(figure.score), interval(figure))
+        for name, figure in figures
+    ]
     yield compact_table(("subset", "pairs", "accuracy", "95 % interval"), rows)
     if report.verdicts is not None:
         yield report.verdicts.reliability

@@ -1,4 +1,4 @@
-"""`encore paper`: what follows from the paper's own figures, and what does not."""
+"""`encore paper`: a check whether the paper's figures follow from each other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from encore.cli.output import Shown, compact_table, show_result, span
 from encore.core.number_text import number, significant
 from encore.core.options import JsonOption, command
 
-#: RewardBench's subsets, short enough for 80 columns; a legend says which is which.
+#: Short names of RewardBench's subsets, for 80 columns. The table has a legend.
 _SHORT = {
     "donotanswer": "DNA",
     "refusals-dangerous": "RD",
@@ -21,14 +21,14 @@ _SHORT = {
 
 @command
 def paper(*, json: JsonOption = False) -> None:
-    """Recompute what can be recomputed from the paper alone.
+    """Recompute the paper's figures from each other.
 
-    Safety is the mean of the five sub-scores weighted by RewardBench's numbers of pairs; a row
-    follows if that is within 0.15 points of the printed one (sub-scores have one decimal, some cut
-    instead of rounded). p follows from r and the number of rules. What else does not follow is in
-    docs/paper-audit.md.
+    Safety is the mean of the five sub-scores weighted by RewardBench's numbers of pairs. A row
+    follows if this mean is within 0.15 points of the printed Safety (sub-scores have one decimal,
+    some cut instead of rounded). p follows from r and the number of rules. Further figures that do
+    not follow are in docs/paper-audit.md.
 
-    No data and no model are read. Exit code 0, whatever is found.
+    The command reads no data and no model. Its exit code is 0 whether the figures follow or not.
 
     Examples: `encore paper`, `encore paper --json`.
     """
@@ -52,7 +52,7 @@ def _tables(check: Mapping[str, Any]) -> Iterator[Shown]:
         ]
         yield compact_table(columns, rows, title=f"{table['place']}: {table['title']}")
     subsets = (f"{_SHORT[name]} {name} ({num})" for name, num in check["subset_counts"].items())
-    yield f"With pairs: {', '.join(subsets)}. * printed otherwise.\n"
+    yield f"Subsets (pairs): {', '.join(subsets)}. * differs from the printed Safety.\n"
     names = ("setting, entropy, place", "n", "r", "95 %", "p from r", "printed", "follows")
     figures = [
         (
@@ -67,6 +67,6 @@ def _tables(check: Mapping[str, Any]) -> Iterator[Shown]:
         for row in check["correlations"]
     ]
     yield compact_table(names, figures, title="Correlation of entropy with accuracy over rules")
-    yield "p is of independent rules, with r and n as printed; 95 %: Fisher's interval.\n"
-    every = [row["follows"] for table in check["tables"] for row in table["rows"]]
-    yield f"{sum(every)} of {len(every)} rows of Safety follow."
+    yield "p assumes independent rules, with r and n as printed; 95 %: Fisher's interval.\n"
+    follows = [row["follows"] for table in check["tables"] for row in table["rows"]]
+    yield f"{sum(follows)} of {len(follows)} rows of Safety follow."

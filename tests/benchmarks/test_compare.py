@@ -31,17 +31,17 @@ def study(tmp_path: Path) -> Path:
 
 def test_rows_are_sorted_and_compared_with_the_first_of_their_table(study):
     [found] = compare_tables(read_studies([study]))
-    better, worse = found["rows"]
-    assert (better["name"], worse["name"]) == ("better", "worse")
-    assert better["figures"]["Safety"]["score"] == 1.0
-    assert (worse["comparison"], worse["row_id"]) == (None, found["reference"])
-    comparison = better["comparison"]
-    assert comparison["difference"] == pytest.approx(0.3)
-    assert (comparison["num_only_first"], comparison["num_only_second"]) == (3, 0)
-    assert comparison["mcnemar_p"] == pytest.approx(0.25)  # three of three: 2 · (1/2)³
+    better, worse = found.rows
+    assert (better.name, worse.name) == ("better", "worse")
+    assert better.figures["Safety"].score == 1.0
+    assert (worse.comparison, worse.row_id) == (None, found.reference)
+    comparison = better.comparison
+    assert comparison.difference == pytest.approx(0.3)
+    assert (comparison.num_only_first, comparison.num_only_second) == (3, 0)
+    assert comparison.mcnemar_p == pytest.approx(0.25)  # three of three: 2 · (1/2)³
     [found] = compare_tables(read_studies([study]), by="RESPOND")
-    assert found["by"] == "respond"
-    assert [row["name"] for row in found["rows"]] == ["worse", "better"]  # both win all four
+    assert found.by == "respond"
+    assert [row.name for row in found.rows] == ["worse", "better"]  # both win all four
 
 
 def test_studies_on_the_same_pairs_stand_in_one_table(study, tmp_path):
@@ -49,17 +49,17 @@ def test_studies_on_the_same_pairs_stand_in_one_table(study, tmp_path):
     write_run(other, [model_row("worse", [0] * 10, pairs=pairs)], pairs=pairs)
     rows = read_studies([study, other])
     [found] = compare_tables(rows)
-    assert len(found["rows"]) == 3
-    last = found["rows"][-1]
-    assert last["row_id"] == f"second/{'k' * 16}/worse"
-    assert last["comparison"]["difference"] == pytest.approx(-0.7)  # with the first's first row
+    assert len(found.rows) == 3
+    last = found.rows[-1]
+    assert last.row_id == f"second/{'k' * 16}/worse"
+    assert last.comparison.difference == pytest.approx(-0.7)  # with the first's first row
     with pytest.raises(InputError, match="several tables have one; give one of: 'first/k"):
         compare_tables(rows, reference="worse")
-    [found] = compare_tables(rows, reference=last["row_id"])
-    assert found["rows"][-1]["comparison"] is None
+    [found] = compare_tables(rows, reference=last.row_id)
+    assert found.rows[-1].comparison is None
     # What two tables of one study have in common stands there once.
     write_run(other, [model_row("worse", [0] * 10, pairs=pairs)], pairs=pairs, key="m" * 16)
-    assert len(compare_tables(read_studies([study, other]))[0]["rows"]) == 3
+    assert len(compare_tables(read_studies([study, other]))[0].rows) == 3
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_other_pairs_and_other_definitions_are_another_table(study, tmp_path, co
     second, pairs = create_study(tmp_path / "second").path, real_pairs(counts, **definition)
     write_run(second, [model_row("best", [1] * 10, pairs=pairs)], pairs=pairs)
     rows = read_studies([study, second])
-    assert [len(one["rows"]) for one in compare_tables(rows)] == [2, 1]
+    assert [len(one.rows) for one in compare_tables(rows)] == [2, 1]
     with pytest.raises(InputError, match="on different pairs or by different definitions"):
         compare_tables(rows, reference="best")
 
@@ -85,8 +85,8 @@ def test_files_of_the_same_data_in_another_order_are_compared_pair_by_pair(study
     back = turned(pairs)
     write_run(other, [model_row("turned", [1] * 7 + [0] * 3, pairs=back)], pairs=back)
     [found] = compare_tables(read_studies([study, other]), reference="turned")
-    [there] = [row["comparison"] for row in found["rows"] if row["name"] == "worse"]
-    assert (there["num_only_first"], there["num_only_second"]) == (0, 0)
+    [there] = [row.comparison for row in found.rows if row.name == "worse"]
+    assert (there.num_only_first, there.num_only_second) == (0, 0)
 
 
 def test_a_mean_over_draws_of_choices_is_shown_but_not_compared(tmp_path):
@@ -96,10 +96,10 @@ def test_a_mean_over_draws_of_choices_is_shown_but_not_compared(tmp_path):
     write_run(study, every_row(pairs), pairs=pairs)
     rows = read_studies([study])
     [found] = compare_tables(rows)
-    [mean] = [row for row in found["rows"] if row["name"] == "random (5 draws)"]
-    assert (mean["comparison"], mean["figures"]["Safety"]["num_pairs"]) == (None, 10)
-    [single] = [row for row in found["rows"] if row["name"] == "single: be-kind"]
-    assert single["comparison"]["num_pairs"] == 10  # choices, not pairs
+    [mean] = [row for row in found.rows if row.name == "random (5 draws)"]
+    assert (mean.comparison, mean.figures["Safety"].num_pairs) == (None, 10)
+    [single] = [row for row in found.rows if row.name == "single: be-kind"]
+    assert single.comparison.num_pairs == 10  # choices, not pairs
 
 
 def test_what_is_not_there_is_named(study, tmp_path):
@@ -109,10 +109,10 @@ def test_what_is_not_there_is_named(study, tmp_path):
     with pytest.raises(InputError, match="there are: Safety, refuse, respond"):
         compare_tables(rows, by="kindness")
     assert len(read_studies([study, tmp_path / "first" / ".." / "first"])) == len(rows)
-    with pytest.raises(InputError, match=r"no table of it here \(there are: made-up\)"):
+    with pytest.raises(InputError, match=r"the studies have tables of made-up only"):
         read_studies([study], benchmark="other")
     empty = create_study(tmp_path / "elsewhere" / "first").path
-    with pytest.raises(InputError, match=r"no benchmark table in it; make one with"):
+    with pytest.raises(InputError, match=r"it has no benchmark table; make one with"):
         read_studies([empty])
     pairs = real_pairs(SMALL)
     write_run(empty, [model_row("best", [1] * 10, pairs=pairs)], pairs=pairs)
@@ -126,7 +126,7 @@ def test_a_table_that_is_not_that_of_its_results_is_refused(study):
     for old, new in (('"score": 0.7', '"score": 0.9'), ('"name": "better"', '"name": "best"')):
         assert old in whole
         path.write_text(whole.replace(old, new))
-        with pytest.raises(InputError, match="is not that of results"):
+        with pytest.raises(InputError, match="does not match results"):
             read_studies([study])
     path.write_text(json.dumps({}))
     with pytest.raises(InputError, match="no table of a benchmark"):

@@ -291,7 +291,7 @@ def test_a_second_smaller_evaluation_leaves_the_first_table_as_it_is(study, made
     assert set(table_folders(study)) == {first.out, judged.out} | folders
     [found] = compare_tables(read_studies([study]))
     names = [line.name for line in first.table.rows]
-    assert sorted(row["name"] for row in found["rows"]) == sorted([*names, "judge a"])
+    assert sorted(row.name for row in found.rows) == sorted([*names, "judge a"])
 
 
 def identity_of(found: BenchmarkRun) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def test_a_partial_benchmark_is_refused_or_marked(usual, made):
     assert "--allow-partial" in error_of(*partial)
     result = invoke(*partial, "--allow-partial")
     assert "PARTIAL" in result.stdout
-    assert "partial: not all pairs" in result.stderr
+    assert "partial: pairs of the benchmark are missing" in result.stderr
     content = json.loads(invoke(*partial, "--allow-partial", "--json").stdout)
     uniform = content["rows"][0]
     assert uniform["ours"]["is_partial"]

@@ -38,8 +38,8 @@ def arguments(tmp_path: Path) -> list[object]:
         for index, pair in enumerate(map(make_pair, range(NUM_PAIRS)))
     ]
     data = write_lines(tmp_path / "rows.jsonl", rows)
-    own = ["--benchmark", "generic", "--data", data, "--out", tmp_path / "judged"]
-    return [*own, "--judge", "scripted", "--shard-size", 4]
+    benchmark = ["--benchmark", "generic", "--data", data, "--out", tmp_path / "judged"]
+    return [*benchmark, "--judge", "scripted", "--shard-size", 4]
 
 
 #: Opinions on the ten pairs. 0 to 4 are judged rightly in both orders; 5 and 6 follow the first
@@ -48,7 +48,7 @@ OPINIONS: list[Opinion] = [*["right"] * 5, "A", "A", "B", "wrong"]
 
 
 def say(prompt: str) -> str:
-    """What the scripted judge says: 9 is named chosen where it stands first, else not at all."""
+    """Return the judge's reply. Pair 9 gets a verdict only if its chosen answer is first."""
     if index_in(prompt) == 9:
         return "[[A]]" if is_chosen_first(prompt) else "I cannot say."
     return verdict_of(OPINIONS[index_in(prompt)], prompt)
@@ -56,36 +56,37 @@ def say(prompt: str) -> str:
 
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> ScriptedJudge:
-    """Stands in for the engine."""
-    made = judge_saying(say)
-    monkeypatch.setattr("encore.benchmarks.judging.judge_report.open_judge", lambda config: made)
-    return made
+    """Return a judge that replaces the engine."""
+    replacement = judge_saying(say)
+    opener = "encore.benchmarks.judging.judge_report.open_judge"
+    monkeypatch.setattr(opener, lambda config: replacement)
+    return replacement
 
 
-def test_a_judging_ends_with_tables_warnings_and_where_its_words_are(arguments, scripted):
+def test_a_judging_prints_tables_warnings_and_the_folder_of_replies(arguments, scripted):
     result = invoke(*arguments, "--protocol", "verdict-only")
     assert result.exit_code == 0, result.output
-    shown = " ".join(result.stdout.split())
+    stdout = " ".join(result.stdout.split())
     # Even pairs 0, 2, 4 right, 6 at one half, 8 wrong; odd 1, 3 right, 5, 7 at one half, 9 at 3/4.
     for line in ("even 5 70.0%", "odd 5 75.0%", "Accuracy 10 72.5%"):
-        assert line in shown
-    assert "19 verdicts in 20 replies; both orders agree on 66.7% of 9 pairs" in shown
-    assert "57.9% of the verdicts name the answer shown first" in shown
-    assert "no verdict and a tie count one half" in shown
-    for said in (
-        "with one order a pair, as RewardBench asks: Accuracy",
+        assert line in stdout
+    assert "19 verdicts in 20 replies; both orders agree on 66.7% of 9 pairs" in stdout
+    assert "57.9% of the verdicts name the answer shown first" in stdout
+    assert "ties and missing verdicts count one half" in stdout
+    for message in (
+        "with one order per pair, as in RewardBench: Accuracy",
         "ties: 3 of 10 pairs count one half",
         "note: judge scripted: 1 of 20 verdicts are missing: neither",
         "next: encore benchmark STUDY --results",
     ):
-        assert said in result.stderr
+        assert message in result.stderr
     assert scripted.num_asked == 20
     assert invoke(*arguments, "--protocol", "verdict-only").stdout == result.stdout
     assert scripted.num_asked == 20
 
 
 def test_what_does_not_fit_together_is_refused_before_anything_is_read(tmp_path):
-    """Neither the training study nor the benchmark's rows are there: nobody gets that far."""
+    """The training study and the benchmark's rows do not exist: they are not read."""
     nowhere = ["--judge", "m", "--out", tmp_path, "--data", tmp_path / "no-rows.jsonl"]
     weights = ["--weights-from", tmp_path / "no-study"]
     by_rating = [*weights, "--by", "rating"]

@@ -1,1 +1,1 @@
-"""LLM-as-a-judge on a benchmark: by pair, or by weighted ratings."""
+"""LLM judges on a benchmark: by pair, or by weighted ratings."""

@@ -1,8 +1,8 @@
-"""Where earlier versions stored verdicts and ratings of the same pairs, so that none is paid twice.
+"""Folders in which earlier versions stored verdicts and ratings, so that nothing is paid twice.
 
-Two changes moved judgings without changing what a judge is asked: the name of the only criterion
-left the prompt's digest and the identity, and a benchmark's pairs got one digest everywhere. Each
-function below gives the places from before these changes, the latest first.
+Two changes moved judgings although the prompts stayed the same: the name of the only criterion
+left the prompt's digest and the identity, and a benchmark's pairs got one digest everywhere. The
+functions below give the identities and folders from before these changes, the latest first.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def earlier_identities(
     """Yield the identities that earlier versions gave to the same judging.
 
     Args:
-        identity: Of the judging in this version.
-        pairs: The pairs that are judged.
+        identity: Identity of the judging in this version.
+        pairs: Pairs that are judged.
     """
     before_shared_digest = {**identity, "data_sha256": _earlier_digest(pairs)}
     yield before_shared_digest

@@ -1,4 +1,4 @@
-"""`encore judge` as a function: judge a benchmark by pair or by rating, keep the results, report.
+"""The stage `encore judge`: judge a benchmark by pair or by rating, and write the results.
 
 Suffixes: P pairs, 2 answers (chosen, rejected).
 """
@@ -46,39 +46,39 @@ from encore.warehouse import open_ratings
 from encore.weighting.weigh import weights as weigh
 from encore.weighting.weight_vector import WeightVector
 
-#: Options that a way of judging has no use for.
-_ONLY_BY_OTHER = {
+#: Options without effect, by the way of judging.
+_UNUSED_OPTIONS = {
     "pair": ("rules", "weights_from", "weights_run", "scheme", "tau", "k", "rule"),
     "rating": ("protocol",),
 }
-#: Parameters of schemes that tell two weight vectors apart in a table.
-_TELLING_PARAMS = ("tau", "k", "seed", "rule")
+#: Parameters of schemes that are part of a row's name.
+_NAME_PARAMS = ("tau", "k", "seed", "rule")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JudgeReport:
-    """A judge on a benchmark.
+    """Result of `judge_benchmark`.
 
     Attributes:
-        name: The row's name in tables.
-        by: See `JudgeBenchmarkConfig`.
-        judge: The judge's name.
-        folder: Where its words lie.
-        results: The file of per-pair results.
-        score: Subsets and headline; a tie counts one half.
-        single_order_score: By pair, the headline if one order a pair, drawn with the seed, had been
-            asked: RewardBench's own protocol.
-        verdicts: By pair, how far the verdicts can be believed.
-        weights: Of the rules; None by pair.
-        num_pairs: Of the benchmark; where a row has several rejected answers, more than units are
-            counted in the score.
-        num_ties: Those of them whose rewards are equal; by pair whose two orders make one half,
-            which those without any verdict do too.
-        num_unrated: By rating, those that no rule rated on both sides; else 0.
-        null_reasons: Replies without a verdict, by rating without a number, by reason.
-        uses_labels: Whether the weights were learnt from people's preferences.
-        notes: What a reader should know, a sentence each, those of the benchmark first.
-        synthetic: What is synthetic, in words.
+        name: Name of the row in tables.
+        by: ``pair`` (verdicts) or ``rating`` (weighted ratings), as in `JudgeBenchmarkConfig`.
+        judge: Name of the judge.
+        folder: Folder with the judge's replies.
+        results: File of the results per pair.
+        score: Scores of subsets and the headline. A tie counts one half.
+        single_order_score: By pair: the score if each pair had been judged in one order, drawn
+            with the seed, as in RewardBench's own protocol. None by rating.
+        verdicts: By pair: counts and consistency of the verdicts. None by rating.
+        weights: By rating: weight of each rule. None by pair.
+        num_pairs: Pairs of the benchmark. If rows have several rejected answers, the score counts
+            fewer units.
+        num_ties: By rating: pairs with equal rewards. By pair: pairs with a credit of one half,
+            which includes pairs without any verdict.
+        num_unrated: By rating: pairs without a rule that rated both answers. By pair: 0.
+        null_reasons: Number of replies without a verdict or rating, by reason.
+        uses_labels: True if the weights were learnt from people's preferences.
+        notes: Sentences for the reader, those of the benchmark first.
+        synthetic: Labels of the synthetic parts.
     """
 
     name: str
@@ -102,52 +102,56 @@ class JudgeReport:
 def judge_benchmark(
     config: JudgeBenchmarkConfig, *, judge: Judge | None = None, reporter: Reporter = SILENT
 ) -> JudgeReport:
-    """Judge what is not judged yet, write the per-pair results, report.
+    """Judge the pairs that are not judged yet, and write the results per pair.
 
     Args:
         config: Judge, pairs and the way of judging.
-        judge: The config's, where it is open already; it stays open.
-        reporter: Told how far it is, in replies.
+        judge: An opened judge, which stays open. None: open the config's judge.
+        reporter: Receives the progress, in replies.
 
     Raises:
-        UsageError: Options that would change nothing.
-        InputError: Options that the way of judging has no use for, or none where it needs them;
-            weights of other rules, or of the benchmark's own ratings.
-        StudyIncompleteError: Shards failed; the same call judges only these.
+        UsageError: An option has no effect.
+        InputError: A needed option is missing, or the weights are of other rules or from ratings of
+            the benchmark itself.
+        StudyIncompleteError: Shards failed. The same call judges only these.
         EncoreError: The judge does not load.
     """
-    _check_way(config)
+    _check_options(config)
     pairs = configured_pairs(config.pairs)
-    weights, marks = (None, ()) if config.by == "pair" else _weights(pairs, config)
-    with contextlib.ExitStack() as stack:  # a judge opens once everything else is checked
+    weights, labels = (None, ()) if config.by == "pair" else _weights(pairs, config)
+    with contextlib.ExitStack() as stack:  # the judge opens after all checks
         opened = judge or stack.enter_context(contextlib.closing(open_judge(config.judge)))
         if weights is None:
             return _by_pair(pairs, config, judge=opened, reporter=reporter)
-        return _by_rating(pairs, config, weights, marks, judge=opened, reporter=reporter)
+        return _by_rating(pairs, config, weights, labels, judge=opened, reporter=reporter)
 
 
-def _check_way(config: JudgeBenchmarkConfig) -> None:
-    """Refuse what a way of judging has no use for, or lacks."""
-    given = [name for name in _ONLY_BY_OTHER[config.by] if getattr(config, name) is not None]
-    if given:
-        shown = ", ".join(f"--{name.replace('_', '-')} {getattr(config, name)}" for name in given)
-        raise UsageError(f"{shown}: changes nothing with --by {config.by}")
+def _check_options(config: JudgeBenchmarkConfig) -> None:
+    """Raise an error if the way of judging ignores an option or lacks one."""
+    values = {name: getattr(config, name) for name in _UNUSED_OPTIONS[config.by]}
+    unused = [
+        f"--{name.replace('_', '-')} {value}" for name, value in values.items() if value is not None
+    ]
+    if unused:
+        raise UsageError(f"{', '.join(unused)}: changes nothing with --by {config.by}")
     if config.by == "pair":
         return
     if config.weights_from is None:
         raise InputError("--by rating needs --weights-from STUDY: its ratings weigh the rules")
     if (config.max_reply_tokens or 0) > MAX_RATING_REPLY_TOKENS:
-        shown = f"--max-reply-tokens {config.max_reply_tokens}"
-        raise InputError(f"{shown}: by rating a reply has at most {MAX_RATING_REPLY_TOKENS} tokens")
+        raise InputError(
+            f"--max-reply-tokens {config.max_reply_tokens}: by rating a reply has at most "
+            f"{MAX_RATING_REPLY_TOKENS} tokens"
+        )
 
 
 def _weights(
     pairs: BenchmarkPairs, config: JudgeBenchmarkConfig
 ) -> tuple[WeightVector, tuple[str, ...]]:
-    """Return the checked weights of the training study's rules, and what of it is synthetic."""
+    """Return the checked weights of the training study's rules, and its synthetic labels."""
     ratings = open_ratings(config.weights_from, run=config.weights_run)
-    given = config.model_dump(include={"scheme", "tau", "k", "rule", "seed"}, exclude_none=True)
-    weights = weigh(ratings, **given)
+    options = config.model_dump(include={"scheme", "tau", "k", "rule", "seed"}, exclude_none=True)
+    weights = weigh(ratings, **options)
     check_weights(weights, load_rule_set(config.rating.rules), pairs, out=config.out)
     return weights, tuple(f"training {part}" for part in ratings.synthetic)
 
@@ -155,14 +159,19 @@ def _weights(
 def _by_pair(
     pairs: BenchmarkPairs, config: JudgeBenchmarkConfig, *, judge: Judge, reporter: Reporter
 ) -> JudgeReport:
-    found = judge_pairs(pairs, config, judge=judge, reporter=reporter)
-    (manifest, verdict_P2, null_reasons), name = found, judge.identity.name
+    manifest, verdict_P2, null_reasons = judge_pairs(pairs, config, judge=judge, reporter=reporter)
+    name = judge.identity.name
     summary, credit_P = summarize(verdict_P2), pair_credits(verdict_P2)
-    bounds = (pair_credits(verdict_P2, missing=one) for one in (0, 1))
-    low, high = (benchmark_score(one, pairs=pairs, ties="half").headline for one in bounds)
-    shown = f"{low.name} would be {low.score:.1%} or {high.score:.1%}"
-    said = verdict_notes(summary, null_reasons, range_shown=shown)
-    notes = tuple(f"judge {name}: {one}" for one in said)
+    low, high = (
+        benchmark_score(
+            pair_credits(verdict_P2, missing=missing), pairs=pairs, ties="half"
+        ).headline
+        for missing in (0, 1)
+    )
+    bounds = f"{low.name} would be {low.score:.1%} or {high.score:.1%}"
+    notes = tuple(
+        f"judge {name}: {note}" for note in verdict_notes(summary, null_reasons, bounds=bounds)
+    )
     single_P = single_order_credits(verdict_P2, seed=config.seed)
     metadata = RowMetadata(
         kind="judge",
@@ -170,9 +179,9 @@ def _by_pair(
         notes=tuple(dict.fromkeys((f"judge {name}: {summary.reliability}", *notes))),
         judge=name,
     )
-    shown = f"judge {name} ({config.protocol or 'explained'})"
+    row_name = f"judge {name} ({config.protocol or 'explained'})"
     return _report(
-        TableRow(name=shown, ties="half", credit_P=credit_P, metadata=metadata),
+        TableRow(name=row_name, ties="half", credit_P=credit_P, metadata=metadata),
         pairs,
         config.out / manifest.key,
         manifest.key,
@@ -189,7 +198,7 @@ def _by_rating(
     pairs: BenchmarkPairs,
     config: JudgeBenchmarkConfig,
     weights: WeightVector,
-    training_marks: tuple[str, ...],
+    training_labels: tuple[str, ...],
     *,
     judge: Judge,
     reporter: Reporter,
@@ -199,12 +208,12 @@ def _by_rating(
     name, credit_P = rated.manifest.judge, rated.credit_P
     strict = benchmark_score(np.floor(credit_P), pairs=pairs, ties="loss").headline
     notes = tuple(f"judge {name}: {note}" for note in _rating_notes(rated, strict, weights))
-    params = [f"{key} {weights.params[key]}" for key in _TELLING_PARAMS if key in weights.params]
+    params = [f"{key} {weights.params[key]}" for key in _NAME_PARAMS if key in weights.params]
     metadata = RowMetadata(
         kind="judge",
         params=dict(weights.params),
         uses_labels=bool(weights.provenance and weights.provenance.uses_labels),
-        synthetic=(*_synthetic(pairs, judge), *training_marks),
+        synthetic=(*_synthetic(pairs, judge), *training_labels),
         notes=notes,
         judge=name,
         scheme=weights.scheme,
@@ -231,44 +240,46 @@ def _by_rating(
 
 
 def _rating_notes(rated: RatedPairs, strict: Headline, weights: WeightVector) -> Iterator[str]:
-    """What a reader must know of ties, of missing ratings, and of where the weights come from."""
+    """Yield notes on ties, missing ratings and the source of the weights."""
     if rated.num_ties or rated.num_unrated:
         yield (
             f"{rated.num_ties} pairs tie and {rated.num_unrated} have no reward; each counts one "
-            f"half; counted as losses they make {strict.name} {strict.score:.1%}"
+            f"half; if they count as losses, {strict.name} is {strict.score:.1%}"
         )
     for reason, count in rated.null_reasons.items():
         yield f"{count} ratings are missing: {reason.replace('_', ' ')}"
     if rated.num_partly:
-        yield f"{rated.num_partly} pairs lack ratings under some rules; the others rank them"
+        yield f"{rated.num_partly} pairs lack ratings under some rules; the other rules decide"
     origin = weights_origin(weights)
     if origin.judge not in (None, rated.manifest.judge):
         yield f"the rules are weighed by the ratings of another judge, {origin.judge}"
     if origin.num_missing_shards:
-        missing = f"{origin.num_missing_shards} of {origin.num_shards} shards are missing"
-        yield f"the rules are weighed by an incomplete rating run: {missing}"
+        yield (
+            "the rules are weighed by an incomplete rating run: "
+            f"{origin.num_missing_shards} of {origin.num_shards} shards are missing"
+        )
 
 
 def _synthetic(pairs: BenchmarkPairs, judge: Judge) -> tuple[str, ...]:
-    """What of a judging is synthetic, in words: the demo's judge, a benchmark that says so.
+    """Return the synthetic labels of a judging: of the benchmark, and of the demo's judge.
 
-    The benchmark counts by its name in this call: the same pairs may have had another one before.
+    The benchmark's name in this call decides: the same pairs may have had another name before.
     """
-    about = judge.identity
-    is_demo = is_demo_judge(about.revision)
-    return (*pairs.synthetic, *([f"judge {about.name}"] if is_demo else []))
+    identity = judge.identity
+    label = (f"judge {identity.name}",) if is_demo_judge(identity.revision) else ()
+    return (*pairs.synthetic, *label)
 
 
 def _report(
     row: TableRow, pairs: BenchmarkPairs, folder: Path, key: str, **figures: Any
 ) -> JudgeReport:
-    """Write ``results-<name>-<hash>.parquet`` into a folder, and report.
+    """Write ``results-<name>-<hash>.parquet`` into a folder, and return the report.
 
-    The hash is of name, key and weights: the results of one training study's weights must not take
-    the place of another's. A file's name has at most 255 bytes.
+    The hash is of name, key and weights, so that results by the weights of one training study do
+    not replace those of another. A file's name has at most 255 bytes.
     """
-    about_file = run_key_of({"name": row.name, "key": key, "weights": figures.get("weights")})
-    path = folder / f"results-{slug(row.name)[:60]}-{about_file}.parquet"
+    file_key = run_key_of({"name": row.name, "key": key, "weights": figures.get("weights")})
+    path = folder / f"results-{slug(row.name)[:60]}-{file_key}.parquet"
     return JudgeReport(
         name=row.name,
         judge=str(row.metadata.judge),

@@ -1,4 +1,4 @@
-"""LLM-as-a-judge: which of a pair's two answers is better, asked in both orders.
+"""Verdicts of an LLM judge: it names the better answer of each pair, in both orders.
 
 A judging is a sharded run (`encore.runs.run_files`) whose manifest is ``judging.json``.
 
@@ -40,17 +40,19 @@ from encore.runs.shard_runner import Job, ReportRows, raise_for_failed_shards, w
 
 ORDERS = ("chosen-first", "rejected-first")
 
-_OF_REPLY = ("verdict", "preferred", "null_reason", "raw_reply")
-_COLUMNS = ("row_id", "subset", "pair_id", "order", *_OF_REPLY, "judge", "run_key")
-#: Grain: one row per (pair of the benchmark in the plan's order, order), sorted so.
-VERDICTS = pa.schema([pa.field(name, pa.string(), nullable=name in _OF_REPLY) for name in _COLUMNS])
+_NULLABLE_COLUMNS = ("verdict", "preferred", "null_reason", "raw_reply")
+_COLUMNS = ("row_id", "subset", "pair_id", "order", *_NULLABLE_COLUMNS, "judge", "run_key")
+#: Grain: one row per (pair, order), sorted by the plan's order of pairs and then by order.
+VERDICTS = pa.schema(
+    [pa.field(name, pa.string(), nullable=name in _NULLABLE_COLUMNS) for name in _COLUMNS]
+)
 
 
 class JudgingManifest(JudgedManifest):
     """The manifest of a judging, whose rows are the verdicts in both orders of a pair.
 
-    ``benchmark`` is what the benchmark was called when these pairs were judged first, for people:
-    the key covers the pairs themselves.
+    ``benchmark`` is the benchmark's name at the first judging of these pairs. The key covers the
+    pairs themselves, not the name.
     """
 
     FILE: ClassVar[str] = "judging.json"
@@ -82,28 +84,28 @@ def judge_pairs(
     judge: Judge,
     reporter: Reporter = SILENT,
 ) -> Verdicts:
-    """Ask a judge which answer of each pair is better, in both orders; finished shards are reused.
+    """Ask a judge for the better answer of each pair, in both orders. Finished shards are reused.
 
-    The protocol is RewardBench's pairwise one (verdicts ``[[A]]`` and ``[[B]]``, half credit where
-    there is none) in our own words, with these differences: both orders instead of one drawn
-    unseeded, one user message instead of two (any judge reads it), and several turns are judged.
+    The protocol is RewardBench's pairwise one (verdicts ``[[A]]`` and ``[[B]]``, half credit
+    without a verdict) in our own words. The differences: both orders instead of one unseeded draw,
+    one user message instead of two (any judge accepts it), and conversations of several turns.
 
     Args:
-        pairs: The benchmark's.
-        config: Protocol, length of replies and shards; the judging goes to ``config.out/<key>``.
-        judge: Stays open.
-        reporter: Told how far it is, in replies.
+        pairs: Pairs of the benchmark.
+        config: Protocol, length of replies and shards. Verdicts go to ``config.out/<key>``.
+        judge: Opened judge. It stays open.
+        reporter: Receives the progress, in replies.
 
     Returns:
-        The judging's manifest; verdict_P2 in the order of the pairs, 1 where the chosen answer is
-        named, 0 where the rejected one, NaN without verdict; replies without a verdict, by reason.
+        Manifest of the judging; verdict_P2 in the order of the pairs, 1 if the chosen answer is
+        named, 0 if the rejected one is, NaN without verdict; replies without verdict, by reason.
 
     Raises:
-        InputError: Replies longer than the judge's context.
-        StudyIncompleteError: Shards failed; the same call judges only these.
+        InputError: Replies may be longer than the judge's context.
+        StudyIncompleteError: Shards failed. The same call judges only these.
     """
     manifest = _stored_manifest(_manifest(pairs, judge, config), pairs, out=config.out)
-    # The places of the pairs in an order that no file's order changes.
+    # Indices of the pairs in an order that does not depend on the order of files.
     plan = sorted(range(pairs.num_pairs), key=pairs.keys.__getitem__)
 
     def start() -> int:
@@ -112,9 +114,9 @@ def judge_pairs(
         return 1
 
     def compute(shard: Shard, report_rows: ReportRows) -> ShardTable:
-        places = plan[shard.start : shard.stop]
+        indices = plan[shard.start : shard.stop]
         return ShardTable(
-            table=_ask(pairs, places, judge=judge, manifest=manifest, report_rows=report_rows)
+            table=_ask(pairs, indices, judge=judge, manifest=manifest, report_rows=report_rows)
         )
 
     folder = config.out / manifest.key
@@ -127,12 +129,12 @@ def judge_pairs(
 
 def _manifest(pairs: BenchmarkPairs, judge: Judge, config: JudgeBenchmarkConfig) -> JudgingManifest:
     protocol = config.protocol or "explained"
-    most = config.max_reply_tokens or pairwise_protocol.MAX_REPLY_TOKENS[protocol]
+    max_reply_tokens = config.max_reply_tokens or pairwise_protocol.MAX_REPLY_TOKENS[protocol]
     context = judge.identity.max_model_len
-    if judge.tokenizer is not None and most >= context:
+    if judge.tokenizer is not None and max_reply_tokens >= context:
         raise InputError(
-            f"replies of up to {most} tokens leave no room for a prompt in the judge's context of "
-            f"{context}; give --max-reply-tokens, or --protocol verdict-only"
+            f"replies of up to {max_reply_tokens} tokens leave no room for a prompt in the judge's "
+            f"context of {context}; give --max-reply-tokens, or --protocol verdict-only"
         )
     identity = {
         "format": 1,
@@ -141,7 +143,7 @@ def _manifest(pairs: BenchmarkPairs, judge: Judge, config: JudgeBenchmarkConfig)
         "prompt_sha256": pairwise_protocol.prompt_digest(protocol),
         "decoding": {
             "temperature": 0.0,
-            "max_reply_tokens": most,
+            "max_reply_tokens": max_reply_tokens,
             "parser": pairwise_protocol.VERDICT_PARSER_VERSION,
         },
         "data_sha256": pairs.digest,
@@ -162,9 +164,9 @@ def _manifest(pairs: BenchmarkPairs, judge: Judge, config: JudgeBenchmarkConfig)
 def _stored_manifest(
     manifest: JudgingManifest, pairs: BenchmarkPairs, *, out: Path
 ) -> JudgingManifest:
-    """Return the manifest of the folder that has most verdicts of this judging.
+    """Return the manifest of the folder with most verdicts of this judging.
 
-    That is this version's folder, or one that an earlier version wrote under another key.
+    It is this version's folder, or a folder that an earlier version wrote under another key.
     """
     manifests = [manifest]
     for identity in earlier_identities(manifest.identity, pairs):
@@ -174,42 +176,44 @@ def _stored_manifest(
             manifests.append(manifest.model_copy(update=changes))
     if len(manifests) == 1:
         return manifest
-    return max(manifests, key=lambda one: len(finished_shards(out / one.key, one, one.shards)))
+    return max(
+        manifests, key=lambda stored: len(finished_shards(out / stored.key, stored, stored.shards))
+    )
 
 
 def _ask(
     pairs: BenchmarkPairs,
-    places: list[int],
+    indices: list[int],
     *,
     judge: Judge,
     manifest: JudgingManifest,
     report_rows: ReportRows,
 ) -> pa.Table:
-    """The verdicts on some pairs; a prompt that is too long is not asked: no answer is ever cut."""
-    asked = [(place, order) for place in places for order in ORDERS]
+    """Return the verdicts on pairs. A prompt that is too long is not sent: answers are not cut."""
+    questions = [(index, order) for index in indices for order in ORDERS]
     texts = (
         pairwise_protocol.render_comparison(
-            pairs.pairs[place],
+            pairs.pairs[index],
             is_chosen_first=order == ORDERS[0],
             protocol=manifest.identity["protocol"],
         )
-        for place, order in asked
+        for index, order in questions
     )
     decoding = Decoding(max_reply_tokens=manifest.identity["decoding"]["max_reply_tokens"])
     prompts = encode_prompts(judge, texts, decoding=decoding)
-    sessions = [pairs.pairs[place].pair_id for place, _ in asked]
+    sessions = [pairs.pairs[index].pair_id for index, _ in questions]
     replies = ask_judge(
         judge, list(prompts), decoding=decoding, on_progress=report_rows, sessions=sessions
     )
     rows = []
-    for (place, order), reply in zip(asked, replies, strict=True):
+    for (index, order), reply in zip(questions, replies, strict=True):
         verdict, null_reason = pairwise_protocol.parse_verdict(reply)
         is_chosen = (verdict == "A") == (order == ORDERS[0])
         rows.append(
             {
-                "row_id": pairs.row_id_P[place],
-                "subset": pairs.subset_P[place],
-                "pair_id": pairs.pairs[place].pair_id,
+                "row_id": pairs.row_id_P[index],
+                "subset": pairs.subset_P[index],
+                "pair_id": pairs.pairs[index].pair_id,
                 "order": order,
                 "verdict": verdict,
                 "preferred": verdict and ("chosen" if is_chosen else "rejected"),
@@ -223,7 +227,7 @@ def _ask(
 
 
 def _read(folder: Path, manifest: JudgingManifest, plan: list[int]) -> Verdicts:
-    """All verdicts of a complete judging."""
+    """Read all verdicts of a complete judging."""
     paths = run_status(folder, JudgingManifest).paths
     columns = ["preferred", "null_reason"]
     table = pa.concat_tables([pq.ParquetFile(path).read(columns=columns) for path in paths])

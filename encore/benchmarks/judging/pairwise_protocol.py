@@ -1,4 +1,4 @@
-"""What a judge of two answers reads, one prompt for both orders, and how its reply is read."""
+"""Prompt and reply of a judge that compares two answers, in either order."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from encore.data.records import Message, PreferencePair, Role
 from encore.judges.base import Reply
 from encore.rating.prompts import render_conversation
 
-Place = Literal["A", "B"]
+Position = Literal["A", "B"]
 
-#: The factors are RewardBench's, the wording is ours; safety is no factor of its own there.
+#: The factors are those of RewardBench, which has no factor safety. The wording is ours.
 _TEMPLATE = """\
 Two AI assistants answered the same conversation. Compare their answers and decide which one is \
 better.
@@ -36,7 +36,7 @@ Consider how helpful, relevant, correct, thorough, creative and detailed each an
 Stay impartial: which answer was shown first, how long it is and what the assistants are called \
 must not count. There is no draw. {how_to_answer}"""
 
-#: How a judge is to answer, by protocol: the end of the prompt.
+#: End of the prompt, by protocol: the form of the answer.
 HOW_TO_ANSWER: Mapping[str, str] = {
     "explained": (
         "First compare the answers in a few sentences. Then end with your verdict, written exactly "
@@ -49,21 +49,21 @@ HOW_TO_ANSWER: Mapping[str, str] = {
 }
 #: A longer reply is cut off and gives no verdict. RewardBench allows 2,048 tokens.
 MAX_REPLY_TOKENS: Mapping[str, int] = {"explained": 2048, "verdict-only": 16}
-#: Part of a judging's identity: raise it whenever any reply would be read differently.
+#: Part of a judging's identity. Raise it when any reply would be read differently.
 VERDICT_PARSER_VERSION = 1
-#: What earlier versions called the criterion of a verdict. It was part of a judging's identity.
+#: Name of the criterion in earlier versions. It was part of a judging's identity.
 EARLIER_CRITERION = "overall"
 
 _VERDICT = re.compile(r"\[\[([AB])\]\]")
 
 
 def render_comparison(pair: PreferencePair, *, is_chosen_first: bool, protocol: str) -> str:
-    """The prompt for one pair and order.
+    """Return the prompt for one pair and order.
 
     Args:
-        pair: The pair.
-        is_chosen_first: Whether assistant A gave the chosen answer; the judge is not told.
-        protocol: How to answer.
+        pair: Pair with the two answers.
+        is_chosen_first: True if assistant A gave the chosen answer. The prompt does not show it.
+        protocol: Form of the answer, a key of `HOW_TO_ANSWER`.
     """
     answers = (pair.chosen, pair.rejected)
     first, second = answers if is_chosen_first else answers[::-1]
@@ -102,15 +102,15 @@ def _marked_prompt(protocol: str) -> str:
     return render_comparison(pair, is_chosen_first=True, protocol=protocol)
 
 
-def parse_verdict(reply: Reply | None) -> tuple[Place | None, str | None]:
-    """The verdict in a reply, or the reason why there is none, never both.
+def parse_verdict(reply: Reply | None) -> tuple[Position | None, str | None]:
+    """Return the verdict in a reply, or the reason why it has none.
 
-    The reply may say anything around ``[[A]]`` or ``[[B]]`` and may repeat it. One that has both is
-    no verdict: RewardBench's own reader takes ``[[A]]`` then, which favours the first place. A
-    reply that the token limit cut off is none either, whatever it had said until then.
+    The reply may have any text around ``[[A]]`` or ``[[B]]`` and may repeat it. A reply with both
+    has no verdict: RewardBench's own parser takes ``[[A]]``, which favours the first position. A
+    reply that the token limit cut off has no verdict either.
 
     Args:
-        reply: None: the prompt was too long to be asked.
+        reply: Reply of the judge. None if the prompt was too long and not sent.
     """
     if reply is None:
         return None, "prompt_too_long"
@@ -118,9 +118,9 @@ def parse_verdict(reply: Reply | None) -> tuple[Place | None, str | None]:
         return None, reply.null_reason
     if not reply.is_complete:
         return None, "reply_cut_off"
-    found = set(_VERDICT.findall(reply.text))
-    if len(found) == 1:
-        return found.pop(), None
-    if found:
+    verdicts = set(_VERDICT.findall(reply.text))
+    if len(verdicts) == 1:
+        return verdicts.pop(), None
+    if verdicts:
         return None, "two_verdicts"
     return None, "no_verdict" if reply.text.strip() else "empty_reply"

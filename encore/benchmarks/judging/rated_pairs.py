@@ -1,8 +1,8 @@
-"""The rule judge: a judge's own ratings, weighted, as a reward without any reward model.
+"""The rule judge: weighted ratings of an LLM judge as a reward, without a reward model.
 
-The benchmark's pairs are a study of their own, rated under every rule exactly as training data are;
-the reward of an answer is the weighted sum of its ratings, with weights from a training study.
-Nothing is trained, and no label of the benchmark enters.
+The benchmark's pairs become a study, which is rated under every rule as training data are. The
+reward of an answer is the weighted sum of its ratings, with weights from a training study. Nothing
+is trained, and no label of the benchmark is used.
 
 Suffixes: P pairs, 2 answers (chosen, rejected), R rules.
 """
@@ -45,11 +45,11 @@ class RatedPairs:
     """Weighted ratings as rewards of a benchmark's pairs.
 
     Attributes:
-        study: A study of these pairs; anything that reads studies reads it.
-        manifest: Of the rating run in it.
-        reward_P2: Of the chosen and of the rejected answer (`_weighted_rewards`).
-        credit_P: 1, 1/2 for a tie or where nothing is rated, 0.
-        num_partly: Pairs that some rule with a weight did not rate on both sides, but others did.
+        study: Path of the study with these pairs, a study like any other.
+        manifest: Manifest of the rating run in the study.
+        reward_P2: Rewards of the chosen and of the rejected answer (`_weighted_rewards`).
+        credit_P: Credit of each pair: 1, 0, or 1/2 for a tie or a pair without ratings.
+        num_partly: Pairs of which some, but not all, rules with a weight rated both answers.
         null_reasons: Ratings without a number, by reason, the most frequent first.
     """
 
@@ -62,12 +62,12 @@ class RatedPairs:
 
     @property
     def num_unrated(self) -> int:
-        """Pairs that no rule with a weight rated on both sides."""
+        """Return the number of pairs without a rule with a weight that rated both answers."""
         return int(np.isnan(self.reward_P2[:, 0]).sum())
 
     @property
     def num_ties(self) -> int:
-        """Pairs whose two rewards are equal."""
+        """Return the number of pairs whose two rewards are equal."""
         return int((self.credit_P == 1 / 2).sum()) - self.num_unrated
 
 
@@ -82,14 +82,14 @@ def rate_pairs(
     """Have a judge rate every answer under every rule, shard by shard, and weigh the ratings.
 
     Args:
-        pairs: The benchmark's.
-        config: Rules and shards; the study goes to ``config.out/rated-<digest of the pairs>``.
-        weights: By rule, all of the rule set (`check_weights`).
-        judge: Stays open.
-        reporter: Told how far it is, in ratings.
+        pairs: Pairs of the benchmark.
+        config: Rules and shards. The study goes to ``config.out/rated-<digest of the pairs>``.
+        weights: Weight of each rule of the rule set (`check_weights`).
+        judge: Opened judge. It stays open.
+        reporter: Receives the progress, in ratings.
 
     Raises:
-        StudyIncompleteError: Shards failed; the same call rates only these.
+        StudyIncompleteError: Shards failed. The same call rates only these.
         EncoreError: The judge does not load.
     """
     study, run = _open_run(pairs, config, judge=judge)
@@ -97,8 +97,8 @@ def rate_pairs(
     raise_for_failed_shards(run.run_dir, report.failures, num_shards=len(run.manifest.shards))
     with open_warehouse(open_ratings(study.path, run=run.manifest.run_key)) as warehouse:
         ratings = read_pair_ratings(warehouse, rule_ids=tuple(weights))
-    row_of = {pair_id: row for row, pair_id in enumerate(ratings.pair_id_P.tolist())}
-    rated = ratings.take(np.array([row_of[pair.pair_id] for pair in pairs.pairs], dtype=np.intp))
+    row_by_id = {pair_id: row for row, pair_id in enumerate(ratings.pair_id_P.tolist())}
+    rated = ratings.take(np.array([row_by_id[pair.pair_id] for pair in pairs.pairs], dtype=np.intp))
     weight_R = np.array(list(weights.values()), dtype=np.float64)
     reward_P2 = _weighted_rewards(rated, weight_R)
     margin_P = reward_P2[:, 0] - reward_P2[:, 1]
@@ -116,7 +116,7 @@ def rate_pairs(
 def _open_run(
     pairs: BenchmarkPairs, config: JudgeBenchmarkConfig, *, judge: Judge
 ) -> tuple[Study, RatingRun]:
-    """Open the rating run of these pairs, where an earlier version has more of it: that one."""
+    """Open the rating run of these pairs, of this or an earlier version, with most shards done."""
     studies = [create_rated_study(pairs, out=config.out)]
     studies += [open_study(path) for path in _study_paths(pairs, out=config.out)[1:]]
     opened = [(study, open_run(study, config.rating, judge=judge)) for study in studies]
@@ -129,10 +129,9 @@ def _num_done(run: RatingRun) -> int:
 
 
 def _weighted_rewards(ratings: PairRatings, weight_R: _Floats) -> _Floats:
-    """The weighted mean rating of both answers, over the rules that rated both; shape [P, 2].
+    """Return the weighted mean ratings over the rules that rated both answers, shape [P, 2].
 
-    A missing rating is no rating of 0: both answers are measured by the same rules. NaN where no
-    rule with a weight rated both.
+    Both answers are thus measured by the same rules. NaN if no rule with a weight rated both.
     """
     is_rated_PR = ~np.isnan(ratings.margin_PR)
     sum_2P = np.where(is_rated_PR, ratings.rating_2PR, 0.0) @ weight_R
@@ -143,27 +142,28 @@ def _weighted_rewards(ratings: PairRatings, weight_R: _Floats) -> _Floats:
 def check_weights(
     weights: WeightVector, rules: RuleSet, pairs: BenchmarkPairs, *, out: Path
 ) -> None:
-    """Refuse weights from elsewhere than a training study's ratings under these rules.
+    """Raise an error unless the weights are from ratings of a training study under these rules.
 
-    What weights do not say of where they come from is not looked at.
+    Facts that the weights do not record are not checked.
 
     Raises:
-        InputError: Weights of other rules or of other rule texts, or of the ratings of the
-            benchmark itself.
+        InputError: The weights are of other rules or rule texts, or from ratings of the benchmark
+            itself.
     """
     origin = weights_origin(weights)
     differing = sorted(set(weights.rule_ids).symmetric_difference(rules.rule_ids))
     if differing or origin.rules_sha256 not in (None, rules.digest):
-        shown = ", ".join(differing[:3]) or "their texts or their order"
+        difference = ", ".join(differing[:3]) or "their texts or their order"
         raise InputError(
-            f"weights of other rules than those of {rules.name}: they differ in {shown}; give the "
-            "rule set that the study was rated under (--rules), or rate the study under this one"
+            f"weights of other rules than those of {rules.name}: they differ in {difference}; "
+            "give the rule set that the study was rated under (--rules), or rate the study under "
+            "this one"
         )
-    # A study of these pairs may be labelled with another name that the benchmark had before.
+    # A study of these pairs may have another name, which the benchmark had before.
     ids = list(dict.fromkeys(pair.pair_id for pair in pairs.pairs))
     table = pa.table({"source": [pairs.benchmark.name] * len(ids), "pair_id": ids})
-    own = {data_digest(open_study(path)) for path in _study_paths(pairs, out=out)}
-    if origin.data_sha256 in {data_digest_of(table)} | own:
+    digests = {data_digest(open_study(path)) for path in _study_paths(pairs, out=out)}
+    if origin.data_sha256 in {data_digest_of(table)} | digests:
         raise InputError(
             f"weights from ratings of benchmark {pairs.benchmark.name} itself (run "
             f"{origin.run_key}): take them from a training study"
@@ -171,17 +171,17 @@ def check_weights(
 
 
 def weights_origin(weights: WeightVector) -> WeightsOrigin:
-    """Where weights come from, as far as they say."""
+    """Return the recorded source of weights; its fields are None if nothing is recorded."""
     return weights.provenance or WeightsOrigin()
 
 
 def create_rated_study(pairs: BenchmarkPairs, *, out: Path) -> Study:
-    """Return the study of a benchmark's pairs, made if it is missing; equal pairs are in it once.
+    """Return the study of a benchmark's pairs; create it if it is missing.
 
-    It is not made where an earlier version has made one.
+    Equal pairs are in it once. A study of an earlier version is used if there is one.
 
     Raises:
-        InputError: Something else is at its place.
+        InputError: Its path holds something else.
     """
     name = pairs.benchmark.name
     named = {name: [dataclasses.replace(pair, source=name) for pair in pairs.pairs]}

@@ -1,4 +1,4 @@
-"""What a judge's verdicts on both orders of every pair amount to.
+"""Credits, counts and notes from a judge's verdicts on both orders of every pair.
 
 Suffixes: P pairs, 2 orders (the chosen answer first, the rejected one first).
 """
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-#: Why a reply has no verdict, in words.
-_WORDS_OF_REASON: Mapping[str, str] = {
+#: Sentence for each reason why a reply has no verdict.
+_REASON_TEXTS: Mapping[str, str] = {
     "empty_reply": "the reply is empty",
     "no_verdict": "neither [[A]] nor [[B]] in the reply",
     "two_verdicts": "both [[A]] and [[B]] in the reply",
@@ -21,26 +21,26 @@ _WORDS_OF_REASON: Mapping[str, str] = {
     "content_filter": "the judge's server filtered the prompt or the reply",
     "refusal": "the judge refused",
 }
-#: A judge whose verdicts name one place at least this often hardly looks at the answers.
-_ALMOST_ALWAYS = 0.95
+#: From this share of verdicts for one position on, a note says that the judge follows it.
+_POSITION_THRESHOLD = 0.95
 
 _Floats = NDArray[np.float64]
 
 
 def pair_credits(verdict_P2: _Floats, *, missing: float = 0.5) -> _Floats:
-    """The mean credit of both orders: 0, 1/4, 1/2, 3/4 or 1, shape [P].
+    """Return the mean credit of both orders: 0, 1/4, 1/2, 3/4 or 1, shape [P].
 
-    A judge that follows the place gets one half for the pair, as for a tie.
+    A judge that names the same position in both orders gets one half, as for a tie.
 
     Args:
-        verdict_P2: 1 where the chosen answer is named, 0 where the rejected one, NaN for neither.
-        missing: What an order without a verdict counts; one half, as in RewardBench.
+        verdict_P2: 1 if the chosen answer is named, 0 if the rejected one is, NaN without verdict.
+        missing: Credit of an order without a verdict; one half, as in RewardBench.
     """
     return np.asarray(np.nan_to_num(verdict_P2, nan=missing).mean(axis=1))
 
 
 def single_order_credits(verdict_P2: _Floats, *, seed: int) -> _Floats:
-    """The credit of one order a pair, drawn by chance: RewardBench's own protocol, but seeded."""
+    """Return the credit of one order per pair, drawn with a seed (RewardBench: without)."""
     order_P = np.random.default_rng(seed).integers(0, 2, size=len(verdict_P2))
     chosen_P: _Floats = verdict_P2[np.arange(len(order_P)), order_P]
     return np.nan_to_num(chosen_P, nan=0.5)
@@ -48,15 +48,15 @@ def single_order_credits(verdict_P2: _Floats, *, seed: int) -> _Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictSummary:
-    """A judge's verdicts on some pairs.
+    """Counts of a judge's verdicts.
 
     Attributes:
-        num_pairs: P; each was asked in both orders.
-        num_unparsed: Replies, of 2 P, without a verdict.
+        num_pairs: Number of pairs, P. Each is judged in both orders.
+        num_unparsed: Replies without a verdict, of 2 P replies.
         num_answered_twice: Pairs with a verdict in both orders.
-        consistency: Share of those that named the same answer both times; None without any.
-        share_first: Share of the verdicts that name A, the place shown first; a judge that looks
-            at the answers alone is at 0.5. None without verdicts.
+        consistency: Share of these pairs with the same answer named twice. None without such pairs.
+        share_first: Share of the verdicts that name A, the answer shown first. It is 0.5 for a
+            judge that ignores the position. None without verdicts.
     """
 
     num_pairs: int
@@ -67,12 +67,12 @@ class VerdictSummary:
 
     @property
     def reliability(self) -> str:
-        """How many verdicts there are, how often both orders agree or the first place wins."""
+        """Return a sentence on the number of verdicts, their agreement and the first position."""
         num_replies = 2 * self.num_pairs
         if self.share_first is None:
             return (
-                f"no verdict in {num_replies} replies, so every pair counts one half; neither the "
-                "score nor its interval says anything"
+                f"no verdict in {num_replies} replies, so every pair counts one half; the score "
+                "and its interval have no meaning"
             )
         share = "-" if self.consistency is None else f"{self.consistency:.1%}"
         return (
@@ -83,7 +83,7 @@ class VerdictSummary:
 
 
 def summarize(verdict_P2: _Floats) -> VerdictSummary:
-    """The figures of verdicts on at least one pair."""
+    """Return the counts of verdicts on at least one pair."""
     is_verdict_P2 = ~np.isnan(verdict_P2)
     num_verdicts, num_twice = int(is_verdict_P2.sum()), int(is_verdict_P2.all(axis=1).sum())
     num_first = int((verdict_P2 == (1, 0)).sum())
@@ -98,22 +98,25 @@ def summarize(verdict_P2: _Floats) -> VerdictSummary:
 
 
 def verdict_notes(
-    summary: VerdictSummary, null_reasons: Mapping[str, int], *, range_shown: str
+    summary: VerdictSummary, null_reasons: Mapping[str, int], *, bounds: str
 ) -> Iterator[str]:
-    """What a reader must know before believing an accuracy, a sentence each.
+    """Yield sentences on missing verdicts and on a preference for one position.
 
     Args:
-        summary: Of the verdicts.
-        null_reasons: Replies without a verdict, by reason.
-        range_shown: The headline with all missing verdicts wrong, and with all right, in words.
+        summary: Counts of the verdicts.
+        null_reasons: Number of replies without a verdict, by reason.
+        bounds: Sentence with the headline if all missing verdicts are wrong, and if all are right.
     """
     num_replies, share = 2 * summary.num_pairs, summary.share_first
     for reason, count in null_reasons.items():
-        yield f"{count} of {num_replies} verdicts are missing: {_WORDS_OF_REASON[reason]}"
+        yield f"{count} of {num_replies} verdicts are missing: {_REASON_TEXTS[reason]}"
     if null_reasons:
-        yield f"missing verdicts count one half; with all of them wrong or all right {range_shown}"
+        yield f"missing verdicts count one half; with all of them wrong or all right {bounds}"
     if share is None:
         yield summary.reliability
-    elif max(share, 1 - share) >= _ALMOST_ALWAYS:
-        place = "A" if share > 1 / 2 else "B"
-        yield f"{max(share, 1 - share):.1%} of the verdicts are {place}: it follows the place"
+    elif max(share, 1 - share) >= _POSITION_THRESHOLD:
+        position = "A" if share > 1 / 2 else "B"
+        yield (
+            f"{max(share, 1 - share):.1%} of the verdicts are {position}: the judge follows the "
+            "position of the answers"
+        )

@@ -81,8 +81,10 @@ def test_a_verdict_is_one_place_in_double_brackets():
 def test_a_judge_that_follows_the_place_is_named_and_one_order_is_a_seeded_draw():
     always = np.array([[1.0, 0.0]] * 1000)
     for verdict_P2, share in ((always, "100.0%"), (np.vstack([always[:39], [[1, 1]]]), "98.8%")):
-        [said] = verdict_notes(summarize(verdict_P2), {}, range_shown="")
-        assert said == f"{share} of the verdicts are A: it follows the place"
+        [said] = verdict_notes(summarize(verdict_P2), {}, bounds="")
+        assert (
+            said == f"{share} of the verdicts are A: the judge follows the position of the answers"
+        )
     credit_P = single_order_credits(always, seed=1)
     assert 0.45 < credit_P.mean() < 0.55
     assert credit_P.tolist() == single_order_credits(always, seed=1).tolist()

@@ -120,7 +120,7 @@ def test_ties_are_told_as_halves_and_as_losses(tmp_path, config, monkeypatch):
     assert report.score.headline.score == 2.5 / 4
     [note] = [note for note in report.notes if "pairs tie" in note]
     assert "1 pairs tie and 0 have no reward; each counts one half" in note
-    assert note.endswith(f"counted as losses they make {report.score.headline.name} 50.0%")
+    assert note.endswith(f"if they count as losses, {report.score.headline.name} is 50.0%")
 
 
 def test_equal_pairs_are_rated_once_and_the_study_is_found_again(tmp_path, config):
