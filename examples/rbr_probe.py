@@ -40,7 +40,7 @@ def rate_half(files: list[Path], *, seed: int = 0, limit: int | None = None) -> 
         limit: Use this many completions only.
     """
     rows = read_labels(files)
-    pair_of = {row.content_id: row.asked for row in rows if row.asked is not None}
+    pair_of = {row.content_id: row.pair for row in rows if row.pair is not None}
     contents = list(pair_of)[:limit]
     vector_of = dict(zip(contents, _vectors([pair_of[one] for one in contents]), strict=True))
     # Copies of one text are on one side of the split.

@@ -1,4 +1,4 @@
-"""`encore labels` as a function: rate labelled responses, keep the table, compare per rule."""
+"""Rate labelled responses, write the table, and compare judge and people (`encore labels`)."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def judge_labels(
     table with ratings needs no judge.
 
     Args:
-        config: Tables, judge and study.
-        judge: An opened judge, which is closed at the end; default: that of the config.
-        reporter: Told how far it is, in ratings.
+        config: Tables of labels, judge, rules and study.
+        judge: Opened judge, which is closed at the end. Default: the judge of the config.
+        reporter: Receives the progress of the judge, in ratings.
 
     Raises:
-        InputError: A table that is none; labels without ratings and without a judge; a judge
-            without a study; rules that the rule set lacks.
-        StudyIncompleteError: Shards failed; the same call rates only these.
+        InputError: A table is malformed, there are neither ratings nor a judge, a judge has no
+            study to write to, or the rule set lacks a rule.
+        StudyIncompleteError: Shards failed; the same call rates only these shards.
         EncoreError: The judge does not load.
     """
     rows = read_labels(config.files)
@@ -69,7 +69,7 @@ def judge_labels(
             "rating"
         )
     elif config.to is not None:
-        folder = _study(config.to) / _key_of(rows)
+        folder = _labels_dir(config.to) / _labels_key(rows)
     table = pa.Table.from_pylist(list(map(dataclasses.asdict, rows)), schema=LABELS_SCHEMA)
     path = folder / TABLE_NAME if folder else None
     if path:
@@ -87,28 +87,28 @@ def judge_labels(
 def _rated(
     rows: Sequence[LabelledRow], config: LabelsConfig, judge: Judge | None, reporter: Reporter
 ) -> tuple[list[LabelledRow], Path, RatingManifest]:
-    """The rows with a judge's ratings, the folder of the run, and its manifest."""
+    """Rate the responses. Return the rows with ratings, the run's folder and its manifest."""
     if config.to is None:
-        raise InputError("--judge: its ratings are kept in a study; give --to STUDY")
-    asked = {}
+        raise InputError("--judge: its ratings are written to a study; give --to STUDY")
+    record_of = {}
     for row in rows:
-        if row.asked is None:
+        if row.pair is None:
             raise InputError(
-                f"--judge: no text to rate, of response {row.response_id!r} first; give the column "
+                f"--judge: response {row.response_id!r} has no text to rate; give the column "
                 "response"
             )
-        asked[row.content_id] = dataclasses.asdict(row.asked)
+        record_of[row.content_id] = dataclasses.asdict(row.pair)
     rule_set = rules_of_labels(config.rules, (row.rule_id for row in rows))
-    pairs = pa.Table.from_pylist([*asked.values()], schema=PAIRS)
+    pairs = pa.Table.from_pylist([*record_of.values()], schema=PAIRS)
     check_writable(config.to)
-    assert config.judge is not None, "judge_labels asks"
+    assert config.judge is not None, "judge_labels has checked this"
     with contextlib.closing(judge or open_judge(config.judge)) as opened:
         run = run_over(
             planned_pairs(pairs, limit=config.limit),
             config,
             rule_set=rule_set,
-            data_sha256=_key_of(rows),
-            folder=_study(config.to),
+            data_sha256=_labels_key(rows),
+            folder=_labels_dir(config.to),
             judge=opened,
             responses=("chosen",),
             kind=LabelManifest,
@@ -117,19 +117,19 @@ def _rated(
         reporter.finished()
     raise_for_failed_shards(run.run_dir, report.failures, num_shards=len(run.manifest.shards))
     rating_of = ratings_of(run_status(run.run_dir, LabelManifest), ("pair_id", "rule_id"))
-    found = [replace(row, rating=rating_of.get((row.content_id, row.rule_id))) for row in rows]
-    return found, run.run_dir, run.manifest
+    rated_rows = [replace(row, rating=rating_of.get((row.content_id, row.rule_id))) for row in rows]
+    return rated_rows, run.run_dir, run.manifest
 
 
-def _study(path: Path) -> Path:
-    """Where a study keeps labels; it is made if it is not there."""
-    if is_new_study(path):
-        with changed_study(path):
+def _labels_dir(study_path: Path) -> Path:
+    """Return the folder of labels in a study. Create the study if it does not exist."""
+    if is_new_study(study_path):
+        with changed_study(study_path):
             pass
-    return open_study(path).path / LABELS_DIR
+    return open_study(study_path).path / LABELS_DIR
 
 
-def _key_of(rows: Sequence[LabelledRow]) -> str:
-    """A digest of what people said of which texts, the same for every order."""
-    said = sorted((row.source, row.content_id, row.rule_id, row.label) for row in rows)
-    return run_key_of({"labels": said})
+def _labels_key(rows: Sequence[LabelledRow]) -> str:
+    """Return a digest of all labels and their texts, the same for every order of the rows."""
+    labels = sorted((row.source, row.content_id, row.rule_id, row.label) for row in rows)
+    return run_key_of({"labels": labels})

@@ -1,4 +1,4 @@
-"""Read labels of single responses: any table of them, or the gold data of Rule Based Rewards."""
+"""Read labels of single responses from any table, or from the gold data of Rule Based Rewards."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from encore.data.sources.raw_records import (
 )
 from encore.data.table_files import read_table
 
-_WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
+_NUMBER_OF_WORD = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelledRow:
-    """What people say of one response under one rule.
+    """Label of one response under one rule.
 
     Attributes:
-        response_id: As the table has it, else of the content.
-        source: As the table has it, else the file's name.
-        rule_id: The rule.
-        label: From 0, the rule does not hold, to 1.
-        rating: A judge's, if the table has it.
-        asked: Prompt and response as the chosen one of a pair without another response, which is
-            how a judge is asked; None where the table has no text.
+        response_id: Id of the response in the table, else a digest of its text.
+        source: Source in the table, else the file's name without its suffixes.
+        rule_id: Id of the rule.
+        label: Number from 0 (the rule does not hold) to 1 (it holds).
+        rating: Rating by a judge in the table, None without one.
+        pair: Prompt and response for the judge, as a pair whose rejected response is empty. None
+            if the table has no text.
     """
 
     response_id: str
@@ -40,46 +40,47 @@ class LabelledRow:
     rule_id: str
     label: float
     rating: float | None
-    asked: PreferencePair | None
+    pair: PreferencePair | None
 
     @property
     def content_id(self) -> str:
-        """The same for the same text; without a text the response's id."""
-        return self.response_id if self.asked is None else self.asked.pair_id
+        """Return a digest of the text, or the response's id if there is no text."""
+        return self.response_id if self.pair is None else self.pair.pair_id
 
 
 def read_labels(files: Sequence[Path]) -> list[LabelledRow]:
-    """Every label in some files, in order; what has none is passed over.
+    """Read the labels of all files, in order. Records without a label are skipped.
 
     Raises:
-        InputError: No such file, no label in it; the record that is wrong.
+        InputError: A file does not exist, a record is malformed, two texts have the same
+            response_id, or no file has a label.
     """
     rows: list[LabelledRow] = []
-    text_of: dict[tuple[str, str], str] = {}
+    content_id_of: dict[tuple[str, str], str] = {}
     for path in files:
-        for where, record in read_table(path):
+        for position, record in read_table(path):
             try:
                 for row in _rows_of(record, source=path.name.partition(".")[0]):
-                    place = row.source, row.response_id
-                    if text_of.setdefault(place, row.content_id) != row.content_id:
+                    key = row.source, row.response_id
+                    if content_id_of.setdefault(key, row.content_id) != row.content_id:
                         raise MalformedRecordError(
                             "wrong-type",
-                            f"response_id {row.response_id!r} is that of another text above; give "
-                            "each response an id of its own, or leave the column out",
+                            f"an earlier text has the same response_id {row.response_id!r}; give "
+                            "each response another id, or leave the column out",
                         )
                     rows.append(row)
             except MalformedRecordError as error:
-                raise InputError(f"labels {path}, {where}: {error.detail}") from error
+                raise InputError(f"labels {path}, {position}: {error.detail}") from error
     if not rows:
         raise InputError(
-            f"labels {', '.join(map(str, files))}: no label there; expected the columns response, "
-            "rule and label, or the records of Rule Based Rewards"
+            f"labels {', '.join(map(str, files))}: no labels; expected the columns response, rule "
+            "and label, or the records of Rule Based Rewards"
         )
     return rows
 
 
 def _rows_of(record: Mapping[str, Any], *, source: str) -> Iterator[LabelledRow]:
-    """The labels of a record: of each proposition, or the one of a table's row."""
+    """Yield the labels of a record: one for each proposition, or the label of a table's row."""
     response: str | None
     if "propositions" in record:
         prompt, completion = (
@@ -91,19 +92,20 @@ def _rows_of(record: Mapping[str, Any], *, source: str) -> Iterator[LabelledRow]
             raise MalformedRecordError("wrong-type", "propositions: expected an object of labels")
     else:
         source = str(record.get("source") or source)
-        said = record.get("prompt") or ()
-        if isinstance(said, str):
-            said = [{"role": "user", "content": said}]
-        turns, response = messages_of(said, name="prompt"), record.get("response")
+        prompt_field = record.get("prompt") or ()
+        if isinstance(prompt_field, str):
+            prompt_field = [{"role": "user", "content": prompt_field}]
+        turns, response = messages_of(prompt_field, name="prompt"), record.get("response")
         rule = text_field(record, "rule" if "rule" in record else "rule_id").strip()
         labels = {rule: field(record, "label")}
-    asked = None if response is None else _asked(turns, str(response), source=source)
-    response_id = str(record.get("response_id") or ("" if asked is None else asked.pair_id))
+    pair = None if response is None else _one_sided_pair(turns, str(response), source=source)
+    response_id = str(record.get("response_id") or ("" if pair is None else pair.pair_id))
     rating = _number(record.get("rating"), "rating")
     for rule_id, value in labels.items():
         if not response_id or not rule_id:
             raise MalformedRecordError(
-                "missing-column", "expected a rule and a response (or response_id), one is empty"
+                "missing-column",
+                "expected a rule and a response (or response_id), but one is empty",
             )
         label = _number(value, "label")
         if label is not None:
@@ -113,11 +115,12 @@ def _rows_of(record: Mapping[str, Any], *, source: str) -> Iterator[LabelledRow]
                 rule_id=rule_id,
                 label=label,
                 rating=rating,
-                asked=asked,
+                pair=pair,
             )
 
 
-def _asked(prompt: Sequence[Message], response: str, *, source: str) -> PreferencePair:
+def _one_sided_pair(prompt: Sequence[Message], response: str, *, source: str) -> PreferencePair:
+    """Return the response as the chosen one of a pair with an empty rejected response."""
     try:
         content_id = pair_id_of(prompt, chosen=response, rejected="")
     except UnicodeEncodeError as error:
@@ -128,12 +131,12 @@ def _asked(prompt: Sequence[Message], response: str, *, source: str) -> Preferen
 
 
 def _number(value: Any, name: str) -> float | None:
-    """A label or rating; None where there is none."""
+    """Return a label or rating as a number from 0 to 1; None for an empty value."""
     text = str(value).strip().casefold()
     if value is None or text in ("", "nan"):
         return None
     try:
-        number = float(_WORDS.get(text, text))
+        number = float(_NUMBER_OF_WORD.get(text, text))
     except ValueError:
         number = -1.0
     if not 0 <= number <= 1:

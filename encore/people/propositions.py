@@ -1,4 +1,4 @@
-"""The wording of the rules that labels name: of a rule set, or of Rule Based Rewards' YAML."""
+"""Read the wording of the rules that labels name: a rule set, or Rule Based Rewards' YAML."""
 
 from __future__ import annotations
 
@@ -19,37 +19,41 @@ _RATING_RULE = (
 
 
 def rules_of_labels(name_or_path: str, rule_ids: Iterable[str]) -> RuleSet:
-    """The rules that labels name, in the order of the set.
+    """Return the rules that labels name, in the order of the set.
 
     Args:
-        name_or_path: A rule set, or OpenAI's file of propositions (``.yaml``).
-        rule_ids: Those that the labels name.
+        name_or_path: Name or path of a rule set, or OpenAI's file of propositions (``.yaml``).
+        rule_ids: Ids of the rules that the labels name.
 
     Raises:
-        InputError: No such set; a rule that it does not have.
+        InputError: The rule set does not exist, or does not have one of the rules.
     """
-    wanted = set(rule_ids)
+    labelled_ids = set(rule_ids)
     is_yaml = Path(name_or_path).suffix in (".yaml", ".yml")
-    known = _propositions(Path(name_or_path)) if is_yaml else load_rule_set(name_or_path).rules
-    if lacking := sorted(wanted - {rule.rule_id for rule in known}):
+    all_rules = _propositions(Path(name_or_path)) if is_yaml else load_rule_set(name_or_path).rules
+    if missing_ids := sorted(labelled_ids - {rule.rule_id for rule in all_rules}):
         raise InputError(
-            f"rules {name_or_path}: no rule {lacking[0]!r}, which the labels name "
-            f"({len(lacking)} of {len(wanted)} are lacking); give their wording as --rules"
+            f"rules {name_or_path}: no rule {missing_ids[0]!r}, which the labels name "
+            f"({len(missing_ids)} of {len(labelled_ids)} are missing); give their wording as "
+            "--rules"
         )
-    rules = tuple(rule for rule in known if rule.rule_id in wanted)
+    rules = tuple(rule for rule in all_rules if rule.rule_id in labelled_ids)
     digest = rules_digest([dataclasses.asdict(rule) for rule in rules])
     return RuleSet(name=Path(name_or_path).name, rules=rules, digest=digest)
 
 
 def _propositions(path: Path) -> tuple[Rule, ...]:
+    """Read a file of propositions as rules. Raise InputError if it has another format."""
     if find_spec("yaml") is None:
         raise EncoreError(f"{path}: reading YAML needs PyYAML: pip install 'encore-reward[rules]'")
     import yaml
 
     try:
         file: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-        known = file["simple_propositions"].items()
-        questions = {str(name): str(one["prompt"]) for name, one in known}
+        questions = {
+            str(name): str(proposition["prompt"])
+            for name, proposition in file["simple_propositions"].items()
+        }
     except (OSError, yaml.YAMLError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
             f"rules {path}: cannot be read as propositions of Rule Based Rewards "

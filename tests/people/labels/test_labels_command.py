@@ -239,7 +239,7 @@ def test_a_yaml_file_that_is_none_is_refused(tmp_path, text, said):
         ({"response": "a", "label": 1}, "column 'rule_id' is missing"),
         ({"rule": "kind", "label": 1}, "one is empty"),
         ({"response": "\ud800", "rule": "kind", "label": 1}, "surrogate"),
-        ({"response": "a", "rule": "kind", "label": None}, "no label there"),
+        ({"response": "a", "rule": "kind", "label": None}, "no labels; expected"),
         ([1], "expected an object"),
         (
             {"propositions": {"a": 1}, "prompt": [], "completion": []},
@@ -252,7 +252,7 @@ def test_a_yaml_file_that_is_none_is_refused(tmp_path, text, said):
                 {"response_id": "r1", "response": text, "rule": "kind", "label": 1}
                 for text in ("a", "b")
             ],
-            "line 2: response_id 'r1' is that of another text above; give each",
+            "line 2: an earlier text has the same response_id 'r1'; give each",
         ),
     ],
 )
@@ -275,7 +275,7 @@ def test_files_studies_and_rules_that_do_not_fit_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"no rule 'kind'.*2 of 2"):
         judge_labels(config_of(tmp_path, eight(tmp_path), rules="encore-10"), judge=judge)
     ids = write_lines(tmp_path / "ids.jsonl", {"response_id": "a", "rule_id": "kind", "label": 1})
-    with pytest.raises(InputError, match=r"no text to rate.*'a'"):
+    with pytest.raises(InputError, match=r"response 'a' has no text to rate"):
         judge_labels(config_of(tmp_path, ids), judge=judge)
     assert judge.num_asked == 0
 
