@@ -1,1 +1,1 @@
-"""What people say of responses and rules, and how far they agree with judges."""
+"""Samples and labels by people, and their agreement with judges."""

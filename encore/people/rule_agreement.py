@@ -1,9 +1,9 @@
-"""How far a judge's ratings agree with people's labels, rule by rule, and whether entropy tells.
+"""Measure the agreement of a judge with people's labels, and its correlation with entropy.
 
-The paper's claim is that rules whose ratings have a higher entropy are less accurate. Accuracy is
-here agreement with people under the rule itself, not a preference between two responses.
+The paper's claim is that rules whose ratings have a higher entropy are less accurate. Accuracy here
+is agreement with people about a single response, not a preference between two responses.
 
-Suffixes: I responses with a label and a rating, L levels that labels have, R rules.
+Suffixes: I labelled responses of a rule, L levels that labels have, R rules.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from encore.analysis.resampling import Estimate
 
 _Floats = NDArray[np.float64]
 
-#: What entropy is correlated with: how it is called, and where a rule has it.
+#: Measures of agreement that entropy is correlated with: wording, and how to read it from a rule.
 _MEASURES = {
     "agreement": ("share of equal labels", attrgetter("agreement")),
     "kappa": ("kappa", attrgetter("kappa.value")),
@@ -36,20 +36,21 @@ _MEASURES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleLabels:
-    """One rule: people's labels beside a judge's ratings.
+    """Agreement of people's labels and a judge's ratings under one rule.
 
     A rating counts as the nearest of the values that labels have (`nearest_level`).
 
     Attributes:
-        rule_id: The rule.
-        num_labels: Responses that people labelled.
-        num_ratings: Those of them that have a rating: what all figures but ``positive`` are of.
-        positive: Mean label of the labelled.
-        agreement: Share of equal labels.
-        kappa: Cohen's kappa, weighted by squares where labels have more than two values; None where
-            people, or the judge, always say the same.
-        alpha: Krippendorff's alpha, ordinal.
-        entropy_nats: Of the ratings.
+        rule_id: Id of the rule.
+        num_labels: Number of responses that people labelled.
+        num_ratings: Number of labelled responses with a rating. ``agreement``, ``kappa``, ``alpha``
+            and ``entropy_nats`` are computed over these.
+        positive: Mean label of all labelled responses, from 0 to 1.
+        agreement: Share of responses whose rating equals the label, from 0 to 1.
+        kappa: Cohen's kappa, with squared weights if labels have more than two values. Its value is
+            None if people or the judge give the same label to every response.
+        alpha: Krippendorff's alpha for ordinal labels.
+        entropy_nats: Entropy of the ratings in nats.
     """
 
     rule_id: str
@@ -64,17 +65,17 @@ class RuleLabels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelAgreement:
-    """All rules of a table of labels.
+    """Result of `label_agreement`: the rules of a table of labels.
 
     Attributes:
-        rules: One row for each, in the order of the table.
-        entropy_with: Pearson's r over rules of the entropy of the ratings with the share of equal
-            labels, with kappa and with alpha.
-        sentence: What that says of the paper's claim.
-        notes: What limits these figures, a sentence each.
-        judge: Its name; None for a table that had ratings.
-        table: Where labels and ratings are kept; None: nowhere.
-        synthetic: What is synthetic, in words.
+        rules: Agreement under each rule, in the order of the table.
+        entropy_with: Pearson's r over rules between the entropy of the ratings and the share of
+            equal labels, kappa, and alpha.
+        sentence: Verdict on the paper's claim for each of these correlations.
+        notes: Limits of these numbers, one sentence each.
+        judge: Name of the judge; None if the table had ratings.
+        table: Path of the Parquet file with labels and ratings; None if it was not written.
+        synthetic: Names of the synthetic inputs, such as the judge; empty without any.
     """
 
     rules: tuple[RuleLabels, ...]
@@ -87,7 +88,7 @@ class LabelAgreement:
 
 
 def label_agreement(table: pa.Table) -> LabelAgreement:
-    """Agreement between people and the judge in a table of schema `encore.data.schemas.LABELS`."""
+    """Compare people and judge in a table of schema `encore.data.schemas.LABELS`."""
     rule_I = np.asarray(table["rule_id"].to_pylist())
     label_I = table["label"].to_numpy()
     rating_I = table["rating"].to_numpy().astype(np.float64)  # null becomes NaN
@@ -96,23 +97,24 @@ def label_agreement(table: pa.Table) -> LabelAgreement:
         _rule_labels(str(rule), label_I[rule_I == rule], rating_I[rule_I == rule], level_L)
         for rule in dict.fromkeys(rule_I.tolist())
     )
-    entropy_R = np.array([one.entropy_nats for one in rules], dtype=np.float64)  # None is NaN
-    entropy_with, said = {}, []
-    for name, (words, figure) in _MEASURES.items():
-        figure_R = np.array([figure(one) for one in rules], dtype=np.float64)
-        found = entropy_with[name] = pearson_interval(entropy_R, figure_R)
-        num_rules = int((~np.isnan(entropy_R + figure_R)).sum())
-        said.append(f"with {words}: {_verdict(found, num_rules)}")
+    entropy_R = np.array([rule.entropy_nats for rule in rules], dtype=np.float64)  # None is NaN
+    entropy_with, verdicts = {}, []
+    for name, (wording, measure_of) in _MEASURES.items():
+        measure_R = np.array([measure_of(rule) for rule in rules], dtype=np.float64)
+        correlation = entropy_with[name] = pearson_interval(entropy_R, measure_R)
+        num_rules = int((~np.isnan(entropy_R + measure_R)).sum())
+        verdicts.append(f"with {wording}: {_verdict(correlation, num_rules)}")
     notes = []
     if (entropy_with["agreement"].high or 0) < 0 <= (entropy_with["kappa"].high or 0):
         notes.append(
-            "where one answer is rare, ratings have a low entropy and most labels are equal, "
-            "whoever judges; kappa and alpha take that out, and do not show the claim"
+            "if one answer to a rule is rare, its ratings have a low entropy and most labels are "
+            "equal for any judge; kappa and alpha correct for this, and do not show the claim"
         )
+    claim = "the paper's claim that higher entropy means lower accuracy"
     return LabelAgreement(
         rules=rules,
         entropy_with=entropy_with,
-        sentence=f"the paper's claim that higher entropy is lower accuracy, {'; '.join(said)}",
+        sentence=f"{claim}, {'; '.join(verdicts)}",
         notes=tuple(notes),
     )
 
@@ -134,10 +136,9 @@ def _rule_labels(rule_id: str, label_I: _Floats, rating_I: _Floats, level_L: _Fl
     )
 
 
-def _verdict(found: Estimate, num_rules: int) -> str:
-    """Does higher entropy mean less agreement? The claim is a negative r."""
-    if found.value is None or found.low is None or found.high is None:
+def _verdict(r: Estimate, num_rules: int) -> str:
+    """Return r with its interval and a verdict: the claim holds if r is negative."""
+    if r.value is None or r.low is None or r.high is None:
         return f"not defined over {num_rules} rules"
-    word = "holds" if found.high < 0 else "fails" if found.low > 0 else "cannot be told"
-    interval = f"{found.low:.2f} to {found.high:.2f}"
-    return f"r = {found.value:.2f} ({interval}) over {num_rules} rules, {word}"
+    verdict = "holds" if r.high < 0 else "fails" if r.low > 0 else "undecided"
+    return f"r = {r.value:.2f} ({r.low:.2f} to {r.high:.2f}) over {num_rules} rules, {verdict}"

@@ -22,7 +22,7 @@ from encore.data.study import open_study
 from encore.people.annotate_config import AnnotateExportConfig
 from encore.people.handouts import handouts
 from encore.people.questionnaire import Card, Item, Questionnaire, questions_of
-from encore.people.stratified_draw import NUM_EXAMPLES, draw_rules, pair_rules, spread
+from encore.people.stratified_draw import NUM_EXAMPLES, draw_rules, pair_rules, stratified_order
 from encore.warehouse import open_ratings
 from tests.cli.invoking import Command
 from tests.people.annotation.answering import page_data
@@ -43,7 +43,7 @@ def items_of(study: Path) -> list[dict[str, object]]:
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), min_size=1), st.integers(0, 9))
 def test_every_beginning_is_as_even_as_what_there_is(strata: list[tuple[int, int]], seed: int):
     cell_N, level_N = np.array(strata).T
-    order = spread(cell_N, level_N, np.random.default_rng(seed))
+    order = stratified_order(cell_N, level_N, np.random.default_rng(seed))
     assert sorted(order) == list(range(len(strata)))
     for end in range(1, len(order) + 1):
         for group, whole in ((cell_N, cell_N), (level_N, cell_N)):

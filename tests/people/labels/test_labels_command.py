@@ -331,4 +331,4 @@ def test_a_correlation_that_rare_answers_make_is_said_to_be_one():
     assert found.entropy_with["kappa"].low < 0 < found.entropy_with["kappa"].high
     assert "share of equal labels: r = -0.9" in found.sentence
     assert found.sentence.count("over 12 rules") == 3
-    assert any(note.startswith("where one answer is rare") for note in found.notes)
+    assert any(note.startswith("if one answer to a rule is rare") for note in found.notes)
