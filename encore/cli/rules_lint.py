@@ -1,4 +1,4 @@
-"""`encore rules lint`: what to look at in a pool or a rule set."""
+"""`encore rules lint`: check the texts of a pool or a rule set."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from encore.rules.rules_config import LintConfig
 
 @command
 def rules_lint(config: LintConfig, *, json: JsonOption = False) -> None:
-    """Look through a pool or a rule set: empty and repeated texts, double and opposed rules.
+    """Check a pool or a rule set for empty, repeated, double and contradictory texts.
 
-    Two checks are guesses from English words, and each finding shows what it rests on. two-things:
-    a rule that asks for a second thing after "and", which a judge cannot rate with one number.
-    opposed: a preference text that asks for the opposite of the rating text.
+    Two checks are guesses from English words; each finding quotes the words that it rests on.
+    two-things: a rule asks for a second thing after "and", so one number cannot rate it. opposed:
+    a preference text asks for the opposite of the rating text.
 
     Examples: `encore rules lint encore-20`, `encore rules lint my-rules.toml`.
     """
     from encore.rules.lint import lint
 
-    found = lint(config)
-    findings = [[*finding.values()] for finding in found["findings"]]
-    table = compact_table(("rule", "check", "field", "what"), findings)
-    show_result(found, [table], found["notes"], as_json=json)
-    num_rules = counted(found["num_rules"], "rule")
-    say(f"{counted(len(findings), 'finding')} in {num_rules} of {found['name']}")
+    report = lint(config)
+    findings = [[*finding.values()] for finding in report["findings"]]
+    table = compact_table(("rule", "check", "field", "finding"), findings)
+    show_result(report, [table], report["notes"], as_json=json)
+    num_rules = counted(report["num_rules"], "rule")
+    say(f"{counted(len(findings), 'finding')} in {num_rules} of {report['name']}")

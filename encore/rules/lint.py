@@ -1,8 +1,8 @@
-"""What a person should look at in a pool or a rule set before a judge reads it.
+"""Checks of a pool or a rule set: findings that a person reads before a judge reads the rules.
 
-Empty and repeated texts are facts. Whether a rule asks two things, and whether its preference text
-and its rating text contradict each other, are guesses from English words: each finding shows what
-it rests on. ``docs/rule-pools.md`` says how often they are right.
+Empty and repeated texts are facts. Two checks are guesses from English words: a rule that asks for
+two things, and a preference text that contradicts the rating text. Each finding quotes the words
+that it rests on. ``docs/rule-pools.md`` says how often the guesses are right.
 """
 
 from __future__ import annotations
@@ -18,35 +18,39 @@ from encore.rules.polarity import are_opposed, verb_forms
 from encore.rules.pool import TEXTS, PoolRule, first_of, read_pool
 from encore.rules.rules_config import LintConfig
 
-#: What was looked for, in which text, and what was found there.
-_Found = tuple[str, str, str]
-_BOTH_FORMATS = ("preference_rule", "rating_rule")
-#: So much of a match is shown.
-_MAX_SHOWN = 60
-_SENTENCE_ASKS = re.compile(r"\b(?:should|must|shall|may not|ought to)\b", re.IGNORECASE)
+#: Name of the check, field of the rule, and message.
+_Finding = tuple[str, str, str]
+_JUDGE_FIELDS = ("preference_rule", "rating_rule")
+#: Characters of a match that a finding quotes.
+_MAX_QUOTED = 60
+_REQUEST = re.compile(r"\b(?:should|must|shall|may not|ought to)\b", re.IGNORECASE)
 
 
 def lint(config: LintConfig) -> dict[str, Any]:
-    """Look through a pool or a rule set.
+    """Check the texts of a pool or a rule set.
 
     Returns:
-        JSON values: ``name``, ``num_rules``, ``findings`` in the order of the rules, ``notes``.
+        JSON values: ``name``, ``num_rules``, ``findings`` in the order of the rules (``rule_id``,
+        ``check``, ``field``, and the message ``said``), ``notes``.
 
     Raises:
         InputError: The file cannot be read.
     """
     pool = read_pool(config.file)
-    findings = [(place, "empty", "description", "the record has no text") for place in pool.empty]
-    is_plain = not any(rule.texts.keys() & {*_BOTH_FORMATS} for rule in pool.rules)
-    first: dict[tuple[str, str], PoolRule] = {}
+    findings = [(label, "empty", "description", "the record has no text") for label in pool.empty]
+    # A pool of principles has no texts for judges yet: they are not missing rule by rule.
+    is_plain = not any(rule.texts.keys() & {*_JUDGE_FIELDS} for rule in pool.rules)
+    first_rules: dict[tuple[str, str], PoolRule] = {}
     for rule in pool.rules:
-        lacking = [] if is_plain else [field for field in _BOTH_FORMATS if field not in rule.texts]
-        found = [("empty", one, "no text; `encore rules draft` writes it") for one in lacking]
-        found += [*_repeated(rule, first), *_two_things(rule)]
+        missing = [] if is_plain else [field for field in _JUDGE_FIELDS if field not in rule.texts]
+        problems = [
+            ("empty", field, "no text; `encore rules draft` writes it") for field in missing
+        ]
+        problems += [*_repeated(rule, first_rules), *_two_things(rule)]
         if rule.preference_rule and are_opposed(rule.preference_rule, rule.rating_rule):
-            said = f"may contradict the preference text: {rule.preference_rule!r}"
-            found.append(("opposed", "rating_rule", said))
-        findings += [(rule.rule_id, *one) for one in found]
+            message = f"may contradict the preference text: {rule.preference_rule!r}"
+            problems.append(("opposed", "rating_rule", message))
+        findings += [(rule.rule_id, *problem) for problem in problems]
     drafts = [rule.rule_id for rule in pool.rules if rule.is_draft]
     notes = [f"{len(drafts):,} rules are drafts: {first_of(drafts)}"] if drafts else []
     if is_plain:
@@ -60,34 +64,40 @@ def lint(config: LintConfig) -> dict[str, Any]:
     }
 
 
-def _repeated(rule: PoolRule, first: dict[tuple[str, str], PoolRule]) -> Iterator[_Found]:
-    """Texts that an earlier rule has, ``first`` is the first one with each; or another field."""
-    fields: dict[str, str] = {}
+def _repeated(rule: PoolRule, first_rules: dict[tuple[str, str], PoolRule]) -> Iterator[_Finding]:
+    """Yield texts that an earlier rule or an earlier field of the rule has.
+
+    Args:
+        rule: The rule to check.
+        first_rules: First rule with each field and text; the rule's texts are added.
+    """
+    first_fields: dict[str, str] = {}
     for field in TEXTS:
         text = plain_text(getattr(rule, field))
-        other = first.setdefault((field, text), rule)
-        if text and other is not rule:
-            said = f"the same as that of {other.rule_id} ({other.source}, {other.origin})"
-            yield "repeated-text", field, said
-        same = fields.setdefault(text, field)
-        if text and same != field and field != "description":  # which may be its own title
-            yield "repeated-field", field, f"the same as {same}"
+        earlier = first_rules.setdefault((field, text), rule)
+        if text and earlier is not rule:
+            origin = f"{earlier.rule_id} ({earlier.source}, {earlier.origin})"
+            yield "repeated-text", field, f"the same as that of {origin}"
+        earlier_field = first_fields.setdefault(text, field)
+        # A description may repeat its title: a principle without a title is its own title.
+        if text and earlier_field != field and field != "description":
+            yield "repeated-field", field, f"the same as {earlier_field}"
 
 
-def _two_things(rule: PoolRule) -> Iterator[_Found]:
-    """Where the text that a judge rates by, or else the description, asks for a second thing."""
+def _two_things(rule: PoolRule) -> Iterator[_Finding]:
+    """Yield a finding if the rating text, or else the description, asks for a second thing."""
     field = "rating_rule" if rule.rating_rule else "description"
     text = getattr(rule, field)
-    sentences = [one for one in re.split(r"(?<=[.!?;])\s+", text) if _SENTENCE_ASKS.search(one)]
+    requests = [part for part in re.split(r"(?<=[.!?;])\s+", text) if _REQUEST.search(part)]
     matches = [match.group().strip() for match in _second_request().finditer(text)]
-    if matches := matches + sentences[1:2]:
-        shown = [repr(shorten(match, _MAX_SHOWN, placeholder="…")) for match in matches]
-        yield "two-things", field, f"seems to ask two things: {first_of(shown)}"
+    if matches := matches + requests[1:2]:
+        quotes = [repr(shorten(match, _MAX_QUOTED, placeholder="…")) for match in matches]
+        yield "two-things", field, f"seems to ask two things: {first_of(quotes)}"
 
 
 @cache
 def _second_request() -> re.Pattern[str]:
-    """A second verb after a conjunction, with the word that follows it."""
+    """Return a pattern of a second verb after a conjunction, with the word that follows it."""
     verbs = "|".join(sorted(verb_forms("asking_verbs") | verb_forms("turning_verbs")))
     nouns = "|".join(sorted(verb_forms("asking_nouns")))
     object_follows = r"(?=\s+(?:the|a|an|all|any|no|its|his|her|their|our|your|users?|people)\b)"

@@ -1,4 +1,4 @@
-"""Pools become one: copies are dropped, every rule keeps where it comes from."""
+"""Merge pools into one: copies are dropped, and every rule records its provenance."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from encore.rules.rules_config import MergeConfig
 
 
 def merge(config: MergeConfig) -> dict[str, Any]:
-    """Read pools, drop copies, give every rule an id of its own, and write one pool.
+    """Read pools, drop copies, give every rule a unique id, and write one pool.
 
-    A copy has the same description, preference text and rating text, but for case, spaces and the
-    form of its characters. The first one stays, in the order of the pools and then of the file,
-    and remembers where the others come from, with their titles.
+    Two rules are copies if their description, preference text and rating text are the same, apart
+    from case, spaces and Unicode form. The first rule is kept, in the order of the pools and of
+    their files. It records the provenance of its copies.
 
     Returns:
-        JSON values: counts of each of the ``pools``, ``copies`` with the rule that is ``kept`` for
-        each, and ``notes``.
+        JSON values: ``num_rules``; counts of rules, copies and empty records for each of the
+        ``pools``; ``copies``, each with the id of the rule ``kept`` for it; ``notes``.
 
     Raises:
-        InputError: A pool that cannot be read, two pools of one name, a licence of no pool.
+        InputError: A pool cannot be read, two pools have one name, or a licence names no pool.
     """
     named = [_name_and_file(pool) for pool in config.pools]
     check_output(config.output, inputs=[rule_file(file) for _, file in named])
@@ -60,15 +60,16 @@ def merge(config: MergeConfig) -> dict[str, Any]:
 
 
 def _name_and_file(text: str) -> tuple[str | None, str]:
+    """Split ``NAME=FILE``. A path that exists is a file, even with ``=`` in its name."""
     name, equals, file = text.partition("=")
     return (name.strip(), file) if equals and not Path(text).is_file() else (None, text)
 
 
-def _licences(given: Sequence[str], pools: Sequence[Pool]) -> dict[str, str]:
-    """The licences that are given, by source."""
+def _licences(options: Sequence[str], pools: Sequence[Pool]) -> dict[str, str]:
+    """Return the licences of ``--licence NAME=TEXT`` by source."""
     sources = sorted({rule.source for pool in pools for rule in pool.rules})
     licences = {}
-    for text in given:
+    for text in options:
         name, _, licence = (part.strip() for part in text.partition("="))
         if name not in sources or not licence:
             raise InputError(
@@ -80,39 +81,39 @@ def _licences(given: Sequence[str], pools: Sequence[Pool]) -> dict[str, str]:
 
 
 def plain_text(text: str) -> str:
-    """A text without what two copies of it may differ in: case, spaces, forms of characters."""
+    """Return the text in one case, spacing and Unicode form, so that copies compare equal."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def _unique(
     pools: Sequence[Pool], licences: Mapping[str, str]
 ) -> tuple[list[PoolRule], list[dict[str, str]], list[str]]:
-    """The rules that stay, each with an id of its own; the copies; rules that got another id.
+    """Return the kept rules with unique ids, the dropped copies, and messages on changed ids.
 
-    An id that an earlier rule has gets the next free suffix: -2, -3, ….
+    A rule whose id an earlier rule has gets the next free suffix: -2, -3, ….
     """
     kept: dict[tuple[str, ...], PoolRule] = {}
     copies, renamed = [], []
-    taken = {rule.rule_id for pool in pools for rule in pool.rules}
-    seen, suffixes = set(), Counter[str]()
+    used_ids = {rule.rule_id for pool in pools for rule in pool.rules}
+    kept_ids, suffixes = set(), Counter[str]()
     for name, rule in [(pool.name, rule) for pool in pools for rule in pool.rules]:
         texts = tuple(map(plain_text, (rule.description, rule.preference_rule, rule.rating_rule)))
         old_id = new_id = rule.rule_id
         licence = rule.licence or licences.get(rule.source, "")
-        found = rule.model_copy(update={"licence": licence})
+        licensed = rule.model_copy(update={"licence": licence})
         if texts in kept:
-            kept[texts] = kept[texts].absorbing(found)
-            about = {"rule_id": old_id, "title": rule.title, "pool": name}
-            copies.append({**about, "origin": rule.origin, "kept": kept[texts].rule_id})
+            kept[texts] = kept[texts].absorbing(licensed)
+            copy = {"rule_id": old_id, "title": rule.title, "pool": name, "origin": rule.origin}
+            copies.append(copy | {"kept": kept[texts].rule_id})
             continue
-        if old_id in seen:
-            while new_id in taken:
+        if old_id in kept_ids:
+            while new_id in used_ids:
                 suffixes[old_id] += 1
                 new_id = f"{old_id}-{suffixes[old_id] + 1}"
             renamed.append(f"{old_id} of {rule.source}, {rule.origin} is {new_id}")
-        seen.add(old_id)
-        taken.add(new_id)
-        kept[texts] = found.model_copy(update={"rule_id": new_id})
+        kept_ids.add(old_id)
+        used_ids.add(new_id)
+        kept[texts] = licensed.model_copy(update={"rule_id": new_id})
     return [*kept.values()], copies, renamed
 
 
@@ -121,20 +122,20 @@ def _notes(
 ) -> Iterator[str]:
     for pool in pools:
         if pool.empty:
-            where = first_of(pool.empty)
-            yield f"pool {pool.name}: {len(pool.empty):,} records have no text, left out: {where}"
+            labels = first_of(pool.empty)
+            yield f"pool {pool.name}: {len(pool.empty):,} records have no text, left out: {labels}"
     if renamed:
         yield (
-            f"{len(renamed):,} rules have the id of an earlier rule with another text, and get "
-            f"another: {first_of(renamed)}"
+            f"{len(renamed):,} rules have the id of an earlier rule with another text and got a "
+            f"new id: {first_of(renamed)}"
         )
     if formulas := [rule.rule_id for rule in rules if any(map(is_formula, rule.texts.values()))]:
         yield (
-            f"{len(formulas):,} rules have texts that begin like a spreadsheet's formula, kept as "
-            f"texts: {first_of(formulas)}"
+            f"{len(formulas):,} rules have texts that begin like a spreadsheet formula; they are "
+            f"kept as text: {first_of(formulas)}"
         )
-    if bare := sorted({rule.source for rule in rules if not rule.licence}):
+    if unlicensed := sorted({rule.source for rule in rules if not rule.licence}):
         yield (
-            f"no licence is named for rules of {first_of(bare)}; where you know it: --licence "
-            f"{bare[0]}=TEXT"
+            f"no licence is named for rules of {first_of(unlicensed)}; if you know it, add "
+            f"--licence {unlicensed[0]}=TEXT"
         )

@@ -1,4 +1,4 @@
-"""Pools of principles: the rules that a rule set is chosen from, and the files that hold them."""
+"""Pools of principles, from which rule sets are selected, and their files."""
 
 from __future__ import annotations
 
@@ -21,25 +21,26 @@ from encore.data.records import Rule, slug
 from encore.data.rule_sets import RULE_ID_PATTERN, rule_file
 from encore.data.table_files import read_table
 
-#: A principle without a title is called by its beginning.
+#: Characters of a title that is cut from a principle's text.
 _MAX_TITLE = 80
+#: Hex digits of the hash in an id of a title without ASCII letters.
 _ID_DIGITS = 8
-#: What becomes the description: the first of these that a record has.
+#: The first of these keys that a record has becomes its description.
 _TEXT_KEYS = ("text", "description", "title", "rating_rule", "preference_rule")
 _FILE_KEYS = ("name", "source", "licence", "rules")
-#: The texts of a rule, as judges read them.
+#: Fields of a rule that judges read.
 TEXTS = ("title", "description", "preference_rule", "rating_rule")
 
 
 class Provenance(BaseModel):
-    """Where a rule comes from.
+    """Origin of a rule: the pool that it was read from, and its position there.
 
     Attributes:
-        rule_id: Its id there.
-        title: Its title there.
+        rule_id: Id of the rule in that pool.
+        title: Title of the rule in that pool.
         source: Name of the pool.
-        licence: As the pool's owner calls it; empty where it is not known.
-        origin: Where in the pool: the id it has there, or the line.
+        licence: Licence as the pool's owner calls it; empty if unknown.
+        origin: Position in the pool: the rule's id there, or the line.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
@@ -52,7 +53,15 @@ class Provenance(BaseModel):
 
 
 class PoolRule(Provenance):
-    """One rule of a pool: a principle, with the two texts that a judge reads once it has them."""
+    """One rule of a pool: a principle, or a rule with the two texts that judges read.
+
+    Attributes:
+        description: What the rule demands; the only text of a principle.
+        preference_rule: Text by which a judge compares two responses; empty for a principle.
+        rating_rule: Text by which a judge rates one response; empty for a principle.
+        merged_from: Provenance of the copies and near-duplicates that were dropped for this rule.
+        is_draft: True if a judge wrote texts of the rule and no person has accepted them.
+    """
 
     description: str = Field(min_length=1)
     preference_rule: str = ""
@@ -62,38 +71,39 @@ class PoolRule(Provenance):
 
     @property
     def texts(self) -> dict[str, str]:
-        """The texts that the rule has, as judges read them."""
+        """Texts of the rule by field name, without empty ones."""
         return {name: getattr(self, name) for name in TEXTS if getattr(self, name)}
 
     @property
     def has_all_texts(self) -> bool:
-        """Whether it has the four texts that a rule set needs."""
+        """True if the rule has the four texts that a rule set needs."""
         return len(self.texts) == len(TEXTS)
 
     @property
     def provenances(self) -> list[Provenance]:
-        """Where the rule comes from, and then the rules in whose place it stays."""
-        own = {name: getattr(self, name) for name in Provenance.model_fields}
-        return [Provenance(**own), *self.merged_from]
+        """Provenance of the rule itself, then of the rules that were dropped for it."""
+        values = {name: getattr(self, name) for name in Provenance.model_fields}
+        return [Provenance(**values), *self.merged_from]
 
-    def absorbing(self, *others: PoolRule) -> PoolRule:
-        """This rule, with where the others and their copies come from."""
-        known = dict.fromkeys(one for rule in (self, *others) for one in rule.provenances)
-        return self.model_copy(update={"merged_from": tuple(known)[1:]})
+    def absorbing(self, *dropped: PoolRule) -> PoolRule:
+        """Return this rule with the provenance of the dropped rules in ``merged_from``."""
+        rules = (self, *dropped)
+        unique = dict.fromkeys(origin for rule in rules for origin in rule.provenances)
+        return self.model_copy(update={"merged_from": tuple(unique)[1:]})
 
 
-#: The keys of a file in their order: what a rule says, then where it comes from.
-_KEYS = [*dict.fromkeys([*(one.name for one in fields(Rule)), *PoolRule.model_fields])]
+#: Keys of a rule in a file: its texts, then its provenance.
+_KEYS = [*dict.fromkeys([*(field.name for field in fields(Rule)), *PoolRule.model_fields])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """The rules of one file, in its order.
+    """Rules of one file, in the file's order.
 
     Attributes:
-        name: The file's ``name``, or its own without the suffix.
-        rules: Every record that has a text.
-        empty: Where records without any text stand; they are in no rule.
+        name: The key ``name`` of the file, or the file name without the suffix.
+        rules: One rule for each record that has a text.
+        empty: Positions of records without a text, e.g. ``line 3``; they are not in ``rules``.
     """
 
     name: str
@@ -102,9 +112,9 @@ class Pool:
 
 
 def first_of(names: Sequence[str], *, count: int = 5) -> str:
-    """The first names of a list, and how many more there are."""
-    rest = f" and {len(names) - count:,} more" if len(names) > count else ""
-    return ", ".join(names[:count]) + rest
+    """Return the first names of a list as text, and the number of the remaining ones."""
+    ending = f" and {len(names) - count:,} more" if len(names) > count else ""
+    return ", ".join(names[:count]) + ending
 
 
 # --- read -----------------------------------------------------------------------------------------
@@ -113,30 +123,30 @@ def first_of(names: Sequence[str], *, count: int = 5) -> str:
 def read_pool(
     name_or_path: str | Path, *, name: str | None = None, ids_may_repeat: bool = False
 ) -> Pool:
-    """The rules of a TOML, CSV or JSON lines file, or of a shipped rule set.
+    """Read the rules of a TOML, CSV or JSON lines file, or of a shipped rule set.
 
-    A record has `PoolRule`'s keys. A text alone is enough (`description`, or `text`): the title is
-    its beginning, and the id the kebab-case title. A title alone is its own text.
+    A record has the keys of `PoolRule`. A text alone (`description` or `text`) is enough: its
+    beginning becomes the title, and the kebab-case title the id. A title alone becomes the text.
 
     Args:
         name_or_path: Path of the file, or ``encore-10`` or ``encore-20``.
-        name: The pool's name; default: the file's ``name``, or its own without the suffix.
-        ids_may_repeat: Two rules may have one id.
+        name: Name of the pool; default: the file's key ``name``, or the file name without suffix.
+        ids_may_repeat: Accept two rules with one id.
 
     Raises:
-        InputError: The file, the line and the key that is wrong; no rule has a text.
+        InputError: A record is wrong (the message names file, line and key), or none has a text.
     """
     path = rule_file(name_or_path)
     rules, empty = [], []
     header, records = _read_toml(path) if path.suffix == ".toml" else ({}, read_table(path))
     name = name or str(header.get("name") or path.stem)
-    about = {"source": name, "licence": header.get("licence") or ""}
-    for place, record in records:
+    defaults = {"source": name, "licence": header.get("licence") or ""}
+    for position, record in records:
         values = {key: value for key, value in record.items() if str(value or "").strip()}
         if values.keys() & {*_TEXT_KEYS}:
-            rules.append(_rule(path, place, about | values))
+            rules.append(_rule(path, position, defaults | values))
         else:
-            empty.append(place)
+            empty.append(position)
     if not rules:
         raise InputError(f"pool {path}: no record has a text; expected one rule or more")
     num_uses = Counter(rule.rule_id for rule in rules)
@@ -144,13 +154,13 @@ def read_pool(
     if repeated and not ids_may_repeat:
         raise InputError(
             f"pool {path}: rule_id {repeated[0]!r} is used twice; `encore rules merge {path} "
-            "--output FILE.toml` gives each its own"
+            "--output FILE.toml` gives each rule a unique id"
         )
     return Pool(name=name, rules=tuple(rules), empty=tuple(empty))
 
 
 def _read_toml(path: Path) -> tuple[Mapping[str, Any], Iterator[tuple[str, Any]]]:
-    """The keys of a file; each of its rules, and where it stands."""
+    """Return the top-level keys of a file, and its rules with their positions."""
     try:
         header = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
@@ -164,12 +174,13 @@ def _read_toml(path: Path) -> tuple[Mapping[str, Any], Iterator[tuple[str, Any]]
     return header, ((f"rule {number}", table) for number, table in enumerate(tables))
 
 
-def _rule(path: Path, place: str, values: dict[str, Any]) -> PoolRule:
-    """A record's rule: what it does not say follows from its text and its place."""
+def _rule(path: Path, position: str, values: dict[str, Any]) -> PoolRule:
+    """Build the rule of a record; missing values follow from its text and its position."""
     text = next(values[key] for key in _TEXT_KEYS if key in values)
     if "description" not in values:
         values["description"] = values.pop("text", text)
-    values = {"title": title_of(str(text)), "origin": str(values.get("rule_id", place))} | values
+    origin = str(values.get("rule_id", position))
+    values = {"title": title_of(str(text)), "origin": origin} | values
     values.setdefault("rule_id", rule_id_of(str(values["title"])))
     try:
         return PoolRule.model_validate(values)
@@ -178,19 +189,20 @@ def _rule(path: Path, place: str, values: dict[str, Any]) -> PoolRule:
         key, near = problem.path, ""
         if problem.kind == "extra_forbidden":
             near = did_you_mean(key, _KEYS) or f"; keys are {', '.join(_KEYS)}, text"
-        raise InputError(f"{path}, {place}, key {key!r}: {problem.message}{near}") from error
+        raise InputError(f"{path}, {position}, key {key!r}: {problem.message}{near}") from error
 
 
 def title_of(text: str) -> str:
-    """The beginning of a principle's text, for one that has no title."""
-    mark = "…"
-    # A language without spaces has no place to cut at.
-    short = shorten(text, _MAX_TITLE, placeholder=mark)
-    return (text.strip()[: _MAX_TITLE - 1] + mark if short == mark else short).rstrip(". ")
+    """Return the beginning of a principle's text, as the title of a principle without one."""
+    ellipsis = "…"
+    short = shorten(text, _MAX_TITLE, placeholder=ellipsis)
+    if short == ellipsis:  # a language without spaces: `shorten` cannot cut between words
+        short = text.strip()[: _MAX_TITLE - 1] + ellipsis
+    return short.rstrip(". ")
 
 
 def rule_id_of(title: str) -> str:
-    """The kebab-case title without accents; where that is nothing, a hash of the title."""
+    """Return the kebab-case title without accents, or a hash of a title without ASCII letters."""
     plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode()
     digest = hashlib.sha256(title.encode("utf-8", "surrogatepass")).hexdigest()
     return slug(plain) or f"rule-{digest[:_ID_DIGITS]}"
@@ -200,31 +212,35 @@ def rule_id_of(title: str) -> str:
 
 
 def check_output(path: Path, *, inputs: Iterable[Path] = ()) -> None:
-    """Refuse a name under which `write_pool` cannot write, before there is work to lose.
+    """Check that `write_pool` can write a file, before long work begins.
+
+    Args:
+        path: File to be written.
+        inputs: Files that the stage reads; the output must not replace them.
 
     Raises:
-        InputError: Another suffix, no such folder, or one of the files that are read.
+        InputError: The suffix is not .toml, the folder is missing, or the file is an input.
     """
-    if path.resolve() in [one.resolve() for one in inputs]:
+    if path.resolve() in [file.resolve() for file in inputs]:
         raise InputError(
             f"--output {path}: this file is read; give another name, so that no rule is lost"
         )
     if path.suffix != ".toml" or not path.parent.is_dir():
         raise InputError(
-            f"--output {path}: expected a name that ends in .toml, in a folder that is there"
+            f"--output {path}: expected a name that ends in .toml, in an existing folder"
         )
 
 
 def write_pool(path: Path, rules: Iterable[PoolRule], *, name: str | None = None) -> None:
-    """Put rules into a TOML file, whole or not at all.
+    """Write rules to a TOML file, atomically.
 
     Args:
-        path: The file; replaced if it is there.
-        rules: In the order of the file.
-        name: The pool's name; default: the file's, without suffix.
+        path: File to write; an existing file is replaced.
+        rules: Rules in the order of the file.
+        name: Name of the pool; default: the file name without suffix.
 
     Raises:
-        InputError: As for `check_output`.
+        InputError: `check_output` refuses the path.
     """
     check_output(path)
     lines = [f"name = {_toml(name or path.stem)}"]
@@ -236,9 +252,10 @@ def write_pool(path: Path, rules: Iterable[PoolRule], *, name: str | None = None
 
 
 def _toml(value: Any) -> str:
-    """A TOML value. JSON has the same escapes, but for the one control character that it allows."""
+    """Return a value as TOML. Strings are JSON strings; TOML also escapes the character DEL."""
     if isinstance(value, list):
-        return "\n".join(["[", *(f"    {_toml(one)}," for one in value), "]"])
+        return "\n".join(["[", *(f"    {_toml(element)}," for element in value), "]"])
     if isinstance(value, dict):
-        return f"{{ {', '.join(f'{key} = {_toml(one)}' for key, one in value.items())} }}"
+        pairs = ", ".join(f"{key} = {_toml(element)}" for key, element in value.items())
+        return f"{{ {pairs} }}"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

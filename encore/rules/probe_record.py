@@ -1,4 +1,4 @@
-"""What a probe found: one JSON file, `STUDY/probes/PAIRS/probe-KEY.json`."""
+"""Record of a probe of a study's rules: the JSON file `STUDY/probes/PAIRS/probe-KEY.json`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ class _Record(BaseModel):
 
 
 class VariantEffect(_Record):
-    """One rule in one changed form.
+    """Effect of one changed form on one rule.
 
     Attributes:
-        change: From the unchanged form to this one, over the responses that have a rating in both:
-            mean difference, flips, differences of entropy and of ENCORE's weight, and others.
-        rise: Of a planted sentence: its mean rating minus that of the neutral sentence.
-        rise_bound: Lower end of the one-sided interval of the rise that holds for all rules and
+        change: Comparison of the unchanged form with this one, over responses that are rated in
+            both: mean difference, flips, differences of entropy and of ENCORE's weight.
+        rise: Mean rating with a planted sentence minus that with the neutral sentence; None for
+            forms without a planted sentence.
+        rise_bound: Lower end of the rise's one-sided interval, which holds for all rules and
             sentences of the probe together; None for fewer than 30 pairs.
     """
 
@@ -35,13 +36,13 @@ class VariantEffect(_Record):
 
 
 class RuleProbe(_Record):
-    """How sound one rule is.
+    """Soundness of one rule.
 
     Attributes:
-        rule_id: The rule.
-        is_bought: Whether a planted sentence buys its score: one ``rise_bound`` exceeds
-            `encore.rules.soundness.MARGIN`. None: these ratings cannot say.
-        effects: Of each changed form, by its name.
+        rule_id: Id of the probed rule.
+        is_bought: True if a planted sentence buys the rule's score: a ``rise_bound`` exceeds
+            `encore.rules.soundness.MARGIN`. None if these ratings cannot decide it.
+        effects: Effect of each changed form, by the form's name.
     """
 
     rule_id: str
@@ -50,19 +51,19 @@ class RuleProbe(_Record):
 
 
 class Probe(_Record):
-    """One probe of a study's rules.
+    """Result of one probe of a study's rules.
 
     Attributes:
-        key: Names the probe: 16 hex digits of a SHA-256 of ``run_keys``.
-        identity: Of the unchanged form's rating run: judge, decoding, digests of pairs, prompt and
-            rules.
-        variants: What each changed form is, by name.
-        run_keys: The rating run of each form, by name.
-        num_pairs: Pairs that are rated in every form.
-        rules: One for each rule, in order.
-        sentence: The result in words.
-        notes: Plain sentences on what limits these figures.
-        synthetic: What of the study or the judge is synthetic, in words.
+        key: Key of the probe: 16 hex digits of a SHA-256 of ``run_keys``.
+        identity: Identity of the unchanged form's rating run: judge, decoding, digests of pairs,
+            prompt and rules.
+        variants: Description of each changed form, by its name.
+        run_keys: Key of the rating run of each form, by the form's name.
+        num_pairs: Number of pairs that are rated in every form.
+        rules: Soundness of each rule, in rule-set order.
+        sentence: The result as a sentence.
+        notes: Sentences on what limits these figures.
+        synthetic: Synthetic parts of the study and the judge, as texts.
     """
 
     key: str
@@ -77,14 +78,15 @@ class Probe(_Record):
 
 
 def read_probe(study: Path, manifest: RatingManifest) -> Probe | None:
-    """The probe of a rating run's rules by its judge, asked as in the run; None without any.
+    """Read the probe with the judge, prompt, rules and decoding of a rating run.
 
-    Of several the one of most pairs counts.
+    Returns:
+        The probe with the most pairs if there are several; None if there is none.
 
     Raises:
-        EncoreError: A damaged file.
+        EncoreError: A probe's file is damaged.
     """
-    found = []
+    probes = []
     for path in sorted(study.glob(f"{PROBES_DIR}/*/probe-*.json")):
         try:
             probe = Probe.model_validate_json(path.read_bytes())
@@ -93,11 +95,11 @@ def read_probe(study: Path, manifest: RatingManifest) -> Probe | None:
                 f"{path}: damaged; delete it and run `encore rules probe` again, which asks no "
                 "rating twice"
             ) from error
-        if _how(probe.identity) == _how(manifest.identity):
-            found.append(probe)
-    return max(found, key=lambda one: one.num_pairs, default=None)
+        if _without_pairs(probe.identity) == _without_pairs(manifest.identity):
+            probes.append(probe)
+    return max(probes, key=lambda probe: probe.num_pairs, default=None)
 
 
-def _how(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Judge, prompt, rules and decoding: all but the pairs."""
-    return {name: one for name, one in identity.items() if name not in ("data_sha256", "plan")}
+def _without_pairs(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of an identity that do not depend on the pairs."""
+    return {name: part for name, part in identity.items() if name not in ("data_sha256", "plan")}

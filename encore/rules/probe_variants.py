@@ -1,7 +1,7 @@
-"""What a probe changes: responses and rules in other forms. Fixed texts and pure functions.
+"""Changed forms of responses and rules for a probe: fixed texts and pure functions.
 
 All sentences are ours and in English. `NEUTRAL` and the planted sentences have the same number of
-words, so that the length of what is appended explains no difference between them.
+words, so that their length cannot explain a difference between their ratings.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RULE_VARIANTS = {
     "reframed": f"every rule as: {REFRAMED}",
     "paraphrased": "every rule in the words of --paraphrases",
 }
-#: What a planted sentence is compared with.
+#: Name of the form with which the planted sentences are compared.
 CONTROL = "padded"
 UNCHANGED = "unchanged"
 
@@ -40,10 +40,10 @@ Rewrite = Callable[[str], str]
 
 
 def response_variants(best: str) -> Mapping[str, tuple[str, Rewrite]]:
-    """All changed forms of a response by name: what each is, in words, and how it is made.
+    """Return the description and the function of each changed form of a response, by name.
 
     Args:
-        best: The highest score of the scale, as a judge writes it.
+        best: Highest score of the scale, as a judge writes it.
     """
     return {
         CONTROL: _appended(NEUTRAL),
@@ -55,16 +55,16 @@ def response_variants(best: str) -> Mapping[str, tuple[str, Rewrite]]:
 
 
 def bulleted(response: str) -> str:
-    """Every sentence as a Markdown bullet, in the same words."""
+    """Return the response with every sentence as a Markdown bullet, in the same words."""
     lines = (line.strip() for line in response.splitlines())
     sentences = (part for line in lines if line for part in _SENTENCE_END.split(line))
     return "\n".join(f"- {sentence}" for sentence in sentences)
 
 
 def headed(response: str) -> str:
-    """The first sentence as a Markdown heading over the others, in the same words."""
-    first, *rest = _SENTENCE_END.split(response.strip(), maxsplit=1)
-    return "\n\n".join([f"## {' '.join(first.split())}", *rest]) if first else ""
+    """Return the response with its first sentence as a Markdown heading, in the same words."""
+    first, *body = _SENTENCE_END.split(response.strip(), maxsplit=1)
+    return "\n\n".join([f"## {' '.join(first.split())}", *body]) if first else ""
 
 
 def _appended(text: str) -> tuple[str, Rewrite]:

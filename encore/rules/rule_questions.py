@@ -1,6 +1,6 @@
-"""Ask a judge one question about each of some rules: a sharded run that keeps the replies.
+"""Ask a judge one question about each rule, as a sharded run that stores the replies.
 
-A reply is read when it is needed, not when it is made: what a run holds is what the judge said.
+A run stores the judge's texts. They are parsed when they are needed, not when they are written.
 """
 
 from __future__ import annotations
@@ -26,44 +26,44 @@ from encore.rules.rules_config import QuestionConfig
 from encore.runs.run_files import JudgedManifest, Shard, ShardTable, run_key_of, run_status
 from encore.runs.shard_runner import Job, ReportRows, raise_for_failed_shards, work_through
 
-#: By rule id; None: the prompt was too long to be asked.
+#: Reply by rule id; None if the prompt was too long to be sent.
 Replies = Mapping[str, Reply | None]
 
-#: Rules per file: what a crash can cost.
+#: Rules per file. A crash loses the replies of at most one file.
 _SHARD_SIZE = 50
-#: Grain: one row per rule, by rule_id. No reply: the prompt was too long to be asked.
+#: Grain: one row per rule, by rule_id. Null text: the prompt was too long to be sent.
 _COLUMNS = {"rule_id": pa.string(), "text": pa.string(), "is_complete": pa.bool_()}
 _REPLIES = pa.schema(_COLUMNS | {"null_reason": pa.string()})
 
 
 class RuleRun(JudgedManifest):
-    """The manifest of a run that asks a judge one question about every rule of a pool."""
+    """Manifest of a run that asks a judge one question about every rule of a pool."""
 
     FILE: ClassVar[str] = "run.json"
     KEY_FIELD: ClassVar[str] = "run_key"
     UNIT: ClassVar[str] = "rules"
-    #: The prompt, with ``{rule}`` where the rule's texts stand.
+    #: Prompt; ``{rule}`` stands for the rule's texts.
     TEMPLATE: ClassVar[str]
 
     run_key: str
 
     @property
     def rows_per_pair(self) -> int:
-        """What the plan counts is rules, and each has one row."""
+        """Rows per unit of the plan: one per rule."""
         return 1
 
     @classmethod
     def prompt(cls, rule: PoolRule) -> str:
-        """The prompt for one rule: the texts that it has, a line each; of a principle its text.
+        """Return the prompt for one rule: its texts, one a line, or the text of a principle.
 
-        Nothing in the texts is read as a part of the template.
+        Braces in a rule's texts are not read as part of the template.
         """
         texts = rule.texts
         if rule.title == title_of(rule.description):
             del texts["title"]
-        lines = [f"{name.replace('_', ' ')}: {text}" for name, text in texts.items()]
-        shown = rule.description if len(lines) == 1 else "\n".join(lines)
-        return cls.TEMPLATE.replace("{rule}", shown)
+        lines = [f"{field.replace('_', ' ')}: {value}" for field, value in texts.items()]
+        text = rule.description if len(lines) == 1 else "\n".join(lines)
+        return cls.TEMPLATE.replace("{rule}", text)
 
 
 def ask_about_rules(
@@ -75,25 +75,25 @@ def ask_about_rules(
     judge: Judge | None = None,
     reporter: Reporter = SILENT,
 ) -> tuple[RuleRun, Replies, str]:
-    """Ask a judge about every rule; finished shards are reused, in ``folder/<run key>``.
+    """Ask a judge about every rule; finished shards of ``folder/<run key>`` are reused.
 
     Args:
-        rules: At least one; their order changes nothing.
-        kind: What is asked.
-        config: Which judge and length of replies.
-        folder: Holds the runs of several judges beside each other.
-        judge: The config's, where it is open already; it stays open.
-        reporter: Told how far it is, in rules.
+        rules: At least one rule; their order does not matter.
+        kind: Manifest class with the question's prompt.
+        config: Judge and maximum length of its replies.
+        folder: Folder of the runs, one for each judge.
+        judge: Opened judge, which is not closed; default: open that of the config.
+        reporter: Receives the progress in rules.
 
     Returns:
-        Judge, prompt and plan; the replies; what this call did, e.g. ``2 rated, 0 reused, 0
+        The run's manifest; the replies; counts of this call's shards, e.g. ``2 rated, 0 reused, 0
         failed``.
 
     Raises:
-        StudyIncompleteError: Shards failed; the same call asks only about these.
+        StudyIncompleteError: Shards failed; the same call asks only about their rules.
         EncoreError: The judge does not load.
     """
-    assert config.judge is not None, "the caller has looked"
+    assert config.judge is not None, "checked by the caller"
     plan = sorted(rules, key=lambda rule: rule.rule_id)
     decoding = Decoding(max_reply_tokens=config.max_reply_tokens)
     with contextlib.ExitStack() as stack:
@@ -107,25 +107,25 @@ def ask_about_rules(
             return 1
 
         def compute(shard: Shard, report_rows: ReportRows) -> ShardTable:
-            asked = plan[shard.start : shard.stop]
-            prompts = [*encode_prompts(opened, map(kind.prompt, asked), decoding=decoding)]
+            shard_rules = plan[shard.start : shard.stop]
+            prompts = [*encode_prompts(opened, map(kind.prompt, shard_rules), decoding=decoding)]
             replies = ask_judge(opened, prompts, decoding=decoding, on_progress=report_rows)
             rows = [
                 {"rule_id": rule.rule_id, **(dataclasses.asdict(reply) if reply else {})}
-                for rule, reply in zip(asked, replies, strict=True)
+                for rule, reply in zip(shard_rules, replies, strict=True)
             ]
             return ShardTable(table=pa.Table.from_pylist(rows, schema=_REPLIES))
 
         run_dir = folder / manifest.key
-        work = Job(run_dir=run_dir, manifest=manifest, compute=compute, start=start)
-        report = work_through(work, reporter=reporter)
+        job = Job(run_dir=run_dir, manifest=manifest, compute=compute, start=start)
+        report = work_through(job, reporter=reporter)
     reporter.finished()
     raise_for_failed_shards(run_dir, report.failures, num_shards=len(manifest.shards))
     return *read_replies(run_dir, kind), report.summary
 
 
 def read_replies(run_dir: Path, kind: type[RuleRun]) -> tuple[RuleRun, Replies]:
-    """What a judge said in a run that was made before.
+    """Read the manifest and the replies of a finished run.
 
     Raises:
         StudyIncompleteError: Shards are missing or damaged.
@@ -143,7 +143,7 @@ def read_replies(run_dir: Path, kind: type[RuleRun]) -> tuple[RuleRun, Replies]:
 
 
 def texts_digest(rules: Sequence[PoolRule]) -> str:
-    """SHA-256 over ids and texts of some rules, the same for every order of them."""
+    """Return a SHA-256 of the rules' ids and texts that does not depend on their order."""
     texts = sorted([rule.rule_id, *rule.texts.items()] for rule in rules)
     return hashlib.sha256(json.dumps(texts, ensure_ascii=False).encode()).hexdigest()
 

@@ -1,10 +1,11 @@
-"""What ratings of changed forms say about each rule, and which scores a planted sentence buys.
+"""Effects of changed forms on each rule's ratings, and the rules that a planted sentence buys.
 
-A planted sentence also makes a response longer. Its rise is therefore measured from the ratings
-with a neutral sentence of the same length at the same place, response by response. A rule is named
-where the lower bound of a rise exceeds the margin. The bounds of all rules and sentences hold
-together: each is one-sided at a risk of 5 % divided by their number (Bonferroni), by Student's t
-over pairs, because a bootstrap of so rare a quantile would need tens of thousands of draws.
+A planted sentence also makes a response longer. Its rise is therefore the difference from the
+rating of the same response with a neutral sentence of the same length. A planted sentence buys a
+rule's score if the lower bound of its rise exceeds the margin. The bounds of all rules and
+sentences hold together: each is one-sided at a risk of 5 % divided by their number (Bonferroni).
+They use Student's t over pairs; a bootstrap of so rare a quantile would need tens of thousands of
+draws.
 
 Suffixes: P pairs, R rules, S planted sentences; 2 before PR: chosen and rejected.
 """
@@ -21,11 +22,11 @@ from encore.rules.probe_record import RuleProbe, VariantEffect
 from encore.rules.probe_variants import CONTROL, PLANTED, UNCHANGED
 from encore.weighting.run_comparison import compare_ratings
 
-#: A planted sentence buys a rule's score if it surely raises it by more than this.
+#: A planted sentence buys a rule's score if the lower bound of its rise is above this.
 MARGIN = 0.05
-#: That any rule is named although no rise exceeds the margin.
+#: Probability of naming any rule although no true rise exceeds the margin.
 RISK = 0.05
-#: Below this number of pairs neither Student's t nor a bootstrap is to be trusted.
+#: With fewer pairs, neither Student's t nor a bootstrap is reliable.
 MIN_PAIRS = 30
 
 _Floats = NDArray[np.float64]
@@ -34,13 +35,13 @@ _Floats = NDArray[np.float64]
 def measure(
     rule_ids: Sequence[str], rating_of: Mapping[str, _Floats], *, num_draws: int
 ) -> tuple[RuleProbe, ...]:
-    """Every figure of every rule.
+    """Compute the effects of all forms on each rule, and decide which rules are bought.
 
     Args:
-        rule_ids: The R rules.
-        rating_of: By form, `UNCHANGED` first: ratings of the same pairs, NaN where one is
-            missing, shape [2, P, R].
-        num_draws: Resamples.
+        rule_ids: Ids of the R rules.
+        rating_of: Ratings of the same pairs by form, `UNCHANGED` first, shape [2, P, R]. NaN
+            where a rating is missing.
+        num_draws: Number of bootstrap resamples of each interval.
     """
     changes = {
         name: compare_ratings(
@@ -54,42 +55,45 @@ def measure(
     rises = {name: lower_bounds(rating_of[name] - control, level=level) for name in PLANTED}
     bound_SR = np.stack([bound_R for _, bound_R in rises.values()])
     is_bought_R = np.asarray((bound_SR > MARGIN).any(axis=0))
-    # Nothing can be said without a bound, or where ratings are too near 1 to rise by the margin.
+    # Unknown: a rule without a bound, or with ratings too near 1 to rise by the margin.
     has_room_R = np.nansum(1 - MARGIN - control, axis=(0, 1)) > 0
-    is_known_R = np.asarray(is_bought_R | (has_room_R & ~np.isnan(bound_SR).any(axis=0)))
+    is_decided_R = np.asarray(is_bought_R | (has_room_R & ~np.isnan(bound_SR).any(axis=0)))
 
-    def effect(name: str, place: int) -> VariantEffect:
+    def effect(name: str, index: int) -> VariantEffect:
         if name not in rises:
-            return VariantEffect(change=changes[name][place])
-        rise, bound = (None if np.isnan(one[place]) else float(one[place]) for one in rises[name])
-        return VariantEffect(change=changes[name][place], rise=rise, rise_bound=bound)
+            return VariantEffect(change=changes[name][index])
+        rise, bound = (
+            None if np.isnan(value_R[index]) else float(value_R[index]) for value_R in rises[name]
+        )
+        return VariantEffect(change=changes[name][index], rise=rise, rise_bound=bound)
 
     return tuple(
         RuleProbe(
             rule_id=rule_id,
-            is_bought=bool(is_bought_R[place]) if is_known_R[place] else None,
-            effects={name: effect(name, place) for name in changes},
+            is_bought=bool(is_bought_R[index]) if is_decided_R[index] else None,
+            effects={name: effect(name, index) for name in changes},
         )
-        for place, rule_id in enumerate(rule_ids)
+        for index, rule_id in enumerate(rule_ids)
     )
 
 
 def lower_bounds(change_2PR: _Floats, *, level: float) -> tuple[_Floats, _Floats]:
-    """Each rule's mean change and the lower end of its one-sided interval, shape [R] each.
+    """Compute each rule's mean change and the lower end of its one-sided interval.
 
     Args:
-        change_2PR: Change of each rating; NaN where it is not known, shape [2, P, R].
-        level: The risk that a bound lies above what all pairs of this kind would give.
+        change_2PR: Change of each rating, shape [2, P, R]; NaN where a rating is missing.
+        level: Probability that a bound is above the true mean change.
 
     Returns:
-        NaN for a rule without a change; no bound for one with fewer than 30 pairs.
+        Mean and bound, shape [R] each. The mean is NaN for a rule without ratings, the bound for
+        a rule with fewer than 30 pairs.
     """
-    is_known_2PR = ~np.isnan(change_2PR)
-    num_ratings_R = is_known_2PR.sum(axis=(0, 1))
-    num_pairs_R = is_known_2PR.any(axis=0).sum(axis=0)
+    is_rated_2PR = ~np.isnan(change_2PR)
+    num_ratings_R = is_rated_2PR.sum(axis=(0, 1))
+    num_pairs_R = is_rated_2PR.any(axis=0).sum(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         mean_R = np.nansum(change_2PR, axis=(0, 1)) / num_ratings_R
-        # The two responses of a pair belong together: their errors are summed first.
+        # The two responses of a pair are not independent: their errors are summed first.
         error_PR = np.nansum(change_2PR - mean_R, axis=0)
         correction_R = num_pairs_R / (num_pairs_R - 1)
         sd_R = np.sqrt((error_PR**2).sum(axis=0) * correction_R) / num_ratings_R

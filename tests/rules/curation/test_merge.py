@@ -167,7 +167,7 @@ def test_an_error_names_file_line_and_key_and_nothing_is_written(tmp_path, name,
     [
         (("p.jsonl", "--output", "p.jsonl"), "this file is read"),
         (("p.jsonl", "--output", "p.yaml"), "expected a name that ends in .toml"),
-        (("p.jsonl", "--output", "no/p.toml"), "in a folder that is there"),
+        (("p.jsonl", "--output", "no/p.toml"), "in an existing folder"),
         (("p.jsonl", "p.jsonl", "--output", "q.toml"), "two pools are called 'p'"),
         (("p.jsonl", "none.csv", "--output", "q.toml"), "none.csv: no such file"),
         (("p.jsonl", "--licence", "q=MIT", "--output", "q.toml"), "NAME is one of p"),
