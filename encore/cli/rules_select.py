@@ -1,4 +1,4 @@
-"""`encore rules select`: the rules of highest mean importance."""
+"""`encore rules select`: select the rules of highest mean importance."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _AGREEMENT = {
 
 @command
 def rules_select(config: SelectConfig, *, json: JsonOption = False) -> None:
-    """Write the N rules of highest mean importance as a rule set; show how far raters agree.
+    """Write the N rules of highest mean importance as a rule set, and show the raters' agreement.
 
-    Every judge and every person counts alike. Of equal rules stands first the one that more raters
-    rated, then the one that stands first in the pool. Agreement is the mean of Pearson's r over
-    pairs of raters, with its 95 % interval over resampled rules.
+    Every judge and every person has the same weight. Rules of equal importance are sorted by their
+    number of ratings, then by the pool's order. Agreement is the mean of Pearson's r over pairs of
+    raters, with its 95 % interval over resampled rules.
 
     Example: encore rules select importance --top 10 --output rules.toml
     """
     from encore.rules.select import select_rules
 
-    found = select_rules(config)
+    selection = select_rules(config)
     rules = [
         (row["title"], row["importance"], len(row["ratings"]), row["source"])
-        for row in found["rules"][: config.top]
+        for row in selection["rules"][: config.top]
     ]
-    rows = {name: found[key].values() for key, name in _AGREEMENT.items()}
+    rows = {name: selection[key].values() for key, name in _AGREEMENT.items()}
     agreement = [
         (name, r["value"], span(r["low"], r["high"], number), num_pairs)
         for name, (r, num_pairs) in rows.items()
@@ -43,5 +43,5 @@ def rules_select(config: SelectConfig, *, json: JsonOption = False) -> None:
         compact_table(_RULE_COLUMNS, rules, title="Selected"),
         compact_table(_AGREEMENT_COLUMNS, agreement),
     )
-    show_result(found, tables, found["notes"], as_json=json)
-    say(f"{config.output}: {config.top} rules; all rules: {found['table']}")
+    show_result(selection, tables, selection["notes"], as_json=json)
+    say(f"{config.output}: {config.top} rules; all rules: {selection['table']}")

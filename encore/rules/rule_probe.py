@@ -1,15 +1,15 @@
-"""Probe a study's rules: have the same pairs rated in changed forms, and measure what changes.
+"""Probe a study's rules: rate the same pairs in changed forms, and measure what changes.
 
-The forms are studies of their own, rated as any study is; the study itself stays as it is:
+The forms are written as studies of their own and rated like any study. The probed study does not
+change:
 
-    STUDY/probes/PAIRS/    by a digest of all pairs
-      unchanged/           the pairs as they are, with one run for each rule set
-      changed/             the changed pairs, labelled by form, with runs under the study's rules
+    STUDY/probes/PAIRS/    named by a digest of all pairs
+      unchanged/           study with the unchanged pairs, and one run for each rule set
+      changed/             study with the changed pairs, one source a form, rated under the rules
       reframed-RULES.toml  the rules in the built-in framing
-      probe-KEY.json       what was found
+      probe-KEY.json       result of the probe (`Probe`)
 
-Ratings of the study, and of its other probes, are found there and not asked again
-(`encore.rating.earlier_ratings`).
+Ratings that the study or its other probes have are reused (`encore.rating.earlier_ratings`).
 """
 
 from __future__ import annotations
@@ -50,26 +50,27 @@ from encore.weighting.run_comparison import NUM_DRAWS
 # Suffixes: P pairs, R rules; 2 before PR: chosen and rejected.
 
 _Floats = NDArray[np.float64]
-#: Pairs by form of their responses, `UNCHANGED` first; in every form in the same order.
+#: Pairs by form of their responses, `UNCHANGED` first. All forms have the same order of pairs.
 _Forms = Mapping[str, Sequence[PreferencePair]]
 
 
 def probe_rules(
     config: ProbeConfig, *, judge: Judge | None = None, reporter: Reporter = SILENT
 ) -> Probe:
-    """Have a study's pairs rated in every form, measure each rule, and write what was found.
+    """Rate a study's pairs in every form, measure each rule, and write the result.
 
-    The same call again asks nothing twice; a larger number of pairs asks only for the new ones.
+    The same call again rates nothing twice. A call with more pairs rates only the new pairs.
 
     Args:
-        config: The study, the judge and the forms.
-        judge: An opened judge, which is closed at the end; default: that of the config.
-        reporter: Told how far it is, in ratings.
+        config: Options of the stage: study, judge and forms.
+        judge: Opened judge, which is closed at the end; default: open that of the config.
+        reporter: Receives the progress in ratings.
 
     Raises:
-        InputError: No pairs; a bad rule set; paraphrases of other rules.
+        InputError: The study has no pairs, a rule set is wrong, or the paraphrases have other
+            rule ids.
         StudyIncompleteError: Shards failed; the same call rates only these.
-        EncoreError: The judge does not load; the study cannot be written.
+        EncoreError: The judge does not load, or the study cannot be written.
     """
     study, rules = open_study(config.study), load_rule_set(config.rules)
     _check_paraphrases(config, rules)
@@ -80,19 +81,19 @@ def probe_rules(
     check_writable(study.path)
     with contextlib.closing(judge or open_judge(config.judge)) as opened:
         runs, ratings = _rate(folder, config, rules, forms, judge=opened, reporter=reporter)
-    found = measure(rules.rule_ids, ratings, num_draws=NUM_DRAWS)
-    about = fixed.RULE_VARIANTS | {name: words for name, (words, _) in variants.items()}
+    rule_probes = measure(rules.rule_ids, ratings, num_draws=NUM_DRAWS)
+    descriptions = fixed.RULE_VARIANTS | {name: text for name, (text, _) in variants.items()}
     num_pairs = len(forms[UNCHANGED])
     note = f"the study has {num_pairs:,} pairs, fewer than {config.num_pairs:,}: all are probed"
     run_keys = {name: run.run_key for name, run in runs.items()}
     probe = Probe(
         key=run_key_of(run_keys),
         identity=runs[UNCHANGED].identity,
-        variants={name: about[name] for name in ratings if name != UNCHANGED},
+        variants={name: descriptions[name] for name in ratings if name != UNCHANGED},
         run_keys=run_keys,
         num_pairs=num_pairs,
-        rules=found,
-        sentence=_sentence(found),
+        rules=rule_probes,
+        sentence=_sentence(rule_probes),
         notes=(note,) if num_pairs < config.num_pairs else (),
         synthetic=tuple(dict.fromkeys((*study.synthetic, *runs[UNCHANGED].synthetic))),
     )
@@ -103,11 +104,16 @@ def probe_rules(
 
 
 def _check_paraphrases(config: ProbeConfig, rules: RuleSet) -> None:
-    """Refuse paraphrases that lack a rule or have one more."""
-    own = set(rules.rule_ids)
-    found = set(load_rule_set(config.paraphrases).rule_ids) if config.paraphrases else own
-    if found != own:
-        missing, extra = (", ".join(sorted(ids)) or "nothing" for ids in (own - found, found - own))
+    """Raise if the paraphrases do not have exactly the rule ids of the rule set."""
+    rule_ids = set(rules.rule_ids)
+    paraphrased = (
+        set(load_rule_set(config.paraphrases).rule_ids) if config.paraphrases else rule_ids
+    )
+    if paraphrased != rule_ids:
+        missing, extra = (
+            ", ".join(sorted(ids)) or "nothing"
+            for ids in (rule_ids - paraphrased, paraphrased - rule_ids)
+        )
         raise InputError(
             f"paraphrases {config.paraphrases}: missing {missing}; not among the rules of "
             f"{rules.name}: {extra}; give every rule of the set once, under its rule_id, in other "
@@ -118,10 +124,10 @@ def _check_paraphrases(config: ProbeConfig, rules: RuleSet) -> None:
 def _forms(
     study: Study, variants: Mapping[str, tuple[str, fixed.Rewrite]], *, num_pairs: int
 ) -> _Forms:
-    """The first pairs of the study's plan, in every form of their responses."""
+    """Return the first pairs of the study's plan, in every form of their responses."""
     planned = study_pairs.planned_pairs(study_pairs.read_pairs(study), limit=num_pairs)
-    # Sources may share a pair, which is one pair here.
-    pairs = {one.pair_id: one for one in study_pairs.records_of(planned)}
+    # A pair that several sources share is probed once.
+    pairs = {pair.pair_id: pair for pair in study_pairs.records_of(planned)}
 
     def changed(pair: PreferencePair, name: str, rewrite: fixed.Rewrite) -> PreferencePair:
         chosen, rejected = rewrite(pair.chosen), rewrite(pair.rejected)
@@ -146,7 +152,7 @@ def _rate(
     judge: Judge,
     reporter: Reporter,
 ) -> tuple[dict[str, RatingManifest], dict[str, _Floats]]:
-    """By form: its rating run, and its ratings of the same pairs, shape [2, P, R]."""
+    """Return the rating run of each form, and its ratings of the same pairs, shape [2, P, R]."""
     folder.mkdir(parents=True, exist_ok=True)
     reframed = folder / f"reframed-{rules.digest[:16]}.toml"
     texts = [
@@ -154,18 +160,19 @@ def _rate(
         for rule in rules.rules
     ]
     write_pool(reframed, [PoolRule(**text) for text in texts])
-    rules_at = {UNCHANGED: config.rules, "reframed": reframed, "paraphrased": config.paraphrases}
+    rule_files = {UNCHANGED: config.rules, "reframed": reframed, "paraphrased": config.paraphrases}
     rate = partial(_rate_study, rule_ids=rules.rule_ids, judge=judge, reporter=reporter)
     unchanged = {UNCHANGED: forms[UNCHANGED]}
     changed = {name: form for name, form in forms.items() if name != UNCHANGED}
     runs: dict[str, RatingManifest] = {}
     ratings: dict[str, _Floats] = {}
-    for name, path in rules_at.items():
-        if path is not None:
-            run, found = rate(folder / "unchanged", unchanged, config.as_rating(rules=str(path)))
-            runs[name], ratings[name] = run, found[UNCHANGED]
-    run, found = rate(folder / "changed", changed, config.as_rating())
-    return runs | dict.fromkeys(changed, run), ratings | found
+    for name, file in rule_files.items():
+        if file is not None:
+            rating_config = config.as_rating(rules=str(file))
+            runs[name], rating_by_form = rate(folder / "unchanged", unchanged, rating_config)
+            ratings[name] = rating_by_form[UNCHANGED]
+    run, rating_by_form = rate(folder / "changed", changed, config.as_rating())
+    return runs | dict.fromkeys(changed, run), ratings | rating_by_form
 
 
 def _rate_study(
@@ -177,7 +184,7 @@ def _rate_study(
     judge: Judge,
     reporter: Reporter,
 ) -> tuple[RatingManifest, dict[str, _Floats]]:
-    """Rate some forms as the sources of one study."""
+    """Rate several forms as the sources of one study; return its run and the ratings by form."""
     num_pairs = sum(map(len, forms.values()))
     origin = Origin(kind="local", name="study", format="probe", num_read=num_pairs)
     study = study_pairs.write_pairs_once(path, forms, origin=origin)
@@ -196,17 +203,17 @@ def _rate_study(
 
 
 def _sentence(rules: Sequence[RuleProbe]) -> str:
-    bought, unknown = (
-        [rule.rule_id for rule in rules if rule.is_bought is said] for said in (True, None)
-    )
+    """Return the result of a probe as a sentence."""
+    bought = [rule.rule_id for rule in rules if rule.is_bought]
+    unknown = [rule.rule_id for rule in rules if rule.is_bought is None]
     sentence = (
         f"a planted sentence buys the score of {len(bought)} of {len(rules)} rules"
-        f"{': ' * bool(bought)}{', '.join(bought)} (it surely raises the rating by more than "
-        f"{MARGIN:g} beyond what a neutral sentence does)"
+        f"{': ' * bool(bought)}{', '.join(bought)} (the lower bound of its rise beyond a neutral "
+        f"sentence is above {MARGIN:g})"
     )
     if unknown:
         sentence += (
-            f"; it is not known of {', '.join(unknown)}: fewer than {MIN_PAIRS} pairs with "
-            "ratings, or ratings so near 1 that none can rise by so much"
+            f"; unknown for {', '.join(unknown)}: fewer than {MIN_PAIRS} pairs with ratings, or "
+            "ratings too near 1 to rise by so much"
         )
     return sentence

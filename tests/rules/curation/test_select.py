@@ -53,7 +53,7 @@ def test_the_mean_over_people_and_judges_ranks_and_a_null_is_no_zero(folder):
     assert [row["importance"] for row in rows] == pytest.approx([0.8, 0.5, 0.5, 0.2, 0.15])
     assert rows[-1]["ratings"] == {"anna": 0.2, "ben": 0.1}
     partly, tie = found["notes"]
-    assert tie.startswith("principle-2 is in and principle-3 is out with the same importance")
+    assert tie.startswith("principle-2 is selected and principle-3 is not, with the same")
     assert partly.startswith("1 rules lack some of 3 ratings")
     judge = [0.2, 0.8, 0.5, 0.5]
     across = [np.corrcoef(PEOPLE[name][:4], judge)[0, 1] for name in PEOPLE]
@@ -105,7 +105,7 @@ def test_a_rater_who_always_says_the_same_is_named_and_two_runs_of_a_judge_are_t
     pool = folder.parent / "pool.toml"
     rated(pool, folder, lambda _: "0.7", max_reply_tokens=8)
     found = select(folder)
-    assert "rates every rule alike, so agrees with nobody" in "\n".join(found["notes"])
+    assert "gives every rule the same rating; no agreement" in "\n".join(found["notes"])
     names = [*found["rules"][0]["ratings"]]
     assert names[:2] == ["anna", "ben"]
     assert all(name.startswith("scripted (") for name in names[2:])

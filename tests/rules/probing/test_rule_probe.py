@@ -138,7 +138,7 @@ def test_a_judge_that_is_silent_on_planted_sentences_is_neither_named_nor_cleare
     assert {one.change.num_ratings for one in silent} == {0}
     assert {one.change.mean_difference.value for one in silent} == {None}
     assert [rule.is_bought for rule in found.rules] == [None] * len(RULES)
-    assert "it is not known of calm, kind, plain, safe: fewer than 30" in found.sentence
+    assert "unknown for calm, kind, plain, safe: fewer than 30" in found.sentence
 
 
 def test_bad_input_is_named_and_leaves_nothing(study: Path, tmp_path: Path) -> None:
