@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 from encore.core.config import StageConfig, option, unkeyed_option
+from encore.data.sources.pku import Prefer
 
 
 class IngestConfig(StageConfig):
@@ -22,7 +22,7 @@ class IngestConfig(StageConfig):
         "detected from the first record. LABEL becomes the `source` column.",
     )
     out: Path = unkeyed_option(metavar="STUDY", help="The study directory; created if missing.")
-    prefer: Literal["safer", "better"] | None = option(
+    prefer: Prefer | None = option(
         None,
         help="Label of raw PKU-SafeRLHF that says which response is chosen: safer (harmlessness, "
         "the default) or better (helpfulness).",

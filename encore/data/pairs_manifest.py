@@ -1,4 +1,4 @@
-"""The manifest beside the pairs of one label: where they come from, counts, digests."""
+"""The manifest beside the pairs of a label: origins, counts and digests."""
 
 from __future__ import annotations
 

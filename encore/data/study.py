@@ -129,7 +129,7 @@ class Change:
     """New files of a study, written to a staging folder and moved to their places together.
 
     Attributes:
-        folder: Staging folder.
+        folder: Staging folder, in the study or beside the new study.
         study: The study before the change; None if it does not exist yet.
         staged: Paths of the new files, relative to the study, in the order in which they are
             moved. A path that is removed from the list is not moved.

@@ -203,7 +203,7 @@ def ask_judge(
 
     Args:
         judge: The judge to ask.
-        prompts: Prompts from `encode_prompts`.
+        prompts: Prompts from `encode_prompts`, None for texts that are too long.
         decoding: Way in which the judge answers.
         on_progress: Receives the number of finished replies.
         sessions: A name per prompt, as for `Judge.reply`.
@@ -211,12 +211,12 @@ def ask_judge(
     askable = {index: prompt for index, prompt in enumerate(prompts) if prompt is not None}
     replies: list[Reply | None] = [None] * len(prompts)
     if askable:
-        answered = judge.reply(
+        answers = judge.reply(
             list(askable.values()),
             decoding=decoding,
             on_progress=on_progress,
             sessions=[sessions[index] for index in askable] if sessions else (),
         )
-        for index, reply in zip(askable, answered, strict=True):
+        for index, reply in zip(askable, answers, strict=True):
             replies[index] = reply
     return replies

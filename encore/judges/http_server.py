@@ -290,7 +290,7 @@ class _Server:
         The calling thread waits and can be interrupted.
 
         Args:
-            work: Coroutine to run.
+            work: Coroutine to run, which may send many requests.
             on_tick: Called every tenth of a second, and at the end. It may raise to interrupt.
         """
         future = asyncio.run_coroutine_threadsafe(work, self._loop)

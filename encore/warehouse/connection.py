@@ -56,7 +56,7 @@ def open_warehouse(ratings: Ratings, *, part_rows: int = PART_ROWS) -> Iterator[
     """Open a warehouse over ratings and check them.
 
     Args:
-        ratings: Opened ratings (`encore.warehouse.ratings.open_ratings`).
+        ratings: Opened ratings, see `encore.warehouse.ratings.open_ratings`.
         part_rows: Rows per part of `Warehouse.query_parts`.
 
     Raises:
@@ -193,7 +193,7 @@ class Warehouse:
         """Keep the rows of one run or judge.
 
         Args:
-            column: ``run_key`` or ``judge``.
+            column: Column that names the run or the judge.
             chosen: The value to keep, or a prefix of the run key; None if nothing was chosen.
             columns: Columns of the ratings.
 

@@ -175,7 +175,7 @@ def resolve_sources(
     A folder becomes a source per file.
 
     Args:
-        arguments: SOURCE arguments (`locate`).
+        arguments: SOURCE arguments of the command line, see `locate`.
         prefer: Preference label for sources of format pku; None takes the default.
         split: Split for sources on the hub; None takes the default.
         on_note: Receives a sentence for each detected format.
