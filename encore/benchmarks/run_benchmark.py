@@ -133,7 +133,7 @@ def _weigh_heads(study: Study, scorer: Scorer) -> _WeighedHeads:
     config = scorer.config
     if config.model is None:
         return _WeighedHeads()
-    ratings = open_ratings(config.ratings or study.path, run=config.run, judge=config.judge)
+    ratings = open_ratings(config.ratings or study, run=config.run, judge=config.judge)
     with open_evidence(ratings) as evidence:
         heads = scorer.heads(evidence.rule_ids)
         rows, notes = scheme_rows(heads.scores, scorer.pairs, evidence=evidence, config=config.rows)

@@ -42,7 +42,7 @@ def export_sample(config: AnnotateExportConfig) -> tuple[Sample, tuple[Path, ...
             exists with other content.
     """
     study = open_study(config.study)
-    ratings = open_ratings(config.study, run=config.run, judge=config.judge)
+    ratings = open_ratings(study, run=config.run, judge=config.judge)
     assert ratings.manifest is not None, "ratings of a study have a manifest"
     num_items = config.items or DEFAULT_ITEMS[config.kind]
     rows, items = _draw(

@@ -193,7 +193,7 @@ def _rate_study(
     reporter.message(f"{', '.join(forms)} under {Path(config.rules).stem}: {num_ratings:,} ratings")
     report = rating_job_runner(study, config, reporter=reporter)(run.job(reporter=reporter))
     raise_for_failed_shards(run.run_dir, report.failures, num_shards=len(run.manifest.shards))
-    with open_warehouse(open_ratings(path, run=run.manifest.run_key)) as warehouse:
+    with open_warehouse(open_ratings(study, run=run.manifest.run_key)) as warehouse:
         rated = read_pair_ratings(warehouse, rule_ids=rule_ids)
     row_of = {pair_id: row for row, pair_id in enumerate(rated.source_P + rated.pair_id_P)}
     return run.manifest, {

@@ -130,14 +130,12 @@ def read_examples(
         pairs = pairs.slice(0, limit)
         target_PSR = np.empty((pairs.num_rows, 2, 0), dtype=np.float32)
     else:
-        source = study.path if ratings is None else ratings
-        opened = open_ratings(source, run=run, judge=judge)
+        opened = open_ratings(study if ratings is None else ratings, run=run, judge=judge)
         synthetic = tuple(dict.fromkeys((*synthetic, *opened.synthetic)))
         with open_evidence(opened) as evidence:
             rated, origin = evidence.read_pairs(), evidence.origin
         head_ids = rated.rule_ids
-        label = str(source) if isinstance(source, str | Path) else "table"
-        row_P, target_PSR, notes = _match_ratings(rated, pairs, label, limit)
+        row_P, target_PSR, notes = _match_ratings(rated, pairs, opened.label, limit)
         pairs = pairs.take(pa.array(row_P))
     examples = _encode(pairs, target_PSR, tokenizer, head_ids=head_ids, notes=notes)
     return dataclasses.replace(examples, ratings=origin, synthetic=synthetic)

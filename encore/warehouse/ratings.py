@@ -79,7 +79,7 @@ class Ratings:
 
 
 def open_ratings(
-    ratings: str | Path | Ratings | Any, *, run: str | None = None, judge: str | None = None
+    ratings: Study | str | Path | Ratings | Any, *, run: str | None = None, judge: str | None = None
 ) -> Ratings:
     """Open a study, a run's folder, a Parquet file, a folder of such files, or a table.
 
@@ -87,8 +87,8 @@ def open_ratings(
     ``.parquet`` are ignored. Only valid shards of a study are read.
 
     Args:
-        ratings: A path, a table (pyarrow, pandas or Polars), or opened ratings, which are returned
-            as they are. A missing value of a pandas column counts as null.
+        ratings: An opened study, a path, a table (pyarrow, pandas or Polars), or opened ratings,
+            which are returned as they are. A missing value of a pandas column counts as null.
         run: Unique prefix of the key of the run to read, if there are several.
         judge: Name of the judge to read, if there are several.
 
@@ -97,7 +97,7 @@ def open_ratings(
     """
     if isinstance(ratings, Ratings):
         return ratings
-    if not isinstance(ratings, str | Path):
+    if not isinstance(ratings, Study | str | Path):
         try:
             table = ratings if isinstance(ratings, pa.Table) else pa.table(ratings)
         except (TypeError, ValueError) as error:
@@ -106,10 +106,12 @@ def open_ratings(
                 "path, a pyarrow Table or a pandas DataFrame"
             ) from error
         return Ratings(label="table", table=table, run=run, judge=judge)
-    path = Path(ratings)
-    run_dirs = _run_dirs(path)
+    path = ratings.path if isinstance(ratings, Study) else Path(ratings)
+    study = ratings if isinstance(ratings, Study) else _study_at(path)
+    run_dirs = _run_dirs(path) if study is None else list_runs(study.ratings_dir)
     if run_dirs is not None:
-        return _ratings_of_run(path, select_run(path, run_dirs, run=run, judge=judge))
+        run_dir = select_run(path, run_dirs, run=run, judge=judge)
+        return _ratings_of_run(path, run_dir, study=study or _study_at(run_dir.parent.parent))
     files = tuple(
         file
         for file in ([path] if path.is_file() else sorted(path.rglob("*.parquet")))
@@ -136,9 +138,10 @@ def open_compared_ratings(ratings: str | Path, second: str) -> Ratings:
     """
     if Path(second).exists():
         return open_ratings(second)
-    runs = _run_dirs(Path(ratings)) or ()
-    is_key = any(run_dir.name.startswith(second) for run_dir in runs)
-    return open_ratings(ratings, **{"run" if is_key else "judge": second})
+    study = _study_at(Path(ratings))
+    run_dirs = (_run_dirs(Path(ratings)) or ()) if study is None else list_runs(study.ratings_dir)
+    is_key = any(run_dir.name.startswith(second) for run_dir in run_dirs)
+    return open_ratings(study or ratings, **{"run" if is_key else "judge": second})
 
 
 def read_schema(path: Path) -> pa.Schema:
@@ -190,12 +193,13 @@ def check_schema(schema: pa.Schema, *, label: str) -> None:
             raise InputError(f"{label}: column {name} is {column_type}; expected {expected}")
 
 
+def _study_at(path: Path) -> Study | None:
+    """Open the study at a path; None if no study is there."""
+    return open_study(path) if is_study(path) else None
+
+
 def _run_dirs(path: Path) -> Sequence[Path] | None:
-    """Return the runs in a study, its ratings folder or a run's folder; None for other paths."""
-    if not path.is_dir():
-        return None
-    if is_study(path):
-        return list_runs(open_study(path).ratings_dir)
+    """Return the runs in a study's folder of ratings, or a run's folder; None for other paths."""
     if (path / RUN_FILE).is_file():
         return (path,)
     return list_runs(path) or None
@@ -231,13 +235,13 @@ def select_run(
     return matches[0]
 
 
-def _ratings_of_run(path: Path, run_dir: Path) -> Ratings:
+def _ratings_of_run(path: Path, run_dir: Path, *, study: Study | None) -> Ratings:
     """Open the valid shards of a run's folder.
 
     Raises:
         InputError: No shard is finished.
     """
-    status, study_dir = run_status(run_dir), run_dir.parent.parent
+    status = run_status(run_dir)
     if not status.paths:
         raise InputError(
             f"ratings {path}: run {run_dir.name} has no finished shard; run `encore rate` again "
@@ -251,5 +255,5 @@ def _ratings_of_run(path: Path, run_dir: Path) -> Ratings:
         num_shards=len(status.shards),
         num_missing_shards=len(status.unfinished),
         sufficiency_note=sufficiency_note(status),
-        study=open_study(study_dir) if is_study(study_dir) else None,
+        study=study,
     )

@@ -15,6 +15,7 @@ from encore.analysis.analyze import analyze
 from encore.core.errors import InputError
 from encore.core.files import file_sha256
 from encore.data.rating_runs import list_runs, read_run
+from encore.data.study import open_study
 from encore.warehouse import open_ratings
 from tests.golden.command_line import encore
 from tests.ratings_files import ratings_table
@@ -97,7 +98,11 @@ def test_one_of_several_runs_must_be_chosen_and_a_second_can_be_compared(rated: 
         analyze(rated)
     for part in (first.name, second.name, "one", "two", "--run", "--judge"):
         assert part in str(caught.value)
-    assert analyze(open_ratings(rated, run=first.name[:8])) == analyze(first)
+    study = open_study(rated)
+    chosen = open_ratings(study, run=first.name[:8])
+    assert chosen.study is study  # not opened again
+    assert open_ratings(first).study == study
+    assert analyze(chosen) == analyze(first)
     with pytest.raises(InputError, match="none of its runs match"):
         open_ratings(rated, run=first.name, judge="two")
     results = [

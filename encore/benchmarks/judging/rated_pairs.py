@@ -95,7 +95,7 @@ def rate_pairs(
     study, run = _open_run(pairs, config, judge=judge)
     report = work_through(run.job(reporter=reporter), reporter=reporter)
     raise_for_failed_shards(run.run_dir, report.failures, num_shards=len(run.manifest.shards))
-    with open_warehouse(open_ratings(study.path, run=run.manifest.run_key)) as warehouse:
+    with open_warehouse(open_ratings(study, run=run.manifest.run_key)) as warehouse:
         ratings = read_pair_ratings(warehouse, rule_ids=tuple(weights))
     row_by_id = {pair_id: row for row, pair_id in enumerate(ratings.pair_id_P.tolist())}
     rated = ratings.take(np.array([row_by_id[pair.pair_id] for pair in pairs.pairs], dtype=np.intp))
