@@ -46,8 +46,8 @@ def _tables(plan: TrainingPlan, layout: str) -> Iterator[Shown]:
     """Yield the tables and lines of a plan; the chosen recipe and layout are marked with *."""
     model, gpu = plan.model, plan.gpu
     yield (
-        f"{model.name}: {model.num_parameters / 1e9:.2f} B parameters with its embedding "
-        f"table, without the output layer; {model.gflop_per_token:.1f} GFLOP a token\n"
+        f"{model['name']}: {model['num_parameters'] / 1e9:.2f} B parameters with its embedding "
+        f"table, without the output layer; {model['gflop_per_token']:.1f} GFLOP a token\n"
         f"tokens: {plan.tokens.origin}"
     )
     memory_rows = [

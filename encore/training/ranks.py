@@ -83,6 +83,19 @@ class Ranks:
                     f"{expected}; choose that, or train in one process"
                 )
 
+    def check_run_key(self, run_key: str) -> None:
+        """Raise if another process trains another run.
+
+        Raises:
+            EncoreError: The processes read different data or backbones.
+        """
+        if not self.agree(int(run_key[:15], 16)):  # an int64 holds 15 hex digits
+            raise EncoreError(
+                f"run key {run_key}: another process read other data or another backbone; expected "
+                "the same in all: wait until nothing changes them (a revision pins a model) and "
+                "start again"
+            )
+
     def loading_options(
         self, backbone: BackboneConfig, *, device: str
     ) -> tuple[BackboneConfig, str]:

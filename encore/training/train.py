@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from encore.core.errors import EncoreError, InputError
+from encore.core.errors import InputError
 from encore.core.model_files import is_demo_judge
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import package_versions
@@ -123,12 +123,7 @@ def train(study: Study, config: TrainConfig, *, reporter: Reporter = SILENT) -> 
         # Settings, backbone and data identify the run.
         backbone = backbone_identity(config.backbone, tokenizer)
         run = run_folder.training_run(study, config, backbone=backbone, data_sha256=examples.digest)
-        if not ranks.agree(int(run.key[:15], 16)):  # an int64 holds 15 hex digits
-            raise EncoreError(
-                f"run key {run.key}: another process read other data or another backbone; expected "
-                "the same in all: wait until nothing changes them (a revision pins a model) and "
-                "start again"
-            )
+        ranks.check_run_key(run.key)
         job = _Job(
             run=run,
             config=config,

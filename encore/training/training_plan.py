@@ -115,15 +115,6 @@ class LayoutTime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedModel:
-    """Size of the backbone: parameters, and 10^9 operations to train on a token."""
-
-    name: str
-    num_parameters: int
-    gflop_per_token: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTokens:
     """Number and length of the training pairs.
 
@@ -145,7 +136,7 @@ class TrainingPlan:
     """Memory and time of a training run.
 
     Attributes:
-        model: Size of the backbone.
+        model: Backbone: ``name``, ``num_parameters`` and ``gflop_per_token`` (10^9 operations).
         gpu: Properties of the GPU (`encore.model.gpus.Gpu`) and its ``usable_gib``.
         recipe: Name of the chosen recipe.
         recipes: Memory of each recipe by name, in the order of recommendation.
@@ -154,7 +145,7 @@ class TrainingPlan:
         hours: Tokens and hours of the chosen recipe by layout.
     """
 
-    model: PlannedModel
+    model: dict[str, Any]
     gpu: dict[str, Any]
     recipe: str
     recipes: dict[str, RecipeMemory]
@@ -189,18 +180,14 @@ def plan_training(study: Study | None, config: PlanTrainConfig) -> TrainingPlan:
         raise InputError(f"layout prefix-shared: backbone {shape.name!r} is an encoder; use packed")
     max_length = min(config.max_length, shape.max_length)
     config = config.model_copy(update={"max_length": max_length})
-    tokens = (
-        _count_tokens(study, max_length)
-        if study
-        else _tokens_from_average(config, max_length=max_length)
-    )
+    tokens = _count_tokens(study, max_length) if study else _tokens_from_average(config)
     step_tokens = _largest_step_tokens(config, tokens)
     return TrainingPlan(
-        model=PlannedModel(
-            name=shape.name,
-            num_parameters=shape.num_parameters,
-            gflop_per_token=round(flops_per_token(shape) / 1e9, 3),
-        ),
+        model={
+            "name": shape.name,
+            "num_parameters": shape.num_parameters,
+            "gflop_per_token": round(flops_per_token(shape) / 1e9, 3),
+        },
         gpu=gpu._asdict() | {"usable_gib": round(gpu.usable_gib, 3)},
         recipe=config.recipe,
         recipes={
@@ -224,7 +211,7 @@ def misfit_message(plan: TrainingPlan) -> str | None:
     if memory.fits:
         return None
     problem = (
-        f"recipe {plan.recipe}: needs {memory.total_gib:.1f} GiB for {plan.model.name}, "
+        f"recipe {plan.recipe}: needs {memory.total_gib:.1f} GiB for {plan.model['name']}, "
         f"{plan.gpu['name']} has {plan.gpu['usable_gib']:.1f} for tensors"
     )
     for recipe in plan.recipes.values():
@@ -270,21 +257,16 @@ def _recipe_memory(
     if recipe.method == "lora":
         adapters = shape.num_layers * sum(map(sum, shape.matrices)) * config.lora_rank * 2
     activations, workspace = _pass_memory(recipe, shape, config, min(budget, step_tokens))
-    weights = shape.num_parameters * recipe.weight_bytes + adapters
-    gradients += adapters
-    optimizer_states = 2 * (trained + adapters)
-    workspace += _LIBRARY_BYTES
-    total = weights + gradients + optimizer_states + activations + workspace
-    return RecipeMemory(
-        options=recipe.options,
-        fits=round(total / _GIB, 3) <= usable_gib,
-        weights_gib=round(weights / _GIB, 3),
-        gradients_gib=round(gradients / _GIB, 3),
-        optimizer_states_gib=round(optimizer_states / _GIB, 3),
-        activations_gib=round(activations / _GIB, 3),
-        workspace_gib=round(workspace / _GIB, 3),
-        total_gib=round(total / _GIB, 3),
-    )
+    parts = {
+        "weights": shape.num_parameters * recipe.weight_bytes + adapters,
+        "gradients": gradients + adapters,
+        "optimizer_states": 2 * (trained + adapters),
+        "activations": activations,
+        "workspace": workspace + _LIBRARY_BYTES,
+    }
+    parts["total"] = sum(parts.values())
+    gib = {f"{part}_gib": round(num_bytes / _GIB, 3) for part, num_bytes in parts.items()}
+    return RecipeMemory(options=recipe.options, fits=gib["total_gib"] <= usable_gib, **gib)
 
 
 def _pass_memory(
@@ -338,15 +320,15 @@ def _hours_by_layout(
     return hours_by_layout
 
 
-def _tokens_from_average(config: PlanTrainConfig, *, max_length: int) -> PlannedTokens:
+def _tokens_from_average(config: PlanTrainConfig) -> PlannedTokens:
     """Return the counts of the config, with the mean length cut at the maximum."""
     pairs, mean = config.pairs, config.tokens_per_response
     assert pairs is not None and mean is not None, "checked by the command"  # noqa: PT018
     return PlannedTokens(
         num_pairs=pairs,
-        mean_length=min(mean, max_length),
+        mean_length=min(mean, config.max_length),
         origin=f"{pairs:,} pairs of {mean:g} tokens a response with its prompt",
-        max_length=max_length,
+        max_length=config.max_length,
     )
 
 

@@ -93,11 +93,7 @@ def train_gate(study: Study, config: TrainGateConfig, *, reporter: Reporter = SI
     rows, held_out = split(examples, evaluation_share=training.evaluation_share, seed=training.seed)
     out = config.out or config.model.parent / "gate"
     prompt_PD, margin_PR = _prompt_states_and_margins(
-        model,
-        examples,
-        cache=out / "embeddings",
-        pad_token_id=tokenizer.pad_token_id,
-        reporter=reporter,
+        model, examples, out / "embeddings", tokenizer.pad_token_id, reporter
     )
     reporter.started("gate", total=config.gate.num_steps)
     gate = fit_gate(
@@ -131,11 +127,8 @@ def train_gate(study: Study, config: TrainGateConfig, *, reporter: Reporter = SI
     )
     save_gate(out, gate)
     # The file contains no path of this machine: the model is identified by its content.
-    content = asdict(result) | {
-        "model": f"sha256:{folder_digest(config.model)}",
-        "data_sha256": examples.digest,
-        "versions": package_versions(),
-    }
+    content = {"model": f"sha256:{folder_digest(config.model)}", "data_sha256": examples.digest}
+    content |= asdict(result) | {"versions": package_versions()}
     del content["out"]
     write_json(out / RESULT_FILE, content)
     reporter.saved(out, kind="gate")
@@ -145,7 +138,6 @@ def train_gate(study: Study, config: TrainGateConfig, *, reporter: Reporter = SI
 def _prompt_states_and_margins(
     model: MultiHeadRewardModel,
     examples: TrainingExamples,
-    *,
     cache: Path,
     pad_token_id: int,
     reporter: Reporter,
