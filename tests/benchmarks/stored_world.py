@@ -1,4 +1,4 @@
-"""Tables of made-up rows, in memory and as `encore benchmark` leaves them in a study."""
+"""Tables of made-up rows, in memory and as `encore benchmark` writes them to a study."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ ROWS = {"schemes": ("encore", "single", "random", "top-k"), "taus": (0.5, 2.0), 
 
 
 def real_pairs(num_pairs_of: Mapping[str, int] = SUBSETS, **settings: object) -> BenchmarkPairs:
-    """Made-up pairs; the same counts have the same digest."""
+    """Return made-up pairs. Equal counts have equal digests."""
     pairs = benchmark_pairs(num_pairs_of, **settings)
     digest = hashlib.sha256(repr(dict(num_pairs_of)).encode()).hexdigest()
     return replace(pairs, digest=digest)
 
 
 def model_row(name: str, wins_P: Sequence[float], *, pairs: BenchmarkPairs) -> TableRow:
-    """A reward model that wins where a 1 stands."""
+    """Return the row of a reward model that is right on pairs with a 1."""
     reward_P2 = np.stack([np.asarray(wins_P, dtype=np.float64), np.full(len(wins_P), 0.5)], axis=1)
     return reward_row(name, reward_P2, pairs=pairs)
 
 
 def every_row(pairs: BenchmarkPairs, *, seed: int = 0) -> tuple[TableRow, ...]:
-    """Rows of schemes over random heads, and a model that wins three pairs of four."""
+    """Return rows of schemes over random heads, and of a model that is right on 3 of 4 pairs."""
     scores = scores_of(pairs, random_margins(pairs.num_pairs, seed=seed))
-    wins_P = [float(place % 4 > 0) for place in range(pairs.num_pairs)]
+    wins_P = [float(index % 4 > 0) for index in range(pairs.num_pairs)]
     return (*rows_of(scores, pairs, **ROWS)[0], model_row("initial", wins_P, pairs=pairs))
 
 
@@ -57,12 +57,12 @@ def write_run(
     key: str = "k" * 16,
     synthetic: Sequence[str] = (),
 ) -> BenchmarkTable:
-    """The table of rows, compared with the first, in a folder of a study."""
+    """Write the table of rows, compared with the first, to a folder of a study, and return it."""
     folder = study / BENCHMARKS_DIR / key
     folder.mkdir(parents=True, exist_ok=True)
     table = make_table(rows, pairs=pairs, model="made", synthetic=synthetic)
-    kept = [row for row in rows if row.follows_from_pairs]
-    write_pair_results(folder / RESULTS_FILE, kept, pairs=pairs)
+    pair_rows = [row for row in rows if row.follows_from_pairs]
+    write_pair_results(folder / RESULTS_FILE, pair_rows, pairs=pairs)
     (folder / TABLE_JSON).write_text(render(table, form="json"), encoding="utf-8")
     (folder / TABLE_MARKDOWN).write_text(render(table, form="markdown"), encoding="utf-8")
     return table

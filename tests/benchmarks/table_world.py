@@ -1,4 +1,4 @@
-"""A benchmark, head scores and training ratings made up for tests of tables."""
+"""Builders of benchmarks, head scores and training ratings for tests of tables."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def benchmark_pairs(
     weighting: str = "examples",
     **definition: object,
 ) -> BenchmarkPairs:
-    """Pairs of these subsets, one after the other; several in a row share their chosen response."""
+    """Return pairs of these subsets in turn. The pairs of a row share their chosen response."""
     benchmark = Benchmark.model_validate(
         {
             "name": "made-up",
@@ -50,16 +50,16 @@ def benchmark_pairs(
         }
     )
     subset_P = [name for name, count in num_pairs_of.items() for _ in range(count)]
-    row_id_P = [str(place // rejected_per_row) for place in range(len(subset_P))]
+    row_id_P = [str(index // rejected_per_row) for index in range(len(subset_P))]
     pairs = [
         PreferencePair(
-            pair_id=f"{place:032x}",
+            pair_id=f"{index:032x}",
             source="made-up",
             prompt=(Message(role="user", content=f"Question {row_id}?"),),
             chosen=f"Answer {row_id}.",
-            rejected=f"No {place}.",
+            rejected=f"No {index}.",
         )
-        for place, row_id in enumerate(row_id_P)
+        for index, row_id in enumerate(row_id_P)
     ]
     return BenchmarkPairs(
         benchmark=benchmark,
@@ -73,7 +73,7 @@ def benchmark_pairs(
 
 
 def turned(pairs: BenchmarkPairs) -> BenchmarkPairs:
-    """The same pairs in the other order."""
+    """Return the pairs in reverse order."""
     return replace(
         pairs, pairs=pairs.pairs[::-1], subset_P=pairs.subset_P[::-1], row_id_P=pairs.row_id_P[::-1]
     )
@@ -82,7 +82,7 @@ def turned(pairs: BenchmarkPairs) -> BenchmarkPairs:
 def scores_of(
     pairs: BenchmarkPairs, margin_PR: np.ndarray, *, head_ids: Sequence[str] = RULES
 ) -> HeadScores:
-    """Head scores with these margins; every rejected response scores the same."""
+    """Return head scores with these margins. Rejected responses score 0."""
     chosen_PR = np.asarray(margin_PR, dtype=np.float32)
     return HeadScores(
         pair_id_P=np.array([pair.pair_id for pair in pairs.pairs], dtype=object),
@@ -95,14 +95,14 @@ def scores_of(
 
 
 def random_margins(num_pairs: int, *, num_heads: int = len(RULES), seed: int = 0) -> np.ndarray:
-    """Margins of which two in three or so are above 0."""
+    """Return random margins, about two thirds above 0."""
     return np.random.default_rng(seed).normal(0.4, 1.0, (num_pairs, num_heads))
 
 
 def training_ratings(
     *, num_pairs: int = 200, rules: Sequence[str] = RULES, seed: int = 1
 ) -> pa.Table:
-    """Ratings with eleven levels, of the first rule nearly all alike, of the last spread out."""
+    """Return ratings with eleven levels: narrow for the first rule, wide for the last."""
     rng = np.random.default_rng(seed)
     spread_R = np.linspace(0.05, 0.4, len(rules))
     chosen_NR, rejected_NR = (
@@ -115,31 +115,31 @@ def training_ratings(
 
 
 def jsonl_rows(num_pairs: int, *, subsets: Sequence[str]) -> list[dict[str, str]]:
-    """Rows in RewardBench's columns, one subset after the other in turn."""
+    """Return rows in RewardBench's columns, dealt over the subsets in turn."""
     return [
         {
-            "id": f"row-{place}",
-            "subset": subsets[place % len(subsets)],
-            "prompt": f"Question {place}?",
-            "chosen": f"Answer {place} of some length.",
-            "rejected": f"No {place}, never.",
+            "id": f"row-{index}",
+            "subset": subsets[index % len(subsets)],
+            "prompt": f"Question {index}?",
+            "chosen": f"Answer {index} of some length.",
+            "rejected": f"No {index}, never.",
         }
-        for place in range(num_pairs)
+        for index in range(num_pairs)
     ]
 
 
-def make_world(folder: Path, *, num_rows: int, num_pairs: int = 12, **about: object) -> Path:
-    """A folder with a rated study, two models and a benchmark's rows; nothing is scored.
+def make_world(folder: Path, *, num_rows: int, num_pairs: int = 12, **metadata: object) -> Path:
+    """Make a folder with a rated study, two models and a benchmark's rows. Nothing is scored.
 
     Args:
-        folder: Where they are made.
-        num_rows: Of the benchmark.
-        num_pairs: Of the study.
-        about: What the multi-head model says of itself.
+        folder: Folder to fill.
+        num_rows: Number of rows of the benchmark.
+        num_pairs: Number of pairs of the study.
+        metadata: Metadata of the multi-head model.
     """
     make_study(folder / "study", num_pairs=num_pairs)
     write_ratings(folder / "study", folder / "ratings.parquet")
-    make_model(folder / "model", **about)
+    make_model(folder / "model", **metadata)
     make_model(folder / "initial", head_ids=("reward",), seed=1)
     write_lines(folder / "rows.jsonl", jsonl_rows(num_rows, subsets=("refuse", "respond")))
     return folder
@@ -148,7 +148,7 @@ def make_world(folder: Path, *, num_rows: int, num_pairs: int = 12, **about: obj
 def rows_of(
     scores: HeadScores, pairs: BenchmarkPairs, *, ratings: object = None, **config: object
 ) -> tuple[tuple[TableRow, ...], tuple[str, ...]]:
-    """The rows of schemes over these heads, and what limits them."""
+    """Return the rows of schemes over these heads, and their notes."""
     table = training_ratings() if ratings is None else ratings
     with open_evidence(table) as evidence:
         return scheme_rows(scores, pairs, evidence=evidence, config=RowsConfig(**config))

@@ -1,4 +1,4 @@
-"""Tables of several studies: put together by their pairs, compared only on the same ones."""
+"""Tables of several studies: grouped by their pairs, compared only on the same pairs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SMALL = {"refuse": 6, "respond": 4}
 
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
-    """Two rows on ten pairs: one wins all, the other loses the first three."""
+    """Return a study with two rows on ten pairs: all right, and all but the first three."""
     path = create_study(tmp_path / "first").path
     pairs = real_pairs(SMALL)
     rows = [
@@ -30,36 +30,36 @@ def study(tmp_path: Path) -> Path:
 
 
 def test_rows_are_sorted_and_compared_with_the_first_of_their_table(study):
-    [found] = compare_tables(read_studies([study]))
-    better, worse = found.rows
+    [table] = compare_tables(read_studies([study]))
+    better, worse = table.rows
     assert (better.name, worse.name) == ("better", "worse")
     assert better.figures["Safety"].score == 1.0
-    assert (worse.comparison, worse.row_id) == (None, found.reference)
+    assert (worse.comparison, worse.row_id) == (None, table.reference)
     comparison = better.comparison
     assert comparison.difference == pytest.approx(0.3)
     assert (comparison.num_only_first, comparison.num_only_second) == (3, 0)
     assert comparison.mcnemar_p == pytest.approx(0.25)  # three of three: 2 · (1/2)³
-    [found] = compare_tables(read_studies([study]), by="RESPOND")
-    assert found.by == "respond"
-    assert [row.name for row in found.rows] == ["worse", "better"]  # both win all four
+    [table] = compare_tables(read_studies([study]), by="RESPOND")
+    assert table.by == "respond"
+    assert [row.name for row in table.rows] == ["worse", "better"]  # both win all four
 
 
 def test_studies_on_the_same_pairs_stand_in_one_table(study, tmp_path):
-    other, pairs = create_study(tmp_path / "second").path, real_pairs(SMALL)
-    write_run(other, [model_row("worse", [0] * 10, pairs=pairs)], pairs=pairs)
-    rows = read_studies([study, other])
-    [found] = compare_tables(rows)
-    assert len(found.rows) == 3
-    last = found.rows[-1]
+    second, pairs = create_study(tmp_path / "second").path, real_pairs(SMALL)
+    write_run(second, [model_row("worse", [0] * 10, pairs=pairs)], pairs=pairs)
+    rows = read_studies([study, second])
+    [table] = compare_tables(rows)
+    assert len(table.rows) == 3
+    last = table.rows[-1]
     assert last.row_id == f"second/{'k' * 16}/worse"
     assert last.comparison.difference == pytest.approx(-0.7)  # with the first's first row
     with pytest.raises(InputError, match="several tables have one; give one of: 'first/k"):
         compare_tables(rows, reference="worse")
-    [found] = compare_tables(rows, reference=last.row_id)
-    assert found.rows[-1].comparison is None
+    [table] = compare_tables(rows, reference=last.row_id)
+    assert table.rows[-1].comparison is None
     # What two tables of one study have in common stands there once.
-    write_run(other, [model_row("worse", [0] * 10, pairs=pairs)], pairs=pairs, key="m" * 16)
-    assert len(compare_tables(read_studies([study, other]))[0].rows) == 3
+    write_run(second, [model_row("worse", [0] * 10, pairs=pairs)], pairs=pairs, key="m" * 16)
+    assert len(compare_tables(read_studies([study, second]))[0].rows) == 3
 
 
 @pytest.mark.parametrize(
@@ -75,18 +75,18 @@ def test_other_pairs_and_other_definitions_are_another_table(study, tmp_path, co
     second, pairs = create_study(tmp_path / "second").path, real_pairs(counts, **definition)
     write_run(second, [model_row("best", [1] * 10, pairs=pairs)], pairs=pairs)
     rows = read_studies([study, second])
-    assert [len(one.rows) for one in compare_tables(rows)] == [2, 1]
+    assert [len(table.rows) for table in compare_tables(rows)] == [2, 1]
     with pytest.raises(InputError, match="on different pairs or by different definitions"):
         compare_tables(rows, reference="best")
 
 
 def test_files_of_the_same_data_in_another_order_are_compared_pair_by_pair(study, tmp_path):
-    other, pairs = create_study(tmp_path / "second").path, real_pairs(SMALL)
+    second, pairs = create_study(tmp_path / "second").path, real_pairs(SMALL)
     back = turned(pairs)
-    write_run(other, [model_row("turned", [1] * 7 + [0] * 3, pairs=back)], pairs=back)
-    [found] = compare_tables(read_studies([study, other]), reference="turned")
-    [there] = [row.comparison for row in found.rows if row.name == "worse"]
-    assert (there.num_only_first, there.num_only_second) == (0, 0)
+    write_run(second, [model_row("turned", [1] * 7 + [0] * 3, pairs=back)], pairs=back)
+    [table] = compare_tables(read_studies([study, second]), reference="turned")
+    [comparison] = [row.comparison for row in table.rows if row.name == "worse"]
+    assert (comparison.num_only_first, comparison.num_only_second) == (0, 0)
 
 
 def test_a_mean_over_draws_of_choices_is_shown_but_not_compared(tmp_path):
@@ -95,14 +95,14 @@ def test_a_mean_over_draws_of_choices_is_shown_but_not_compared(tmp_path):
     pairs = real_pairs({"only": 30}, rejected_per_row=3)
     write_run(study, every_row(pairs), pairs=pairs)
     rows = read_studies([study])
-    [found] = compare_tables(rows)
-    [mean] = [row for row in found.rows if row.name == "random (5 draws)"]
+    [table] = compare_tables(rows)
+    [mean] = [row for row in table.rows if row.name == "random (5 draws)"]
     assert (mean.comparison, mean.figures["Safety"].num_pairs) == (None, 10)
-    [single] = [row for row in found.rows if row.name == "single: be-kind"]
+    [single] = [row for row in table.rows if row.name == "single: be-kind"]
     assert single.comparison.num_pairs == 10  # choices, not pairs
 
 
-def test_what_is_not_there_is_named(study, tmp_path):
+def test_missing_rows_figures_and_tables_are_named(study, tmp_path):
     rows = read_studies([study])
     with pytest.raises(InputError, match="give one of: 'worse', 'better'"):
         find_row(rows, "best")
@@ -120,7 +120,7 @@ def test_what_is_not_there_is_named(study, tmp_path):
     assert {row.study for row in read_studies([study, empty])} == {str(study), str(empty)}
 
 
-def test_a_table_that_is_not_that_of_its_results_is_refused(study):
+def test_a_table_that_does_not_match_its_results_is_refused(study):
     [path] = study.glob("benchmarks/*/table.json")
     whole = path.read_text()
     for old, new in (('"score": 0.7', '"score": 0.9'), ('"name": "better"', '"name": "best"')):

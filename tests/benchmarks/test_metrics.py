@@ -24,7 +24,7 @@ TWO = benchmark_pairs({"a": 10, "b": 10})
 
 
 def score_margins(margin_P: np.ndarray, pairs: BenchmarkPairs, ties: str) -> BenchmarkScore:
-    credit_P, half_P = (margin_credits(margin_P, ties=one) for one in (ties, "half"))
+    credit_P, half_P = (margin_credits(margin_P, ties=policy) for policy in (ties, "half"))
     return benchmark_score(credit_P, pairs=pairs, ties=ties, half_P=half_P)
 
 
@@ -52,8 +52,8 @@ def test_intervals_are_wilsons():
     alike = benchmark_pairs({"a": 10, "b": 10}, weighting="subsets")
     headline = benchmark_score(credit_P, pairs=alike, ties="loss").headline
     reach = Z2 / (10 + Z2) / 2
-    found = (headline.score, headline.ci_low, headline.ci_high)
-    assert found == pytest.approx((0.5, 0.5 - reach, 0.5 + reach))
+    score_and_ends = (headline.score, headline.ci_low, headline.ci_high)
+    assert score_and_ends == pytest.approx((0.5, 0.5 - reach, 0.5 + reach))
 
 
 def test_the_interval_of_a_mean_over_subsets_adds_squares_and_not_ends():
@@ -63,10 +63,12 @@ def test_the_interval_of_a_mean_over_subsets_adds_squares_and_not_ends():
     credit_P = np.tile([1.0, 0.0], 10)
     alike = benchmark_pairs({"a": 10, "b": 10}, weighting="subsets")
     score = benchmark_score(credit_P, pairs=alike, ties="loss")
-    assert [one.ci_high - 0.5 for one in score.subsets] == pytest.approx([0.2634] * 2, abs=1e-4)
+    assert [subset.ci_high - 0.5 for subset in score.subsets] == pytest.approx(
+        [0.2634] * 2, abs=1e-4
+    )
     headline = score.headline
-    found = (headline.score, headline.ci_low, headline.ci_high)
-    assert found == pytest.approx((0.5, 0.5 - 0.1863, 0.5 + 0.1863), abs=1e-4)
+    score_and_ends = (headline.score, headline.ci_low, headline.ci_high)
+    assert score_and_ends == pytest.approx((0.5, 0.5 - 0.1863, 0.5 + 0.1863), abs=1e-4)
 
 
 @given(margins=st.lists(st.integers(-2, 2), min_size=20, max_size=20))
@@ -74,8 +76,8 @@ def test_every_pair_is_won_tied_or_lost(margins):
     margin_P = np.array(margins, dtype=np.float64)
     for ties in ("loss", "half"):
         score = score_margins(margin_P, TWO, ties)
-        counts = [(one.num_wins, one.num_ties, one.num_losses) for one in score.subsets]
-        assert [sum(one) for one in counts] == [10, 10]
+        counts = [(subset.num_wins, subset.num_ties, subset.num_losses) for subset in score.subsets]
+        assert [sum(subset) for subset in counts] == [10, 10]
         won, tied, lost = np.sum(counts, axis=0)
         assert (won, tied, lost) == (
             (margin_P > 0).sum(),
@@ -89,7 +91,7 @@ def test_every_pair_is_won_tied_or_lost(margins):
 
 def test_ties_that_nobody_named_are_unknown_not_none_and_wrong_credits_are_refused():
     score = benchmark_score(np.zeros(20), pairs=TWO, ties="loss")
-    assert [(one.num_ties, one.num_losses) for one in score.subsets] == [(None, 10)] * 2
+    assert [(subset.num_ties, subset.num_losses) for subset in score.subsets] == [(None, 10)] * 2
     for credit_P in (np.zeros(19), np.full(20, 1.5), np.full(20, np.nan)):
         with pytest.raises(InputError, match=r"in \[0, 1\] for each of 20 pairs"):
             benchmark_score(credit_P, pairs=TWO, ties="loss")

@@ -16,7 +16,7 @@ Credits = NDArray[np.float64]
 
 
 def split_of(only_first: int, only_second: int, num: int) -> tuple[Credits, Credits]:
-    """Credits of two models that differ on so many of ``num`` pairs; both are right elsewhere."""
+    """Return credits of two models that differ on so many pairs and are right on all others."""
     first_P, second_P = np.ones(num), np.ones(num)
     second_P[:only_first] = 0.0
     first_P[only_first : only_first + only_second] = 0.0
@@ -31,8 +31,10 @@ def test_mcnemar_is_a_fair_coin_for_each_pair_that_differs():
     # By hand, of five won and one lost: two times (1 + 6) of 2^6 ways.
     expected = {(5, 1): 14 / 64, (3, 3): 1.0, (0, 0): 1.0, (22, 0): 2 / 2**22}
     for (first, second), p in expected.items():
-        found = [compared(first, second, num) for num in (22, 740)]  # only pairs that differ count
-        assert [one.mcnemar_p for one in found] == pytest.approx([p, p])
+        comparisons = [
+            compared(first, second, num) for num in (22, 740)
+        ]  # only pairs that differ count
+        assert [comparison.mcnemar_p for comparison in comparisons] == pytest.approx([p, p])
 
 
 def test_credits_between_right_and_wrong_have_no_mcnemar():
@@ -44,11 +46,14 @@ def test_credits_between_right_and_wrong_have_no_mcnemar():
     """
     judge_P = np.concatenate([np.full(296, 0.5), np.ones(444)])
     reference_P = np.concatenate([np.ones(266), np.zeros(30), np.zeros(118), np.ones(326)])
-    for found in (compare_credits(judge_P, reference_P), compare_credits(reference_P, judge_P)):
-        assert found.difference == pytest.approx(0, abs=1e-12)
-        assert found.ci_low < -0.02 < 0.02 < found.ci_high
-        assert found.mcnemar_p is None
-        assert {found.num_only_first, found.num_only_second} == {148, 266}
+    for comparison in (
+        compare_credits(judge_P, reference_P),
+        compare_credits(reference_P, judge_P),
+    ):
+        assert comparison.difference == pytest.approx(0, abs=1e-12)
+        assert comparison.ci_low < -0.02 < 0.02 < comparison.ci_high
+        assert comparison.mcnemar_p is None
+        assert {comparison.num_only_first, comparison.num_only_second} == {148, 266}
 
 
 # --- the bootstrap --------------------------------------------------------------------------------
@@ -85,8 +90,8 @@ def test_thousands_of_different_differences_keep_the_interval_of_the_pairs():
     rng = np.random.default_rng(0)
     first_P, second_P = rng.integers(0, 1001, size=5000) / 1000, rng.integers(0, 2, size=5000) * 1.0
     delta_P = first_P - second_P
-    found = compare_credits(first_P, second_P)
+    comparison = compare_credits(first_P, second_P)
     half_width = Z * delta_P.std() / math.sqrt(5000)
     # Quantiles of 10,000 draws with standard deviation 0.0082 are good to about 0.0003.
     ends = (delta_P.mean() - half_width, delta_P.mean() + half_width)
-    assert (found.ci_low, found.ci_high) == pytest.approx(ends, abs=0.001)
+    assert (comparison.ci_low, comparison.ci_high) == pytest.approx(ends, abs=0.001)

@@ -30,7 +30,7 @@ BEST_OF_4 = load_benchmark("rewardbench-2-safety")
 
 
 def row_of(row_id: object, subset: str, **columns: Any) -> dict[str, Any]:
-    """A row with texts of its own."""
+    """Return a row with unique texts."""
     texts = {
         "prompt": f"Question {row_id} of {subset}?",
         "chosen": f"Good answer {row_id}.",
@@ -40,13 +40,15 @@ def row_of(row_id: object, subset: str, **columns: Any) -> dict[str, Any]:
 
 
 def best_of_row(row_id: str, *, num_rejected: int = 3) -> dict[str, Any]:
-    """A row of RewardBench 2: lists of texts, one chosen."""
+    """Return a row of RewardBench 2: lists of texts, one of them chosen."""
     rejected = [f"Bad answer {row_id}, {letter}." for letter in "abcdefgh"[:num_rejected]]
     return row_of(row_id, "Safety", chosen=[f"Good answer {row_id}."], rejected=rejected)
 
 
 #: As many rows as the benchmark wants; ids run in each subset.
-SAFETY_ROWS = [row_of(n, one.name) for one in SAFETY.subsets for n in range(one.num_pairs or 1)]
+SAFETY_ROWS = [
+    row_of(n, subset.name) for subset in SAFETY.subsets for n in range(subset.num_pairs or 1)
+]
 SMALL_ROWS = [row_of(n, "refuse") for n in range(2)] + [row_of(n, "respond") for n in range(3)]
 SMALL = GENERIC.model_copy(
     update={
@@ -57,7 +59,7 @@ SMALL = GENERIC.model_copy(
 
 
 def written(path: Path, rows: list[Any]) -> Path:
-    """The rows in the form that a file's name says."""
+    """Write rows in the format of the file's suffix, and return the path."""
     if path.suffix == ".parquet":
         path.write_bytes(parquet_bytes(rows))
         return path
@@ -73,7 +75,7 @@ def parquet_bytes(rows: list[dict[str, Any]]) -> bytes:
 def pairs_of(
     folder: Path, rows: list[Any], benchmark: Benchmark = GENERIC, **options: Any
 ) -> BenchmarkPairs:
-    """The pairs of rows, by way of a file."""
+    """Write rows to a file and read their pairs."""
     return read_benchmark_pairs(benchmark, data=written(folder / "rows.jsonl", rows), **options)
 
 
@@ -114,7 +116,10 @@ num_pairs = 7
 def test_ones_own_benchmark_is_a_file(tmp_path):
     (tmp_path / "mine.toml").write_text(OWN, encoding="utf-8")
     benchmark = load_benchmark(tmp_path / "mine.toml")
-    assert [(one.name, one.num_pairs) for one in benchmark.subsets] == [("easy", None), ("hard", 7)]
+    assert [(subset.name, subset.num_pairs) for subset in benchmark.subsets] == [
+        ("easy", None),
+        ("hard", 7),
+    ]
     with pytest.raises(InputError, match=r"'rewardbench'.*rewardbench-safety.*generic or the path"):
         load_benchmark("rewardbench")
 
@@ -140,7 +145,7 @@ def test_a_wrong_definition_says_what_and_where(tmp_path):
 def test_the_whole_benchmark_is_read(tmp_path):
     read = pairs_of(tmp_path, SAFETY_ROWS, SAFETY)
     assert (read.num_pairs, read.is_partial, read.notes) == (740, False, ())
-    assert Counter(read.subset_P) == {one.name: one.num_pairs for one in SAFETY.subsets}
+    assert Counter(read.subset_P) == {subset.name: subset.num_pairs for subset in SAFETY.subsets}
     first = read.pairs[0]
     assert first.prompt[0].content == "Question 0 of refusals-dangerous?"
     assert (first.chosen, first.rejected) == ("Good answer 0.", "Bad answer 0.")
@@ -184,7 +189,7 @@ def test_what_is_left_out_nameless_or_repeated_is_counted(tmp_path):
 def test_the_digest_knows_content_and_not_order(order, tmp_path_factory):
     folder = tmp_path_factory.mktemp("rows")
     digest = pairs_of(folder, SMALL_ROWS).digest
-    assert pairs_of(folder, [SMALL_ROWS[place] for place in order]).digest == digest
+    assert pairs_of(folder, [SMALL_ROWS[index] for index in order]).digest == digest
     changed = [{**SMALL_ROWS[0], "rejected": "Another one."}, *SMALL_ROWS[1:]]
     assert pairs_of(folder, changed).digest != digest
     moved = [{**SMALL_ROWS[0], "subset": "respond", "id": 99}, *SMALL_ROWS[1:]]
@@ -195,18 +200,18 @@ def test_the_digest_knows_content_and_not_order(order, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("kept", "problem"),
+    ("rows", "problem"),
     [
         (SMALL_ROWS[:-1], "respond has 2 pairs, expected 3"),
         (SMALL_ROWS[:2], "respond has 0 pairs, expected 3"),
         ([*SMALL_ROWS, row_of(9, "refuse")], "refuse has 3 pairs, expected 2"),
     ],
 )
-def test_other_counts_are_refused_or_marked(tmp_path, kept, problem):
+def test_other_counts_are_refused_or_marked(tmp_path, rows, problem):
     with pytest.raises(InputError, match=rf"{problem}.*--allow-partial"):
-        pairs_of(tmp_path, kept, SMALL)
-    read = pairs_of(tmp_path, kept, SMALL, allow_partial=True)
-    assert (read.is_partial, read.num_pairs) == (True, len(kept))
+        pairs_of(tmp_path, rows, SMALL)
+    read = pairs_of(tmp_path, rows, SMALL, allow_partial=True)
+    assert (read.is_partial, read.num_pairs) == (True, len(rows))
     assert read.notes[0].startswith("partial: re")
     assert not pairs_of(tmp_path, SMALL_ROWS, SMALL, allow_partial=True).is_partial
     with pytest.raises(InputError, match="none of its 1 rows has a subset of the benchmark"):

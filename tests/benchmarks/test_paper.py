@@ -21,9 +21,9 @@ def test_safety_is_weighted_by_numbers_of_pairs():
     encore = next(row for row in paper_rows() if row.method == "encore")
     assert encore.recomputed == pytest.approx(0.88522, abs=1e-5)
     assert encore.follows
-    found = check_paper()
-    assert sum(found["subset_counts"].values()) == 740
-    assert [len(table["rows"]) for table in found["tables"]] == [13, 7, 5]
+    check = check_paper()
+    assert sum(check["subset_counts"].values()) == 740
+    assert [len(table["rows"]) for table in check["tables"]] == [13, 7, 5]
 
 
 def test_p_follows_from_r_and_n_and_two_of_five_printed_ones_do_not():
@@ -31,16 +31,16 @@ def test_p_follows_from_r_and_n_and_two_of_five_printed_ones_do_not():
     r, n = -0.84, 10
     t = abs(r) * ((n - 2) / (1 - r * r)) ** 0.5
     assert pearson_p_value(r, num_values=n) == pytest.approx(2 * stats.t(n - 2).sf(t))
-    found = check_paper()["correlations"]
-    follows = [row["follows"] for row in found]
+    correlations = check_paper()["correlations"]
+    follows = [row["follows"] for row in correlations]
     assert (follows.count(True), follows.count(False)) == (3, 2)
-    for row in found:
+    for row in correlations:
         assert row["ci_low"] < row["r"] < row["ci_high"]
         assert row["p_low"] <= row["p_value"] <= row["p_high"]
 
 
 def test_the_command_prints_tables_and_json():
-    shown = invoke()
-    assert shown.exit_code == 0
-    assert "22 of 25 rows of Safety follow." in shown.stdout
+    result = invoke()
+    assert result.exit_code == 0
+    assert "22 of 25 rows of Safety follow." in result.stdout
     assert json.loads(invoke("--json").stdout) == json.loads(json.dumps(check_paper()))

@@ -15,18 +15,18 @@ from tests.benchmarks.table_world import benchmark_pairs
 
 
 def hand_made(*, name: str = "other", is_partial: bool = False, **more: object) -> BenchmarkTable:
-    """Four pairs; the reference gets 2 right, the other the same 2 and one more."""
+    """Return a table on four pairs: the reference has 2 right, the second row 1 more."""
     pairs = benchmark_pairs({"a": 3, "b": 1}, is_partial=is_partial)
     margins = {"uniform": [1, 1, -1, -1], name: [1, 1, -1, 1]}
     rows = [
-        reward_row(one, np.array([[m, 0.0] for m in margin]), pairs=pairs)
-        for one, margin in margins.items()
+        reward_row(row_name, np.array([[m, 0.0] for m in margin]), pairs=pairs)
+        for row_name, margin in margins.items()
     ]
     return make_table(rows, pairs=pairs, model="a/model", **more)
 
 
 def cells_of(markdown: str, name: str) -> dict[str, str]:
-    """One row of a Markdown table by its headings."""
+    """Return the cells of a row of a Markdown table by their headings."""
     lines = [line for line in markdown.splitlines() if line.startswith("|")]
     split = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
     [row] = [cells for cells in split if cells[0] == name]
@@ -50,11 +50,11 @@ def test_markdown_shows_subsets_headline_interval_and_difference():
     # A rule without a dash makes the whole no table to a reader.
     pairs = benchmark_pairs({"a": 3, "b": 1})
     narrow = make_table([reward_row("x", np.ones((4, 2)), pairs=pairs)], pairs=pairs, paper="none")
-    [rule] = [one for one in render(narrow, form="markdown").splitlines() if one[:3] == "| :"]
+    [rule] = [line for line in render(narrow, form="markdown").splitlines() if line[:3] == "| :"]
     assert all(re.fullmatch(r" :?-+:? ", cell) for cell in rule.strip("|").split("|"))
 
 
-def test_what_must_be_known_is_said_in_title_and_notes():
+def test_title_and_notes_mark_partial_and_synthetic_tables_and_ties():
     part = hand_made(is_partial=True, synthetic=["model m: backbone (made up)"])
     text = render(part, form="markdown")
     assert text.startswith("**Made up: 4 pairs, PARTIAL, a/model**")

@@ -32,8 +32,8 @@ MAX_LENGTH = 512
 
 
 @pytest.fixture(scope="module")
-def made(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A study of real pairs, and the export of a tiny Llama with a Bradley–Terry head on them."""
+def world(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a study of real pairs and an exported Bradley–Terry model on them."""
     folder = tmp_path_factory.mktemp("rewardbench")
     ingest([str(shared_data / "hh-harmless-dev.jsonl.gz")], out=folder / "study")
     config = TrainConfig(
@@ -50,8 +50,8 @@ def made(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("ends", ["at the turn", "in a line break"])
-def test_every_pair_is_judged_as_by_the_rewardbench_command(made, shared_data, tmp_path, ends):
-    plain, data = made / "llama", shared_data / "xstest-dev.jsonl"
+def test_every_pair_is_judged_as_by_the_rewardbench_command(world, shared_data, tmp_path, ends):
+    plain, data = world / "llama", shared_data / "xstest-dev.jsonl"
     if ends == "in a line break":  # as ChatML has it: somebody else's model, and the token scored
         (plain / EXPORT_FILE).unlink()
         template = (plain / "chat_template.jinja").read_text() + "{{- '\\n' -}}"
@@ -64,7 +64,7 @@ def test_every_pair_is_judged_as_by_the_rewardbench_command(made, shared_data, t
         pairs=PairsConfig(benchmark="generic", data=data),
         out=tmp_path / "out",
     )
-    done = run_benchmark(open_study(made / "study"), config)
+    done = run_benchmark(open_study(world / "study"), config)
     theirs = run_rewardbench(plain, done.pairs.pairs, max_length=MAX_LENGTH, folder=tmp_path)
     [row] = done.rows
     np.testing.assert_allclose(row.reward_P2, theirs.score_P2, atol=TOLERANCE, rtol=0)

@@ -47,8 +47,8 @@ SCORES = scores_of(PAIRS, MARGIN_PR)
 
 @pytest.fixture(scope="module")
 def rows() -> dict[str, TableRow]:
-    found, _ = rows_of(SCORES, PAIRS, k=2, num_random=50, taus=(0.5, 2.0, 1e9))
-    return {row.name: row for row in found}
+    scheme_rows, _ = rows_of(SCORES, PAIRS, k=2, num_random=50, taus=(0.5, 2.0, 1e9))
+    return {row.name: row for row in scheme_rows}
 
 
 def alone(row: TableRow, pairs: BenchmarkPairs) -> RowFigures:
@@ -70,10 +70,10 @@ def test_rows_of_chance_are_means_over_their_seeds(rows):
     for subset in fifty.subsets:  # what is neither right nor wrong is no loss
         assert subset.num_wins + subset.num_losses < subset.num_pairs
     # Seeds 1,000,000 to 1,000,049: none that seed 0 draws.
-    [_, _, other], _ = rows_of(SCORES, PAIRS, schemes=("random",), num_random=50, seed=1)
+    [_, _, other_seed_row], _ = rows_of(SCORES, PAIRS, schemes=("random",), num_random=50, seed=1)
     seeds = range(1_000_000, 1_000_050)
     each = [(MARGIN_PR @ random_weights(RULES, seed=seed) > 0).mean() for seed in seeds]
-    assert other.metadata.draws.mean == pytest.approx(np.mean(each))
+    assert other_seed_row.metadata.draws.mean == pytest.approx(np.mean(each))
 
 
 def test_the_paper_s_rows_are_named_only_where_the_parameters_are_the_paper_s(rows):
@@ -84,13 +84,15 @@ def test_the_paper_s_rows_are_named_only_where_the_parameters_are_the_paper_s(ro
         "single (mean of 3)": "single",
     }
     # Five of the rules are the paper's rule selection.
-    pairs, rules = benchmark_pairs({"a": 30}), tuple(f"rule-{place}" for place in range(7))
+    pairs, rules = benchmark_pairs({"a": 30}), tuple(f"rule-{index}" for index in range(7))
     scores = scores_of(pairs, random_margins(30, num_heads=7), head_ids=rules)
     table = training_ratings(rules=rules)
-    found, _ = rows_of(scores, pairs, ratings=table, schemes=("top-k", "random-k"), num_random=5)
+    selection_rows, _ = rows_of(
+        scores, pairs, ratings=table, schemes=("top-k", "random-k"), num_random=5
+    )
     names = ["uniform", "top-5", "random-5 (mean of 3)", "random-5 (5 draws)"]
-    assert [row.name for row in found] == names
-    assert [row.method for row in found] == ["uniform", "top-k", "random-k", None]
+    assert [row.name for row in selection_rows] == names
+    assert [row.method for row in selection_rows] == ["uniform", "top-k", "random-k", None]
 
 
 def test_a_choice_among_several_is_one_unit_also_in_means():
@@ -99,52 +101,54 @@ def test_a_choice_among_several_is_one_unit_also_in_means():
     margin_PR = np.array([[1.0, -1.0], [1.0, 1.0], [1.0, -1.0], [-1.0, 1.0]])
     row = mean_row("mean", np.eye(2), margin_PR=margin_PR, pairs=pairs)
     # Head 0: row 0 right, row 1 wrong. Head 1: row 0 wrong, row 1 wrong. Mean: (1/2 + 0) / 2.
-    own = alone(row, pairs)
-    assert (own.headline.score, own.headline.num_pairs, own.draws.mean) == (0.25, 2, 0.25)
+    figures = alone(row, pairs)
+    assert figures.headline.score == figures.draws.mean == 0.25
+    assert figures.headline.num_pairs == 2
     assert row.credit_P.tolist() == [0.5, 1.0, 0.5, 0.5]
     # From its pairs' means, 1/2 and 1/2, row 1 would be worth 1 / (1 + 1 + 1), not 0.
     assert not row.follows_from_pairs
     alike = benchmark_pairs({"a": 3, "b": 1}, weighting="subsets")
     margin_PR = np.array([[1.0], [1.0], [1.0], [-1.0]])
     row = mean_row("mean", np.ones((1, 1)), margin_PR=margin_PR, pairs=alike)
-    assert (
-        alone(row, alike).headline.score == row.metadata.draws.mean == 0.5
-    )  # (1 + 0) / 2, not 3/4
+    score = alone(row, alike).headline.score
+    assert score == row.metadata.draws.mean == 0.5  # (1 + 0) / 2, not 3/4
 
 
 def test_schemes_that_cannot_be_are_refused_or_left_out_with_their_reason():
-    other = scores_of(PAIRS, MARGIN_PR, head_ids=("be-kind", "be-brief", "be-true", "be-loud"))
+    head_ids = ("be-kind", "be-brief", "be-true", "be-loud")
     with pytest.raises(InputError, match="be-calm among the weights but no head, be-loud"):
-        rows_of(other, PAIRS)
+        rows_of(scores_of(PAIRS, MARGIN_PR, head_ids=head_ids), PAIRS)
     # No pair has both responses rated: there is no label to learn from.
     table = RATINGS.filter(np.array(RATINGS["response"].to_pylist()) == "chosen")
-    found, notes = rows_of(SCORES, PAIRS, ratings=table, schemes=("inverse-sd", "bradley-terry"))
-    assert [row.name for row in found] == ["uniform", "inverse-sd"]
+    scheme_rows, notes = rows_of(
+        SCORES, PAIRS, ratings=table, schemes=("inverse-sd", "bradley-terry")
+    )
+    assert [row.name for row in scheme_rows] == ["uniform", "inverse-sd"]
     assert any(note.startswith("left out: scheme bradley-terry") for note in notes)
     with pytest.raises(InputError, match="no label to learn from"):
         rows_of(SCORES, PAIRS, ratings=table, schemes=("bradley-terry",))
     # Labels that no rule agrees with.
     responses = np.array(RATINGS["response"].to_pylist())
-    place = RATINGS.schema.get_field_index("response")
-    other = pa.array(np.where(responses == "chosen", "rejected", "chosen"))
-    against = RATINGS.set_column(place, "response", other)
+    column = RATINGS.schema.get_field_index("response")
+    swapped = pa.array(np.where(responses == "chosen", "rejected", "chosen"))
+    against = RATINGS.set_column(column, "response", swapped)
     _, notes = rows_of(SCORES, PAIRS, ratings=against, schemes=("bradley-terry",))
     assert [note for note in notes if note.startswith("bradley-terry weights: no weighting")]
 
 
-def test_which_rows_the_pairs_tell_apart_is_said():
+def test_significant_differences_of_rows_are_named():
     """Right on 90, 89 and 40 of 100 pairs: the first two differ on three pairs, two to one."""
     right = {"a": range(90), "b": [*range(88), 95], "c": range(40)}
     wins = {name: np.isin(np.arange(100), list(places)) for name, places in right.items()}
-    found = [
-        reward_row(name, np.stack([one, np.full(100, 0.5)], axis=1), pairs=PAIRS)
-        for name, one in wins.items()
+    rows = [
+        reward_row(name, np.stack([wins_P, np.full(100, 0.5)], axis=1), pairs=PAIRS)
+        for name, wins_P in wins.items()
     ]
     assert (
-        significant_differences(found[:2], pairs=PAIRS)
+        significant_differences(rows[:2], pairs=PAIRS)
         == "on these 100 pairs no two of a and b differ significantly"
     )
-    assert significant_differences(found, pairs=PAIRS) == (
+    assert significant_differences(rows, pairs=PAIRS) == (
         "on these 100 pairs 2 of 3 comparisons of a, b and c differ significantly: a and c; b and c"
     )
 
@@ -160,14 +164,14 @@ def right_on(pairs, num_right: int, *, name: str, method: str | None = None) -> 
 
 def test_a_row_meets_the_paper_s_row_of_its_method():
     benchmark = load_benchmark("rewardbench-safety")
-    counts = {one.name: one.num_pairs for one in benchmark.subsets}
+    counts = {subset.name: subset.num_pairs for subset in benchmark.subsets}
     pairs = dataclasses.replace(benchmark_pairs(counts), benchmark=benchmark)
-    own = [
+    our_rows = [
         right_on(pairs, 629, name="ours", method="uniform"),
         right_on(pairs, 600, name="top-5", method="top-k"),  # of the paper's rule selection
         right_on(pairs, 600, name="judge", method="judge-gpt4o"),
     ]
-    table = make_table(own, pairs=pairs)
+    table = make_table(our_rows, pairs=pairs)
     uniform, top, judge, *only = table.rows
     # 629 of 740 are exactly 85.0 %; the paper prints 85.5, which follows from its sub-scores.
     assert uniform.difference_to_paper == pytest.approx(-0.005)
@@ -177,8 +181,8 @@ def test_a_row_meets_the_paper_s_row_of_its_method():
     assert judge.paper.method not in {line.paper.method for line in only}
     assert {line.kind for line in only} == {"paper-only"}
     for change in ({"weighting": "subsets"}, {"ties": "half"}, {"version": "2"}):
-        other = dataclasses.replace(pairs, benchmark=benchmark.model_copy(update=change))
-        table = make_table([right_on(pairs, 629, name="ours", method="uniform")], pairs=other)
+        redefined = dataclasses.replace(pairs, benchmark=benchmark.model_copy(update=change))
+        table = make_table([right_on(pairs, 629, name="ours", method="uniform")], pairs=redefined)
         assert [line.paper for line in table.rows] == [None]
         assert any("figures for rewardbench-safety alone" in note for note in table.notes)
     with pytest.raises(InputError, match="several rows 'twin'"):
@@ -188,25 +192,25 @@ def test_a_row_meets_the_paper_s_row_of_its_method():
 # --- Parquet --------------------------------------------------------------------------------------
 
 
-def test_what_is_written_comes_back_in_order(tmp_path, rows):
+def test_results_are_read_as_they_were_written(tmp_path, rows):
     params = {"k": 5, "tau": 0.5, "rule": "be-kind"}
     metadata = RowMetadata(
         kind="judge", params=params, notes=("two",), num_cut_pairs=3, judge="big"
     )
     credit_P = np.full(100, 0.5)
     judge = TableRow(name="a judge", ties="half", credit_P=credit_P, metadata=metadata)
-    given = [rows["uniform"], rows["random (50 draws)"], judge]
-    path = write_pair_results(tmp_path / "results.parquet", given, pairs=PAIRS)
-    found = read_pair_results(path)
-    assert [row.name for row in found.rows] == [row.name for row in given]
-    assert [row.ties for row in found.rows] == ["loss", "loss", "half"]
-    assert [row.metadata for row in found.rows] == [row.metadata for row in given]
-    for one, row in zip(found.rows, given, strict=True):
-        np.testing.assert_array_equal(one.credit_P, row.credit_P)
-    np.testing.assert_array_equal(found.rows[0].reward_P2, rows["uniform"].reward_P2)
-    assert found.rows[2].reward_P2 is None
-    assert found.keys == PAIRS.keys
-    found_on = (found.benchmark, found.data_digest, found.weighting)
+    written_rows = [rows["uniform"], rows["random (50 draws)"], judge]
+    path = write_pair_results(tmp_path / "results.parquet", written_rows, pairs=PAIRS)
+    results = read_pair_results(path)
+    assert [row.name for row in results.rows] == [row.name for row in written_rows]
+    assert [row.ties for row in results.rows] == ["loss", "loss", "half"]
+    assert [row.metadata for row in results.rows] == [row.metadata for row in written_rows]
+    for stored_row, row in zip(results.rows, written_rows, strict=True):
+        np.testing.assert_array_equal(stored_row.credit_P, row.credit_P)
+    np.testing.assert_array_equal(results.rows[0].reward_P2, rows["uniform"].reward_P2)
+    assert results.rows[2].reward_P2 is None
+    assert results.keys == PAIRS.keys
+    found_on = (results.benchmark, results.data_digest, results.weighting)
     assert found_on == ("made-up", PAIRS.digest, "examples")
     table = pq.read_table(path)  # as any reader of Parquet finds it
     assert table.schema.equals(PAIR_RESULTS)
@@ -229,9 +233,9 @@ def test_files_that_are_no_results_and_lines_that_were_taken_out_are_noticed(tmp
             read_pair_results(tmp_path / f"{name}.parquet")
 
 
-def stored(path: Path, *given: TableRow, name: str | None = None, pairs: Any = PAIRS) -> Any:
-    """Rows as another table reads them from a file."""
-    return stored_rows(write_pair_results(path, given, pairs=PAIRS), pairs=pairs, name=name)
+def stored(path: Path, *rows: TableRow, name: str | None = None, pairs: Any = PAIRS) -> Any:
+    """Write rows to a file and read them as another table does."""
+    return stored_rows(write_pair_results(path, rows, pairs=PAIRS), pairs=pairs, name=name)
 
 
 def test_a_row_of_a_file_is_found_by_ids_and_only_on_the_same_pairs(tmp_path, rows):
@@ -248,14 +252,18 @@ def test_a_row_of_a_file_is_found_by_ids_and_only_on_the_same_pairs(tmp_path, ro
         stored(path, uniform, pairs=benchmark_pairs(SUBSETS, weighting="subsets"))
 
 
-def test_rows_of_another_table_keep_what_they_are(tmp_path, rows):
-    """McNemar's p of a mean's credits is about nothing: its own table has none, nor has another."""
+def test_rows_of_another_table_keep_their_kind_draws_and_parameters(tmp_path, rows):
+    """Credits of a mean have no McNemar's p: neither in their own table nor in another one."""
     names = ("uniform", "random (50 draws)", "bradley-terry weights")
     path = tmp_path / "results.parquet"
-    found = stored(path, *(rows[name] for name in names), name="other")
-    assert [row.name for row in found] == [f"other: {name}" for name in names]
-    assert [row.method for row in found] == [None, None, None]  # the paper's are this backbone's
-    table = make_table(found, pairs=PAIRS)
+    stored_table_rows = stored(path, *(rows[name] for name in names), name="other")
+    assert [row.name for row in stored_table_rows] == [f"other: {name}" for name in names]
+    assert [row.method for row in stored_table_rows] == [
+        None,
+        None,
+        None,
+    ]  # the paper's are this backbone's
+    table = make_table(stored_table_rows, pairs=PAIRS)
     _, drawn, learnt = table.rows_with_figures
     assert (drawn.kind, drawn.our_figures.is_mean, drawn.our_figures.comparison.mcnemar_p) == (
         "scheme",
@@ -264,18 +272,18 @@ def test_rows_of_another_table_keep_what_they_are(tmp_path, rows):
     )
     assert drawn.our_figures.draws == rows["random (50 draws)"].metadata.draws
     assert learnt.our_figures.params == rows["bradley-terry weights"].metadata.params
-    assert any("other: bradley-terry weights: learnt from people" in one for one in table.notes)
+    assert any("other: bradley-terry weights: learnt from people" in note for note in table.notes)
 
 
-def test_what_a_judge_s_file_says_of_it_stands_in_the_table(tmp_path, rows):
+def test_notes_and_labels_of_a_judge_s_file_stand_in_the_table(tmp_path, rows):
     metadata = RowMetadata(
         kind="judge", synthetic=("judge", "benchmark made-up"), notes=("40 say none",)
     )
     judge = dataclasses.replace(rows["uniform"], name="demo", ties="half", metadata=metadata)
     path = tmp_path / "results.parquet"
-    found = stored(path, judge, name="judge-gpt4o")
-    table = make_table([rows["uniform"], *found], pairs=PAIRS)
+    judge_rows = stored(path, judge, name="judge-gpt4o")
+    table = make_table([rows["uniform"], *judge_rows], pairs=PAIRS)
     assert table.synthetic == ("judge-gpt4o: judge",)  # the benchmark's own mark is the table's
     assert "judge-gpt4o: 40 say none" in table.notes
-    [again] = stored(path, found[0])  # and once more, from the table's own file
+    [again] = stored(path, judge_rows[0])  # and once more, from the table's own file
     assert again.metadata.synthetic == ("judge-gpt4o: judge",)

@@ -1,4 +1,4 @@
-"""A whole benchmark run: heads are scored once, the table follows from their scores and says all.
+"""A whole benchmark run: heads are scored once, and the table follows from their scores.
 
 Suffixes: P pairs, 2 responses, R heads.
 """
@@ -18,7 +18,7 @@ from encore.benchmarks import definition
 from encore.benchmarks.benchmark_config import BenchmarkConfig, PairsConfig, RowsConfig
 from encore.benchmarks.benchmark_models import ScoredModel, Scorer, encoded_pairs
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
-from encore.benchmarks.benchmark_table import RowFigures, table_folders
+from encore.benchmarks.benchmark_table import table_folders
 from encore.benchmarks.compare_tables import compare_tables, read_studies
 from encore.benchmarks.run_benchmark import (
     EVALUATION_JSON,
@@ -54,11 +54,11 @@ ROWS = {"schemes": ("encore", "random"), "taus": (2.0,), "num_random": 10}
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = make_world(tmp_path_factory.mktemp("run"), num_rows=NUM_PAIRS)
     save_gate(folder / "gate", small_gate())
-    about = {"model": f"sha256:{folder_digest(folder / 'model')}", "synthetic": []}
-    (folder / "gate" / RESULT_FILE).write_text(json.dumps(about), encoding="utf-8")
+    gate_result = {"model": f"sha256:{folder_digest(folder / 'model')}", "synthetic": []}
+    (folder / "gate" / RESULT_FILE).write_text(json.dumps(gate_result), encoding="utf-8")
     return folder
 
 
@@ -72,48 +72,45 @@ def small_gate(head_ids: tuple[str, ...] = RULES):
 
 
 @pytest.fixture
-def study(made: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made / "study", tmp_path / "study"))
+def study(world: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(world / "study", tmp_path / "study"))
 
 
-def run(study: Path, made: Path, **more: Any) -> BenchmarkRun:
-    """A table of the made model, with other options where given; those of pairs and rows too."""
+def run(study: Path, world: Path, **more: Any) -> BenchmarkRun:
+    """Run a benchmark of the world's model, with these options of the config, pairs and rows."""
     nested = {"pairs": PairsConfig, "rows": RowsConfig}
-    given = {
-        "model": str(made / "model"),
-        "ratings": made / "ratings.parquet",
+    settings = {
+        "model": str(world / "model"),
+        "ratings": world / "ratings.parquet",
         "device": "cpu",
         "benchmark": "generic",
-        "data": made / "rows.jsonl",
+        "data": world / "rows.jsonl",
         **ROWS,
         **more,
     }
-    models = given.pop("reward_models", {})
+    models = settings.pop("reward_models", {})
     for name, config in nested.items():
-        own = {one: given.pop(one) for one in config.model_fields if one in given}
-        given[name] = config(**own)
-    given["reward_models"] = tuple(f"{name}={model}" for name, model in models.items())
-    return run_benchmark(open_study(study), BenchmarkConfig(**given))
+        fields = [field for field in config.model_fields if field in settings]
+        settings[name] = config(**{field: settings.pop(field) for field in fields})
+    settings["reward_models"] = tuple(f"{name}={model}" for name, model in models.items())
+    return run_benchmark(open_study(study), BenchmarkConfig(**settings))
 
 
-def row_of(found: BenchmarkRun, name: str) -> TableRow:
-    return next(row for row in found.rows if row.name == name)
-
-
-def own_of(found: BenchmarkRun, name: str) -> RowFigures:
-    return next(line.our_figures for line in found.table.rows_with_figures if line.name == name)
+def row_of(result: BenchmarkRun, name: str) -> TableRow:
+    return next(row for row in result.rows if row.name == name)
 
 
 @pytest.fixture(scope="module")
-def whole(made: Path, tmp_path_factory: pytest.TempPathFactory) -> BenchmarkRun:
-    """Every scheme asked for, a gate and the untouched initial model: what most tests look at."""
-    study = Path(shutil.copytree(made / "study", tmp_path_factory.mktemp("whole") / "study"))
-    return run(study, made, reward_models={"initial model": made / "initial"}, gate=made / "gate")
+def whole(world: Path, tmp_path_factory: pytest.TempPathFactory) -> BenchmarkRun:
+    """Return a run with two schemes, a gate and the initial model."""
+    study = Path(shutil.copytree(world / "study", tmp_path_factory.mktemp("whole") / "study"))
+    initial = {"initial model": world / "initial"}
+    return run(study, world, reward_models=initial, gate=world / "gate")
 
 
 @pytest.fixture(scope="module")
-def opened(made: Path) -> OpenedModel:
-    return open_reward_model(made / "model", device="cpu")
+def opened(world: Path) -> OpenedModel:
+    return open_reward_model(world / "model", device="cpu")
 
 
 # --- head scores ----------------------------------------------------------------------------------
@@ -122,22 +119,22 @@ PAIRS = benchmark_pairs({"refuse": 6, "respond": 4})
 
 
 def score(opened: OpenedModel, root: Path, pairs: BenchmarkPairs = PAIRS, **more: Any):
-    given = {"config": BenchmarkConfig(), "shard_size": SHARD_SIZE, **more}
-    return Scorer(pairs=pairs, root=root, **given).score(opened, title=opened.name)
+    settings = {"config": BenchmarkConfig(), "shard_size": SHARD_SIZE, **more}
+    return Scorer(pairs=pairs, root=root, **settings).score(opened, title=opened.name)
 
 
 def test_every_pair_has_the_scores_that_it_has_alone_and_its_subset(opened, tmp_path):
     scored = score(opened, tmp_path)
-    for place, pair in enumerate(PAIRS.pairs):
+    for index, pair in enumerate(PAIRS.pairs):
         [alone_2R] = score_pairs(opened, [pair], layout="single")
-        np.testing.assert_allclose(scored.scores.score_P2R[place], alone_2R, atol=1e-5)
+        np.testing.assert_allclose(scored.scores.score_P2R[index], alone_2R, atol=1e-5)
     assert scored.scores.pair_id_P.tolist() == [pair.pair_id for pair in PAIRS.pairs]
     np.testing.assert_allclose(scored.scores.mean_R, [0.5, 0.25, 0.125])
     # Whoever reads head scores reads these.
     assert sorted(read_head_scores(scored.folder).subset_P) == sorted(PAIRS.subset_P)
 
 
-def test_what_is_there_and_whole_is_not_scored_again(opened, made, tmp_path):
+def test_stored_whole_shards_are_not_scored_again(opened, world, tmp_path):
     first = score(opened, tmp_path)
     whole = {index: file_sha256(shard_path(first.folder, index)) for index in range(3)}
     back = turned(PAIRS)
@@ -151,8 +148,8 @@ def test_what_is_there_and_whole_is_not_scored_again(opened, made, tmp_path):
     shard_path(first.folder, 2).unlink()
     assert score(opened, tmp_path).num_computed == 4 + 2  # of 4 + 4 + 2
     assert {index: file_sha256(shard_path(first.folder, index)) for index in range(3)} == whole
-    other = open_reward_model(make_model(tmp_path / "other", seed=5), device="cpu")
-    assert score(other, tmp_path).folder != first.folder
+    other_model = open_reward_model(make_model(tmp_path / "other", seed=5), device="cpu")
+    assert score(other_model, tmp_path).folder != first.folder
 
 
 def test_every_ingredient_of_a_benchmark_changes_the_key_of_its_head_scores(opened, tmp_path):
@@ -181,37 +178,37 @@ def test_a_model_that_came_without_its_chat_template_is_named(tmp_path):
     assert note.startswith("plain: it reads conversations as plain Human/Assistant turns")
 
 
-def test_pairs_that_were_cut_are_counted_as_not_comparable(study, made, whole):
+def test_pairs_that_were_cut_are_counted_as_not_comparable(study, world, whole):
     """The rewardbench tool cuts such texts at the other end; an option cuts as it does."""
-    models = {"reward_models": {"initial": made / "initial"}}
-    short = open_reward_model(made / "initial", device="cpu", max_length=16)
+    models = {"reward_models": {"initial": world / "initial"}}
+    short = open_reward_model(world / "initial", device="cpu", max_length=16)
     lengths = [
-        [len(one.token_ids) + one.num_cut for one in (encoded.chosen, encoded.rejected)]
+        [len(text.token_ids) + text.num_cut for text in (encoded.chosen, encoded.rejected)]
         for encoded in short.tokenizer.encode_pairs(whole.pairs.pairs)
     ]
     assert all(max(both) > 16 for both in lengths)
     num_tokens = sum(max(length - 16, 0) for both in lengths for length in both)
     for _ in range(2):  # counted also where they were scored before
-        found = run(study, made, max_length=16, **models)
-        noted = [note for note in found.table.notes if "are longer than 16 tokens" in note]
-        assert len(noted) == 2  # of each model
-        said = f"initial: 20 of 20 pairs are longer than 16 tokens and lost {num_tokens}"
-        assert said in noted[1]
-        assert "the rewardbench tool cuts them in another way" in noted[1]
-    ours = [line.our_figures for line in found.table.rows_with_figures]
+        result = run(study, world, max_length=16, **models)
+        cut_notes = [note for note in result.table.notes if "are longer than 16 tokens" in note]
+        assert len(cut_notes) == 2  # of each model
+        beginning = f"initial: 20 of 20 pairs are longer than 16 tokens and lost {num_tokens}"
+        assert beginning in cut_notes[1]
+        assert "the rewardbench tool cuts them in another way" in cut_notes[1]
+    ours = [line.our_figures for line in result.table.rows_with_figures]
     assert {own.num_cut_pairs for own in ours} == {NUM_PAIRS}
-    as_it = run(study, made, max_length=16, truncation="rewardbench", **models)
+    as_it = run(study, world, max_length=16, truncation="rewardbench", **models)
     assert any(
         "the rewardbench tool cuts them in the same way" in note for note in as_it.table.notes
     )
-    gap_P2 = found.rows[-1].reward_P2 - as_it.rows[-1].reward_P2
+    gap_P2 = result.rows[-1].reward_P2 - as_it.rows[-1].reward_P2
     assert abs(gap_P2).max() > 1e-3  # without the first token it is another text
     # The tool's own cut: the last 16 tokens of the whole, whichever they are.
-    uncut = open_reward_model(made / "initial", device="cpu").tokenizer
+    uncut = open_reward_model(world / "initial", device="cpu").tokenizer
     cut = encoded_pairs(short, whole.pairs.pairs, truncation="rewardbench")
-    for one, other in zip(uncut.encode_pairs(whole.pairs.pairs), cut, strict=True):
-        assert other.chosen.token_ids.tolist() == one.chosen.token_ids[-16:].tolist()
-        assert other.chosen.num_cut == len(one.chosen.token_ids) - 16
+    for full, short_pair in zip(uncut.encode_pairs(whole.pairs.pairs), cut, strict=True):
+        assert short_pair.chosen.token_ids.tolist() == full.chosen.token_ids[-16:].tolist()
+        assert short_pair.chosen.num_cut == len(full.chosen.token_ids) - 16
     rows = whole.table.model_dump()["rows"]
     assert not any("num_cut_pairs" in row["ours"] for row in rows)
 
@@ -236,7 +233,7 @@ def test_a_gate_weighs_the_heads_anew_for_each_prompt(whole, opened):
 
 
 def state_at_the_end(opened: Any, token_ids: np.ndarray) -> np.ndarray:
-    """The trunk's last state of one sequence by itself."""
+    """Return the trunk's last state of a single sequence."""
     from encore.model.score_sequences import computed_batches
 
     [batch] = computed_batches(
@@ -250,73 +247,73 @@ def state_at_the_end(opened: Any, token_ids: np.ndarray) -> np.ndarray:
     return np.asarray(batch.value_NX[0])
 
 
-def test_a_gate_of_another_model_is_refused(study, made, tmp_path):
+def test_a_gate_of_another_model_is_refused(study, world, tmp_path):
     save_gate(tmp_path / "heads", small_gate(head_ids=("a", "b")))
     with pytest.raises(InputError, match="it weighs 2 heads"):
-        run(study, made, gate=tmp_path / "heads")
+        run(study, world, gate=tmp_path / "heads")
     # Heads of the same names are no proof.
-    gate = Path(shutil.copytree(made / "gate", tmp_path / "gate"))
-    about = {"model": "sha256:0", "synthetic": ["source made up"]}
-    (gate / RESULT_FILE).write_text(json.dumps(about), encoding="utf-8")
+    gate = Path(shutil.copytree(world / "gate", tmp_path / "gate"))
+    gate_result = {"model": "sha256:0", "synthetic": ["source made up"]}
+    (gate / RESULT_FILE).write_text(json.dumps(gate_result), encoding="utf-8")
     with pytest.raises(InputError, match="was trained for another model"):
-        run(study, made, gate=gate)
-    about["model"] = f"sha256:{folder_digest(made / 'model')}"
-    (gate / RESULT_FILE).write_text(json.dumps(about), encoding="utf-8")
-    found = run(study, made, gate=gate)
-    assert "gate: source made up" in found.table.synthetic
+        run(study, world, gate=gate)
+    gate_result["model"] = f"sha256:{folder_digest(world / 'model')}"
+    (gate / RESULT_FILE).write_text(json.dumps(gate_result), encoding="utf-8")
+    result = run(study, world, gate=gate)
+    assert "gate: source made up" in result.table.synthetic
     (gate / RESULT_FILE).unlink()
     with pytest.raises(InputError, match="does not say for which model it was trained"):
-        run(study, made, gate=gate)
+        run(study, world, gate=gate)
 
 
 # --- tables of one study --------------------------------------------------------------------------
 
 
-def test_a_second_smaller_evaluation_leaves_the_first_table_as_it_is(study, made):
+def test_a_second_smaller_evaluation_leaves_the_first_table_as_it_is(study, world):
     """Scored pairs are not scored again, and a row that two tables share is compared once."""
-    judged = run(study, made, model=None, reward_models={"judge a": made / "initial"})
-    both = {"gate": made / "gate", "results": (f"judge b={judged.results_path}",)}
-    first = run(study, made, **both)
+    judged = run(study, world, model=None, reward_models={"judge a": world / "initial"})
+    both = {"gate": world / "gate", "results": (f"judge b={judged.results_path}",)}
+    first = run(study, world, **both)
     whole = {path.name: path.read_bytes() for path in first.out.iterdir()}
-    again = run(study, made, **both)
+    again = run(study, world, **both)
     assert (again.num_computed, again.out, again.table) == (0, first.out, first.table)
     changes: list[dict[str, Any]] = [
         {"results": both["results"]},  # no gate
         {"gate": both["gate"]},  # no judge
         {**both, "schemes": ("encore",)},
     ]
-    folders = {run(study, made, **change).out for change in changes}
+    folders = {run(study, world, **change).out for change in changes}
     assert len({first.out, judged.out} | folders) == 2 + len(changes)
     assert {path.name: path.read_bytes() for path in first.out.iterdir()} == whole
     assert set(table_folders(study)) == {first.out, judged.out} | folders
-    [found] = compare_tables(read_studies([study]))
+    [table] = compare_tables(read_studies([study]))
     names = [line.name for line in first.table.rows]
-    assert sorted(row.name for row in found.rows) == sorted([*names, "judge a"])
+    assert sorted(row.name for row in table.rows) == sorted([*names, "judge a"])
 
 
-def identity_of(found: BenchmarkRun) -> dict[str, Any]:
-    """What a table's folder says that its key follows from."""
-    content = json.loads((found.out / EVALUATION_JSON).read_text(encoding="utf-8"))
-    assert found.out.name == content["key"]
+def identity_of(result: BenchmarkRun) -> dict[str, Any]:
+    """Return the identity that a table's folder records."""
+    content = json.loads((result.out / EVALUATION_JSON).read_text(encoding="utf-8"))
+    assert result.out.name == content["key"]
     return dict(content["identity"])
 
 
-def test_every_ingredient_changes_a_tables_key(study, made, tmp_path):
+def test_every_ingredient_changes_a_tables_key(study, world, tmp_path):
     """Each alone: what changes two parts would hide that one of them is not in the key."""
-    first = run(study, made)
+    first = run(study, world)
     # As many ratings of the same rules and pairs, as many rows of the same ids.
     ratings = write_ratings(study, tmp_path / "ratings.parquet", missing_share=0.5)
     rows = tmp_path / "rows.jsonl"
-    rows.write_text((made / "rows.jsonl").read_text().replace("Question 3?", "Question 33?"))
+    rows.write_text((world / "rows.jsonl").read_text().replace("Question 3?", "Question 33?"))
     make_model(tmp_path / "model", seed=5)
     generic = Path(definition.__file__).with_name("generic.toml").read_text(encoding="utf-8")
-    own = tmp_path / "generic.toml"
-    own.write_text(generic.replace('version = "1"', 'version = "2"'), encoding="utf-8")
+    definition_path = tmp_path / "generic.toml"
+    definition_path.write_text(generic.replace('version = "1"', 'version = "2"'), encoding="utf-8")
     for parts, change in {
-        "benchmark.version": {"benchmark": str(own)},
+        "benchmark.version": {"benchmark": str(definition_path)},
         "data_sha256": {"data": rows},
         "model.digest": {"model": str(tmp_path / "model")},
-        "model.gate": {"gate": made / "gate"},
+        "model.gate": {"gate": world / "gate"},
         "ratings.ratings_sha256": {"ratings": ratings},
         "rows.schemes": {"schemes": ("encore",)},
         "rows.taus": {"taus": (1.0,)},
@@ -326,19 +323,19 @@ def test_every_ingredient_changes_a_tables_key(study, made, tmp_path):
         "paper": {"paper": "none"},
         "truncation": {"truncation": "rewardbench"},
     }.items():
-        changed = run(study, made, **change)
+        changed = run(study, world, **change)
         assert differing_parts(identity_of(first), identity_of(changed)) == {parts}, change
     # Rows of other models and of files of results: by their content.
     make_model(tmp_path / "other" / "initial", head_ids=("reward",), seed=2)
-    folders = (made / "initial", tmp_path / "other" / "initial")
-    one, other = (run(study, made, model=None, reward_models={"a": path}) for path in folders)
-    assert differing_parts(identity_of(one), identity_of(other)) == {"reward_models.a.digest"}
-    files = (f"b={one.results_path}", f"b={other.results_path}", f"c={one.results_path}")
-    of_b, of_another, of_c = (identity_of(run(study, made, results=(file,))) for file in files)
+    folders = (world / "initial", tmp_path / "other" / "initial")
+    run_1, run_2 = (run(study, world, model=None, reward_models={"a": path}) for path in folders)
+    assert differing_parts(identity_of(run_1), identity_of(run_2)) == {"reward_models.a.digest"}
+    files = (f"b={run_1.results_path}", f"b={run_2.results_path}", f"c={run_1.results_path}")
+    of_b, of_another, of_c = (identity_of(run(study, world, results=(file,))) for file in files)
     assert differing_parts(of_b, of_another) == differing_parts(of_b, of_c) == {"results"}
 
 
-def test_pairs_whose_answers_were_seen_are_counted(study, made, whole):
+def test_pairs_whose_answers_were_seen_are_counted(study, world, whole):
     """In the training study, and among the pairs that weights learnt from."""
     trained = tuple(iter_pairs(open_study(study)))[:2]
     mixed = dataclasses.replace(whole.pairs, pairs=(*trained, *whole.pairs.pairs[2:]))
@@ -350,61 +347,61 @@ def test_pairs_whose_answers_were_seen_are_counted(study, made, whole):
     # A table with Bradley-Terry weights over its own training pairs says so.
     texts = {"chosen": trained[0].chosen, "rejected": trained[0].rejected, "subset": "refuse"}
     row = {"prompt": trained[0].prompt[0].content, **texts}
-    data = write_lines(made / "seen.jsonl", [row])
-    found = run(study, made, data=data, schemes=("bradley-terry",))
-    assert any(note.startswith("1 of the 1 pairs are in") for note in found.table.notes)
+    data = write_lines(world / "seen.jsonl", [row])
+    result = run(study, world, data=data, schemes=("bradley-terry",))
+    assert any(note.startswith("1 of the 1 pairs are in") for note in result.table.notes)
 
 
-# --- what must be known ---------------------------------------------------------------------------
+# --- marks and refusals ---------------------------------------------------------------------------
 
 
-def test_what_is_synthetic_is_marked(study, made, tmp_path):
+def test_what_is_synthetic_is_marked(study, world, tmp_path):
     definition = tmp_path / "mine.toml"
     definition.write_text(
         'name = "synthetic-safety"\nversion = "1"\ntitle = "Made up"\ncitation = "none"\n'
         'headline = "Safety"\nlicence = "Apache-2.0"\n'
     )
-    found = run(
+    result = run(
         study,
-        made,
+        world,
         model=None,
-        reward_models={"initial model": made / "initial"},
+        reward_models={"initial model": world / "initial"},
         benchmark=str(definition),
     )
-    assert "benchmark synthetic-safety" in found.table.synthetic
-    assert "example, not as evidence" in found.markdown_path.read_text(encoding="utf-8")
+    assert "benchmark synthetic-safety" in result.table.synthetic
+    assert "example, not as evidence" in result.markdown_path.read_text(encoding="utf-8")
 
 
-def test_a_table_without_the_untouched_initial_model_says_so(whole):
+def test_a_table_without_the_initial_model_has_a_note(whole):
     row = row_of(whole, "initial model")
     assert not any("no row for the initial model" in note for note in whole.table.notes)
 
     def model(backbone: str | None, revision: str | None = None) -> ScoredModel:
-        known = {"folder": Path(), "scores": None, "num_cut_pairs": 0, "num_computed": 0}
+        counts = {"folder": Path(), "scores": None, "num_cut_pairs": 0, "num_computed": 0}
         behind = {"revision": revision}
-        words = {"name": "model", "notes": (), "synthetic": ()}
-        return ScoredModel(**known, **words, model_identity=behind, backbone=backbone, row=row)
+        texts = {"name": "model", "notes": (), "synthetic": ()}
+        return ScoredModel(**counts, **texts, model_identity=behind, backbone=backbone, row=row)
 
     # Where the backbone is recorded, content says which model is initial; a row's name does too.
-    other, same = model(None, "sha256:b"), model(None, "sha256:a")
-    assert len(missing_initial_notes(model("sha256:a"), [other], ())) == 1
-    assert missing_initial_notes(model("sha256:a"), [other, same], ()) == ()
-    assert missing_initial_notes(model("sha256:a"), [other], [row]) == ()
-    assert len(missing_initial_notes(model(None), [other], ())) == 1
+    unrelated, same = model(None, "sha256:b"), model(None, "sha256:a")
+    assert len(missing_initial_notes(model("sha256:a"), [unrelated], ())) == 1
+    assert missing_initial_notes(model("sha256:a"), [unrelated, same], ()) == ()
+    assert missing_initial_notes(model("sha256:a"), [unrelated], [row]) == ()
+    assert len(missing_initial_notes(model(None), [unrelated], ())) == 1
 
 
-def test_what_needs_no_model_is_refused_before_any_is_opened(study, made, tmp_path):
-    one = {"initial": "x"}
+def test_what_needs_no_model_is_refused_before_any_is_opened(study, world, tmp_path):
+    reward_models = {"initial": "x"}
     wrong: list[tuple[str, dict[str, Any]]] = [
         ("not a file of benchmark results", {"results": (str(tmp_path / "missing.parquet"),)}),
         ("no-ratings", {"ratings": tmp_path / "no-ratings"}),
         ("no model to benchmark", {"model": None}),
-        ("give it as --model", {"model": None, "reward_models": one, "gate": tmp_path}),
+        ("give it as --model", {"model": None, "reward_models": reward_models, "gate": tmp_path}),
     ]
     for message, options in wrong:
         with pytest.raises(InputError, match=message):
-            run(study, made, **{"model": str(tmp_path / "no-model"), **options})
+            run(study, world, **{"model": str(tmp_path / "no-model"), **options})
     ratings = write_ratings(study, tmp_path / "other.parquet", rules=("be-loud", "be-late"))
     with pytest.raises(InputError, match="be-late, be-loud among the weights but no head"):
-        run(study, made, ratings=ratings)
+        run(study, world, ratings=ratings)
     assert not list((study / "benchmarks").glob("*/shard-*.parquet"))

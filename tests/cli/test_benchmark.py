@@ -21,21 +21,21 @@ error_of = invoke.error_of
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("benchmark")
     return make_world(folder, num_rows=NUM_PAIRS, synthetic=["backbone (made up)"])
 
 
 @pytest.fixture
-def usual(made: Path, tmp_path: Path) -> list[object]:
-    study = shutil.copytree(made / "study", tmp_path / "study")
-    ratings = ("--ratings", made / "ratings.parquet", "--num-random", 20)
-    data = ("--benchmark", "generic", "--data", made / "rows.jsonl")
-    return [study, "--model", made / "model", *ratings, *data]
+def usual(world: Path, tmp_path: Path) -> list[object]:
+    study = shutil.copytree(world / "study", tmp_path / "study")
+    ratings = ("--ratings", world / "ratings.parquet", "--num-random", 20)
+    data = ("--benchmark", "generic", "--data", world / "rows.jsonl")
+    return [study, "--model", world / "model", *ratings, *data]
 
 
-def test_one_command_prints_every_row_and_a_second_one_scores_nothing(usual, made):
-    models = ("--reward-model", f"initial={made / 'initial'}")
+def test_one_command_prints_every_row_and_a_second_one_scores_nothing(usual, world):
+    models = ("--reward-model", f"initial={world / 'initial'}")
     result = invoke(*usual, *models)
     assert result.exit_code == 0, result.output
     assert all(f"single: {rule}" in result.stdout for rule in RULES)
@@ -46,10 +46,10 @@ def test_one_command_prints_every_row_and_a_second_one_scores_nothing(usual, mad
     assert again.stdout == result.stdout
 
 
-def test_a_partial_benchmark_is_refused_or_marked(usual, made):
-    partial = ["rewardbench-safety" if one == "generic" else one for one in usual]
+def test_a_partial_benchmark_is_refused_or_marked(usual, world):
+    partial = ["rewardbench-safety" if argument == "generic" else argument for argument in usual]
     rows = jsonl_rows(6, subsets=("donotanswer", "refusals-dangerous"))
-    partial[-1] = write_lines(made / "partial.jsonl", rows)
+    partial[-1] = write_lines(world / "partial.jsonl", rows)
     assert "--allow-partial" in error_of(*partial)
     result = invoke(*partial, "--allow-partial")
     assert "PARTIAL" in result.stdout
@@ -61,8 +61,8 @@ def test_a_partial_benchmark_is_refused_or_marked(usual, made):
     assert uniform["difference_to_paper"] is None  # six pairs are not the paper's 740
 
 
-def test_bad_input_is_one_line(usual, made, tmp_path):
-    model = f"heads={made / 'model'}"
+def test_bad_input_is_one_line(usual, world, tmp_path):
+    model = f"heads={world / 'model'}"
     for options, message in (
         (("--reward-model", "nameless"), "expected NAME=FOLDER_OR_ID"),
         (("--reward-model", "a=b", "--reward-model", "a=c"), "expected NAME=FOLDER_OR_ID, once"),
@@ -71,7 +71,7 @@ def test_bad_input_is_one_line(usual, made, tmp_path):
         (("--gate", tmp_path), "no gate.json"),
     ):
         assert message in error_of(*usual, *options)
-    single = [made / "initial" if one == made / "model" else one for one in usual]
+    single = [world / "initial" if argument == world / "model" else argument for argument in usual]
     assert "there is nothing to weigh" in error_of(*single)
     for usage in ((), ("study", "--table", "html"), ("study", "--k", 0), ("study", "--seed", -1)):
         assert invoke(*usage).exit_code == 2

@@ -43,12 +43,12 @@ def test_the_rows_are_printed_best_first_with_their_intervals(study):
 def test_the_documented_table_is_made_on_the_pairs_of_the_demos_own():
     """Rows on other pairs cannot be compared with those of the demo's study."""
     text = (ROOT / "docs" / "compare.md").read_text(encoding="utf-8").replace("\\\n", " ")
-    [line] = [one for one in text.splitlines() if one.startswith("python -m flows.evaluate")]
-    words = shlex.split(line)
-    assert words[3] == "demo-study"
+    [line] = [line for line in text.splitlines() if line.startswith("python -m flows.evaluate")]
+    arguments = shlex.split(line)
+    assert arguments[3] == "demo-study"
     shipped = {"--benchmark": BENCHMARK_PATH, "--data": BENCHMARK_DATA_PATH}
     for option, path in shipped.items():
-        assert ROOT / words[words.index(option) + 1] == path
+        assert ROOT / arguments[arguments.index(option) + 1] == path
 
 
 def test_bad_input_is_one_line(study):

@@ -12,13 +12,13 @@ from encore.benchmarks.definition import load_benchmark
 from encore.data.records import Message, PreferencePair, pair_id_of
 from tests.scripted_judge import ScriptedJudge
 
-#: What a scripted judge thinks of one pair: the chosen answer is better, the rejected one is, or
-#: nothing at all: it takes whichever stands at this place.
+#: Opinion of a scripted judge on a pair: the chosen answer is better, the rejected one is, or it
+#: names this position whatever the answers are.
 Opinion = Literal["right", "wrong", "A", "B"]
 
 
 def make_pair(index: int, *, chosen: str = "", rejected: str = "") -> PreferencePair:
-    """A pair that names its index in every text."""
+    """Return a pair with its index in every text."""
     prompt = (Message(role="user", content=f"Question {index}?"),)
     chosen, rejected = f"Good {index}. {chosen}", f"Bad {index}. {rejected}"
     return PreferencePair(
@@ -31,7 +31,7 @@ def make_pair(index: int, *, chosen: str = "", rejected: str = "") -> Preference
 
 
 def benchmark_of(pairs: Sequence[PreferencePair], *, subsets: int = 1) -> BenchmarkPairs:
-    """These pairs as a benchmark, dealt over some subsets."""
+    """Return a benchmark of these pairs, dealt over the subsets in turn."""
     rows = range(len(pairs))
     return BenchmarkPairs(
         benchmark=load_benchmark("generic"),
@@ -45,35 +45,35 @@ def benchmark_of(pairs: Sequence[PreferencePair], *, subsets: int = 1) -> Benchm
 
 
 def make_benchmark(num_pairs: int, *, subsets: int = 1) -> BenchmarkPairs:
-    """A benchmark of so many pairs."""
+    """Return a benchmark of `make_pair`'s pairs."""
     return benchmark_of([make_pair(index) for index in range(num_pairs)], subsets=subsets)
 
 
 def index_in(prompt: str) -> int:
-    """Which pair a comparison or rating prompt is about."""
-    found = re.search(r"Question (\d+)\?", prompt)
-    assert found is not None
-    return int(found[1])
+    """Return the index of the pair in a comparison or rating prompt."""
+    match = re.search(r"Question (\d+)\?", prompt)
+    assert match is not None
+    return int(match[1])
 
 
 def is_chosen_first(prompt: str) -> bool:
-    """Whether assistant A gave the chosen answer."""
+    """Return True if assistant A gave the chosen answer."""
     index = index_in(prompt)
     return prompt.index(f"Good {index}.") < prompt.index(f"Bad {index}.")
 
 
 def verdict_of(opinion: Opinion, prompt: str) -> str:
-    """The verdict of a judge of this opinion, as the place of the better answer."""
+    """Return the reply of a judge with this opinion."""
     if opinion in ("A", "B"):
         return f"[[{opinion}]]"
     return "[[A]]" if (opinion == "right") == is_chosen_first(prompt) else "[[B]]"
 
 
 def judge_of_opinions(opinions: Sequence[Opinion]) -> ScriptedJudge:
-    """A judge with an opinion on each pair."""
+    """Return a judge with an opinion on each pair."""
     return ScriptedJudge(script=lambda prompt: verdict_of(opinions[index_in(prompt)], prompt))
 
 
 def judge_saying(say: Callable[[str], str], **changes: object) -> ScriptedJudge:
-    """A judge that replies to a prompt whatever a function says."""
+    """Return a judge whose replies a function decides."""
     return ScriptedJudge(script=say, **changes)  # type: ignore[arg-type]

@@ -37,12 +37,12 @@ EARLIER: dict[str, dict[str, Any]] = {
 
 
 def judged(out: Path, judge, *, pairs=PAIRS, **options: Any):
-    given = {"judge": JudgeConfig(model="scripted"), "out": out, "shard_size": 2, **options}
-    return judge_pairs(pairs, JudgeBenchmarkConfig(**given), judge=judge)
+    settings = {"judge": JudgeConfig(model="scripted"), "out": out, "shard_size": 2, **options}
+    return judge_pairs(pairs, JudgeBenchmarkConfig(**settings), judge=judge)
 
 
 def store_as_earlier(current: Path, out: Path, key: str) -> Path:
-    """Write the verdicts of a judging as an earlier version did: other key, one column more."""
+    """Write the verdicts of a judging as an earlier version did: other key, one more column."""
     manifest = run_status(current, JudgingManifest).manifest
     identity = {**manifest.identity, "data_sha256": EARLIER_DATA, **EARLIER[key]}
     earlier = manifest.model_copy(update={"identity": identity, "judging_key": key})
@@ -51,8 +51,8 @@ def store_as_earlier(current: Path, out: Path, key: str) -> Path:
         manifest.shards, run_status(current, JudgingManifest).paths, strict=True
     ):
         table = pq.read_table(path)
-        place = table.schema.get_field_index("run_key")
-        table = table.set_column(place, "run_key", pa.array([key] * table.num_rows))
+        column = table.schema.get_field_index("run_key")
+        table = table.set_column(column, "run_key", pa.array([key] * table.num_rows))
         table = table.append_column("criterion", pa.array(["overall"] * table.num_rows))
         write_shard(out / key, earlier, shard, ShardTable(table=table))
     return out / key
@@ -60,7 +60,7 @@ def store_as_earlier(current: Path, out: Path, key: str) -> Path:
 
 @pytest.fixture
 def current(tmp_path: Path) -> Path:
-    """A judging as this version stores it."""
+    """Return the folder of a judging by this version."""
     manifest, _, _ = judged(tmp_path / "current", judge_of_opinions(OPINIONS))
     return tmp_path / "current" / manifest.key
 
@@ -121,7 +121,7 @@ def test_the_folder_with_most_verdicts_is_taken(tmp_path, current):
 
 @pytest.fixture
 def rated(tmp_path: Path):
-    """Rate three pairs under one rule in a folder; the study and the number of questions asked."""
+    """Return a function that rates three pairs under one rule, with a count of the prompts."""
     rules = tmp_path / "one.toml"
     rules.write_text(
         'name = "one"\n[[rules]]\ntitle = "Kind"\ndescription = "d"\n'

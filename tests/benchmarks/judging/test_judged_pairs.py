@@ -44,8 +44,8 @@ PAIRS = make_benchmark(5, subsets=2)
 
 
 def judged(out: Path, judge: ScriptedJudge, pairs: BenchmarkPairs = PAIRS, **more) -> Verdicts:
-    given = {"judge": JudgeConfig(model="scripted"), "out": out, "shard_size": 2, **more}
-    return judge_pairs(pairs, JudgeBenchmarkConfig(**given), judge=judge)
+    settings = {"judge": JudgeConfig(model="scripted"), "out": out, "shard_size": 2, **more}
+    return judge_pairs(pairs, JudgeBenchmarkConfig(**settings), judge=judge)
 
 
 # --- prompt and reply -----------------------------------------------------------------------------
@@ -54,36 +54,36 @@ def judged(out: Path, judge: ScriptedJudge, pairs: BenchmarkPairs = PAIRS, **mor
 def test_the_answers_stand_where_the_order_says_and_texts_stay_as_they_are():
     pair = make_pair(3, chosen="{answer_b}", rejected="{how_to_answer}")
     first, second = (
-        render_comparison(pair, is_chosen_first=one, protocol="verdict-only")
-        for one in (True, False)
+        render_comparison(pair, is_chosen_first=is_chosen_first, protocol="verdict-only")
+        for is_chosen_first in (True, False)
     )
     assert first.index("Good 3. {answer_b}") < first.index("Bad 3. {how_to_answer}")
     swapped = first.replace(pair.chosen, "X").replace(pair.rejected, pair.chosen)
     assert swapped.replace("X", pair.rejected) == second
-    assert not any(word in first.casefold() for word in ("chosen", "rejected"))
+    assert not any(label in first.casefold() for label in ("chosen", "rejected"))
     # As in judgings that exist: another digest would judge everything again.
     digests = {name: prompt_digest(name)[:12] for name in HOW_TO_ANSWER}
     assert digests == {"explained": "9cf0a0e68549", "verdict-only": "52939f018f6b"}
 
 
 def test_a_verdict_is_one_place_in_double_brackets():
-    for text, found in {
+    for text, verdict in {
         "[[A]]": ("A", None),
         "Both are fine, so [[B]]. Yes, [[B]]!": ("B", None),
         "[[A]] or [[B]]": (None, "two_verdicts"),
         "[[a]]": (None, "no_verdict"),
         " \n": (None, "empty_reply"),
     }.items():
-        assert parse_verdict(Reply(text=text, is_complete=True)) == found
+        assert parse_verdict(Reply(text=text, is_complete=True)) == verdict
     assert parse_verdict(Reply(text="[[A]]", is_complete=False)) == (None, "reply_cut_off")
 
 
 def test_a_judge_that_follows_the_place_is_named_and_one_order_is_a_seeded_draw():
     always = np.array([[1.0, 0.0]] * 1000)
     for verdict_P2, share in ((always, "100.0%"), (np.vstack([always[:39], [[1, 1]]]), "98.8%")):
-        [said] = verdict_notes(summarize(verdict_P2), {}, bounds="")
+        [note] = verdict_notes(summarize(verdict_P2), {}, bounds="")
         assert (
-            said == f"{share} of the verdicts are A: the judge follows the position of the answers"
+            note == f"{share} of the verdicts are A: the judge follows the position of the answers"
         )
     credit_P = single_order_credits(always, seed=1)
     assert 0.45 < credit_P.mean() < 0.55
@@ -107,11 +107,11 @@ def test_both_orders_are_asked_and_kept_with_the_judges_words(tmp_path):
 
 def test_the_same_judging_again_asks_nothing_and_starts_no_engine(tmp_path):
     _, first_P2, _ = judged(tmp_path, judge_of_opinions(OPINIONS))
-    other = judge_of_opinions(["wrong"] * 5)
-    assert judged(tmp_path, other)[1].tolist() == first_P2.tolist()
+    second_judge = judge_of_opinions(["wrong"] * 5)
+    assert judged(tmp_path, second_judge)[1].tolist() == first_P2.tolist()
     # The same pairs in a file of another order are the same judging.
-    assert judged(tmp_path, other, turned(PAIRS))[1].tolist() == first_P2.tolist()[::-1]
-    assert other.num_asked == 0
+    assert judged(tmp_path, second_judge, turned(PAIRS))[1].tolist() == first_P2.tolist()[::-1]
+    assert second_judge.num_asked == 0
 
 
 #: By the part of the identity that changes. The length of replies follows the protocol, if it is
@@ -133,8 +133,8 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 
 def identity_of_judging(tmp_path: Path, **change: Any) -> dict[str, Any]:
-    given = {"judge": ScriptedJudge(), "max_reply_tokens": 98, **change}
-    return judged(tmp_path, given.pop("judge"), **given)[0].identity
+    settings = {"judge": ScriptedJudge(), "max_reply_tokens": 98, **change}
+    return judged(tmp_path, settings.pop("judge"), **settings)[0].identity
 
 
 def test_whatever_changes_a_verdict_changes_the_key(tmp_path, monkeypatch):
@@ -146,8 +146,8 @@ def test_whatever_changes_a_verdict_changes_the_key(tmp_path, monkeypatch):
     monkeypatch.setattr(pairwise_protocol, "VERDICT_PARSER_VERSION", 2)
     assert differing_parts(first, identity_of_judging(tmp_path)) == {"decoding.parser"}
     monkeypatch.undo()
-    other = {"explained": "Reply with [[A]] or [[B]]."}
-    monkeypatch.setattr(pairwise_protocol, "HOW_TO_ANSWER", other)
+    changed_prompts = {"explained": "Reply with [[A]] or [[B]]."}
+    monkeypatch.setattr(pairwise_protocol, "HOW_TO_ANSWER", changed_prompts)
     assert differing_parts(first, identity_of_judging(tmp_path)) == {"prompt_sha256"}
 
 

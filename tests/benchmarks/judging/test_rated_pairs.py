@@ -56,7 +56,7 @@ def config(tmp_path: Path) -> JudgeBenchmarkConfig:
 
 
 def say(prompt: str) -> str:
-    """Kind prefers the chosen answer by 0.6, long the rejected one by 0.5."""
+    """Rate by rule: "Kind" prefers the chosen answer by 0.6, "Long" the rejected one by 0.5."""
     is_good = f"Good {index_in(prompt)}." in prompt
     if "should be kind" in prompt:
         return "0.8" if is_good else "0.2"
@@ -135,8 +135,8 @@ def test_equal_pairs_are_rated_once_and_the_study_is_found_again(tmp_path, confi
 
 def test_weights_of_other_rules_or_of_the_benchmark_itself_are_refused(tmp_path, config):
     rules, pairs = load_rule_set(config.rules), make_benchmark(3)
-    own = rated(pairs, config)
-    vector = weigh(own.study, scheme="uniform")
+    rated_benchmark = rated(pairs, config)
+    vector = weigh(rated_benchmark.study, scheme="uniform")
     with pytest.raises(InputError, match=r"from ratings of benchmark generic itself"):
         check_weights(vector, rules, pairs, out=tmp_path)
     elsewhere = make_benchmark(4)
