@@ -9,9 +9,10 @@ import pytest
 from encore.core.errors import JudgeUnavailableError
 from encore.data.rule_sets import load_rule_set
 from encore.judges import open_judge
-from encore.judges.base import Decoding, Reply
+from encore.judges.base import Decoding, Judge, Reply
 from encore.judges.judge_config import JudgeConfig
 from encore.rating.prompts import RatingPrompt
+from tests.judges.asking import replies_to
 from tests.tiny_judge import make_tiny_judge
 
 DIGITS = tuple("0123456789")
@@ -25,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_judge(folder, max_model_len=2048, answers_scores=False)
 
 
-def replies(judge, decoding: Decoding, *, num_conversations: int = 4) -> list[Reply]:
+def replies(judge: Judge, decoding: Decoding, *, num_conversations: int = 4) -> list[Reply]:
     prompt = RatingPrompt(layout="conversation-first", labels=decoding.labels)
     texts = [
         "".join(prompt.parts(f"Human: Why?\n\n{answer}", rating_rule=rule.rating_rule))
@@ -33,9 +34,7 @@ def replies(judge, decoding: Decoding, *, num_conversations: int = 4) -> list[Re
         for answer in [f"Assistant: {'So ' * index}"]
         for rule in load_rule_set("encore-10").rules
     ]
-    judge.check(decoding)
-    encoded = judge.tokenizer.encode(texts)
-    return judge.reply(encoded, decoding=decoding, on_progress=lambda _: None)
+    return replies_to(judge, texts, decoding)
 
 
 @pytest.mark.parametrize(

@@ -18,25 +18,21 @@ from encore.judges.judge_config import JudgeConfig
 from encore.rating.prompts import render_rating_prompt
 from examples.demo_judge.make_data import split_words, texts_of
 from examples.demo_judge.train_judge import Teacher, train, words_of
+from tests.judges.asking import replies_to
 
 ONE_NUMBER = re.compile(r"0\.\d|1\.0")
 
 
-def replies_to(prompts: Sequence[str], folder: Path | None = None) -> list[str]:
-    """Return a judge's reply to each prompt."""
-    config = JudgeConfig(model=str(folder or JUDGE_PATH), backend="transformers")
-    judge = open_judge(config)
-    token_ids = judge.tokenizer.encode(prompts)
-    decoding = Decoding(max_reply_tokens=5)
-    replies = judge.reply(token_ids, decoding=decoding, on_progress=lambda _: None)
-    return [reply.text for reply in replies]
+def reply_texts(texts: Sequence[str], folder: Path = JUDGE_PATH) -> list[str]:
+    judge = open_judge(JudgeConfig(model=str(folder), backend="transformers"))
+    return [reply.text for reply in replies_to(judge, texts, Decoding(max_reply_tokens=5))]
 
 
 def test_the_demo_judge_replies_one_number_to_any_text() -> None:
     odd = ["", "?!", "\x00\x07", "日本語のテキスト", "🙂" * 50, "0.3 0.9 1.0", "{rule}"]
     texts = [f"Human: {text}\n\nAssistant: {text}" for text in odd]
     rule = load_rule_set("encore-10").rules[8].rating_rule
-    replies = replies_to([render_rating_prompt(text, rating_rule=rule) for text in texts])
+    replies = reply_texts([render_rating_prompt(text, rating_rule=rule) for text in texts])
     assert all(ONE_NUMBER.fullmatch(reply) for reply in replies), replies
 
 
@@ -46,6 +42,6 @@ def test_a_short_training_writes_a_judge_that_transformers_reads(tmp_path) -> No
     vector_WT = F.normalize(torch.randn(len(vocabulary), 256, generator=torch.manual_seed(0)))
     teacher = Teacher(vocabulary, vector_WT)
     train(teacher, tmp_path, sentence_steps=2, rating_steps=2, rows_per_batch=6)
-    assert len(replies_to(["Rate this."], tmp_path)) == 1
+    assert len(reply_texts(["Rate this."], tmp_path)) == 1
     names = {path.name for path in JUDGE_PATH.iterdir()} - {"README.md"}
     assert {path.name for path in tmp_path.iterdir()} == names

@@ -14,11 +14,11 @@ from encore.core.reporting import Reporter
 from encore.data.rating_runs import list_runs, run_status
 from encore.data.study import open_study
 from encore.judges import open_judge
-from encore.judges.base import Decoding, Judge, Reply
+from encore.judges.base import Decoding, Reply
 from encore.judges.judge_config import JudgeConfig
 from encore.rating.rating_config import RatingConfig
 from encore.rating.rating_run import rate
-from tests.judges.test_engines import render_prompts
+from tests.judges.asking import rating_prompts, replies_to
 from tests.judges.test_http_judge import write_study
 from tests.judges.vllm_server import router, vllm_server, wait_until_ready
 
@@ -35,17 +35,11 @@ def over_http(folder: Path, url: str, **changes: object) -> JudgeConfig:
     return JudgeConfig.model_validate(config)
 
 
-def replies(judge: Judge, prompts: list[str], decoding: Decoding) -> list[Reply]:
-    read = judge.tokenizer.encode(prompts) if judge.tokenizer else prompts
-    sessions = [str(number // 20) for number in range(len(prompts))]
-    judge.check(decoding)
-    return judge.reply(read, decoding=decoding, on_progress=lambda _: None, sessions=sessions)
-
-
 @pytest.mark.services
 def test_a_server_gives_the_replies_of_the_engine(folder, tmp_path):
     """Completions and chats are compared in every decoding."""
-    prompts = render_prompts(num_conversations=10)
+    prompts = rating_prompts(num_conversations=10)
+    sessions = [str(number // 20) for number in range(len(prompts))]
     served: dict[tuple[str, str], list[Reply]] = {}
     with vllm_server(folder, tmp_path / "server.log") as (url, process):
         wait_until_ready(url, process)
@@ -56,15 +50,15 @@ def test_a_server_gives_the_replies_of_the_engine(folder, tmp_path):
         for api, config in configs.items():
             judge = open_judge(config)
             for decoding in DECODINGS:
-                served[api, decoding.kind] = replies(judge, prompts, decoding)
+                served[api, decoding.kind] = replies_to(judge, prompts, decoding, sessions=sessions)
             if api == "chat":
-                [long] = replies(judge, ["word " * 5000], DECODINGS[0])
+                [long] = replies_to(judge, ["word " * 5000], DECODINGS[0])
                 assert long.null_reason == "prompt_too_long"
             judge.close()
     engine = open_judge(JudgeConfig(model=str(folder)))
     try:
         for decoding in DECODINGS:
-            expected = replies(engine, prompts, decoding)
+            expected = replies_to(engine, prompts, decoding)
             num_tokens = sum(reply.usage.prompt_tokens for reply in expected)
             for api in configs:
                 actual = served[api, decoding.kind]
