@@ -13,9 +13,10 @@ from pathlib import Path
 
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
+from pydantic import BaseModel
 
 from encore.analysis.analyze import analyze
-from encore.core.config import StageConfig, option
+from encore.core.config import StageConfig, option, option_metadata
 from encore.core.options import UsageError
 from encore.core.terminal import visible
 from encore.data.ingestion import ingest
@@ -48,7 +49,10 @@ class PipelineConfig(StageConfig):
 
     sources: tuple[str, ...] = _sources(min_length=1)
     study: Path = option(
-        name="out", metavar="STUDY", help="The study directory; made if it is not there."
+        name="out",
+        beside_recipe=True,
+        metavar="STUDY",
+        help="The study directory; made if it is not there.",
     )
     rating: LimitedRatingConfig
     prefer: Prefer | None = option(
@@ -87,6 +91,7 @@ class _Judge(JudgeConfig):
     model: str | None = option(  # type: ignore[assignment]  # a recipe has a judge of its own
         None,
         name="judge",
+        beside_recipe=True,
         help="The judge, as `encore rate` takes it; with --recipe: in place of its own.",
     )
 
@@ -101,6 +106,7 @@ class PipelineCommand(PipelineConfig):
     sources: tuple[str, ...] = _sources(())
     recipe: str | None = option(
         None,
+        beside_recipe=True,
         metavar="NAME_OR_TOML",
         help="Instead of SOURCE and --judge: a named run up to the benchmark's table, or your own "
         "file. docs/recipes.md says what each one takes.",
@@ -108,6 +114,7 @@ class PipelineCommand(PipelineConfig):
     rating: _Rating = _Rating()
     benchmark_data: Path | None = option(
         None,
+        beside_recipe=True,
         metavar="PATH",
         help="With --recipe: the benchmark's rows as local files; default: the recipe's, or the "
         "hub.",
@@ -138,19 +145,21 @@ def main(
     """
     set_values = config.model_dump(exclude_unset=True)
     rating = set_values.get("rating", {})
-    names = {*set_values, *set_values.get("weighing", {}), *rating, *rating.get("judge", {})}
     if config.recipe is None:
-        _refuse(names & {"benchmark_data"}, "belongs to --recipe")
-        if "sources" not in names or "model" not in names:
-            name = "--judge" if "sources" in names else "SOURCE"
-            raise UsageError(f"{name} is missing; give SOURCE... and --judge, or --recipe")
+        if config.benchmark_data is not None:
+            raise UsageError("--benchmark-data belongs to --recipe")
+        if not config.sources or config.rating.judge.model is None:
+            missing = "--judge" if config.sources else "SOURCE"
+            raise UsageError(f"{missing} is missing; give SOURCE... and --judge, or --recipe")
         shared_values = {
             name: set_values[name] for name in PipelineConfig.model_fields if name in set_values
         }
         flow_config = PipelineConfig(**shared_values)
         run_flow(pipeline, config=flow_config, attempts=attempts, tracking=tracking)
         return
-    _refuse(names - _BESIDE_RECIPE, "is the recipe's to say; leave it out")
+    for name in sorted(_recipes_own_options(config)):
+        option_name = "SOURCE" if name == "sources" else f"--{name.replace('_', '-')}"
+        raise UsageError(f"{option_name} is the recipe's to say; leave it out")
     from flows.recipes import run_recipe  # brings torch and MLflow
 
     changes = {"rating": rating}
@@ -167,19 +176,16 @@ def main(
     sys.stdout.write(visible(result.table.read_text(encoding="utf-8")))
 
 
-#: Options that may stand beside --recipe: paths, amounts, attempts. The recipe says the others.
-_BESIDE_RECIPE = {
-    *("recipe", "study", "rating", "judge", "model", "backend", "revision", "engine_args"),
-    *("shard_size", "limit", "benchmark_data", "shard_timeout_seconds"),
-    *("engines", "silence_seconds"),
-}
-
-
-def _refuse(names: set[str], reason: str) -> None:
-    """Raise an error that names the first of these options, if there is one."""
-    for name in sorted(names):
-        option_name = "SOURCE" if name == "sources" else f"--{name.replace('_', '-')}"
-        raise UsageError(f"{option_name} {reason}")
+def _recipes_own_options(config: BaseModel) -> set[str]:
+    """Return the names of options that were set although a recipe determines them."""
+    names = set()
+    for name in config.model_fields_set:
+        value, field = getattr(config, name), type(config).model_fields[name]
+        if isinstance(value, BaseModel):
+            names |= _recipes_own_options(value)
+        elif not option_metadata(field).get("beside_recipe"):
+            names.add(name)
+    return names
 
 
 if __name__ == "__main__":

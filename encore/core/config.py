@@ -38,6 +38,7 @@ def option(
     identity: bool = True,
     since: bool = False,
     only_for: Mapping[str, Sequence[str]] | None = None,
+    beside_recipe: bool = False,
     source: str | None = None,
     metavar: str | None = None,
     choices: Sequence[str] = (),
@@ -57,6 +58,8 @@ def option(
         since: True if it was added after runs existed. Its default is left out of the key.
         only_for: Values of another field with which this option is read, by that field's name,
             e.g. ``{"method": ("lora",)}``; see `unused_options`. None: it is always read.
+        beside_recipe: True if it may be given together with a recipe: a path, an amount or the
+            number of attempts. A recipe determines every other option.
         source: Origin of the default, e.g. a section of the paper.
         metavar: Placeholder of the value in the help text.
         choices: Values that the Prefect form offers. The stage itself refuses other values.
@@ -65,6 +68,7 @@ def option(
     metadata: dict[str, Any]
     metadata = {"group": group, "name": name, "alias": alias, "source": source, "metavar": metavar}
     metadata |= {"positional": positional, "hidden": hidden, "since": since}
+    metadata["beside_recipe"] = beside_recipe
     metadata["only_for"] = {name: [*values] for name, values in (only_for or {}).items()}
     metadata = {key: value for key, value in metadata.items() if value}
     if not identity:

@@ -31,10 +31,12 @@ class JudgeConfig(StageConfig):
     )
     backend: Literal["vllm", "transformers", "http"] = option(
         "vllm",
+        beside_recipe=True,
         help="The engine that runs the judge; http: a server that speaks the OpenAI protocol.",
     )
     revision: str | None = option(
         None,
+        beside_recipe=True,
         help="Hub revision of the judge; the commit it resolves to is recorded. Over HTTP: any "
         "text that distinguishes two models of the same name; default: the server's host.",
     )
@@ -47,6 +49,7 @@ class JudgeConfig(StageConfig):
     engine_args: dict[str, EngineValue] = option(
         dict,
         name="engine-arg",
+        beside_recipe=True,
         help="Passed to vLLM, e.g. tensor_parallel_size=4 or quantization=fp8; repeatable.",
     )
     base_url: str | None = _http(

@@ -50,10 +50,17 @@ class RatingConfig(StageConfig):
         help="encore-10, encore-20, or the path of your own rule set (TOML).",
     )
     shard_size: int = option(
-        1000, ge=1, le=100_000, help="Pairs per shard: per file, per task, what one crash can cost."
+        1000,
+        ge=1,
+        le=100_000,
+        beside_recipe=True,
+        help="Pairs per shard: per file, and what one crash can cost.",
     )
     limit: int | None = option(
-        None, ge=1, help="Pilot: rate only this many pairs, a fair sample by content hash."
+        None,
+        ge=1,
+        beside_recipe=True,
+        help="Pilot: rate only this many pairs, a fair sample by content hash.",
     )
     overlong: Literal["set-aside", "truncate-left"] = option(
         "set-aside",
@@ -95,7 +102,10 @@ class RatingConfig(StageConfig):
         16, ge=2, le=MAX_RATING_REPLY_TOKENS, help="A longer reply is cut off and therefore null."
     )
     shard_timeout_seconds: float | None = unkeyed_option(
-        None, ge=0.001, help="Give up on a shard whose generation takes longer (seconds)."
+        None,
+        ge=0.001,
+        beside_recipe=True,
+        help="Give up on a shard whose generation takes longer (seconds).",
     )
 
     @property

@@ -12,15 +12,18 @@ from encore.core.config import StageConfig, unkeyed_option
 _engines = partial(unkeyed_option, group="Engines")
 
 
+_shared_engines = partial(_engines, beside_recipe=True)
+
+
 class EnginesConfig(StageConfig):
     """Options of several engines. Any number of them continues the same run."""
 
-    engines: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = _engines(
+    engines: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = _shared_engines(
         1,
         help="Engines that share the shards, each a process with GPUs of its own: local processes, "
         "or on a Prefect server as many runs on its GPU pool. auto: all there are.",
     )
-    silence_seconds: float = _engines(
+    silence_seconds: float = _shared_engines(
         600, ge=1, help="Replace an engine that finished no request for so long (seconds)."
     )
 
