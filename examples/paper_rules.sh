@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The paper's rule sets: 259 principles of five pools, 87 distinct ones, the 20 and the 10 most important (appendix Rule
-# Set Construction). Pools and people's answers are yours to supply; docs/rule-pools.md says where each pool can be had.
-# Run it again after a crash: judges are asked only what is missing. For other pools or judges change a copy.
+# Build the paper's rule sets: 259 principles of five pools, 87 distinct rules, the 20 and 10 most important (appendix
+# Rule Set Construction). You supply the pools and people's answers; docs/rule-pools.md says where to get each pool.
+# After a crash, run it again: judges rate only the missing rules. For other pools or judges, change a copy.
 #
 #     examples/paper_rules.sh POOLS OUT       e.g. with POOLS/constitutional-ai.csv; rule sets in OUT/top-20.toml, top-10
 set -euo pipefail
@@ -18,9 +18,9 @@ encore rules dedupe "$out/merged.toml" --threshold 0.8 --output "$out/distinct.t
 rate() { encore rules rate-importance "$out/distinct.toml" --output "$out/importance" "$@"; }
 # Five people who had evaluated the safety of language models before rated distinct.toml.
 if [ -e "$pools/people.csv" ]; then rate --people "$pools/people.csv"; fi
-# The paper's four judges. A server's names change: give its own name, and the release that you ask as --revision.
+# The paper's four judges. Servers rename their models: give the server's name, and the release as --revision.
 rate --judge gpt-4o --backend http --base-url https://api.openai.com/v1
-for judge in claude-3-7-sonnet deepseek-v3 gemini-2.5-flash; do # by a proxy of yours that speaks the OpenAI protocol
+for judge in claude-3-7-sonnet deepseek-v3 gemini-2.5-flash; do # by your proxy with the OpenAI protocol
   rate --judge "$judge" --backend http --base-url http://127.0.0.1:4000/v1 --api-key-env PROXY_API_KEY
 done
 

@@ -1,15 +1,15 @@
 """The synthetic world, and the script that draws the demo's data from it.
 
-The world is ten rules (``world.toml``), sentences that take a stance on one of them, and small
+The world has ten rules (``world.toml``), sentences that take a stance on one of them, and small
 talk, all written by hand (``world_text``). Its three splits share neither templates nor word lists:
-``train`` is all the judge ever sees, ``demo`` makes the shipped pairs, ``test`` is kept for the
-tests.
+the judge is trained on ``train``, the shipped pairs are drawn from ``demo``, and the tests use
+``test``.
 
-``python -m examples.demo_judge.make_data`` writes the shipped files, the same lines every time:
-seeded draws by ``random.Random.random`` alone, whose sequence Python guarantees. Sentences and
-labels are synthetic. The benchmark's subsets are named after RewardBench's, with a mark, to show
-the same table; they hold none of its data. Their chosen response is the one whose sentences are
-better under their rules, without the noise of the pairs' labels.
+``python -m examples.demo_judge.make_data`` writes the shipped files. The lines are always the same:
+all draws use a seeded ``random.Random.random``, whose sequence Python guarantees. Sentences and
+labels are synthetic. The benchmark's subsets have RewardBench's names with a mark, so that the
+table looks the same; they hold none of its data. Their chosen response is the one with the better
+stances under its rules, without the label noise of the pairs.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from encore.data.records import RESPONSES
 from encore.demo import BENCHMARK_DATA_PATH, DATA_PATHS, INITIAL_PAIRS_PATH
 
 T = TypeVar("T")
-#: From the worst to the best a sentence can do for its rule.
+#: Stances of a sentence on its rule, from the worst to the best.
 BREACHES, OBSERVANCES = ("severe", "moderate", "mild"), ("partial", "strong")
 STANCES = (*BREACHES, *OBSERVANCES)
 
 PAIRS_SEED, INITIAL_SEED, BENCHMARK_SEED = 20, 41, 740
 NUM_PAIRS, NUM_INITIAL_PAIRS, PAIRS_PER_SUBSET = 250, 200, 16
-#: People err: of labels, this share is turned round.
+#: Share of the labels that are swapped, as people make errors.
 LABEL_NOISE = 0.08
-#: A person's idea of the better answer is not always the safer one.
+#: Share of the pairs whose better response is not the safer one.
 _BETTER_IS_NOT_SAFER = 0.15
 _SLOT = re.compile(r"\{(\w+)\}")
 
 
 class Sentence(NamedTuple):
-    """One sentence and what it does for its rule; both None when it touches no rule."""
+    """One sentence and its stance on a rule. Rule and stance are None for small talk."""
 
     text: str
     rule_id: str | None = None
@@ -50,24 +50,24 @@ class Sentence(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """One turn of a conversation as the sentences it is made of."""
+    """One turn of a conversation, as a sequence of sentences."""
 
     role: Literal["user", "assistant"]
     sentences: tuple[Sentence, ...]
 
     @property
     def text(self) -> str:
-        """The turn as one line of prose."""
-        return " ".join(one.text for one in self.sentences)
+        """Text of the turn, in one line."""
+        return " ".join(sentence.text for sentence in self.sentences)
 
     @property
     def stances(self) -> dict[str, str]:
-        """The stance on every rule the turn touches."""
+        """Stance on each rule that the turn touches, by rule id."""
         return {s.rule_id: s.stance for s in self.sentences if s.rule_id and s.stance}
 
 
 class DrawnPair(NamedTuple):
-    """Two responses to one history; a person called the one at ``safer`` (0 or 1) safer."""
+    """Two responses to one history; ``safer`` is the label, the index (0 or 1) of the safer one."""
 
     history: tuple[Turn, ...]
     responses: tuple[Turn, Turn]
@@ -76,26 +76,26 @@ class DrawnPair(NamedTuple):
 
 @cache
 def world_facts() -> dict[str, Any]:
-    """The tables of ``world.toml``: ``worth`` of the stances, ``rules``, ``subsets``."""
+    """Read the tables of ``world.toml``: ``worth`` of the stances, ``rules``, ``subsets``."""
     return tomllib.loads((Path(__file__).parent / "world.toml").read_text(encoding="utf-8"))
 
 
 @cache
-def split_words(split: str) -> dict[str, Any]:
-    """What one split can say: ``frames`` by stance, ``small_talk``, and the words of each rule.
+def split_texts(split: str) -> dict[str, Any]:
+    """Read the texts of one split: ``frames`` by stance, ``small_talk``, and those of each rule.
 
-    Of a rule, ``bad`` and ``good`` are verb phrases for the frames, ``says`` whole sentences, and
-    ``words`` fill the slots of all of them.
+    In a rule's texts, ``bad`` and ``good`` are verb phrases for the frames, ``says`` are whole
+    sentences, and ``words`` fill the slots of all of them.
     """
-    found = {}
+    texts = {}
     for path in sorted((Path(__file__).parent / "world_text").rglob("*.toml")):
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-        found[content.get("rule_id", path.stem)] = content[split]
-    return found
+        texts[content.get("rule_id", path.stem)] = content[split]
+    return texts
 
 
 def texts_of(node: Any) -> Iterator[str]:
-    """Every hand-written text below a node of `split_words`, slots removed."""
+    """Yield every hand-written text below a node of `split_texts`, without its slots."""
     if isinstance(node, str):
         yield _SLOT.sub(" ", node)
     else:
@@ -104,26 +104,27 @@ def texts_of(node: Any) -> Iterator[str]:
 
 
 class World:
-    """One split of the world, and the random numbers that conversations are drawn with."""
+    """One split of the world, with a random generator that draws conversations."""
 
     def __init__(self, split: str, seed: int) -> None:
         self.random = random.Random(seed).random
-        self.words = split_words(split)
-        self.talk: Mapping[str, Sequence[Any]] = self.words["small_talk"]
+        self.texts = split_texts(split)
+        self.talk: Mapping[str, Sequence[Any]] = self.texts["small_talk"]
         self.rule_ids = tuple(world_facts()["rules"])
 
     def pick(self, options: Sequence[T]) -> T:
-        """One of the options."""
+        """Draw one of the options."""
         return options[int(self.random() * len(options))]
 
     def shuffled(self, items: Sequence[T]) -> list[T]:
-        """The items in random order."""
+        """Return the items in random order."""
         return sorted(items, key=lambda _: self.random())
 
     def response(self, stances: Mapping[str, str], *, num_filler: int = 1) -> Turn:
-        """An assistant turn with a sentence or two per touched rule, in random order, and filler.
+        """Draw an assistant turn: one or two sentences a touched rule, and filler, in random order.
 
-        A sentence is a stance frame around a verb phrase, or a whole one; of two, one of each.
+        A sentence is a stance frame around a verb phrase, or a whole sentence; two sentences on
+        one rule are one of each kind.
         """
         sentences = []
         for rule_id, stance in stances.items():
@@ -132,7 +133,7 @@ class World:
                 if is_framed:
                     template, act = self._framed(rule_id, stance)
                 else:
-                    template, act = self.pick(self.words[rule_id]["says"][stance]), ""
+                    template, act = self.pick(self.texts[rule_id]["says"][stance]), ""
                 text = self._fill(rule_id, template, act)
                 sentences.append(Sentence(text[0].upper() + text[1:], rule_id, stance))
         sentences += [Sentence(self.pick(self.talk["filler"])) for _ in range(num_filler)]
@@ -142,17 +143,17 @@ class World:
         return Turn("assistant", tuple(ordered))
 
     def question(self, rule_id: str) -> Turn:
-        """A user turn about the topic of a rule. It takes no stance: only responses are judged."""
+        """Draw a user turn about a rule. It has no stance: only responses are rated."""
         if self.random() < 0.65:
             template, act = self.pick(self.talk["ask_act"]), self._bad_act(rule_id)
         else:
             template = self.pick(self.talk["ask_deed"])
-            act = self.pick(self.words[rule_id]["good"]["acts"])
+            act = self.pick(self.texts[rule_id]["good"]["acts"])
         texts = (self._fill(rule_id, template, act), self.pick(self.talk["ask_more"]))
         return Turn("user", tuple(Sentence(text) for text in texts if text))
 
     def small_talk(self, num_exchanges: int) -> list[Turn]:
-        """Exchanges of user and assistant that touch no rule."""
+        """Draw exchanges of user and assistant that touch no rule."""
         turns = []
         for _ in range(num_exchanges):
             line, reply = self.pick(self.talk["exchanges"])
@@ -160,7 +161,7 @@ class World:
         return turns
 
     def pair(self, *, multi_turn: bool) -> DrawnPair:
-        """A pair whose responses touch two to four rules each."""
+        """Draw a pair whose responses touch two to four rules each."""
         while True:
             stances = self._two_stances()
             worths = list(map(safety_worth, stances))
@@ -176,16 +177,17 @@ class World:
         return DrawnPair(tuple(history), (first, second), safer)
 
     def _bad_act(self, rule_id: str) -> str:
-        bad = self.words[rule_id]["bad"]
+        bad = self.texts[rule_id]["bad"]
         act: str = self.pick(bad[self.pick(BREACHES)])
         return act
 
     def _framed(self, rule_id: str, stance: str) -> tuple[str, str]:
-        """A stance frame and the verb phrase for it: a bad act approved or refused, a good advised.
+        """Draw a stance frame and a verb phrase for it.
 
-        Of moderate breaches, some dismiss a good act.
+        Breaches approve a bad act, some moderate ones dismiss a good act. Observances refuse a bad
+        act or advise a good one.
         """
-        rule = self.words[rule_id]
+        rule = self.texts[rule_id]
         good = self.pick(rule["good"]["acts"])
         if stance in BREACHES:
             frame, heads, act = "approve", "heads", good
@@ -197,45 +199,49 @@ class World:
             frame, heads, act = "refuse", stance, self._bad_act(rule_id)
         else:
             frame, heads, act = "advise", stance, good
-        head = self.pick(self.words["frames"][frame][heads])
-        tail = self.pick(self.words["frames"][frame]["tails"])
+        head = self.pick(self.texts["frames"][frame][heads])
+        tail = self.pick(self.texts["frames"][frame]["tails"])
         return (f"{head}, {tail}." if tail else f"{head}."), act
 
     def _fill(self, rule_id: str, text: str, act: str) -> str:
-        """Fill the slots; a slot named twice gets the same word twice, except ``{adj}``.
+        """Fill the slots of a text. Slots of one name get the same word, except ``{adj}``.
 
-        A rule's own words win over the common ones.
+        A rule's words take precedence over the common ones.
         """
         chosen = {"act": act, "deed": act}
         while match := _SLOT.search(text):
             name = match.group(1)
             if name == "adj" or name not in chosen:
-                options = self.words[rule_id]["words"].get(name) or self.talk[name]
+                options = self.texts[rule_id]["words"].get(name) or self.talk[name]
                 chosen[name] = self.pick(options)
             text = text[: match.start()] + chosen[name] + text[match.end() :]
         return text
 
     def _two_stances(self) -> tuple[dict[str, str], dict[str, str]]:
-        """Stances of two responses: mostly a breach against an observance, sometimes any two."""
+        """Draw stances of two responses: mostly a breach and an observance, sometimes any two."""
         first: dict[str, str] = {}
         second: dict[str, str] = {}
         for rule_id in self.shuffled(self.rule_ids)[: int(3 + self.random() * 2)]:
             if self.random() < 0.25:
-                one, other = self.shuffled(STANCES)[:2]
+                first_stance, second_stance = self.shuffled(STANCES)[:2]
             else:
-                one, other = self.shuffled((self.pick(BREACHES), self.pick(OBSERVANCES)))
-            kind = self.random()
-            if kind < 0.8:
-                first[rule_id] = one
-            if kind >= 0.2:
-                second[rule_id] = other
+                drawn = (self.pick(BREACHES), self.pick(OBSERVANCES))
+                first_stance, second_stance = self.shuffled(drawn)
+            # 60 % of the rules are touched by both responses, 20 % by each one alone.
+            share = self.random()
+            if share < 0.8:
+                first[rule_id] = first_stance
+            if share >= 0.2:
+                second[rule_id] = second_stance
         return first, second
 
 
 def safety_worth(stances: Mapping[str, str]) -> float:
-    """How safe a response is, all rules together."""
+    """Return the safety of a response: the sum of its stances' worth, weighted by importance."""
     rules, worth = world_facts()["rules"], world_facts()["worth"]
-    total: float = sum(rules[rule]["importance"] * worth[one] for rule, one in stances.items())
+    total: float = sum(
+        rules[rule_id]["importance"] * worth[stance] for rule_id, stance in stances.items()
+    )
     return round(total, 6)
 
 
@@ -243,14 +249,14 @@ def safety_worth(stances: Mapping[str, str]) -> float:
 
 
 def main() -> None:
-    """Write the four files."""
+    """Write the four shipped files."""
     for name, lines in render_data().items():
         packed = gzip.compress(lines.encode(), compresslevel=9, mtime=0)
         (BENCHMARK_DATA_PATH.parent / name).write_bytes(packed)
 
 
 def render_data() -> dict[str, str]:
-    """The lines of each file by its name."""
+    """Return the content of each file by file name."""
     demo, initial = World("demo", PAIRS_SEED), World("train", INITIAL_SEED)
     hh_pairs = [demo.pair(multi_turn=True) for _ in range(NUM_PAIRS)]
     pku_pairs = [demo.pair(multi_turn=False) for _ in range(NUM_PAIRS)]
@@ -262,13 +268,13 @@ def render_data() -> dict[str, str]:
         BENCHMARK_DATA_PATH: _benchmark_rows(),
     }
     return {
-        path.name: "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in some)
-        for path, some in records.items()
+        path.name: "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in file_records)
+        for path, file_records in records.items()
     }
 
 
 def _hh_record(pair: DrawnPair) -> dict[str, object]:
-    """A pair in the raw format of Anthropic/hh-rlhf: two transcripts with one beginning."""
+    """Return a pair in the raw format of Anthropic/hh-rlhf: two transcripts with one history."""
     speaker = {"user": "Human", "assistant": "Assistant"}
     chosen, rejected = (
         "".join(f"\n\n{speaker[turn.role]}: {turn.text}" for turn in (*pair.history, response))
@@ -278,9 +284,9 @@ def _hh_record(pair: DrawnPair) -> dict[str, object]:
 
 
 def _pku_record(world: World, pair: DrawnPair) -> dict[str, object]:
-    """A pair in the raw format of PKU-Alignment/PKU-SafeRLHF.
+    """Return a pair in the raw format of PKU-Alignment/PKU-SafeRLHF.
 
-    A response is safe that breaks no rule more than mildly.
+    A response is safe if it has no severe and no moderate breach.
     """
     texts = [turn.text for turn in pair.responses]
     is_safe = [not {"severe", "moderate"} & {*turn.stances.values()} for turn in pair.responses]
@@ -297,16 +303,17 @@ def _pku_record(world: World, pair: DrawnPair) -> dict[str, object]:
 
 
 def _benchmark_rows() -> list[dict[str, object]]:
-    """Rows in RewardBench's columns, whose chosen response is truly the safer one.
+    """Draw rows with RewardBench's columns, whose chosen response has the higher safety worth.
 
-    Each response has a middle stance on one more rule: they differ in more than the topic.
+    Each response also has a mild or partial stance on one more rule, so responses do not differ by
+    the topic alone.
     """
     world = World("demo", BENCHMARK_SEED)
 
     def stances(topic: str, on_topic: Sequence[str]) -> dict[str, str]:
         stance = world.pick(on_topic)
-        other = world.shuffled([rule for rule in world.rule_ids if rule != topic])[0]
-        return {topic: stance, other: world.pick(("mild", "partial"))}
+        second_rule = world.shuffled([rule for rule in world.rule_ids if rule != topic])[0]
+        return {topic: stance, second_rule: world.pick(("mild", "partial"))}
 
     rows: list[dict[str, object]] = []
     for name, subset in world_facts()["subsets"].items():

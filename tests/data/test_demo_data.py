@@ -6,11 +6,11 @@ import gzip
 from itertools import combinations, product
 
 from encore.demo import BENCHMARK_DATA_PATH
-from examples.demo_judge.make_data import render_data, split_words, world_facts
+from examples.demo_judge.make_data import render_data, split_texts, world_facts
 
 
 def test_splits_share_no_sentence_and_no_word_list_entry() -> None:
-    for first, second in combinations(map(split_words, ("train", "demo", "test")), 2):
+    for first, second in combinations(map(split_texts, ("train", "demo", "test")), 2):
         for rule_id, kind in product(world_facts()["rules"], ("bad", "good", "says", "words")):
             for name, entries in second[rule_id][kind].items():
                 first_entries = map(str.lower, first[rule_id][kind].get(name, ()))

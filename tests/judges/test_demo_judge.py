@@ -16,7 +16,7 @@ from encore.judges import open_judge
 from encore.judges.base import Decoding
 from encore.judges.judge_config import JudgeConfig
 from encore.rating.prompts import render_rating_prompt
-from examples.demo_judge.make_data import split_words, texts_of
+from examples.demo_judge.make_data import split_texts, texts_of
 from examples.demo_judge.train_judge import Teacher, train, words_of
 from tests.judges.asking import replies_to
 
@@ -38,7 +38,7 @@ def test_the_demo_judge_replies_one_number_to_any_text() -> None:
 
 @pytest.mark.full
 def test_a_short_training_writes_a_judge_that_transformers_reads(tmp_path) -> None:
-    vocabulary = sorted(words_of(texts_of([split_words("train"), split_words("demo")])))
+    vocabulary = sorted(words_of(texts_of([split_texts("train"), split_texts("demo")])))
     vector_WT = F.normalize(torch.randn(len(vocabulary), 256, generator=torch.manual_seed(0)))
     teacher = Teacher(vocabulary, vector_WT)
     train(teacher, tmp_path, sentence_steps=2, rating_steps=2, rows_per_batch=6)
