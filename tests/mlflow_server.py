@@ -13,12 +13,12 @@ from tests.prefect_server import background_process, free_port, wait_until_healt
 
 @contextlib.contextmanager
 def mlflow_server(store_uri: str, folder: Path, *, port: int | None = None) -> Iterator[str]:
-    """The URL of a server in front of a store; it is gone afterwards, with its workers.
+    """Run a server in front of a store and yield its URL; stop it and its workers afterwards.
 
     Args:
-        store_uri: A database.
-        folder: Where its log goes and artifacts would.
-        port: On loopback; default: a free one.
+        store_uri: SQLAlchemy URI of the store's database.
+        folder: Folder of the server's log and artifacts.
+        port: Port on the loopback address; by default a free one.
     """
     port = port or free_port()
     url = f"http://127.0.0.1:{port}"

@@ -1,4 +1,4 @@
-"""A real Prefect server on a free port, as a process of its own, and what it knows of runs."""
+"""A real Prefect server on a free port, as a process of its own, and queries of its flow runs."""
 
 from __future__ import annotations
 
@@ -25,24 +25,30 @@ _FINAL = frozenset({"COMPLETED", "FAILED", "CRASHED", "CANCELLED"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefectServer:
-    """Where a server answers; ``environ`` is that of its clients, ``folder`` where it started."""
+    """A running server.
+
+    Attributes:
+        url: Address without ``/api``, on loopback.
+        folder: Folder of the server's database and settings.
+        environ: Environment variables for processes that call the server.
+    """
 
     url: str
     folder: Path
     environ: Mapping[str, str]
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
-        """The answer of the API."""
+        """Send a request to the API and return its answer."""
         answer = httpx.post(f"{self.url}/api/{path}", json=body, timeout=60).raise_for_status()
         return answer.json()
 
     def last_flow_run(self) -> dict[str, Any]:
-        """The flow run that started last."""
+        """Return the flow run that started last."""
         [run] = self.post("flow_runs/filter", {"sort": "START_TIME_DESC", "limit": 1})
         return dict(run)
 
     def wait_for(self, flow_run_id: str) -> dict[str, Any]:
-        """The flow run when it is over."""
+        """Wait until a flow run is over and return it."""
         give_up = time.monotonic() + _RUN_SECONDS
         while time.monotonic() < give_up:
             answer = httpx.get(f"{self.url}/api/flow_runs/{flow_run_id}", timeout=60)
@@ -53,17 +59,17 @@ class PrefectServer:
         raise AssertionError(f"flow run {flow_run_id} was not over in {_RUN_SECONDS:g} s")
 
     def artifacts(self, flow_run_id: str) -> dict[str, Any]:
-        """The data of a flow run's artifacts by key, the newest of each."""
-        found = self.post(
+        """Return the data of a flow run's artifacts by key, the newest of each."""
+        newest_first = self.post(
             "artifacts/filter",
             {"artifacts": {"flow_run_id": {"any_": [flow_run_id]}}, "sort": "UPDATED_DESC"},
         )
-        return {artifact["key"]: artifact["data"] for artifact in reversed(found)}
+        return {artifact["key"]: artifact["data"] for artifact in reversed(newest_first)}
 
 
 @contextlib.contextmanager
 def running_server(folder: Path, *, port: int | None = None) -> Iterator[PrefectServer]:
-    """A server as the local stack starts it, in a folder; it is gone afterwards, its data not."""
+    """Run a server as the local stack starts it. Afterwards it is stopped; its data stay."""
     port = port or free_port()
     url = f"http://{LOOPBACK}:{port}"
     environ = prefect_environment(folder / "prefect", port=port)
@@ -78,7 +84,7 @@ def running_server(folder: Path, *, port: int | None = None) -> Iterator[Prefect
 def background_process(
     *command: str, environ: Mapping[str, str], log: Path, cwd: Path | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A command in the background; afterwards it is stopped, with all that it started."""
+    """Run a command in the background; stop it and its children afterwards."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as stream:
         process = subprocess.Popen(
@@ -100,14 +106,14 @@ def background_process(
 
 
 def free_port() -> int:
-    """A port of the loopback address that nobody listens on."""
+    """Return a port of the loopback address that nobody listens on."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
 
 
 def wait_until_healthy(url: str, process: subprocess.Popen[bytes], *, log: Path) -> None:
-    """Until a server answers at its health's address."""
+    """Wait until a server answers at its health address; fail if its process ends."""
     give_up = time.monotonic() + _START_SECONDS
     while time.monotonic() < give_up:
         assert process.poll() is None, f"the server ended: {log.read_text()}"

@@ -121,4 +121,4 @@ def asks_about_remote_code(node: ast.AST) -> bool:
     name = ast.unparse(node.func)
     is_auto = re.fullmatch(r"(Auto|auto_)\w+\.from_pretrained", name) is not None
     # A keyword without a name is a dict that is unpacked.
-    return is_auto and not {"trust_remote_code", None} & {one.arg for one in node.keywords}
+    return is_auto and not {"trust_remote_code", None} & {keyword.arg for keyword in node.keywords}

@@ -77,7 +77,7 @@ def needed(extras: Sequence[str]) -> set[str]:
         for requirement in map(Requirement, importlib.metadata.requires(name) or []):
             if not requirement.marker or requirement.marker.evaluate({"extra": extra}):
                 required = canonicalize_name(requirement.name)
-                queue += [(required, one) for one in ("", *requirement.extras)]
+                queue += [(required, extra) for extra in ("", *requirement.extras)]
     return {name for name, _ in seen}
 
 
@@ -86,6 +86,6 @@ def test_everything_that_is_needed_is_pinned():
     """Whether the pins fit each other is what an installation finds out."""
     text = (ROOT / "infra" / "constraints.txt").read_text(encoding="utf-8")
     pins = [Requirement(line) for line in text.splitlines() if line and not line.startswith("#")]
-    assert {one.operator for pin in pins for one in pin.specifier} == {"=="}
+    assert {bound.operator for pin in pins for bound in pin.specifier} == {"=="}
     missing = needed(PINNED_EXTRAS) - {canonicalize_name(pin.name) for pin in pins} - LEFT_OUT
     assert missing == {"encore-reward"}

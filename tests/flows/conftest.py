@@ -1,4 +1,4 @@
-"""What flow tests share: a Prefect API of their own, a tiny judge, a study."""
+"""Fixtures of flow tests: a Prefect server, a tiny judge, a study."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _close_clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
-    """The session's one server, as the local stack starts it."""
+    """Start the server of the session as the local stack starts it."""
     with running_server(tmp_path_factory.mktemp("prefect") / "fresh") as server:
         yield server
 
@@ -69,7 +69,7 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prefect
 def prefect_api(
     prefect_server: PrefectServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[None]:
-    """Flows of this process use the server; nothing is written to the user's home."""
+    """Let flows of this process use the server and write nothing to the user's home."""
     home = tmp_path_factory.mktemp("client")
     with temporary_settings(
         updates={
@@ -83,10 +83,10 @@ def prefect_api(
 
 
 def artifact(key: str, study: Path) -> Any:
-    """The newest of a study and key."""
-    found = Artifact.get(artifact_key(key, study))
-    assert found is not None, key
-    return found
+    """Return the newest artifact of a study under a key."""
+    newest = Artifact.get(artifact_key(key, study))
+    assert newest is not None, key
+    return newest
 
 
 def error_of(state: State[Any]) -> EncoreError:
@@ -103,7 +103,7 @@ def mlflow_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store_uri(mlflow_template: Path, tmp_path: Path) -> str:
-    """An empty MLflow store of this test alone."""
+    """Return the URI of an empty MLflow store that no other test uses."""
     return copy_store(mlflow_template, tmp_path / "store" / "mlflow.db")
 
 
@@ -134,13 +134,13 @@ def _ingested(tmp_path_factory: pytest.TempPathFactory, pairs_file: Path) -> Pat
 
 @pytest.fixture
 def study(_ingested: Path, tmp_path: Path) -> Path:
-    """A study of six pairs, not rated yet, of this test alone."""
+    """Return an unrated study of six pairs that no other test uses."""
     return Path(shutil.copytree(_ingested, tmp_path / "study"))
 
 
 @pytest.fixture
 def rating(tiny_judge: Path) -> Callable[..., RatingConfig]:
-    """A config of the tiny judge: three shards of two pairs, on the lighter backend."""
+    """Return a function that makes configs: the tiny judge, three shards of two pairs."""
 
     def make(backend: str = "transformers", **overrides: object) -> RatingConfig:
         judge = JudgeConfig.model_validate({"model": str(tiny_judge), "backend": backend})

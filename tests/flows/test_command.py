@@ -84,21 +84,21 @@ def test_an_expected_error_and_a_server_away_are_one_line_and_exit_code_1(
 
 
 def test_a_command_offers_what_people_give_and_nothing_that_a_parent_gives_its_engines() -> None:
-    told = run("flows.score", "--help").stdout
-    assert told.startswith("Usage: python -m flows.score ")
-    assert "--engines" in told
-    assert "--engine." not in told
+    help_text = run("flows.score", "--help").stdout
+    assert help_text.startswith("Usage: python -m flows.score ")
+    assert "--engines" in help_text
+    assert "--engine." not in help_text
 
 
 @pytest.fixture
 def plain_server(tmp_path: Path) -> Iterator[str]:
-    """Somebody else's web server."""
+    """Start a web server that is not Prefect's and return its address."""
     with http.server.ThreadingHTTPServer(
         ("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler
-    ) as other:
-        threading.Thread(target=other.serve_forever).start()
+    ) as web_server:
+        threading.Thread(target=web_server.serve_forever).start()
         yield f"http://127.0.0.1:{other.server_port}/api"
-        other.shutdown()
+        web_server.shutdown()
 
 
 def test_an_address_of_another_service_is_refused_in_one_line(
@@ -127,8 +127,8 @@ def test_a_server_that_hangs_and_the_pages_of_prefect_are_no_api(
             (pages, "this is not the API of a Prefect server (Expecting value"),
             (silent.replace("secret", "***"), "it does not answer"),
         ):
-            given = {PREFECT_API_URL: silent if url != pages else url}
-            with temporary_settings(updates=given), pytest.raises(EncoreError) as refused:
+            setting = {PREFECT_API_URL: silent if url != pages else url}
+            with temporary_settings(updates=setting), pytest.raises(EncoreError) as refused:
                 check_server()
             assert f"{url}: {problem}" in str(refused.value)
 
@@ -137,6 +137,9 @@ def test_a_server_that_hangs_and_the_pages_of_prefect_are_no_api(
 def test_mlflow_is_not_taken_for_prefect(store_uri: str, tmp_path: Path) -> None:
     with mlflow_server(store_uri, tmp_path) as url:
         for path in ("", "/api"):
-            given = {PREFECT_API_URL: f"{url}{path}"}
-            with temporary_settings(updates=given), pytest.raises(EncoreError, match="not the API"):
+            setting = {PREFECT_API_URL: f"{url}{path}"}
+            with (
+                temporary_settings(updates=setting),
+                pytest.raises(EncoreError, match="not the API"),
+            ):
                 check_server()

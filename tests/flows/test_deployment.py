@@ -61,26 +61,26 @@ def test_a_worker_runs_the_deployments_from_the_api(
             tmp_path / "worker.log"
         ).read_text()
 
-        # Both start on the worker, read their parameters and say themselves what is wrong.
+        # Both start on the worker, read their parameters and fail with their own message.
         no_study = {"study": str(pairs_file)}
-        others = [
+        refused_ids = [
             start_run(
                 server, "evaluate/encore-evaluate", {"config": {**no_study, "model": "nowhere"}}
             ),
             start_run(server, "recipe/encore-recipe", {**no_study, "recipe": "demo"}),
         ]
-        refused = [server.wait_for(one) for one in others]
+        refused_runs = [server.wait_for(run_id) for run_id in refused_ids]
 
     assert pipeline["state_type"] == "COMPLETED"
     artifacts = server.artifacts(pipeline_id)
-    made = {"engines", "failed-shards", "mlflow-run"}
-    made |= {"rating-progress", "rule-statistics", "rule-weights"}
-    assert set(artifacts) == {artifact_key(key, study) for key in made}
+    artifact_names = {"engines", "failed-shards", "mlflow-run"}
+    artifact_names |= {"rating-progress", "rule-statistics", "rule-weights"}
+    assert set(artifacts) == {artifact_key(key, study) for key in artifact_names}
     assert artifacts[artifact_key("rating-progress", study)] == 100.0
     assert pipeline["name"] == "study: pipeline"
-    for one in refused:
-        assert one["state_type"] == "FAILED"
-        message = one["state"]["message"]
+    for run in refused_runs:
+        assert run["state_type"] == "FAILED"
+        message = run["state"]["message"]
         assert f"study {pairs_file}: " in message
 
     assert run_status(choose_run(open_study(study).ratings_dir)).is_complete

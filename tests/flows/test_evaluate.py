@@ -28,26 +28,29 @@ EvaluateFlow = Callable[..., State[Any]]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> BenchmarkStudyConfig:
+def evaluation_config(tmp_path_factory: pytest.TempPathFactory) -> BenchmarkStudyConfig:
     return make_evaluation(tmp_path_factory.mktemp("evaluation"), num_pairs=NUM_PAIRS)
 
 
 @pytest.fixture
-def study(made: BenchmarkStudyConfig, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made.study, tmp_path / "study"))
+def study(evaluation_config: BenchmarkStudyConfig, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(evaluation_config.study, tmp_path / "study"))
 
 
 @pytest.fixture
 def start(
-    made: BenchmarkStudyConfig, study: Path, store_uri: str, monkeypatch: pytest.MonkeyPatch
+    evaluation_config: BenchmarkStudyConfig,
+    study: Path,
+    store_uri: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> EvaluateFlow:
-    """The flow on a small model and ten pairs; retries at once."""
+    """Return a function that runs the flow on a small model and ten pairs, without retry pauses."""
     monkeypatch.setattr(stage, "_RETRY_DELAYS_SECONDS", [0.0])
 
-    def run_it(
+    def run_flow(
         *, tracking_uri: str = store_uri, aliases: AliasConfig | None = None, **options: Any
     ) -> State[Any]:
-        config = made.model_copy(update={"study": study, **options})
+        config = evaluation_config.model_copy(update={"study": study, **options})
         return evaluate(
             config,
             TrackingConfig(tracking_uri=tracking_uri),
@@ -56,18 +59,18 @@ def start(
             return_state=True,
         )
 
-    return run_it
+    return run_flow
 
 
 def test_the_flow_makes_the_table_of_the_command_and_shows_every_row(
-    start, made, study, store_uri, tmp_path
+    start, evaluation_config, study, store_uri, tmp_path
 ):
     # Away first: the table is there, and the next call catches up.
     away = start(tracking_uri="http://127.0.0.1:9")
     assert away.message.startswith("3 rows, 20 pairs scored, MLflow was away; ")
     state = start()
     assert state.message.startswith("3 rows, scored before, 4 runs logged; ")
-    config = made.model_copy(update={"study": study, "out": tmp_path / "by-call"})
+    config = evaluation_config.model_copy(update={"study": study, "out": tmp_path / "by-call"})
     by_call = run_benchmark(open_study(study), config)
     table = Path(state.result()) / "table.json"
     assert (by_call.out / "table.json").read_bytes() == table.read_bytes()
@@ -76,11 +79,15 @@ def test_the_flow_makes_the_table_of_the_command_and_shows_every_row(
     )
 
     experiments = Logged(store_uri, experiment="Default").client.search_experiments()
-    [name] = [one.name for one in experiments if one.name.startswith("encore-generic-")]
+    [name] = [
+        experiment.name
+        for experiment in experiments
+        if experiment.name.startswith("encore-generic-")
+    ]
     runs = Logged(store_uri, experiment=name).runs()
     assert set(runs) == {"study", "uniform", "encore (τ 2)", "initial"}
     assert runs["study"].info.run_id in artifact("mlflow-run", study).data
-    flow_runs = {one.data.tags["encore.prefect_flow_run"] for one in runs.values()}
+    flow_runs = {run.data.tags["encore.prefect_flow_run"] for run in runs.values()}
     assert flow_runs == {str(state.state_details.flow_run_id)}
     assert start().message.startswith("3 rows, scored before, 0 runs logged; ")
 

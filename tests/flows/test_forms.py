@@ -14,8 +14,8 @@ from encore.weighting.schemes import SCHEMES
 from infra.prefect_setup import ROOT
 
 _DEPLOYMENTS = yaml.safe_load((ROOT / "infra/prefect.yaml").read_text(encoding="utf-8"))
-ENTRYPOINTS = sorted({one["entrypoint"] for one in _DEPLOYMENTS["deployments"]})
-#: A parent fills it in, no person.
+ENTRYPOINTS = sorted({deployment["entrypoint"] for deployment in _DEPLOYMENTS["deployments"]})
+#: Models that a parent process fills in, never a person.
 _NOT_FILLED_IN = ("EngineSpec",)
 _BOUNDS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
 CLOSED = {
@@ -36,15 +36,15 @@ def schema_of(entrypoint: str) -> dict[str, Any]:
 
 
 def fields_of(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    yield from ((name, one) for name, one in schema["properties"].items())
+    yield from schema["properties"].items()
     for model, definition in schema["definitions"].items():
         if model not in _NOT_FILLED_IN:
-            for name, one in definition.get("properties", {}).items():
-                yield f"{model}.{name}", one
+            for name, field in definition.get("properties", {}).items():
+                yield f"{model}.{name}", field
 
 
 def parts_of(field: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """A field, its alternatives and its items."""
+    """Yield a field, its alternatives and its items, at every depth."""
     yield field
     inner = [*field.get("anyOf", ()), *field.get("prefixItems", ())]
     for part in inner + ([field["items"]] if isinstance(field.get("items"), dict) else []):
@@ -55,10 +55,10 @@ def parts_of(field: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def test_every_field_of_a_form_is_described_and_every_number_bounded(entrypoint: str) -> None:
     schema = schema_of(entrypoint)
     for name, field in fields_of(schema):
-        configs = [part["$ref"].rpartition("/")[2] for part in parts_of(field) if "$ref" in part]
-        about = [field, *(schema["definitions"][one] for one in configs)]
-        assert any(one.get("title") for one in about), name
-        assert any(one.get("description") for one in about), name
+        models = [part["$ref"].rpartition("/")[2] for part in parts_of(field) if "$ref" in part]
+        definitions = [field, *(schema["definitions"][model] for model in models)]
+        assert any(definition.get("title") for definition in definitions), name
+        assert any(definition.get("description") for definition in definitions), name
         for part in parts_of(field):
             is_number = part.get("type") in ("integer", "number")
             assert not is_number or _BOUNDS & part.keys(), name
@@ -66,7 +66,7 @@ def test_every_field_of_a_form_is_described_and_every_number_bounded(entrypoint:
 
 def test_closed_choices_are_offered_and_shipped_names_are_examples() -> None:
     schemas = {entrypoint: schema_of(entrypoint) for entrypoint in ENTRYPOINTS}
-    fields = {name: one for schema in schemas.values() for name, one in fields_of(schema)}
+    fields = {name: field for schema in schemas.values() for name, field in fields_of(schema)}
     for name, choices in CLOSED.items():
         offered = [part["enum"] for part in parts_of(fields[name]) if "enum" in part]
         assert offered == [[*choices]], name

@@ -22,7 +22,7 @@ PRIVATE = "nobodys-business"
 
 @pytest.fixture
 def webhook() -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """A receiver of messages, and what it received."""
+    """Start a receiver of messages; return its address and the list of received messages."""
     received: list[dict[str, Any]] = []
 
     class Receiver(http.server.BaseHTTPRequestHandler):

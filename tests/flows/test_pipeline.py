@@ -73,15 +73,15 @@ def test_weights_and_what_they_are_made_of_are_compared_in_mlflow(
     for tau in (0.5, 0.5, 2.0):  # the second time nothing is new
         start(study, pairs_file, rating(), store_uri, tau=tau)
 
-    [one, other] = sorted(Logged(store_uri).all_runs(), key=lambda run: run.data.params["tau"])
+    [sharp, flat] = sorted(Logged(store_uri).all_runs(), key=lambda run: run.data.params["tau"])
     [run_dir] = list_runs(open_study(study).ratings_dir)
-    for run, tau in ((one, 0.5), (other, 2.0)):
+    for run, tau in ((sharp, 0.5), (flat, 2.0)):
         assert run.info.run_name == f"encore-{run_dir.name[:8]}"
         assert run.info.status == "FINISHED"
         assert run.data.params["judge.name"] == read_run(run_dir).judge
-        assert {one.dataset.name for one in run.inputs.dataset_inputs} >= {"study"}
-        found, rules = weights(study, tau=tau), analyze(study).rules
-        for rule, weight in zip(rules, found.weights, strict=True):
+        assert {data.dataset.name for data in run.inputs.dataset_inputs} >= {"study"}
+        vector, rules = weights(study, tau=tau), analyze(study).rules
+        for rule, weight in zip(rules, vector.weights, strict=True):
             metrics, rule_id = run.data.metrics, rule.rule_id
             assert metrics[f"weight/{rule_id}"] == pytest.approx(weight)
             assert metrics[f"entropy/{rule_id}"] == pytest.approx(rule.entropy_nats)
@@ -105,7 +105,7 @@ def test_what_is_wrong_is_refused_before_anything_is_rated(
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Any, dict[str, Any]]]:
-    """The flows that a command starts, with what; each leaves a table."""
+    """Record the flows that a command starts, with their parameters; each writes a table."""
     calls: list[tuple[Any, dict[str, Any]]] = []
     table = tmp_path / "table.md"
     table.write_text("| row | score |\n")

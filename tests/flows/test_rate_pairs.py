@@ -96,8 +96,8 @@ def test_all_shards_are_rated_as_by_the_command_and_the_final_state_counts_them(
     options = ("--backend", "transformers", "--shard-size", 2, "--max-reply-tokens", 8)
     assert encore("rate", by_cli, "--judge", tiny_judge, *options).code == 0
     ours, theirs = (
-        [pq.read_table(path) for path in sorted(only_run(one).glob("shard-*.parquet"))]
-        for one in (study, by_cli)
+        [pq.read_table(path) for path in sorted(only_run(folder).glob("shard-*.parquet"))]
+        for folder in (study, by_cli)
     )
     assert ours == theirs  # replies, reasons, judge and run key too: it is the same run
 

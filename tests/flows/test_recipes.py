@@ -31,9 +31,9 @@ def test_the_flow_does_every_stage_once_and_shows_it(tmp_path: Path) -> None:
         assert artifact(key, study)
     assert Logged(store).run().info.status == "FINISHED"
     [experiment] = [
-        one.name
-        for one in Logged(store).client.search_experiments()
-        if one.name.startswith("encore-")
+        logged.name
+        for logged in Logged(store).client.search_experiments()
+        if logged.name.startswith("encore-")
     ]
     assert {"uniform", "encore (τ 2)"} <= set(Logged(store, experiment=experiment).runs())
 

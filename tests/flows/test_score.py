@@ -24,7 +24,7 @@ ScoreFlow = Callable[..., State[Any]]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def scoring_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("scoring")
     make_study(folder / "study", num_pairs=NUM_PAIRS)
     make_model(folder / "model")
@@ -32,10 +32,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def start(made: Path, tmp_path: Path) -> ScoreFlow:
-    """The flow on the small study, three shards, in a folder of this test."""
+def start(scoring_folder: Path, tmp_path: Path) -> ScoreFlow:
+    """Return a function that runs the flow on the small study in three shards."""
     config = ScoreConfig(
-        study=made / "study", model=str(made / "model"), out=tmp_path / "scores", shard_size=4
+        study=scoring_folder / "study",
+        model=str(scoring_folder / "model"),
+        out=tmp_path / "scores",
+        shard_size=4,
     )
     return lambda: score(config, return_state=True)
 
@@ -44,15 +47,19 @@ def digests(folder: Path) -> dict[str, str]:
     return {path.name: file_sha256(path) for path in sorted(folder.glob("shard-*.parquet"))}
 
 
-def test_the_flow_writes_the_files_of_the_command_and_shows_the_heads(start, made, tmp_path):
+def test_the_flow_writes_the_files_of_the_command_and_shows_the_heads(
+    start, scoring_folder, tmp_path
+):
     state = start()
     assert state.is_completed(), state.message
     assert state.message == f"{NUM_PAIRS * 2 * 3} scores of 10 pairs: 3 shards scored, 0 reused"
-    by_call = call_directly(made / "study", made / "model", out=tmp_path / "by-call", shard_size=4)
+    by_call = call_directly(
+        scoring_folder / "study", scoring_folder / "model", out=tmp_path / "by-call", shard_size=4
+    )
     assert digests(tmp_path / "scores") == digests(by_call.out)
-    shown = artifact("head-accuracy", made / "study")
-    rows = json.loads(shown.data)
+    accuracy_table = artifact("head-accuracy", scoring_folder / "study")
+    rows = json.loads(accuracy_table.data)
     assert [row["head"] for row in rows] == list(RULES)
     assert all(row["half"] == row["strict"] for row in rows)  # no ties among random scores
-    assert "Scores of 10 pairs" in shown.description
+    assert "Scores of 10 pairs" in accuracy_table.description
     assert start().message.endswith("0 shards scored, 3 reused")

@@ -39,20 +39,20 @@ def ask() -> str:
 def test_a_call_to_a_server_that_is_away_is_made_when_it_is_back(
     prefect_server: PrefectServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    made: list[str] = []
+    calls: list[str] = []
     away = {PREFECT_API_URL: f"http://127.0.0.1:{free_port()}/api"}
     with temporary_settings(updates=away):
         assert not server_answers()
-        for word in ("first", "second"):
-            assert best_effort(lambda word=word: made.append(word), retry_name="table") is None
-        assert best_effort(lambda: made.append("only now")) is None
+        for name in ("first", "second"):
+            assert best_effort(lambda name=name: calls.append(name), retry_name="table") is None
+        assert best_effort(lambda: calls.append("only now")) is None
         assert not wait_for_server(timeout_seconds=0)
-    assert not made
+    assert not calls
     assert caplog.text.count("Prefect server is away") == 1
 
     with temporary_settings(updates={PREFECT_API_URL: f"{prefect_server.url}/api"}):
         assert wait_for_server()
-        assert made == ["second"]  # of one name, the newest
+        assert calls == ["second"]  # of one name, the newest
         assert best_effort(ask) == "3.7.7"
 
 
@@ -155,12 +155,12 @@ def test_a_server_that_is_away_costs_a_run_nothing_but_waiting(tmp_path: Path) -
     assert run.poll() is None  # the work is done, and the run waits for its server
     with running_server(tmp_path / "server", port=port) as last:
         assert run.wait(timeout=60) == 0, (tmp_path / "log").read_text()
-        found = last.wait_for(run_id)
-        assert (found["state_type"], found["state"]["message"]) == ("COMPLETED", "waited")
-        assert found["name"] == "study: wait"
+        flow_run = last.wait_for(run_id)
+        assert (flow_run["state_type"], flow_run["state"]["message"]) == ("COMPLETED", "waited")
+        assert flow_run["name"] == "study: wait"
         artifacts = last.artifacts(run_id)
         tasks = last.post("task_runs/filter", {"flow_runs": {"id": {"any_": [run_id]}}})
-    states = {one["name"].partition("-")[0]: one["state_type"] for one in tasks}
+    states = {task["name"].partition("-")[0]: task["state_type"] for task in tasks}
     assert states["wait"] == "COMPLETED"  # it began before the outage and ended in it
     assert set(states.values()) == {"COMPLETED"}
     assert artifacts[artifact_key("slow-progress", study)] == 100.0

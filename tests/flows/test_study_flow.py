@@ -35,7 +35,7 @@ def name_of(state: State[Any]) -> str:
 def test_pairs_are_ingested_and_another_study_of_that_name_keeps_its_artifact(
     tmp_path: Path, pairs_file: Path
 ) -> None:
-    studies = [tmp_path / place / "My study" for place in "ab"]
+    studies = [tmp_path / parent / "My study" for parent in "ab"]
     for study in studies:
         config = IngestConfig(sources=(f"small={pairs_file}",), out=study)
         state = ingest(config, return_state=True)
@@ -65,9 +65,9 @@ def test_ratings_are_analyzed_and_reported(tmp_path: Path) -> None:
     write_ratings(tmp_path / "study", tmp_path / "ratings.parquet")
     ratings = tmp_path / "ratings.parquet"
 
-    found = analyze(RatingsConfig(ratings=ratings), return_state=True)
-    assert found.message == f"{len(RULES)} rules, {8 * 2 * len(RULES)} ratings"
-    assert name_of(found) == "ratings.parquet: analyze"
+    state = analyze(RatingsConfig(ratings=ratings), return_state=True)
+    assert state.message == f"{len(RULES)} rules, {8 * 2 * len(RULES)} ratings"
+    assert name_of(state) == "ratings.parquet: analyze"
     assert RULES[0] in artifact("rule-statistics", ratings).data
 
     written = report(ReportConfig(ratings=ratings, out=tmp_path / "page"), return_state=True)

@@ -31,22 +31,22 @@ TrainFlow = Callable[..., State[Any]]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def training_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_world(tmp_path_factory.mktemp("training"), num_pairs=24)
 
 
 @pytest.fixture
-def train(made: Path, store_uri: str, tmp_path: Path, monkeypatch) -> TrainFlow:
-    """The flow on the small study, its runs in folders of this test; retries come at once."""
+def train(training_folder: Path, store_uri: str, tmp_path: Path, monkeypatch) -> TrainFlow:
+    """Return a function that runs the flow on the small study, without retry pauses."""
     monkeypatch.setattr(stage, "_RETRY_DELAYS_SECONDS", [0.0])
 
     def start(
         *, out: str = "run", tracking_uri: str = store_uri, retries: int = 2, **options: Any
     ) -> State[Any]:
         config = {
-            "study": made / "study",
-            "backbone": backbone_config(made / "tiny"),
-            "ratings": made / "ratings.parquet",
+            "study": training_folder / "study",
+            "backbone": backbone_config(training_folder / "tiny"),
+            "ratings": training_folder / "ratings.parquet",
             "out": tmp_path / out,
             "batch_pairs": 4,
             "learning_rate": 1e-3,
@@ -67,21 +67,21 @@ def train(made: Path, store_uri: str, tmp_path: Path, monkeypatch) -> TrainFlow:
 
 
 def weights_of(out: Path) -> dict[str, str]:
-    """Digests of the weight files of the model in a run's folder."""
+    """Return the SHA-256 of each weight file of the model in a run's folder."""
     files = sorted((out / "model").rglob("*.safetensors"))
     assert files
     return {path.name: file_sha256(path) for path in files}
 
 
 def break_at(monkeypatch: pytest.MonkeyPatch, step: int, *errors: BaseException) -> None:
-    """Let the training raise after a step, an error for each time that it gets there."""
-    left = list(errors)
+    """Raise the next error each time that training reaches a step."""
+    pending_errors = list(errors)
     advanced = FlowReporter.advanced
 
     def breaking(self, count: int = 1, *, note: str = "") -> None:
         advanced(self, count, note=note)
-        if self._num_done == step and left:
-            raise left.pop(0)
+        if self._num_done == step and pending_errors:
+            raise pending_errors.pop(0)
 
     monkeypatch.setattr(FlowReporter, "advanced", breaking)
 
@@ -91,32 +91,34 @@ def losses(logged: Logged) -> list[float]:
     return [point.value for point in sorted(history, key=lambda point: point.step)]
 
 
-def test_the_flow_makes_the_model_of_the_command_and_shows_it(train, made, store_uri, tmp_path):
+def test_the_flow_makes_the_model_of_the_command_and_shows_it(
+    train, training_folder, store_uri, tmp_path
+):
     state = train()
     assert state.is_completed(), state.message
     assert state.message == f"trained: {NUM_STEPS} steps"
-    rows = json.loads(artifact("training-evaluation", made / "study").data)
+    rows = json.loads(artifact("training-evaluation", training_folder / "study").data)
     assert [row["head"] for row in rows] == sorted(RULES)
     assert all(row.keys() == {"head", "R²", "accuracy"} for row in rows)
     logged = Logged(store_uri)
-    assert logged.run().info.run_id in artifact("mlflow-run", made / "study").data
-    assert "--host 127.0.0.1" in artifact("mlflow-run", made / "study").data
-    assert float(artifact("training-progress", made / "study").data) == 100.0
+    assert logged.run().info.run_id in artifact("mlflow-run", training_folder / "study").data
+    assert "--host 127.0.0.1" in artifact("mlflow-run", training_folder / "study").data
+    assert float(artifact("training-progress", training_folder / "study").data) == 100.0
     assert logged.run().info.status == "FINISHED"
     assert logged.steps("train/loss") == list(range(1, NUM_STEPS + 1))
     assert logged.steps("eval/loss") == [4, 8, 12]
     models = logged.models()
     assert sorted(models) == ["model", *(f"step-{step:08d}" for step in (4, 8, 12))]
-    wanted = {"eval/loss", f"eval/r2/{RULES[0]}"}
-    assert all({one.key for one in model.metrics} >= wanted for model in models.values())
+    metric_keys = {"eval/loss", f"eval/r2/{RULES[0]}"}
+    assert all({metric.key for metric in model.metrics} >= metric_keys for model in models.values())
     assert logged.run().data.params["config.learning_rate"] == "0.001"
     assert logged.run().data.tags["encore.prefect_flow_run"]
-    data = [one.dataset.name for one in logged.run().inputs.dataset_inputs]
-    assert data == ["study", "ratings by an unknown judge"]
+    datasets = [data.dataset.name for data in logged.run().inputs.dataset_inputs]
+    assert datasets == ["study", "ratings by an unknown judge"]
 
     steps = {"evaluate_every": 4, "checkpoint_every": 4, "max_steps": NUM_STEPS}
     options = {"batch_pairs": 4, "evaluation_share": 0.2, **steps}
-    command = [sys.executable, *train_command(made, out=tmp_path / "by-cli", **options)]
+    command = [sys.executable, *train_command(training_folder, out=tmp_path / "by-cli", **options)]
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr
     assert weights_of(tmp_path / "run") == weights_of(tmp_path / "by-cli")
@@ -152,15 +154,18 @@ def test_a_retry_goes_on_from_the_checkpoint_in_the_same_mlflow_run(
 def test_what_a_retry_cannot_mend_is_tried_once(train, monkeypatch, tmp_path):
     assert "no such directory" in str(error_of(train(study=tmp_path / "nowhere")))
     assert not (tmp_path / "nowhere").exists()
-    other = str(PREFECT_API_URL.value()).removesuffix("/api")
-    assert "another service answers" in str(error_of(train(tracking_uri=other)))
+    prefect_url = str(PREFECT_API_URL.value()).removesuffix("/api")
+    assert "another service answers" in str(error_of(train(tracking_uri=prefect_url)))
     break_at(monkeypatch, 2, InputError("a value that is none"), InputError("again"))
     assert str(error_of(train(retries=3))) == "a value that is none"
 
 
-def test_without_mlflow_the_model_is_trained_and_the_outage_said(train, made, tmp_path):
+def test_without_mlflow_the_model_is_trained_and_the_outage_said(train, training_folder, tmp_path):
     state = train(tracking_uri="http://127.0.0.1:9", max_steps=2, evaluation_share=0.0)
     assert state.message.startswith("trained: 2 steps; MLflow was away")
     assert weights_of(tmp_path / "run")
-    assert "did not answer" in artifact("mlflow-run", made / "study").data
-    assert artifact("training-evaluation", made / "study").description == "No pairs were held out."
+    assert "did not answer" in artifact("mlflow-run", training_folder / "study").data
+    assert (
+        artifact("training-evaluation", training_folder / "study").description
+        == "No pairs were held out."
+    )

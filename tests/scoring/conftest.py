@@ -15,8 +15,8 @@ NUM_PAIRS = 22
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with ``study`` and ``model``."""
+def scoring_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder that holds ``study`` and ``model``."""
     folder = tmp_path_factory.mktemp("scores")
     make_study(folder / "study", num_pairs=NUM_PAIRS)
     make_model(folder / "model")
@@ -24,13 +24,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def study(made: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made / "study", tmp_path / "study"))
+def study(scoring_folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(scoring_folder / "study", tmp_path / "study"))
 
 
 @pytest.fixture(scope="session")
-def model(made: Path) -> Path:
-    return made / "model"
+def model(scoring_folder: Path) -> Path:
+    return scoring_folder / "model"
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""A study and the smallest real reward model: what tests of scoring use."""
+"""Make the smallest real reward model and score studies with it, for tests of scoring."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.training.studies import RULES, backbone_config, make_backbone
 def make_model(
     folder: Path, *, head_ids: Sequence[str] = RULES, seed: int = 0, **metadata: object
 ) -> Path:
-    """A reward model of two layers with random heads; its means are 0.5, 0.25, 0.125 and so on."""
+    """Save a reward model of two layers with random heads and means 0.5, 0.25, 0.125, ..."""
     backbone = folder.with_name(f"{folder.name}-backbone")
     config = backbone_config(backbone if backbone.is_dir() else make_backbone(backbone))
     model = load_reward_model(config, head_ids=head_ids)
@@ -37,16 +37,16 @@ def make_model(
 
 
 def score_pairs(
-    opened: OpenedModel, pairs: Sequence[PreferencePair], **how: Any
+    opened: OpenedModel, pairs: Sequence[PreferencePair], **options: Any
 ) -> NDArray[np.float32]:
-    """Raw, centred scores kept in memory: score_P2R, chosen first, shape [P, 2, R]."""
+    """Return centred scores as score_P2R: [P, 2, R], the chosen response first."""
     encoded = opened.tokenizer.encode_pairs(pairs)
-    score_NR, _ = score_encoded(opened, encoded, computing=ComputingConfig(**how))
+    score_NR, _ = score_encoded(opened, encoded, computing=ComputingConfig(**options))
     return score_NR.reshape(len(pairs), 2, -1)
 
 
 def score(study: Path, model: OpenedModel | Path, **settings: Any) -> ScoreResult:
-    """Score a study with a model that is open or in a folder."""
+    """Score a study with an opened model or the model in a folder."""
     reporter = settings.pop("reporter", SILENT)
     is_open = isinstance(model, OpenedModel)
     config = ScoringConfig(model=model.name if is_open else str(model), **settings)

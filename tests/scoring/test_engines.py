@@ -21,10 +21,12 @@ def rows(result: ScoreResult) -> list[dict[str, object]]:
 
 
 def test_two_engines_score_what_one_process_scores(study, model, tmp_path):
-    other = shutil.copytree(study, tmp_path / "other")
-    given = {"model": str(model), "shard_size": 5}
-    alone = score_study(open_study(study), ScoreConfig(study=study, **given))
-    shared = score_study(open_study(other), ScoreConfig(study=other, engines=2, **given))
+    copied_study = shutil.copytree(study, tmp_path / "other")
+    options = {"model": str(model), "shard_size": 5}
+    alone = score_study(open_study(study), ScoreConfig(study=study, **options))
+    shared = score_study(
+        open_study(copied_study), ScoreConfig(study=copied_study, engines=2, **options)
+    )
 
     assert shared.key == alone.key
     assert rows(shared) == rows(alone)

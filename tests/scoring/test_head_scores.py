@@ -23,10 +23,10 @@ def test_a_scoring_is_read_by_its_study_and_by_its_folder(study, opened):
     assert by_study.head_ids == opened.model.head_ids
     assert by_study.mean_R.tolist() == [0.5, 0.25, 0.125]
     assert (set(by_study.source_P), set(by_study.subset_P)) == ({"mine"}, {None})
-    other = score(study, opened, limit=2)
+    limited = score(study, opened, limit=2)
     with pytest.raises(InputError, match=r"2 runs match .* or its folder") as caught:
         read_head_scores(study)
-    assert all(f"{key} (model model)" in str(caught.value) for key in (result.key, other.key))
+    assert all(f"{key} (model model)" in str(caught.value) for key in (result.key, limited.key))
     shard_path(result.out, 1).unlink()
     with pytest.raises(StudyIncompleteError, match=r"1 of 3 shards are not done \(shard 1: miss"):
         read_head_scores(result.out)
@@ -52,5 +52,5 @@ def test_accuracy_counts_a_tie_half_or_as_a_miss():
     kind, brief = head_accuracies(scores)
     assert (kind.num_pairs, kind.num_ties, kind.half, kind.strict) == (4, 1, 2.5 / 4, 2 / 4)
     assert (brief.num_pairs, brief.num_ties, brief.half, brief.strict) == (4, 2, 2 / 4, 1 / 4)
-    assert [one.head_id for one in (kind, brief)] == ["kind", "brief"]
+    assert [accuracy.head_id for accuracy in (kind, brief)] == ["kind", "brief"]
     assert head_accuracies(scores.take(np.arange(0))) == ()

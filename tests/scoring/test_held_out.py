@@ -35,9 +35,9 @@ def test_the_pairs_are_those_that_training_holds_out(tmp_path):
     )
     rows = split(examples, evaluation_share=0.3, seed=5).evaluation_rows
     expected = set(examples.pair_id_P[rows])
-    found = set(scores.pair_id_P[is_held_out_P])
+    held_out_ids = set(scores.pair_id_P[is_held_out_P])
     assert 0 < len(expected) < NUM_PAIRS
-    assert found == expected
+    assert held_out_ids == expected
     (first, *_) = head_accuracies(scores.take(np.flatnonzero(is_held_out_P)))
     assert first.num_pairs == len(expected)
 
@@ -45,12 +45,12 @@ def test_the_pairs_are_those_that_training_holds_out(tmp_path):
 def test_a_pair_of_another_source_is_another_pair():
     """Ids of other tools' data need not be hashes: two sources may have the same ones."""
     split_of_model = {"evaluation_share": 0.5, "seed": 0}
-    by_place = {}
+    pair_by_side = {}
     for index in range(20):  # among them are held-out pairs and others
         prompt = (Message(role="user", content=f"Question {index}?"),)
         pair = PreferencePair(pair_id="1", source="hh", prompt=prompt, chosen="a", rejected="b")
-        by_place[group_draw(prompt_group(pair), seed=0) < 0.5] = pair
-    pairs = [by_place[True], dataclasses.replace(by_place[False], source="pku")]
+        pair_by_side[group_draw(prompt_group(pair), seed=0) < 0.5] = pair
+    pairs = [pair_by_side[True], dataclasses.replace(pair_by_side[False], source="pku")]
     scores = HeadScores(
         pair_id_P=np.array(["1", "1"], dtype=np.object_),
         source_P=np.array(["pku", "hh"], dtype=np.object_),

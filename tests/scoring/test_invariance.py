@@ -45,12 +45,12 @@ def judge() -> OpenedModel:
 def in_batches(
     opened: OpenedModel, sequences: list[NDArray[np.int32]], *, batch_size: int
 ) -> NDArray[np.float32]:
-    """Scores of right-padded batches of so many responses, as they come: no code of `scoring`."""
+    """Score right-padded batches in the given order, without code of `encore.scoring`."""
     pad_token_id = opened.tokenizer.pad_token_id
-    how: Any = {"layout": "sorted", "pad_token_id": pad_token_id, "is_causal": True}
+    layout: Any = {"layout": "sorted", "pad_token_id": pad_token_id, "is_causal": True}
     batches = [sequences[n : n + batch_size] for n in range(0, len(sequences), batch_size)]
     with torch.inference_mode():
-        return torch.cat([opened.model(lay_out(batch, **how)) for batch in batches]).numpy()
+        return torch.cat([opened.model(lay_out(batch, **layout)) for batch in batches]).numpy()
 
 
 @pytest.mark.parametrize(
@@ -59,19 +59,23 @@ def in_batches(
 def test_scores_do_not_depend_on_the_batch_and_no_pair_flips(judge, shared_data, num_pairs):
     pairs = list(islice(read_hh(shared_data / "hh-harmless-dev.jsonl.gz"), num_pairs))
     assert len(pairs) == num_pairs
-    found_P2R = score_pairs(judge, pairs)
+    score_P2R = score_pairs(judge, pairs)
     encoded = judge.tokenizer.encode_pairs(pairs)
-    sequences = [one.token_ids for pair in encoded for one in (pair.chosen, pair.rejected)]
-    others = {
+    sequences = [
+        response.token_ids for pair in encoded for response in (pair.chosen, pair.rejected)
+    ]
+    scores_by_batching = {
         f"batches of {size}": in_batches(judge, sequences, batch_size=size) for size in BATCH_SIZES
     }
-    others["packed"] = score_pairs(judge, pairs, layout="packed", tokens_per_microbatch=3000)
-    others["backwards"] = score_pairs(judge, pairs[::-1])[::-1]
-    assert np.abs(found_P2R).max() > 100 * TOLERANCE  # the bound says something
-    margin_PR = found_P2R[:, 0] - found_P2R[:, 1]
-    for name, other in others.items():
-        other_P2R = other.reshape(num_pairs, 2, NUM_HEADS)
-        assert np.abs(other_P2R - found_P2R).max() <= TOLERANCE, name
+    scores_by_batching["packed"] = score_pairs(
+        judge, pairs, layout="packed", tokens_per_microbatch=3000
+    )
+    scores_by_batching["backwards"] = score_pairs(judge, pairs[::-1])[::-1]
+    assert np.abs(score_P2R).max() > 100 * TOLERANCE  # the bound says something
+    margin_PR = score_P2R[:, 0] - score_P2R[:, 1]
+    for name, scores in scores_by_batching.items():
+        other_P2R = scores.reshape(num_pairs, 2, NUM_HEADS)
+        assert np.abs(other_P2R - score_P2R).max() <= TOLERANCE, name
         other_margin_PR = other_P2R[:, 0] - other_P2R[:, 1]
         is_clear_PR = np.abs(margin_PR) > TOLERANCE
         assert (np.sign(other_margin_PR) == np.sign(margin_PR))[is_clear_PR].all(), name

@@ -45,15 +45,15 @@ def test_every_response_has_the_score_that_it_has_alone(study, opened):
     rows = [row for table in tables for row in table.to_pylist()]
     assert len(rows) == len(expected) == 2 * NUM_PAIRS
     for row in rows:
-        found = [row[rule] for rule in RULES]
-        assert found == pytest.approx(expected[row["pair_id"], row["response"]], abs=1e-5)
+        scores = [row[rule] for rule in RULES]
+        assert scores == pytest.approx(expected[row["pair_id"], row["response"]], abs=1e-5)
         assert (row["source"], row["subset"]) == ("mine", None)
 
     assert result.is_complete
     assert result.num_tokens == sum(
-        len(one.token_ids)
+        len(response.token_ids)
         for pair in opened.tokenizer.encode_pairs(pairs)
-        for one in (pair.chosen, pair.rejected)
+        for response in (pair.chosen, pair.rejected)
     )
     assert str(study.parent) not in (result.out / "score.json").read_text()
 
@@ -83,18 +83,18 @@ def test_what_is_there_is_not_scored_again(study, opened, monkeypatch):
 )
 def test_how_it_is_computed_changes_neither_key_nor_scores(study, opened, tmp_path, settings):
     usual = score(study, opened, out=tmp_path / "usual")
-    other = score(study, opened, out=tmp_path / "other", **settings)
-    assert usual.key == other.key
-    first, second = (read_head_scores(result.out) for result in (usual, other))
+    changed = score(study, opened, out=tmp_path / "other", **settings)
+    assert usual.key == changed.key
+    first, second = (read_head_scores(result.out) for result in (usual, changed))
     np.testing.assert_allclose(first.score_P2R, second.score_P2R, atol=1e-5)
 
 
 def test_what_was_cut_is_counted_also_when_nothing_is_computed(study, model):
     opened = open_reward_model(model, max_length=16)
     lengths = [
-        (one.num_cut > 0, one.num_cut)
+        (response.num_cut > 0, response.num_cut)
         for pair in opened.tokenizer.encode_pairs(list(iter_pairs(open_study(study))))
-        for one in (pair.chosen, pair.rejected)
+        for response in (pair.chosen, pair.rejected)
     ]
     num_cut, num_tokens = (sum(values) for values in zip(*lengths, strict=True))
     expected = (
@@ -106,18 +106,20 @@ def test_what_was_cut_is_counted_also_when_nothing_is_computed(study, model):
 
 
 def test_every_ingredient_changes_the_key(opened, tmp_path):
-    given = {"data_sha256": "d", "num_pairs": NUM_PAIRS, "shard_size": SHARD_SIZE}
-    key = score_manifest(opened, **given).key
+    plan = {"data_sha256": "d", "num_pairs": NUM_PAIRS, "shard_size": SHARD_SIZE}
+    key = score_manifest(opened, **plan).key
     other_mean = open_reward_model(make_model(tmp_path / "mean"))
     other_mean.model.mean_R[0] = 0.75
     other_heads = open_reward_model(make_model(tmp_path / "heads", head_ids=("a", "b", "c")))
-    alike = [dataclasses.replace(one, digest=opened.digest) for one in (other_mean, other_heads)]
+    alike = [
+        dataclasses.replace(model, digest=opened.digest) for model in (other_mean, other_heads)
+    ]
     models = [dataclasses.replace(opened, digest="another"), *alike]
-    keys = [score_manifest(model, **given).key for model in models]
-    others = ({"data_sha256": "e"}, {"num_pairs": 7}, {"shard_size": 7})
-    keys += [score_manifest(opened, **given | changed).key for changed in others]
+    keys = [score_manifest(model, **plan).key for model in models]
+    plan_changes = ({"data_sha256": "e"}, {"num_pairs": 7}, {"shard_size": 7})
+    keys += [score_manifest(opened, **plan | change).key for change in plan_changes]
     assert len({key, *keys}) == 1 + len(keys)
-    assert score_manifest(dataclasses.replace(opened, name="another name"), **given).key == key
+    assert score_manifest(dataclasses.replace(opened, name="another name"), **plan).key == key
 
 
 # --- what fails -----------------------------------------------------------------------------------
@@ -156,13 +158,13 @@ def test_a_score_that_is_no_number_is_never_written(study, tmp_path):
 
 
 def test_an_error_of_the_device_ends_the_scoring(study, opened, monkeypatch):
-    for error, said in (
+    for error, message in (
         (torch.OutOfMemoryError("3 GiB"), "3 GiB; give fewer --tokens-per-microbatch"),
         (RuntimeError("the device fell off the bus"), "fell off the bus; finished shards are kept"),
     ):
         broken = Mock(side_effect=error)
         monkeypatch.setattr("encore.scoring.scoring_run.score_encoded", broken)
-        with pytest.raises(EveryShardError, match=said):
+        with pytest.raises(EveryShardError, match=message):
             score(study, opened)
 
 

@@ -34,21 +34,21 @@ PATIENCE = 60.0
 Conversation = tuple[Sequence[Message], str]
 
 
-def made_up(count: int) -> list[Conversation]:
-    """Short dialogues of one or three turns, all different."""
-    found: list[Conversation] = []
+def make_conversations(count: int) -> list[Conversation]:
+    """Return short conversations of one or three turns, all different."""
+    conversations: list[Conversation] = []
     for number in range(count):
         turns = [Message(role="user", content=f"Question {number}, please? é ≥ {number}")]
         if number % 2:
             turns.append(Message(role="assistant", content="Which one?"))
             turns.append(Message(role="user", content="The first. " * (number % 7)))
-        found.append((turns, f"Answer {number}: " + "no, sorry. " * (number % 11)))
-    return found
+        conversations.append((turns, f"Answer {number}: " + "no, sorry. " * (number % 11)))
+    return conversations
 
 
 @functools.cache
 def opened_model() -> OpenedModel:
-    """Seeded heads on the demo judge's trunk; never changed by a test."""
+    """Return seeded heads on the demo judge's backbone; tests never change the model."""
     config = BackboneConfig(model=str(JUDGE_PATH), max_length=MAX_LENGTH)
     model = load_reward_model(config, head_ids=HEAD_IDS)
     generator = torch.Generator().manual_seed(5)
@@ -64,8 +64,8 @@ def opened_model() -> OpenedModel:
     )
 
 
-def offline(conversations: Sequence[Conversation]) -> NDArray[np.float64]:
-    """What the heads say without a server, one conversation after the other: [N, R]."""
+def score_offline(conversations: Sequence[Conversation]) -> NDArray[np.float64]:
+    """Score conversations one at a time without a server: score_NR."""
     opened = opened_model()
     rows = [
         score_sequences(
@@ -93,7 +93,7 @@ class Running:
 
 
 def as_json(prompt: Sequence[Message], response: str) -> dict[str, Any]:
-    """A conversation as POST /score takes it."""
+    """Return a conversation in the form that POST /score reads."""
     messages = [{"role": turn.role, "content": turn.content} for turn in prompt]
     return {"messages": messages, "response": response}
 
@@ -106,7 +106,7 @@ def running(
     stop_seconds: int = 25,
     **limits: Any,
 ) -> Iterator[Running]:
-    """A server in a thread of this process; it has stopped afterwards."""
+    """Run a server in a thread of this process; stop it afterwards."""
     listener = listen("127.0.0.1", 0)
     is_ready = threading.Event()
     app = RewardApp(

@@ -20,7 +20,7 @@ PATIENCE = 20.0
 
 
 class Scorer:
-    """Scores a text by its first token and its length; waits until it is told to go on."""
+    """Score a text by its first token and its length; wait until the test sets `may_go_on`."""
 
     def __init__(self, *, is_held: bool = False) -> None:
         self.batches: list[list[int]] = []
@@ -74,8 +74,9 @@ def test_everybody_gets_their_own_scores_in_their_own_order():
 
     async def use(queue):
         tasks = [submit(queue, text(n, 1 + n % 7), text(n, 90)) for n in range(1, 301)]
-        found = await asyncio.gather(*tasks)
-        assert [one.tolist() for one in found] == [[[n, 1 + n % 7], [n, 90]] for n in range(1, 301)]
+        scores = await asyncio.gather(*tasks)
+        expected = [[[n, 1 + n % 7], [n, 90]] for n in range(1, 301)]
+        assert [rows.tolist() for rows in scores] == expected
 
     with_queue(scorer, use, batch=200, waiting=100_000)
     assert len(scorer.batches) < 300
@@ -156,7 +157,7 @@ def test_a_lost_device_ends_the_queue_and_leaves_nobody_waiting():
 
 
 class PanicError(BaseException):
-    """As a library in Rust raises one: it is no Exception."""
+    """Error of a library in Rust: no subclass of Exception."""
 
 
 @pytest.mark.parametrize("num_done", [0, 1])

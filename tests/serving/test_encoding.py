@@ -13,7 +13,7 @@ from encore.model.conversation import ConversationTokenizer, EncodedResponse
 from encore.serving.request_encoding import RequestEncoder
 from encore.serving.reward_requests import Conversation, Turn
 from tests.model.tokenizers import bert, byte_level, llama_3
-from tests.serving.models import made_up, opened_model
+from tests.serving.models import make_conversations, opened_model
 
 PAD, BEGIN, END = "<|finetune_right_pad_id|>", "<|begin_of_text|>", "<|eot_id|>"
 PROMPT = (Message(role="user", content="Hello there."),)
@@ -28,16 +28,16 @@ def conversation(
     tokenizer: ConversationTokenizer, *contents: str, response: str = "c"
 ) -> EncodedResponse:
     turns = [
-        Turn(role=("user", "assistant")[place % 2], content=content)
-        for place, content in enumerate(contents)
+        Turn(role=("user", "assistant")[index % 2], content=content)
+        for index, content in enumerate(contents)
     ]
     asked = [Conversation(messages=turns, response=response)]
-    [found] = RequestEncoder(tokenizer, num_embeddings=1 << 20).encode(asked, 7)
-    return found
+    [encoded] = RequestEncoder(tokenizer, num_embeddings=1 << 20).encode(asked, 7)
+    return encoded
 
 
 def ids(tokenizer: ConversationTokenizer, *texts: str) -> list[list[int]]:
-    return [one.token_ids.tolist() for one in queries(tokenizer, *texts)]
+    return [encoded.token_ids.tolist() for encoded in queries(tokenizer, *texts)]
 
 
 def queries(tokenizer: ConversationTokenizer, *texts: str) -> list[EncodedResponse]:
@@ -47,10 +47,10 @@ def queries(tokenizer: ConversationTokenizer, *texts: str) -> list[EncodedRespon
 @pytest.mark.parametrize("make", [llama_3, bert, None])
 def test_a_rendered_query_has_the_tokens_of_its_conversation(make):
     tokenizer = ConversationTokenizer(make(), max_length=2000) if make else opened_model().tokenizer
-    texts = [tokenizer.render(*one) for one in made_up(20)]
-    assert ids(tokenizer, *texts) == [
-        tokenizer.encode(*one).token_ids.tolist() for one in made_up(20)
-    ]
+    dialogues = make_conversations(20)
+    texts = [tokenizer.render(*dialogue) for dialogue in dialogues]
+    expected = [tokenizer.encode(*dialogue).token_ids.tolist() for dialogue in dialogues]
+    assert ids(tokenizer, *texts) == expected
 
 
 def test_padding_makes_no_difference_and_the_end_is_kept_as_it_came(llama):
@@ -95,9 +95,9 @@ def test_a_very_long_text_costs_little_and_has_the_same_tokens():
     started = time.perf_counter()
     tokenizer.hf_tokenizer(rendered)
     whole_seconds = time.perf_counter() - started
-    for found in (by_text, by_turns):
-        np.testing.assert_array_equal(found.token_ids, expected.token_ids)
-        assert found.num_cut > 0
+    for encoded in (by_text, by_turns):
+        np.testing.assert_array_equal(encoded.token_ids, expected.token_ids)
+        assert encoded.num_cut > 0
     assert seconds < whole_seconds / 2
 
 

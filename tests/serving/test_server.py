@@ -35,8 +35,8 @@ from tests.serving.models import (
     WEIGHTS,
     Running,
     as_json,
-    made_up,
-    offline,
+    make_conversations,
+    score_offline,
     opened_model,
     running,
 )
@@ -50,9 +50,9 @@ GOOD = {"messages": [{"role": "user", "content": "a"}], "response": "b"}
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Running]:
-    """Default limits but small requests."""
-    with running(max_request_bytes=200_000, max_queries=64) as found:
-        yield found
+    """Start a server with small limits of a request's bytes and queries, others by default."""
+    with running(max_request_bytes=200_000, max_queries=64) as running_server:
+        yield running_server
 
 
 def wait_for(claim) -> None:
@@ -71,24 +71,27 @@ def still_answers(server: Running) -> None:
 
 @pytest.mark.parametrize("path", ["/get_reward", "/"])
 def test_openrlhfs_clients_old_and_new_get_the_rewards_of_offline_scoring(server, path):
-    conversations = made_up(12)
-    score_NR = offline(conversations)
-    queries = [opened_model().tokenizer.render(*one) for one in conversations]
+    conversations = make_conversations(12)
+    score_NR = score_offline(conversations)
+    queries = [opened_model().tokenizer.render(*conversation) for conversation in conversations]
     # Since 0.6 clients send prompts and labels too, of any JSON.
     new = {"query": queries, "prompts": queries, "labels": [None, "a", 1.5] * 4}
     for body in ({"query": queries}, new):
-        found = server.post(path, body).json()
-        np.testing.assert_allclose(found["rewards"], score_NR @ WEIGHT_R, atol=1e-5)
-        assert found["scores"] == found["rewards"]  # as OpenRLHF's own server has it
-        assert list(found["extra_logs"]) == list(HEAD_IDS)
-        logged_RN = list(found["extra_logs"].values())
+        answer = server.post(path, body).json()
+        np.testing.assert_allclose(answer["rewards"], score_NR @ WEIGHT_R, atol=1e-5)
+        assert answer["scores"] == answer["rewards"]  # as OpenRLHF's own server has it
+        assert list(answer["extra_logs"]) == list(HEAD_IDS)
+        logged_RN = list(answer["extra_logs"].values())
         np.testing.assert_allclose(logged_RN, (score_NR + MEANS).T, atol=1e-5)
 
 
 def test_a_conversation_is_scored_rule_by_rule_and_contributions_sum_to_the_reward(server):
-    conversations = [*made_up(8), ((Message(role="user", content="word " * 2_000),), "Yes.")]
-    score_NR = offline(conversations)
-    body = {"conversations": [as_json(*one) for one in conversations]}
+    conversations = [
+        *make_conversations(8),
+        ((Message(role="user", content="word " * 2_000),), "Yes."),
+    ]
+    score_NR = score_offline(conversations)
+    body = {"conversations": [as_json(*conversation) for conversation in conversations]}
     results = server.post("/score", body).json()["results"]
     for result, conversation, score_R in zip(results, conversations, score_NR, strict=True):
         expected = {
@@ -99,8 +102,8 @@ def test_a_conversation_is_scored_rule_by_rule_and_contributions_sum_to_the_rewa
         }
         assert [rule["rule_id"] for rule in result["rules"]] == list(HEAD_IDS)
         for name, column in expected.items():
-            found = [rule[name] for rule in result["rules"]]
-            np.testing.assert_allclose(found, column, atol=1e-5)
+            values = [rule[name] for rule in result["rules"]]
+            np.testing.assert_allclose(values, column, atol=1e-5)
         total = sum(rule["contribution"] for rule in result["rules"])
         assert result["reward"] == pytest.approx(total, abs=1e-6)
         # The weighted means are 0.505, 0.2 * 0.9 + 0.3 * 0.25 + 0.5 * 0.5.
@@ -235,7 +238,7 @@ def test_bodies_of_all_clients_together_are_bounded():
 
 
 class Held:
-    """Scoring that waits until it may go on."""
+    """Scoring that waits until a test sets `may_go_on`."""
 
     def __init__(self) -> None:
         self.has_begun = threading.Event()
@@ -251,10 +254,10 @@ class Held:
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
-    found = Held()
-    monkeypatch.setattr(reward_app, "score_sequences", found)
-    yield found
-    found.may_go_on.set()
+    scoring = Held()
+    monkeypatch.setattr(reward_app, "score_sequences", scoring)
+    yield scoring
+    scoring.may_go_on.set()
 
 
 def test_what_a_client_that_went_away_asked_for_is_not_computed(held):
