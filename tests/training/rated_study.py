@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
-from encore.data.ingestion import ingest
 from encore.data.pairs import iter_pairs
 from encore.data.records import PreferencePair
-from encore.data.schemas import RATINGS_CONTRACT
 from encore.data.study import open_study
 from encore.demo import JUDGE_PATH
 from encore.model.backbone_config import BackboneConfig
 from encore.model.conversation import ConversationTokenizer
 from encore.model.loading import load_tokenizer
+from tests.ratings_files import ratings_table
+from tests.studies import study_of
 
 RULES = ("be-kind", "be-brief", "be-true")
 
@@ -33,25 +31,19 @@ def demo_tokenizer(max_length: int = 1024) -> ConversationTokenizer:
 
 def make_study(folder: Path, *, num_pairs: int = 12, label: str = "mine", step: int = 1) -> Path:
     """Make a study in which three pairs each share a first turn; ``step`` -1 reverses the pairs."""
-    source = folder / f"{label}{step}.jsonl"
-    lines = [
-        json.dumps(
-            {
-                "prompt": [
-                    {"role": "user", "content": f"Question {index // 3}?"},
-                    {"role": "assistant", "content": "Tell me more."},
-                    {"role": "user", "content": f"More {index}."},
-                ],
-                "chosen": f"Answer {index}.",
-                "rejected": f"No {index}, never.",
-            }
-        )
+    rows = [
+        {
+            "prompt": [
+                {"role": "user", "content": f"Question {index // 3}?"},
+                {"role": "assistant", "content": "Tell me more."},
+                {"role": "user", "content": f"More {index}."},
+            ],
+            "chosen": f"Answer {index}.",
+            "rejected": f"No {index}, never.",
+        }
         for index in range(num_pairs)
     ]
-    source.write_text("\n".join(lines[::step]) + "\n", encoding="utf-8")
-    study = folder / f"study{step}"
-    ingest([f"{label}={source}"], out=study)
-    return study
+    return study_of(rows[::step], folder / f"study{step}", label=label)
 
 
 def pairs_of(study: Path) -> list[PreferencePair]:
@@ -71,13 +63,11 @@ def write_ratings(
     rate: Rate = text_rating,
     rules: Sequence[str] = RULES,
 ) -> Path:
-    names = ("pair_id", "source", "response", "rule_id", "rating")
     rows = [
         (pair.pair_id, pair.source, response, rule_id, rate(pair, response, rule_id))
         for pair in pairs
         for response in ("chosen", "rejected")
         for rule_id in rules
     ]
-    records = [dict(zip(names, row, strict=True)) for row in rows]
-    pq.write_table(pa.Table.from_pylist(records, schema=RATINGS_CONTRACT), path)
+    pq.write_table(ratings_table(rows), path)
     return path

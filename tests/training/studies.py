@@ -8,15 +8,14 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from encore.data.pairs import read_pairs
-from encore.data.schemas import RATINGS_CONTRACT
 from encore.data.study import open_study
 from encore.model.backbone_config import BackboneConfig
 from encore.training.run_folder import read_log
 from encore.training.training_config import TrainingConfig
+from tests.ratings_files import ratings_table
 from tests.studies import study_of
 from tests.tiny_judge import make_tiny_judge
 
@@ -53,8 +52,8 @@ def write_ratings(
             rating: float | None = round(float(generator.random()), 1)
             if generator.random() < missing_share:
                 rating = None
-            rows.append({**pair, "response": response, "rule_id": rule_id, "rating": rating})
-    pq.write_table(pa.Table.from_pylist(rows, schema=RATINGS_CONTRACT), path)
+            rows.append((pair["pair_id"], pair["source"], response, rule_id, rating))
+    pq.write_table(ratings_table(rows), path)
     return path
 
 
