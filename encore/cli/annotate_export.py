@@ -22,11 +22,13 @@ def annotate_export(config: AnnotateExportConfig, *, json: JsonOption = False) -
     `encore annotate export study --kind rules --annotators 3`,
     `encore annotate export study --items 500 --format label-studio`.
     """
+    from encore.data.study import open_study
     from encore.people.export_sample import export_sample
 
-    sample, files, note = export_sample(config)
-    record = {**sample.model_dump(), "files": files}
-    show_result(record, map(str, files), [note] if note else [], as_json=json)
+    export = export_sample(open_study(config.study), config)
+    sample, notes = export.sample, [export.note] if export.note else []
+    record = {**sample.model_dump(), "files": export.files}
+    show_result(record, map(str, export.files), notes, as_json=json)
     item_kind = "response" if config.kind == "responses" else "pair of rules"
     items = counted(sample.num_items, "item")
     say(

@@ -38,13 +38,14 @@ def annotate_import(config: AnnotateImportConfig, *, json: JsonOption = False) -
     from encore.people.import_answers import import_answers
     from encore.people.people_and_judges import people_report
 
-    sample, imported = import_answers(config)
+    study = open_study(config.study)
+    sample, imported = import_answers(study, config)
     for row in imported:
         total = row.num_answers + row.num_missing
         say(f"{row.annotator}: {row.num_answers:,} of {total:,} answers")
         if row.always is not None:
             warn(f"{row.annotator} gave the same answer to every item: {row.always}")
-    report = people_report(open_study(config.study), sample)
+    report = people_report(study, sample)
     tables = _win_rate_lines(report) if sample.kind == "rules" else _agreement_lines(report, sample)
     record = {
         "sample": sample.key,

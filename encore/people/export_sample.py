@@ -7,6 +7,7 @@ The draw is stratified by the ratings of one run, which annotators do not see: n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from encore.data.pairs import read_pairs, records_of
 from encore.data.rating_runs import RatingManifest
 from encore.data.records import PreferencePair, SampleKind
 from encore.data.schemas import SAMPLED_RESPONSES, SAMPLED_RULES
-from encore.data.study import Study, changed_study, open_study
+from encore.data.study import Study, changed_study
 from encore.people.annotate_config import DEFAULT_ITEMS, AnnotateExportConfig
 from encore.people.handouts import handouts
 from encore.people.questionnaire import SIDES, Card, Item, Questionnaire, questions_of
@@ -28,20 +29,30 @@ from encore.people.stratified_draw import Row, draw_responses, draw_rules
 from encore.warehouse import Ratings, open_ratings
 
 
-def export_sample(config: AnnotateExportConfig) -> tuple[Sample, tuple[Path, ...], str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedSample:
+    """Result of `export_sample`.
+
+    Attributes:
+        sample: Record of the sample.
+        files: Paths of the files for annotators.
+        note: Sentence that the sample has fewer items than requested; empty if it has all.
+    """
+
+    sample: Sample
+    files: tuple[Path, ...]
+    note: str
+
+
+def export_sample(study: Study, config: AnnotateExportConfig) -> ExportedSample:
     """Draw a sample, record it in the study, and write the files for annotators.
 
     The same study and options give the same sample, under the same key.
-
-    Returns:
-        The record of the sample, the files, and a note if the sample has fewer items than
-        requested, else "".
 
     Raises:
         InputError: The study has no ratings or too few rules to pair, or a file for annotators
             exists with other content.
     """
-    study = open_study(config.study)
     ratings = open_ratings(study, run=config.run, judge=config.judge)
     assert ratings.manifest is not None, "ratings of a study have a manifest"
     num_items = config.items or DEFAULT_ITEMS[config.kind]
@@ -75,7 +86,7 @@ def export_sample(config: AnnotateExportConfig) -> tuple[Sample, tuple[Path, ...
     note = ""
     if len(items) < num_items and (config.items or config.kind == "responses"):
         note = f"the sample has all {len(items)} items of the study; {num_items} were requested"
-    return sample, tuple(files), note
+    return ExportedSample(sample=sample, files=tuple(files), note=note)
 
 
 def _refuse_overwriting(files: Mapping[Path, bytes]) -> None:

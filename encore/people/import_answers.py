@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from encore.core.errors import InputError
 from encore.data.annotations import ANSWERS_FILE, Sample, read_answers, read_items, read_samples
-from encore.data.study import Study, changed_study, open_study
+from encore.data.study import Study, changed_study
 from encore.people.annotate_config import AnnotateImportConfig
 from encore.people.answer_files import Answer, read_answer_file
 from encore.people.questionnaire import Question, questions_of
@@ -40,16 +40,20 @@ class ImportedAnnotator:
     always: str | None
 
 
-def import_answers(config: AnnotateImportConfig) -> tuple[Sample, list[ImportedAnnotator]]:
+def import_answers(
+    study: Study, config: AnnotateImportConfig
+) -> tuple[Sample, list[ImportedAnnotator]]:
     """Check the files of annotators and put their answers in the study, all or none.
 
     An annotator's earlier answers are replaced; the answers of other annotators stay.
+
+    Returns:
+        The sample that the files answer, and the imported answers of each annotator.
 
     Raises:
         InputError: A file cannot be read, belongs to another sample, or has an annotator that
             another file has too, an unknown or repeated item, or a label that is not on the scale.
     """
-    study = open_study(config.study)
     files = [(path, read_answer_file(path)) for path in config.files]
     sample = _sample_of(study, files)
     items = {row["item_id"]: row for row in read_items(study, sample).to_pylist()}

@@ -97,7 +97,7 @@ def plain_server(tmp_path: Path) -> Iterator[str]:
         ("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler
     ) as web_server:
         threading.Thread(target=web_server.serve_forever).start()
-        yield f"http://127.0.0.1:{other.server_port}/api"
+        yield f"http://127.0.0.1:{web_server.server_port}/api"
         web_server.shutdown()
 
 

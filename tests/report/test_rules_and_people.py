@@ -79,10 +79,11 @@ def test_a_probe_and_labels_of_single_responses_stand_beside_entropy(study: Path
 
 @pytest.mark.usefixtures("quick")
 def test_two_annotators_stand_beside_the_judge(study: Path) -> None:
-    _, files, _ = export_sample(AnnotateExportConfig(study=study, items=40, annotators=2))
+    config = AnnotateExportConfig(study=study, items=40, annotators=2)
+    files = export_sample(open_study(study), config).files
     answers = (lambda item, _: str(int(item[-1], 16) % 2), lambda *_: "1")
     pages = pages_of(files, study.parent, *answers)
-    import_answers(AnnotateImportConfig(study=study, files=pages))
+    import_answers(open_study(study), AnnotateImportConfig(study=study, files=pages))
     _, *rows = section_of(study)
     assert sum(int(row[3]) for row in rows) == 40
     # One of the two always says the same, so that people have no kappa.

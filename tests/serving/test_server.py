@@ -36,9 +36,9 @@ from tests.serving.models import (
     Running,
     as_json,
     make_conversations,
-    score_offline,
     opened_model,
     running,
+    score_offline,
 )
 
 JSON = {"content-type": "application/json"}

@@ -1,4 +1,4 @@
-"""Annotators that fill in the files of a sample, in each format, as people would."""
+"""Fill in the files of a sample as annotators do, in each format."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-#: What an annotator answers: of an item's id and a question, the value; empty for none.
+#: Answers of an annotator: from an item's id and a question's name to a value, empty for none.
 Answering = Callable[[str, str], str]
 
 
 def page_data(page: Path) -> dict[str, Any]:
-    """What a page knows."""
-    found = re.search('id="data">(.*)</script>', page.read_text(encoding="utf-8"))
-    assert found is not None
-    return dict(json.loads(found[1]))
+    """Return the data of an HTML page: sample, annotator, items and questions."""
+    data = re.search('id="data">(.*)</script>', page.read_text(encoding="utf-8"))
+    assert data is not None
+    return dict(json.loads(data[1]))
 
 
 def save_page(page: Path, out: Path, answer: Answering, **changes: Any) -> Path:
-    """The file that the page saves."""
+    """Write the file that the page would save. ``changes`` replace keys of its JSON."""
     data = page_data(page)
     answers = [
         {"item_id": item["item_id"], "question": question["name"], "value": value}
@@ -36,9 +36,9 @@ def save_page(page: Path, out: Path, answer: Answering, **changes: Any) -> Path:
 
 
 def fill_table(table: Path, out: Path, answer: Answering, *, separator: str = ",") -> Path:
-    """A CSV file as a spreadsheet saves it, of an annotator who is called as the file.
+    """Write a filled CSV file as a spreadsheet saves it. The annotator has the file's name.
 
-    With a semicolon, decimals have a comma.
+    If the separator is a semicolon, decimals have a comma.
     """
     rows = list(csv.DictReader(io.StringIO(table.read_text(encoding="utf-8-sig"), newline="")))
     for row in rows:
@@ -54,29 +54,29 @@ def fill_table(table: Path, out: Path, answer: Answering, *, separator: str = ",
 
 
 def export_tasks(tasks: Path, out: Path, answers: Mapping[Any, Answering]) -> Path:
-    """Label Studio's JSON export of tasks that several annotators labelled."""
+    """Write Label Studio's JSON export of tasks that several annotators labelled."""
 
-    def annotation(who: Any, item_id: str, answer: Answering) -> dict[str, Any]:
+    def annotation(user: Any, item_id: str, answer: Answering) -> dict[str, Any]:
         names = ("label",) if item_id in labelled else ("clarity", "reliability")
-        given = {name: value for name in names if (value := answer(item_id, name))}
         result = [
             {"from_name": name, "type": "choices", "value": {"choices": [value]}}
-            for name, value in given.items()
+            for name in names
+            if (value := answer(item_id, name))
         ]
-        return {"id": 1, "completed_by": who, "was_cancelled": not given, "result": result}
+        return {"id": 1, "completed_by": user, "was_cancelled": not result, "result": result}
 
     content = json.loads(tasks.read_text(encoding="utf-8"))
     labelled = {task["data"]["item_id"] for task in content if "response" in task["data"]}
     for number, task in enumerate(content):
         item_id = task["data"]["item_id"]
-        made = [annotation(who, item_id, answer) for who, answer in answers.items()]
-        task |= {"id": number, "annotations": made, "predictions": []}
+        annotations = [annotation(user, item_id, answer) for user, answer in answers.items()]
+        task |= {"id": number, "annotations": annotations, "predictions": []}
     out.write_text(json.dumps(content))
     return out
 
 
 def pages_of(pages: Sequence[Path], folder: Path, *answers: Answering) -> list[Path]:
-    """One saved file for each annotator of a sample of pages."""
+    """Write the saved file of each annotator of a sample of pages."""
     return [
         save_page(page, folder / f"{page.stem}.json", answer)
         for page, answer in zip(pages, answers, strict=True)

@@ -37,12 +37,12 @@ def open_page(page: Page, file: Path, *, screen: str, theme: str = "light") -> N
 
 
 def saved(page: Page, folder: Path) -> Path:
-    """The file that the page saves when it is told to by a key."""
+    """Press the key that saves, and return the saved file."""
     page.press("s")
-    give_up = time.monotonic() + 20
-    while time.monotonic() < give_up:
-        if found := list(folder.glob("*.json")):
-            return found[0]
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        if files := list(folder.glob("*.json")):
+            return files[0]
         time.sleep(0.1)
     raise AssertionError(f"nothing was saved; the page says: {page.text()}")
 
@@ -51,8 +51,8 @@ def saved(page: Page, folder: Path) -> Path:
 def test_a_sample_is_answered_with_keys_alone_and_its_file_is_imported(
     page, study, tmp_path, screen
 ):
-    made = exported(study, items=_NUM_ITEMS)
-    file = made.files[0].rename(tmp_path / f"{screen}.html")
+    export = exported(study, items=_NUM_ITEMS)
+    file = export.files[0].rename(tmp_path / f"{screen}.html")
     width, height = SCREENS[screen]
     page.save_downloads(tmp_path)
     open_page(page, file, screen=screen)
@@ -80,63 +80,64 @@ def test_a_sample_is_answered_with_keys_alone_and_its_file_is_imported(
     page.wait_for(f"Saved {answers.name}.")
     assert page.complaints == []
     assert [url for url in page.requests if not url.startswith("blob:")] == [file.as_uri()]
-    import_answers(AnnotateImportConfig(study=study, files=(answers,)))
+    import_answers(open_study(study), AnnotateImportConfig(study=study, files=(answers,)))
     labels = {
         row["item_id"]: row["label"]
-        for row in read_answers(open_study(study), made.sample).to_pylist()
+        for row in read_answers(open_study(study), export.sample).to_pylist()
     }
-    shown = [item["item_id"] for item in page_data(file)["items"]]
-    assert [labels[item_id] for item_id in shown] == [0.5, 1.0, 1.0, 0.0]
+    page_order = [item["item_id"] for item in page_data(file)["items"]]
+    assert [labels[item_id] for item_id in page_order] == [0.5, 1.0, 1.0, 0.0]
 
 
-def test_pairs_of_rules_have_two_questions_with_keys_of_their_own(page, study, tmp_path):
-    made = exported(study, kind="rules", items=1)
+def test_the_two_questions_about_rules_have_different_keys(page, study, tmp_path):
+    export = exported(study, kind="rules", items=1)
     page.save_downloads(tmp_path)
     for screen in SCREENS:
         for theme in THEMES:
-            open_page(page, made.files[0], screen=screen, theme=theme)
+            open_page(page, export.files[0], screen=screen, theme=theme)
             page.wait_for("First rule", "Second rule", "Clarity", "Perceived reliability")
             assert page.evaluate("document.documentElement.scrollWidth") <= SCREENS[screen][0]
             assert page.complaints == []
     page.press("1", "4")
-    found = json.loads(saved(page, tmp_path).read_text())["answers"]
-    assert [(one["question"], one["value"]) for one in found] == [
+    answers = json.loads(saved(page, tmp_path).read_text())["answers"]
+    assert [(answer["question"], answer["value"]) for answer in answers] == [
         ("clarity", "first"),
         ("reliability", "second"),
     ]
 
 
 def test_hostile_texts_stay_text_and_every_choice_has_a_name(page, study):
-    made = exported(study, items=400)
-    open_page(page, made.files[0], screen="laptop")
-    seen = 0
-    for _ in range(made.sample.num_items):
-        seen += "<script>document.title='owned'</script>" in page.text()
+    export = exported(study, items=400)
+    open_page(page, export.files[0], screen="laptop")
+    num_hostile = 0
+    for _ in range(export.sample.num_items):
+        num_hostile += "<script>document.title='owned'</script>" in page.text()
         page.press("n")
-    assert seen > 2
+    assert num_hostile > 2
     assert page.evaluate("document.title") == "ENCORE annotate"
     assert (
         page.evaluate("document.querySelectorAll('main :is(img, script, b, textarea)').length") == 0
     )
     attempt = "try { document.body.innerHTML = '<b>x</b>'; } catch (error) { return error.name; }"
     assert page.evaluate(f"(() => {{ {attempt} }})()") == "TypeError"
-    named = (
-        "[...document.querySelectorAll('input')].every(one => one.labels[0].innerText.trim() && "
+    inputs_are_named = (
+        "[...document.querySelectorAll('input')].every(input => input.labels[0].innerText.trim() "
+        "&& input.closest('fieldset').querySelector('legend').innerText)"
     )
-    assert page.evaluate(named + "one.closest('fieldset').querySelector('legend').innerText)")
+    assert page.evaluate(inputs_are_named)
 
 
-def test_what_a_browser_kept_of_another_page_is_not_taken(page, study):
-    made = exported(study, items=3)
-    data = page_data(made.files[0])
+def test_progress_that_is_damaged_or_foreign_is_ignored(page, study):
+    export = exported(study, items=3)
+    data = page_data(export.files[0])
     name = f"encore-annotate:{data['sample']}:{data['annotator']}"
     first, second, _ = (item["item_id"] for item in data["items"])
-    for kept, num in (
+    for stored, num_answered in (
         ("{", 0),
         ("null", 0),
         (json.dumps({"at": 99, "answers": {first: {"label": "7"}, second: {"label": "1"}}}), 1),
     ):
-        open_page(page, made.files[0], screen="laptop")
-        page.evaluate(f"localStorage.setItem({json.dumps(name)}, {json.dumps(kept)})")
-        open_page(page, made.files[0], screen="laptop")
-        page.wait_for("Item 1 of 3", f"{num} of 3 answered")
+        open_page(page, export.files[0], screen="laptop")
+        page.evaluate(f"localStorage.setItem({json.dumps(name)}, {json.dumps(stored)})")
+        open_page(page, export.files[0], screen="laptop")
+        page.wait_for("Item 1 of 3", f"{num_answered} of 3 answered")

@@ -1,4 +1,4 @@
-"""Answers come back in any format, checked; a wrong file changes nothing; agreement is reported."""
+"""Answers are imported from every format, wrong files change nothing, agreement is reported."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ invoke = Command(annotate_import)
 
 
 def take_in(study: Path, *files: Path) -> PeopleReport:
-    config = AnnotateImportConfig(study=study, files=files)
-    sample, _ = import_answers(config)
-    return people_report(open_study(study), sample)
+    opened = open_study(study)
+    sample, _ = import_answers(opened, AnnotateImportConfig(study=study, files=files))
+    return people_report(opened, sample)
 
 
 def items_of(study: Path, sample: Sample) -> list[dict[str, Any]]:
@@ -39,7 +39,7 @@ def rows_of(study: Path, sample: Sample) -> list[dict[str, Any]]:
 
 
 def by_id(item_id: str, _question: str) -> str:
-    """Some label, always the same for an item."""
+    """Return a label that depends on the item only."""
     return ("0", "0.5", "1")[int(item_id[-3:], 16) % 3]
 
 
@@ -66,44 +66,44 @@ def test_answers_are_the_same_from_every_format(study, tmp_path):
     names = ("page", "comma", "semicolon", "7")
     rows = rows_of(study, page.sample)
     assert {row["annotator"] for row in rows} == {*names}
-    said = [
+    answers = [
         [{**row, "annotator": ""} for row in rows if row["annotator"] == name] for name in names
     ]
-    assert said[0] == said[1] == said[2] == said[3]
-    assert len(said[0]) == 40
-    for row in said[0]:
+    assert answers[0] == answers[1] == answers[2] == answers[3]
+    assert len(answers[0]) == 40
+    for row in answers[0]:
         assert row["label"] == float(by_id(row["item_id"], ""))
         pair_id, response = row["response_id"].split(":")
         assert (len(pair_id), response in ("chosen", "rejected")) == (32, True)
 
 
 def test_an_export_with_several_annotators_and_skipped_tasks(study, tmp_path):
-    made = exported(study, items=20, format="label-studio")
+    export = exported(study, items=20, format="label-studio")
     half = lambda item_id, _: "1" if int(item_id[-1], 16) < 8 else ""  # noqa: E731
     user = {"id": 3, "email": "ana@example.org"}
     file = tmp_path / "export.json"
-    export_tasks(made.files[0], file, {1: by_id, 2: half})
+    export_tasks(export.files[0], file, {1: by_id, 2: half})
     file.write_text(
         file.read_text().replace('"completed_by": 1,', f'"completed_by": {json.dumps(user)},')
     )
     result = invoke(study, file)
     assert "ana@example.org: 20 of 20 answers\n" in result.stderr
-    num = sum(row["annotator"] == "2" for row in rows_of(study, made.sample))
-    assert 0 < num < 20
-    assert f"2: {num} of 20 answers\n" in result.stderr
+    num_answers = sum(row["annotator"] == "2" for row in rows_of(study, export.sample))
+    assert 0 < num_answers < 20
+    assert f"2: {num_answers} of 20 answers\n" in result.stderr
     assert "warning: 2 gave the same answer to every item: 1.0" in result.stderr
 
 
 def test_importing_again_replaces_an_annotator_and_leaves_others(study, tmp_path):
-    made = exported(study, items=30, annotators=2)
-    files = pages_of(made.files, tmp_path, by_id, by_another_view)
+    export = exported(study, items=30, annotators=2)
+    files = pages_of(export.files, tmp_path, by_id, by_another_view)
     take_in(study, *files)
-    before = rows_of(study, made.sample)
+    before = rows_of(study, export.sample)
     take_in(study, files[0])
-    assert rows_of(study, made.sample) == before
-    save_page(made.files[0], files[0], lambda item_id, _: "1" if item_id < "item-8" else "")
+    assert rows_of(study, export.sample) == before
+    save_page(export.files[0], files[0], lambda item_id, _: "1" if item_id < "item-8" else "")
     take_in(study, files[0])
-    after = rows_of(study, made.sample)
+    after = rows_of(study, export.sample)
     assert [row for row in after if row["annotator"] == "annotator-2"] == before[30:]
     assert {row["label"] for row in after if row["annotator"] == "annotator-1"} == {1.0}
 
@@ -145,13 +145,13 @@ def _changed(change: Callable[[list[dict[str, str]]], object]) -> Callable[[Path
     ],
 )
 def test_a_wrong_file_is_one_clear_error_and_changes_nothing(study, tmp_path, spoil, problem):
-    made = exported(study, items=10, annotators=2)
-    good, bad = pages_of(made.files, tmp_path, by_id, by_id)
+    export = exported(study, items=10, annotators=2)
+    good, bad = pages_of(export.files, tmp_path, by_id, by_id)
     spoil(bad)
     error = invoke.error_of(study, good, bad)
     assert problem in error
     assert "annotator-2.json" in error
-    assert rows_of(study, made.sample) == []
+    assert rows_of(study, export.sample) == []
 
 
 @pytest.mark.parametrize(
@@ -170,13 +170,12 @@ def test_a_table_that_holds_no_answers_is_refused(study, tmp_path, text, problem
     assert "answers.csv" in error
 
 
-def test_files_of_two_samples_are_told_apart(study, tmp_path):
-    one, two = exported(study, items=10), exported(study, items=11)
-    [first] = pages_of(one.files, tmp_path, by_id)
-    other = save_page(two.files[0], tmp_path / "other.json", by_id, annotator="other")
-    error = invoke.error_of(study, first, other)
-    assert one.sample.key in error
-    assert two.sample.key in error
+def test_files_of_two_samples_are_refused(study, tmp_path):
+    exports = [exported(study, items=num_items) for num_items in (10, 11)]
+    [first] = pages_of(exports[0].files, tmp_path, by_id)
+    second = save_page(exports[1].files[0], tmp_path / "second.json", by_id, annotator="second")
+    error = invoke.error_of(study, first, second)
+    assert all(export.sample.key in error for export in exports)
     assert "import one sample at a time" in error
 
 
@@ -184,115 +183,114 @@ def test_files_of_two_samples_are_told_apart(study, tmp_path):
 
 
 def test_agreement_with_people_and_judges_is_that_of_the_labels(study, tmp_path):
-    made = exported(study, items=150, annotators=2)
-    items = read_items(open_study(study), made.sample).to_pylist()
+    export = exported(study, items=150, annotators=2)
+    items = read_items(open_study(study), export.sample).to_pylist()
     rating_of = {item["item_id"]: item["rating"] for item in items}
-    mapped = dict(
+    judge_labels = dict(
         zip(rating_of, nearest_level(np.array(list(rating_of.values())), (0, 0.5, 1)), strict=True)
     )
 
     def like_the_judge(item_id: str, _question: str) -> str:
-        return f"{mapped[item_id]:g}"
+        return f"{judge_labels[item_id]:g}"
 
-    report = take_in(study, *pages_of(made.files, tmp_path, like_the_judge, like_the_judge))
-    own_name = f"judge one ({run_of(study)[:8]})"
-    own = [one for one in report.rules if one.who == own_name]
-    assert {one.rule_id for one in own} == {ALL_RULES, "calm", "fair", "kind-b-words-b"}
-    assert all(one.kappa.value == one.alpha.value == 1.0 for one in own)
-    people = [one for one in report.rules if one.who == PEOPLE]
-    assert all(
-        (one.kappa.value, one.num_items) == (1.0, other.num_items)
-        for one, other in zip(people, own, strict=True)
-    )
-    # Another run rolled other dice and lacks a shard; the third always says the same.
-    others = [one for one in report.rules if one.who not in (PEOPLE, own_name)]
-    dice = [one for one in others if one.who.startswith("judge two<i>")]
-    assert len(dice) == len(others) / 2 == 4
-    assert all(abs(one.kappa.value) < 0.6 for one in dice)
-    assert dice[0].num_items < 150
-    assert all(one.kappa.value is None for one in others if one not in dice)
+    report = take_in(study, *pages_of(export.files, tmp_path, like_the_judge, like_the_judge))
+    judge_name = f"judge one ({run_of(study)[:8]})"
+    with_judge = [rule for rule in report.rules if rule.who == judge_name]
+    assert {rule.rule_id for rule in with_judge} == {ALL_RULES, "calm", "fair", "kind-b-words-b"}
+    assert all(rule.kappa.value == rule.alpha.value == 1.0 for rule in with_judge)
+    people = [rule for rule in report.rules if rule.who == PEOPLE]
+    assert [rule.kappa.value for rule in people] == [1.0] * 4
+    assert [rule.num_items for rule in people] == [rule.num_items for rule in with_judge]
+    # The second run has other random ratings and lacks a shard; the third run is constant.
+    with_others = [rule for rule in report.rules if rule.who not in (PEOPLE, judge_name)]
+    with_second = [rule for rule in with_others if rule.who.startswith("judge two<i>")]
+    with_third = [rule for rule in with_others if rule not in with_second]
+    assert len(with_second) == len(with_third) == 4
+    assert all(abs(rule.kappa.value) < 0.6 for rule in with_second)
+    assert with_second[0].num_items < 150
+    assert all(rule.kappa.value is None for rule in with_third)
 
-    save_page(made.files[1], tmp_path / "annotator-2.json", by_id)
+    save_page(export.files[1], tmp_path / "annotator-2.json", by_id)
     report = take_in(study, tmp_path / "annotator-2.json")
     label_AI = np.array(
-        [[mapped[one] for one in mapped], [float(by_id(one, "")) for one in mapped]]
+        [[*judge_labels.values()], [float(by_id(item_id, "")) for item_id in judge_labels]]
     )
-    whole = next(one for one in report.rules if one.who == PEOPLE)
-    assert whole.alpha.value == pytest.approx(alpha_interval(label_AI).value)
-    assert whole.kappa.value == pytest.approx(kappa_interval(*label_AI).value)
-    assert whole.kappa.low < whole.kappa.value < whole.kappa.high
-    judge = next(one for one in report.rules if one.who == own_name)
-    lower = np.minimum(*label_AI)  # the lower median of two
-    assert judge.kappa.value == pytest.approx(kappa_interval(lower, label_AI[0]).value)
-    spreads = [np.ptp([*one["said"].values()]) for one in report.disagreements]
+    overall = next(rule for rule in report.rules if rule.who == PEOPLE)
+    assert overall.alpha.value == pytest.approx(alpha_interval(label_AI).value)
+    assert overall.kappa.value == pytest.approx(kappa_interval(*label_AI).value)
+    assert overall.kappa.low < overall.kappa.value < overall.kappa.high
+    judge = next(rule for rule in report.rules if rule.who == judge_name)
+    median_I = np.minimum(*label_AI)  # the lower median of two
+    assert judge.kappa.value == pytest.approx(kappa_interval(median_I, label_AI[0]).value)
+    spreads = [np.ptp([*row["said"].values()]) for row in report.disagreements]
     assert spreads == sorted(spreads, reverse=True)
     assert min(spreads) > 0
-    found = {(one["response_id"], one["rule_id"]) for one in report.disagreements}
+    reported = {(row["response_id"], row["rule_id"]) for row in report.disagreements}
     for item, labels in zip(items, label_AI.T, strict=True):
         response = (f"{item['pair_id']}:{item['response']}", item["rule_id"])
-        assert np.ptp(labels) == 0 or response in found
+        assert np.ptp(labels) == 0 or response in reported
 
 
 def test_agreement_is_between_all_people_and_their_label_the_lower_median(study, tmp_path):
-    # Labels 0 and 1 of 40 items. The last two people say the same, each label 20 times: kappa 1.
-    # The first differs from them on two of every eight items, one of each label, so that his
-    # margins are even too: 2 · 3/4 - 1 = 1/2. The mean of three pairs is (1 + 1/2 + 1/2) / 3.
-    made = exported(study, items=40, annotators=3, scale="0,1")
-    place_of = {row["item_id"]: place for place, row in enumerate(items_of(study, made.sample))}
+    # Labels 0 and 1 of 40 items. The last two people agree, each label 20 times: kappa 1. The
+    # first differs from them on two of every eight items, one of each label, so that each label is
+    # again given 20 times: 2 · 3/4 - 1 = 1/2. The mean of three pairs is (1 + 1/2 + 1/2) / 3.
+    export = exported(study, items=40, annotators=3, scale="0,1")
+    index_of = {row["item_id"]: index for index, row in enumerate(items_of(study, export.sample))}
 
     def majority(item_id: str, _question: str) -> str:
-        return str(place_of[item_id] % 2)
+        return str(index_of[item_id] % 2)
 
-    def other(item_id: str, _question: str) -> str:
-        return str((place_of[item_id] + (place_of[item_id] % 8 >= 6)) % 2)
+    def minority(item_id: str, _question: str) -> str:
+        return str((index_of[item_id] + (index_of[item_id] % 8 >= 6)) % 2)
 
-    report = take_in(study, *pages_of(made.files, tmp_path, other, majority, majority))
+    report = take_in(study, *pages_of(export.files, tmp_path, minority, majority, majority))
     agreement_by_key = {(rule.rule_id, rule.who): rule for rule in report.rules}
-    whole = agreement_by_key[ALL_RULES, PEOPLE]
-    assert whole.kappa.value == pytest.approx(2 / 3)
+    overall = agreement_by_key[ALL_RULES, PEOPLE]
+    assert overall.kappa.value == pytest.approx(2 / 3)
     # Krippendorff's alpha. Within items: 10 of 40 have two labels against one, so 4 of their 6
     # ordered pairs differ; each item has weight 3 of 120, and differs with 4/6: 10 · 3 · 4/6 / 120
     # = 1/6 is observed. Of 120 labels 60 are 0: 2 · 60 · 60 / (120 · 119) = 60/119 is expected.
-    assert whole.alpha.value == pytest.approx(1 - 119 / 360)
-    # The median of each item is what two of the three say; of four people, two against two, it is
-    # the lower label.
+    assert overall.alpha.value == pytest.approx(1 - 119 / 360)
+    # The median of three people is the label of two of them; if four people are two against two,
+    # it is the lower label.
     samples = [labels for _, labels in people_labels(open_study(study))]
     assert [*samples[0].values()].count(1.0) == 20
-    fourth = save_page(made.files[0], tmp_path / "d.json", other, annotator="dora")
+    fourth = save_page(export.files[0], tmp_path / "d.json", minority, annotator="dora")
     take_in(study, fourth)
     [labels] = [labels for _, labels in people_labels(open_study(study))]
-    for row in items_of(study, made.sample):
-        said = majority(row["item_id"], ""), other(row["item_id"], "")
+    for row in items_of(study, export.sample):
+        labels_of_row = majority(row["item_id"], ""), minority(row["item_id"], "")
         key = row["source"], f"{row['pair_id']}:{row['response']}", row["rule_id"]
-        assert labels[key] == min(map(float, said))
+        assert labels[key] == min(map(float, labels_of_row))
 
 
 def test_a_rating_counts_as_the_nearest_label_the_higher_of_two():
     rating_N = np.array([0.0, 0.2, 0.25, 0.26, 0.74, 0.75, 1.0, np.nan])
-    found = nearest_level(rating_N, (0, 0.5, 1))
-    assert found.tolist()[:-1] == [0, 0, 0.5, 0.5, 0.5, 1, 1]
-    assert np.isnan(found[-1])
+    level_N = nearest_level(rating_N, (0, 0.5, 1))
+    assert level_N.tolist()[:-1] == [0, 0, 0.5, 0.5, 0.5, 1, 1]
+    assert np.isnan(level_N[-1])
     fifths = np.linspace(0, 1, 6)
     assert nearest_level(fifths[:-1] + 0.1, fifths.tolist()).tolist() == fifths[1:].tolist()
 
 
 def test_the_command_prints_agreement_disagreements_and_json(study, tmp_path):
-    made = exported(study, items=30, annotators=2)
-    files = pages_of(made.files, tmp_path, by_id, by_another_view)
-    shown = invoke(study, *files)
-    assert "Agreement of 2 annotators, scale 0, 0.5, 1" in shown.stdout
-    assert len([line for line in shown.stdout.splitlines() if "annotator-1 " in line]) == 10
-    found = json.loads(invoke(study, *files, "--json").stdout)
-    assert [one["num_answers"] for one in found["imported"]] == [30, 30]
-    assert len(found["disagreements"]) > 10
+    export = exported(study, items=30, annotators=2)
+    files = pages_of(export.files, tmp_path, by_id, by_another_view)
+    printed = invoke(study, *files).stdout
+    assert "Agreement of 2 annotators, scale 0, 0.5, 1" in printed
+    assert len([line for line in printed.splitlines() if "annotator-1 " in line]) == 10
+    record = json.loads(invoke(study, *files, "--json").stdout)
+    assert [row["num_answers"] for row in record["imported"]] == [30, 30]
+    assert len(record["disagreements"]) > 10
 
 
 # --- rules ----------------------------------------------------------------------------------------
 
 
 def test_the_win_rate_of_lower_entropy_is_that_of_the_choices(study, tmp_path):
-    made = exported(study, kind="rules", annotators=3)
-    [item] = read_items(open_study(study), made.sample).to_pylist()
+    export = exported(study, kind="rules", annotators=3)
+    [item] = read_items(open_study(study), export.sample).to_pylist()
     lower = item["lower_entropy"]
     higher = {"first": "second", "second": "first"}[lower]
 
@@ -302,15 +300,15 @@ def test_the_win_rate_of_lower_entropy_is_that_of_the_choices(study, tmp_path):
     def half(_item_id: str, question: str) -> str:
         return lower if question == "clarity" else higher
 
-    result = invoke(study, *pages_of(made.files, tmp_path, agrees, agrees, half), "--json")
-    found = json.loads(result.stdout)
-    rates = {one["question"]: one for one in found["win_rates"]}
-    # Three comparisons a question, six in all; one of them is lost.
+    result = invoke(study, *pages_of(export.files, tmp_path, agrees, agrees, half), "--json")
+    record = json.loads(result.stdout)
+    rates = {row["question"]: row for row in record["win_rates"]}
+    # Three comparisons for each question, six in all; one of them is lost.
     assert rates["clarity"]["win_rate"]["value"] == 1
     assert rates["reliability"]["win_rate"]["value"] == pytest.approx(2 / 3)
     assert rates["both"]["win_rate"]["value"] == pytest.approx(5 / 6)
     assert (rates["both"]["num_comparisons"], rates["both"]["num_items"]) == (6, 1)
-    assert rates["both"]["win_rate"]["low"] is None  # one pair of rules says nothing of others
-    assert found["comparisons_needed"] == 20
-    shown = invoke(study, tmp_path / "annotator-1.json")
-    assert "To show the paper's 83%, 20 independent comparisons are needed" in shown.stdout
+    assert rates["both"]["win_rate"]["low"] is None  # one pair of rules has no interval
+    assert record["comparisons_needed"] == 20
+    printed = invoke(study, tmp_path / "annotator-1.json").stdout
+    assert "To show the paper's 83%, 20 independent comparisons are needed" in printed
