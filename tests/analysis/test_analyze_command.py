@@ -18,8 +18,8 @@ from encore.data.rating_runs import list_runs, read_run
 from encore.data.study import open_study
 from encore.warehouse import open_ratings
 from tests.golden.command_line import encore
-from tests.ratings_files import ratings_table
 from tests.tables.sql.studies import make_pairs, rate_study
+from tests.worlds.ratings import ratings_table
 
 # --- runs of a study ------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import pytest
 from encore.analysis.analyze import analyze
 from encore.analysis.correlation import pearson_p_value, pearson_r, spearman_rho
 from encore.analysis.statistics import TIE_POLICIES, TiePolicy
-from tests.weighting.evidence_for_tests import rule_names, table_of
+from tests.worlds.evidence import rule_names, table_of
 
 
 @pytest.mark.parametrize(

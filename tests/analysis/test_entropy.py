@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from encore.analysis.analyze import analyze
-from tests.ratings_files import ratings_table
 from tests.reference import kde_entropy
+from tests.worlds.ratings import ratings_table
 
 
 def entropy_of(ratings: Iterable[float | None]) -> float | None:

@@ -12,8 +12,8 @@ import scipy.stats
 from encore.analysis.intervals import RuleInterval, entropy_interval, rule_intervals
 from encore.analysis.statistics import TIE_POLICIES, SourceStatistics, rating_statistics
 from encore.warehouse import open_ratings, open_warehouse
-from tests.ratings_files import random_table
-from tests.weighting.evidence_for_tests import table_of
+from tests.worlds.evidence import table_of
+from tests.worlds.ratings import random_table
 
 
 def statistics_of(table: pa.Table) -> SourceStatistics:

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from encore.analysis.analyze import Analysis, analyze
-from tests.ratings_files import ratings_table
 from tests.reference import Row
+from tests.worlds.ratings import ratings_table
 
 
 def rows_of(num_pairs: int = 40, *, rules: tuple[str, ...] = ("a", "b", "c", "d")) -> list[Row]:

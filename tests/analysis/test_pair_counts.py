@@ -14,8 +14,8 @@ from encore.analysis.pair_counts import count_pairs
 from encore.core.errors import EncoreError, InputError
 from encore.warehouse import Warehouse, connection, open_ratings, open_warehouse
 from encore.warehouse.connection import load_query
-from tests.ratings_files import random_table, ratings_table
 from tests.reference import reference_signs, rows_of
+from tests.worlds.ratings import random_table, ratings_table
 
 RESPONSES = ("chosen", "rejected")
 Order = Callable[[pa.Table, np.random.Generator], pa.Table]

@@ -10,7 +10,7 @@ import pytest
 from encore.analysis.analyze import Analysis, analyze
 from encore.analysis.paper_figures import paper_figures
 from encore.data.rule_sets import load_rule_set
-from tests.ratings_files import ratings_table
+from tests.worlds.ratings import ratings_table
 
 FIGURES = paper_figures()
 

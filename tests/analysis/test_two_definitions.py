@@ -11,8 +11,8 @@ import pytest
 from encore.analysis.analyze import analyze
 from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.weigh import weigh_rules, weights
-from tests.ratings_files import random_table, write_odd_files
 from tests.reference import reference_analysis, reference_margin_sds, reference_weights, rows_of
+from tests.worlds.ratings import random_table, write_odd_files
 
 
 def assert_agrees(figure: Any, expected: Any, path: str) -> None:

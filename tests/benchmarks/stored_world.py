@@ -21,7 +21,7 @@ from encore.benchmarks.benchmark_table import (
 from encore.benchmarks.pair_results import write_pair_results
 from encore.benchmarks.render_table import render
 from encore.benchmarks.table_rows import TableRow, reward_row
-from tests.benchmarks.table_world import benchmark_pairs, random_margins, rows_of, scores_of
+from tests.worlds.tables import benchmark_pairs, random_margins, rows_of, scores_of
 
 # Suffix: P pairs.
 

@@ -10,8 +10,8 @@ import pytest
 from encore.benchmarks.compare_tables import compare_tables, find_row, read_studies
 from encore.core.errors import InputError
 from tests.benchmarks.stored_world import every_row, model_row, real_pairs, write_run
-from tests.benchmarks.table_world import turned
-from tests.studies import create_study
+from tests.worlds.studies import create_study
+from tests.worlds.tables import turned
 
 SMALL = {"refuse": 6, "respond": 4}
 

@@ -17,7 +17,7 @@ from encore.benchmarks.metrics import (
     units_of_keys,
 )
 from encore.core.errors import InputError
-from tests.benchmarks.table_world import benchmark_pairs
+from tests.worlds.tables import benchmark_pairs
 
 Z2 = 1.959963984540054**2
 TWO = benchmark_pairs({"a": 10, "b": 10})

@@ -21,7 +21,7 @@ from encore.benchmarks.benchmark_pairs import BenchmarkPairs, read_benchmark_pai
 from encore.benchmarks.definition import BENCHMARK_NAMES, Benchmark, Subset, load_benchmark
 from encore.core.errors import InputError
 from tests.data.sources.mini_hub import HubRepo, mini_hub
-from tests.studies import write_lines
+from tests.worlds.studies import write_lines
 
 ROOT = Path(__file__).parents[2]
 SAFETY = load_benchmark("rewardbench-safety")

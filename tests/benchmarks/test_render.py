@@ -11,7 +11,7 @@ import pytest
 from encore.benchmarks.benchmark_table import BenchmarkTable, make_table
 from encore.benchmarks.render_table import render
 from encore.benchmarks.table_rows import reward_row
-from tests.benchmarks.table_world import benchmark_pairs
+from tests.worlds.tables import benchmark_pairs
 
 
 def hand_made(*, name: str = "other", is_partial: bool = False, **more: object) -> BenchmarkTable:

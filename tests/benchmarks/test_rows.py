@@ -25,7 +25,7 @@ from encore.benchmarks.render_table import render
 from encore.benchmarks.table_rows import RowMetadata, TableRow, mean_row, reward_row
 from encore.core.errors import InputError
 from encore.weighting.schemes.random import random_weights
-from tests.benchmarks.table_world import (
+from tests.worlds.tables import (
     RULES,
     benchmark_pairs,
     random_margins,

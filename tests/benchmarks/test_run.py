@@ -39,13 +39,13 @@ from encore.scoring.head_scores import ScoreManifest, read_head_scores
 from encore.training.baselines.gate import RESULT_FILE
 from encore.training.baselines.gating_network import fit_gate, save_gate
 from encore.training.training_config import GateConfig
-from tests.benchmarks.table_world import benchmark_pairs, make_world, turned
 from tests.model.test_opening import make_classifier
-from tests.rating_shards import shard_path
 from tests.run_identities import differing_parts
 from tests.scoring.models import make_model, score_pairs
-from tests.studies import write_lines
-from tests.training.studies import RULES, write_ratings
+from tests.worlds.shards import shard_path
+from tests.worlds.studies import write_lines
+from tests.worlds.tables import benchmark_pairs, make_world, turned
+from tests.worlds.trainings import RULES, write_ratings
 
 NUM_PAIRS = 20
 HIDDEN_SIZE = 32

@@ -15,7 +15,7 @@ from encore.rating.rating_run import rate
 from tests.golden import command_line
 from tests.golden.command_line import Finished
 from tests.rating.test_rating_run import write_source
-from tests.tiny_judge import make_tiny_judge
+from tests.worlds.tiny_judge import make_tiny_judge
 
 NUM_PAIRS = 6
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from encore.cli.benchmark import benchmark
-from tests.benchmarks.table_world import jsonl_rows, make_world
 from tests.cli.invoking import Command
-from tests.studies import write_lines
-from tests.training.studies import RULES
+from tests.worlds.studies import write_lines
+from tests.worlds.tables import jsonl_rows, make_world
+from tests.worlds.trainings import RULES
 
 NUM_PAIRS = 30
 

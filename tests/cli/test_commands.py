@@ -10,7 +10,7 @@ from encore.data.study import open_study
 from encore.demo import JUDGE_NAME, JUDGE_PATH
 from tests.cli.conftest import NUM_PAIRS
 from tests.rating.test_rating_run import write_source
-from tests.scripted_judge import ScriptedJudge
+from tests.worlds.judges import ScriptedJudge
 
 
 def the_error(finished) -> str:

@@ -12,7 +12,7 @@ from encore.cli.compare import compare
 from encore.demo import BENCHMARK_DATA_PATH, BENCHMARK_PATH
 from tests.benchmarks.stored_world import every_row, real_pairs, write_run
 from tests.cli.invoking import Command
-from tests.studies import create_study
+from tests.worlds.studies import create_study
 
 ROOT = Path(__file__).resolve().parents[2]
 invoke = Command(compare)

@@ -16,8 +16,8 @@ from tests.benchmarks.judging.scripted import (
     verdict_of,
 )
 from tests.cli.invoking import Command
-from tests.scripted_judge import ScriptedJudge
-from tests.studies import write_lines
+from tests.worlds.judges import ScriptedJudge
+from tests.worlds.studies import write_lines
 
 NUM_PAIRS = 10
 

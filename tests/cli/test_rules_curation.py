@@ -20,7 +20,7 @@ from tests.rules.curation.principles import (
     write_principles,
 )
 from tests.rules.curation.test_draft import written
-from tests.scripted_judge import ScriptedJudge
+from tests.worlds.judges import ScriptedJudge
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "paper_rules.sh"
 

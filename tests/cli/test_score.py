@@ -12,7 +12,7 @@ from encore.cli.score import score
 from encore.core.errors import InputError
 from tests.cli.invoking import Command
 from tests.scoring.models import make_model
-from tests.training.studies import RULES, make_study
+from tests.worlds.trainings import RULES, make_study
 
 NUM_PAIRS = 12
 

@@ -21,7 +21,7 @@ from tests.cli.conftest import Run
 from tests.cli.test_commands import the_error
 from tests.golden.command_line import Finished
 from tests.signals import enable_ctrl_c
-from tests.training.studies import RULES, make_world, one_thread, train_command
+from tests.worlds.trainings import RULES, make_world, one_thread, train_command
 
 SMALL = ("--max-length", 64, "--batch-pairs", 4, "--evaluation-share", 0.2)
 

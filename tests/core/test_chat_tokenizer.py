@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from encore.core.chat_tokenizer import FROZEN_DATE, ChatTokenizer
 from encore.core.errors import JudgeUnavailableError
-from tests.scripted_judge import CHAT_TEMPLATE, byte_tokenizer
+from tests.worlds.judges import CHAT_TEMPLATE, byte_tokenizer
 
 LLAMA_LIKE = (
     "{{ bos_token }}<|system|>Today Date: {{ date_string }}<eot>{% for message in messages %}"

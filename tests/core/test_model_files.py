@@ -18,7 +18,7 @@ from encore.judges import BACKENDS, open_judge
 from encore.judges.base import Decoding
 from encore.judges.judge_config import JudgeConfig
 from encore.judges.local_model import LocalJudge
-from tests.tiny_judge import make_tiny_judge
+from tests.worlds.tiny_judge import make_tiny_judge
 
 ROLE = ModelFinder(name="judge", error=JudgeUnavailableError)
 

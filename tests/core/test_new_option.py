@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.golden.tiny_llama import write_tiny_llama
-from tests.studies import write_lines
+from tests.worlds.studies import write_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 FIELD = """    label_smoothing: float = option(

@@ -11,7 +11,7 @@ import pytest
 
 from encore.core.errors import EncoreError, InputError
 from encore.data.study import changed_study, open_study
-from tests.studies import create_study
+from tests.worlds.studies import create_study
 
 MARKER = {"study.json": b'{"encore_study": 1}\n'}
 

@@ -29,7 +29,7 @@ from encore.rating.rating_run import open_run
 from encore.runs.shard_runner import work_through
 from tests.distributed.steered_judge import FOLDER, WHO, Control, SteeredJudge
 from tests.prefect_server import PrefectServer, background_process, free_port, wait_until_healthy
-from tests.studies import study_of
+from tests.worlds.studies import study_of
 
 ROOT = Path(__file__).resolve().parents[2]
 COORDINATORS, ENGINES = "encore", "encore-gpu"

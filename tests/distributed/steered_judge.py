@@ -21,7 +21,7 @@ from typing import Any
 from encore import judges
 from encore.core.errors import JudgeUnavailableError
 from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply
-from tests.scripted_judge import hashed_score
+from tests.worlds.judges import hashed_score
 
 #: The control folder, and a name for all processes that inherit it (a worker's children).
 FOLDER, WHO = "ENCORE_TEST_CONTROL", "ENCORE_TEST_ENGINE"

@@ -32,7 +32,7 @@ from tests.distributed.farm import (
     wait_until,
 )
 from tests.distributed.steered_judge import ALWAYS, Control
-from tests.scripted_judge import ScriptedJudge
+from tests.worlds.judges import ScriptedJudge
 
 NUM_PAIRS = 12
 _SECONDS = 120

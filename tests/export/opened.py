@@ -10,8 +10,8 @@ from tokenizers.processors import TemplateProcessing
 
 from encore.model.conversation import ConversationTokenizer
 from encore.model.opening import OpenedModel
-from tests.model.tiny_models import tiny_model
-from tests.model.tokenizers import byte_level, llama_3
+from tests.worlds.models import tiny_model
+from tests.worlds.tokenizers import byte_level, llama_3
 
 RULES = ("be-kind", "be-brief", "be-true")
 WEIGHTS = {"be-kind": 0.5, "be-brief": 0.3, "be-true": 0.2}

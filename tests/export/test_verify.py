@@ -18,8 +18,8 @@ from encore.export.verify import verify_export
 from encore.export.weights_input import Composition
 from encore.export.write_export import export_model
 from tests.export.opened import RULES, opened_model
-from tests.model.tiny_models import edit_json, edit_tensors
-from tests.model.tokenizers import LLAMA_3_TOKENS
+from tests.worlds.models import edit_json, edit_tensors
+from tests.worlds.tokenizers import LLAMA_3_TOKENS
 
 TENSORS, UP = "model.safetensors", "model.layers.0.mlp.up_proj.weight"
 END = LLAMA_3_TOKENS.index("<|eot_id|>")

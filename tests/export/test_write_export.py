@@ -23,7 +23,7 @@ from encore.model.score_sequences import score_sequences
 from encore.model.trunks import TRUNKS
 from tests.export.opened import MEANS, RULES, WEIGHTS, opened_model
 from tests.export.readers.conversations import reader_pairs
-from tests.model.tiny_models import tiny_model, token_ids
+from tests.worlds.models import tiny_model, token_ids
 
 SEQUENCES = [token_ids(length, seed=length) for length in (3, 50, 17)]
 DECODERS = sorted(name for name, kind in TRUNKS.items() if kind.is_causal)

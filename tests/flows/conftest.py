@@ -28,9 +28,9 @@ from encore.rating.rating_config import RatingConfig
 from tasks import server
 from tasks.artifacts import artifact_key
 from tests.prefect_server import PrefectServer, running_server
-from tests.studies import write_lines
 from tests.tasks.tracking.mlflow_store import copy_store, new_template
-from tests.tiny_judge import make_tiny_judge
+from tests.worlds.studies import write_lines
+from tests.worlds.tiny_judge import make_tiny_judge
 
 NUM_PAIRS = 6
 

@@ -25,8 +25,8 @@ from flows.pipeline import PipelineConfig, main, pipeline
 from flows.recipes import run_recipe
 from tasks.tracking.config import TrackingConfig
 from tests.flows.conftest import artifact
-from tests.rating_shards import shard_path
 from tests.tasks.tracking.mlflow_store import Logged
+from tests.worlds.shards import shard_path
 
 RatingOf = Callable[..., RatingConfig]
 ROOT = Path(__file__).parents[2]

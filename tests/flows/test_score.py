@@ -15,7 +15,7 @@ from flows.score import ScoreConfig, score
 from tests.flows.conftest import artifact
 from tests.scoring.models import make_model
 from tests.scoring.models import score as call_directly
-from tests.training.studies import RULES, make_study
+from tests.worlds.trainings import RULES, make_study
 
 pytestmark = pytest.mark.usefixtures("prefect_api")
 

@@ -23,7 +23,7 @@ from flows.report import report
 from flows.study_flow import run_name
 from tasks.artifacts import artifact_key
 from tests.flows.conftest import NUM_PAIRS, artifact, error_of
-from tests.training.studies import RULES, make_study, write_ratings
+from tests.worlds.trainings import RULES, make_study, write_ratings
 
 
 def name_of(state: State[Any]) -> str:

@@ -22,7 +22,7 @@ from tasks.flow_reporter import FlowReporter
 from tasks.tracking.config import TrackingConfig
 from tests.flows.conftest import artifact, error_of
 from tests.tasks.tracking.mlflow_store import Logged
-from tests.training.studies import RULES, backbone_config, make_world, train_command
+from tests.worlds.trainings import RULES, backbone_config, make_world, train_command
 
 pytestmark = pytest.mark.usefixtures("prefect_api")
 

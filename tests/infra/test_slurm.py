@@ -18,7 +18,7 @@ from encore.rating.rating_config import RatingConfig
 from encore.rating.rating_run import rate
 from tests.rating.test_rating_run import write_source
 from tests.runs.test_crash import all_ratings
-from tests.tiny_judge import make_tiny_judge
+from tests.worlds.tiny_judge import make_tiny_judge
 
 SCRIPT = Path(__file__).resolve().parents[2] / "infra" / "slurm" / "rate-array.sbatch"
 

@@ -10,7 +10,7 @@ import pytest
 from encore.judges import open_judge
 from encore.judges.base import Judge
 from encore.judges.judge_config import JudgeConfig
-from tests.tiny_judge import make_tiny_judge
+from tests.worlds.tiny_judge import make_tiny_judge
 
 
 @pytest.fixture(scope="module")

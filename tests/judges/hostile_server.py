@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from tests.scripted_judge import hashed_score
+from tests.worlds.judges import hashed_score
 
 MODEL = "some-judge"
 KEY = "sk-test-0123456789abcdef"

@@ -13,7 +13,7 @@ from encore.judges.base import Decoding, Judge, Reply
 from encore.judges.judge_config import JudgeConfig
 from encore.rating.prompts import RatingPrompt
 from tests.judges.asking import replies_to
-from tests.tiny_judge import make_tiny_judge
+from tests.worlds.tiny_judge import make_tiny_judge
 
 DIGITS = tuple("0123456789")
 TENTHS = tuple(f"{tenth / 10:.1f}" for tenth in range(11))

@@ -25,8 +25,8 @@ from tests.judges.hostile_server import (
     HostileServer,
     serving,
 )
-from tests.scripted_judge import hashed_score
-from tests.studies import study_of
+from tests.worlds.judges import hashed_score
+from tests.worlds.studies import study_of
 
 TEXT = Decoding(max_reply_tokens=16)
 CHOICE = Decoding(kind="choice", max_reply_tokens=16, labels=("no", "yes"))

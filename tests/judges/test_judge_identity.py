@@ -11,7 +11,7 @@ import pytest
 from encore.judges import open_judge
 from encore.judges.judge_config import JudgeConfig
 from tests.run_identities import differing_parts
-from tests.tiny_judge import make_tiny_judge
+from tests.worlds.tiny_judge import make_tiny_judge
 
 HTTP: dict[str, Any] = {
     "model": "some-judge",

@@ -16,7 +16,7 @@ from encore.core.chat_tokenizer import ChatTokenizer
 from encore.data.rule_sets import load_rule_set
 from encore.judges.segments import SegmentEncoder
 from encore.rating.prompts import RATING_TEMPLATE, RatingPrompt
-from tests.scripted_judge import CHAT_TEMPLATE, SPECIAL_TOKENS, byte_tokenizer
+from tests.worlds.judges import CHAT_TEMPLATE, SPECIAL_TOKENS, byte_tokenizer
 
 #: How Llama 3 cuts text before it merges bytes.
 LLAMA_3 = (

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from encore.core.errors import InputError
 from encore.data.records import Message, PreferencePair
 from encore.model.conversation import ConversationTokenizer, freeze_template
-from tests.model.tokenizers import LLAMA_3_TEMPLATE, LLAMA_3_TOKENS, bert, byte_level, llama_3
+from tests.worlds.tokenizers import LLAMA_3_TEMPLATE, LLAMA_3_TOKENS, bert, byte_level, llama_3
 
 QUESTION = (Message(role="user", content="Hello there."),)
 PLAIN_TURNS = (

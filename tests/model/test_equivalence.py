@@ -7,7 +7,7 @@ import torch
 
 from encore.core.errors import InputError
 from encore.model.layouts import lay_out
-from tests.model.tiny_models import pair_with_shared_beginning, tiny_model
+from tests.worlds.models import pair_with_shared_beginning, tiny_model
 
 PAIRS = [(0, 1), (2, 3), (4, 5)]
 #: Three pairs: they share a long beginning, nothing, and all but the last token.

@@ -12,8 +12,8 @@ from encore.data.records import Message
 from encore.model.conversation import ConversationTokenizer
 from encore.model.layouts import lay_out
 from encore.model.saved_model import load_model, save_model
-from tests.model.tiny_models import edit_tensors, tiny_model
-from tests.model.tokenizers import bert, llama_3
+from tests.worlds.models import edit_tensors, tiny_model
+from tests.worlds.tokenizers import bert, llama_3
 
 PROMPT = (Message(role="user", content="Hello there. <|eot_id|>"),)
 

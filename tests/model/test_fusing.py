@@ -9,7 +9,7 @@ import torch
 
 from encore.model.fusing import fuse_elementwise, has_compiler
 from encore.model.layouts import lay_out
-from tests.model.tiny_models import PAD, tiny_model, token_ids
+from tests.worlds.models import PAD, tiny_model, token_ids
 
 # Torch reads the gradient of an intermediate tensor while it traces.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")

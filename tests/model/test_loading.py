@@ -12,8 +12,8 @@ from encore.core.errors import EncoreError, InputError
 from encore.model.backbone_config import BackboneConfig
 from encore.model.layouts import lay_out
 from encore.model.loading import load_reward_model, load_tokenizer
-from tests.model.tiny_models import edit_json, edit_tensors, tiny_config, token_ids
-from tests.model.tokenizers import bert, llama_3
+from tests.worlds.models import edit_json, edit_tensors, tiny_config, token_ids
+from tests.worlds.tokenizers import bert, llama_3
 
 
 def backbone(folder: Path, model_type: str = "llama", **changes) -> BackboneConfig:

@@ -19,7 +19,7 @@ from encore.model.backbone_config import BackboneConfig
 from encore.model.loading import load_reward_model, load_tokenizer, quiet_transformers
 from encore.model.opening import open_reward_model
 from encore.model.saved_model import save_model
-from tests.model.tiny_models import edit_json, edit_tensors
+from tests.worlds.models import edit_json, edit_tensors
 
 PROMPT = (Message(role="user", content="What is a kind answer?"),)
 RULES = ("be-kind", "be-brief", "be-honest")

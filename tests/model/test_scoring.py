@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encore.model.score_sequences import computed_batches, score_sequences
-from tests.model.tiny_models import PAD, pair_with_shared_beginning, tiny_model, token_ids
+from tests.worlds.models import PAD, pair_with_shared_beginning, tiny_model, token_ids
 
 LENGTHS = (7, 3, 40, 1, 12, 12, 25, 8, 3)
 SEQUENCES = [token_ids(length, seed=index) for index, length in enumerate(LENGTHS)]

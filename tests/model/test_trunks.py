@@ -8,7 +8,7 @@ import torch
 from encore.core.errors import InputError
 from encore.model.layouts import lay_out
 from encore.model.trunks import TRUNKS, max_positions, trunk_kind
-from tests.model.tiny_models import pair_with_shared_beginning, tiny_config, tiny_model, token_ids
+from tests.worlds.models import pair_with_shared_beginning, tiny_config, tiny_model, token_ids
 
 
 @pytest.mark.parametrize("model_type", sorted(TRUNKS))

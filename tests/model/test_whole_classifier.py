@@ -17,7 +17,7 @@ from encore.model.loading import quiet_transformers
 from encore.model.opening import OpenedModel, model_digest, open_reward_model
 from encore.model.reward_model import WholeClassifier
 from encore.model.score_sequences import best_layout, score_sequences
-from tests.model.tokenizers import bert
+from tests.worlds.tokenizers import bert
 
 PROMPT = (Message(role="user", content="hello there"),)
 ANSWERS = ("be kind .", "no", "a very much longer answer than the others " * 3, "assistant : hello")

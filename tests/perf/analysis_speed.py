@@ -42,9 +42,9 @@ from encore.rules.pool import PoolRule, write_pool
 from encore.rules.rules_config import DedupeConfig
 from encore.runs.run_files import claim_folder, run_key_of
 from tests.benchmarks.stored_world import write_run as write_table
-from tests.benchmarks.table_world import benchmark_pairs, random_margins, rows_of, scores_of
 from tests.perf.harness import measure_in_turn, median_and_range, print_table, run_python
-from tests.rating_shards import write_shard
+from tests.worlds.shards import write_shard
+from tests.worlds.tables import benchmark_pairs, random_margins, rows_of, scores_of
 
 NUM_RULES, NUM_HEADS, NUM_LEVELS, SHARD_PAIRS = 10, 20, 11, 1000
 SHARDS_PER_FILE = 20

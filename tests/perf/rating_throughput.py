@@ -32,7 +32,7 @@ from encore.rating.rating_config import RatingConfig
 from encore.rating.rating_run import RatingRun, open_run
 from encore.runs.shard_runner import work_through
 from tests.perf.harness import measure_in_turn, print_table, seconds_of, worker_process
-from tests.tiny_judge import make_tiny_judge
+from tests.worlds.tiny_judge import make_tiny_judge
 
 
 class Way(NamedTuple):

@@ -21,9 +21,9 @@ from encore.rating.rating_run import open_run, rate
 from encore.runs.shard_runner import work_through
 from tests.judges.hostile_server import KEY, MODEL, HostileServer, serving
 from tests.rating.test_rating_run import config, write_source
-from tests.scripted_judge import ScriptedJudge
-from tests.studies import create_study
-from tests.tiny_judge import make_tiny_judge
+from tests.worlds.judges import ScriptedJudge
+from tests.worlds.studies import create_study
+from tests.worlds.tiny_judge import make_tiny_judge
 
 
 @pytest.fixture(scope="module")

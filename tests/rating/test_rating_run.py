@@ -32,10 +32,10 @@ from encore.rating.prompts import render_conversation, render_rating_prompt
 from encore.rating.rating_config import RatingConfig
 from encore.rating.rating_run import RatingRun, open_run
 from encore.runs.shard_runner import work_through
-from tests.rating_shards import write_shard
 from tests.run_identities import differing_parts
-from tests.scripted_judge import ScriptedJudge, hashed_score
-from tests.studies import create_study
+from tests.worlds.judges import ScriptedJudge, hashed_score
+from tests.worlds.shards import write_shard
+from tests.worlds.studies import create_study
 
 NUM_PAIRS = 25
 

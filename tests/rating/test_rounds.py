@@ -26,7 +26,7 @@ from encore.rating.rating_run import open_run
 from encore.runs.run_files import ShardState
 from encore.runs.shard_runner import RunReport, work_through
 from tests.golden.command_line import Finished, encore
-from tests.scripted_judge import ScriptedJudge
+from tests.worlds.judges import ScriptedJudge
 
 NUM_PAIRS, SHARD_SIZE = 400, 20
 CALLS = 4 * SHARD_SIZE  # of a shard: two responses under two rules

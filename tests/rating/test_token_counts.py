@@ -14,7 +14,7 @@ from encore.judges.judge_config import JudgeConfig
 from encore.rating.token_counts import _num_computed, count_tokens, kv_block_size
 from encore.runs.shard_runner import work_through
 from tests.rating.test_rating_run import opened
-from tests.scripted_judge import ScriptedJudge
+from tests.worlds.judges import ScriptedJudge
 
 
 @pytest.fixture(scope="module")

@@ -30,9 +30,9 @@ from encore.recipes.machine import Machine, refuse_judge_too_large, refuse_train
 from encore.recipes.recipe import RECIPE_NAMES, Recipe, RowModel, changed, load_recipe
 from encore.recipes.recipe_run import Work, check_names, check_readable, run_recipe
 from encore.training.training_config import GateConfig, TrainingConfig
-from tests.studies import write_lines
-from tests.tiny_judge import make_tiny_judge
-from tests.training.studies import backbone_config, make_backbone
+from tests.worlds.studies import write_lines
+from tests.worlds.tiny_judge import make_tiny_judge
+from tests.worlds.trainings import backbone_config, make_backbone
 
 STAGES = (
     *("ingest", "rate", "analyze", "weigh", "train", "train-bradley-terry-model", "gate", "score"),

@@ -16,8 +16,8 @@ from encore.data.rating_runs import list_runs
 from encore.report.write_report import CHARTS, default_folder, report
 from tests.benchmarks.stored_world import every_row, real_pairs, write_run
 from tests.cli.invoking import Command, Result
-from tests.rating_shards import shard_path
 from tests.report.studies import some_ratings, write_rated_study
+from tests.worlds.shards import shard_path
 
 RULES = ("Calm", "Kind", "Open")
 

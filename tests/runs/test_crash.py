@@ -20,7 +20,7 @@ from encore.rating.rating_config import RatingConfig
 from encore.rating.rating_run import rate
 from tests.rating.test_rating_run import write_source
 from tests.signals import start_and_kill
-from tests.tiny_judge import make_tiny_judge
+from tests.worlds.tiny_judge import make_tiny_judge
 
 PAIRS_PER_SHARD = 2
 

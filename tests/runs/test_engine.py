@@ -14,7 +14,7 @@ from encore.data.study import open_study
 from encore.runs.engine import work_as_engine
 from encore.runs.engine_messages import EngineHeartbeat, EngineSpec, SilenceTimer, read_heartbeats
 from tests.rating.test_rating_run import opened, write_source
-from tests.scripted_judge import ScriptedJudge
+from tests.worlds.judges import ScriptedJudge
 
 
 @pytest.mark.parametrize(

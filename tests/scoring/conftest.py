@@ -9,7 +9,7 @@ import pytest
 
 from encore.model.opening import OpenedModel, open_reward_model
 from tests.scoring.models import make_model
-from tests.training.studies import make_study
+from tests.worlds.trainings import make_study
 
 NUM_PAIRS = 22
 

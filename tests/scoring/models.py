@@ -18,7 +18,7 @@ from encore.model.opening import OpenedModel
 from encore.model.saved_model import save_model
 from encore.scoring.scoring_config import ScoringConfig
 from encore.scoring.scoring_run import ScoreResult, score_encoded, score_study
-from tests.training.studies import RULES, backbone_config, make_backbone
+from tests.worlds.trainings import RULES, backbone_config, make_backbone
 
 
 def make_model(

@@ -20,11 +20,11 @@ from encore.model.opening import open_reward_model
 from encore.runs.run_files import run_status
 from encore.scoring.head_scores import ScoreManifest, read_head_scores
 from encore.scoring.scoring_run import score_manifest
-from tests.rating_shards import shard_path
 from tests.scoring.conftest import NUM_PAIRS
 from tests.scoring.models import make_model, score, score_pairs
-from tests.studies import create_study
-from tests.training.studies import RULES
+from tests.worlds.shards import shard_path
+from tests.worlds.studies import create_study
+from tests.worlds.trainings import RULES
 
 SHARD_SIZE = 5
 NUM_SHARDS = 5  # 5 + 5 + 5 + 5 + 2 pairs

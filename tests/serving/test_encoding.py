@@ -12,8 +12,8 @@ from encore.data.records import Message
 from encore.model.conversation import ConversationTokenizer, EncodedResponse
 from encore.serving.request_encoding import RequestEncoder
 from encore.serving.reward_requests import Conversation, Turn
-from tests.model.tokenizers import bert, byte_level, llama_3
 from tests.serving.models import make_conversations, opened_model
+from tests.worlds.tokenizers import bert, byte_level, llama_3
 
 PAD, BEGIN, END = "<|finetune_right_pad_id|>", "<|begin_of_text|>", "<|eot_id|>"
 PROMPT = (Message(role="user", content="Hello there."),)

@@ -16,8 +16,8 @@ from encore.demo import JUDGE_PATH
 from encore.model.backbone_config import BackboneConfig
 from encore.model.conversation import ConversationTokenizer
 from encore.model.loading import load_tokenizer
-from tests.ratings_files import ratings_table
-from tests.studies import study_of
+from tests.worlds.ratings import ratings_table
+from tests.worlds.studies import study_of
 
 RULES = ("be-kind", "be-brief", "be-true")
 

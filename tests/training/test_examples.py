@@ -20,7 +20,6 @@ from encore.training.training_examples import (
     read_examples,
     split,
 )
-from tests.studies import create_study
 from tests.training.rated_study import (
     RULES,
     demo_tokenizer,
@@ -30,6 +29,7 @@ from tests.training.rated_study import (
     write_ratings,
 )
 from tests.training.tiny_training import random_examples
+from tests.worlds.studies import create_study
 
 
 def read(study, ratings=None, *, objective="multi-head", tokenizer=None, **options):

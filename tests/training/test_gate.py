@@ -25,7 +25,7 @@ from encore.training.baselines.gating_network import (
 from encore.training.train import train as train_model
 from encore.training.training_config import GateConfig, TrainConfig, TrainGateConfig
 from tests.cli.invoking import Command
-from tests.training.studies import (
+from tests.worlds.trainings import (
     RULES,
     backbone_config,
     make_backbone,

@@ -11,7 +11,7 @@ from encore.model.reward_model import MultiHeadRewardModel
 from encore.training.lora import add_adapters, merge_adapters
 from encore.training.optimizers import make_optimizer
 from encore.training.training_config import TrainingConfig
-from tests.model.tiny_models import PAD, pair_with_shared_beginning, tiny_model
+from tests.worlds.models import PAD, pair_with_shared_beginning, tiny_model
 
 # Each of two layers: queries, keys, values, output, gate, up, down.
 NUM_LINEAR = 2 * 7

@@ -8,7 +8,7 @@ from encore.core.errors import InputError
 from encore.model.backbone_shape import find_shape, flops_per_token, shape_from_config
 from encore.model.gpus import GPUS, find_gpu
 from encore.training.training_plan import PlanTrainConfig, plan_training
-from tests.model.tiny_models import tiny_model
+from tests.worlds.models import tiny_model
 
 LLAMA = find_shape("llama-3.1-8b")
 PAPER = {"pairs": 70_000, "tokens_per_response": 300}

@@ -23,8 +23,8 @@ from encore.training.checkpoints import checkpoint_steps as steps_in
 from encore.training.ranks import Ranks, joined_ranks
 from encore.training.training_config import TrainingConfig
 from tests.training import sharded_update
-from tests.training.studies import make_world, one_thread, repeatable, train_command
 from tests.training.tiny_training import OneOf
+from tests.worlds.trainings import make_world, one_thread, repeatable, train_command
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 NUM_STEPS = 8

@@ -14,7 +14,7 @@ from encore.training.checkpoints import OPTIMIZER_FILE, WEIGHTS_FILE, checkpoint
 from encore.training.checkpoints import checkpoint_steps as steps_in
 from encore.training.run_folder import read_log
 from tests.signals import start_and_kill
-from tests.training.studies import make_world, one_thread, repeatable, train_command
+from tests.worlds.trainings import make_world, one_thread, repeatable, train_command
 
 CHECKPOINT_EVERY = 4
 SETTINGS = {"batch_pairs": 4, "evaluate_every": 7, "checkpoint_every": CHECKPOINT_EVERY}

@@ -31,7 +31,7 @@ from encore.training.disk import NoRoomError
 from encore.training.evaluation import TrainingDivergedError
 from encore.training.run_folder import TrainingResult, read_log
 from encore.training.training_config import TrainConfig
-from tests.training.studies import (
+from tests.worlds.trainings import (
     RULES,
     backbone_config,
     make_world,

@@ -16,7 +16,7 @@ import pytest
 from encore.analysis.analyze import Analysis, analyze
 from encore.core.errors import InputError
 from encore.warehouse import open_ratings, open_warehouse, read_pair_ratings
-from tests.ratings_files import random_table, ratings_table
+from tests.worlds.ratings import random_table, ratings_table
 
 # Two rules over three pairs; rule a: win, tie, loss.
 ROWS = [

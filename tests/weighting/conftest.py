@@ -9,8 +9,8 @@ from encore.judges.judge_config import JudgeConfig
 from encore.rating.rating_config import RatingConfig
 from encore.rating.rating_run import open_run
 from encore.runs.shard_runner import work_through
-from tests.scripted_judge import ScriptedJudge
-from tests.studies import study_of
+from tests.worlds.judges import ScriptedJudge
+from tests.worlds.studies import study_of
 
 NUM_PROMPTS = 8
 NUM_PAIRS = 3 * NUM_PROMPTS

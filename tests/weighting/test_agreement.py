@@ -14,7 +14,7 @@ from encore.weighting.folds import held_out
 from encore.weighting.scheme import Evidence
 from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.schemes import load_scheme
-from tests.weighting.evidence_for_tests import evidence_of_entropies, rated_pairs, write_labels
+from tests.worlds.evidence import evidence_of_entropies, rated_pairs, write_labels
 
 AGREEMENT = load_scheme("agreement")
 NUM_PAIRS = 40

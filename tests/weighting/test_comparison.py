@@ -13,7 +13,7 @@ from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.schemes import SCHEMES_OF_RATINGS
 from encore.weighting.schemes.random import random_weights
 from encore.weighting.schemes.random_k import random_k_weights
-from tests.weighting.evidence_for_tests import rule_names, table_of
+from tests.worlds.evidence import rule_names, table_of
 
 NUM_RULES = 6
 NAMES = rule_names(NUM_RULES)

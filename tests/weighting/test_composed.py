@@ -17,7 +17,7 @@ from encore.weighting.composed_ratings import (
     pair_credits,
 )
 from encore.weighting.scheme_comparison import sweep_tau
-from tests.weighting.evidence_for_tests import evidence_of_margins
+from tests.worlds.evidence import evidence_of_margins
 
 
 def test_margins_that_cancel_but_for_rounding_are_a_tie() -> None:

@@ -14,7 +14,7 @@ from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.schemes import load_scheme
 from encore.weighting.weigh import open_evidence
 from tests.weighting.conftest import NUM_PAIRS, NUM_PROMPTS
-from tests.weighting.evidence_for_tests import evidence_of_margins
+from tests.worlds.evidence import evidence_of_margins
 
 BRADLEY_TERRY = load_scheme("bradley-terry")
 

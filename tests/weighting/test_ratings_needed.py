@@ -10,7 +10,7 @@ import pytest
 from encore.warehouse import PairRatings
 from encore.weighting.ratings_needed import ratings_needed
 from encore.weighting.weight_error import weight_error
-from tests.weighting.evidence_for_tests import rated_pairs
+from tests.worlds.evidence import rated_pairs
 
 # Five rules on eleven levels, from nearly uniform to nearly constant.
 MASSES = np.exp(-np.linspace(0.05, 1.5, 5)[:, None] * np.linspace(0, 10, 11))

@@ -14,7 +14,7 @@ from encore.core.errors import InputError
 from encore.warehouse import PairRatings
 from encore.weighting.run_comparison import RunComparison, compare_runs
 from encore.weighting.schemes.encore import entropy_weights
-from tests.weighting.evidence_for_tests import rated_pairs, table_of_pairs
+from tests.worlds.evidence import rated_pairs, table_of_pairs
 
 NUM_PAIRS = 150
 

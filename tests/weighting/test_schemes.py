@@ -19,7 +19,7 @@ from encore.weighting.schemes.inverse_sd import inverse_sd_weights
 from encore.weighting.schemes.random import random_weights
 from encore.weighting.weigh import weights
 from encore.weighting.weight_vector import WeightVector
-from tests.weighting.evidence_for_tests import (
+from tests.worlds.evidence import (
     evidence_of_entropies,
     labelled_study,
     pairs_of_margins,

@@ -25,7 +25,7 @@ from encore.weighting.theory import (
 )
 from tests.golden.command_line import encore
 from tests.reference import reference_weights, rows_of
-from tests.weighting.evidence_for_tests import rated_pairs, table_of_pairs
+from tests.worlds.evidence import rated_pairs, table_of_pairs
 
 
 def some_pairs(num_pairs: int = 400) -> PairRatings:

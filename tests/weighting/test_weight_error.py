@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from encore.rating.rounds import round_ends
 from encore.weighting.weight_error import weight_error
-from tests.weighting.evidence_for_tests import rated_pairs
 from tests.weighting.test_ratings_needed import weights_of
+from tests.worlds.evidence import rated_pairs
 
 # Suffixes: K qualities of a response, R rules, L levels, P pairs; 2 before PR: chosen, rejected.
 

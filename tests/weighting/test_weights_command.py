@@ -14,7 +14,7 @@ from encore.data.rating_runs import list_runs, read_run
 from encore.data.study import Study
 from encore.weighting.scheme_comparison import DEFAULT_TAUS
 from tests.golden.command_line import encore
-from tests.ratings_files import ratings_table
+from tests.worlds.ratings import ratings_table
 
 # Rule "two" has two levels, half each (H = ln 2); rule "one" is constant (H = 0).
 ROWS = [

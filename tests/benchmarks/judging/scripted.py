@@ -10,7 +10,7 @@ from typing import Literal
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.definition import load_benchmark
 from encore.data.records import Message, PreferencePair, pair_id_of
-from tests.scripted_judge import ScriptedJudge
+from tests.worlds.judges import ScriptedJudge
 
 #: Opinion of a scripted judge on a pair: the chosen answer is better, the rejected one is, or it
 #: names this position whatever the answers are.

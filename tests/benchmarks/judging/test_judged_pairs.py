@@ -35,9 +35,9 @@ from tests.benchmarks.judging.scripted import (
     make_pair,
     verdict_of,
 )
-from tests.benchmarks.table_world import turned
 from tests.run_identities import differing_parts
-from tests.scripted_judge import ScriptedJudge
+from tests.worlds.judges import ScriptedJudge
+from tests.worlds.tables import turned
 
 OPINIONS = ["right", "wrong", "A", "B", "right"]
 PAIRS = make_benchmark(5, subsets=2)

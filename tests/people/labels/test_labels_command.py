@@ -26,7 +26,7 @@ from encore.runs.run_files import run_status
 from tests.golden.command_line import encore
 from tests.golden.tiny_llama import write_tiny_llama
 from tests.run_identities import differing_parts
-from tests.scripted_judge import ScriptedJudge
+from tests.worlds.judges import ScriptedJudge
 
 RULES = """\
 name = "mine"

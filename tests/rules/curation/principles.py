@@ -13,7 +13,7 @@ from encore.judges.judge_config import JudgeConfig
 from encore.rules.importance import rate_importance
 from encore.rules.pool import PoolRule, read_pool, title_of, write_pool
 from encore.rules.rules_config import ImportanceConfig
-from tests.scripted_judge import ScriptedJudge
+from tests.worlds.judges import ScriptedJudge
 
 SCRIPTED = JudgeConfig(model="scripted")
 

@@ -15,7 +15,7 @@ from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Re
 from encore.judges.judge_config import JudgeConfig
 from encore.rules.probe_config import ProbeConfig
 from tests.rating.test_rating_run import write_source
-from tests.scripted_judge import ScriptedJudge
+from tests.worlds.judges import ScriptedJudge
 
 RULES = ("calm", "kind", "plain", "safe")
 

@@ -23,7 +23,7 @@ from tests.rules.probing.scripted_probes import (
     probe_config,
     write_rules,
 )
-from tests.studies import create_study
+from tests.worlds.studies import create_study
 
 NUM_PAIRS = 40
 #: Reframed, padded, longer, bulleted, headed, three planted sentences.

@@ -21,8 +21,8 @@ from encore.runs.shard_runner import work_through
 from encore.serving.listening import listen, make_server, url_of
 from encore.tables.browse_app import browse_app
 from encore.tables.pair_index import open_pair_index
-from tests.rating_shards import shard_path
-from tests.scripted_judge import ScriptedJudge, hashed_score
+from tests.worlds.judges import ScriptedJudge, hashed_score
+from tests.worlds.shards import shard_path
 
 PATIENCE = 30.0
 NUM_PAIRS = {"hh": 40, "pku": 20}

@@ -17,7 +17,6 @@ from encore.tables.publish_database import publish_database
 from encore.tables.query_files import query_files
 from encore.tables.study_tables import table_docs
 from tests.cli.invoking import Command
-from tests.rating_shards import shard_path
 from tests.tables.sql.studies import (
     NUM_PAIRS,
     NUM_RULES,
@@ -27,6 +26,7 @@ from tests.tables.sql.studies import (
     rate_study,
 )
 from tests.tables.sql.studies import ask as ask_in_study
+from tests.worlds.shards import shard_path
 
 NUM_RATINGS = sum(NUM_PAIRS.values()) * 2 * NUM_RULES
 

@@ -11,7 +11,7 @@ from encore.data.pairs_manifest import Origin, PairsManifest
 from encore.data.rating_runs import RatingManifest
 from encore.demo import DATA_PATHS, JUDGE_PATH
 from encore.warehouse import Ratings
-from tests.studies import create_study
+from tests.worlds.studies import create_study
 
 
 def source(label: str, *, file: str, kind: str = "local") -> PairsManifest:

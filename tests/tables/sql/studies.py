@@ -16,8 +16,8 @@ from encore.rating.rating_run import open_run
 from encore.runs.shard_runner import work_through
 from encore.tables.study_database import StudyDatabase, open_database
 from encore.tables.study_tables import StudyTables, study_tables
-from tests.scripted_judge import ScriptedJudge
-from tests.studies import write_lines
+from tests.worlds.judges import ScriptedJudge
+from tests.worlds.studies import write_lines
 
 NUM_RULES = 10
 #: Pairs of each source; a third record of "pku" is no pair and is set aside.

@@ -14,8 +14,8 @@ import pytest
 
 from encore.tables.query_files import query_files
 from encore.warehouse.connection import load_query
-from tests.ratings_files import random_table, ratings_table
 from tests.reference import Row, rows_of
+from tests.worlds.ratings import random_table, ratings_table
 
 #: The queries of which the five columns of a ratings table are enough.
 QUERIES = [file.name for file in query_files() if file.reads == ("ratings",) and not file.call]

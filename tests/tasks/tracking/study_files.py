@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from encore.benchmarks.benchmark_config import BenchmarkStudyConfig, PairsConfig, RowsConfig
-from tests.benchmarks.table_world import make_world
-from tests.studies import study_of, write_lines
+from tests.worlds.studies import study_of, write_lines
+from tests.worlds.tables import make_world
 
 RUN_KEY = "ab12" * 4
 _IDENTITY = {

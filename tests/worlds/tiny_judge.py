@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from encore.core.chat_tokenizer import ChatTokenizer
 from encore.data.rule_sets import load_rule_set
 from encore.rating.prompts import RATING_TEMPLATE
-from tests.scripted_judge import CHAT_TEMPLATE, SPECIAL_TOKENS
+from tests.worlds.judges import CHAT_TEMPLATE, SPECIAL_TOKENS
 
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast

@@ -11,7 +11,7 @@ from typing import Any
 
 from encore.core.chat_tokenizer import FROZEN_DATE, ChatTokenizer
 from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply, Usage
-from tests.model.tokenizers import byte_level
+from tests.worlds.tokenizers import byte_level
 
 SPECIAL_TOKENS = ["<pad>", "<bos>", "<eot>", "<user>", "<assistant>"]
 CHAT_TEMPLATE = (

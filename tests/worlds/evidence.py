@@ -21,7 +21,7 @@ from encore.data.schemas import ANSWERS
 from encore.data.study import Study
 from encore.warehouse import PairRatings
 from encore.weighting.scheme import Evidence
-from tests.ratings_files import ratings_table
+from tests.worlds.ratings import ratings_table
 
 # Suffixes: P pairs, R rules.
 

@@ -18,9 +18,9 @@ from encore.data.records import Message, PreferencePair
 from encore.scoring.head_scores import HeadScores
 from encore.weighting.weigh import open_evidence
 from tests.scoring.models import make_model
-from tests.studies import write_lines
-from tests.training.studies import make_study, write_ratings
-from tests.weighting.evidence_for_tests import table_of
+from tests.worlds.evidence import table_of
+from tests.worlds.studies import write_lines
+from tests.worlds.trainings import make_study, write_ratings
 
 # Suffixes: P pairs, R heads, N pairs of the training study.
 

@@ -15,9 +15,9 @@ from encore.data.study import open_study
 from encore.model.backbone_config import BackboneConfig
 from encore.training.run_folder import read_log
 from encore.training.training_config import TrainingConfig
-from tests.ratings_files import ratings_table
-from tests.studies import study_of
-from tests.tiny_judge import make_tiny_judge
+from tests.worlds.ratings import ratings_table
+from tests.worlds.studies import study_of
+from tests.worlds.tiny_judge import make_tiny_judge
 
 RULES = ("be-kind", "be-honest", "be-brief")
 _WORDS = ("please", "help", "never", "rating", "score", "harm", "kind", "law", "truth", "risk")

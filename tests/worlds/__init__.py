@@ -1,0 +1,1 @@
+"""Builders that several folders of tests share: studies, ratings, judges, models, tables."""
