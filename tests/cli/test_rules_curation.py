@@ -12,14 +12,8 @@ import numpy as np
 import pytest
 
 from encore.rules import dedupe, rule_questions
-from tests.rules.curation.principles import (
-    index_in,
-    judge_of,
-    rules_in,
-    write_answers,
-    write_principles,
-)
-from tests.rules.curation.test_draft import written
+from tests.rules.principles import index_in, judge_of, rules_in, write_answers, write_principles
+from tests.rules.test_draft import written
 from tests.worlds.judges import ScriptedJudge
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "paper_rules.sh"

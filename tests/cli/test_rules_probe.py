@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.cli.conftest import NUM_PAIRS
-from tests.rules.probing.scripted_probes import write_rules
+from tests.rules.scripted_probes import write_rules
 
 
 def test_every_form_has_a_table_and_the_json_is_the_file_of_the_probe(

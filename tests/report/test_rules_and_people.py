@@ -19,9 +19,9 @@ from encore.rating.rating_run import open_run
 from encore.report.write_report import report
 from encore.rules.rule_probe import probe_rules
 from encore.runs.shard_runner import work_through
-from tests.people.annotation.answering import pages_of
-from tests.people.labels.test_labels_command import write_lines
-from tests.rules.probing.scripted_probes import RULES, WeakJudge, make_study, probe_config
+from tests.people.answering import pages_of
+from tests.people.test_judge_labels import write_lines
+from tests.rules.scripted_probes import RULES, WeakJudge, make_study, probe_config
 
 
 @pytest.fixture(scope="module")

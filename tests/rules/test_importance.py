@@ -13,7 +13,7 @@ from encore.rules.pool import write_pool
 from encore.rules.rule_questions import ask_about_rules, read_replies
 from encore.rules.rules_config import ImportanceConfig, SelectConfig
 from encore.rules.select import select_rules
-from tests.rules.curation.principles import (
+from tests.rules.principles import (
     SCRIPTED,
     judge_of,
     principle,

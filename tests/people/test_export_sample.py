@@ -25,8 +25,8 @@ from encore.people.questionnaire import Card, Item, Questionnaire, questions_of
 from encore.people.stratified_draw import NUM_EXAMPLES, draw_rules, pair_rules, stratified_order
 from encore.warehouse import open_ratings
 from tests.cli.invoking import Command
-from tests.people.annotation.answering import page_data
-from tests.people.annotation.conftest import exported, run_of
+from tests.people.answering import page_data
+from tests.people.conftest import exported, run_of
 from tests.tables.browse.studies import HOSTILE
 from tests.worlds.evidence import stats, table_of
 

@@ -13,7 +13,7 @@ from encore.core.errors import InputError, StudyIncompleteError
 from encore.rules.importance import rate_importance
 from encore.rules.rules_config import ImportanceConfig, SelectConfig
 from encore.rules.select import select_rules
-from tests.rules.curation.principles import (
+from tests.rules.principles import (
     SCRIPTED,
     judge_of,
     rated,

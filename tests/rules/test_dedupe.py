@@ -18,7 +18,7 @@ from encore.rules.pool import PoolRule, read_pool, write_pool
 from encore.rules.rules_config import DedupeConfig, MergeConfig
 from encore.rules.sentence_embeddings import embed
 from tests.cli.invoking import Command
-from tests.rules.curation.principles import write_in_any_format
+from tests.rules.principles import write_in_any_format
 
 command = Command(rules_dedupe)
 SUBJECTS = (

@@ -13,7 +13,7 @@ from encore.rules.merge import merge
 from encore.rules.pool import PoolRule, Provenance, read_pool
 from encore.rules.rules_config import MergeConfig
 from tests.cli.invoking import Command
-from tests.rules.curation.principles import write_in_any_format
+from tests.rules.principles import write_in_any_format
 
 command = Command(rules_merge)
 FULL = {

@@ -14,8 +14,8 @@ from encore.data.study import open_study
 from encore.people.annotate_config import AnnotateImportConfig
 from encore.people.import_answers import import_answers
 from tests.browser.chromium import Page, browser_page
-from tests.people.annotation.answering import page_data
-from tests.people.annotation.conftest import exported
+from tests.people.answering import page_data
+from tests.people.conftest import exported
 from tests.report.test_report_page import SCREENS, THEMES
 
 pytestmark = pytest.mark.services

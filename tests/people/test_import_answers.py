@@ -18,8 +18,8 @@ from encore.people.annotate_config import AnnotateImportConfig
 from encore.people.import_answers import import_answers
 from encore.people.people_and_judges import ALL_RULES, PEOPLE, PeopleReport, people_report
 from tests.cli.invoking import Command
-from tests.people.annotation.answering import export_tasks, fill_table, pages_of, save_page
-from tests.people.annotation.conftest import exported, run_of
+from tests.people.answering import export_tasks, fill_table, pages_of, save_page
+from tests.people.conftest import exported, run_of
 
 invoke = Command(annotate_import)
 

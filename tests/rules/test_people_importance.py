@@ -6,7 +6,7 @@ import pytest
 
 from encore.core.errors import InputError
 from encore.rules.people_importance import read_answers
-from tests.rules.curation.principles import write_answers
+from tests.rules.principles import write_answers
 
 RULES = ["kind", "honest", "private"]
 LINES = ["rule_id,title,anna,ben", "kind,=1+1,1,0.2", "honest,b,0.5,.4", "private,c,0.0, 0.60 "]

@@ -16,13 +16,7 @@ from encore.rules import rule_probe, soundness
 from encore.rules.probe_record import Probe, read_probe
 from encore.rules.rule_probe import probe_rules
 from encore.runs.shard_runner import work_through
-from tests.rules.probing.scripted_probes import (
-    RULES,
-    WeakJudge,
-    make_study,
-    probe_config,
-    write_rules,
-)
+from tests.rules.scripted_probes import RULES, WeakJudge, make_study, probe_config, write_rules
 from tests.worlds.studies import create_study
 
 NUM_PAIRS = 40

@@ -15,7 +15,7 @@ from encore.judges.base import Reply
 from encore.rules.draft import DraftTexts, accept_drafts, draft_rules, parse_draft
 from encore.rules.pool import write_pool
 from encore.rules.rules_config import DraftConfig
-from tests.rules.curation.principles import (
+from tests.rules.principles import (
     SCRIPTED,
     judge_of,
     principle,
