@@ -26,7 +26,7 @@ from flows.recipes import run_recipe
 from tasks.tracking.config import TrackingConfig
 from tests.flows.conftest import artifact
 from tests.tasks.tracking.mlflow_store import Logged
-from tests.worlds.shards import shard_path
+from tests.worlds.studies import shard_path
 
 RatingOf = Callable[..., RatingConfig]
 ROOT = Path(__file__).parents[2]

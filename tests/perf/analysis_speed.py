@@ -43,7 +43,7 @@ from encore.rules.rules_config import DedupeConfig
 from encore.runs.run_files import claim_folder, run_key_of
 from tests.benchmarks.stored_world import write_run as write_table
 from tests.perf.harness import measure_in_turn, median_and_range, print_table, run_python
-from tests.worlds.shards import write_shard
+from tests.worlds.studies import write_shard
 from tests.worlds.tables import benchmark_pairs, random_margins, rows_of, scores_of
 
 NUM_RULES, NUM_HEADS, NUM_LEVELS, SHARD_PAIRS = 10, 20, 11, 1000

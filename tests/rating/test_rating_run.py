@@ -34,8 +34,7 @@ from encore.rating.rating_run import RatingRun, open_run
 from encore.runs.shard_runner import work_through
 from tests.run_identities import differing_parts
 from tests.worlds.judges import ScriptedJudge, hashed_score
-from tests.worlds.shards import write_shard
-from tests.worlds.studies import create_study
+from tests.worlds.studies import create_study, write_shard
 
 NUM_PAIRS = 25
 

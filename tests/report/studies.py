@@ -13,7 +13,7 @@ from encore.data.records import slug
 from encore.data.rule_sets import rules_digest
 from encore.data.schemas import RATINGS
 from encore.runs.run_files import claim_folder, run_key_of
-from tests.worlds.shards import write_shard
+from tests.worlds.studies import write_shard
 
 #: Titles that try to get out of the page: tags, entities, mathematics, control and direction
 #: characters, scripts that the drawing font lacks.

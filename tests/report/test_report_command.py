@@ -17,7 +17,7 @@ from encore.report.write_report import CHARTS, default_folder, report
 from tests.benchmarks.stored_world import every_row, real_pairs, write_run
 from tests.cli.invoking import Command, Result
 from tests.report.studies import some_ratings, write_rated_study
-from tests.worlds.shards import shard_path
+from tests.worlds.studies import shard_path
 
 RULES = ("Calm", "Kind", "Open")
 

@@ -32,7 +32,7 @@ from encore.runs.run_files import (
     write_shard,
 )
 from encore.runs.shard_runner import Job, ReportRows, work_on, work_through
-from tests.worlds.shards import shard_path
+from tests.worlds.studies import shard_path
 
 NUM_PAIRS, SHARD_SIZE = 12, 4  # three shards of 4 pairs
 

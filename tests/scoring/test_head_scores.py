@@ -9,7 +9,7 @@ from encore.core.errors import InputError, StudyIncompleteError
 from encore.scoring.head_accuracy import head_accuracies
 from encore.scoring.head_scores import HeadScores, head_scores_schema, read_head_scores
 from tests.scoring.models import score
-from tests.worlds.shards import shard_path
+from tests.worlds.studies import shard_path
 
 
 def test_a_scoring_is_read_by_its_study_and_by_its_folder(study, opened):

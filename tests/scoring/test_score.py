@@ -22,8 +22,7 @@ from encore.scoring.head_scores import ScoreManifest, read_head_scores
 from encore.scoring.scoring_run import score_manifest
 from tests.scoring.conftest import NUM_PAIRS
 from tests.scoring.models import make_model, score, score_pairs
-from tests.worlds.shards import shard_path
-from tests.worlds.studies import create_study
+from tests.worlds.studies import create_study, shard_path
 from tests.worlds.trainings import RULES
 
 SHARD_SIZE = 5

@@ -22,7 +22,7 @@ from encore.serving.listening import listen, make_server, url_of
 from encore.tables.browse_app import browse_app
 from encore.tables.pair_index import open_pair_index
 from tests.worlds.judges import ScriptedJudge, hashed_score
-from tests.worlds.shards import shard_path
+from tests.worlds.studies import shard_path
 
 PATIENCE = 30.0
 NUM_PAIRS = {"hh": 40, "pku": 20}

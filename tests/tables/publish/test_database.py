@@ -26,7 +26,7 @@ from tests.tables.sql.studies import (
     rate_study,
 )
 from tests.tables.sql.studies import ask as ask_in_study
-from tests.worlds.shards import shard_path
+from tests.worlds.studies import shard_path
 
 NUM_RATINGS = sum(NUM_PAIRS.values()) * 2 * NUM_RULES
 

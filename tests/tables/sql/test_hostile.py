@@ -12,7 +12,7 @@ from encore.data.rating_runs import list_runs
 from encore.data.study import open_study
 from encore.tables.study_tables import StudyTables, study_tables
 from tests.tables.sql.studies import digest_of_tree, locked
-from tests.worlds.shards import shard_path
+from tests.worlds.studies import shard_path
 
 SECRET = "the-secret-of-another-file"  # noqa: S105 - what must not be shown
 

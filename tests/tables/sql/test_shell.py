@@ -27,7 +27,7 @@ from encore.tables.study_tables import StudyTables, study_tables
 from tests.cli.invoking import Command
 from tests.signals import enable_ctrl_c
 from tests.tables.sql.studies import NUM_PAIRS, NUM_RULES, locked
-from tests.worlds.shards import shard_path
+from tests.worlds.studies import shard_path
 
 ROOT = Path(__file__).resolve().parents[3]
 ALL_PAIRS = sum(NUM_PAIRS.values())

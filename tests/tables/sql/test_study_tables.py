@@ -21,8 +21,7 @@ from encore.tables.study_tables import study_tables, table_docs
 from tests.benchmarks.stored_world import every_row, real_pairs, write_run
 from tests.scoring.models import make_model, score
 from tests.tables.sql.studies import NUM_PAIRS, NUM_RULES, SHARD_SIZE, ask, ask_records
-from tests.worlds.shards import shard_path
-from tests.worlds.studies import create_study
+from tests.worlds.studies import create_study, shard_path
 
 ALL_PAIRS = sum(NUM_PAIRS.values())
 NUM_RATINGS = ALL_PAIRS * 2 * NUM_RULES
