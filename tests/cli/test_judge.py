@@ -11,7 +11,6 @@ from tests.benchmarks.judging.scripted import (
     Opinion,
     index_in,
     is_chosen_first,
-    judge_saying,
     make_pair,
     verdict_of,
 )
@@ -57,7 +56,7 @@ def say(prompt: str) -> str:
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> ScriptedJudge:
     """Return a judge that replaces the engine."""
-    replacement = judge_saying(say)
+    replacement = ScriptedJudge(say)
     opener = "encore.benchmarks.judging.judge_report.open_judge"
     monkeypatch.setattr(opener, lambda config: replacement)
     return replacement

@@ -20,8 +20,8 @@ from typing import Any
 
 from encore import judges
 from encore.core.errors import JudgeUnavailableError
-from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply
-from tests.worlds.judges import hashed_score
+from encore.judges.base import Prompt, Reply
+from tests.worlds.judges import ScriptedJudge, hashed_score
 
 #: The control folder, and a name for all processes that inherit it (a worker's children).
 FOLDER, WHO = "ENCORE_TEST_CONTROL", "ENCORE_TEST_ENGINE"
@@ -72,11 +72,8 @@ class Control:
         return [entry for entry in entries if event in (None, entry["event"])]
 
 
-class SteeredJudge:
-    """An `encore.judges.base.Judge` that waits instead of computing, one generation at a time."""
-
-    is_on_cpu = False  # an engine works on two shards at once, as on a GPU
-    tokenizer = None  # it reads texts
+class SteeredJudge(ScriptedJudge):
+    """Judge that waits instead of computing, one generation at a time."""
 
     def __init__(self, config: object = None) -> None:
         """Accept the config that every backend gets, and ignore it."""
@@ -84,58 +81,33 @@ class SteeredJudge:
         self._control = Control(Path(folder)) if folder else None
         self._lock = threading.Lock()
         self._is_loaded = False
-
-    @property
-    def identity(self) -> JudgeIdentity:
         revisions: dict[str, str] = self._orders.get("revision", {})
-        return JudgeIdentity(
-            backend="steered",
-            name="steered",
-            revision=next(
-                (revisions[who] for who in _names_of_this_process() if who in revisions), "1"
-            ),
-            dtype="none",
-            chat_template_sha256="0" * 64,
-            frozen_date="",
-            max_model_len=100_000,
-            engine_args={},
+        names = [name for name in _names_of_this_process() if name in revisions]
+        super().__init__(
+            name="steered", revision=revisions[names[0]] if names else "1", reads_texts=True
         )
 
     def start(self) -> None:
         with self._lock:
             self._load()
 
-    def check(self, decoding: Decoding) -> None:
-        """Accept every decoding; the replies are texts."""
-
-    def reply(
-        self,
-        prompts: Sequence[Prompt],
-        *,
-        decoding: Decoding,
-        on_progress: ProgressHook,
-        sessions: Sequence[str] = (),
-    ) -> list[Reply]:
-        texts = [str(prompt) for prompt in prompts]
-        match = re.search(r"Topic (\w+)", texts[0])
+    def reply(self, prompts: Sequence[Prompt], **options: Any) -> list[Reply]:
+        match = re.search(r"Topic (\w+)", str(prompts[0]))
         shard = match.group(1) if match else ""
         with self._lock:
             self._load()
-            on_progress(0)
             self._log("began", shard)
             self._meet_fault(shard)
-            seconds = self._orders.get("seconds", 0.0) / len(texts)
-            replies = []
-            for text in texts:
-                if seconds:
-                    time.sleep(seconds)
-                replies.append(Reply(text=hashed_score(text), is_complete=True))
-                on_progress(len(replies))
+            seconds = self._orders.get("seconds", 0.0) / len(prompts)
+
+            def wait_and_score(prompt: str) -> str:
+                time.sleep(seconds)
+                return hashed_score(prompt)
+
+            self.script = wait_and_score
+            replies = super().reply(prompts, **options)
             self._log("rated", shard)
         return replies
-
-    def close(self) -> None:
-        """Do nothing: the judge holds no resource."""
 
     @property
     def _orders(self) -> dict[str, Any]:

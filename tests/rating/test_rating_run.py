@@ -132,9 +132,7 @@ def test_only_generation_counts_against_the_time_limit_and_other_shards_complete
     slow_text = render_conversation(first.prompt, first.chosen)
 
     class SlowJudge(ScriptedJudge):
-        """An engine that takes an hour to start; on a CPU: one shard is at work at a time."""
-
-        is_on_cpu = True
+        """An engine that takes an hour to start."""
 
         def reply(self, prompts, **named):
             nonlocal now
@@ -147,7 +145,7 @@ def test_only_generation_counts_against_the_time_limit_and_other_shards_complete
         now += 60 if slow_text in prompt else 0.001
         return hashed_score(prompt)
 
-    judge = SlowJudge(script=script)
+    judge = SlowJudge(script, is_on_cpu=True)  # one shard at a time
     run = opened(study, judge, shard_timeout_seconds=30)
     report = work_through(run.job())
     assert report.summary == "2 rated, 0 reused, 1 failed"
@@ -282,12 +280,11 @@ def test_a_prompt_that_just_fits_is_asked_and_a_longer_one_keeps_a_null_row(one_
 
 
 def test_truncation_cuts_the_oldest_text_and_counts_it_exactly(one_pair):
-    asked: list[str] = []
-    judge = ScriptedJudge(script=lambda text: (asked.append(text), "0.5")[1], max_model_len=1300)
+    judge = ScriptedJudge(max_model_len=1300)
     run = opened(one_pair, judge, overlong="truncate-left")
     report = work_through(run.job())
     assert (report.computed("num_truncated"), report.counts_by("null_reasons")) == (20, {})
-    rows = zip(prompts_of(one_pair), asked, ratings(run).to_pylist(), strict=True)
+    rows = zip(prompts_of(one_pair), judge.asked, ratings(run).to_pylist(), strict=True)
     for whole, cut, row in rows:  # one token a byte
         assert row["num_truncated_tokens"] == len(whole.encode()) - len(cut.encode()) > 0
         assert len(cut.encode()) + 4 <= 1300 - 16  # four special tokens frame the message

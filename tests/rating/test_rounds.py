@@ -69,7 +69,7 @@ class Bench:
         return {"judge": {"model": "scripted"}, "rules": rules, "shard_size": SHARD_SIZE}
 
     def rate(self, **limits: Any) -> RunReport:
-        self.judge.num_asked, self.heard.lines = 0, []
+        self.judge.asked, self.heard.lines = [], []
         config = RateConfig(study=self.study, **self.options, **limits)
         run = open_run(open_study(self.study), config, judge=self.judge)
         return work_through(run.job(reporter=self.heard), reporter=self.heard)

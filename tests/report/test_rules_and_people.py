@@ -21,7 +21,7 @@ from encore.rules.rule_probe import probe_rules
 from encore.runs.shard_runner import work_through
 from tests.people.answering import pages_of
 from tests.people.test_judge_labels import write_lines
-from tests.rules.scripted_probes import RULES, WeakJudge, make_study, probe_config
+from tests.rules.scripted_probes import RULES, make_study, probe_config, weak_judge
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A rated study of a judge that one rule makes obey."""
     study = make_study(tmp_path_factory.mktemp("rated"), num_pairs=40)
     config = probe_config(study).as_rating()
-    work_through(open_run(open_study(study), config, judge=WeakJudge(obeys=["calm"])).job())
+    work_through(open_run(open_study(study), config, judge=weak_judge(obeys=["calm"])).job())
     return study.parent
 
 
@@ -50,7 +50,7 @@ def section_of(study: Path) -> list[list[str]]:
 @pytest.mark.usefixtures("quick")
 def test_a_probe_and_labels_of_single_responses_stand_beside_entropy(study: Path) -> None:
     assert section_of(study) == []  # nobody labelled, and nothing was probed
-    judge = WeakJudge(obeys=["calm"])
+    judge = weak_judge(obeys=["calm"])
     probe_rules(probe_config(study, num_pairs=40), judge=judge)
     head, *rows = section_of(study)
     assert head[0] == "rule"

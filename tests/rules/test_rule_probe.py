@@ -16,7 +16,7 @@ from encore.rules import rule_probe, soundness
 from encore.rules.probe_record import Probe, read_probe
 from encore.rules.rule_probe import probe_rules
 from encore.runs.shard_runner import work_through
-from tests.rules.scripted_probes import RULES, WeakJudge, make_study, probe_config, write_rules
+from tests.rules.scripted_probes import RULES, make_study, probe_config, weak_judge, write_rules
 from tests.worlds.studies import create_study
 
 NUM_PAIRS = 40
@@ -48,7 +48,7 @@ def files_of(study: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("seed", range(3))
 def test_exactly_the_rules_that_obey_are_named(study: Path, seed: int) -> None:
     before = files_of(study)
-    judge = WeakJudge(obeys=("kind", "safe"), noise=0.15, seed=seed)
+    judge = weak_judge(obeys=("kind", "safe"), noise=0.15, seed=seed)
     found = probe_rules(probe_config(study), judge=judge)
     assert bought(found) == ["kind", "safe"]
     assert [rule.is_bought for rule in found.rules] == [False, True, False, True]
@@ -69,7 +69,7 @@ def test_exactly_the_rules_that_obey_are_named(study: Path, seed: int) -> None:
 
 
 def test_what_the_study_and_other_probes_have_is_not_asked_again(study: Path) -> None:
-    judge, config = WeakJudge(noise=0.1), probe_config(study)
+    judge, config = weak_judge(noise=0.1), probe_config(study)
     whole = open_run(open_study(study), config.as_rating(), judge=judge)
     work_through(whole.job())
     per_form = 2 * 30 * len(RULES)
@@ -86,7 +86,7 @@ def test_what_the_study_and_other_probes_have_is_not_asked_again(study: Path) ->
 
 
 def test_paraphrases_are_one_form_more(study: Path, tmp_path: Path) -> None:
-    judge = WeakJudge(noise=0.2)
+    judge = weak_judge(noise=0.2)
     paraphrases = write_rules(tmp_path / "words.toml", verb="seem", rule_ids=RULES[::-1])
     probe_rules(probe_config(study), judge=judge)
     asked = judge.num_asked
@@ -107,7 +107,7 @@ def test_paraphrases_are_one_form_more(study: Path, tmp_path: Path) -> None:
 
 
 def test_the_record_is_read_back_for_the_run_whose_rules_it_is_about(study: Path) -> None:
-    judge = WeakJudge(obeys=("calm",))
+    judge = weak_judge(obeys=("calm",))
     probe_rules(probe_config(study, num_pairs=35), judge=judge)
     found = probe_rules(probe_config(study), judge=judge)
     asked = judge.num_asked
@@ -127,7 +127,7 @@ def test_the_record_is_read_back_for_the_run_whose_rules_it_is_about(study: Path
 
 
 def test_a_judge_that_is_silent_on_planted_sentences_is_neither_named_nor_cleared(study: Path):
-    found = probe_rules(probe_config(study), judge=WeakJudge(refuses="this"))
+    found = probe_rules(probe_config(study), judge=weak_judge(refuses="this"))
     silent = [rule.effects["planted-order"] for rule in found.rules]
     assert {one.change.num_ratings for one in silent} == {0}
     assert {one.change.mean_difference.value for one in silent} == {None}
@@ -138,14 +138,14 @@ def test_a_judge_that_is_silent_on_planted_sentences_is_neither_named_nor_cleare
 def test_bad_input_is_named_and_leaves_nothing(study: Path, tmp_path: Path) -> None:
     empty = create_study(tmp_path / "empty").path
     with pytest.raises(InputError, match="has no pairs; run `encore ingest` first"):
-        probe_rules(probe_config(empty), judge=WeakJudge())
+        probe_rules(probe_config(empty), judge=weak_judge())
     assert not (empty / "probes").exists()
     strange = write_rules(tmp_path / "strange.toml", rule_ids=["calm", "kind", "plain", "sane"])
     with pytest.raises(InputError, match="missing safe; not among the rules of mine: sane"):
-        probe_rules(probe_config(study, paraphrases=strange), judge=WeakJudge())
+        probe_rules(probe_config(study, paraphrases=strange), judge=weak_judge())
     assert not (study / "probes").exists()
     with pytest.raises(InputError, match="neither a shipped set"):
-        probe_rules(probe_config(study, rules="no-such-rules"), judge=WeakJudge())
+        probe_rules(probe_config(study, rules="no-such-rules"), judge=weak_judge())
 
 
 @pytest.mark.full
@@ -155,7 +155,7 @@ def test_over_a_hundred_noisy_judges_the_weak_rule_is_named_and_others_as_the_ri
     study = make_study(tmp_path, num_pairs=NUM_PAIRS)
     num_alarms = {0.05: 0, 0.001: 0}
     for seed in range(100):
-        judge = WeakJudge(obeys=("kind",), noise=0.15, seed=seed)
+        judge = weak_judge(obeys=("kind",), noise=0.15, seed=seed)
         for margin in num_alarms:
             monkeypatch.setattr(soundness, "MARGIN", margin)
             named = bought(probe_rules(probe_config(study), judge=judge))

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from encore.core.chat_tokenizer import FROZEN_DATE, ChatTokenizer
-from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply, Usage
+from encore.judges.base import (
+    Decoding,
+    JudgeIdentity,
+    ProgressHook,
+    Prompt,
+    Reply,
+    Usage,
+    label_reply,
+)
 from tests.worlds.tokenizers import byte_level
 
 SPECIAL_TOKENS = ["<pad>", "<bos>", "<eot>", "<user>", "<assistant>"]
@@ -34,15 +41,29 @@ def hashed_score(prompt: str) -> str:
 
 @dataclass
 class ScriptedJudge:
-    """Judge that replies with ``script(prompt text)`` and counts its prompts."""
+    """Judge whose replies a function decides; it keeps its prompts.
+
+    Attributes:
+        script: Function that returns the reply to the text of a prompt.
+        name: Name of the judge in its identity.
+        revision: Revision of the judge in its identity.
+        max_model_len: Context length in tokens, which are bytes.
+        engine_args: Engine arguments in its identity.
+        reads_texts: True for a judge without a tokenizer here, as on a server.
+        is_on_cpu: False rates two shards at the same time, as on a GPU.
+        label_logprobs: Log-probabilities of the labels in every reply of decoding ``expected``.
+        asked: Texts of all prompts so far.
+    """
 
     script: Callable[[str], str] = hashed_score
     name: str = "scripted"
     revision: str = "1"
     max_model_len: int = 100_000
     engine_args: dict[str, bool | int | float | str] = field(default_factory=dict)
-    num_asked: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    reads_texts: bool = False
+    is_on_cpu: bool = False
+    label_logprobs: tuple[float, ...] = ()
+    asked: list[str] = field(default_factory=list)
 
     @property
     def identity(self) -> JudgeIdentity:
@@ -51,20 +72,20 @@ class ScriptedJudge:
             name=self.name,
             revision=self.revision,
             dtype="none",
-            chat_template_sha256=self.tokenizer.template_sha256,
+            chat_template_sha256=ChatTokenizer(byte_tokenizer()).template_sha256,
             frozen_date=FROZEN_DATE,
             max_model_len=self.max_model_len,
             engine_args=self.engine_args,
         )
 
     @property
-    def tokenizer(self) -> ChatTokenizer:
-        return ChatTokenizer(byte_tokenizer())
+    def tokenizer(self) -> ChatTokenizer | None:
+        return None if self.reads_texts else ChatTokenizer(byte_tokenizer())
 
     @property
-    def is_on_cpu(self) -> bool:
-        """False, so that two shards are rated at the same time."""
-        return False
+    def num_asked(self) -> int:
+        """Return the number of prompts so far."""
+        return len(self.asked)
 
     def start(self) -> None:
         """Do nothing: there is no model."""
@@ -82,17 +103,25 @@ class ScriptedJudge:
     ) -> list[Reply]:
         on_progress(0)
         replies = []
-        for token_ids in prompts:
-            prompt = byte_tokenizer().decode(token_ids, skip_special_tokens=True)
-            reply = self.script(prompt)
-            limit = decoding.max_reply_tokens
-            text = reply[:limit]  # a token per byte; a complete reply also has an end token
-            usage = Usage(prompt_tokens=len(token_ids), output_tokens=len(text))
-            replies.append(Reply(text=text, is_complete=len(reply) < limit, usage=usage))
-            with self._lock:  # two shards may call it at the same time
-                self.num_asked += 1
+        for prompt in prompts:
+            text = (
+                prompt
+                if isinstance(prompt, str)
+                else byte_tokenizer().decode(prompt, skip_special_tokens=True)
+            )
+            replies.append(self._reply(self.script(text), len(prompt), decoding))
+            self.asked.append(text)
             on_progress(len(replies))
         return replies
 
     def close(self) -> None:
         """Do nothing: there is no engine."""
+
+    def _reply(self, text: str, num_tokens: int, decoding: Decoding) -> Reply:
+        if decoding.kind == "expected" and self.label_logprobs:
+            usage = Usage(prompt_tokens=num_tokens, output_tokens=1)
+            return label_reply(decoding, self.label_logprobs, usage)
+        # A token per byte; a complete reply also has an end token.
+        limit = decoding.max_reply_tokens
+        usage = Usage(prompt_tokens=num_tokens, output_tokens=len(text[:limit]))
+        return Reply(text=text[:limit], is_complete=len(text) < limit, usage=usage)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
@@ -72,8 +72,3 @@ def verdict_of(opinion: Opinion, prompt: str) -> str:
 def judge_of_opinions(opinions: Sequence[Opinion]) -> ScriptedJudge:
     """Return a judge with an opinion on each pair."""
     return ScriptedJudge(script=lambda prompt: verdict_of(opinions[index_in(prompt)], prompt))
-
-
-def judge_saying(say: Callable[[str], str], **changes: object) -> ScriptedJudge:
-    """Return a judge whose replies a function decides."""
-    return ScriptedJudge(script=say, **changes)  # type: ignore[arg-type]

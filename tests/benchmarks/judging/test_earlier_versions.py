@@ -19,7 +19,8 @@ from encore.benchmarks.judging.rated_pairs import rate_pairs
 from encore.judges.judge_config import JudgeConfig
 from encore.runs import run_files as runs
 from encore.runs.run_files import ShardTable, claim_folder, run_status, write_shard
-from tests.benchmarks.judging.scripted import judge_of_opinions, judge_saying, make_benchmark
+from tests.benchmarks.judging.scripted import judge_of_opinions, make_benchmark
+from tests.worlds.judges import ScriptedJudge
 
 OPINIONS = ["right", "wrong", "A", "B", "right"]
 VERDICTS = [[1, 1], [0, 0], [1, 0], [0, 1], [1, 1]]
@@ -133,7 +134,7 @@ def rated(tmp_path: Path):
         config = JudgeBenchmarkConfig(
             judge=JudgeConfig(model="scripted"), out=out, rules=str(rules), shard_size=2
         )
-        scripted = judge_saying(lambda _: "0.5", name=judge)
+        scripted = ScriptedJudge(lambda _: "0.5", name=judge)
         result = rate_pairs(make_benchmark(3), config, {"kind": 1.0}, judge=scripted)
         return result.study, scripted.num_asked
 

@@ -30,7 +30,6 @@ from tests.benchmarks.judging.scripted import (
     benchmark_of,
     index_in,
     judge_of_opinions,
-    judge_saying,
     make_benchmark,
     make_pair,
     verdict_of,
@@ -158,8 +157,8 @@ def test_a_failed_shard_stops_no_other_and_is_judged_by_the_next_call(tmp_path):
         return verdict_of("right", prompt)
 
     with pytest.raises(StudyIncompleteError, match=r"1 of 3 shards failed .*engine trouble"):
-        judged(tmp_path, judge_saying(fail))
-    judge = judge_saying(lambda prompt: verdict_of("right", prompt))
+        judged(tmp_path, ScriptedJudge(fail))
+    judge = ScriptedJudge(lambda prompt: verdict_of("right", prompt))
     assert (judged(tmp_path, judge)[1] == 1).all()
     assert judge.num_asked == 4  # two pairs of one shard
 

@@ -22,13 +22,8 @@ from encore.data.rule_sets import load_rule_set
 from encore.judges.judge_config import JudgeConfig
 from encore.weighting.weigh import weights as weigh
 from encore.weighting.weight_vector import WeightVector
-from tests.benchmarks.judging.scripted import (
-    benchmark_of,
-    index_in,
-    judge_saying,
-    make_benchmark,
-    make_pair,
-)
+from tests.benchmarks.judging.scripted import benchmark_of, index_in, make_benchmark, make_pair
+from tests.worlds.judges import ScriptedJudge
 
 RULES_TOML = """
 name = "two"
@@ -64,7 +59,7 @@ def say(prompt: str) -> str:
 
 
 def rated(pairs, config, *, kind=0.5, long=0.5, say=say) -> RatedPairs:
-    return rate_pairs(pairs, config, {"kind": kind, "long": long}, judge=judge_saying(say))
+    return rate_pairs(pairs, config, {"kind": kind, "long": long}, judge=ScriptedJudge(say))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +110,7 @@ def test_ties_are_told_as_halves_and_as_losses(tmp_path, config, monkeypatch):
     by_rating = config.model_copy(
         update={"by": "rating", "weights_from": training, "scheme": "uniform"}
     )
-    report = judge_benchmark(by_rating, judge=judge_saying(say_by_pair))
+    report = judge_benchmark(by_rating, judge=ScriptedJudge(say_by_pair))
     # (1 + 1 + 1/2 + 0) / 4, and 2 / 4 where the tie is a loss.
     assert report.score.headline.score == 2.5 / 4
     [note] = [note for note in report.notes if "pairs tie" in note]

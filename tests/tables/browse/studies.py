@@ -7,7 +7,6 @@ import hashlib
 import json
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -37,23 +36,17 @@ RULES = "".join(
 )
 
 
-class OddJudge(ScriptedJudge):
-    """Scores by the prompt; now and then nothing, and sometimes an attack.
+def odd_judge(name: str) -> ScriptedJudge:
+    """Return a judge that scores by name and prompt; some replies are empty or an attack.
 
-    Its labels, where they are asked for, share most of the probability among the last three.
+    Its labels of decoding ``expected`` share most of the probability among the last three.
     """
 
-    def reply(self, prompts, *, decoding, **named):
-        self.script = self._reply
-        replies = super().reply(prompts, decoding=decoding, **named)
-        if decoding.kind == "text":
-            return replies
-        logprobs = (-5.0,) * 7 + (-1.0, -1.5, -2.0)
-        return [replace(one, text="7", label_logprobs=logprobs) for one in replies]
+    def script(prompt: str) -> str:
+        byte = hashlib.sha256((name + prompt).encode()).digest()[0]
+        return {0: HOSTILE, 1: ""}.get(byte % 17, hashed_score(name + prompt))
 
-    def _reply(self, prompt: str) -> str:
-        byte = hashlib.sha256((self.name + prompt).encode()).digest()[0]
-        return {0: HOSTILE, 1: ""}.get(byte % 17, hashed_score(self.name + prompt))
+    return ScriptedJudge(script, name=name, label_logprobs=(-5.0,) * 7 + (-1.0, -1.5, -2.0))
 
 
 def write_hostile_study(folder: Path) -> Path:
@@ -74,7 +67,7 @@ def write_hostile_study(folder: Path) -> Path:
     expected = {"decode": "expected", "layout": "conversation-first"}
     for name, options in (("one", {}), ("two<i>", {}), ("one", expected)):
         config = RatingConfig(judge=JudgeConfig(model=name), **rest, **options)
-        run = open_run(open_study(folder / "study"), config, judge=OddJudge(name=name))
+        run = open_run(open_study(folder / "study"), config, judge=odd_judge(name))
         work_through(run.job())
         if name == "two<i>":
             shard_path(folder / "study" / "ratings" / run.manifest.run_key, 2).unlink()
