@@ -9,9 +9,8 @@ import pytest
 
 from encore.benchmarks.compare_tables import compare_tables, find_row, read_studies
 from encore.core.errors import InputError
-from tests.benchmarks.stored_world import every_row, model_row, real_pairs, write_run
 from tests.worlds.studies import create_study
-from tests.worlds.tables import turned
+from tests.worlds.tables import benchmark_pairs, every_row, model_row, turned, write_run
 
 SMALL = {"refuse": 6, "respond": 4}
 
@@ -20,7 +19,7 @@ SMALL = {"refuse": 6, "respond": 4}
 def study(tmp_path: Path) -> Path:
     """Return a study with two rows on ten pairs: all right, and all but the first three."""
     path = create_study(tmp_path / "first").path
-    pairs = real_pairs(SMALL)
+    pairs = benchmark_pairs(SMALL)
     rows = [
         model_row("worse", [0, 0, 0, 1, 1, 1, 1, 1, 1, 1], pairs=pairs),
         model_row("better", [1] * 10, pairs=pairs),
@@ -45,7 +44,7 @@ def test_rows_are_sorted_and_compared_with_the_first_of_their_table(study):
 
 
 def test_studies_on_the_same_pairs_stand_in_one_table(study, tmp_path):
-    second, pairs = create_study(tmp_path / "second").path, real_pairs(SMALL)
+    second, pairs = create_study(tmp_path / "second").path, benchmark_pairs(SMALL)
     write_run(second, [model_row("worse", [0] * 10, pairs=pairs)], pairs=pairs)
     rows = read_studies([study, second])
     [table] = compare_tables(rows)
@@ -72,7 +71,7 @@ def test_studies_on_the_same_pairs_stand_in_one_table(study, tmp_path):
     ],
 )
 def test_other_pairs_and_other_definitions_are_another_table(study, tmp_path, counts, definition):
-    second, pairs = create_study(tmp_path / "second").path, real_pairs(counts, **definition)
+    second, pairs = create_study(tmp_path / "second").path, benchmark_pairs(counts, **definition)
     write_run(second, [model_row("best", [1] * 10, pairs=pairs)], pairs=pairs)
     rows = read_studies([study, second])
     assert [len(table.rows) for table in compare_tables(rows)] == [2, 1]
@@ -81,7 +80,7 @@ def test_other_pairs_and_other_definitions_are_another_table(study, tmp_path, co
 
 
 def test_files_of_the_same_data_in_another_order_are_compared_pair_by_pair(study, tmp_path):
-    second, pairs = create_study(tmp_path / "second").path, real_pairs(SMALL)
+    second, pairs = create_study(tmp_path / "second").path, benchmark_pairs(SMALL)
     back = turned(pairs)
     write_run(second, [model_row("turned", [1] * 7 + [0] * 3, pairs=back)], pairs=back)
     [table] = compare_tables(read_studies([study, second]), reference="turned")
@@ -92,7 +91,7 @@ def test_files_of_the_same_data_in_another_order_are_compared_pair_by_pair(study
 def test_a_mean_over_draws_of_choices_is_shown_but_not_compared(tmp_path):
     """Three rejected responses a row: a choice's mean does not follow from its pairs' means."""
     study = create_study(tmp_path / "study").path
-    pairs = real_pairs({"only": 30}, rejected_per_row=3)
+    pairs = benchmark_pairs({"only": 30}, rejected_per_row=3)
     write_run(study, every_row(pairs), pairs=pairs)
     rows = read_studies([study])
     [table] = compare_tables(rows)
@@ -114,7 +113,7 @@ def test_missing_rows_figures_and_tables_are_named(study, tmp_path):
     empty = create_study(tmp_path / "elsewhere" / "first").path
     with pytest.raises(InputError, match=r"it has no benchmark table; make one with"):
         read_studies([empty])
-    pairs = real_pairs(SMALL)
+    pairs = benchmark_pairs(SMALL)
     write_run(empty, [model_row("best", [1] * 10, pairs=pairs)], pairs=pairs)
     # Two studies of one name are called by their paths.
     assert {row.study for row in read_studies([study, empty])} == {str(study), str(empty)}

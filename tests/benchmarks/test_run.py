@@ -41,7 +41,7 @@ from encore.training.baselines.gating_network import fit_gate, save_gate
 from encore.training.training_config import GateConfig
 from tests.model.test_opening import make_classifier
 from tests.run_identities import differing_parts
-from tests.scoring.models import make_model, score_pairs
+from tests.worlds.scorings import make_model, score_pairs
 from tests.worlds.studies import shard_path, write_lines
 from tests.worlds.tables import benchmark_pairs, make_world, turned
 from tests.worlds.trainings import RULES, write_ratings

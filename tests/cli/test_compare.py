@@ -10,9 +10,9 @@ import pytest
 
 from encore.cli.compare import compare
 from encore.demo import BENCHMARK_DATA_PATH, BENCHMARK_PATH
-from tests.benchmarks.stored_world import every_row, real_pairs, write_run
 from tests.cli.invoking import Command
 from tests.worlds.studies import create_study
+from tests.worlds.tables import benchmark_pairs, every_row, write_run
 
 ROOT = Path(__file__).resolve().parents[2]
 invoke = Command(compare)
@@ -22,7 +22,7 @@ error_of = invoke.error_of
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = create_study(tmp_path_factory.mktemp("compare") / "study").path
-    pairs = real_pairs()
+    pairs = benchmark_pairs()
     write_run(path, every_row(pairs), pairs=pairs, synthetic=["model made (made up)"])
     return path
 

@@ -11,7 +11,7 @@ import pytest
 from encore.cli.score import score
 from encore.core.errors import InputError
 from tests.cli.invoking import Command
-from tests.scoring.models import make_model
+from tests.worlds.scorings import make_model
 from tests.worlds.trainings import RULES, make_study
 
 NUM_PAIRS = 12

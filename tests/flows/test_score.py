@@ -13,8 +13,8 @@ from prefect.client.schemas.objects import State
 from encore.core.files import file_sha256
 from flows.score import ScoreConfig, score
 from tests.flows.conftest import artifact
-from tests.scoring.models import make_model
-from tests.scoring.models import score as call_directly
+from tests.worlds.scorings import make_model
+from tests.worlds.scorings import score as call_directly
 from tests.worlds.trainings import RULES, make_study
 
 pytestmark = pytest.mark.usefixtures("prefect_api")

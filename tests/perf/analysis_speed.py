@@ -41,10 +41,9 @@ from encore.rules.dedupe import dedupe
 from encore.rules.pool import PoolRule, write_pool
 from encore.rules.rules_config import DedupeConfig
 from encore.runs.run_files import claim_folder, run_key_of
-from tests.benchmarks.stored_world import write_run as write_table
 from tests.perf.harness import measure_in_turn, median_and_range, print_table, run_python
 from tests.worlds.studies import write_shard
-from tests.worlds.tables import benchmark_pairs, random_margins, rows_of, scores_of
+from tests.worlds.tables import benchmark_pairs, random_margins, rows_of, scores_of, write_run
 
 NUM_RULES, NUM_HEADS, NUM_LEVELS, SHARD_PAIRS = 10, 20, 11, 1000
 SHARDS_PER_FILE = 20
@@ -133,7 +132,7 @@ def make_whole_table() -> None:
     scores = scores_of(pairs, margin_PR, head_ids=_rule_ids(NUM_HEADS))
     started = time.perf_counter()
     rows, _ = rows_of(scores, pairs, ratings=study)
-    write_table(study, rows, pairs=pairs)
+    write_run(study, rows, pairs=pairs)
     print(time.perf_counter() - started)
 
 

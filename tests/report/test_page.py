@@ -18,16 +18,16 @@ from encore.report.figure_drawing import DrawnChart, Missing
 from encore.report.findings import Findings, gather
 from encore.report.weight_charts import interval_chart
 from encore.report.write_report import draw_all, render_page, report
-from tests.benchmarks.stored_world import every_row, model_row, real_pairs, write_run
 from tests.report.conftest import nothing_drawn
 from tests.report.studies import HOSTILE_SOURCE, HOSTILE_TITLES, write_rated_study
+from tests.worlds.tables import benchmark_pairs, every_row, model_row, write_run
 
 #: Attributes through which a page can ask for something.
 LOADING = {
     *("src", "srcset", "href", "xlink:href", "poster", "data", "action", "formaction", "ping"),
     *("background", "cite", "longdesc", "manifest", "srcdoc", "style"),
 }
-PAIRS = real_pairs()
+PAIRS = benchmark_pairs()
 
 
 class Parsed(HTMLParser):

@@ -14,10 +14,10 @@ from encore.cli.report import report as report_command
 from encore.core.errors import EncoreError
 from encore.data.rating_runs import list_runs
 from encore.report.write_report import CHARTS, default_folder, report
-from tests.benchmarks.stored_world import every_row, real_pairs, write_run
 from tests.cli.invoking import Command, Result
 from tests.report.studies import some_ratings, write_rated_study
 from tests.worlds.studies import shard_path
+from tests.worlds.tables import benchmark_pairs, every_row, write_run
 
 RULES = ("Calm", "Kind", "Open")
 
@@ -87,7 +87,7 @@ def test_a_study_s_report_goes_beside_its_run(study: Path, tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("quick")
 def test_a_new_report_replaces_the_old_one_and_its_figures(study: Path, tmp_path: Path) -> None:
-    pairs, out = real_pairs(), tmp_path / "out"
+    pairs, out = benchmark_pairs(), tmp_path / "out"
     for key in ("a" * 16, "b" * 16):
         write_run(study, every_row(pairs), pairs=pairs, key=key)
     first = report(study, out=out)

@@ -8,7 +8,7 @@ import pytest
 from encore.core.errors import InputError, StudyIncompleteError
 from encore.scoring.head_accuracy import head_accuracies
 from encore.scoring.head_scores import HeadScores, head_scores_schema, read_head_scores
-from tests.scoring.models import score
+from tests.worlds.scorings import score
 from tests.worlds.studies import shard_path
 
 

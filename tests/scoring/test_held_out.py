@@ -13,7 +13,7 @@ from encore.model.opening import open_reward_model
 from encore.scoring.head_accuracy import head_accuracies, held_out_P
 from encore.scoring.head_scores import HeadScores, read_head_scores
 from encore.training.training_examples import group_draw, prompt_group, read_examples, split
-from tests.scoring.models import make_model, score
+from tests.worlds.scorings import make_model, score
 from tests.worlds.trainings import make_study
 
 NUM_PAIRS = 40

@@ -16,7 +16,7 @@ from encore.model.layouts import lay_out
 from encore.model.loading import load_reward_model, load_tokenizer
 from encore.model.opening import OpenedModel, model_digest
 from tests.export.readers.conversations import read_hh
-from tests.scoring.models import score_pairs
+from tests.worlds.scorings import score_pairs
 
 # Suffixes: P pairs, 2 responses, N responses, R heads.
 

@@ -21,7 +21,7 @@ from encore.runs.run_files import run_status
 from encore.scoring.head_scores import ScoreManifest, read_head_scores
 from encore.scoring.scoring_run import score_manifest
 from tests.scoring.conftest import NUM_PAIRS
-from tests.scoring.models import make_model, score, score_pairs
+from tests.worlds.scorings import make_model, score, score_pairs
 from tests.worlds.studies import create_study, shard_path
 from tests.worlds.trainings import RULES
 

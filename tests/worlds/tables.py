@@ -1,24 +1,36 @@
-"""Builders of benchmarks, head scores and training ratings for tests of tables."""
+"""Builders of benchmarks, head scores, training ratings and the tables of `encore benchmark`."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
 
 from encore.benchmarks.benchmark_config import RowsConfig
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
+from encore.benchmarks.benchmark_table import (
+    BENCHMARKS_DIR,
+    RESULTS_FILE,
+    TABLE_JSON,
+    TABLE_MARKDOWN,
+    BenchmarkTable,
+    make_table,
+)
 from encore.benchmarks.definition import Benchmark
+from encore.benchmarks.pair_results import write_pair_results
+from encore.benchmarks.render_table import render
 from encore.benchmarks.scheme_rows import scheme_rows
-from encore.benchmarks.table_rows import TableRow
+from encore.benchmarks.table_rows import TableRow, reward_row
 from encore.data.records import Message, PreferencePair
 from encore.scoring.head_scores import HeadScores
 from encore.weighting.weigh import open_evidence
-from tests.scoring.models import make_model
 from tests.worlds.evidence import table_of
+from tests.worlds.scorings import make_model
 from tests.worlds.studies import write_lines
 from tests.worlds.trainings import make_study, write_ratings
 
@@ -28,14 +40,17 @@ RULES = ("be-kind", "be-brief", "be-true", "be-calm")
 
 
 def benchmark_pairs(
-    num_pairs_of: Mapping[str, int],
+    num_pairs_of: Mapping[str, int] = MappingProxyType({"refuse": 30, "respond": 20}),
     *,
     rejected_per_row: int = 1,
     is_partial: bool = False,
     weighting: str = "examples",
     **definition: object,
 ) -> BenchmarkPairs:
-    """Return pairs of these subsets in turn. The pairs of a row share their chosen response."""
+    """Return pairs of these subsets in turn. The pairs of a row share their chosen response.
+
+    Equal numbers of pairs have equal digests.
+    """
     benchmark = Benchmark.model_validate(
         {
             "name": "made-up",
@@ -67,7 +82,7 @@ def benchmark_pairs(
         subset_P=tuple(subset_P),
         row_id_P=tuple(row_id_P),
         is_partial=is_partial,
-        digest="0" * 64,
+        digest=hashlib.sha256(repr(dict(num_pairs_of)).encode()).hexdigest(),
         notes=(),
     )
 
@@ -152,3 +167,37 @@ def rows_of(
     table = training_ratings() if ratings is None else ratings
     with open_evidence(table) as evidence:
         return scheme_rows(scores, pairs, evidence=evidence, config=RowsConfig(**config))
+
+
+def model_row(name: str, wins_P: Sequence[float], *, pairs: BenchmarkPairs) -> TableRow:
+    """Return the row of a reward model that is right on pairs with a 1."""
+    reward_P2 = np.stack([np.asarray(wins_P, dtype=np.float64), np.full(len(wins_P), 0.5)], axis=1)
+    return reward_row(name, reward_P2, pairs=pairs)
+
+
+def every_row(pairs: BenchmarkPairs, *, seed: int = 0) -> tuple[TableRow, ...]:
+    """Return rows of schemes over random heads, and of a model that is right on 3 of 4 pairs."""
+    schemes = ("encore", "single", "random", "top-k")
+    scores = scores_of(pairs, random_margins(pairs.num_pairs, seed=seed))
+    wins_P = [float(index % 4 > 0) for index in range(pairs.num_pairs)]
+    rows, _ = rows_of(scores, pairs, schemes=schemes, taus=(0.5, 2.0), num_random=5)
+    return (*rows, model_row("initial", wins_P, pairs=pairs))
+
+
+def write_run(
+    study: Path,
+    rows: Sequence[TableRow],
+    *,
+    pairs: BenchmarkPairs,
+    key: str = "k" * 16,
+    synthetic: Sequence[str] = (),
+) -> BenchmarkTable:
+    """Write the table of rows, compared with the first, to a folder of a study, and return it."""
+    folder = study / BENCHMARKS_DIR / key
+    folder.mkdir(parents=True, exist_ok=True)
+    table = make_table(rows, pairs=pairs, model="made", synthetic=synthetic)
+    pair_rows = [row for row in rows if row.follows_from_pairs]
+    write_pair_results(folder / RESULTS_FILE, pair_rows, pairs=pairs)
+    (folder / TABLE_JSON).write_text(render(table, form="json"), encoding="utf-8")
+    (folder / TABLE_MARKDOWN).write_text(render(table, form="markdown"), encoding="utf-8")
+    return table

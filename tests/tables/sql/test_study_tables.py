@@ -18,10 +18,10 @@ from encore.model.opening import open_reward_model
 from encore.scoring.head_accuracy import head_accuracies
 from encore.scoring.head_scores import read_head_scores
 from encore.tables.study_tables import study_tables, table_docs
-from tests.benchmarks.stored_world import every_row, real_pairs, write_run
-from tests.scoring.models import make_model, score
 from tests.tables.sql.studies import NUM_PAIRS, NUM_RULES, SHARD_SIZE, ask, ask_records
+from tests.worlds.scorings import make_model, score
 from tests.worlds.studies import create_study, shard_path
+from tests.worlds.tables import benchmark_pairs, every_row, write_run
 
 ALL_PAIRS = sum(NUM_PAIRS.values())
 NUM_RATINGS = ALL_PAIRS * 2 * NUM_RULES
@@ -37,7 +37,7 @@ def full(one_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     study = Path(shutil.copytree(one_run, folder / "study"))
     model = make_model(folder / "model", head_ids=HEADS, synthetic=["judge of run 12"])
     score(study, open_reward_model(model), shard_size=SHARD_SIZE)
-    pairs = real_pairs()
+    pairs = benchmark_pairs()
     write_run(study, every_row(pairs), pairs=pairs, key=TABLE_KEYS[0])
     rows = every_row(pairs, seed=1)
     write_run(study, rows, pairs=pairs, key=TABLE_KEYS[1], synthetic=["all of it"])

@@ -23,9 +23,9 @@ from tasks.tracking.register_model import DEFAULT_MODEL, set_alias
 from tasks.tracking.store_uri import TRACKING_URI_VARIABLE
 from tasks.tracking.sync import sync
 from tests.mlflow_server import mlflow_server
-from tests.scoring.models import make_model
 from tests.tasks.tracking import study_files
 from tests.tasks.tracking.mlflow_store import MlflowClient, copy_store, mlflow, new_template
+from tests.worlds.scorings import make_model
 
 CHAMPION = f"models:/{DEFAULT_MODEL}@champion"
 TAU_2 = "encore (τ 2)"
