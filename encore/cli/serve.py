@@ -1,4 +1,4 @@
-"""`encore serve`: a reward model behind a port."""
+"""`encore serve`: serve a reward model over HTTP."""
 
 from __future__ import annotations
 
@@ -14,30 +14,29 @@ _PACKAGES = ("prometheus_client", "starlette", "uvicorn")
 
 @command
 def serve(config: ServeConfig, *, json: JsonOption = False) -> None:
-    """Serve a model's rewards over HTTP, with what every rule contributes to them.
+    """Serve a model's rewards over HTTP, with the contribution of every rule.
 
-    Without weights a model of one head is served; one of several heads is refused, since a reward
-    is one number: give --weights, --rule or --scheme.
+    A model of one head needs no weights. A model of several heads needs --weights, --rule or
+    --scheme, since a reward is one number.
 
     POST /get_reward (or /) speaks the protocol of OpenRLHF's remote reward model: {"query":
     [texts]} in, {"rewards": [...]} out. A query is a rendered text; its special tokens are read as
-    such.
+    special tokens.
 
     POST /score takes {"conversations": [{"messages": [...], "response": "…"}]} and answers with
     the score, weight and centred contribution of every rule; contributions sum to the reward,
     reward_shown has the rules' means added back. GET /health, /metrics (for Prometheus) and /model.
 
-    Requests of all clients are scored together. Ctrl-C or SIGTERM answers what is in progress and
-    stops. The server asks nobody who they are: another --host than the default lets in whoever
-    reaches it.
+    Requests of all clients are scored together. On Ctrl-C or SIGTERM the server answers the
+    requests in progress and stops. It asks for no password: with another --host than the default,
+    every machine that reaches it can use it.
 
     Example: encore serve study/training/KEY/model --weights weights.json
     """
     require_packages(_PACKAGES, doing="serving", extras="train,serve")
     warn_of_unused(config.composition.unused_options(), who=f"scheme {config.composition.scheme}")
     from encore.serving.listening import listen, make_server, url_of
-    from encore.serving.reward_app import RewardApp
-    from encore.serving.reward_server import open_app
+    from encore.serving.reward_app import RewardApp, open_app
 
     with listen(config.host, config.port) as listener:
         url = url_of(listener)

@@ -20,15 +20,16 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from encore.export.weights_input import Composition
+from encore.core.errors import InputError
+from encore.export.weights_input import Composition, chosen_weights, one_rule
 from encore.model.conversation import EncodedResponse
 from encore.model.layouts import TokenIds
-from encore.model.opening import OpenedModel
+from encore.model.opening import OpenedModel, open_reward_model
 from encore.model.score_sequences import score_sequences
 from encore.serving.batch_queue import BatchQueue, stopping_error
 from encore.serving.request_encoding import RequestEncoder
 from encore.serving.reward_requests import RewardRequest, ScoreRequest, Texts, read_request
-from encore.serving.serve_config import ServeLimits
+from encore.serving.serve_config import ServeConfig, ServeLimits
 from encore.weighting.weight_vector import head_weights
 
 # Legend: N texts, R rules.
@@ -241,9 +242,8 @@ class RewardApp:
             request.state.num_tokens = sum(map(len, sequences))
             futures: list[asyncio.Future[Any]] = [
                 asyncio.create_task(self._queue.score(sequences)),
-                asyncio.ensure_future(
-                    request.receive()
-                ),  # after the body, only a disconnect can arrive
+                # After the body, only a disconnect can arrive.
+                asyncio.ensure_future(request.receive()),
             ]
             try:
                 await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
@@ -304,6 +304,34 @@ class RewardApp:
         self._texts.inc(len(sequences))
         self._tokens.inc(sum(map(len, sequences)))
         return score_NR
+
+
+def open_app(config: ServeConfig, *, on_ready: Callable[[RewardApp], None]) -> RewardApp:
+    """Load a model and return the application of `encore serve`. It logs requests on stderr.
+
+    Args:
+        config: Options of the server: model, weights, limits.
+        on_ready: Function that is called when the server is about to answer requests.
+
+    Raises:
+        InputError: There is no such model or no such weights, or the model has several heads and
+            no weights are given.
+    """
+    model_options = config.model_dump(include={"device", "dtype", "max_length", "revision"})
+    opened = open_reward_model(config.model, **model_options)
+    head_ids = opened.model.head_ids
+    composition = chosen_weights(config.composition, head_ids=head_ids)
+    if composition is None:
+        if len(head_ids) > 1:
+            raise InputError(
+                f"the model has {len(head_ids)} heads and a reward is one number; give their "
+                "weights: --weights FILE, as `encore weights --json` writes it, --rule or --scheme"
+            )
+        composition = one_rule(head_ids[0], head_ids=head_ids)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    for name in ("encore.serving", "uvicorn.error"):
+        logging.getLogger(name).setLevel(logging.INFO)
+    return RewardApp(opened, composition=composition, limits=config.limits, on_ready=on_ready)
 
 
 async def _answer_error(_request: Request, error: Exception) -> Response:
