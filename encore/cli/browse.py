@@ -1,4 +1,4 @@
-"""`encore browse`: look at a study's pairs, replies and ratings in a browser."""
+"""`encore browse`: show a study's pairs, replies and ratings in a browser."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from encore.data.study_config import RunChoice, StudyConfig
 
 
 class BrowseConfig(RunChoice, StudyConfig):
-    """A page over a study; without a run or a judge, over all of its runs."""
+    """Options of `encore browse`. Without a run or a judge, the page shows all runs."""
 
     host: str = option("127.0.0.1", help="Address to listen on; the default is this machine alone.")
-    port: int = option(0, ge=0, le=65_535, help="0: any free one.")
+    port: int = option(0, ge=0, le=65_535, help="Port to listen on; 0: any free one.")
 
 
 @command
 def browse(config: BrowseConfig, *, json: JsonOption = False) -> None:
-    """Look at a study's pairs, replies and ratings on a page of this machine.
+    """Show a study's pairs, replies and ratings on a page of this machine.
 
-    The page lists pairs by rule, by null and its reason, by disagreement between the responses of a
-    pair or between judges, and by text; it opens one pair whole. Keys: j and k move, Enter opens,
-    Esc goes back, / filters, ? lists all of them.
+    The page filters pairs by rule, by the reason of a null, by disagreement between the responses
+    of a pair or between judges, and by text. It opens one pair with all its prompts and replies.
+    Keys: j and k move, Enter opens, Esc goes back, / filters, ? lists all keys.
 
-    Nothing is changed, and no request leaves the machine. The page shows the shards that were done
-    when it was started. Ctrl-C or SIGTERM stops it.
+    The command changes nothing, and no request leaves the machine. The page shows the shards that
+    were done when the command was started. Ctrl-C or SIGTERM stops it.
 
-    Example: encore browse demo-study, then open the address that it prints
+    Example: encore browse demo-study, then open the printed address
     """
     require_packages(("starlette", "uvicorn"), doing="browsing", extras="serve")
     from encore.data.study import open_study

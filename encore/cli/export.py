@@ -1,4 +1,4 @@
-"""`encore export`: a trained reward model as a plain transformers folder that loads anywhere."""
+"""`encore export`: write a reward model as a plain transformers folder that loads anywhere."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ from encore.export.export_config import ExportConfig
 
 if TYPE_CHECKING:
     from encore.data.records import PreferencePair
-    from encore.export.model_card import Exported
-    from encore.model.opening import OpenedModel
 
-#: Pairs on which flipped rankings are counted: a fair sample, minutes on a CPU for 8 billion
-#: weights.
+#: Number of pairs on which flipped rankings are counted. A model of 8 billion weights takes minutes
+#: for them on a CPU.
 _MAX_PAIRS = 200
 
 
@@ -37,30 +35,58 @@ def export(config: ExportConfig, *, json: JsonOption = False) -> None:
 
     Exit code 3: the weights come from a rating run that is not complete.
     """
-    chosen = config.composition
-    warn_of_unused(chosen.unused_options(), who=f"scheme {chosen.scheme}")
+    choice = config.composition
+    warn_of_unused(choice.unused_options(), who=f"scheme {choice.scheme}")
     from encore.export.push import push_export
     from encore.export.weights_input import chosen_weights
     from encore.export.write_export import export_model, refuse_occupied
+    from encore.model.opening import open_reward_model
 
     refuse_occupied(config.out, source=config.model)  # before a large model is loaded
-    opened = _opened(config)
-    composition = chosen_weights(chosen, head_ids=opened.model.head_ids)
+    if (Path(config.model).expanduser() / "gate.json").is_file():
+        raise InputError(
+            f"model {config.model}: this is a gate, whose weights depend on the prompt, so it "
+            "cannot be folded into a plain classifier; export the model it weighs"
+        )
+    opened = open_reward_model(
+        config.model,
+        device="cpu",  # the export is opened too, and both may not fit on a GPU
+        dtype="float32",
+        max_length=config.max_length,
+        revision=config.revision,
+    )
+    composition = chosen_weights(choice, head_ids=opened.model.head_ids)
     result = export_model(
         opened,
         out=config.out,
         weights=composition,
         dtype=config.dtype,
         licence=config.licence,
-        pairs=_pairs(chosen.ratings) if config.dtype == "bfloat16" else (),
+        pairs=_sample_pairs(choice.ratings) if config.dtype == "bfloat16" else (),
     )
     pushed = None if config.push is None else push_export(config.out, repo_id=config.push)
-    more = {"num_bytes": result.num_bytes, "notes": result.notes, "pushed": pushed}
+    record = {
+        "folder": config.out,
+        **result.as_dict(),
+        "num_bytes": result.num_bytes,
+        "notes": result.notes,
+        "pushed": pushed,
+    }
     weights = result.composition.weights.items()
     table = compact_table(("rule", "weight"), weights, title="Folded heads")
-    found = {"folder": config.out, **result.as_dict(), **more}
-    show_result(found, [table], result.notes, as_json=json)
-    _say_what_was_written(result, config.out)
+    show_result(record, [table], result.notes, as_json=json)
+    checked, written = result.verification, result.written
+    flips = (
+        f"; {checked.num_flipped} of {checked.num_margins} rankings flipped or tied"
+        if checked.num_margins
+        else ""
+    )
+    say(
+        f"{config.out}: {result.kind}, {counted(len(written.labels), 'label')}, "
+        f"{written.dtype}, {result.num_bytes / 1e6:.1f} MB; {checked.num_probes} conversations "
+        f"score the same with plain transformers (to {checked.max_difference:.0e}){flips}"
+    )
+    say(f"next: {config.out / 'README.md'} shows how to load it in ten lines")
     if pushed is not None:
         say(f"pushed: {pushed['url']}")
     if composition is not None and composition.num_missing_shards:
@@ -70,45 +96,12 @@ def export(config: ExportConfig, *, json: JsonOption = False) -> None:
         )
 
 
-def _opened(config: ExportConfig) -> OpenedModel:
-    from encore.model.opening import open_reward_model
-
-    if (Path(config.model).expanduser() / "gate.json").is_file():
-        raise InputError(
-            f"model {config.model}: this is a gate, whose weights depend on the prompt, so it "
-            "cannot be folded into a plain classifier; export the model it weighs"
-        )
-    # On the CPU: the export is opened beside it, and both may not fit on a GPU.
-    return open_reward_model(
-        config.model,
-        device="cpu",
-        dtype="float32",
-        max_length=config.max_length,
-        revision=config.revision,
-    )
-
-
-def _pairs(ratings: Path | None) -> Sequence[PreferencePair]:
-    """Some pairs of a study, by content hash; none of anything else."""
+def _sample_pairs(ratings: Path | None) -> Sequence[PreferencePair]:
+    """Return the first pairs of a study by content hash; no pairs if the path is no study."""
     from encore.data.pairs import iter_pairs
     from encore.data.study import is_study, open_study
 
     if ratings is None or not is_study(ratings):
         return ()
-    by_hash = sorted(iter_pairs(open_study(ratings)), key=lambda pair: pair.pair_id)
-    return by_hash[:_MAX_PAIRS]
-
-
-def _say_what_was_written(result: Exported, folder: Path) -> None:
-    checked, written = result.verification, result.written
-    flips = (
-        f"; {checked.num_flipped} of {checked.num_margins} rankings flipped or tied"
-        if checked.num_margins
-        else ""
-    )
-    say(
-        f"{folder}: {result.kind}, {counted(len(written.labels), 'label')}, "
-        f"{written.dtype}, {result.num_bytes / 1e6:.1f} MB; {checked.num_probes} conversations "
-        f"score the same with plain transformers (to {checked.max_difference:.0e}){flips}"
-    )
-    say(f"next: {folder / 'README.md'} shows how to load it in ten lines")
+    pairs = sorted(iter_pairs(open_study(ratings)), key=lambda pair: pair.pair_id)
+    return pairs[:_MAX_PAIRS]

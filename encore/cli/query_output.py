@@ -21,9 +21,9 @@ from encore.core.terminal import out, say, visible
 if TYPE_CHECKING:
     from encore.tables.sql_query import QueryResult
 
-#: Longer cells of a table are cut; the other formats have them whole.
+#: Largest number of characters in a cell of a table. The other formats do not cut.
 _MAX_CELL = 80
-#: Between two columns.
+#: Spaces between two columns.
 _GAP = 2
 
 
@@ -31,14 +31,14 @@ def print_result(result: QueryResult, *, format_name: str, max_rows: int) -> Non
     """Write a result to stdout.
 
     Args:
-        result: What to print.
+        result: Result of the query.
         format_name: ``table`` for people; ``csv`` (RFC 4180, a null is an empty field) and
             ``json`` (a list of objects) for programs.
-        max_rows: Of a table; what is left out is said on stderr.
+        max_rows: Largest number of rows in a table. A line on stderr says if there are more.
 
     Raises:
-        InputError: JSON with two columns of one name.
-        EncoreError: The query failed on the way.
+        InputError: Two columns of a JSON object have the same name.
+        EncoreError: The query failed while its rows were read.
     """
     if format_name == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
@@ -53,19 +53,19 @@ def print_result(result: QueryResult, *, format_name: str, max_rows: int) -> Non
 def _print_table(result: QueryResult, *, max_rows: int) -> None:
     rows = list(itertools.islice(result.rows(), max_rows + 1))
     texts = [[_cell(value) for value in row] for row in rows[:max_rows]]
-    shown = [[text[:_MAX_CELL] + "…" * (len(text) > _MAX_CELL) for text in row] for row in texts]
-    widths = (max(map(cell_len, cells)) for cells in zip(result.columns, *shown, strict=True))
-    if not shown or sum(widths) + _GAP * len(result.columns) <= out.width:
-        out.print(compact_table(result.columns, shown))
+    cells = [[text[:_MAX_CELL] + "…" * (len(text) > _MAX_CELL) for text in row] for row in texts]
+    widths = (max(map(cell_len, column)) for column in zip(result.columns, *cells, strict=True))
+    if not cells or sum(widths) + _GAP * len(result.columns) <= out.width:
+        out.print(compact_table(result.columns, cells))
     else:
-        for place, row in enumerate(shown, start=1):  # too wide: one column a line
+        for number, row in enumerate(cells, start=1):  # too wide: one line per column
             fields = zip(result.columns, row, strict=True)
-            out.print(compact_table((f"row {place}", ""), [*fields]))
+            out.print(compact_table((f"row {number}", ""), [*fields]))
     if len(rows) > max_rows:
         say(f"the first {max_rows} rows; --rows N shows more, --format csv or json all of them")
     elif not rows:
         say("no rows")
-    if shown != texts:
+    if cells != texts:
         say("long cells are cut; --format csv or json gives them whole")
 
 
@@ -100,14 +100,14 @@ def _print_json(result: QueryResult) -> None:
 
 
 def json_value(value: Any) -> Any:
-    """A value of a result as JSON has it: numbers stay exact, NaN and infinity become text.
+    """Convert a value of a result for JSON: numbers stay exact, NaN and infinity become text.
 
-    Times are ISO 8601, bytes hex digits, maps lists of [key, value].
+    Times become ISO 8601, bytes hex digits, and maps lists of [key, value].
     """
     if isinstance(value, dict):
-        return {str(key): json_value(item) for key, item in value.items()}
+        return {str(name): json_value(field) for name, field in value.items()}
     if isinstance(value, list | tuple):
-        return [json_value(item) for item in value]
+        return [json_value(element) for element in value]
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
     if isinstance(value, float) and not math.isfinite(value):
@@ -116,5 +116,5 @@ def json_value(value: Any) -> Any:
 
 
 def _clean(value: Any) -> Any:
-    """Rated text is hostile: a terminal must not act on it. A file or pipe gets it as it is."""
+    """Escape control characters of a text if stdout is a terminal: rated texts may be hostile."""
     return visible(value) if isinstance(value, str) and sys.stdout.isatty() else value

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from encore.cli.output import compact_table
 from encore.core.config import option
@@ -13,16 +14,11 @@ from encore.core.options import JsonOption, command
 from encore.core.terminal import out, print_json, say, visible, warn
 from encore.data.study_config import RunKeyConfig
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from encore.data.records import PreferencePair
-
 
 class ShowConfig(RunKeyConfig):
-    """`encore show`: which pair, and which of its prompts."""
+    """Options of `encore show`."""
 
-    pair: str = option(positional=True, help="A pair_id, or enough of its first digits.")
+    pair: str = option(positional=True, help="A pair_id, or a unique beginning of it.")
     study: Path = option(Path(), help="The study directory.")
     rule: str | None = option(None, help="Print the two prompts of this rule (a rule_id).")
     all_prompts: bool = option(False, help="Print the prompts of every rule.")
@@ -30,37 +26,35 @@ class ShowConfig(RunKeyConfig):
 
 @command
 def show(config: ShowConfig, *, json: JsonOption = False) -> None:
-    """Show everything a study knows about one pair.
+    """Show one pair of a study with its prompts, replies and ratings.
 
-    Prints the conversation, both responses, what the judge was asked, what it replied and which
-    rating that became; in every run of the study, or in the one given with --run.
+    Prints the conversation, both responses and, for every run of the study or the one of --run, the
+    judge's prompts, its replies and the ratings read from them.
     """
-    from encore.data.rating_runs import chosen_runs
+    from encore.data.rating_runs import chosen_runs, run_status
     from encore.data.study import open_study
     from encore.tables.pair_details import find_pair, pair_in_run
 
-    opened = open_study(config.study)
-    pairs = find_pair(opened, config.pair)
-    run_dirs = chosen_runs(opened.ratings_dir, config.run)
-    found = [(one, [pair_in_run(one, run_dir) for run_dir in run_dirs]) for one in pairs]
+    study = open_study(config.study)
+    statuses = [run_status(run_dir) for run_dir in chosen_runs(study.ratings_dir, config.run)]
+    pairs = [
+        (pair, [pair_in_run(pair, status.manifest, status.paths) for status in statuses])
+        for pair in find_pair(study, config.pair)
+    ]
     if json:
-        shown = [dataclasses.asdict(one) | {"runs": runs} for one, runs in found]
-        print_json(shown[0] if len(shown) == 1 else shown)
+        records = [dataclasses.asdict(pair) | {"runs": runs} for pair, runs in pairs]
+        print_json(records[0] if len(records) == 1 else records)
         return
-    for one, runs in found:
-        _print_pair(one)
-        for in_run in runs:
-            _print_run(in_run, config)
-    if not run_dirs:
+    for pair, runs in pairs:
+        out.print(f"pair {pair.pair_id}  source {pair.source}", style="bold")
+        for message in pair.prompt:
+            _print_block(f"prompt · {message.role}", message.content)
+        _print_block("chosen", pair.chosen)
+        _print_block("rejected", pair.rejected)
+        for run in runs:
+            _print_run(run, config)
+    if not statuses:
         say("no ratings yet; run `encore rate` first")
-
-
-def _print_pair(pair: PreferencePair) -> None:
-    out.print(f"pair {pair.pair_id}  source {pair.source}", style="bold")
-    for message in pair.prompt:
-        _print_block(f"prompt · {message.role}", message.content)
-    _print_block("chosen", pair.chosen)
-    _print_block("rejected", pair.rejected)
 
 
 def _print_run(run: Mapping[str, Any], config: ShowConfig) -> None:
@@ -70,17 +64,20 @@ def _print_run(run: Mapping[str, Any], config: ShowConfig) -> None:
     if not ratings:
         out.print("not rated in this run (its shard is not done, or a pilot left it out)")
         return
-    rule_ids = list(dict.fromkeys(one["rule_id"] for one in ratings))
+    rule_ids = list(dict.fromkeys(rating["rule_id"] for rating in ratings))
     if config.rule is not None and config.rule not in rule_ids:
         raise InputError(f"--rule {config.rule!r}: not in run {run_key}; {', '.join(rule_ids)}")
     columns = ("rule_id", "response", "rating", "raw_reply", "null_reason", "num_truncated_tokens")
-    out.print(compact_table(columns, [[one[name] for name in columns] for one in ratings]))
+    out.print(compact_table(columns, [[rating[name] for name in columns] for rating in ratings]))
     if not run["is_prompt_current"]:
         warn(f"run {run_key} asked with another version's prompt than the one shown")
-    shown = [one for one in ratings if config.all_prompts or one["rule_id"] == config.rule]
-    for one in shown or ratings[:1]:
-        _print_block(f"rating prompt · {one['rule_id']} · {one['response']}", one["prompt"])
-    if not shown:
+    chosen_ratings = [
+        rating for rating in ratings if config.all_prompts or rating["rule_id"] == config.rule
+    ]
+    for rating in chosen_ratings or ratings[:1]:
+        title = f"rating prompt · {rating['rule_id']} · {rating['response']}"
+        _print_block(title, rating["prompt"])
+    if not chosen_ratings:
         say("the other prompts differ in criterion and response: --rule RULE_ID or --all-prompts")
 
 

@@ -1,4 +1,4 @@
-"""`encore sql`: ask a study anything in SQL, without being able to change it."""
+"""`encore sql`: query a study with read-only SQL."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ class SqlConfig(RunChoice):
     format: Literal["table", "csv", "json"] = option(
         "table", help="table for people, csv or json for programs."
     )
-    rows: int = option(50, ge=1, help="How many rows a table shows.")
+    rows: int = option(50, ge=1, help="Largest number of rows that a table shows.")
     timeout: float = option(60.0, gt=0, metavar="SECONDS", help="Stop a query that takes longer.")
     memory_limit: str = option(
         "4GB",
         pattern=r"^\d+(\.\d+)?\s?[KMGT]i?B$",
         metavar="SIZE",
-        help="Memory of the query, e.g. 2GB; what DuckDB can put aside goes to disk.",
+        help="Memory limit of the query, e.g. 2GB. DuckDB moves what it can to disk.",
     )
 
 
 @command
 def sql(config: SqlConfig, *, json: JsonOption = False) -> None:
-    """Query a study with SQL (DuckDB's): pairs, ratings, rules, head scores, benchmarks and more.
+    """Query a study with DuckDB's SQL: pairs, ratings, rules, head scores, benchmarks and more.
 
     encore sql "select rule_id, avg(rating) from ratings group by all" --study DIR
 
@@ -51,32 +51,27 @@ def sql(config: SqlConfig, *, json: JsonOption = False) -> None:
 
     encore sql "from weights_at(0.5) order by weight desc" --study DIR --format csv
 
-    Every query of the library is a view too: from entropy_accuracy where source is null. With
-    several runs, table ratings is that of --run or --judge; all_ratings has them all.
+    Every query of the library is also a view: from entropy_accuracy where source is null. If there
+    are several runs, table ratings has the one of --run or --judge; all_ratings has all runs.
 
-    Nothing can be changed and nothing else read: one SELECT over these tables, in a database in
-    memory whose access to files, network and settings is locked. Only shards whose digest matches
-    are in the tables.
+    A query changes nothing and reads nothing else: it is one SELECT over these tables, in a
+    database in memory that has no access to files, network and settings. The tables have only
+    shards whose digest matches.
     """
-    ways = (config.statement, config.query, config.show_list or None)
-    if ways.count(None) != len(ways) - 1:
+    if [config.statement, config.query, config.show_list or None].count(None) != 2:
         raise UsageError("give one of SELECT, --query, --list")
     format_name = "json" if json else config.format
     if config.show_list:
         _print_list(as_json=format_name == "json")
-    else:
-        _answer(config, format_name)
-
-
-def _answer(config: SqlConfig, format_name: str) -> None:
+        return
     from encore.data.study import open_study
     from encore.tables.query_files import named_query
     from encore.tables.sql_query import run_query
     from encore.tables.study_tables import study_tables
 
     text = config.statement or named_query(config.query or "")
-    found = study_tables(open_study(config.study), run=config.run, judge=config.judge)
-    with run_query(found, text, seconds=config.timeout, memory=config.memory_limit) as result:
+    tables = study_tables(open_study(config.study), run=config.run, judge=config.judge)
+    with run_query(tables, text, seconds=config.timeout, memory=config.memory_limit) as result:
         print_result(result, format_name=format_name, max_rows=config.rows)
     if result.num_missing_shards:
         warn(
@@ -94,7 +89,7 @@ def _print_list(*, as_json: bool) -> None:
         {
             "name": name,
             "about": doc.description,
-            "columns": [{"name": one.name, "type": str(one.type)} for one in doc.schema],
+            "columns": [{"name": field.name, "type": str(field.type)} for field in doc.schema],
         }
         for name, doc in docs.items()
     ]
@@ -109,8 +104,8 @@ def _print_list(*, as_json: bool) -> None:
     rows = [(name, doc.description, ", ".join(doc.schema.names)) for name, doc in docs.items()]
     calls = [(file.call or file.name, file.question, file.grain) for file in files]
     title = "Queries: --query NAME, or as a view"
-    shown = (
+    texts = (
         compact_table(("table", "what it holds", "columns"), rows, title="Tables"),
         compact_table(("query", "question", "grain"), calls, title=title),
     )
-    show_result({"tables": tables, "queries": queries}, shown, as_json=as_json)
+    show_result({"tables": tables, "queries": queries}, texts, as_json=as_json)

@@ -66,14 +66,14 @@ def browse_app(index: PairIndex, *, host: str) -> ASGIApp:
         return JSONResponse(index.page(pair_filter, number=page_number))
 
     def pair(request: Request) -> Response:
-        return JSONResponse(index.pair(request.path_params["place"]))
+        return JSONResponse(index.pair(request.path_params["position"]))
 
     app = Starlette(
         routes=[
             *(Route(path, partial(_file, *file), methods=["GET"]) for path, file in _FILES.items()),
             Route("/api/study", summary, methods=["GET"]),
             Route("/api/pairs", pairs, methods=["GET"]),
-            Route("/api/pairs/{place:int}", pair, methods=["GET"]),
+            Route("/api/pairs/{position:int}", pair, methods=["GET"]),
         ],
         exception_handlers=dict.fromkeys((HTTPException, EncoreError), _answer_error),
     )

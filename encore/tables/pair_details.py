@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from encore.core.errors import InputError
 from encore.data.pairs import read_pairs, records_of
-from encore.data.rating_runs import RatingManifest, run_status
+from encore.data.rating_runs import RatingManifest
 from encore.data.records import PreferencePair
 from encore.data.schemas import EXPECTED
 from encore.data.study import Study
@@ -43,21 +43,20 @@ def find_pair(study: Study, pair_id: str) -> tuple[PreferencePair, ...]:
     return tuple(matching_pairs)
 
 
-def pair_in_run(pair: PreferencePair, run_dir: Path) -> dict[str, Any]:
+def pair_in_run(
+    pair: PreferencePair, manifest: RatingManifest, paths: Sequence[Path]
+) -> dict[str, Any]:
     """Return a pair's ratings in a run, with their prompts before any cut from the left, as JSON.
 
     The list is empty if the pair's shard is not finished or the run does not contain the pair.
     ``is_prompt_current`` is False if the run used another version of the rating prompt. The prompts
     returned are then not the ones that the judge read.
+
+    Args:
+        pair: The pair, with its texts.
+        manifest: Manifest of the run.
+        paths: Files of finished shards to look in.
     """
-    status = run_status(run_dir)
-    return pair_in_files(pair, status.manifest, status.paths)
-
-
-def pair_in_files(
-    pair: PreferencePair, manifest: RatingManifest, paths: Sequence[Path]
-) -> dict[str, Any]:
-    """Return what `pair_in_run` returns, but read only these files of the run's shards."""
     filters = [("pair_id", "=", pair.pair_id), ("source", "=", pair.source)]
     rows = [row for path in paths for row in pq.read_table(path, filters=filters).to_pylist()]
     rating_rules = {rule["rule_id"]: rule["rating_rule"] for rule in manifest.rules}

@@ -29,7 +29,7 @@ from encore.data.rating_runs import RatingStatus, null_reasons, status
 from encore.data.schemas import PAIRS, RATINGS
 from encore.data.study import Study
 from encore.demo import JUDGE_NAME
-from encore.tables.pair_details import pair_in_files
+from encore.tables.pair_details import pair_in_run
 from encore.tables.study_database import FilePart, StudyDatabase, StudyTable, literal, open_database
 from encore.warehouse.ratings import select_run
 
@@ -74,7 +74,7 @@ class PairFilter:
 
     @property
     def sql(self) -> str:
-        """The query for the places of the matching pairs. Attributes are its parameters."""
+        """Return the query for the positions of matching pairs. Attributes are its parameters."""
         is_null = "$null in (chosen_null::varchar, rejected_null::varchar)"
         if self.null == "any":
             is_null = "(chosen is null or rejected is null)"
@@ -92,39 +92,42 @@ class PairFilter:
         text_conditions = {"source": "source = $source", "text": f"({_IN_TEXTS})"}
         on_ratings = [sql for name, sql in rating_conditions.items() if getattr(self, name)]
         on_texts = [sql for name, sql in text_conditions.items() if getattr(self, name)]
-        matching_texts = f"select place from texts where {' and '.join(on_texts) or 'true'}"  # noqa: S608 - our own text
+        matching_texts = f"select position from texts where {' and '.join(on_texts) or 'true'}"  # noqa: S608 - our own text
         if not on_ratings:
-            return f"{matching_texts} order by place"
+            return f"{matching_texts} order by position"
         if on_texts:
-            on_ratings.append(f"place in ({matching_texts})")
+            on_ratings.append(f"position in ({matching_texts})")
         return (
-            f"select place from pair_ratings where {' and '.join(on_ratings)} group by place "  # noqa: S608 - our own text
-            f"order by round(max({difference}), 9) desc, place"  # rounding errors do not sort
+            f"select position from pair_ratings where {' and '.join(on_ratings)} group by position "  # noqa: S608 - our own text
+            f"order by round(max({difference}), 9) desc, position"  # rounding errors do not sort
         )
 
 
 class PairIndex:
-    """The pairs of a study and their ratings in finished shards. `open_pair_index` makes it.
+    """Pairs of a study and their ratings in finished shards. Get it from `open_pair_index`.
 
-    It has the state of the study at the time of opening. Any thread may call it. The place of a
+    It has the state of the study at the time of opening. Any thread may call it. The position of a
     pair is its index in the order of rating plans, from 0.
+
+    Attributes:
+        summary: Sources, runs, rules and null reasons to filter by, counts, and synthetic parts, as
+            JSON.
     """
 
     def __init__(
         self,
         database: StudyDatabase,
         *,
-        study: Study,
         statuses: Sequence[RatingStatus],
-        null_counts: Mapping[str, int],
+        files: Sequence[Path],
+        summary: dict[str, Any],
     ) -> None:
         self._database = database
         self._lock = threading.Lock()
         self._statuses = statuses
-        self._files = _shard_files(statuses)
-        self._places = lru_cache(_MAX_CACHED_FILTERS)(self._matching_places)
-        #: Sources, runs, rules and null reasons to filter by, counts, and synthetic parts, as JSON.
-        self.summary = _summary(study, statuses, null_counts)
+        self._files = files
+        self._cached_positions = lru_cache(_MAX_CACHED_FILTERS)(self._find_positions)
+        self.summary = summary
 
     def page(self, pair_filter: PairFilter, *, number: int = 1) -> dict[str, Any]:
         """Return a page of the pairs that match a filter, each with its figures in every run.
@@ -140,38 +143,44 @@ class PairIndex:
         """
         self._check(pair_filter)
         with self._lock:
-            matching_places = self._places(pair_filter)
-            places = matching_places[(number - 1) * PAGE_SIZE : number * PAGE_SIZE].to_pylist()
+            matching_positions = self._cached_positions(pair_filter)
+            positions = matching_positions[
+                (number - 1) * PAGE_SIZE : number * PAGE_SIZE
+            ].to_pylist()
             rows = self._database.fetch(
-                _sql("page"), places=places, rule=pair_filter.rule, excerpt=_EXCERPT_CHARACTERS
+                _sql("page"),
+                positions=positions,
+                rule=pair_filter.rule,
+                excerpt=_EXCERPT_CHARACTERS,
             )
         return {
-            "num_pairs": len(matching_places),
-            "num_pages": -(-len(matching_places) // PAGE_SIZE),
+            "num_pairs": len(matching_positions),
+            "num_pages": -(-len(matching_positions) // PAGE_SIZE),
             "page": number,
             "page_size": PAGE_SIZE,
             "rows": rows.to_pylist(),
         }
 
-    def pair(self, place: int) -> dict[str, Any]:
+    def pair(self, position: int) -> dict[str, Any]:
         """Return the texts of one pair and, for every run, its ratings with prompts and replies.
 
         Raises:
-            InputError: The study has no pair at this place.
+            InputError: The study has no pair at this position.
             EncoreError: A shard can no longer be read.
         """
-        if place >= self.summary["num_pairs"]:
-            raise InputError(f"pair {str(place)[:20]}: the study has no such pair")
+        if position >= self.summary["num_pairs"]:
+            raise InputError(f"pair {str(position)[:20]}: the study has no such pair")
         with self._lock:
-            texts = self._database.fetch("from texts where place = $place", place=place)
+            texts = self._database.fetch("from texts where position = $position", position=position)
             file_indexes = self._database.fetch(
-                "select distinct file from pair_ratings where place = $place", place=place
+                "select distinct file from pair_ratings where position = $position",
+                position=position,
             )
         (pair,) = records_of(texts.select(PAIRS.names))
         paths = [self._files[index] for index in file_indexes["file"].to_pylist()]
         try:
-            in_runs = [
-                pair_in_files(
+            runs = [
+                pair_in_run(
                     pair, status.manifest, [path for path in paths if path.parent == status.run_dir]
                 )
                 for status in self._statuses
@@ -181,7 +190,7 @@ class PairIndex:
                 f"pair {pair.pair_id}: its shard cannot be read ({error}); start `encore browse` "
                 "again"
             ) from error
-        return {**dataclasses.asdict(pair), "place": place, "runs": in_runs}
+        return {**dataclasses.asdict(pair), "position": position, "runs": runs}
 
     def _check(self, pair_filter: PairFilter) -> None:
         choices: Mapping[str, Iterable[str]] = {
@@ -196,11 +205,11 @@ class PairIndex:
             if value is not None and value not in values:
                 raise InputError(f"{name} {value!r}: expected one of {', '.join(values)}")
 
-    def _matching_places(self, pair_filter: PairFilter) -> pa.ChunkedArray:
+    def _find_positions(self, pair_filter: PairFilter) -> pa.ChunkedArray:
         sql = pair_filter.sql
         values = dataclasses.asdict(pair_filter).items()
         parameters = {name: value for name, value in values if f"${name}" in sql}
-        return self._database.fetch(sql, **parameters)["place"]
+        return self._database.fetch(sql, **parameters)["position"]
 
 
 @contextmanager
@@ -226,7 +235,8 @@ def open_pair_index(
     null_counts: Counter[str] = Counter()
     for run_status in statuses:
         null_counts.update(null_reasons(run_status))
-    files = _shard_files(statuses)
+    files = [path for status in statuses for path in status.paths]
+    titles = _rule_titles(statuses)
     tables: dict[str, StudyTable] = {
         f"shard_{number}": (FilePart(paths=(str(path.absolute()),), schema=RATINGS),)
         for number, path in enumerate(files)
@@ -235,7 +245,7 @@ def open_pair_index(
     tables["pairs"] = (FilePart(paths=tuple(pairs), schema=PAIRS),)
     statements = (
         _enumeration("run_name", [status.manifest.run_key for status in statuses]),
-        _enumeration("rule_name", _rule_titles(statuses)),
+        _enumeration("rule_name", titles),
         _enumeration("null_name", null_counts),
         _sql("texts"),
         _sql("rated"),
@@ -244,7 +254,23 @@ def open_pair_index(
         "drop table rated",
     )
     with open_database(tables, views=statements) as database:
-        yield PairIndex(database, study=study, statuses=statuses, null_counts=null_counts)
+        yield PairIndex(
+            database,
+            statuses=statuses,
+            files=files,
+            summary={
+                "study": study.path.absolute().name,
+                "num_pairs": sum(source.num_kept for source in study.sources),
+                "sources": [source.label for source in study.sources],
+                "runs": _run_summaries(statuses),
+                "rules": [{"rule_id": rule_id, "title": titles[rule_id]} for rule_id in titles],
+                "null_reasons": dict(null_counts),
+                "synthetic": [
+                    *study.synthetic,
+                    *(part for status in statuses for part in status.manifest.synthetic),
+                ],
+            },
+        )
 
 
 def _sql(name: str) -> str:
@@ -256,10 +282,6 @@ def _sql(name: str) -> str:
 
 def _enumeration(name: str, values: Iterable[str]) -> str:
     return f"create type {name} as enum ({', '.join(map(literal, values)) or literal(_NO_VALUE)})"
-
-
-def _shard_files(statuses: Sequence[RatingStatus]) -> tuple[Path, ...]:
-    return tuple(path for status in statuses for path in status.paths)
 
 
 def _rule_titles(statuses: Sequence[RatingStatus]) -> dict[str, str]:
@@ -274,43 +296,27 @@ def _rule_titles(statuses: Sequence[RatingStatus]) -> dict[str, str]:
     return titles
 
 
-def _run_names(statuses: Sequence[RatingStatus]) -> list[str]:
-    """Return names of runs for people: the judge, and its deviations from the paper's settings.
+def _run_summaries(statuses: Sequence[RatingStatus]) -> list[dict[str, Any]]:
+    """Return the runs as JSON, named by judge and deviations from the paper's settings.
 
     Runs with equal names have the beginning of their key appended.
     """
-    names = []
-    for run_status in statuses:
-        manifest = run_status.manifest
-        judge = JUDGE_NAME if manifest.synthetic else manifest.judge
-        names.append(", ".join((judge, *manifest.deviations)))
-    return [
-        name if names.count(name) == 1 else f"{name}, run {status.manifest.run_key[:8]}"
-        for status, name in zip(statuses, names, strict=True)
+    names = [
+        ", ".join(
+            (
+                JUDGE_NAME if status.manifest.synthetic else status.manifest.judge,
+                *status.manifest.deviations,
+            )
+        )
+        for status in statuses
     ]
-
-
-def _summary(
-    study: Study, statuses: Sequence[RatingStatus], null_counts: Mapping[str, int]
-) -> dict[str, Any]:
-    run_parts = (part for status in statuses for part in status.manifest.synthetic)
-    runs = [
+    return [
         {
-            "run_key": status.manifest.run_key,
-            "name": name,
+            "run_key": (key := status.manifest.run_key),
+            "name": name if names.count(name) == 1 else f"{name}, run {key[:8]}",
             "num_pairs": status.manifest.num_pairs,
             "num_shards": len(status.shards),
             "num_missing_shards": len(status.unfinished),
         }
-        for status, name in zip(statuses, _run_names(statuses), strict=True)
+        for status, name in zip(statuses, names, strict=True)
     ]
-    titles = _rule_titles(statuses)
-    return {
-        "study": study.path.absolute().name,
-        "num_pairs": sum(source.num_kept for source in study.sources),
-        "sources": [source.label for source in study.sources],
-        "runs": runs,
-        "rules": [{"rule_id": rule_id, "title": title} for rule_id, title in titles.items()],
-        "null_reasons": dict(null_counts),
-        "synthetic": [*study.synthetic, *run_parts],
-    }

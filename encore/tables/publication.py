@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,31 @@ from encore.tables.study_tables import StudyTables
 FORMAT_VERSION = 1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """A published database or data set; its fields are those of `encore publish --json`.
+
+    Attributes:
+        path: Path of the file or folder.
+        num_bytes: Size of the database or of the pairs' Parquet file, in bytes.
+        run_key: Key of the published run.
+        is_synthetic: True if pairs, judges or models of the study are synthetic.
+        synthetic_parts: The synthetic parts, as phrases for people.
+        num_shards: Number of shards in the plan of the run.
+        num_missing_shards: Number of shards that are not finished and not published.
+    """
+
+    path: Path
+    num_bytes: int
+    run_key: str
+    is_synthetic: bool
+    synthetic_parts: tuple[str, ...]
+    num_shards: int
+    num_missing_shards: int
+
+
 def run_facts(tables: StudyTables) -> dict[str, Any]:
-    """Return the facts of a publication's JSON about the run whose ratings it contains.
+    """Return the fields of a `Publication` about the run whose ratings it contains.
 
     Raises:
         InputError: The study has no run, or several and none is chosen.

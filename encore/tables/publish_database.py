@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from encore.core.errors import InputError
 from encore.core.files import atomic_path
-from encore.data.study import open_study
-from encore.tables.publication import provenance, refuse_occupied, run_facts
+from encore.data.study import Study, as_study
+from encore.tables.publication import Publication, provenance, refuse_occupied, run_facts
 from encore.tables.query_files import query_files
 from encore.tables.study_database import StudyDatabase, StudyTable, literal, open_database, quoted
 from encore.tables.study_tables import StudyTables, ratings_table, study_tables, table_docs
@@ -28,23 +29,40 @@ _OTHER_RATINGS_DESCRIPTION = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedDatabase(Publication):
+    """A published database.
+
+    Attributes:
+        tables: Number of rows of each table, by name.
+        views: Names of the views.
+        macros: Example calls of the macros.
+    """
+
+    tables: Mapping[str, int]
+    views: tuple[str, ...]
+    macros: tuple[str, ...]
+
+
 def publish_database(
-    study: Path, *, out: Path, run: str | None = None, judge: str | None = None, force: bool = False
-) -> dict[str, Any]:
+    study: Study | str | Path,
+    *,
+    out: Path,
+    run: str | None = None,
+    judge: str | None = None,
+    force: bool = False,
+) -> PublishedDatabase:
     """Write a DuckDB file with the study's tables, the queries of `sql/` as views, and provenance.
 
     After an error there is no file. Table ``ratings`` and the queries contain one run. Table
     ``other_ratings`` has the ratings of the other runs, view ``all_ratings`` those of all runs.
 
     Args:
-        study: Directory of the study.
+        study: The study, or its directory.
         out: Path of the file to write.
         run: Unique prefix of the key of the run for ``ratings``. Needed if there are several runs.
         judge: Judge of the run for ``ratings``, instead of ``run``.
         force: True replaces an existing DuckDB file.
-
-    Returns:
-        The JSON values of ``database`` in `encore publish --json`.
 
     Raises:
         InputError: There is no study, no ratings or no chosen run, or ``out`` may not be replaced.
@@ -54,21 +72,21 @@ def publish_database(
         raise InputError(f"--out {out}: there is no folder {out.parent}; make it first")
     if out.exists():
         refuse_occupied("--out", out, is_ours=_is_database(out), force=force)
-    tables = study_tables(open_study(study), run=run, judge=judge)
+    tables = study_tables(as_study(study), run=run, judge=judge)
     facts = run_facts(tables)
     with atomic_path(out) as temporary:
         try:
             num_rows, views = _write(temporary, tables)
         finally:
             temporary.with_name(f"{temporary.name}.wal").unlink(missing_ok=True)
-    return {
-        "path": out,
-        "num_bytes": out.stat().st_size,
-        "tables": num_rows,
-        "views": views,
-        "macros": [file.call for file in query_files() if file.call],
+    return PublishedDatabase(
+        path=out,
+        num_bytes=out.stat().st_size,
+        tables=num_rows,
+        views=views,
+        macros=tuple(file.call for file in query_files() if file.call),
         **facts,
-    }
+    )
 
 
 def _is_database(path: Path) -> bool:

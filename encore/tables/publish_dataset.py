@@ -6,8 +6,8 @@ As in the paper's release, each row is a pair with the ratings of both responses
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,18 +17,38 @@ from encore.core.errors import InputError
 from encore.core.files import atomic_folder
 from encore.data.records import RESPONSES
 from encore.data.schemas import PAIRS
-from encore.data.study import open_study
+from encore.data.study import Study, as_study
 from encore.tables.data_card import data_set_card
-from encore.tables.publication import refuse_occupied, run_facts
+from encore.tables.publication import Publication, refuse_occupied, run_facts
 from encore.tables.study_database import StudyDatabase, literal, open_database, quoted
 from encore.tables.study_tables import StudyTables, study_tables
 
 _CARD, _DATA, _RULES = "README.md", "data", "rules"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedDataset(Publication):
+    """A published data set.
+
+    Attributes:
+        num_rows: Number of rated pairs, each of which is a row.
+        rule_ids: Ids of the rules, in head order.
+        num_unrated_pairs: Number of pairs of the study that the run has not rated.
+    """
+
+    num_rows: int
+    rule_ids: tuple[str, ...]
+    num_unrated_pairs: int
+
+
 def publish_dataset(
-    study: Path, *, out: Path, run: str | None = None, judge: str | None = None, force: bool = False
-) -> dict[str, Any]:
+    study: Study | str | Path,
+    *,
+    out: Path,
+    run: str | None = None,
+    judge: str | None = None,
+    force: bool = False,
+) -> PublishedDataset:
     """Write the rated pairs of one run as a folder that ``datasets.load_dataset`` reads.
 
     After an error there is no folder. Columns: ``pair_id, source, prompt`` (messages), ``chosen,
@@ -36,14 +56,11 @@ def publish_dataset(
     valid rating). Rows are sorted by source and pair_id.
 
     Args:
-        study: Directory of the study.
+        study: The study, or its directory.
         out: Path of the folder to make.
         run: Unique prefix of the run's key. Needed if there are several runs.
         judge: Judge of the run, instead of ``run``.
         force: True replaces a folder that an earlier call wrote.
-
-    Returns:
-        The JSON values of ``dataset`` in `encore publish --json`.
 
     Raises:
         InputError: There is no study or no ratings, no run is chosen, rated pairs are no longer in
@@ -53,14 +70,14 @@ def publish_dataset(
     names = {path.name for path in out.iterdir()} if out.is_dir() else set()
     if names or out.is_file():
         refuse_occupied("--dataset", out, is_ours=names == {_CARD, _DATA, _RULES}, force=force)
-    tables = study_tables(open_study(study), run=run, judge=judge)
+    tables = study_tables(as_study(study), run=run, judge=judge)
     tables.require_run()  # before a folder is made
     out.parent.mkdir(parents=True, exist_ok=True)
     with atomic_folder(out) as folder:
         return _write(folder, tables, out=out)
 
 
-def _write(folder: Path, tables: StudyTables, *, out: Path) -> dict[str, Any]:
+def _write(folder: Path, tables: StudyTables, *, out: Path) -> PublishedDataset:
     """Write the data set into ``folder``, which is moved to ``out`` afterwards."""
     manifest = tables.require_run().manifest
     ratings = pa.struct([pa.field(rule_id, pa.float64()) for rule_id in manifest.rule_ids])
@@ -90,14 +107,14 @@ def _write(folder: Path, tables: StudyTables, *, out: Path) -> dict[str, Any]:
         nulls=nulls.to_pylist(),
     )
     (folder / _CARD).write_text(card, encoding="utf-8")
-    return {
-        "path": out,
-        "num_rows": num_pairs,
-        "num_bytes": path.stat().st_size,
-        "rule_ids": manifest.rule_ids,
-        "num_unrated_pairs": num_unrated_pairs,
+    return PublishedDataset(
+        path=out,
+        num_bytes=path.stat().st_size,
+        num_rows=num_pairs,
+        rule_ids=manifest.rule_ids,
+        num_unrated_pairs=num_unrated_pairs,
         **run_facts(tables),
-    }
+    )
 
 
 def _num_pairs_of_source(database: StudyDatabase, tables: StudyTables) -> dict[str, int]:

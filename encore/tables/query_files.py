@@ -24,7 +24,7 @@ _SENTENCE_END = re.compile(r"(?<=[.?]) ")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryFile:
-    """A file of `sql/`.
+    """File of `sql/` with the metadata of its comment.
 
     Attributes:
         name: Name of the file without ``.sql``, and of its view or macro.
@@ -44,7 +44,7 @@ class QueryFile:
 
     @property
     def definition(self) -> str:
-        """The statement that creates the view or the macro."""
+        """Return the statement that creates the view or the macro."""
         return self.text if self.call else f'create view "{self.name}" as {self.text}'
 
 

@@ -77,7 +77,7 @@ def decode_table(content: list[dict[str, Any]]) -> tuple[FilePart, ...]:
 
 @dataclass(frozen=True, slots=True)
 class StudyDatabase:
-    """An open connection with tables of a study. `open_database` makes it."""
+    """Open connection with tables of a study. Get it from `open_database`."""
 
     _connection: duckdb.DuckDBPyConnection
 
@@ -173,11 +173,8 @@ def named_errors() -> Iterator[None]:
     """
     try:
         yield
-    except (
-        duckdb.Error,
-        pa.ArrowException,
-        OSError,
-    ) as error:  # OSError: Arrow cannot read a later batch
+    # OSError: Arrow cannot read a later batch.
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
         text = re.split(r"\n\s*(?=LINE \d+:)", str(error).strip())[0]
         problem = " ".join(text.split("Stack Trace:")[0].split())
         if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory" in problem:

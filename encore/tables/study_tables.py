@@ -71,7 +71,7 @@ def table_docs() -> Mapping[str, TableDoc]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyTables:
-    """The tables of one study.
+    """Tables of one study.
 
     Attributes:
         study: The opened study.
@@ -91,13 +91,13 @@ class StudyTables:
 
     @property
     def views(self) -> tuple[str, ...]:
-        """SQL definitions of the queries of `sql/` whose tables are all here."""
+        """Return SQL definitions of the queries of `sql/` whose tables this study has."""
         files = (file for file in query_files() if set(file.reads) <= self.by_name.keys())
         return tuple(file.definition for file in files)
 
     @property
     def synthetic_parts(self) -> tuple[str, ...]:
-        """The synthetic parts of the study, as phrases for people."""
+        """Return the synthetic parts of the study, as phrases for people."""
         models = (
             f"scores {scoring.manifest.score_key}: {part}"
             for scoring in self.scores

@@ -9,7 +9,7 @@ const UNSEEN = /((?![\t\n\r\u200c\u200d])[\p{Cc}\p{Cf}])/u;
 let study = null; // the answer of /api/study
 let list = null; // the shown answer of /api/pairs
 let listAddress = null; // what it was asked for
-let lastPlace = null; // of the pair that was open
+let lastPosition = null; // of the pair that was open
 
 // --- addresses and answers ---------------------------------------------------------------------
 
@@ -48,8 +48,8 @@ async function show() {
   const here = location.search;
   try {
     const wanted = inAddress();
-    const place = wanted.get("pair");
-    const pair = place === null ? null : await ask(`/api/pairs/${encodeURIComponent(place)}`);
+    const position = wanted.get("pair");
+    const pair = position === null ? null : await ask(`/api/pairs/${encodeURIComponent(position)}`);
     await loadList(wanted);
     if (here !== location.search) return; // the reader has gone on
     byId("problem").hidden = true;
@@ -163,12 +163,12 @@ function showList(wanted) {
   if (list.page > 1) pages.unshift(link({ page: list.page - 1 }, {}, "← previous"));
   if (list.page < list.num_pages) pages.push(link({ page: list.page + 1 }, {}, "next →"));
   document.querySelector(".pages").replaceChildren(...pages);
-  rowOf(lastPlace)?.focus();
-  lastPlace = null;
+  rowOf(lastPosition)?.focus();
+  lastPosition = null;
 }
 
 function listed(row) {
-  return link({ pair: row.place }, { class: "row", "data-place": row.place },
+  return link({ pair: row.position }, { class: "row", "data-position": row.position },
     element("span", { class: "opening", dir: "auto" }, row.opening || "(an empty message)"),
     element("span", {},
       element("span", { class: "about" }, `${row.source} · ${row.pair_id.slice(0, 8)} `),
@@ -193,9 +193,9 @@ function listedRun(run) {
 // --- one pair --------------------------------------------------------------------------------------
 
 function showPair(pair) {
-  lastPlace = pair.place;
-  const at = list.rows.findIndex((row) => row.place === pair.place);
-  const place = (list.page - 1) * list.page_size + at + 1;
+  lastPosition = pair.position;
+  const at = list.rows.findIndex((row) => row.position === pair.position);
+  const ordinal = (list.page - 1) * list.page_size + at + 1;
   const block = (name, text, kind = "") => element("section", { class: `text ${kind}` },
     element("h3", {}, name), element("p", { class: "said", dir: "auto" }, text));
   const rated = pair.runs.filter((run) => run.ratings.length);
@@ -204,7 +204,7 @@ function showPair(pair) {
   byId("pair").replaceChildren(
     element("p", { class: "pages" },
       link({ pair: null }, {}, "← list"),
-      at < 0 ? "" : `${place.toLocaleString("en")} of ${counted(list.num_pairs, "pair")}`),
+      at < 0 ? "" : `${ordinal.toLocaleString("en")} of ${counted(list.num_pairs, "pair")}`),
     element("h2", { tabindex: "-1" }, `Pair ${pair.pair_id}`),
     element("p", { class: "about" }, `source ${pair.source}`),
     ...pair.prompt.map((turn) => block(turn.role, turn.content)),
@@ -268,7 +268,7 @@ function prompts(...ratings) {
 
 // --- keys ------------------------------------------------------------------------------------------
 
-const rowOf = (place) => document.querySelector(`.row[data-place="${place}"]`);
+const rowOf = (position) => document.querySelector(`.row[data-position="${position}"]`);
 
 function moveInList(by) {
   const rows = [...document.querySelectorAll(".row")];
@@ -284,12 +284,12 @@ async function turnPage(by) {
 }
 
 async function nextPair(by) {
-  const at = list.rows.findIndex((row) => row.place === lastPlace) + by;
-  if (list.rows[at]) return go({ pair: list.rows[at].place });
+  const at = list.rows.findIndex((row) => row.position === lastPosition) + by;
+  if (list.rows[at]) return go({ pair: list.rows[at].position });
   const page = list.page + by;
   if (page < 1 || page > list.num_pages) return;
   await loadList(address({ page })).catch(() => {}); // `show` says what is wrong
-  await go({ page, pair: list.rows.at(by > 0 ? 0 : -1).place });
+  await go({ page, pair: list.rows.at(by > 0 ? 0 : -1).position });
 }
 
 const help = () => byId("help").showModal();

@@ -5,13 +5,13 @@ with
 
 contested as (
 
-    select place, rule, max(chosen - rejected) - min(chosen - rejected) as spread
+    select position, rule, max(chosen - rejected) - min(chosen - rejected) as spread
     from rated
-    group by place, rule
+    group by position, rule
     having min(chosen - rejected) < 0 and max(chosen - rejected) > 0
 
 )
 
 select rated.*, case when chosen <> rejected then spread end as spread
-from rated left join contested using (place, rule)
-order by place, rule, run
+from rated left join contested using (position, rule)
+order by position, rule, run

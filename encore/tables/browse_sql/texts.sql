@@ -1,5 +1,5 @@
--- Every pair with its place in the order of rating plans. Grain: one row per pair.
+-- Every pair with its position in the order of rating plans. Grain: one row per pair.
 create table texts as
-select (row_number() over (order by pair_id, source) - 1)::integer as place, *
+select (row_number() over (order by pair_id, source) - 1)::integer as position, *
 from pairs
-order by place
+order by position

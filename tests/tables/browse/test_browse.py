@@ -101,7 +101,7 @@ def test_a_pair_opened_is_what_encore_show_says_of_it(browsed, hostile_study):
         found = browsed.get(f"/api/pairs/{place}").json()
         assert found["chosen"] == pairs[place].chosen
         assert found["runs"] == [
-            pair_in_run(pairs[place], one.run_dir) for one in status(hostile_study)
+            pair_in_run(pairs[place], run.manifest, run.paths) for run in status(hostile_study)
         ]
     # The last 10 pairs are in the second run's missing shard. Labels are known in the third:
     # 7 e^-5 + e^-1 + e^-1.5 + e^-2 = 0.7735.
@@ -109,7 +109,7 @@ def test_a_pair_opened_is_what_encore_show_says_of_it(browsed, hostile_study):
     masses = [run["ratings"][0].get("label_mass") for run in found["runs"] if run["ratings"]]
     assert sorted(masses, key=bool) == [None, pytest.approx(0.7735, abs=1e-4)]
     (only,) = rows_of(browsed, text=pairs[7].pair_id[:9].upper())
-    assert only["place"] == 7
+    assert only["position"] == 7
 
 
 def test_what_is_missing_and_how_runs_differ_is_said(browsed):
@@ -121,7 +121,7 @@ def test_what_is_missing_and_how_runs_differ_is_said(browsed):
 
 def test_hostile_texts_come_back_as_they_are_and_as_nothing_but_json(browsed):
     row, *_ = rows_of(browsed, null="not_a_single_number")
-    answer = browsed.get(f"/api/pairs/{row['place']}")
+    answer = browsed.get(f"/api/pairs/{row['position']}")
     assert HOSTILE in [one["raw_reply"] for run in answer.json()["runs"] for one in run["ratings"]]
     assert answer.headers["content-type"] == "application/json"
 

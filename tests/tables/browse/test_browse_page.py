@@ -12,7 +12,7 @@ from tests.report.test_report_page import SCREENS, THEMES
 from tests.tables.browse.studies import HOSTILE, browsing
 
 pytestmark = pytest.mark.services
-_FOCUSED = "document.activeElement.dataset.place"
+_FOCUSED = "document.activeElement.dataset.position"
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def attacked(browsed: httpx.Client) -> str:
     """The address of a pair with an attack among its replies."""
     wanted = {"null": "not_a_single_number"}
     row, *_ = browsed.get("/api/pairs", params=wanted).json()["rows"]
-    return str(browsed.base_url.copy_with(params={**wanted, "pair": row["place"]}))
+    return str(browsed.base_url.copy_with(params={**wanted, "pair": row["position"]}))
 
 
 def test_the_page_fits_its_screen_and_asks_this_server_alone(page, browsed, attacked):

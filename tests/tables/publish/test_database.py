@@ -101,7 +101,7 @@ def test_provenance_names_keys_digests_versions_and_what_is_synthetic(
     study = make_pairs(tmp_path, prefix="synthetic-")
     rate_study(study)
     result = publish_database(study, out=tmp_path / "s.duckdb")
-    assert result["is_synthetic"]
+    assert result.is_synthetic
     rows = ask(tmp_path / "s.duckdb", "select value from provenance where name = 'is_synthetic'")
     assert rows == [("true",)]
 
