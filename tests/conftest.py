@@ -24,21 +24,21 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Two test processes share the cores; more threads than cores are several times slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# A console keeps the width that COLUMNS has at its making; without one it asks at every line.
+# A console keeps the width that COLUMNS has when it is made; without it, it asks at every line.
 os.environ.pop("COLUMNS", None)
 importlib.import_module("encore.core.terminal")
 
-# Machines differ in speed, and a failure in CI must be a failure at home: no deadline, no chance.
+# Machines differ in speed, and a failure in CI must be repeatable: no deadline, fixed examples.
 settings.register_profile("encore", deadline=None, derandomize=True)
 settings.load_profile("encore")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip tests marked `device` on a machine without an accelerator."""
-    device_tests = [item for item in items if item.get_closest_marker("device")]
+    device_tests = [test for test in items if test.get_closest_marker("device")]
     if device_tests and not has_accelerator():
-        for item in device_tests:
-            item.add_marker(pytest.mark.skip(reason="needs an accelerator: nvidia-smi lists none"))
+        for test in device_tests:
+            test.add_marker(pytest.mark.skip(reason="needs an accelerator: nvidia-smi lists none"))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -39,8 +39,8 @@ class PrefectServer:
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
         """Send a request to the API and return its answer."""
-        answer = httpx.post(f"{self.url}/api/{path}", json=body, timeout=60).raise_for_status()
-        return answer.json()
+        response = httpx.post(f"{self.url}/api/{path}", json=body, timeout=60)
+        return response.raise_for_status().json()
 
     def last_flow_run(self) -> dict[str, Any]:
         """Return the flow run that started last."""
@@ -51,8 +51,8 @@ class PrefectServer:
         """Wait until a flow run is over and return it."""
         give_up = time.monotonic() + _RUN_SECONDS
         while time.monotonic() < give_up:
-            answer = httpx.get(f"{self.url}/api/flow_runs/{flow_run_id}", timeout=60)
-            run = dict(answer.raise_for_status().json())
+            response = httpx.get(f"{self.url}/api/flow_runs/{flow_run_id}", timeout=60)
+            run = dict(response.raise_for_status().json())
             if run["state_type"] in _FINAL:
                 return run
             time.sleep(1)

@@ -18,7 +18,7 @@ Row = tuple[str, str, str, str, float | None]
 
 
 def rows_of(table: pa.Table) -> list[Row]:
-    """(pair_id, source, response, rule_id, rating) of every row."""
+    """Return (pair_id, source, response, rule_id, rating) of every row."""
     names = ("pair_id", "source", "response", "rule_id", "rating")
     columns = [table[name].to_pylist() for name in names]
     return [(*ids, None if x is None else float(x)) for *ids, x in zip(*columns, strict=True)]
@@ -43,14 +43,14 @@ def reference_analysis(rows: Sequence[Row], *, by_source: bool = False) -> dict[
 
 
 def reference_weights(rows: Sequence[Row], *, tau: float) -> dict[str, float]:
-    """ENCORE's weight of each rule: exp(-H / tau), normalised."""
+    """Return ENCORE's weight of each rule: exp(-H / tau), normalised."""
     entropies = {rule["rule_id"]: rule["entropy_nats"] for rule in _rules(rows, source="all")}
     mass = np.exp(-np.array(list(entropies.values())) / tau)
     return dict(zip(entropies, (mass / mass.sum()).tolist(), strict=True))
 
 
 def reference_margin_sds(rows: Sequence[Row]) -> dict[str, float]:
-    """Standard deviation (ddof 1) of rating(chosen) - rating(rejected) of each rule."""
+    """Return the standard deviation (ddof 1) of rating(chosen) - rating(rejected) by rule."""
     margins: dict[str, list[float]] = defaultdict(list)
     for (_, _, rule_id), (chosen, rejected) in _pairs(rows).items():
         if chosen is not None and rejected is not None:
@@ -62,7 +62,7 @@ def reference_margin_sds(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def reference_signs(rows: Sequence[Row], rule_ids: Sequence[str]) -> np.ndarray:
-    """sign(chosen - rejected) of each (source, pair) and rule; 0 where a rating is missing."""
+    """Return sign(chosen - rejected) of each (source, pair) and rule; 0 without a rating."""
     pairs = _pairs(rows)
     keys = sorted({(source, pair) for source, pair, _ in pairs})
     sign = np.zeros((len(keys), len(rule_ids)))
@@ -75,7 +75,7 @@ def reference_signs(rows: Sequence[Row], rule_ids: Sequence[str]) -> np.ndarray:
 
 
 def kde_entropy(ratings: np.ndarray) -> float | None:
-    """Differential entropy of the Gaussian kernel density of all ratings, by direct summation.
+    """Return the differential entropy of the Gaussian kernel density, by direct summation.
 
     Scott's rule; a grid of 1/40 bandwidth that ends 12 bandwidths beyond the ratings.
     """
@@ -148,7 +148,7 @@ def _rule(
 
 
 def _miller_madow(counts: np.ndarray) -> float | None:
-    """Plug-in entropy plus (levels - 1) / (2 N)."""
+    """Return the plug-in entropy plus (levels - 1) / (2 N)."""
     if not len(counts):
         return None
     return float(scipy.stats.entropy(counts)) + (len(counts) - 1) / (2 * int(counts.sum()))

@@ -1,4 +1,4 @@
-"""Which parts of a run's identity differ, so that a test can change one ingredient at a time.
+"""Compare identities of runs, so that a test can change one ingredient at a time.
 
 A change that alters two parts at once would hide that one of them is not in the run's key.
 """

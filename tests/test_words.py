@@ -66,8 +66,8 @@ def count_files(folders: tuple[str, ...]) -> Counter[str]:
     return counts
 
 
-def test_words_are_counted_as_described():
-    """Three names of which one is vague, one riddling docstring, two thin texts of three."""
+def test_vague_names_riddling_docstrings_and_thin_texts_are_counted():
+    """The source has three names, one of them vague, and three texts, two of them thin."""
     source = '''
 def rate(found, study):
     """Whether a study is rated.

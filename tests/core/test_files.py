@@ -10,7 +10,7 @@ import pytest
 from encore.core.files import atomic_folder, atomic_path, atomic_write_bytes, file_sha256
 
 
-def test_a_file_appears_whole_and_no_glob_sees_it_before(tmp_path: Path) -> None:
+def test_a_file_appears_only_when_it_is_complete(tmp_path: Path) -> None:
     target = tmp_path / "shard.parquet"
     with atomic_path(target) as first, atomic_path(target) as second:
         first.write_bytes(b"first")
@@ -27,7 +27,9 @@ def test_a_file_appears_whole_and_no_glob_sees_it_before(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
-def test_an_error_leaves_the_old_file_and_no_trace(tmp_path: Path, error: BaseException) -> None:
+def test_an_error_keeps_the_old_file_and_leaves_no_other(
+    tmp_path: Path, error: BaseException
+) -> None:
     target = tmp_path / "shard.parquet"
     target.write_bytes(b"old")
     with pytest.raises(type(error)), atomic_path(target) as temporary:
@@ -38,11 +40,11 @@ def test_an_error_leaves_the_old_file_and_no_trace(tmp_path: Path, error: BaseEx
 
 
 @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
-@pytest.mark.parametrize("is_in_place", [False, True])
-def test_an_error_leaves_the_old_folder_and_no_trace(
-    tmp_path: Path, error: BaseException, is_in_place: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_complete", [False, True])
+def test_an_error_keeps_the_old_folder_and_leaves_no_other(
+    tmp_path: Path, error: BaseException, is_complete: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also when the new folder cannot be put in place: the old one has moved aside by then."""
+    """The error comes before the new folder is complete, or when it is renamed."""
     target = tmp_path / "model"
     for content in ("first", "old"):
         with atomic_folder(target) as temporary:
@@ -58,7 +60,7 @@ def test_an_error_leaves_the_old_folder_and_no_trace(
     monkeypatch.setattr(Path, "rename", refuse_new)
     with pytest.raises(type(error)), atomic_folder(target) as temporary:
         (temporary / "weights").write_text("new")
-        if not is_in_place:
+        if not is_complete:
             raise error
     assert (target / "weights").read_text() == "old"
     assert list(tmp_path.iterdir()) == [target]

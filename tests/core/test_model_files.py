@@ -1,4 +1,4 @@
-"""A judge is found, identified by its content, and refused early in one line."""
+"""A judge's files are identified by their content, and unusable ones are refused in one line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from encore.judges.judge_config import JudgeConfig
 from encore.judges.local_model import LocalJudge
 from tests.worlds.tiny_judge import make_tiny_judge
 
-ROLE = ModelFinder(name="judge", error=JudgeUnavailableError)
+FINDER = ModelFinder(name="judge", error=JudgeUnavailableError)
 
 
 @pytest.fixture(scope="module")
@@ -44,29 +44,29 @@ def changed(path: Path, **values: object) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
-def test_a_folder_is_identified_by_content_not_by_place(folder, tmp_path):
-    first = ROLE.find(str(folder))
+def test_a_folder_is_identified_by_its_content_not_by_its_path(folder, tmp_path):
+    first = FINDER.find(str(folder))
     assert first.name == "my-judge"
     (folder / "README.md").write_text("hello")
     moved = Path(shutil.copytree(folder, tmp_path / "elsewhere" / "my-judge"))
-    assert ROLE.find(str(moved)).revision == first.revision
+    assert FINDER.find(str(moved)).revision == first.revision
     changed(moved / "generation_config.json", temperature=0.7)
-    assert ROLE.find(str(moved)).revision != first.revision
+    assert FINDER.find(str(moved)).revision != first.revision
 
 
 def test_a_change_deep_inside_a_large_file_is_another_judge(folder):
     weights = folder / "model.safetensors"
     with weights.open("wb") as file:
-        file.truncate(1100 * 2**20)  # sparse: takes no room
-    before = ROLE.find(str(folder)).revision
+        file.truncate(1100 * 2**20)  # sparse: it takes no disk space
+    before = FINDER.find(str(folder)).revision
     with weights.open("r+b") as file:
         file.seek(500 * 2**20)
         file.write(b"\x01" * 16 * 2**20)  # one matrix of 2,048 x 4,096 in bfloat16
-    assert ROLE.find(str(folder)).revision != before
+    assert FINDER.find(str(folder)).revision != before
 
 
 @pytest.mark.parametrize("model", ["./no-such-folder", "a/b/c", "j/nosuch"])
-def test_a_path_that_is_not_there_is_not_taken_for_a_hub_id(model, tmp_path, monkeypatch):
+def test_a_missing_path_is_not_looked_up_on_the_hub(model, tmp_path, monkeypatch):
     """``j/nosuch`` looks like a hub id, but ``j`` is a folder here."""
     (tmp_path / "j").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -77,7 +77,7 @@ def test_a_path_that_is_not_there_is_not_taken_for_a_hub_id(model, tmp_path, mon
     assert "\n" not in str(caught.value)
 
 
-def test_dtype_and_context_are_the_models_own_up_to_8192_or_as_asked(folder):
+def test_dtype_and_context_come_from_the_model_up_to_8192_or_from_the_options(folder):
     changed(folder / "config.json", dtype="float32", max_position_embeddings=131_072)
     default, set_by_options = opened(folder), opened(folder, dtype="bfloat16", max_model_len=20_000)
     assert (default.dtype, default.max_model_len) == ("float32", 8192)
@@ -107,8 +107,7 @@ def _writes(name: str, content: bytes) -> Callable[[Path], object]:
         (_writes("config.json", b'{"dtype": "int3"}'), "my-judge.*int3"),
     ],
 )
-def test_what_an_engine_would_find_late_is_refused_at_once(folder, damage, message, monkeypatch):
-    """No tokenizer, engine or weights are loaded before the refusal."""
+def test_damaged_files_are_refused_before_anything_is_loaded(folder, damage, message, monkeypatch):
     damage(folder)
     monkeypatch.setattr(
         "encore.judges.local_model.load_tokenizer", lambda _: pytest.fail("tokenizer loaded")
@@ -129,12 +128,12 @@ def test_what_an_engine_would_find_late_is_refused_at_once(folder, damage, messa
         ({"backend": "vllm", "engine_args": {"tensor_parallel_size": True}}, "whole number"),
     ],
 )
-def test_options_that_a_judge_does_not_take_are_refused(folder, config, message):
+def test_options_that_do_not_fit_the_judge_are_refused(folder, config, message):
     with pytest.raises(JudgeUnavailableError, match=message):
         opened(folder, **config)
 
 
-def test_a_tokenizer_that_is_missing_or_a_template_that_raises_is_one_clear_error(folder):
+def test_a_missing_tokenizer_or_a_template_that_raises_is_refused(folder):
     for path in folder.glob("chat_template*"):
         path.write_text("{{ raise_exception('no user turns here') }}")
     with pytest.raises(JudgeUnavailableError, match="no user turns here"):
@@ -150,7 +149,7 @@ def test_a_tokenizer_that_is_missing_or_a_template_that_raises_is_one_clear_erro
         opened(folder)
 
 
-def test_missing_weights_are_named_and_not_made_up(folder):
+def test_missing_weights_are_named_and_not_initialised_at_random(folder):
     path = folder / "model.safetensors"
     tensors = load_file(path)
     del tensors["model.layers.0.self_attn.q_proj.weight"]
@@ -159,20 +158,20 @@ def test_missing_weights_are_named_and_not_made_up(folder):
         opened(folder).start()
 
 
-def test_a_folders_own_code_is_never_run(folder, tmp_path, monkeypatch):
-    """The answer to a question on the terminal does not matter: there is no question."""
+def test_code_in_a_models_folder_is_not_run(folder, tmp_path, monkeypatch):
+    """A "yes" on the terminal changes nothing, because nobody is asked."""
     marker = tmp_path / "it-ran"
     (folder / "evil.py").write_text(f"open({str(marker)!r}, 'w').close()\n")
     classes = {"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"}
     changed(folder / "config.json", auto_map=classes)
     changed(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.T", "evil.T"]})
     monkeypatch.setattr("builtins.input", lambda *_: "y")
-    with contextlib.suppress(JudgeUnavailableError):  # refusing it is as good as ignoring the code
+    with contextlib.suppress(JudgeUnavailableError):  # it may be refused or ignored
         opened(folder).start()
     assert not marker.exists()
 
 
-def test_a_models_own_chat_penalties_do_not_change_its_ratings(folder):
+def test_penalties_in_a_models_generation_config_do_not_change_replies(folder):
     prompts = [[1, 3, *range(10, 10 + length), 2, 4] for length in range(20, 60)]
 
     def replies() -> list[str]:

@@ -1,4 +1,4 @@
-"""A new option of training is one field: everything that shows options is generated from it."""
+"""A new field of the training's config is enough for a new option everywhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.golden.tiny_llama import write_tiny_llama
-from tests.worlds.studies import write_lines
+from tests.worlds.studies import numbered_pairs, study_of
 
 ROOT = Path(__file__).resolve().parents[2]
 FIELD = """    label_smoothing: float = option(
@@ -43,7 +43,7 @@ print(json.dumps([run.data.params for run in client.search_runs(experiments)]))
 
 @pytest.fixture(scope="module")
 def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the product whose training has one more option."""
+    """Copy the product and add an option to its training."""
     folder = tmp_path_factory.mktemp("changed")
     for name in ("encore", "tasks", "flows", "sql"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -56,19 +56,11 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def python(folder: Path, *arguments: object) -> str:
     environment = {**os.environ, "PYTHONPATH": str(folder), "COLUMNS": "200"}
-    ran = subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr[-2000:]
-    return ran.stdout
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.check_output(command, cwd=folder, env=environment, text=True)
 
 
-def test_help_form_recipe_and_reference_page_show_it(changed: Path) -> None:
+def test_help_form_recipe_and_reference_page_show_the_option(changed: Path) -> None:
     assert "--label-smoothing" in python(changed, "-m", "encore.cli", "train", "--help")
     assert "label_smoothing" in python(changed, "-c", FORM)
     assert python(changed, "-c", RECIPE).strip() == "0.25"
@@ -80,17 +72,11 @@ def test_help_form_recipe_and_reference_page_show_it(changed: Path) -> None:
 
 
 @pytest.mark.services
-def test_mlflow_shows_it_and_runs_at_its_default_keep_their_key(
+def test_mlflow_shows_the_option_and_its_default_changes_no_key(
     changed: Path, tmp_path: Path
 ) -> None:
     llama = write_tiny_llama(tmp_path / "llama")
-    pairs = [
-        {"prompt": f"Question {n}?", "chosen": "Please ask first.", "rejected": "Just do it."}
-        for n in range(8)
-    ]
-    write_lines(tmp_path / "p.jsonl", pairs)
-    study = tmp_path / "study"
-    python(changed, "-m", "encore.cli", "ingest", f"mine={tmp_path / 'p.jsonl'}", "--out", study)
+    study = study_of(numbered_pairs(8), tmp_path / "study")
     train = ("-m", "encore.cli", "train", study, "--backbone", llama, "--json")
     train += ("--objective", "bradley-terry", "--max-steps", 1, "--max-length", 64)
     before = json.loads(python(ROOT, *train, "--out", tmp_path / "before"))["run_key"]

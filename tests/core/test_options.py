@@ -1,4 +1,4 @@
-"""The field of a config is the only declaration of an option: for parser, key and reference."""
+"""A config's field declares an option for the parser, the run's key and the reference page."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def parse(*tokens: str) -> OuterConfig:
     return configs[0]
 
 
-def test_nested_configs_are_flattened_and_only_given_values_replace_defaults():
+def test_nested_configs_are_flattened_and_only_options_on_the_command_line_are_set():
     config = parse("here", "--backbone", "m", "--set", "n=4", "--set", "quant=fp8")
     assert config == OuterConfig(
         study=Path("here"), inner=InnerConfig(model="m"), sets={"n": 4, "quant": "fp8"}
@@ -64,7 +64,7 @@ def test_a_refusal_names_the_option_and_the_value(path, value, kind, message):
         build(OuterConfig, values)
 
 
-def test_the_key_holds_what_changes_results_and_no_later_field_at_its_default():
+def test_the_key_has_only_options_that_change_results_and_no_new_one_at_its_default():
     base = {"study": Path("s"), "inner": InnerConfig(model="m")}
     assert identity_of(OuterConfig(**base)) == {
         "inner": {"model": "m", "length": 8},
@@ -85,7 +85,7 @@ def test_the_key_holds_what_changes_results_and_no_later_field_at_its_default():
         (None, 0, ""),
     ],
 )
-def test_ends_are_one_line_and_an_exit_code(capsys, raised, code, message):
+def test_a_command_ends_with_one_line_and_an_exit_code(capsys, raised, code, message):
     app = new_app("try", help="")
 
     @app.default
@@ -99,7 +99,7 @@ def test_ends_are_one_line_and_an_exit_code(capsys, raised, code, message):
     assert capsys.readouterr().err.startswith(message)
 
 
-def test_the_reference_page_is_what_the_configs_say():
+def test_the_reference_page_is_up_to_date():
     page = Path(__file__).parents[2] / "docs" / "reference.md"
     assert page.read_text(encoding="utf-8") == reference_page(), (
         "run `python -m encore.cli.reference`"

@@ -1,4 +1,4 @@
-"""Ingest keeps, merges or sets aside every record, and changes nothing after an error."""
+"""Ingest keeps, merges or sets aside every record. After an error the study is as before."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from encore.data.schemas import SET_ASIDE_FIELDS
 from encore.data.study import open_study
 from tests.cli.invoking import Command
 from tests.data.test_study import everything
+from tests.worlds.studies import write_lines
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -39,13 +40,12 @@ def pair(number: int, **changes: object) -> dict[str, object]:
     }
 
 
-def write_lines(path: Path, *records: object) -> str:
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return str(path)
+def write_pairs(path: Path, *records: object) -> str:
+    return str(write_lines(path, records))
 
 
-def only(report: IngestReport) -> PairsManifest:
-    (source,) = report.sources
+def only_manifest(report: IngestReport) -> PairsManifest:
+    [source] = report.sources
     return source.manifest
 
 
@@ -59,7 +59,7 @@ def set_aside(study: Path, label: str) -> list[dict[str, Any]]:
 
 def test_every_malformed_record_is_counted_with_its_line_and_reason(tmp_path: Path) -> None:
     study = tmp_path / "study"
-    manifest = only(ingest([str(GOLDEN / "ingest-oddities.jsonl")], out=study))
+    manifest = only_manifest(ingest([str(GOLDEN / "ingest-oddities.jsonl")], out=study))
     # Lines 1 (kept), 2 (its duplicate), 3 (the contradiction, kept), 16 (kept); line 5 is blank.
     assert (manifest.num_read, manifest.num_kept, manifest.num_duplicates) == (15, 3, 1)
     assert manifest.num_contradicting == 1
@@ -87,13 +87,15 @@ records = st.one_of(
 
 @settings(max_examples=25)
 @given(st.lists(records, max_size=25))
-def test_records_read_are_kept_merged_or_set_aside_in_any_order(
-    tmp_path_factory: pytest.TempPathFactory, drawn: list[object]
+def test_every_record_is_kept_merged_or_set_aside_in_any_order(
+    tmp_path_factory: pytest.TempPathFactory, random_records: list[object]
 ) -> None:
     folder = tmp_path_factory.mktemp("records")
-    rows = [pair(99), *drawn]
+    rows = [pair(99), *random_records]
     first, reversed_order = (
-        only(ingest([f"pairs:{write_lines(folder / 'a.jsonl', *order)}"], out=folder / name))
+        only_manifest(
+            ingest([f"pairs:{write_pairs(folder / 'a.jsonl', *order)}"], out=folder / name)
+        )
         for name, order in (("1", rows), ("2", rows[::-1]))
     )
     assert first.num_read == len(rows)
@@ -105,21 +107,25 @@ def test_records_read_are_kept_merged_or_set_aside_in_any_order(
     assert reversed_order.model_copy(update={"parquet_sha256": first.parquet_sha256}) == first
 
 
-def test_sources_of_a_label_are_joined_and_equal_pairs_kept_once(tmp_path: Path) -> None:
+def test_sources_of_a_label_are_joined_and_equal_pairs_are_kept_once(tmp_path: Path) -> None:
     folder = tmp_path / "prefs"
     folder.mkdir()
-    write_lines(folder / "a.jsonl", pair(1), pair(2), pair(1, id="again"))
+    write_pairs(folder / "a.jsonl", pair(1), pair(2), pair(1, id="again"))
     pq.write_table(pa.Table.from_pylist([pair(2), pair(3)]), folder / "b.parquet")
-    second = write_lines(tmp_path / "second.jsonl", pair(2))
-    alone_path = write_lines(tmp_path / "alone.jsonl", pair(2))
-    report = ingest([f"mine={folder}", f"mine={second}", alone_path], out=tmp_path / "study")
-    alone, mine = (source.manifest for source in report.sources)
-    origins = [(origin.name, origin.num_read) for origin in mine.origins]
-    assert origins == [("a.jsonl", 3), ("b.parquet", 2), ("second.jsonl", 1)]
-    assert (mine.label, mine.num_kept, mine.num_duplicates) == ("mine", 3, 3)
+    more = write_pairs(tmp_path / "more.jsonl", pair(2))
+    alone_path = write_pairs(tmp_path / "alone.jsonl", pair(2))
+    report = ingest([f"mine={folder}", f"mine={more}", alone_path], out=tmp_path / "study")
+    alone, joined = (source.manifest for source in report.sources)
+    origins = [(origin.name, origin.num_read) for origin in joined.origins]
+    assert origins == [("a.jsonl", 3), ("b.parquet", 2), ("more.jsonl", 1)]
+    assert (joined.label, joined.num_kept, joined.num_duplicates) == ("mine", 3, 3)
     assert (alone.label, alone.num_kept, alone.num_duplicates) == ("alone", 1, 0)
     study = open_study(tmp_path / "study")
-    assert [kept.chosen for kept in iter_pairs(study)][1:] == ["Good 1.", "Good 2.", "Good 3."]
+    assert [kept_pair.chosen for kept_pair in iter_pairs(study)][1:] == [
+        "Good 1.",
+        "Good 2.",
+        "Good 3.",
+    ]
     assert str(tmp_path) not in (study.path / "pairs" / "mine.manifest.json").read_text()
 
 
@@ -130,8 +136,8 @@ def test_option_prefer_selects_the_chosen_response_and_is_recorded(
     labels = {"better_response_id": 0, "safer_response_id": 1}
     record = {"prompt": "Q", "response_0": "a", "response_1": "b", **labels}
     study = tmp_path / "study"
-    source = write_lines(tmp_path / "x.jsonl", record)
-    manifest = only(ingest([source], out=study, prefer=prefer))
+    source = write_pairs(tmp_path / "x.jsonl", record)
+    manifest = only_manifest(ingest([source], out=study, prefer=prefer))
     assert (manifest.label, manifest.origins[0].prefer) == ("pku", prefer or "safer")
     assert next(iter_pairs(open_study(study))).chosen == chosen
 
@@ -141,11 +147,12 @@ def test_option_prefer_selects_the_chosen_response_and_is_recorded(
 
 def test_a_changed_pairs_file_or_manifest_is_refused(tmp_path: Path) -> None:
     study = tmp_path / "study"
-    source = write_lines(tmp_path / "mine.jsonl", pair(1))
+    source = write_pairs(tmp_path / "mine.jsonl", pair(1))
     ingest([source], out=study)
     path = study / "pairs" / "mine.parquet"
-    whole = path.read_bytes()
-    path.write_bytes(whole[:200] + bytes([whole[200] ^ 1]) + whole[201:])
+    content = bytearray(path.read_bytes())
+    content[200] ^= 1
+    path.write_bytes(content)
     for read in (read_pairs, lambda study: list(iter_pairs(study))):
         with pytest.raises(InputError, match=r"mine\.parquet: changed since it was ingested"):
             read(open_study(study))
@@ -160,30 +167,30 @@ def test_a_changed_pairs_file_or_manifest_is_refused(tmp_path: Path) -> None:
 
 def test_a_second_label_is_added_and_pairs_without_a_manifest_are_ignored(tmp_path: Path) -> None:
     study = tmp_path / "study"
-    ingest([write_lines(tmp_path / "a.jsonl", pair(1))], out=study)
+    ingest([write_pairs(tmp_path / "a.jsonl", pair(1))], out=study)
     before = everything(study)
-    source = write_lines(tmp_path / "b.jsonl", pair(1))
+    source = write_pairs(tmp_path / "b.jsonl", pair(1))
     ingest([source], out=study)
     assert before.items() <= everything(study).items()
     opened = open_study(study)
     assert [source.label for source in opened.sources] == ["a", "b"]
-    # What a process leaves that was killed between putting two files in place.
+    # A process that is killed between moving two files leaves pairs without a manifest.
     (study / "pairs" / "b.manifest.json").unlink()
     assert [source.label for source in opened.sources] == ["a", "b"]  # read once
     assert [source.label for source in open_study(study).sources] == ["a"]
     assert ingest([source], out=study).sources[0].status == "new"
 
 
-def test_equal_pairs_change_nothing_and_different_pairs_need_replace(tmp_path: Path) -> None:
+def test_equal_pairs_change_nothing_and_different_pairs_need_option_replace(tmp_path: Path) -> None:
     study = tmp_path / "study"
-    source = write_lines(tmp_path / "mine.jsonl", pair(1), pair(2), pair(2), {})
+    source = write_pairs(tmp_path / "mine.jsonl", pair(1), pair(2), pair(2), {})
     ingest([f"pairs:{source}"], out=study)
     before = everything(study)
     for replace in (False, True):
         report = ingest([f"pairs:{source}"], out=study, replace=replace)
         assert [source.status for source in report.sources] == ["unchanged"]
         assert everything(study) == before
-    write_lines(tmp_path / "mine.jsonl", pair(1))
+    write_pairs(tmp_path / "mine.jsonl", pair(1))
     with pytest.raises(InputError, match=r"labelled 'mine' already \(2, now 1\).*--replace"):
         ingest([source], out=study)
     assert everything(study) == before
@@ -191,23 +198,23 @@ def test_equal_pairs_change_nothing_and_different_pairs_need_replace(tmp_path: P
     assert read_pairs(open_study(study)).num_rows == 1
 
 
-# --- bad input: one clear line, and nothing is changed ----------------------------------------
+# --- bad input ------------------------------------------------------------------------------
 
 
 def bad_sources(folder: Path) -> list[tuple[list[str], dict[str, Any], str]]:
     """Return arguments, options, and a pattern of the error message."""
-    good = write_lines(folder / "good.jsonl", pair(1))
+    good = write_pairs(folder / "good.jsonl", pair(1))
     link = folder / "link.jsonl"
     link.symlink_to(good)
     empty, text = (str(folder / f"{name}.jsonl") for name in ("empty", "text"))
     Path(empty).write_bytes(b"\n\n  \n")
     Path(text).write_text("this is\nno JSON\n")
     short = {"prompt": "Q", "chosen": "y"}
-    no_column = write_lines(folder / "short.jsonl", short, short)
+    no_column = write_pairs(folder / "short.jsonl", short, short)
     parquet = folder / "short.parquet"
     pq.write_table(pa.Table.from_pylist([short]), parquet)
-    unlike = write_lines(folder / "unlike.jsonl", {"chosen": "y", "rejected": "n"})
-    capital = "GOOD=" + write_lines(folder / "other.jsonl", pair(1))
+    unlike = write_pairs(folder / "unlike.jsonl", {"chosen": "y", "rejected": "n"})
+    capital = "GOOD=" + write_pairs(folder / "other.jsonl", pair(1))
     no_pair = "not one of its 2 records is a preference pair"
     missing = r"'rejected' is missing \(found: prompt, chosen\)"
     return [
@@ -225,9 +232,9 @@ def bad_sources(folder: Path) -> list[tuple[list[str], dict[str, Any], str]]:
     ]
 
 
-def test_bad_input_is_one_error_and_changes_nothing(tmp_path: Path) -> None:
+def test_bad_input_is_refused_in_one_line_and_changes_nothing(tmp_path: Path) -> None:
     existing = tmp_path / "out" / "existing"
-    ingest([write_lines(tmp_path / "before.jsonl", pair(1))], out=existing)
+    ingest([write_pairs(tmp_path / "before.jsonl", pair(1))], out=existing)
     before = everything(tmp_path / "out")
     for arguments, options, message in bad_sources(tmp_path):
         for study in (existing, tmp_path / "out" / "new"):
@@ -240,22 +247,18 @@ def test_bad_input_is_one_error_and_changes_nothing(tmp_path: Path) -> None:
 
 def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
     # A limit on the size of written files ends writing half-way, as a full disk does.
-    noise = random.Random(0)
-    big = (pair(number, chosen=noise.randbytes(500).hex()) for number in range(6000))
-    source = write_lines(tmp_path / "big.jsonl", *big)
+    rng = random.Random(0)
+    long_pairs = (pair(number, chosen=rng.randbytes(500).hex()) for number in range(6000))
+    source = write_pairs(tmp_path / "big.jsonl", *long_pairs)
     study = tmp_path / "out" / "study"
-    ingest([write_lines(tmp_path / "small.jsonl", pair(1))], out=study)
+    ingest([write_pairs(tmp_path / "small.jsonl", pair(1))], out=study)
     before = everything(tmp_path / "out")
     ingesting = [sys.executable, "-m", "encore.cli", "ingest", source, "--out", str(study)]
-    done = subprocess.run(
-        ["bash", "-c", 'ulimit -f 488; exec "$@"', "-", *ingesting],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert "writing failed" in done.stderr
-    assert "Traceback" not in done.stderr
+    command = ["bash", "-c", 'ulimit -f 488; exec "$@"', "-", *ingesting]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert finished.returncode == 1
+    assert "writing failed" in finished.stderr
+    assert "Traceback" not in finished.stderr
     assert everything(tmp_path / "out") == before
 
 
@@ -267,7 +270,7 @@ def test_real_transcripts_are_all_counted_and_lose_no_text(
 ) -> None:
     study = tmp_path / "study"
     file = shared_data / "hh-harmless-dev.jsonl.gz"
-    manifest = only(ingest([str(file)], out=study))
+    manifest = only_manifest(ingest([str(file)], out=study))
     # Checked by eye: four chosen transcripts end with an empty "Assistant:", and in record 1255
     # the conversations differ before the last turn.
     reason_by_record = {line["record"]: line["reason"] for line in set_aside(study, "hh")}
@@ -277,17 +280,18 @@ def test_real_transcripts_are_all_counted_and_lose_no_text(
     with gzip.open(file, "rt", encoding="utf-8") as stream:
         originals = {"".join(json.loads(line)["chosen"].split()) for line in stream}
     speakers = {"user": "Human:", "assistant": "Assistant:"}
-    for kept in iter_pairs(open_study(study)):
-        turns = [*((turn.role, turn.content) for turn in kept.prompt), ("assistant", kept.chosen)]
+    for real_pair in iter_pairs(open_study(study)):
+        turns = [(turn.role, turn.content) for turn in real_pair.prompt]
+        turns.append(("assistant", real_pair.chosen))
         transcript = "".join(f"{speakers[role]}{content}" for role, content in turns)
         assert "".join(transcript.split()) in originals
 
 
 def test_the_command_shows_counts_and_the_file_of_malformed_records(tmp_path: Path) -> None:
-    source = write_lines(tmp_path / "mine.jsonl", *(pair(n) for n in range(1200)), {})
-    done = Command(ingest_command)(source, "--out", str(tmp_path / "study"))
-    assert done.exit_code == 0, done.output
+    source = write_pairs(tmp_path / "mine.jsonl", *(pair(n) for n in range(1200)), {})
+    result = Command(ingest_command)(source, "--out", str(tmp_path / "study"))
+    assert result.exit_code == 0, result.output
     for expected in ("mine", "1,201", "1,200", "new"):
-        assert expected in done.stdout
-    assert "format pairs, detected from its columns" in done.stderr
-    assert "set aside missing-column 1; see" in done.stderr
+        assert expected in result.stdout
+    assert "format pairs, detected from its columns" in result.stderr
+    assert "set aside missing-column 1; see" in result.stderr

@@ -1,4 +1,4 @@
-"""Rule sets load completely and in order; errors name file, rule and key."""
+"""Rule sets load completely and in order; errors name the file, the rule and the key."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_shipped_sets_are_the_papers_ten_and_twenty_rules():
     assert twenty.rules[:10] == ten.rules
     assert ten.digest != twenty.digest
     assert twenty.rules[0].rule_id == "respect-for-privacy-and-confidentiality"
-    # The paper's grammar, too.
+    # The text is the paper's, with its grammar.
     assert ten.rules[1].preference_rule.startswith("Accept the response that do not stereotype")
 
 

@@ -1,4 +1,4 @@
-"""A study is made and changed as a whole."""
+"""A study is made and changed completely or not at all."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def test_a_directory_that_is_not_a_study_is_refused(tmp_path: Path, marker: str 
         open_study(tmp_path / "study")
 
 
-def test_a_study_is_not_made_over_something_else(tmp_path: Path) -> None:
+def test_a_study_does_not_replace_a_file_or_a_full_directory(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for path, message in ((tmp_path / "file", "a file"), (tmp_path, "other things in it")):
         with pytest.raises(InputError, match=message), changed_study(path):
-            pytest.fail("must not start")
+            pytest.fail("the change must not begin")
 
 
 def test_a_new_study_appears_with_its_first_change(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def study(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_failed_change_leaves_the_study_as_it_was(study: Path) -> None:
+def test_an_interrupted_change_leaves_the_study_as_it_was(study: Path) -> None:
     parent = study.parent
     before = everything(parent)
     for path in (study, parent / "runs" / "new"):
@@ -105,7 +105,7 @@ def test_two_changes_at_once_are_refused(study: Path) -> None:
             pytest.raises(EncoreError, match="another process is changing it"),
             changed_study(study),
         ):
-            pytest.fail("must not start")
+            pytest.fail("the change must not begin")
     assert everything(study / "pairs") == {"a": b"first", "b": b"B"}
 
 

@@ -1,4 +1,4 @@
-"""The heartbeat that an engine leaves when it ends early, and the measure of its silence."""
+"""An engine's last heartbeat says if it ended; silence is measured from its last progress."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import pytest
 
 from encore.core.errors import EveryShardError
 from encore.core.versions import code_digest
-from encore.data.ingestion import ingest
 from encore.data.study import open_study
+from encore.judges.judge_config import JudgeConfig
+from encore.rating.rating_config import RatingConfig
+from encore.rating.rating_run import open_run
 from encore.runs.engine import work_as_engine
 from encore.runs.engine_messages import EngineHeartbeat, EngineSpec, SilenceTimer, read_heartbeats
-from tests.rating.test_rating_run import opened, write_source
 from tests.worlds.judges import ScriptedJudge
+from tests.worlds.studies import numbered_pairs, study_of
 
 
 @pytest.mark.parametrize(
@@ -24,14 +26,15 @@ from tests.worlds.judges import ScriptedJudge
         (EveryShardError("no engine"), "ended"),
     ],
 )
-def test_an_engine_has_ended_by_an_error_of_its_own_alone(
+def test_an_engine_has_ended_after_an_error_but_not_after_a_signal(
     tmp_path: Path, error: BaseException, state: str
 ) -> None:
     def script(_prompt: str) -> str:
         raise error
 
-    ingest([f"mine={write_source(tmp_path)}"], out=tmp_path / "study")
-    run = opened(open_study(tmp_path / "study"), ScriptedJudge(script))
+    study = open_study(study_of(numbered_pairs(3), tmp_path / "study"))
+    config = RatingConfig(judge=JudgeConfig(model="scripted"))
+    run = open_run(study, config, judge=ScriptedJudge(script))
     key = run.manifest.run_key
     spec = EngineSpec(name="one", slot=0, num_engines=1, run_key=key, code_digest=code_digest())
     with pytest.raises(type(error)):
@@ -40,9 +43,7 @@ def test_an_engine_has_ended_by_an_error_of_its_own_alone(
     assert (heartbeat.state, heartbeat.rows_by_open_shard) == (state, {})
 
 
-def test_an_engine_that_had_nothing_to_do_is_not_silent_when_it_takes_work(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_idle_engine_that_takes_work_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(0, 10_000, 20))
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     timer = SilenceTimer()

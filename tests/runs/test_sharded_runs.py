@@ -1,4 +1,4 @@
-"""A shard is done when it has a valid file, and only then; finished work is never done again."""
+"""A shard is done if and only if it has a valid file; finished shards are not computed again."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def make_job(folder: Path, **changes: Any) -> Job:
 
 
 @pytest.fixture
-def done(tmp_path: Path) -> Job:
-    """A complete run of three shards."""
+def finished(tmp_path: Path) -> Job:
+    """Compute a run of three shards and return its job."""
     job = make_job(tmp_path)
     assert work_through(job).summary == "3 squared, 0 reused, 0 failed"
     return job
@@ -99,29 +99,31 @@ def rows(job: Job) -> list[int]:
 # --- plan and files -----------------------------------------------------------------------------
 
 
-def test_a_files_name_carries_the_digest_of_its_bytes(done, tmp_path):
-    status = run_status(done.run_dir, SquareManifest)
+def test_the_name_of_a_shards_file_has_the_digest_of_its_bytes(finished, tmp_path):
+    status = run_status(finished.run_dir, SquareManifest)
     assert status.is_complete
-    assert rows(done) == [position**2 for position in range(NUM_PAIRS)]
+    assert rows(finished) == [position**2 for position in range(NUM_PAIRS)]
     for shard in status.shards:
         digest = hashlib.sha256(shard.path.read_bytes()).hexdigest()
         assert shard.path.name == f"shard-{shard.index:05d}.{digest[:32]}.parquet"
         assert shard.sha256 == digest
-    again = make_job(tmp_path / "again")  # the same rows give the same bytes
-    work_through(again)
-    names = [{path.name for path in job.run_dir.glob("*.parquet")} for job in (done, again)]
+    second_job = make_job(tmp_path / "again")  # the same rows give the same bytes
+    work_through(second_job)
+    names = [
+        {path.name for path in job.run_dir.glob("*.parquet")} for job in (finished, second_job)
+    ]
     assert names[0] == names[1]
 
 
-def test_every_flipped_bit_is_found(done):
-    path = shard_path(done.run_dir, 0)
+def test_every_flipped_bit_is_detected(finished):
+    path = shard_path(finished.run_dir, 0)
     content = path.read_bytes()
     rng = random.Random(4)
     for offset in rng.sample(range(len(content)), 100):
         flipped = bytearray(content)
         flipped[offset] ^= 1 << rng.randrange(8)
         path.write_bytes(flipped)
-        assert states(done) == ["damaged", "done", "done"], f"offset {offset}"
+        assert states(finished) == ["damaged", "done", "done"], f"offset {offset}"
 
 
 def _renamed(job: Job) -> None:
@@ -129,19 +131,19 @@ def _renamed(job: Job) -> None:
     path.rename(path.with_name(path.name.replace("00001", "00002")))
 
 
-def _of_another_shard(job: Job) -> None:
+def _copy_of_another_shard(job: Job) -> None:
     shard_path(job.run_dir, 2).unlink()
     path = shard_path(job.run_dir, 1)
     shutil.copy(path, path.with_name(path.name.replace("00001", "00002")))
 
 
-def _of_another_run(job: Job) -> None:
+def _shard_of_another_run(job: Job) -> None:
     shard = job.manifest.shards[2]
     shard_path(job.run_dir, 2).unlink()
     write_shard(job.run_dir, make_manifest(salt=1), shard, squares(shard))
 
 
-def _of_too_few_rows(job: Job) -> None:
+def _too_few_rows(job: Job) -> None:
     shard = job.manifest.shards[2]
     shard_path(job.run_dir, 2).unlink()
     with pytest.raises(EncoreError, match="1 rows, not 4"):
@@ -153,115 +155,117 @@ def _of_too_few_rows(job: Job) -> None:
     [
         (lambda job: shard_path(job.run_dir, 2).unlink(), "missing"),
         (lambda job: os.truncate(shard_path(job.run_dir, 2), 100), "damaged"),
-        (_renamed, "done"),  # beside the right file: passed over
-        (_of_another_shard, "damaged"),
-        (_of_another_run, "damaged"),
-        (_of_too_few_rows, "damaged"),
+        (_renamed, "done"),  # ignored beside the valid file
+        (_copy_of_another_shard, "damaged"),
+        (_shard_of_another_run, "damaged"),
+        (_too_few_rows, "damaged"),
     ],
 )
-def test_only_what_is_missing_or_damaged_is_done_again(done, change, expected):
-    kept = shard_path(done.run_dir, 0).stat().st_mtime_ns
-    change(done)
-    assert states(done)[2] == expected
-    work_through(done)
-    assert states(done) == ["done"] * 3
-    assert rows(done) == [position**2 for position in range(NUM_PAIRS)]
-    assert shard_path(done.run_dir, 0).stat().st_mtime_ns == kept
+def test_only_missing_or_damaged_shards_are_computed_again(finished, change, expected):
+    written_at = shard_path(finished.run_dir, 0).stat().st_mtime_ns
+    change(finished)
+    assert states(finished)[2] == expected
+    work_through(finished)
+    assert states(finished) == ["done"] * 3
+    assert rows(finished) == [position**2 for position in range(NUM_PAIRS)]
+    assert shard_path(finished.run_dir, 0).stat().st_mtime_ns == written_at
 
 
 def test_two_writers_of_different_bytes_leave_one_valid_shard(tmp_path):
-    """Without working locks two processes compute and write one shard: the first file stays."""
+    """Two processes can write the same shard if locks do not work; the first file stays."""
     job = make_job(tmp_path)
     runs.claim_folder(job.run_dir, job.manifest)
     shard = job.manifest.shards[0]
-    first = write_shard(job.run_dir, job.manifest, shard, squares(shard))
-    second = write_shard(job.run_dir, job.manifest, shard, squares(shard, salt=7))
-    assert first.path == second.path == shard_path(job.run_dir, 0)
-    assert pq.read_table(second.path)["square"].to_pylist() == [0, 1, 4, 9]
+    state = write_shard(job.run_dir, job.manifest, shard, squares(shard))
+    later_state = write_shard(job.run_dir, job.manifest, shard, squares(shard, salt=7))
+    assert state.path == later_state.path == shard_path(job.run_dir, 0)
+    assert pq.read_table(state.path)["square"].to_pylist() == [0, 1, 4, 9]
     assert len(list(job.run_dir.glob("*.parquet"))) == 1
 
 
-def test_file_and_folder_are_flushed_before_a_shard_counts(tmp_path, monkeypatch):
+def test_file_and_folder_are_flushed_before_a_shard_is_done(tmp_path, monkeypatch):
     job = make_job(tmp_path)
     runs.claim_folder(job.run_dir, job.manifest)
-    flushed: list[str] = []
+    flushed: list[Path] = []
     fsync = os.fsync
 
-    def recorded(descriptor: int) -> None:
-        flushed.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+    def recorded_fsync(descriptor: int) -> None:
+        flushed.append(Path(f"/proc/self/fd/{descriptor}").readlink())
         fsync(descriptor)
 
-    monkeypatch.setattr(os, "fsync", recorded)
+    monkeypatch.setattr(os, "fsync", recorded_fsync)
     write_shard(job.run_dir, job.manifest, job.manifest.shards[0], squares(job.manifest.shards[0]))
     file, folder = flushed
-    assert Path(file).name.startswith(".shard-00000")  # before it has its name
-    assert Path(folder) == job.run_dir  # after
+    assert file.name.startswith(".shard-00000")  # before it gets its name
+    assert folder == job.run_dir  # after that
 
 
-def test_a_full_disk_leaves_the_shard_missing_and_no_file_behind(done, monkeypatch):
+def test_on_a_full_disk_a_shard_fails_and_leaves_no_file(finished, monkeypatch):
     def full_disk(*_args, **_kwargs):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    shard_path(done.run_dir, 0).unlink()
-    before = sorted(path.name for path in done.run_dir.iterdir())
+    shard_path(finished.run_dir, 0).unlink()
+    before = sorted(path.name for path in finished.run_dir.iterdir())
     monkeypatch.setattr(pq.ParquetWriter, "write_table", full_disk)
     with pytest.raises(EveryShardError, match="disk was full while shard 0 was written"):
-        work_through(done)
-    after = sorted(path.name for path in done.run_dir.iterdir())
+        work_through(finished)
+    after = sorted(path.name for path in finished.run_dir.iterdir())
     assert after == sorted([*before, "failed-00000.json"])
-    assert states(done) == ["failed", "done", "done"]
+    assert states(finished) == ["failed", "done", "done"]
 
 
 # --- manifests ----------------------------------------------------------------------------------
 
 
-def test_a_changed_manifest_is_refused_and_says_what_to_do(done):
-    path = done.run_dir / SquareManifest.FILE
-    whole = json.loads(path.read_text())
-    longer = {**whole["identity"], "plan": {"num_pairs": 20, "shard_size": SHARD_SIZE}}
+def test_a_changed_manifest_is_refused_with_advice(finished):
+    path = finished.run_dir / SquareManifest.FILE
+    manifest = json.loads(path.read_text())
+    longer = {**manifest["identity"], "plan": {"num_pairs": 20, "shard_size": SHARD_SIZE}}
     for change in ({"identity": longer}, {"identity": None}, {"extra": 1}, {"key_": "0" * 16}):
-        path.write_text(json.dumps(whole | change))
+        path.write_text(json.dumps(manifest | change))
         with pytest.raises(EncoreError, match=r"damaged .* delete that file .*`encore square`"):
-            run_status(done.run_dir, SquareManifest)
+            run_status(finished.run_dir, SquareManifest)
         with pytest.raises(EncoreError, match="damaged"):
-            work_through(done)
+            work_through(finished)
 
 
-def test_a_lost_manifest_is_written_again_and_shards_are_kept(done):
-    (done.run_dir / SquareManifest.FILE).unlink()
+def test_a_lost_manifest_is_written_again_and_shards_are_kept(finished):
+    (finished.run_dir / SquareManifest.FILE).unlink()
     with pytest.raises(EncoreError, match=r"squares\.json is missing; run `encore square`"):
-        run_status(done.run_dir, SquareManifest)
-    assert work_through(done).summary == "0 squared, 3 reused, 0 failed"
-    assert states(done) == ["done"] * 3
+        run_status(finished.run_dir, SquareManifest)
+    assert work_through(finished).summary == "0 squared, 3 reused, 0 failed"
+    assert states(finished) == ["done"] * 3
 
 
-def test_a_folder_with_something_else_is_refused_before_any_work(done, tmp_path):
-    never = dataclasses.replace(done, compute=lambda *_: pytest.fail("computed"))
+def test_a_folder_that_holds_something_else_is_refused_before_any_work(finished, tmp_path):
+    other_job = make_job(
+        tmp_path, manifest=make_manifest(salt=5), compute=lambda *_: pytest.fail("computed")
+    )
+    (tmp_path / "file").touch()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").touch()
     for folder, message in (
-        (done.run_dir, "holds the run .* another model, other data or another plan"),
+        (finished.run_dir, "holds the run .* another model, other data or another plan"),
         (tmp_path / "file", "this is a file"),
         (tmp_path / "other", "other things in it .notes.txt."),
     ):
-        (tmp_path / "file").touch()
-        (tmp_path / "other").mkdir(exist_ok=True)
-        (tmp_path / "other" / "notes.txt").touch()
         with pytest.raises(InputError, match=message):
-            work_through(dataclasses.replace(never, run_dir=folder, manifest=make_manifest(salt=5)))
-    (done.run_dir / SquareManifest.FILE).unlink()
+            work_through(dataclasses.replace(other_job, run_dir=folder))
+    (finished.run_dir / SquareManifest.FILE).unlink()
     with pytest.raises(InputError, match="a shard of run"):
-        work_through(dataclasses.replace(never, manifest=make_manifest(salt=5)))
+        work_through(other_job)
 
 
-def test_a_run_that_another_process_begins_meanwhile_is_this_run(tmp_path, monkeypatch):
-    job, listed = make_job(tmp_path), Path.iterdir
+def test_another_process_may_begin_the_same_run_meanwhile(tmp_path, monkeypatch):
+    job = make_job(tmp_path)
     job.run_dir.mkdir(exist_ok=True)
 
-    def begun_meanwhile(folder: Path):
+    def begin_run_and_list(folder: Path):
         monkeypatch.undo()
         runs.claim_folder(job.run_dir, job.manifest)
-        return listed(folder)
+        return folder.iterdir()
 
-    monkeypatch.setattr(Path, "iterdir", begun_meanwhile)
+    monkeypatch.setattr(Path, "iterdir", begin_run_and_list)
     runs.claim_folder(job.run_dir, job.manifest)
     assert set(states(job)) == {"missing"}
 
@@ -318,40 +322,35 @@ def test_an_error_that_every_shard_would_meet_stops_the_run(tmp_path, error):
     assert len(tried) < 3  # of 3; the second may have begun
 
 
-def test_only_open_shards_start_the_engine_and_only_named_ones_are_looked_at(tmp_path):
+def test_the_engine_starts_only_for_open_shards_among_the_named_ones(tmp_path):
     started = []
     job = make_job(tmp_path, start=lambda: started.append(1) or 2)
-    named = dataclasses.replace(job, shard_indices=[2, 2])
-    assert work_through(named).summary == "1 squared, 0 reused, 0 failed"
+    job_of_last_shard = dataclasses.replace(job, shard_indices=[2, 2])
+    assert work_through(job_of_last_shard).summary == "1 squared, 0 reused, 0 failed"
     assert states(job) == ["missing", "missing", "done"]
-    assert work_through(named).summary == "0 squared, 1 reused, 0 failed"
+    assert work_through(job_of_last_shard).summary == "0 squared, 1 reused, 0 failed"
     assert started == [1]
     with pytest.raises(InputError, match=r"shard 3: run .* has shards 0 to 2"):
         work_through(dataclasses.replace(job, shard_indices=[3]))
 
 
-def test_a_second_look_under_the_lock_finds_what_another_process_finished(tmp_path, monkeypatch):
-    """The other process writes the shard between the first look and the lock."""
+def test_a_shard_finished_before_the_lock_was_taken_is_not_computed(tmp_path, monkeypatch):
+    """Another process writes the shard between the first check and the lock."""
     job = make_job(tmp_path, compute=lambda *_: pytest.fail("computed twice"))
-    shard = job.manifest.shards[0]
-    lock, looks = shard_runner.shard_lock, []
-    look = runs.inspect_shard
+    shard, lock = job.manifest.shards[0], shard_runner.shard_lock
 
-    def finished_meanwhile(run_dir: Path, index: int) -> Any:
+    def write_and_lock(run_dir: Path, index: int) -> Any:
         write_shard(job.run_dir, job.manifest, shard, squares(shard))
-        looks.clear()
         return lock(run_dir, index)
 
-    monkeypatch.setattr(shard_runner, "shard_lock", finished_meanwhile)
-    monkeypatch.setattr(runs, "inspect_shard", lambda *args: looks.append(1) or look(*args))
+    monkeypatch.setattr(shard_runner, "shard_lock", write_and_lock)
     assert work_on(job, shard).action == "reused"
-    assert looks == [1]
 
 
-def _hold_lock(run_dir: Path, held: Any, may_end: Any) -> None:
+def _hold_lock(run_dir: Path, is_locked: Any, may_end: Any) -> None:
     with shard_runner.shard_lock(run_dir, 1) as is_mine:
         assert is_mine
-        held.set()
+        is_locked.set()
         may_end.wait(60)
 
 
@@ -361,10 +360,10 @@ def test_a_shard_of_another_process_is_waited_for_and_taken_over_when_it_dies(
     job = make_job(tmp_path)
     runs.claim_folder(job.run_dir, job.manifest)
     context = multiprocessing.get_context("spawn")
-    held, may_end = context.Event(), context.Event()
-    holder = context.Process(target=_hold_lock, args=(job.run_dir, held, may_end))
+    is_locked, may_end = context.Event(), context.Event()
+    holder = context.Process(target=_hold_lock, args=(job.run_dir, is_locked, may_end))
     holder.start()
-    assert held.wait(60)
+    assert is_locked.wait(60)
     assert work_on(job, job.manifest.shards[1]).action == "busy"
 
     def kill(_seconds: float) -> None:
@@ -376,7 +375,7 @@ def test_a_shard_of_another_process_is_waited_for_and_taken_over_when_it_dies(
     assert "waiting for another process that works on shards 1" in caplog.text
 
 
-def test_an_interrupt_keeps_what_is_written_and_records_no_failure(tmp_path):
+def test_an_interrupt_keeps_finished_shards_and_records_no_failure(tmp_path):
     class Interrupting(Reporter):
         def saved(self, path: Path, *, kind: str) -> None:
             raise KeyboardInterrupt
@@ -407,7 +406,7 @@ def test_one_worker_is_the_calling_thread(tmp_path, num_workers):
     assert (len(threads) == 1) == (num_workers == 1)
 
 
-def test_a_cancelled_run_interrupts_the_shard_in_work(tmp_path):
+def test_a_cancelled_run_interrupts_the_shard_at_work(tmp_path):
     job = make_job(tmp_path)
     job.cancelled.set()
     with pytest.raises(GenerationInterruptedError, match="cancelled"):
@@ -415,20 +414,18 @@ def test_a_cancelled_run_interrupts_the_shard_in_work(tmp_path):
     assert states(job)[0] == "missing"
 
 
-def test_reused_shards_are_one_line_and_new_ones_are_counted_in_the_report(tmp_path):
-    """Twelve reused shards are reported in one line, not in twelve."""
-
+def test_the_report_counts_new_shards_and_a_reporter_sees_only_these(tmp_path):
     def counted(shard: Shard, report_rows: ReportRows) -> ShardTable:
         counts = {"num_odd": 1, "kinds": {"even": 1, "odd": 1}}
         return dataclasses.replace(compute(shard, report_rows), counts=counts)
 
     job = make_job(tmp_path, compute=counted)
     work_through(dataclasses.replace(job, shard_indices=[0, 2]))
-    heard = Mock(spec=Reporter)
-    report = work_through(job, reporter=heard)
-    [started], [saved] = heard.started.call_args_list, heard.saved.call_args_list
+    reporter = Mock(spec=Reporter)
+    report = work_through(job, reporter=reporter)
+    [started], [saved] = reporter.started.call_args_list, reporter.saved.call_args_list
     assert started == call("squaring (2 of 3 shards were done before)", total=12, done=8)
-    assert sum(advanced.args[0] for advanced in heard.advanced.call_args_list) == SHARD_SIZE
+    assert sum(advanced.args[0] for advanced in reporter.advanced.call_args_list) == SHARD_SIZE
     assert saved.kwargs["kind"] == "shard 1 squared (3 of 3)"
     assert report.total("num_squares") == NUM_PAIRS
     assert report.computed("num_odd") == 1

@@ -1,4 +1,4 @@
-"""A stop rule decides how far a run goes: in one process, and by a supervisor of engines."""
+"""A stop rule limits the shards of a run, in one process and with several engines."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ NUM_SHARDS = 8
 
 
 @dataclass
-class Steps:
-    """A stop rule of rounds: each opens when all shards of the one before are done."""
+class RoundRule:
+    """A stop rule of rounds: a round opens when all shards of the round before are done."""
 
     ends: Sequence[int]
     num_open_shards: int = 0
@@ -41,7 +41,7 @@ class Bench:
     """A run of squares that records each shard as it begins, with the shards done before it."""
 
     folder: Path
-    stop_rule: Steps = field(default_factory=lambda: Steps((2, 3, 5)))
+    stop_rule: RoundRule = field(default_factory=lambda: RoundRule((2, 3, 5)))
     fails: frozenset[int] = frozenset()
     begun: list[tuple[int, frozenset[int]]] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
@@ -57,13 +57,14 @@ class Bench:
         )
 
     def _compute(self, shard: Shard, report_rows: ReportRows) -> ShardTable:
-        self.begun.append((shard.index, self.done()))
+        self.begun.append((shard.index, self.finished()))
         report_rows(0)
         if shard.index in self.fails:
             raise RuntimeError(f"square {shard.index} is round")
         return squares(shard)
 
-    def done(self) -> frozenset[int]:
+    def finished(self) -> frozenset[int]:
+        """Return the indices of the finished shards."""
         shards = run_status(self.folder / "run", SquareManifest).shards
         return frozenset(shard.index for shard in shards if shard.state == "done")
 
@@ -71,10 +72,14 @@ class Bench:
         """Return the shards that began before the round before theirs was done."""
         ends = (0, *self.stop_rule.ends)
         first = {i: max(end for end in ends if end <= i) for i in range(ends[-1])}
-        return [i for i, done in self.begun if i not in first or not done >= set(range(first[i]))]
+        return [
+            index
+            for index, finished in self.begun
+            if index not in first or not finished >= set(range(first[index]))
+        ]
 
 
-class Threads:
+class ThreadLauncher:
     """Starts engines as threads of this process."""
 
     def __init__(self, job: Callable[[], Job]) -> None:
@@ -104,7 +109,7 @@ class Threads:
 
 
 def supervised(bench: Bench, *, num_engines: int = 2) -> RunReport:
-    launcher = Threads(bench.job)
+    launcher = ThreadLauncher(bench.job)
     return supervise(bench.job(), launcher, num_engines=num_engines, silence_seconds=60)
 
 
@@ -115,7 +120,7 @@ def poll_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
-def test_one_process_goes_from_round_to_round_with_one_start_of_its_model(
+def test_one_process_works_through_the_rounds_and_starts_its_model_once(
     tmp_path: Path, num_workers: int
 ) -> None:
     bench = Bench(tmp_path)
@@ -123,14 +128,14 @@ def test_one_process_goes_from_round_to_round_with_one_start_of_its_model(
     assert report.summary == "5 squared, 0 reused, 0 failed"
     assert report.early_stop == ("enough", True)
     assert (bench.early(), len(bench.starts)) == ([], 1)
-    # The rule is fulfilled: no model is started. Without a rule the run goes on.
+    # The goal is reached: no model is started. Without a rule all shards are computed.
     assert work_through(bench.job()).summary == "0 squared, 5 reused, 0 failed"
     assert len(bench.starts) == 1
     report = work_through(replace(bench.job(), stop_rule=NEVER_STOP))
     assert (report.summary, report.early_stop) == ("3 squared, 5 reused, 0 failed", None)
 
 
-def test_engines_take_nothing_beyond_the_round_and_start_once(tmp_path: Path) -> None:
+def test_engines_take_only_shards_of_open_rounds_and_start_once(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     report = supervised(bench)
     assert report.summary == "5 squared, 0 reused, 0 failed"
@@ -142,17 +147,17 @@ def test_engines_take_nothing_beyond_the_round_and_start_once(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("run", [supervised, lambda bench: work_through(bench.job())])
-def test_a_shard_that_fails_ends_the_run_with_its_round(
+def test_after_a_failed_shard_no_further_round_opens(
     tmp_path: Path, run: Callable[[Bench], RunReport]
 ) -> None:
     bench = Bench(tmp_path, fails=frozenset({1}))
     report = run(bench)
     assert (report.summary, report.early_stop) == ("1 squared, 0 reused, 1 failed", None)
     assert report.failures[1].startswith("RuntimeError: square 1 is round")
-    assert (bench.done(), bench.early()) == ({0}, [])
+    assert (bench.finished(), bench.early()) == ({0}, [])
 
 
-def test_an_engine_whose_supervisor_is_gone_does_not_wait_for_ever(
+def test_an_engine_without_a_supervisor_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = Bench(tmp_path)

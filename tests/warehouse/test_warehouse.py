@@ -57,12 +57,12 @@ def test_a_file_a_folder_a_table_and_a_data_frame_give_the_same_analysis(
 def test_ratings_of_any_number_type_and_integer_pair_ids_are_read(
     tmp_path: Path, expected: Analysis
 ) -> None:
-    whole = pa.array([1, 0] * 6)
-    binary = analyze(with_column(TABLE, "rating", whole.cast(pa.float64())))
+    integers = pa.array([1, 0] * 6)
+    binary = analyze(with_column(TABLE, "rating", integers.cast(pa.float64())))
     kinds = (pa.float32(), pa.float16(), pa.int8(), pa.uint64())
-    columns = [pa.array(whole.to_pylist(), kind) for kind in kinds]
+    columns = [pa.array(integers.to_pylist(), kind) for kind in kinds]
     columns.append(pa.array([Decimal(1), Decimal(0)] * 6, pa.decimal128(3, 2)))
-    for column in (*columns, whole.cast(pa.float64()).dictionary_encode()):
+    for column in (*columns, integers.cast(pa.float64()).dictionary_encode()):
         table = with_column(TABLE, "rating", column)
         assert analyze(table) == binary
         assert analyze(write(table, tmp_path / "r.parquet")) == binary
@@ -70,14 +70,14 @@ def test_ratings_of_any_number_type_and_integer_pair_ids_are_read(
     assert analyze(with_column(TABLE, "pair_id", numbers)) == expected
 
 
-def test_integer_ratings_of_a_first_file_do_not_round_those_of_the_next(tmp_path: Path) -> None:
-    whole = with_column(TABLE, "rating", pa.array([1, 0] * 6)).slice(6)
-    write(whole, tmp_path / "a.parquet")
+def test_integer_ratings_in_one_file_do_not_round_ratings_of_another(tmp_path: Path) -> None:
+    integers = with_column(TABLE, "rating", pa.array([1, 0] * 6)).slice(6)
+    write(integers, tmp_path / "a.parquet")
     write(TABLE.slice(0, 6), tmp_path / "b.parquet")
     assert {rule.rule_id: rule.num_levels for rule in analyze(tmp_path).rules} == {"a": 5, "b": 2}
 
 
-def test_a_file_name_with_pattern_characters_means_that_file_only(
+def test_a_file_name_with_pattern_characters_names_only_that_file(
     tmp_path: Path, expected: Analysis
 ) -> None:
     decoy = with_column(TABLE, "rule_id", pa.array(["other"] * 12))
@@ -85,19 +85,18 @@ def test_a_file_name_with_pattern_characters_means_that_file_only(
     write(decoy, tmp_path / "rx.parquet")
     for name in ("r[1].parquet", "r*.parquet", "r?.parquet", "it's.parquet"):
         assert analyze(write(TABLE, tmp_path / name)) == expected
-    # Nor are folders columns.
+    # Names of folders are no columns.
     write(TABLE, tmp_path / "inner" / "source=other" / "rating=1" / "r.parquet")
     assert analyze(tmp_path / "inner") == expected
 
 
 def test_pairs_read_in_parts_equal_pairs_read_at_once() -> None:
     source = open_ratings(random_table(np.random.default_rng(50), max_rows=3000))
-    with open_warehouse(source) as whole, open_warehouse(source, part_rows=200) as parts:
+    with open_warehouse(source) as warehouse, open_warehouse(source, part_rows=200) as parts:
         assert len(list(parts.query_parts("rule_ids"))) > 1
-        rule_ids = whole.rule_ids()[::-1]
-        at_once, in_parts = (
-            read_pair_ratings(warehouse, rule_ids=rule_ids) for warehouse in (whole, parts)
-        )
+        rule_ids = warehouse.rule_ids()[::-1]
+        at_once = read_pair_ratings(warehouse, rule_ids=rule_ids)
+        in_parts = read_pair_ratings(parts, rule_ids=rule_ids)
     for name in ("source_P", "pair_id_P", "chosen_PR", "rejected_PR"):
         np.testing.assert_array_equal(getattr(at_once, name), getattr(in_parts, name))
     keys = list(zip(at_once.source_P, at_once.pair_id_P, strict=True))
@@ -108,14 +107,14 @@ def test_pairs_read_in_parts_equal_pairs_read_at_once() -> None:
 
 
 def two_runs() -> pa.Table:
-    first = TABLE.append_column("run_key", pa.array(["abc1"] * 12))
-    second = with_column(TABLE, "rating", pa.array([0.5] * 12))
-    second = second.append_column("run_key", pa.array(["abd2"] * 12))
-    both = pa.concat_tables([first, second])
-    return both.append_column("judge", pa.array(["small"] * 12 + ["large"] * 12))
+    """Return the ratings of run abc1 by judge small, and constant ratings of abd2 by large."""
+    constant = with_column(TABLE, "rating", pa.array([0.5] * 12))
+    rows = pa.concat_tables([TABLE, constant])
+    rows = rows.append_column("run_key", pa.array(["abc1"] * 12 + ["abd2"] * 12))
+    return rows.append_column("judge", pa.array(["small"] * 12 + ["large"] * 12))
 
 
-def test_of_several_runs_or_judges_one_must_be_chosen(tmp_path: Path) -> None:
+def test_one_of_several_runs_or_judges_must_be_chosen(tmp_path: Path) -> None:
     for dropped, chosen, problem in (
         ("judge", {}, r"--run: abc1, abd2"),
         ("judge", {"run": "ab"}, r"2 values of run_key"),
@@ -155,9 +154,9 @@ def test_missing_broken_or_empty_ratings_are_refused(tmp_path: Path) -> None:
     assert "no Parquet file" in refusal(tmp_path)
     assert "0 rows" in refusal(TABLE.slice(0, 0))
     path = tmp_path / "bad.parquet"
-    whole = write(TABLE, tmp_path / "whole.parquet").read_bytes()
-    ends_only = whole[:4] + b"\xff" * (len(whole) - 8) + whole[-4:]
-    for content in (b"", b"pair_id,source", whole[: len(whole) // 2], ends_only):
+    valid = write(TABLE, tmp_path / "whole.parquet").read_bytes()
+    ends_only = valid[:4] + b"\xff" * (len(valid) - 8) + valid[-4:]
+    for content in (b"", b"pair_id,source", valid[: len(valid) // 2], ends_only):
         path.write_bytes(content)
         assert "cannot be read as a Parquet file" in refusal(path)
     assert str(path) in refusal(tmp_path)  # of several files, the broken one is named
@@ -224,5 +223,5 @@ def test_a_row_that_breaks_the_contract_is_named_with_its_file(
 
 
 def test_equal_pair_ids_of_two_sources_are_two_pairs() -> None:
-    both = pa.concat_tables([TABLE, with_column(TABLE, "source", pa.array(["pku"] * 12))])
-    assert [(rule.num_pairs, rule.num_pairs_total) for rule in analyze(both).rules] == [(6, 6)] * 2
+    table = pa.concat_tables([TABLE, with_column(TABLE, "source", pa.array(["pku"] * 12))])
+    assert [(rule.num_pairs, rule.num_pairs_total) for rule in analyze(table).rules] == [(6, 6)] * 2

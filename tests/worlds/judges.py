@@ -30,8 +30,8 @@ CHAT_TEMPLATE = (
 @cache
 def byte_tokenizer(chat_template: str = CHAT_TEMPLATE) -> Any:
     """Return a tokenizer with a token per byte, five special tokens and a chat template."""
-    named = {"bos_token": "<bos>", "eos_token": "<eot>", "pad_token": "<pad>"}
-    return byte_level(SPECIAL_TOKENS, template=chat_template, **named)
+    tokens_by_role = {"bos_token": "<bos>", "eos_token": "<eot>", "pad_token": "<pad>"}
+    return byte_level(SPECIAL_TOKENS, template=chat_template, **tokens_by_role)
 
 
 def hashed_score(prompt: str) -> str:

@@ -21,8 +21,10 @@ LLAMA_3_TEMPLATE = (
 )
 
 
-def byte_level(specials: Sequence[str], *, template: str | None = None, **named: Any) -> Any:
-    """Return a byte-level tokenizer; ``named`` are tokens by role, such as ``eos_token``."""
+def byte_level(
+    specials: Sequence[str], *, template: str | None = None, **tokens_by_role: str
+) -> Any:
+    """Return a byte-level tokenizer with special tokens, some of them by role (``eos_token``)."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -32,15 +34,19 @@ def byte_level(specials: Sequence[str], *, template: str | None = None, **named:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(list(specials))
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **named)
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **tokens_by_role)
     fast.chat_template = template
     return fast
 
 
-def llama_3(**named: str) -> Any:
+def llama_3(**tokens_by_role: str) -> Any:
     """Return a tokenizer with Llama 3's tokens; by default it pads with the end-of-turn token."""
-    names = {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>", "pad_token": "<|eot_id|>"}
-    return byte_level(LLAMA_3_TOKENS, template=LLAMA_3_TEMPLATE, **(names | named))
+    defaults = {
+        "bos_token": "<|begin_of_text|>",
+        "eos_token": "<|eot_id|>",
+        "pad_token": "<|eot_id|>",
+    }
+    return byte_level(LLAMA_3_TOKENS, template=LLAMA_3_TEMPLATE, **(defaults | tokens_by_role))
 
 
 def bert() -> Any:
@@ -56,5 +62,6 @@ def bert() -> Any:
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.add_special_tokens(specials)
-    named = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token"), specials, strict=True))
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **named)
+    roles = ("pad_token", "unk_token", "cls_token", "sep_token")
+    tokens_by_role = dict(zip(roles, specials, strict=True))
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **tokens_by_role)

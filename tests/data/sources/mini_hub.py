@@ -90,19 +90,19 @@ class _Handler(BaseHTTPRequestHandler):
         commit = repo.commit_of(revision)
         if commit is None:
             return self._error("RevisionNotFound")
-        answer: object
+        response: object
         if kind == "commits":
             details = {"title": "", "message": "", "authors": [], "date": "2024-05-08T00:00:00Z"}
-            answer = [{"id": commit_id, **details} for commit_id in repo.commits]
+            response = [{"id": commit_id, **details} for commit_id in repo.commits]
         elif kind == "tree":
-            answer = [entry for entry in repo.tree() if str(entry["path"]).startswith(folder)]
+            response = [entry for entry in repo.tree() if str(entry["path"]).startswith(folder)]
         elif kind == "paths-info":
             paths = json.loads(body)["paths"]
-            answer = [entry for entry in repo.tree() if entry["path"] in paths]
+            response = [entry for entry in repo.tree() if entry["path"] in paths]
         else:
             siblings = [{"rfilename": path} for path in repo.files]
-            answer = {"id": repo.repo_id, "sha": commit, "siblings": siblings}
-        return self._send(200, json.dumps(answer).encode(), {"Content-Type": "application/json"})
+            response = {"id": repo.repo_id, "sha": commit, "siblings": siblings}
+        return self._send(200, json.dumps(response).encode(), {"Content-Type": "application/json"})
 
     def _file(self, repo: HubRepo, revision: str, name: str) -> None:
         commit = repo.commit_of(revision)
@@ -111,10 +111,10 @@ class _Handler(BaseHTTPRequestHandler):
         content = part = repo.files[name]
         headers = {"ETag": f'"{_oid(content)}"', "X-Repo-Commit": commit}
         if byte_range := self.headers.get("Range"):
-            first, _, last = byte_range.removeprefix("bytes=").partition("-")
-            part = content[int(first) : int(last or len(content)) + 1]
-            stop = int(first) + len(part) - 1
-            headers["Content-Range"] = f"bytes {first}-{stop}/{len(content)}"
+            start, _, end = byte_range.removeprefix("bytes=").partition("-")
+            part = content[int(start) : int(end or len(content)) + 1]
+            last = int(start) + len(part) - 1
+            headers["Content-Range"] = f"bytes {start}-{last}/{len(content)}"
         return self._send(206 if byte_range else 200, part, headers)
 
     def _error(self, code: str) -> None:

@@ -1,4 +1,4 @@
-"""Every source format reads the same pair; each refuses records that are not a pair."""
+"""Every source format reads the same pair, and refuses records that are not a pair."""
 
 from __future__ import annotations
 

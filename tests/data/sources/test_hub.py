@@ -1,4 +1,4 @@
-"""Data sets on the hub: the real client libraries against a hub on this machine."""
+"""Data sets on the hub are read with the real client libraries, from a hub on this machine."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ def test_a_local_folder_streams_like_a_repository(tmp_path: Path) -> None:
     rows = [record_of("pairs", prompt=f"Q{n}", chosen="y", rejected="n") for n in range(4)]
     for split, part in (("train", rows[:3]), ("test", rows[3:])):
         pq.write_table(pa.Table.from_pylist(part), tmp_path / f"{split}-00000.parquet")
-    both = list(stream_records(str(tmp_path), split="train+test"))
-    assert [record.value for record in both] == rows
-    assert [record.number for record in both] == [1, 2, 3, 4]
+    streamed = list(stream_records(str(tmp_path), split="train+test"))
+    assert [record.value for record in streamed] == rows
+    assert [record.number for record in streamed] == [1, 2, 3, 4]
     assert len(list(stream_records(str(tmp_path)))) == 3
     with pytest.raises(InputError, match="holdout"):
         list(stream_records(str(tmp_path), split="holdout"))
@@ -90,23 +90,15 @@ def test_pinned_commits_subsets_and_splits_are_read_and_recorded(
     endpoint: str, tmp_path: Path
 ) -> None:
     """The command runs in a new process, because the hub's address is read when it starts."""
-    arguments = ("hh-pku", "every=hh", "base=hh/harmless-base", "--split", "train+test")
-    out = subprocess.check_output(
-        [
-            sys.executable,
-            "-m",
-            "encore.cli",
-            "ingest",
-            *arguments,
-            "--json",
-            "--out",
-            tmp_path / "s",
-        ],
+    command = [sys.executable, "-m", "encore.cli", "ingest", "hh-pku", "every=hh"]
+    command += ["base=hh/harmless-base", "--split", "train+test", "--json"]
+    output = subprocess.check_output(
+        [*command, "--out", tmp_path / "study"],
         env={**os.environ, "HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "hf")},
         cwd=ROOT,
         timeout=120,
     )
-    sources = {source["label"]: source for source in json.loads(out)["sources"]}
+    sources = {source["label"]: source for source in json.loads(output)["sources"]}
     # harmless-base has two pairs for training and one for testing, helpful-base one more.
     num_kept = {label: source["num_kept"] for label, source in sources.items()}
     assert num_kept == {"hh": 5, "pku": 3, "every": 4, "base": 3}

@@ -1,4 +1,4 @@
-"""Local files are read record by record, and a bad record does not stop the next one."""
+"""Local files are read record by record, and a bad record does not stop the reading."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_same_records_come_from_every_kind_of_file(
     assert values(written(tmp_path, name, content)) == RECORDS
 
 
-def test_a_bad_line_has_its_number_and_the_next_line_is_read(tmp_path: Path) -> None:
+def test_a_bad_line_is_numbered_and_the_next_line_is_read(tmp_path: Path) -> None:
     deep, long = b"[" * 100_000, b'{"a": ' + b"9" * 5000 + b"}"
     rows = [b"", b'{"a": 1}', b"  ", b'{"a": ', b'{"a": "\xff"}', deep, b"[1]", b'{"a": 1e999}']
     content = b"\n".join([*rows, long, b'{"a": 2}', b""])
@@ -72,13 +72,13 @@ def test_a_bad_line_has_its_number_and_the_next_line_is_read(tmp_path: Path) -> 
     assert problems(written(tmp_path, "x.jsonl", content)) == expected
 
 
-@pytest.mark.parametrize("keep", [0.999, 0.01])
-def test_an_incomplete_or_damaged_gzip_is_an_error(tmp_path: Path, keep: float) -> None:
-    whole = gzip.compress(os.urandom(20_000).hex().encode() + b"\n" + LINES)
-    path = written(tmp_path, "x.jsonl.gz", whole[: int(len(whole) * keep)])
+@pytest.mark.parametrize("kept_share", [0.999, 0.01])
+def test_an_incomplete_or_damaged_gzip_is_an_error(tmp_path: Path, kept_share: float) -> None:
+    content = gzip.compress(os.urandom(20_000).hex().encode() + b"\n" + LINES)
+    path = written(tmp_path, "x.jsonl.gz", content[: int(len(content) * kept_share)])
     with pytest.raises(InputError, match=r"x\.jsonl\.gz: reading failed"):
         values(path)
-    path.write_bytes(whole[:-6] + bytes([whole[-6] ^ 1]) + whole[-5:])  # the checksum
+    path.write_bytes(content[:-6] + bytes([content[-6] ^ 1]) + content[-5:])  # the checksum
     with pytest.raises(InputError, match="reading failed"):
         values(path)
 
@@ -111,7 +111,7 @@ def test_parquet_is_read_in_constant_memory(tmp_path: Path) -> None:
     assert most < 6_000_000
 
 
-def test_bytes_in_a_parquet_text_that_are_not_utf8_lose_one_row(tmp_path: Path) -> None:
+def test_a_parquet_text_that_is_not_utf8_is_one_bad_record(tmp_path: Path) -> None:
     column = pa.array([b"good", b"\xff\xfe", b"fine"], pa.binary()).view(pa.string())
     path = tmp_path / "x.parquet"
     pq.write_table(pa.table({"a": column}), path)

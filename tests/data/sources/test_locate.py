@@ -1,4 +1,4 @@
-"""SOURCE arguments name sources; those that name nothing get advice."""
+"""SOURCE arguments name sources; an unknown source is refused with suggestions."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ HH, PKU_30K = hub_sources()["hh"][0].revision, hub_sources()["hh-pku"][1].revisi
 
 
 @pytest.mark.parametrize(
-    ("argument", "named"),
+    ("argument", "expected"),
     [
         ("my data.jsonl.gz", (None, None, None, "my-data")),
         ("mine=hh:my data.jsonl.gz", ("mine", "hh", None, "my-data")),
-        # Files may be called anything; what exists is meant.
+        # An existing file is meant, whatever its name.
         ("a=b.jsonl", (None, None, None, "a-b")),
         ("pairs:x.jsonl", (None, None, None, "pairs-x")),
         ("prefs/", (None, None, None, "prefs")),
@@ -49,10 +49,11 @@ HH, PKU_30K = hub_sources()["hh"][0].revision, hub_sources()["hh-pku"][1].revisi
     ],
 )
 def test_an_argument_names_label_format_and_revision(
-    argument: str, named: tuple[str | None, ...]
+    argument: str, expected: tuple[str | None, ...]
 ) -> None:
     (source,) = locate(argument)
-    assert (source.label, source.format, source.revision, source.default_label) == named
+    fields = (source.label, source.format, source.revision, source.default_label)
+    assert fields == expected
 
 
 def test_unknown_sources_are_refused_with_suggestions() -> None:
