@@ -10,7 +10,7 @@ from cyclopts import App
 
 from encore.core.options import new_app, run_main
 
-#: In the order a study goes through them; of two words: a command of a group.
+#: In the order in which a study goes through them. ``GROUP NAME`` is a command of a group.
 COMMANDS = (
     "demo",
     *("rules merge", "rules dedupe", "rules rate-importance", "rules select"),
@@ -37,7 +37,7 @@ _GROUPS = {
 
 
 def command_of(name: str) -> Callable[..., None]:
-    """The function of a command; its module is imported."""
+    """Import the module of a command and return its function."""
     module = name.replace(" ", "_").replace("-", "_")
     function: Callable[..., None] = getattr(import_module(f"encore.cli.{module}"), module)
     return function
@@ -50,26 +50,26 @@ def _version() -> str:
 
 
 def build_app(names: Sequence[str] = COMMANDS) -> App:
-    """The parser of `encore` with these commands; each one's module is imported."""
+    """Return the parser of `encore` with these commands. Their modules are imported."""
     app = new_app("encore", help=HELP, version=_version)
-    groups = {word: new_app(word, help=text) for word, text in _GROUPS.items()}
+    groups = {group: new_app(group, help=text) for group, text in _GROUPS.items()}
     if len(names) == len(COMMANDS):
         app.help_format = "plaintext"  # reading Markdown would make the list wait
-    for place, name in enumerate(names):
-        *group, word = name.split()
+    for position, name in enumerate(names):
+        *group, short_name = name.split()
         parent = groups[group[0]] if group else app
-        parent.command(command_of(name), name=word, sort_key=place)
+        parent.command(command_of(name), name=short_name, sort_key=position)
         if group and group[0] not in app:
-            parent.sort_key = place
+            parent.sort_key = position
             app.command(parent)
     return app
 
 
 def main() -> None:
-    """Entry point of the `encore` script."""
+    """Run the `encore` script."""
     from encore.core.settings import prepare_environment
 
     prepare_environment()
-    # Only the called command is imported: the doctor must come even where another one's does not.
+    # Only the called command is imported: `encore doctor` must work where others cannot start.
     called = [name for name in COMMANDS if name.split()[0] in sys.argv[1:2]]
     run_main(build_app(called or COMMANDS), sys.argv[1:] or ["--help"])

@@ -1,4 +1,4 @@
-"""`encore demo`: the recipe `demo`, and what happens in it."""
+"""`encore demo`: run the recipe `demo` and explain each stage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from encore.recipes.recipe_run import Work
 
 _SYNTHETIC = "synthetic data: read these figures as an example, not as evidence"
-_WHAT_HAPPENS = {
+_EXPLANATIONS = {
     "rate": "the demo's judge rates every response under every rule",
     "judge": "for comparison: the judge's own ratings of the benchmark's pairs, ENCORE's weights",
     "initial-model": "a small reward model to start from, as the paper starts from a public one",
@@ -87,9 +87,9 @@ def demo(config: DemoConfig) -> None:
 
 
 def _explained(stage: str, work: Work) -> Any:
-    """Say what a stage is for, do it, show what came of it."""
-    if stage in _WHAT_HAPPENS:
-        say(_WHAT_HAPPENS[stage])
+    """Print the purpose of a stage, run it, and print its result."""
+    if stage in _EXPLANATIONS:
+        say(_EXPLANATIONS[stage])
     with terminal_reporter() as reporter:
         result = work(reporter)
     if stage == "ingest":
@@ -106,32 +106,32 @@ def _explained(stage: str, work: Work) -> Any:
 
         if stage == "train":
             out.print(heads_table(result.final_evaluation))
-        done = f"trained in {result.seconds:.0f} s" if result.is_new else "trained before"
-        say(f"{done}: {result.num_steps} steps; model {result.model_dir}")
+        event = f"trained in {result.seconds:.0f} s" if result.is_new else "trained before"
+        say(f"{event}: {result.num_steps} steps; model {result.model_dir}")
     elif stage == "benchmark":
         print_table(result)
     return result
 
 
 def print_table(run: BenchmarkRun) -> None:
-    """The rows of the paper's methods with their intervals, and where all others are."""
+    """Print the rows of the paper's methods with their intervals, and the path of all rows."""
     from encore.benchmarks.benchmark_table import significant_differences
 
     table = run.table
-    shown = [
+    rows = [
         row
         for row in table.rows_with_figures
         if row.our_figures.method is not None or row.kind != "scheme"
     ]
-    about, mark = table.benchmark, ", SYNTHETIC" if table.synthetic else ""
-    title = f"{about.headline}, % of {about.num_pairs} pairs{mark}: the paper's methods"
+    benchmark, mark = table.benchmark, ", SYNTHETIC" if table.synthetic else ""
+    title = f"{benchmark.headline}, % of {benchmark.num_pairs} pairs{mark}: the paper's methods"
     columns: TableColumns = {
         "row": "name",
         "score": percent_of("our_figures.headline.score"),
         "95 %": span_of("our_figures.headline.ci"),
         f"Δ {table.reference} (95 %)": _difference,
     }
-    out.print(record_table(shown, columns, title=title))
+    out.print(record_table(rows, columns, title=title))
     if table.synthetic:
         out.print(_SYNTHETIC)
     compared = [row for row in run.rows if row.name in _COMPARED]
@@ -144,8 +144,8 @@ def print_table(run: BenchmarkRun) -> None:
 def _difference(row: TableLine) -> str | None:
     from encore.core.number_text import points
 
-    found = row.our_figures.comparison
-    if found is None:
+    comparison = row.our_figures.comparison
+    if comparison is None:
         return None
-    low, high = points(found.ci_low), points(found.ci_high)
-    return f"{points(found.difference)} ({low} to {high})"
+    low, high = points(comparison.ci_low), points(comparison.ci_high)
+    return f"{points(comparison.difference)} ({low} to {high})"

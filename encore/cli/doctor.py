@@ -1,4 +1,4 @@
-"""`encore doctor`: what is wrong with this environment, and what to do."""
+"""`encore doctor`: check this environment and say how to repair it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,19 @@ def doctor(*, json: JsonOption = False) -> None:
     from encore.core.doctor import diagnose
 
     findings = diagnose(os.environ)
-    num_fail = sum(one.verdict == "fail" for one in findings)
+    num_fail = sum(finding.verdict == "fail" for finding in findings)
     if json:
         print_json({"is_broken": num_fail > 0, "findings": findings})
     else:
-        wrong = [one for one in findings if one.verdict != "ok"]
-        for one in wrong:
-            color = "bold red" if one.verdict == "fail" else "yellow"
-            out.print(f"{one.verdict}: {one.check}: {one.found}", style=color, soft_wrap=True)
-            out.print(f"  expected: {one.expected}\n  next step: {one.next_step}", soft_wrap=True)
-        num_warn = len(wrong) - num_fail
+        problems = [finding for finding in findings if finding.verdict != "ok"]
+        for problem in problems:
+            color = "bold red" if problem.verdict == "fail" else "yellow"
+            out.print(
+                f"{problem.verdict}: {problem.check}: {problem.found}", style=color, soft_wrap=True
+            )
+            advice = f"  expected: {problem.expected}\n  next step: {problem.next_step}"
+            out.print(advice, soft_wrap=True)
+        num_warn = len(problems) - num_fail
         out.print(f"{len(findings)} checks, {num_fail} broken, {num_warn} to look at")
     if num_fail:
         raise SystemExit(1)

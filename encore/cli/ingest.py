@@ -38,7 +38,7 @@ def ingest(config: IngestConfig, *, json: JsonOption = False) -> None:
 
 
 def ingest_table(report: IngestReport) -> Table:
-    """A line of counts for each label."""
+    """Return a table with the counts of each label."""
     columns: TableColumns = {
         "label": "manifest.label",
         "read": "manifest.num_read",
@@ -47,7 +47,7 @@ def ingest_table(report: IngestReport) -> Table:
         "set aside": "manifest.num_set_aside",
         "swapped": "manifest.num_contradicting",
         "status": "status",
-        "from": lambda one: ", ".join(origin.name for origin in one.manifest.origins),
+        "from": lambda source: ", ".join(origin.name for origin in source.manifest.origins),
     }
     return record_table(report.sources, columns, title=f"Preference pairs in {report.study}")
 

@@ -1,7 +1,7 @@
-"""Tables of the commands, how their cells show figures, and warnings that several commands have.
+"""Print results of commands: tables, the text of their cells, and warnings.
 
-Rules are numbered 1…R as in the report, so that no name is broken over lines at 80 columns; a
-legend under the tables has the names.
+Rules are numbered 1…R as in the report, so that tables fit 80 columns; a legend under the tables
+has the names.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from encore.data.study_config import RatingsConfig
     from encore.warehouse import Ratings
 
-#: What a command prints for people, one after the other.
+#: A part of a command's output for people.
 Shown = Table | Padding | str
 
 _MIN_FIRST_COLUMN = 12
-#: Between two columns, and for both edges together.
+#: Characters between two columns, and at both edges together.
 _GAP = 2
 _WORD = re.compile(r"[^\W\d_]{3}")
 
-#: The columns of a table: what each is called, and the attribute that it shows, or a value.
+#: Columns of a table by title: an attribute of the records, or a function of a record.
 TableColumns = Mapping[str, str | Callable[[Any], object]]
 
 
 def opened_ratings(config: RatingsConfig) -> Ratings:
-    """Open the ratings that a command is about; warn of what in them is synthetic."""
+    """Open the ratings that a command reads, and warn of synthetic data in them."""
     from encore.warehouse import open_ratings
 
     ratings = open_ratings(config.ratings, run=config.run, judge=config.judge)
@@ -51,28 +51,34 @@ def opened_ratings(config: RatingsConfig) -> Ratings:
 
 
 def show_result(
-    found: Any,
-    shown: Iterable[Shown],
+    result: Any,
+    parts: Iterable[Shown],
     notes: Iterable[str] = (),
     *,
     as_json: bool,
     synthetic: Sequence[str] = (),
     ratings: Ratings | None = None,
 ) -> None:
-    """Print what a command found, as JSON or as tables and text, then its notes.
+    """Print the result of a command as JSON or as tables and text, then notes and warnings.
 
-    A table without rows is left out, and lines of text are not broken.
+    Args:
+        result: The result as JSON values or records.
+        parts: Tables and texts for people. A table without rows is left out.
+        notes: Sentences for people.
+        as_json: True prints JSON instead of the parts.
+        synthetic: Names of synthetic inputs.
+        ratings: Ratings that the result is computed from.
 
     Raises:
         StudyIncompleteError: Shards of the ratings' run are missing.
     """
     if as_json:
-        print_json(found)
-    for one in () if as_json else shown:
-        if isinstance(one, str):
-            out.print(visible(minus_signs(one)), soft_wrap=True)
-        elif not isinstance(one, Table) or one.rows:
-            out.print(one)
+        print_json(result)
+    for part in () if as_json else parts:
+        if isinstance(part, str):
+            out.print(visible(minus_signs(part)), soft_wrap=True)
+        elif not isinstance(part, Table) or part.rows:
+            out.print(part)
     for note in notes:
         say(f"note: {minus_signs(note)}")
     warn_of_synthetic(synthetic)
@@ -83,10 +89,15 @@ def show_result(
 
 
 def require_packages(packages: Iterable[str], *, doing: str, extras: str) -> None:
-    """Refuse what needs packages that are not installed.
+    """Refuse work that needs packages which are not installed.
+
+    Args:
+        packages: Names of the packages as Python imports them.
+        doing: The work, e.g. ``serving``.
+        extras: Extras of encore-reward that install the packages.
 
     Raises:
-        EncoreError: Which, and how to install them.
+        EncoreError: A package is missing; the message says how to install it.
     """
     absent = [package for package in packages if find_spec(package) is None]
     if absent:
@@ -97,10 +108,15 @@ def require_packages(packages: Iterable[str], *, doing: str, extras: str) -> Non
 
 
 def exit_if_incomplete(num_missing_shards: int, num_shards: int, *, enough: str = "") -> None:
-    """Say that planned shards are not in the figures.
+    """End the command with exit code 3 if planned shards are not in the figures.
+
+    Args:
+        num_missing_shards: Number of shards that are missing, damaged or failed.
+        num_shards: Number of shards in the plan.
+        enough: Why the missing shards are not needed, as a sentence; empty if they are.
 
     Raises:
-        StudyIncompleteError: Some are missing, and those that are there are not ``enough``.
+        StudyIncompleteError: Shards are missing and needed.
     """
     if enough:
         say(f"note: {enough}")
@@ -113,10 +129,10 @@ def exit_if_incomplete(num_missing_shards: int, num_shards: int, *, enough: str 
 
 
 def warn_of_failures(failures: Mapping[int, str], num_shards: int) -> None:
-    """Say which shards failed, and why.
+    """Print the error of each failed shard.
 
     Raises:
-        StudyIncompleteError: Some did.
+        StudyIncompleteError: A shard failed.
     """
     for index, error in failures.items():
         say(f"shard {index}: {error}")
@@ -128,37 +144,37 @@ def warn_of_failures(failures: Mapping[int, str], num_shards: int) -> None:
 
 
 def warn_of_synthetic(parts: Sequence[str]) -> None:
-    """Warn that a result is about something made up."""
+    """Warn that figures come from synthetic data or judges."""
     if parts:
-        words = ", ".join(parts)
-        warn(f"synthetic: {words}; read these figures as an example, not as evidence")
+        names = ", ".join(parts)
+        warn(f"synthetic: {names}; read these figures as an example, not as evidence")
 
 
-def warn_of_unused(given: Mapping[str, object], *, who: str, used: Collection[str] = ()) -> None:
-    """Warn of every option that was given and changes nothing.
+def warn_of_unused(options: Mapping[str, object], *, who: str, used: Collection[str] = ()) -> None:
+    """Warn of every option that was set and changes nothing.
 
     Args:
-        given: Values by option; None: not given.
-        who: What does not read the others.
-        used: The options that are read.
+        options: Values by the name of the option; None means that it was not set.
+        who: The part that does not read the options, e.g. ``scheme uniform``.
+        used: Names of the options that are read.
     """
-    for name, value in given.items():
+    for name, value in options.items():
         if value is not None and name not in used:
-            shown = f"{value:g}" if isinstance(value, float) else value
-            warn(f"{who} has no use for --{name.replace('_', '-')} {shown}: it changes nothing")
+            text = f"{value:g}" if isinstance(value, float) else value
+            warn(f"{who} has no use for --{name.replace('_', '-')} {text}: it changes nothing")
 
 
 def compact_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = ""
 ) -> Table:
-    """A table without vertical rules that fits a narrow terminal.
+    """Return a table without vertical rules that fits a narrow terminal.
 
-    First cells are wrapped at hyphens, as rule ids have them, not in the middle of a word. Columns
-    of figures stand to the right.
+    Cells of the first column are wrapped at hyphens, which rule ids have, not inside a word.
+    Columns of figures are aligned to the right.
     """
     lines = [[visible(_cell(value)) for value in row] for row in rows]
-    others = [*zip(columns, *lines, strict=True)][1:]
-    width = out.width - sum(_GAP + max(map(len, column)) for column in others) - _GAP
+    later_columns = [*zip(columns, *lines, strict=True)][1:]
+    width = out.width - sum(_GAP + max(map(len, column)) for column in later_columns) - _GAP
     table = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD)
     table.pad_edge, table.padding = False, (0, 0, 0, 1)
     for name, *cells in zip(columns, *lines, strict=True):
@@ -178,25 +194,27 @@ def _cell(value: Any) -> str:
 
 
 def record_table(records: Iterable[Any], columns: TableColumns, *, title: str = "") -> Table:
-    """A table with a row for each record."""
-    cells = [attrgetter(one) if isinstance(one, str) else one for one in columns.values()]
-    rows = [[show(record) for show in cells] for record in records]
+    """Return a table with a row for each record."""
+    cell_of_column = [
+        attrgetter(column) if isinstance(column, str) else column for column in columns.values()
+    ]
+    rows = [[cell_of(record) for cell_of in cell_of_column] for record in records]
     return compact_table(tuple(columns), rows, title=title)
 
 
 def rule_table(
     rule_ids: Sequence[str], records: Iterable[Any], columns: TableColumns, *, title: str
 ) -> Table:
-    """A table with a row for each record of a rule, which begins with the rule's number."""
-    numbered: TableColumns = {"#": lambda one: rule_ids.index(one.rule_id) + 1}
+    """Return a table with a row for each record of a rule; a row begins with the rule's number."""
+    numbered: TableColumns = {"#": lambda record: rule_ids.index(record.rule_id) + 1}
     return record_table(records, {**numbered, **columns}, title=title)
 
 
 def rule_legend(rule_ids: Sequence[str]) -> Padding:
-    """The rules by number, several on a line where they fit."""
-    wide = len(str(len(rule_ids)))
-    entries = [f"{n:>{wide}} {visible(rule_id)}" for n, rule_id in enumerate(rule_ids, start=1)]
-    return Padding(Columns(entries, equal=True), (0, 0, 1, 0))
+    """Return the ids of the rules with their numbers, several on a line where they fit."""
+    width = len(str(len(rule_ids)))
+    lines = [f"{n:>{width}} {visible(rule_id)}" for n, rule_id in enumerate(rule_ids, start=1)]
+    return Padding(Columns(lines, equal=True), (0, 0, 1, 0))
 
 
 def percent(value: float | None) -> str:
@@ -207,34 +225,34 @@ def percent(value: float | None) -> str:
 def span(
     low: float | None, high: float | None, show: Callable[[float | None], str] = percent
 ) -> str:
-    """An interval for a table."""
+    """Return an interval for a table, e.g. ``12.3%…45.6%``; a dash for None."""
     return NONE if low is None or high is None else f"{show(low)}…{show(high)}"
 
 
 def percent_of(name: str) -> Callable[[Any], str]:
-    """A column with a share."""
+    """Return a column that shows a share in percent."""
     share = attrgetter(name)
     return lambda record: percent(share(record))
 
 
 def span_of(name: str, show: Callable[[float | None], str] = percent) -> Callable[[Any], str]:
-    """A column with an interval."""
+    """Return a column that shows the interval of an attribute ``NAME_low``, ``NAME_high``."""
     ends = attrgetter(f"{name}_low", f"{name}_high")
     return lambda record: span(*ends(record), show)
 
 
 def estimate_of(name: str, show: Callable[[float | None], str] = number) -> Callable[[Any], str]:
-    """A column with an `encore.analysis.rater_agreement.Estimate` and its interval."""
-    estimate = attrgetter(name)
+    """Return a column that shows an `encore.analysis.rater_agreement.Estimate`."""
+    estimate_in = attrgetter(name)
 
     def cell(record: Any) -> str:
-        found = estimate(record)
-        ends = f" ({span(found.low, found.high, show)})"
-        return show(found.value) + ends * (found.value is not None)
+        estimate = estimate_in(record)
+        interval = f" ({span(estimate.low, estimate.high, show)})"
+        return show(estimate.value) + interval * (estimate.value is not None)
 
     return cell
 
 
-def shown_judge(manifest: RatingManifest) -> str:
-    """A run's judge by name; that of the demo has none but its folder's, ``judge``."""
+def judge_title(manifest: RatingManifest) -> str:
+    """Return a run's judge for people. The demo's judge is called only ``judge``, by its folder."""
     return JUDGE_NAME if manifest.synthetic else f"judge {manifest.judge}"

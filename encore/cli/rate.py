@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from encore.cli.output import shown_judge, warn_of_failures
+from encore.cli.output import judge_title, warn_of_failures
 from encore.core.errors import StudyIncompleteError
 from encore.core.number_text import amount, counted
 from encore.core.options import JsonOption, command
@@ -44,7 +44,7 @@ def rate(config: RateConfig, batch: BatchConfig, *, json: JsonOption = False) ->
     manifest = run.manifest
     num_pairs = sum(shard.num_pairs for shard in run.job().shards)
     say(
-        f"run {manifest.run_key}: {shown_judge(manifest)}, {len(manifest.rules)} rules, "
+        f"run {manifest.run_key}: {judge_title(manifest)}, {len(manifest.rules)} rules, "
         f"{manifest.num_pairs} pairs in {len(manifest.shards)} shards, "
         f"{num_pairs * manifest.rows_per_pair} ratings"
     )

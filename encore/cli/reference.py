@@ -1,4 +1,4 @@
-"""The page with every option of every command, as the parser itself describes them.
+"""Write the page with every option of every command, as the parser itself describes them.
 
 ``python -m encore.cli.reference`` writes it to ``docs/reference.md``.
 """
@@ -21,8 +21,8 @@ printed.
 
 
 def reference_page() -> str:
-    """The page as Markdown."""
-    sys.argv[0] = "encore"  # what usage lines begin with
+    """Return the page as Markdown."""
+    sys.argv[0] = "encore"  # usage lines begin with it
     return _HEAD + build_app().generate_docs(heading_level=2)
 
 

@@ -1,4 +1,4 @@
-"""`encore status`: which shards are done, missing, damaged or failed."""
+"""`encore status`: list the shards that are done, missing, damaged or failed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any, get_args
 
-from encore.cli.output import Shown, record_table, show_result, shown_judge
+from encore.cli.output import Shown, judge_title, record_table, show_result
 from encore.core.errors import InputError, StudyIncompleteError
 from encore.core.number_text import counted
 from encore.core.options import JsonOption, command
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class StatusConfig(RunKeyConfig, StudyConfig):
-    """Which study and run to look at."""
+    """Options of `encore status`."""
 
 
 @command
@@ -35,52 +35,52 @@ def status(config: StatusConfig, *, json: JsonOption = False) -> None:
     if not run_dirs:
         raise InputError(f"{config.study}: no ratings yet; run `encore rate` first")
     statuses = [run_status(run_dir) for run_dir in run_dirs]
-    runs = [_as_dict(found) for found in statuses]
-    show_result({"runs": runs}, chain.from_iterable(map(_shown, statuses)), as_json=json)
-    unfinished = [found for found in statuses if found.unfinished and not sufficiency_note(found)]
-    if num_open := sum(len(found.unfinished) for found in unfinished):
+    runs = [_as_dict(run) for run in statuses]
+    show_result({"runs": runs}, chain.from_iterable(map(_output_of, statuses)), as_json=json)
+    unfinished = [run for run in statuses if run.unfinished and not sufficiency_note(run)]
+    if num_open := sum(len(run.unfinished) for run in unfinished):
         raise StudyIncompleteError(
             f"{counted(num_open, 'shard')} not done; `encore rate` with the options that the run "
             "was begun with rates exactly these"
         )
 
 
-def _as_dict(found: RatingStatus) -> dict[str, Any]:
+def _as_dict(status: RatingStatus) -> dict[str, Any]:
     counts = ("num_ratings", "num_nulls")
     return {
-        "run_key": found.manifest.run_key,
-        "judge": found.manifest.judge,
-        "num_shards": len(found.shards),
-        "is_complete": found.is_complete,
-        **_counts(found),
-        **{name: found.total(name) for name in counts},
+        "run_key": status.manifest.run_key,
+        "judge": status.manifest.judge,
+        "num_shards": len(status.shards),
+        "is_complete": status.is_complete,
+        **_num_shards_by_state(status),
+        **{name: status.total(name) for name in counts},
         "shards": [
             {name: getattr(shard, name) for name in ("index", "state", "detail")}
             | {name: int(shard.footer.get(name, 0)) for name in counts}
-            for shard in found.shards
+            for shard in status.shards
         ],
     }
 
 
-def _counts(found: RatingStatus) -> dict[str, int]:
+def _num_shards_by_state(status: RatingStatus) -> dict[str, int]:
     from encore.runs.run_files import ShardStateName
 
-    return {state: found.count(state) for state in get_args(ShardStateName)}
+    return {state: status.count(state) for state in get_args(ShardStateName)}
 
 
-def _shown(found: RatingStatus) -> Iterator[Shown]:
+def _output_of(status: RatingStatus) -> Iterator[Shown]:
     from encore.data.rating_runs import sufficiency_note
 
-    manifest, plan = found.manifest, found.manifest.identity["plan"]
-    counts = ", ".join(f"{num} {state}" for state, num in _counts(found).items())
-    judge = ", ".join((shown_judge(manifest), *manifest.deviations))
+    manifest, plan = status.manifest, status.manifest.identity["plan"]
+    counts = ", ".join(f"{num} {state}" for state, num in _num_shards_by_state(status).items())
+    judge = ", ".join((judge_title(manifest), *manifest.deviations))
     yield (
         f"run {manifest.run_key}  {judge}  rules "
         f"{manifest.rule_set} ({len(manifest.rules)})  {plan['num_pairs']} pairs, "
         f"{plan['shard_size']} a shard, overlong prompts: {plan['overlong']}\n"
-        f"  {counts}  ({found.total('num_ratings')} ratings, {found.total('num_nulls')} nulls)"
+        f"  {counts}  ({status.total('num_ratings')} ratings, {status.total('num_nulls')} nulls)"
     )
-    if enough := sufficiency_note(found):
+    if enough := sufficiency_note(status):
         yield f"  {enough}\n"
     else:
-        yield record_table(found.unfinished, {"shard": "index", "state": "state", "why": "detail"})
+        yield record_table(status.unfinished, {"shard": "index", "state": "state", "why": "detail"})

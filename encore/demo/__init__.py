@@ -1,4 +1,4 @@
-"""The demo's files: synthetic preference pairs, a synthetic benchmark, and a tiny judge.
+"""The demo's files: synthetic preference pairs, a synthetic benchmark and a tiny judge.
 
 The pairs were composed by a program from hand-written sentences, and the judge was trained on a
 separate part of the same small world (`examples/demo_judge`). Nobody said them and no person
@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 _FOLDER = Path(__file__).parent
-#: What the demo calls its judge, whose folder is named "judge".
+#: Name of the demo's judge for people; its folder is named "judge".
 JUDGE_NAME = "the demo's judge"
 #: The folder of the judge, for `transformers` or vLLM.
 JUDGE_PATH = _FOLDER / "judge"

@@ -62,7 +62,8 @@ def work_as_engine(
         Exception: An error that every shard would meet.
     """
     job, run_dir = replace(job, stop_rule=NEVER_STOP), job.run_dir
-    if not _is_same_run(job, spec):  # the supervisor reads the heartbeats of its own run
+    is_same_run = spec.run_key in (job.manifest.key, "")
+    if not is_same_run:  # the supervisor reads the heartbeats of its own run
         run_dir = run_dir.parent / spec.run_key
     heartbeat = EngineHeartbeat(
         engine=spec.name,
@@ -71,7 +72,7 @@ def work_as_engine(
         state="starting",
     )
     try:
-        _check_spec(job, spec)
+        _check_spec(job, spec, is_same_run=is_same_run)
         write_heartbeat(run_dir, heartbeat)
         progress, pending, num_workers = begin(job, reporter=reporter)
         heartbeat.state = "working"
@@ -97,11 +98,7 @@ def work_as_engine(
     return progress.report
 
 
-def _is_same_run(job: Job, spec: EngineSpec) -> bool:
-    return spec.run_key in (job.manifest.key, "")
-
-
-def _check_spec(job: Job, spec: EngineSpec) -> None:
+def _check_spec(job: Job, spec: EngineSpec, *, is_same_run: bool) -> None:
     """Refuse a spec whose code or run is not this engine's.
 
     Raises:
@@ -113,13 +110,13 @@ def _check_spec(job: Job, spec: EngineSpec) -> None:
             f"{engine}: its code of encore ({code_digest()}) is not that of the run's parent "
             f"({spec.code_digest}); bring both checkouts to one commit and start the run again"
         )
-    if _is_same_run(job, spec):
+    if is_same_run:
         return
     differing = []
     with contextlib.suppress(EncoreError):
         manifest = read_manifest(job.run_dir.parent / spec.run_key, type(job.manifest))
-        for name, ours, theirs in differences(job.manifest.identity, manifest.identity):
-            differing.append(f"{name} is {ours} here and {theirs} in the run")
+        for name, value_here, value_there in differences(job.manifest.identity, manifest.identity):
+            differing.append(f"{name} is {value_here} here and {value_there} in the run")
     raise InputError(
         f"{engine}: it would make run {job.manifest.key} instead of {spec.run_key}: "
         f"{'; '.join(differing[:3]) or 'the run is not there'}; engines need the parent's judge, "
@@ -184,11 +181,15 @@ class _Engine:
         while not self.job.cancelled.is_set():
             with self.lock:
                 num_peers_by_shard = self._read_peers()
-                self._read_limit()
+                limit = read_shard_limit(self.job.run_dir)
+                if limit is not None and limit != self.limit:
+                    self.limit, self.limit_seen_at = limit, time.monotonic()
+                # A supervisor that was silent for so long does not raise the limit again.
+                is_orphaned = time.monotonic() - self.limit_seen_at > self.silence_seconds
                 at_work_here = self.heartbeat.rows_by_open_shard
                 free = [s for index, s in self.open_shards.items() if index not in at_work_here]
                 allowed = [shard for shard in free if shard.index < self.limit.num_open_shards]
-                if not allowed and (self.limit.is_final or self._is_orphaned()):
+                if not allowed and (self.limit.is_final or is_orphaned):
                     return None
                 choice = self._choose(allowed, num_peers_by_shard)
                 if choice is not None:
@@ -217,18 +218,10 @@ class _Engine:
             for index in peer.rows_by_open_shard
         )
 
-    def _read_limit(self) -> None:
-        limit = read_shard_limit(self.job.run_dir)
-        if limit is not None and limit != self.limit:
-            self.limit, self.limit_seen_at = limit, time.monotonic()
-
-    def _is_orphaned(self) -> bool:
-        """Return True if the supervisor was silent for too long to raise the limit again."""
-        return time.monotonic() - self.limit_seen_at > self.silence_seconds
-
     def _choose(
         self, allowed: Sequence[Shard], num_peers_by_shard: Counter[int]
     ) -> tuple[Shard, bool] | None:
+        """Return the next of the allowed shards and True if it is taken over; None to wait."""
         now, slot = time.monotonic(), self.spec.slot
         late_seconds = max(_MIN_LATE_SECONDS, _LATE_FACTOR * self.longest_seconds)
         late_seconds += slot * _HEARTBEAT_SECONDS  # idle engines do not all take over at once
@@ -251,6 +244,7 @@ class _Engine:
         return None
 
     def _compute(self, shard: Shard, takes_over: bool) -> None:
+        """Compute a shard and record its outcome or its error."""
         began = time.monotonic()
         report_rows = partial(self._report_rows, shard)
         try:
@@ -273,6 +267,7 @@ class _Engine:
                 self._write_heartbeat()
 
     def _record(self, outcome: ShardState, *, seconds: float) -> None:
+        """Record a shard that is done, or that another process works on."""
         index, heartbeat = outcome.index, self.heartbeat
         with self.lock:
             self.last_refused[index] = time.monotonic()
@@ -301,6 +296,7 @@ class _Engine:
                     self.job.cancelled.set()
 
     def _drop_finished(self) -> None:
+        """Forget the open shards that any engine has finished."""
         shards = self.open_shards.values()
         for state in finished_shards(self.job.run_dir, self.job.manifest, shards):
             del self.open_shards[state.index]

@@ -228,16 +228,25 @@ class _Supervisor:
 
     def work(self) -> None:
         """Watch until every shard that the stop rule allows is settled, or no engine is left."""
+        run_dir, manifest = self.job.run_dir, self.job.manifest
         self._write_limit()
         self._fill_slots()
         while True:
-            self.heartbeats = read_heartbeats(self.job.run_dir)
-            self._report_finished()
+            self.heartbeats = read_heartbeats(run_dir)
+            counts = _counts_by_shard(self.heartbeats.values())
+            for state in finished_shards(run_dir, manifest, self.open_shards.values()):
+                del self.open_shards[state.index]
+                shard_counts = counts.get(state.index, {})
+                outcome = replace(state, action=manifest.DONE, counts=shard_counts)
+                self.progress.shard_finished(outcome)
             is_over = self._is_settled() or all(slot.is_over for slot in self.slots)
             self._write_limit(is_over=is_over)
             if is_over:
                 break
-            self._report_rows()
+            for heartbeat in self.heartbeats.values():
+                for index, num_rows in heartbeat.rows_by_open_shard.items():
+                    if index in self.open_shards:
+                        self.progress.add_rows(self.open_shards[index], num_rows)
             for slot in self.slots:
                 if not slot.is_over:
                     self._check_engine(slot)
@@ -342,10 +351,12 @@ class _Supervisor:
             logger.warning("%s is given up: %s", self._label(slot), slot.error)
 
     def _heartbeat(self, slot: _Slot) -> EngineHeartbeat:
+        """Return the last heartbeat of a slot's engine, or an empty one before its first."""
         name = slot.spec.name
         return self.heartbeats.get(name) or EngineHeartbeat(engine=name)
 
     def _replace(self, slot: _Slot, reason: str) -> None:
+        """Stop a slot's engine and start another, or close the slot after too many starts."""
         label, spec = self._label(slot), slot.spec
         self.launcher.stop(spec.name, kill=True)
         heartbeat_path(self.job.run_dir, spec.name).unlink(missing_ok=True)
@@ -360,20 +371,6 @@ class _Supervisor:
     def _label(self, slot: _Slot) -> str:
         host = self._heartbeat(slot).host
         return f"{slot.spec.label} on {host}" if host else slot.spec.label
-
-    def _report_finished(self) -> None:
-        counts, manifest = _counts_by_shard(self.heartbeats.values()), self.job.manifest
-        for state in finished_shards(self.job.run_dir, manifest, self.open_shards.values()):
-            del self.open_shards[state.index]
-            shard_counts = counts.get(state.index, {})
-            outcome = replace(state, action=manifest.DONE, counts=shard_counts)
-            self.progress.shard_finished(outcome)
-
-    def _report_rows(self) -> None:
-        for heartbeat in self.heartbeats.values():
-            for index, num_rows in heartbeat.rows_by_open_shard.items():
-                if index in self.open_shards:
-                    self.progress.add_rows(self.open_shards[index], num_rows)
 
     def _report_failures(self) -> None:
         """Record why shards are open at the end.
@@ -397,6 +394,7 @@ class _Supervisor:
             )
 
     def _row(self, slot: _Slot) -> dict[str, object]:
+        """Return a slot's row of the table that people see."""
         name, now = slot.spec.name, time.monotonic()
         heartbeat = self._heartbeat(slot)
         num_requests, num_rows = heartbeat.num_finished_requests, heartbeat.num_finished_rows

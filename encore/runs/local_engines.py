@@ -97,7 +97,7 @@ def engine_environments(
         gpus_per_engine: Number of GPUs that the model takes.
 
     Raises:
-        InputError: The visible GPUs cannot be divided so.
+        InputError: The number of visible GPUs does not allow it.
     """
     gpus = visible_gpus()
     if not gpus:

@@ -545,6 +545,7 @@ def _read_footer(metadata: Any) -> dict[str, Any]:
 
 
 def _without_file(run_dir: Path, shard: Shard) -> ShardState:
+    """Return the state of a shard that has no file: missing, or failed with the reason."""
     try:
         failure = json.loads(_failure_path(run_dir, shard.index).read_text(encoding="utf-8"))
         detail = str(failure["error"])

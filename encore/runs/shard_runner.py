@@ -1,4 +1,4 @@
-"""Work through a sharded run: rating, scoring and judging say how a shard becomes a table.
+"""Work through a sharded run. Rating, scoring and judging give a function from shard to table.
 
 This module locks shards, records failures, waits for other processes, takes over from killed ones,
 and reports progress. A lock only saves work: `encore.runs.run_files` reads from files what is done.
@@ -8,8 +8,8 @@ and reports progress. A lock only saves work: `encore.runs.run_files` reads from
     def compute(shard: Shard, report_rows: ReportRows) -> ShardTable: ...
 
     job = Job(run_dir=run_dir, manifest=manifest, compute=compute, start=load_the_engine)
-    report = work_through(job, reporter=reporter)  # every shard that is not done
-    outcome = work_on(job, shard)  # one shard
+    report = work_through(job, reporter=reporter)  # computes every shard that is not done
+    outcome = work_on(job, shard)  # computes one shard
     status = run_status(run_dir, MyManifest)  # status.is_complete, status.paths
 """
 
@@ -191,9 +191,9 @@ class RunReport:
     @property
     def summary(self) -> str:
         """Return one line, e.g. ``43 rated, 0 reused, 7 failed``."""
-        done = self.kind.DONE
+        verb = self.kind.DONE
         return (
-            f"{self.count(done)} {done}, {self.count('reused')} reused, {len(self.failures)} failed"
+            f"{self.count(verb)} {verb}, {self.count('reused')} reused, {len(self.failures)} failed"
         )
 
     @property
@@ -256,6 +256,7 @@ def work_on(
 
 
 def _compute_and_write(job: Job, shard: Shard, report_rows: ReportRows) -> ShardState:
+    """Compute a shard and write it. An error is recorded in the run's folder."""
     try:
         content = job.compute(shard, report_rows)
         state = runs.write_shard(job.run_dir, job.manifest, shard, content)
@@ -267,6 +268,7 @@ def _compute_and_write(job: Job, shard: Shard, report_rows: ReportRows) -> Shard
 
 
 def _reused(job: Job, shard: Shard) -> ShardState | None:
+    """Return the state of a shard that is done already; None if it is not done."""
     state = runs.inspect_shard(job.run_dir, job.manifest, shard)
     return replace(state, action="reused") if state.state == "done" else None
 
@@ -355,7 +357,7 @@ def begin(job: Job, *, reporter: Reporter) -> tuple[RunProgress, list[Shard], in
 
 @dataclass(slots=True, kw_only=True)
 class RunProgress:
-    """Progress of one call that works on a job; it passes all of it to the reporter.
+    """Progress of one call that works on a job. It is passed on to the reporter.
 
     Attributes:
         job: The run.
@@ -401,13 +403,13 @@ class RunProgress:
     def shard_failed(self, shard: Shard, error: Exception) -> bool:
         """Count a failed attempt. Return True if another attempt follows."""
         self.num_failures[shard.index] += 1
-        number, most = self.num_failures[shard.index], 1 + self.job.retries
-        again = number < most and is_worth_retrying(error)
-        attempt = f" (attempt {number} of {most})" if again else ""
+        number, max_attempts = self.num_failures[shard.index], 1 + self.job.retries
+        is_retried = number < max_attempts and is_worth_retrying(error)
+        attempt = f" (attempt {number} of {max_attempts})" if is_retried else ""
         logger.warning("shard %d failed%s: %s", shard.index, attempt, error)
-        if not again:
+        if not is_retried:
             self.failures[shard.index] = f"{type(error).__name__}: {error}"
-        return again
+        return is_retried
 
     @property
     def report(self) -> RunReport:
