@@ -15,7 +15,7 @@ from encore.model.saved_model import save_model
 from tests.cli.conftest import Run
 from tests.cli.test_commands import the_error
 from tests.golden.command_line import Finished
-from tests.training.rated_study import RULES, make_study, pairs_of, text_rating, write_ratings
+from tests.worlds.trainings import RULES, make_study, text_rating, write_ratings
 
 
 def rate(pair, response: str, rule_id: str) -> float:
@@ -36,9 +36,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = folder / "run"
     save_model(run / "model", model.eval(), load_tokenizer(config), metadata={"run_key": "0123"})
     (run / "training.json").write_text("{}")
-    study = make_study(folder, num_pairs=12)
-    study.rename(folder / "study")
-    write_ratings(folder / "ratings.parquet", pairs_of(folder / "study"), rate=rate)
+    study = make_study(folder / "study", num_pairs=12)
+    write_ratings(study, folder / "ratings.parquet", rate=rate)
     return folder
 
 
@@ -70,14 +69,14 @@ def test_weights_of_a_file_and_of_a_scheme_are_those_of_the_weights_command(
     assert result["weights"] == dict(zip(expected["rule_ids"], expected["weights"], strict=True))
     card = (tmp_path / "new" / "README.md").read_text()
     assert "entropy (nats)" in card
-    assert "| `be-brief` | 0.5000 |" in card
+    assert "| `be-brief` | 0.8000 |" in card
     about = json.loads((tmp_path / "new" / "encore_export.json").read_text())
     assert about["entropy_nats"]["be-brief"] == 0.0
     assert about["weights_provenance"]["num_ratings"] == expected["provenance"]["num_ratings"]
 
 
 def test_bfloat16_says_what_it_flips_on_pairs_of_the_study(export, folder, tmp_path):
-    bfloat16 = ("--rule", "be-true", "--dtype", "bfloat16")
+    bfloat16 = ("--rule", "be-honest", "--dtype", "bfloat16")
     finished = export(*bfloat16, "--study", folder / "study")
     assert finished.code == 0, finished.err
     assert "of 12 rankings flipped" in finished.err  # the study's pairs

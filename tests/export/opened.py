@@ -48,10 +48,9 @@ def opened_model(
     """A random model of three rules; its tokenizer came with the end of a turn to pad with."""
     model = tiny_model(
         model_type,
-        num_heads=len(RULES),
+        head_ids=RULES,
         **({"vocab_size": _VOCABULARY, "max_position_embeddings": 512} | config),
     )
-    model.head_ids = RULES
     model.mean_R.copy_(torch.tensor(MEANS, dtype=torch.float64))
     model.trunk.config.auto_map = {"AutoModel": "somebody--code.Model"}
     return OpenedModel(

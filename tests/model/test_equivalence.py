@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from encore.core.errors import InputError
-from encore.model.layouts import lay_out
-from tests.worlds.models import pair_with_shared_beginning, tiny_model
+from tests.worlds.models import pair_with_shared_beginning, scores_and_gradients, tiny_model
 
 PAIRS = [(0, 1), (2, 3), (4, 5)]
 #: Three pairs: they share a long beginning, nothing, and all but the last token.
@@ -16,19 +15,6 @@ BATCH = [
     *pair_with_shared_beginning(0, 5, 30, seed=2),
     *pair_with_shared_beginning(12, 1, 1, seed=3),
 ]
-
-
-def scores_and_gradients(model, layout: str):
-    """Return the scores of all sequences, and the gradients of a fixed weighted sum of them."""
-    common = {"layout": layout, "pad_token_id": 1, "is_causal": model.is_causal}
-    batches = [[ids] for ids in BATCH] if layout == "single" else [BATCH]
-    groups = PAIRS if layout == "prefix-shared" else ()
-    model.zero_grad()
-    score_NR = torch.cat([model(lay_out(batch, groups=groups, **common)) for batch in batches])
-    weight_NR = torch.randn(score_NR.shape, generator=torch.Generator().manual_seed(1))
-    (score_NR * weight_NR).sum().backward()
-    gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
-    return score_NR.detach(), gradients
 
 
 def assert_close(actual, expected):
@@ -45,21 +31,18 @@ def assert_close(actual, expected):
 @pytest.mark.parametrize("kind", ["llama", "bert"])
 def test_every_layout_gives_the_scores_and_gradients_of_single(kind, layout):
     model = tiny_model(kind)
-    if layout == "prefix-shared" and kind == "bert":
+    groups = PAIRS if layout == "prefix-shared" else ()
+    if groups and kind == "bert":
         with pytest.raises(InputError, match=r"prefix-shared.*use 'packed'"):
-            scores_and_gradients(model, layout)
+            scores_and_gradients(model, BATCH, layout=layout, groups=groups)
         return
-    expected = scores_and_gradients(model, "single")
+    expected = scores_and_gradients(model, BATCH, layout="single")
     assert expected[0].std() > 1e-2  # scores differ, so equality is a test
-    assert_close(scores_and_gradients(model, layout), expected)
+    assert_close(scores_and_gradients(model, BATCH, layout=layout, groups=groups), expected)
     # Gradient checkpointing changes no result, and computes every layer twice.
     calls = []
-    layer = next(
-        module
-        for name, module in model.trunk.named_modules()
-        if name.endswith(("layers.0.mlp.up_proj", "layer.0.intermediate.dense"))
-    )
-    layer.register_forward_hook(lambda *_: calls.append("layer"))
+    name = "layers.0.mlp.up_proj" if kind == "llama" else "encoder.layer.0.intermediate.dense"
+    model.trunk.get_submodule(name).register_forward_hook(lambda *_: calls.append("layer"))
     model.enable_gradient_checkpointing()
-    assert_close(scores_and_gradients(model, layout), expected)
+    assert_close(scores_and_gradients(model, BATCH, layout=layout, groups=groups), expected)
     assert len(calls) == 2

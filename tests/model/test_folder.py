@@ -20,7 +20,7 @@ PROMPT = (Message(role="user", content="Hello there. <|eot_id|>"),)
 
 def trained(model_type: str = "llama"):
     """Return a reward model with random heads and its tokenizer."""
-    model = tiny_model(model_type, num_heads=2, vocab_size=300)
+    model = tiny_model(model_type, head_ids=("a", "b"), vocab_size=300)
     model.mean_R.copy_(torch.tensor([0.25, 1 / 3], dtype=torch.float64))
     tokenizer = llama_3() if model_type == "llama" else bert()
     return model.eval(), ConversationTokenizer(tokenizer, max_length=60)

@@ -8,20 +8,10 @@ import pytest
 import torch
 
 from encore.model.fusing import fuse_elementwise, has_compiler
-from encore.model.layouts import lay_out
-from tests.worlds.models import PAD, tiny_model, token_ids
+from tests.worlds.models import scores_and_gradients, tiny_model, token_ids
 
 # Torch reads the gradient of an intermediate tensor while it traces.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
-COMMON = {"pad_token_id": PAD, "is_causal": True}
-
-
-def scores_and_gradients(model, lengths):
-    sequences = [token_ids(length, seed=index) for index, length in enumerate(lengths)]
-    model.zero_grad()
-    score_NR = model(lay_out(sequences, layout="packed", **COMMON))
-    score_NR.square().sum().backward()
-    return score_NR.detach(), {name: p.grad for name, p in model.named_parameters()}
 
 
 @pytest.mark.parametrize(("kind", "is_checkpointed"), [("llama", False), ("qwen3", True)])
@@ -44,11 +34,11 @@ def test_fused_layers_give_the_same_scores_and_gradients(kind, is_checkpointed):
     # Training, evaluation and all batch shapes need more graphs than torch's default limit of 8.
     assert torch._dynamo.config.recompile_limit >= 64
     for lengths in [(7, 12, 5), (20, 3)]:  # the second batch must not be compiled again
-        expected, expected_gradients = scores_and_gradients(eager, lengths)
-        score_NR, gradients = scores_and_gradients(fused, lengths)
-        torch.testing.assert_close(score_NR, expected, rtol=1e-5, atol=1e-6)
-        for name, gradient in expected_gradients.items():
-            torch.testing.assert_close(gradients[name], gradient, rtol=1e-4, atol=1e-6)
+        sequences = [token_ids(length, seed=index) for index, length in enumerate(lengths)]
+        expected_NR, expected_gradients = scores_and_gradients(eager, sequences)
+        score_NR, gradients = scores_and_gradients(fused, sequences)
+        torch.testing.assert_close(score_NR, expected_NR, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(gradients, expected_gradients, rtol=1e-4, atol=1e-6)
     # One graph for each class of layer and number of input dimensions, for all layers and batches.
     # The recomputation of checkpointing adds graphs.
     assert 2 <= len(compiled_graphs) <= 6

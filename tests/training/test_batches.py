@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encore.training.batches import plan_microbatches, shuffle_pairs
-from tests.training.tiny_training import OneOf
+from tests.worlds.trainings import UnconnectedRanks
 
 LAYOUTS = ("packed", "prefix-shared", "sorted", "single")
 lengths_of_pairs = st.lists(st.integers(1, 300), min_size=2, max_size=40).map(
@@ -89,7 +89,9 @@ def test_a_shared_prompt_counts_once_in_the_budget():
 def plans_by_rank(length_N, *, num_ranks, layout="packed", budget=400, **settings):
     settings = {"is_paired": False, "tokens_per_microbatch": budget} | settings
     return [
-        plan_microbatches(length_N, ranks=OneOf(rank, num_ranks), layout=layout, **settings)
+        plan_microbatches(
+            length_N, ranks=UnconnectedRanks(rank, num_ranks), layout=layout, **settings
+        )
         for rank in range(num_ranks)
     ]
 

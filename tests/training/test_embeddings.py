@@ -11,7 +11,8 @@ import torch
 from encore.core.reporting import Reporter
 from encore.model.layouts import lay_out
 from encore.training import pooled_states
-from tests.training.tiny_training import PAD, random_examples, tiny_bert, tiny_llama
+from tests.worlds.models import PAD, tiny_model
+from tests.worlds.trainings import random_examples
 
 NUM_PAIRS = 10
 
@@ -66,10 +67,9 @@ def embed_single(model, tokens):
         return model.embed(batch)[0].numpy()
 
 
-@pytest.mark.parametrize("name", ["llama", "bert"])
-def test_batched_states_equal_those_of_single_sequences_within_the_budget(name, tmp_path):
-    model = tiny_llama(["a"]) if name == "llama" else tiny_bert(["a"], dropout=0.5)
-    model.train()
+@pytest.mark.parametrize(("kind", "settings"), [("llama", {}), ("bert", {"dropout": 0.5})])
+def test_batched_states_equal_those_of_single_sequences_within_the_budget(kind, settings, tmp_path):
+    model = tiny_model(kind, **settings)
     forwards = ForwardCounter(model)
     state_PKD = embed(model, cache=tmp_path, tokens_per_microbatch=50)
     assert model.training
@@ -82,7 +82,7 @@ def test_batched_states_equal_those_of_single_sequences_within_the_budget(name, 
 
 
 def test_a_stopped_call_continues_from_its_files(tmp_path):
-    model = tiny_llama(["a"])
+    model = tiny_model("llama")
     whole = embed(model, cache=tmp_path / "whole")
     cache = tmp_path / "stopped"
     with pytest.raises(KeyboardInterrupt):
@@ -98,7 +98,7 @@ def test_a_stopped_call_continues_from_its_files(tmp_path):
 
 
 def test_a_damaged_file_is_computed_again(tmp_path, caplog):
-    model = tiny_llama(["a"])
+    model = tiny_model("llama")
     first = embed(model, cache=tmp_path)
     flipped, short, _ = sorted(tmp_path.rglob("*.safetensors"))
     data = flipped.read_bytes()
@@ -115,8 +115,8 @@ def test_a_damaged_file_is_computed_again(tmp_path, caplog):
     ids=["weights", "tokens", "order"],
 )
 def test_stored_states_of_other_weights_or_tokens_are_not_used(tmp_path, seed, rows):
-    embed(tiny_llama(["a"], seed=0), cache=tmp_path)
-    model = tiny_llama(["a"], seed=seed)
+    embed(tiny_model("llama"), cache=tmp_path)
+    model = tiny_model("llama", seed=seed)
     forwards = ForwardCounter(model)
     state_PKD = embed(model, rows, cache=tmp_path)
     assert forwards.num > 0

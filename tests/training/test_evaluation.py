@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from encore.training.batches import Training
 from encore.training.evaluation import (
     TrainingDivergedError,
     accuracy_half,
@@ -18,11 +17,10 @@ from encore.training.evaluation import (
     r_squared,
 )
 from encore.training.training_config import TrainingConfig
-from encore.training.training_examples import Split
-from tests.training.tiny_training import PAD, random_examples, tiny_bert, tiny_llama
+from tests.worlds.models import HEAD_IDS, tiny_model
+from tests.worlds.trainings import random_examples, training_of
 
 NAN = math.nan
-RULES = ("honesty", "privacy", "calm")
 
 
 def test_a_response_counts_the_mean_over_its_valid_heads():
@@ -71,31 +69,34 @@ def test_a_tie_counts_half():
     assert accuracy_half(np.float32([])) is None
 
 
+def model_of(examples, kind="llama", **settings):
+    return tiny_model(kind, head_ids=examples.head_ids, **settings)
+
+
 def evaluation_of(model, examples, **settings):
-    rows = Split(train_rows=np.arange(2), evaluation_rows=np.arange(2, examples.num_pairs))
-    config = TrainingConfig(**settings)
-    training = Training(model=model, examples=examples, split=rows, config=config, pad_token_id=PAD)
+    num_held_out = examples.num_pairs - 2
+    training = training_of(model, examples, TrainingConfig(**settings), num_held_out=num_held_out)
     return evaluate(training, step=7)
 
 
 @pytest.mark.parametrize("layout", ["prefix-shared", "sorted"])
 def test_every_layout_and_budget_gives_the_same_evaluation(layout):
-    examples = random_examples(12, head_ids=RULES, missing_share=0.3)
-    model = tiny_llama(RULES)
+    examples = random_examples(12, head_ids=HEAD_IDS, missing_share=0.3)
+    model = tiny_model("llama")
     expected = evaluation_of(model, examples, tokens_per_microbatch=10_000)
     record = evaluation_of(model, examples, layout=layout, tokens_per_microbatch=30)
     assert record.loss == pytest.approx(expected.loss, rel=1e-5)
     assert record.r2_by_head == pytest.approx(expected.r2_by_head, rel=1e-4)
     assert record.accuracy_half_by_head == expected.accuracy_half_by_head
     assert (record.step, record.num_pairs) == (7, 10)
-    assert list(record.r2_by_head) == list(RULES)
+    assert list(record.r2_by_head) == list(HEAD_IDS)
     assert record.accuracy_half is None  # there are no weights of heads during training
 
 
 @pytest.mark.parametrize("is_training", [True, False])
 def test_evaluation_has_no_dropout_and_keeps_the_models_mode(is_training):
     examples = random_examples(6)
-    model = tiny_bert(examples.head_ids, dropout=0.5)
+    model = model_of(examples, "bert", dropout=0.5)
     model.train(is_training)
     first, second = (evaluation_of(model, examples, objective="bradley-terry") for _ in range(2))
     assert first.loss == second.loss
@@ -107,7 +108,7 @@ def test_evaluation_has_no_dropout_and_keeps_the_models_mode(is_training):
 
 def test_scores_that_are_not_finite_are_an_error_that_names_the_pairs():
     examples = random_examples(6)
-    model = tiny_llama(examples.head_ids)
+    model = model_of(examples)
     with torch.no_grad():
         model.trunk.embed_tokens.weight[int(examples.chosen[3][0])] = math.inf
     with pytest.raises(TrainingDivergedError, match=r"held-out score .* at step 7 on .*pair-3"):

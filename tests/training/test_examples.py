@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,10 @@ from hypothesis import strategies as st
 
 from encore.core.errors import InputError
 from encore.data.study import open_study
+from encore.demo import JUDGE_PATH
+from encore.model.backbone_config import BackboneConfig
+from encore.model.conversation import ConversationTokenizer
+from encore.model.loading import load_tokenizer
 from encore.training.training_examples import (
     REWARD_HEAD,
     centre,
@@ -20,16 +25,26 @@ from encore.training.training_examples import (
     read_examples,
     split,
 )
-from tests.training.rated_study import (
+from tests.worlds.studies import create_study
+from tests.worlds.trainings import (
     RULES,
-    demo_tokenizer,
     make_study,
     pairs_of,
+    random_examples,
     text_rating,
     write_ratings,
 )
-from tests.training.tiny_training import random_examples
-from tests.worlds.studies import create_study
+
+
+@functools.cache
+def demo_tokenizer(max_length: int = 1024) -> ConversationTokenizer:
+    return load_tokenizer(BackboneConfig(model=str(JUDGE_PATH), max_length=max_length))
+
+
+def study_in(folder, *, num_pairs=12, **settings):
+    """Make a study in which three pairs each share a first turn."""
+    folder.mkdir(exist_ok=True)
+    return make_study(folder / "study", num_pairs=num_pairs, pairs_per_question=3, **settings)
 
 
 def read(study, ratings=None, *, objective="multi-head", tokenizer=None, **options):
@@ -44,12 +59,12 @@ def read(study, ratings=None, *, objective="multi-head", tokenizer=None, **optio
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
-    return make_study(tmp_path_factory.mktemp("data"))
+    return study_in(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")
 def ratings(study):
-    return write_ratings(study.parent / "ratings.parquet", pairs_of(study))
+    return write_ratings(study, study.parent / "ratings.parquet")
 
 
 # --- what is read -----------------------------------------------------------------------------
@@ -80,10 +95,10 @@ def test_every_pair_has_its_tokens_ratings_and_group(study, ratings):
 
 
 def test_the_order_of_the_data_changes_nothing(study, ratings, tmp_path):
-    reversed_study, pairs = make_study(tmp_path, step=-1), pairs_of(study)
+    reversed_study, pairs = study_in(tmp_path, is_reversed=True), pairs_of(study)
     reversed_ids = [pair.pair_id for pair in pairs_of(reversed_study)]
     assert [pair.pair_id for pair in pairs] == reversed_ids[::-1]
-    reversed_ratings = write_ratings(tmp_path / "r.parquet", pairs[::-1], rules=RULES[::-1])
+    reversed_ratings = write_ratings(pairs[::-1], tmp_path / "r.parquet", rules=RULES[::-1])
     first, second = read(study, ratings), read(reversed_study, reversed_ratings)
     assert first.digest == second.digest
     assert first.pair_id_P.tolist() == second.pair_id_P.tolist() == sorted(first.pair_id_P)
@@ -113,10 +128,10 @@ def test_the_digest_sees_every_ingredient_of_the_data_and_its_order(study, ratin
         is_changed = (pair, response, rule_id) == (pairs[3], "rejected", RULES[1])
         return 0.123 if is_changed else text_rating(pair, response, rule_id)
 
-    changed = write_ratings(tmp_path / "changed.parquet", pairs, rate=change_a_rating)
+    changed = write_ratings(pairs, tmp_path / "changed.parquet", rate=change_a_rating)
     complete = read(study, objective="bradley-terry")
     cut = read(study, objective="bradley-terry", tokenizer=demo_tokenizer(max_length=16))
-    yours = read(make_study(tmp_path, label="yours"), objective="bradley-terry")
+    yours = read(study_in(tmp_path, label="yours"), objective="bradley-terry")
     rated = (read(study, path) for path in (ratings, changed))
     assert len({examples.digest for examples in (complete, cut, yours, *rated)}) == 5
     num_cut = (complete.length_P - cut.length_P).sum()
@@ -132,11 +147,11 @@ def test_a_study_without_pairs_or_matching_ratings_is_refused(study, ratings, tm
     with pytest.raises(InputError, match=r"it has no pairs to train on; run `encore ingest` first"):
         read(tmp_path / "empty", objective="bradley-terry")
     path = tmp_path / "r.parquet"
-    write_ratings(path, pairs_of(make_study(tmp_path, num_pairs=30))[12:])
+    write_ratings(pairs_of(study_in(tmp_path, num_pairs=30))[12:], path)
     message = r"none of its 18 rated pairs .* is among the 12 pairs .* or ingest what was rated"
     with pytest.raises(InputError, match=message):
         read(study, path)
-    write_ratings(path, pairs_of(make_study(tmp_path, label="yours", step=-1)))
+    write_ratings(study_in(tmp_path / "yours", label="yours"), path)
     with pytest.raises(InputError, match=r"of source yours\) .* of source mine\)"):
         read(study, path)
     table = pq.read_table(ratings)
@@ -146,17 +161,17 @@ def test_a_study_without_pairs_or_matching_ratings_is_refused(study, ratings, tm
 
 
 def test_a_missing_rating_is_missing_for_its_rule_only(study, tmp_path):
-    pairs = [*pairs_of(study), *pairs_of(make_study(tmp_path, num_pairs=15))[12:]]
+    pairs = [*pairs_of(study), *pairs_of(study_in(tmp_path, num_pairs=15))[12:]]
 
     def rate(pair, response, rule_id):
-        if pair == pairs[0] or (pair, response, rule_id) == (pairs[4], "chosen", "be-true"):
+        if pair == pairs[0] or (pair, response, rule_id) == (pairs[4], "chosen", "be-honest"):
             return None
         return text_rating(pair, response, rule_id)
 
-    examples = read(study, write_ratings(tmp_path / "r.parquet", pairs, rate=rate))
+    examples = read(study, write_ratings(pairs, tmp_path / "r.parquet", rate=rate))
     assert examples.num_pairs == 11
     (row,) = np.flatnonzero(examples.pair_id_P == pairs[4].pair_id)
-    head = examples.head_ids.index("be-true")
+    head = examples.head_ids.index("be-honest")
     assert np.argwhere(np.isnan(examples.target_PSR)).tolist() == [[row, 0, head]]
     assert examples.notes == (
         "1 of the study's 12 pairs have no rating and are left out",
@@ -217,5 +232,5 @@ def test_means_come_from_the_ratings_of_training_pairs_alone():
     examples.target_PSR[held_out_rows, 0] += 100
     assert np.array_equal(centre(examples, train_rows=train_rows).mean_R, centred.mean_R)
     examples.target_PSR[train_rows, :, 1] = np.nan
-    with pytest.raises(InputError, match="rule be-brief: it has no rating in any of the 20 train"):
+    with pytest.raises(InputError, match="rule be-honest: it has no rating in any of the 20 train"):
         centre(examples, train_rows=train_rows)

@@ -13,27 +13,64 @@ import torch
 from encore.model.backbone_shape import find_shape, flops_per_token, useful_flops
 from encore.training.batches import shuffle_pairs
 from encore.training.evaluation import TrainingDivergedError
-from encore.training.optimizers import make_optimizer
+from encore.training.optimizers import PlainAdamW, make_optimizer, trainable_parameters
 from encore.training.training_config import TrainingConfig
-from encore.training.training_loop import learning_rate_at
-from tests.training.tiny_training import (
-    OneOf,
-    RecordingOptimizer,
-    random_examples,
-    tiny_bert,
-    tiny_llama,
-    train,
-)
+from encore.training.training_loop import learning_rate_at, run_steps
+from tests.worlds.models import HEAD_IDS, tiny_model
+from tests.worlds.trainings import UnconnectedRanks, random_examples, training_of
 
-RULES = ("honesty", "privacy", "calm")
 LAYOUTS = ("packed", "prefix-shared", "sorted", "single")
 both_objectives = pytest.mark.parametrize("objective", ["multi-head", "bradley-terry"])
+
+
+class RecordingOptimizer(PlainAdamW):
+    """AdamW that records every call and the gradients of each step."""
+
+    def __init__(self, model, config) -> None:
+        super().__init__(trainable_parameters(model), config)
+        self.model = model
+        self.calls: list[tuple[object, ...]] = []
+        self.gradients: list[dict[str, torch.Tensor]] = []
+        self.num_forwards = 0
+        model.register_forward_hook(self._count)
+
+    def _count(self, *_: object) -> None:
+        self.num_forwards += self.model.training
+
+    def before_last_backward(self, *, step, learning_rate) -> None:
+        self.calls.append(("before_last_backward", step, learning_rate, self.num_forwards))
+        super().before_last_backward(step=step, learning_rate=learning_rate)
+
+    def finish(self) -> float:
+        self.calls.append(("finish", self.num_forwards))
+        named = self.model.named_parameters()
+        self.gradients.append({name: p.grad.clone() for name, p in named if p.grad is not None})
+        return super().finish()
+
+
+def train(model, examples, config, *, optimizer=None, start_step=0, num_steps=1, ranks=None):
+    """Take steps without evaluations; return their records and the optimizer."""
+    records = []
+    config = config.model_copy(update={"max_steps": num_steps, "epochs": 100})
+    optimizer = optimizer or RecordingOptimizer(model, config)
+    run_steps(
+        training_of(model, examples, config, ranks=ranks),
+        optimizer,
+        start_step=start_step,
+        on_record=records.append,
+        save=lambda *_: None,
+    )
+    return records, optimizer
+
+
+def model_of(examples, kind="llama", **settings):
+    return tiny_model(kind, head_ids=examples.head_ids, **settings)
 
 
 def examples_for(objective: str, num_pairs: int):
     if objective == "bradley-terry":
         return random_examples(num_pairs)
-    return random_examples(num_pairs, head_ids=RULES, missing_share=0.4)
+    return random_examples(num_pairs, head_ids=HEAD_IDS, missing_share=0.4)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -48,8 +85,8 @@ def test_batch_8_at_once_equals_8_batches_of_1_in_loss_and_gradients(objective, 
             tokens_per_microbatch=tokens_per_microbatch,
             layout=layout,
         )
-        log, optimizer = train(tiny_llama(examples.head_ids), examples, config)
-        return log.steps[0].loss, optimizer.gradients[0], optimizer.num_forwards
+        records, optimizer = train(model_of(examples), examples, config)
+        return records[0].loss, optimizer.gradients[0], optimizer.num_forwards
 
     loss, gradients, num_forwards = step(10_000, "packed")
     assert num_forwards == 1
@@ -72,9 +109,9 @@ def test_a_step_depends_only_on_its_number_even_with_dropout(objective):
     losses = []
     for start_step in (0, 5):
         torch.manual_seed(start_step)
-        model = tiny_bert(examples.head_ids, dropout=0.3)
-        log, _ = train(model, examples, config, start_step=start_step, num_steps=8)
-        losses.append([record.loss for record in log.steps[-3:]])
+        model = model_of(examples, "bert", dropout=0.3)
+        records, _ = train(model, examples, config, start_step=start_step, num_steps=8)
+        losses.append([record.loss for record in records[-3:]])
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
@@ -88,9 +125,9 @@ def test_every_step_microbatch_and_process_draws_dropout_masks_of_its_own():
         objective="bradley-terry", batch_pairs=4, tokens_per_microbatch=1, learning_rate=1e-12
     )
     for rank in (0, 1):
-        model = tiny_bert(examples.head_ids, dropout=0.5)
+        model = model_of(examples, "bert", dropout=0.5)
         model.register_forward_hook(lambda _model, _inputs, score: scores.append(score.detach()))
-        train(model, examples, config, num_steps=2, ranks=OneOf(rank))
+        train(model, examples, config, num_steps=2, ranks=UnconnectedRanks(rank))
     assert len(scores) == 2 * 2 * 2
     for first, second in combinations(scores, 2):
         assert not torch.equal(first, second)
@@ -102,8 +139,8 @@ def test_the_seed_draws_the_dropout_masks():
     losses = []
     for seed in (0, 0, 1):
         config = TrainingConfig(objective="bradley-terry", batch_pairs=1, seed=seed)
-        log, _ = train(tiny_bert(examples.head_ids, dropout=0.5), examples, config)
-        losses.append(log.steps[0].loss)
+        records, _ = train(model_of(examples, "bert", dropout=0.5), examples, config)
+        losses.append(records[0].loss)
     assert losses[0] == losses[1] != losses[2]
 
 
@@ -116,7 +153,7 @@ def test_the_optimizer_is_prepared_before_the_last_backward_pass_of_a_step():
         learning_rate=0.5,
         warmup_steps=2,
     )
-    _, optimizer = train(tiny_llama(examples.head_ids), examples, config, num_steps=2)
+    _, optimizer = train(model_of(examples), examples, config, num_steps=2)
     # Four microbatches a step: prepared after the fourth forward pass. Warm-up: 1/2, then the peak.
     assert optimizer.calls == [
         ("before_last_backward", 1, 0.25, 4),
@@ -127,12 +164,12 @@ def test_the_optimizer_is_prepared_before_the_last_backward_pass_of_a_step():
 
 
 def test_a_loss_that_is_not_finite_changes_no_weight_and_names_step_and_pairs():
-    examples = random_examples(12, head_ids=RULES)
+    examples = random_examples(12, head_ids=HEAD_IDS)
     config = TrainingConfig(batch_pairs=3, tokens_per_microbatch=1)
     bad = shuffle_pairs(12, batch_pairs=3, seed=config.seed, epoch=0)[2][1]  # in the third step
     examples.target_PSR[bad, 1, 1] = math.inf
-    model = tiny_llama(examples.head_ids)
-    optimizer = RecordingOptimizer(model)
+    model = model_of(examples)
+    optimizer = RecordingOptimizer(model, config)
     with pytest.raises(TrainingDivergedError) as caught:
         train(model, examples, config, optimizer=optimizer, num_steps=4)
     assert (caught.value.step, caught.value.pair_ids) == (3, (f"pair-{bad}",))
@@ -140,7 +177,7 @@ def test_a_loss_that_is_not_finite_changes_no_weight_and_names_step_and_pairs():
     assert [call[0] for call in optimizer.calls] == ["before_last_backward", "finish"] * 2
 
     # The weights are those after two steps, to the last bit, and no gradient is left.
-    expected = tiny_llama(examples.head_ids)
+    expected = model_of(examples)
     train(expected, examples, config, num_steps=2)  # still in the warm-up
     torch.testing.assert_close(model.state_dict(), expected.state_dict(), rtol=0, atol=0)
     assert all(weight.grad is None for weight in model.parameters())
@@ -148,7 +185,7 @@ def test_a_loss_that_is_not_finite_changes_no_weight_and_names_step_and_pairs():
 
 def test_a_gradient_that_is_not_finite_names_step_and_pairs():
     examples = random_examples(2)
-    model = tiny_llama(examples.head_ids)
+    model = model_of(examples)
     # The loss is finite, but its gradient overflows.
     model.heads.weight.register_hook(lambda gradient: gradient * math.inf)
     optimizer = make_optimizer(model, TrainingConfig())
@@ -164,7 +201,7 @@ def test_a_gradient_that_is_not_finite_names_step_and_pairs():
 def test_a_step_counts_real_and_computed_tokens(layout):
     examples = random_examples(6)
     config = TrainingConfig(objective="bradley-terry", batch_pairs=6, layout=layout)
-    record = train(tiny_llama(examples.head_ids), examples, config)[0].steps[0]
+    record = train(model_of(examples), examples, config)[0][0]
     assert record.num_tokens == examples.length_P.sum()
     assert (record.num_computed < record.num_tokens) == (layout == "prefix-shared")
     assert (record.num_pairs, record.epoch) == (6, 1.0)

@@ -23,8 +23,13 @@ from encore.training.checkpoints import checkpoint_steps as steps_in
 from encore.training.ranks import Ranks, joined_ranks
 from encore.training.training_config import TrainingConfig
 from tests.training import sharded_update
-from tests.training.tiny_training import OneOf
-from tests.worlds.trainings import make_world, one_thread, repeatable, train_command
+from tests.worlds.trainings import (
+    UnconnectedRanks,
+    make_world,
+    one_thread,
+    repeatable,
+    train_command,
+)
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 NUM_STEPS = 8
@@ -197,15 +202,15 @@ def test_shards_are_rounded_with_the_bits_of_the_whole(tmp_path):
 )
 def test_settings_that_need_one_process_are_refused_by_name(settings, message):
     with pytest.raises(InputError, match=message):
-        OneOf(0).check(TrainingConfig(**settings))
+        UnconnectedRanks(0).check(TrainingConfig(**settings))
     Ranks().check(TrainingConfig(**settings))
 
 
 def test_a_backbone_for_several_gpus_is_loaded_on_the_cpu_in_bfloat16():
     backbone = BackboneConfig(model="m")
-    loaded, device = OneOf(0).loading_options(backbone, device="cuda")
+    loaded, device = UnconnectedRanks(0).loading_options(backbone, device="cuda")
     assert (loaded.dtype, device) == ("bfloat16", "cpu")
-    assert OneOf(0).loading_options(backbone, device="cpu") == (backbone, "cpu")
+    assert UnconnectedRanks(0).loading_options(backbone, device="cpu") == (backbone, "cpu")
     assert Ranks().loading_options(backbone, device="cuda") == (backbone, "cuda")
 
 

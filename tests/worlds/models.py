@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 from transformers import AutoConfig, AutoModel
 
 from encore.model.attention import register_segment_attention
+from encore.model.backbone_config import LayoutName
+from encore.model.layouts import lay_out
 from encore.model.reward_model import MultiHeadRewardModel
 from encore.model.trunks import TRUNKS, position_offset
 
 VOCABULARY = 97
 PAD = 1
+HEAD_IDS = ("rule-0", "rule-1", "rule-2")
 
 _SIZES: dict[str, Any] = {
     "vocab_size": VOCABULARY,
@@ -30,19 +34,21 @@ _SIZES: dict[str, Any] = {
     "pad_token_id": PAD,
 }
 _DECODER_SIZES: dict[str, Any] = {"num_key_value_heads": 2, "bos_token_id": 2, "eos_token_id": 3}
+_DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 _EXTRA: dict[str, dict[str, Any]] = {"gemma": {"head_dim": 8}, "qwen3": {"head_dim": 8}}
 
 
-def tiny_config(model_type: str, **changes: Any) -> Any:
+def tiny_config(model_type: str, *, dropout: float = 0.0, **changes: Any) -> Any:
     """Return a small config of the kind; decoders have two query heads for each key head."""
-    sizes = {**_SIZES, **(_DECODER_SIZES if TRUNKS[model_type].is_causal else {})}
-    if not TRUNKS[model_type].is_causal:  # no dropout: layouts would draw different masks
-        sizes |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    if TRUNKS[model_type].is_causal:
+        sizes = _SIZES | _DECODER_SIZES
+    else:
+        sizes = _SIZES | dict.fromkeys(_DROPOUTS, dropout)
     return AutoConfig.for_model(model_type, **(sizes | _EXTRA.get(model_type, {}) | changes))
 
 
 def tiny_model(
-    model_type: str, *, num_heads: int = 3, seed: int = 0, **changes: Any
+    model_type: str, *, head_ids: Sequence[str] = HEAD_IDS, seed: int = 0, **changes: Any
 ) -> MultiHeadRewardModel:
     """Return a reward model in training mode with random weights and heads."""
     kind = TRUNKS[model_type]
@@ -53,14 +59,12 @@ def tiny_model(
         trunk = AutoModel.from_config(
             config, attn_implementation=register_segment_attention(), **pooler
         )
-        for (
-            parameter
-        ) in trunk.parameters():  # with transformers' 0.02, attention would be nearly uniform
-            if parameter.ndim == 2:
-                torch.nn.init.normal_(parameter, std=0.15)
+        for weight in trunk.parameters():
+            if weight.ndim == 2:  # with transformers' 0.02, attention would be nearly uniform
+                torch.nn.init.normal_(weight, std=0.15)
         model = MultiHeadRewardModel(
             trunk,
-            head_ids=[f"rule-{index}" for index in range(num_heads)],
+            head_ids=head_ids,
             is_causal=kind.is_causal,
             position_offset=position_offset(config.to_dict(), kind),
         )
@@ -68,22 +72,37 @@ def tiny_model(
     return model.train()
 
 
-def token_ids(length: int, *, seed: int, vocabulary: int = VOCABULARY) -> NDArray[np.int32]:
+def token_ids(length: int, *, seed: int) -> NDArray[np.int32]:
     """Return random token ids without special tokens."""
-    return np.random.default_rng(seed).integers(10, vocabulary, length).astype(np.int32)
+    return np.random.default_rng(seed).integers(10, VOCABULARY, length).astype(np.int32)
 
 
 def pair_with_shared_beginning(
-    shared: int, first: int, second: int, *, seed: int, vocabulary: int = VOCABULARY
+    shared: int, first: int, second: int, *, seed: int
 ) -> list[NDArray[np.int32]]:
     """Return two sequences with exactly ``shared`` tokens in common at the beginning."""
-    beginning = token_ids(shared, seed=seed, vocabulary=vocabulary)
-    ends = [
-        token_ids(n, seed=seed + 1 + i, vocabulary=vocabulary)
-        for i, n in enumerate((first, second))
-    ]
-    ends[1][0] = 10 + (ends[0][0] - 9) % (vocabulary - 10)  # the first own tokens differ
+    beginning, *ends = (
+        token_ids(length, seed=seed + index) for index, length in enumerate((shared, first, second))
+    )
+    ends[1][0] = 10 + (ends[0][0] - 9) % (VOCABULARY - 10)  # the first own tokens differ
     return [np.concatenate([beginning, end]) for end in ends]
+
+
+def scores_and_gradients(
+    model: MultiHeadRewardModel,
+    sequences: Sequence[NDArray[np.int32]],
+    *,
+    layout: LayoutName = "packed",
+    groups: Sequence[Sequence[int]] = (),
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the scores of all sequences, and the gradients of a fixed weighted sum of them."""
+    batches = [[ids] for ids in sequences] if layout == "single" else [sequences]
+    settings = {"layout": layout, "pad_token_id": PAD, "is_causal": model.is_causal}
+    model.zero_grad()
+    score_NR = torch.cat([model(lay_out(batch, groups=groups, **settings)) for batch in batches])
+    weight_NR = torch.randn(score_NR.shape, generator=torch.Generator().manual_seed(1))
+    (score_NR * weight_NR).sum().backward()
+    return score_NR.detach(), {name: p.grad.clone() for name, p in model.named_parameters()}
 
 
 def edit_json(path: Path, **changes: Any) -> None:
