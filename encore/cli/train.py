@@ -44,7 +44,10 @@ def train(config: TrainConfig, *, json: JsonOption = False) -> None:
     from encore.training.train import train as train_stage
 
     with rank_zero_only(), terminal_reporter() as reporter:
-        _warn_of_unused(config)
+        warn_of_unused(unused_options(config, because_of="method"), who=f"method {config.method}")
+        if config.objective == "bradley-terry":
+            rating_options = {name: getattr(config, name) for name in ("ratings", "run", "judge")}
+            warn_of_unused(rating_options, who="objective bradley-terry")
         study = open_study(config.study)
         result = train_stage(study, config, reporter=reporter)
     if not is_rank_zero():
@@ -64,14 +67,6 @@ def train(config: TrainConfig, *, json: JsonOption = False) -> None:
     if config.objective == "multi-head":
         next_command = f"encore weights {config.ratings or config.study}"
     say(f"next: {next_command}")
-
-
-def _warn_of_unused(config: TrainConfig) -> None:
-    """Warn of options that were set but change nothing."""
-    warn_of_unused(unused_options(config, because_of="method"), who=f"method {config.method}")
-    if config.objective == "bradley-terry":
-        rating_options = {name: getattr(config, name) for name in ("ratings", "run", "judge")}
-        warn_of_unused(rating_options, who="objective bradley-terry")
 
 
 def heads_table(evaluation: EvaluationRecord) -> Table:

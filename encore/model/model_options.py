@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from encore.core.config import StageConfig, option
 
@@ -19,8 +17,9 @@ Layout = Literal["auto", "packed", "prefix-shared", "sorted", "single"]
 class ModelOptions(StageConfig):
     """Options with which a reward model is opened; see `encore.model.opening`."""
 
-    max_length: Annotated[int, Field(ge=16)] | None = _computing(
+    max_length: int | None = _computing(
         None,
+        ge=16,
         help="Longest conversation in tokens. The oldest tokens beyond it are cut, and counted. "
         "Default: the limit of the model's training.",
     )
@@ -40,8 +39,9 @@ class ComputingConfig(ModelOptions):
         "rounding. auto: no padding, and a pair's common prompt is computed once where the model "
         "allows it.",
     )
-    tokens_per_microbatch: Annotated[int, Field(ge=1)] | None = _computing(
+    tokens_per_microbatch: int | None = _computing(
         None,
+        ge=1,
         identity=False,
         help="Tokens of one forward pass. It limits the memory. Default: by device.",
     )

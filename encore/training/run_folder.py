@@ -25,8 +25,7 @@ from typing import Any
 
 from encore.core.config import identity_of
 from encore.core.errors import EncoreError, InputError
-from encore.core.files import atomic_write_bytes, file_sha256, fsync_path, write_json
-from encore.data.study import Study
+from encore.core.files import atomic_write_bytes, file_sha256, fsync_path, json_text, write_json
 from encore.runs.run_files import differences, run_key_of
 from encore.training.training_config import TrainConfig
 
@@ -71,18 +70,6 @@ class TrainingRun:
     def model_dir(self) -> Path:
         """Return the folder of the trained model."""
         return self.folder / "model"
-
-
-def training_run(
-    study: Study, config: TrainConfig, *, backbone: Mapping[str, Any], data_sha256: str
-) -> TrainingRun:
-    """Return the run that a config, a backbone and data identify; see `run_identity`.
-
-    Its folder is ``config.out``, or else ``training/RUN_KEY`` in the study.
-    """
-    identity = run_identity(config, backbone=backbone, data_sha256=data_sha256)
-    folder = config.out or study.path / TRAINING_DIR / run_key_of(identity)
-    return TrainingRun(folder=folder, identity=identity)
 
 
 def run_identity(
@@ -282,9 +269,8 @@ LogRecord = StepRecord | EvaluationRecord
 def append_record(folder: Path, record: LogRecord) -> None:
     """Append one line to a log of a run's folder. NaN and infinity are refused."""
     name = LOG_FILE if isinstance(record, StepRecord) else EVALUATIONS_FILE
-    line = json.dumps(dataclasses.asdict(record), ensure_ascii=False, allow_nan=False)
     with (folder / name).open("a", encoding="utf-8") as stream:
-        stream.write(line + "\n")
+        stream.write(json_text(dataclasses.asdict(record), indent=None))
 
 
 def sync_logs(folder: Path) -> None:
@@ -316,7 +302,7 @@ def truncate_logs(folder: Path, *, step: int) -> None:
     """Remove the records after a step, and incomplete lines, from both logs."""
     for name in (LOG_FILE, EVALUATIONS_FILE):
         records = [record for record in read_log(folder / name) if record["step"] <= step]
-        lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+        lines = (json_text(record, indent=None) for record in records)
         atomic_write_bytes(folder / name, "".join(lines).encode())
 
 

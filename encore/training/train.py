@@ -21,6 +21,7 @@ from encore.model.backbone_shape import find_shape
 from encore.model.fusing import fuse_elementwise, has_compiler
 from encore.model.loading import backbone_identity, load_reward_model, load_tokenizer, trunk_dtype
 from encore.model.saved_model import save_model
+from encore.runs.run_files import run_key_of
 from encore.training import run_folder
 from encore.training.baselines.linear_probe import solve_heads
 from encore.training.batches import Training
@@ -122,7 +123,9 @@ def train(study: Study, config: TrainConfig, *, reporter: Reporter = SILENT) -> 
         examples = centre(examples, train_rows=rows.train_rows)
         # Settings, backbone and data identify the run.
         backbone = backbone_identity(config.backbone, tokenizer)
-        run = run_folder.training_run(study, config, backbone=backbone, data_sha256=examples.digest)
+        identity = run_folder.run_identity(config, backbone=backbone, data_sha256=examples.digest)
+        folder = config.out or study.path / run_folder.TRAINING_DIR / run_key_of(identity)
+        run = TrainingRun(folder=folder, identity=identity)
         ranks.check_run_key(run.key)
         job = _Job(
             run=run,
@@ -225,15 +228,10 @@ def _fit(job: _Job) -> _Fitted:
         offset_R = solve_heads(training, cache=job.run.embeddings_dir, reporter=job.reporter)
         training = replace(training, examples=move_centres(training.examples, offset_R))
     model.mean_R.copy_(torch.from_numpy(training.examples.mean_R))
-    fit = _evaluate_probe if config.method == "probe" else _take_steps
-    return fit(training, job)
-
-
-def _evaluate_probe(training: Training, job: _Job) -> _Fitted:
-    """Evaluate the solved heads of method probe, which takes no steps."""
-    model = training.model
+    if config.method != "probe":
+        return _take_steps(training, job)
+    # Method probe takes no steps and has one evaluation. A killed process may have logged it.
     _report_plan(job)
-    # The only evaluation has step 0. A killed process may have logged it already.
     run_folder.truncate_logs(job.run.folder, step=-1)
     evaluation = evaluate(training, step=0)
     if evaluation is None:

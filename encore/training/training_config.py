@@ -21,13 +21,15 @@ Method = Literal["full", "lora", "probe"]
 OptimizerName = Literal["auto", "adamw", "adamw-stochastic"]
 HeadInit = Literal["zero", "probe", "own"]
 
-_Positive = Annotated[int, Field(ge=1)]
-_PositiveFloat = Annotated[float, Field(gt=0)]
 _Decay = Annotated[float, Field(ge=0, lt=1)]
 
 #: Default tokens of one pass by type of device. On a GPU a step is usually one pass: only then does
 #: an optimizer that works in the backward pass free each gradient at once.
 MICROBATCH_TOKENS = {"cuda": 40_960, "cpu": 4_096}
+
+#: Operations of a method as a share of full training. A frozen weight needs four of six operations,
+#: because it has no gradient of its own; a probe computes only the forward pass.
+OPERATION_SHARES: dict[Method, float] = {"full": 1.0, "lora": 4 / 6, "probe": 2 / 6}
 
 #: Method probe solves the heads in closed form and takes no steps.
 _WITH_STEPS = {"method": ("full", "lora")}
@@ -76,8 +78,9 @@ class TrainingConfig(StageConfig):
         "sorted: padded rows of nearly equal length; single: one response at a time. Scores and "
         "gradients of a pair are the same; sorted also changes which pairs share a step.",
     )
-    tokens_per_microbatch: _Positive | None = _memory_option(
+    tokens_per_microbatch: int | None = _memory_option(
         None,
+        ge=1,
         help="Tokens of one forward and backward pass. It limits the memory of activations; "
         "results change only by rounding and dropout. Default: 40,960 on a GPU, enough for a step "
         "of 32 pairs, 4,096 on a CPU.",
@@ -87,8 +90,9 @@ class TrainingConfig(StageConfig):
         only_for=_WITH_STEPS,
         help="Optimizer; auto: adamw-stochastic for bfloat16 weights, adamw for float32 weights.",
     )
-    clip_gradient: _PositiveFloat | None = _step_option(
+    clip_gradient: float | None = _step_option(
         None,
+        gt=0,
         since=True,
         help="Largest norm of each parameter's gradient; a larger gradient is scaled down. "
         "Default: no clipping. TRL clips the norm of the whole gradient at 1.0 (max_grad_norm).",
@@ -107,11 +111,15 @@ class TrainingConfig(StageConfig):
     evaluation_share: float = _evaluation_option(
         0.05, ge=0, lt=1, help="Share of the prompts held out for evaluation."
     )
-    evaluate_every: _Positive | None = _evaluation_option(
-        None, only_for=_WITH_STEPS, help="Steps between evaluations. Default: 4 times an epoch."
-    )
-    checkpoint_every: _Positive | None = _evaluation_option(
+    evaluate_every: int | None = _evaluation_option(
         None,
+        ge=1,
+        only_for=_WITH_STEPS,
+        help="Steps between evaluations. Default: 4 times an epoch.",
+    )
+    checkpoint_every: int | None = _evaluation_option(
+        None,
+        ge=1,
         only_for=_WITH_STEPS,
         help="Steps between checkpoints. Default: after every evaluation.",
     )
@@ -126,8 +134,8 @@ class TrainingConfig(StageConfig):
     seed: int = option(
         0, group="Steps", ge=0, lt=2**63, help="Seed of pair order, dropout and rounding."
     )
-    max_steps: _Positive | None = _step_option(
-        None, help="Most steps of the run, if the epochs have more."
+    max_steps: int | None = _step_option(
+        None, ge=1, help="Most steps of the run, if the epochs have more."
     )
 
 

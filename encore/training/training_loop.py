@@ -28,12 +28,9 @@ from encore.training.evaluation import TrainingDivergedError, evaluate, loss_ter
 from encore.training.gradient_norms import NonFiniteGradientError
 from encore.training.optimizers import StepOptimizer
 from encore.training.run_folder import EvaluationRecord, LogRecord, StepRecord
-from encore.training.training_config import TrainingConfig
+from encore.training.training_config import OPERATION_SHARES, TrainingConfig
 
 _EVALUATIONS_PER_EPOCH = 4
-#: Operations of LoRA as a share of full training. For each frozen weight and token, 2 of the 6
-#: operations are not needed: those for the weight's own gradient.
-_LORA_SHARE = 4 / 6
 
 
 def run_steps(
@@ -233,8 +230,7 @@ def device_peak(training: Training) -> tuple[BackboneShape, float] | None:
         gpu = find_gpu(torch.cuda.get_device_name(training.model.device))
         shape = shape_from_config(trunk.config.to_dict(), name="trunk")
         peak = gpu.peak_flops(weight_bytes=next(trunk.parameters()).element_size())
-        share = _LORA_SHARE if training.config.method == "lora" else 1.0
-        return shape, peak * training.ranks.count / share
+        return shape, peak * training.ranks.count / OPERATION_SHARES[training.config.method]
     return None
 
 

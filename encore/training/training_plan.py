@@ -14,7 +14,12 @@ from encore.core.errors import InputError
 from encore.model.backbone_config import BackboneConfig, LayoutName
 from encore.model.backbone_shape import BackboneShape, find_shape, flops_per_token
 from encore.model.gpus import UTILISATION, find_gpu
-from encore.training.training_config import MICROBATCH_TOKENS, Method, TrainingConfig
+from encore.training.training_config import (
+    MICROBATCH_TOKENS,
+    OPERATION_SHARES,
+    Method,
+    TrainingConfig,
+)
 
 if TYPE_CHECKING:
     from encore.data.study import Study
@@ -23,9 +28,6 @@ _GIB = 1024**3
 _FLOAT32 = 4
 #: Workspace that cuBLAS keeps on Hopper.
 _LIBRARY_BYTES = 32 * 1024**2
-#: Operations of a method as a share of full training: a frozen weight needs four instead of six,
-#: and a probe computes only the forward pass.
-_OPERATION_SHARES = {"full": 1.0, "lora": 4 / 6, "probe": 2 / 6}
 _CHARACTERS_PER_TOKEN = 4
 #: Share of all tokens that the two responses of a pair have in common, measured on HH.
 _SHARED_SHARE = 0.365
@@ -305,7 +307,7 @@ def _hours_by_layout(
     recipe = RECIPES[config.recipe]
     peak_flops = find_gpu(config.gpu).peak_flops(weight_bytes=recipe.weight_bytes)
     mean_length = tokens.mean_length
-    flops = flops_per_token(shape, sequence_length=mean_length) * _OPERATION_SHARES[recipe.method]
+    flops = flops_per_token(shape, sequence_length=mean_length) * OPERATION_SHARES[recipe.method]
     epochs = 1 if recipe.method == "probe" else config.epochs
     computed_shares = {"packed": 1.0, "sorted": 1 / (1 - _SORTED_PADDING)}
     if shape.is_causal:
