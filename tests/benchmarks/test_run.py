@@ -39,11 +39,12 @@ from encore.scoring.head_scores import ScoreManifest, read_head_scores
 from encore.training.baselines.gate import RESULT_FILE
 from encore.training.baselines.gating_network import fit_gate, save_gate
 from encore.training.training_config import GateConfig
-from tests.model.test_opening import make_classifier
 from tests.run_identities import differing_parts
+from tests.worlds.models import make_classifier, tiny_config
 from tests.worlds.scorings import make_model, score_pairs
 from tests.worlds.studies import shard_path, write_lines
 from tests.worlds.tables import benchmark_pairs, make_world, turned
+from tests.worlds.tokenizers import llama_3
 from tests.worlds.trainings import RULES, write_ratings
 
 NUM_PAIRS = 20
@@ -169,7 +170,8 @@ def test_every_ingredient_of_a_benchmark_changes_the_key_of_its_head_scores(open
 
 
 def test_a_model_that_came_without_its_chat_template_is_named(tmp_path):
-    folder = make_classifier(tmp_path / "plain", labels=("reward",))
+    config = tiny_config("llama", vocab_size=300, num_labels=1, max_position_embeddings=1024)
+    folder = make_classifier(tmp_path / "plain", config, llama_3())
     with_own = open_reward_model(folder, device="cpu")
     assert score(with_own, tmp_path / "scores").notes == ()
     (folder / "chat_template.jinja").unlink()

@@ -12,7 +12,7 @@ from encore.core.errors import EncoreError, InputError
 from encore.model.backbone_config import BackboneConfig
 from encore.model.layouts import lay_out
 from encore.model.loading import load_reward_model, load_tokenizer
-from tests.worlds.models import edit_json, edit_tensors, tiny_config, token_ids
+from tests.worlds.models import edit_json, edit_tensors, make_classifier, tiny_config, token_ids
 from tests.worlds.tokenizers import bert, llama_3
 
 
@@ -27,11 +27,8 @@ def backbone(folder: Path, model_type: str = "llama", **changes) -> BackboneConf
 @pytest.fixture
 def classifier(tmp_path: Path) -> BackboneConfig:
     """Write a reward model with one label, like a downloaded one; return its config."""
-    llama_3().save_pretrained(tmp_path / "rm")
-    torch.manual_seed(0)
     config = tiny_config("llama", vocab_size=300, num_labels=1)
-    AutoModelForSequenceClassification.from_config(config).save_pretrained(tmp_path / "rm")
-    return BackboneConfig(model=str(tmp_path / "rm"))
+    return BackboneConfig(model=str(make_classifier(tmp_path / "rm", config, llama_3())))
 
 
 def test_random_weights_follow_the_seed_and_do_not_draw_from_the_callers_state(tmp_path):

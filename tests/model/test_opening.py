@@ -9,54 +9,31 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from encore.core.errors import InputError
 from encore.data.records import Message
-from encore.demo import JUDGE_PATH
 from encore.export.write_export import export_model
-from encore.model.backbone_config import BackboneConfig
-from encore.model.loading import load_reward_model, load_tokenizer, quiet_transformers
 from encore.model.opening import open_reward_model
-from encore.model.saved_model import save_model
-from tests.worlds.models import edit_json, edit_tensors
+from tests.worlds.scorings import make_model
+from tests.worlds.models import edit_json, edit_tensors, make_classifier, tiny_config
+from tests.worlds.tokenizers import llama_3
+from tests.worlds.trainings import RULES
 
 PROMPT = (Message(role="user", content="What is a kind answer?"),)
-RULES = ("be-kind", "be-brief", "be-honest")
 Change = Callable[[Path], object]
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write a reward model on the demo's judge, with three random heads and means."""
-    config = BackboneConfig(model=str(JUDGE_PATH), max_length=256)
-    model = load_reward_model(config, head_ids=RULES)
-    with torch.no_grad():
-        torch.manual_seed(0)
-        model.heads.weight.normal_()
-        model.mean_R.copy_(torch.tensor([0.5, 0.25, 1 / 3]))
-    folder = tmp_path_factory.mktemp("trained") / "mine"
-    save_model(folder, model, load_tokenizer(config), metadata={"step": 7})
-    return folder
+    """Write a model of `encore train` with three random heads and means 0.5, 0.25 and 0.125."""
+    return make_model(tmp_path_factory.mktemp("trained") / "mine", step=7)
 
 
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write a plain classifier: the judge's trunk with three labels."""
-    return make_classifier(tmp_path_factory.mktemp("plain") / "rm", labels=RULES)
-
-
-def make_classifier(folder: Path, *, labels: tuple[str, ...]) -> Path:
-    """Write a …ForSequenceClassification with the judge's trunk and a random head."""
-    with quiet_transformers():
-        torch.manual_seed(1)
-        model = AutoModelForSequenceClassification.from_pretrained(
-            JUDGE_PATH, id2label=dict(enumerate(labels))
-        )
-        torch.nn.init.normal_(model.score.weight)
-        model.save_pretrained(folder)
-        AutoTokenizer.from_pretrained(JUDGE_PATH).save_pretrained(folder)
-    return folder
+    """Write a plain classifier with three labels."""
+    config = tiny_config("llama", vocab_size=300, id2label=dict(enumerate(RULES)))
+    return make_classifier(tmp_path_factory.mktemp("plain") / "rm", config, llama_3())
 
 
 def changed_copy(folder: Path, copy: Path, change: Change) -> Path:
@@ -108,16 +85,12 @@ def test_every_change_of_scores_or_means_changes_the_digest(trained, tmp_path):
 
 
 def test_the_maximum_length_stays_within_the_positions(trained, classifier, tmp_path):
-    assert open_reward_model(trained, max_length=10**6).tokenizer.max_length == 4096
-    # The tokenizer states the maximum length of a classifier.
-    path = "tokenizer_config.json"
-    short = changed_copy(classifier, tmp_path / "short", set_json(path, model_max_length=100))
-    assert open_reward_model(short).tokenizer.max_length == 100
-    assert open_reward_model(short, max_length=200).tokenizer.max_length == 200
-    endless = changed_copy(
-        classifier, tmp_path / "endless", set_json(path, model_max_length=10**30)
-    )
-    assert open_reward_model(endless).tokenizer.max_length == 4096
+    assert open_reward_model(trained, max_length=10**6).tokenizer.max_length == 256
+    # The tokenizer states the maximum length of a classifier, whose model has 128 positions.
+    for stated, max_length, expected in ((100, None, 100), (100, 120, 120), (10**30, None, 128)):
+        change = set_json("tokenizer_config.json", model_max_length=stated)
+        folder = changed_copy(classifier, tmp_path / f"{stated}-{max_length}", change)
+        assert open_reward_model(folder, max_length=max_length).tokenizer.max_length == expected
 
 
 @pytest.mark.parametrize(
@@ -161,30 +134,30 @@ def test_an_export_on_the_hub_opens_with_its_means_and_metadata(trained, tmp_pat
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
     cache, commit = tmp_path / "cache" / "models--team--model", "c0ffee" + "0" * 34
     source = open_reward_model(trained, device="cpu", dtype="float32")
-    weights = {"be-kind": 0.5, "be-brief": 0.25, "be-honest": 0.25}
+    weights = dict(zip(RULES, (0.5, 0.25, 0.25), strict=True))
     export_model(source, out=cache / "snapshots" / commit, weights=weights)
     (cache / "refs").mkdir()
     (cache / "refs" / "main").write_text(commit)
     remote = open_reward_model("team/model", device="cpu")
     assert remote.name == "team/model"
-    # 0.5 x 0.5 + 0.25 x 0.25 + 0.25 / 3
-    assert remote.model.mean_R.tolist() == pytest.approx([0.25 + 0.0625 + 0.25 / 3])
+    # 0.5 x 0.5 + 0.25 x 0.25 + 0.25 x 0.125
+    assert remote.model.mean_R.tolist() == pytest.approx([0.25 + 0.0625 + 0.03125])
     assert remote.metadata["step"] == 7
     assert remote.metadata["composed"]["weights"] == weights
 
 
 def test_a_downloaded_model_keeps_its_template_with_a_fixed_date(classifier, trained, tmp_path):
-    # A line break after every turn, as in ChatML, with tokens of the judge's tokenizer.
+    # A line break after every turn, as in ChatML.
     template = (
-        "{{ '<|system|>' + date_string + '<|end|>' }}{% for m in messages %}"
-        "{{ '<|user|>' + m.role + ':' + m.content + '<|end|>' + '\\n' }}{% endfor %}"
+        "{{ '<|begin_of_text|>' + date_string + '<|eot_id|>' }}{% for m in messages %}"
+        "{{ m.role + ':' + m.content + '<|eot_id|>' + '\\n' }}{% endfor %}"
     )
     folder = shutil.copytree(classifier, tmp_path / "rm")
     (folder / "chat_template.jinja").write_text(template)
     opened = open_reward_model(folder)
     assert opened.model.head_ids == RULES
-    text = opened.tokenizer.render(PROMPT, "This one.")
-    assert text.startswith("<|system|>26 Jul 2024<|end|>")
+    text = opened.tokenizer.render(PROMPT, "This answer.")
+    assert text.startswith("<|begin_of_text|>26 Jul 2024<|eot_id|>")
     # Its score is read at the last token of its template; our models read the end of the turn.
-    assert text.endswith("This one.<|end|>\n")
-    assert open_reward_model(trained).tokenizer.render(PROMPT, "This one.").endswith("<|end|>")
+    assert text.endswith("This answer.<|eot_id|>\n")
+    assert open_reward_model(trained).tokenizer.render(PROMPT, "This answer.").endswith("<eot>")

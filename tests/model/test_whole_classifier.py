@@ -13,10 +13,10 @@ from transformers import AutoConfig, AutoModelForSequenceClassification
 from encore.core.errors import InputError
 from encore.data.records import Message
 from encore.export.write_export import export_model
-from encore.model.loading import quiet_transformers
 from encore.model.opening import OpenedModel, model_digest, open_reward_model
 from encore.model.reward_model import WholeClassifier
 from encore.model.score_sequences import best_layout, score_sequences
+from tests.worlds.models import make_classifier
 from tests.worlds.tokenizers import bert
 
 PROMPT = (Message(role="user", content="hello there"),)
@@ -34,27 +34,12 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def make_classifier(folder: Path, kind: str, *, num_labels: int = 1, **changes: Any) -> Path:
-    """Write a classifier with random weights, large enough that every token changes the score."""
+def classifier(folder: Path, kind: str, **changes: Any) -> Path:
+    """Write a classifier of a kind with one label."""
     tokenizer = bert()
-    config = AutoConfig.for_model(
-        kind,
-        vocab_size=len(tokenizer),
-        num_labels=num_labels,
-        pad_token_id=tokenizer.pad_token_id,
-        **(KINDS.get(kind, {}) | changes),
-    )
-    with quiet_transformers(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(3)
-        model = AutoModelForSequenceClassification.from_config(config)
-        for name, parameter in model.named_parameters():
-            if parameter.ndim == 2:  # with transformers' 0.02, attention would be nearly uniform
-                torch.nn.init.normal_(parameter, std=0.2)
-            elif name.endswith("bias"):
-                torch.nn.init.normal_(parameter, std=0.5)
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-    return folder
+    settings = {"vocab_size": len(tokenizer), "num_labels": 1} | KINDS.get(kind, {}) | changes
+    config = AutoConfig.for_model(kind, pad_token_id=tokenizer.pad_token_id, **settings)
+    return make_classifier(folder, config, tokenizer)
 
 
 def sequences_of(opened: OpenedModel) -> list[Any]:
@@ -80,7 +65,7 @@ def scores_by_transformers(folder: Path, opened: OpenedModel) -> np.ndarray:
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_classifier_scores_as_in_transformers_in_every_batch(kind, tmp_path):
-    folder = make_classifier(tmp_path / "rm", kind)
+    folder = classifier(tmp_path / "rm", kind)
     opened = open_reward_model(folder, device="cpu")
     expected = scores_by_transformers(folder, opened)
     assert isinstance(opened.model, WholeClassifier)
@@ -92,14 +77,14 @@ def test_any_classifier_scores_as_in_transformers_in_every_batch(kind, tmp_path)
 
 def test_a_cap_on_attention_and_a_window_are_computed_as_the_config_says(tmp_path):
     settings = {"attn_logit_softcapping": 0.5, "sliding_window": 8, "query_pre_attn_scalar": 1}
-    folder = make_classifier(tmp_path / "rm", "gemma2", **settings)
+    folder = classifier(tmp_path / "rm", "gemma2", **settings)
     opened = open_reward_model(folder, device="cpu")
     np.testing.assert_allclose(scores_of(opened), scores_by_transformers(folder, opened), atol=1e-5)
 
 
 @pytest.mark.parametrize(("kind", "positions"), [("roberta", 159), ("gpt2", 160)])
 def test_a_conversation_is_never_longer_than_the_learnt_positions(kind, positions, tmp_path):
-    folder = make_classifier(tmp_path / "rm", kind)  # RoBERTa counts from its padding id + 1
+    folder = classifier(tmp_path / "rm", kind)  # RoBERTa counts from its padding id + 1
     opened = open_reward_model(folder, device="cpu", max_length=4000)
     assert opened.tokenizer.max_length == positions
 
@@ -107,18 +92,18 @@ def test_a_conversation_is_never_longer_than_the_learnt_positions(kind, position
 def test_a_kind_that_reads_padding_is_refused(tmp_path):
     settings = {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48}
     with pytest.raises(InputError, match="'xlnet' reads padding in transformers"):
-        open_reward_model(make_classifier(tmp_path / "rm", "xlnet", **settings), device="cpu")
+        open_reward_model(classifier(tmp_path / "rm", "xlnet", **settings), device="cpu")
 
 
 def test_a_bfloat16_model_has_scores_with_more_digits_than_bfloat16(tmp_path):
-    folder = make_classifier(tmp_path / "rm", "bert")
+    folder = classifier(tmp_path / "rm", "bert")
     opened = open_reward_model(folder, device="cpu", dtype="bfloat16")
     score_NR = scores_of(opened)
     assert (score_NR != torch.from_numpy(score_NR).bfloat16().float().numpy()).any()
 
 
 def test_a_whole_classifier_has_a_digest_but_no_export_and_no_gate(tmp_path):
-    opened = open_reward_model(make_classifier(tmp_path / "rm", "bert"), device="cpu")
+    opened = open_reward_model(classifier(tmp_path / "rm", "bert"), device="cpu")
     assert best_layout(opened.model) == "sorted"
     with torch.no_grad():
         opened.model.trunk.classifier.bias += 1

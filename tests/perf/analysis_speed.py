@@ -20,7 +20,6 @@ Each call is a new process; imports before the call are not counted.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 import time
@@ -41,7 +40,13 @@ from encore.rules.dedupe import dedupe
 from encore.rules.pool import PoolRule, write_pool
 from encore.rules.rules_config import DedupeConfig
 from encore.runs.run_files import claim_folder, run_key_of
-from tests.perf.harness import measure_in_turn, median_and_range, print_table, run_python
+from tests.perf.harness import (
+    make_parser,
+    measure_in_turn,
+    median_and_range,
+    print_table,
+    run_python,
+)
 from tests.worlds.studies import write_shard
 from tests.worlds.tables import benchmark_pairs, random_margins, rows_of, scores_of, write_run
 
@@ -73,9 +78,7 @@ TABLE = "import tests.perf.analysis_speed as it; it.make_whole_table()"
 
 def main() -> None:
     """Measure and print the tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--millions", type=float, nargs="*", default=[1.4, 7.0])
     parser.add_argument("--table-pairs", type=int, nargs="*", default=[740, 70_000])
     parser.add_argument("--rules", type=int, nargs="*", default=[10_000])

@@ -8,7 +8,6 @@ parsing and digesting every record, in one thread, bound `ingest`.
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import random
@@ -19,7 +18,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.perf.harness import measure_in_turn, median_and_range, print_table, run_python
+from tests.perf.harness import (
+    make_parser,
+    measure_in_turn,
+    median_and_range,
+    print_table,
+    run_python,
+)
 
 WORDS = tuple(f"word{number}" for number in range(5000))
 COMMANDS = ("--help", "--version", "train --help", "analyze --help")
@@ -27,9 +32,7 @@ COMMANDS = ("--help", "--version", "train --help", "analyze --help")
 
 def main() -> None:
     """Measure and print the tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--pairs", type=int, nargs="*", default=[30_000, 100_000])
     parser.add_argument(
         "--rounds", type=int, default=5, help="rounds of the commands that only start"

@@ -10,7 +10,6 @@ fast as one from the moment both are ready.
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import statistics
 import subprocess
@@ -22,7 +21,13 @@ from functools import partial
 from pathlib import Path
 
 from tests.distributed.farm import Farm, make_study, options, rating, running_farm, wait_until
-from tests.perf.harness import measure_in_turn, median_and_range, print_table, seconds_of
+from tests.perf.harness import (
+    make_parser,
+    measure_in_turn,
+    median_and_range,
+    print_table,
+    seconds_of,
+)
 
 _MODULES = {"encore rate": ("encore.cli", "rate"), "Prefect": ("flows.rate_pairs",)}
 _SECONDS = 600
@@ -30,9 +35,7 @@ _SECONDS = 600
 
 def main() -> None:
     """Measure and print the tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument(
         "--shards",
         type=int,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import multiprocessing
 import os
@@ -17,6 +18,7 @@ from typing import TypeVar
 from encore.data.records import PreferencePair
 from encore.demo import DATA_PATHS, JUDGE_PATH
 from tests.export.readers.conversations import alternating, read_hh
+from tests.worlds.models import make_classifier, tiny_config
 
 T = TypeVar("T")
 Name = TypeVar("Name")
@@ -32,6 +34,12 @@ seconds = time.perf_counter() - started
 peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
 print(json.dumps([done.returncode, done.stdout.decode(), seconds, peak]))
 """
+
+
+def make_parser(description: str | None) -> argparse.ArgumentParser:
+    """Return a parser that prints a module's docstring as it is."""
+    raw = argparse.RawDescriptionHelpFormatter
+    return argparse.ArgumentParser(description=description, formatter_class=raw)
 
 
 def measure_in_turn(
@@ -91,16 +99,15 @@ def median_and_range(values: Sequence[float]) -> str:
 
 def print_table(title: str, rows: Sequence[Mapping[str, object]]) -> None:
     """Print one table; all rows have the columns of the first."""
-    cells = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)]
+    cells = [list(rows[0])]
+    for row in rows:
+        values = row.values()
+        cells.append([_format_number(v) if isinstance(v, float) else str(v) for v in values])
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     print(f"\n{title}")
     for line in cells:
         padded = [f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)]
         print("  ".join([f"{line[0]:<{widths[0]}}", *padded[1:]]), flush=True)
-
-
-def _cell(value: object) -> str:
-    return _format_number(value) if isinstance(value, float) else str(value)
 
 
 def _format_number(value: float) -> str:
@@ -116,31 +123,21 @@ def sample_pairs(path: Path | None, count: int) -> list[PreferencePair]:
     return pairs[:: max(1, len(pairs) // count)][:count]
 
 
-def write_llama(folder: Path) -> int:
-    """Save a random one-label Llama with the demo judge's tokenizer; return its parameter count."""
-    import torch
-    from transformers import AutoTokenizer, LlamaConfig, LlamaForSequenceClassification
+def write_llama(folder: Path) -> Path:
+    """Write a random one-label Llama of 20 million weights with the demo judge's tokenizer."""
+    from transformers import AutoTokenizer
 
-    from encore.model.loading import quiet_transformers
-
-    hidden = 384
     tokenizer = AutoTokenizer.from_pretrained(JUDGE_PATH)
-    config = LlamaConfig(
+    config = tiny_config(
+        "llama",
         vocab_size=len(tokenizer),
-        hidden_size=hidden,
-        intermediate_size=hidden * 11 // 4,
+        hidden_size=384,
+        intermediate_size=1056,
         num_hidden_layers=8,
-        num_attention_heads=hidden // 64,
-        num_key_value_heads=hidden // 64,
+        num_attention_heads=6,
+        num_key_value_heads=6,
         max_position_embeddings=2048,
         pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
         num_labels=1,
     )
-    torch.manual_seed(0)
-    model = LlamaForSequenceClassification(config)
-    with quiet_transformers():
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-    return sum(parameter.numel() for parameter in model.parameters())
+    return make_classifier(folder, config, tokenizer, std=0.02)

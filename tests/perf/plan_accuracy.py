@@ -21,16 +21,14 @@ from encore.rating.rating_config import RateConfig
 from encore.rating.rating_plan import plan_rating
 from encore.rating.rating_plan_config import PlanRateConfig
 from encore.rating.rating_run import rate
-from tests.perf.harness import print_table
+from tests.perf.harness import make_parser, print_table
 
 SECONDS_WITHIN, TOKENS_WITHIN = 0.2, 0.02
 
 
 def main() -> None:
     """Plan and rate each layout, print the table, check the limits."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--pairs", nargs="+", help="what `encore ingest` takes; default: demo's")
     parser.add_argument("--judge", type=Path, default=JUDGE_PATH, help="default: the demo's")
     parser.add_argument("--calibrate", type=int, default=100)

@@ -12,7 +12,6 @@ The forward pass of tokens that are not in the cache bounds all four.
 
 from __future__ import annotations
 
-import argparse
 import resource
 import statistics
 import tempfile
@@ -31,7 +30,7 @@ from encore.judges.judge_config import JudgeConfig
 from encore.rating.rating_config import RatingConfig
 from encore.rating.rating_run import RatingRun, open_run
 from encore.runs.shard_runner import work_through
-from tests.perf.harness import measure_in_turn, print_table, seconds_of, worker_process
+from tests.perf.harness import make_parser, measure_in_turn, print_table, seconds_of, worker_process
 from tests.worlds.tiny_judge import make_tiny_judge
 
 
@@ -53,9 +52,7 @@ WAYS = (
 
 def main() -> None:
     """Measure and print the tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--pairs", nargs="+", help="what `encore ingest` takes; default: demo's")
     parser.add_argument("--judge", type=Path, help="default: one of 40M random weights")
     parser.add_argument("--rules", default="encore-10")

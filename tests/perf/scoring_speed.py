@@ -29,6 +29,7 @@ from encore.core.settings import prepare_environment
 from encore.data.records import RESPONSES, PreferencePair
 from encore.model.model_options import ComputingConfig
 from tests.perf.harness import (
+    make_parser,
     measure_in_turn,
     median_and_range,
     print_table,
@@ -44,9 +45,7 @@ TIMEOUT_SECONDS = 600.0
 
 def main() -> None:
     """Measure, print; or be the clients."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--pairs", type=Path, help="raw hh-rlhf, .jsonl.gz; default: synthetic")
     parser.add_argument("--num-pairs", type=int, default=96)
     parser.add_argument("--clients", type=int, default=32)
@@ -60,8 +59,9 @@ def main() -> None:
 def _measure(options: argparse.Namespace, folder: Path, process: Executor) -> None:
     from tests.serving.models import running
 
-    num_weights = process.submit(write_llama, folder / "model").result()
+    process.submit(write_llama, folder / "model").result()
     opened = opened_model(folder / "model")
+    num_weights = sum(parameter.numel() for parameter in opened.model.parameters())
     pairs = sample_pairs(options.pairs, options.num_pairs)
     latencies: list[float] = []
     scores: dict[str, Any] = {}

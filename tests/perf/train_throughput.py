@@ -28,18 +28,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from encore.data.records import RESPONSES
 from encore.model.backbone_config import BackboneConfig
 from encore.model.backbone_shape import find_shape
 from encore.model.loading import load_reward_model, load_tokenizer
+from encore.model.reward_model import MultiHeadRewardModel
 from encore.training.batches import Training
 from encore.training.checkpoints import CheckpointManager
 from encore.training.optimizers import StepOptimizer, make_optimizer
 from encore.training.run_folder import StepRecord, TrainingRun
 from encore.training.training_config import TrainingConfig
-from encore.training.training_examples import Split, TrainingExamples
+from encore.training.training_examples import TrainingExamples
 from encore.training.training_loop import run_steps
 from encore.training.training_plan import PlanTrainConfig, plan_training
 from tests.perf.harness import (
+    make_parser,
     measure_in_turn,
     median_and_range,
     print_table,
@@ -47,6 +50,8 @@ from tests.perf.harness import (
     seconds_of,
     write_llama,
 )
+from tests.worlds.models import llama_trunk
+from tests.worlds.trainings import examples_of_tokens, training_of
 
 SHAPE = "llama-3.1-8b"
 LAYOUTS = ("packed", "prefix-shared")
@@ -82,9 +87,7 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--resume", action="store_true", help="on a GPU: 45 GiB of disk")
     parser.add_argument("--pairs", type=Path, help="on a CPU: raw hh-rlhf, .jsonl.gz")
@@ -104,40 +107,26 @@ def _on_cpu(options: argparse.Namespace, folder: Path) -> tuple[Any, TrainingExa
     backbone = BackboneConfig(model=str(folder / "model"), dtype="float32", max_length=MAX_LENGTH)
     pairs = sample_pairs(options.pairs, options.batch_pairs * options.steps)
     encoded = load_tokenizer(backbone).encode_pairs(pairs)
-    sides = ([pair.chosen.token_ids for pair in encoded], [p.rejected.token_ids for p in encoded])
-    return load_reward_model(backbone, head_ids=["reward"], head_init="own"), _examples(*sides)
+    sides = ([getattr(pair, side).token_ids for pair in encoded] for side in RESPONSES)
+    model = load_reward_model(backbone, head_ids=["reward"], head_init="own")
+    return model, examples_of_tokens(*sides)
 
 
 def _on_gpu(options: argparse.Namespace, _folder: Path) -> tuple[Any, TrainingExamples]:
     """Make the model on the GPU, because drawing 15 GiB of weights on a CPU takes minutes."""
-    from transformers import AutoModel, LlamaConfig
-
-    from encore.model.attention import register_segment_attention
     from encore.model.fusing import fuse_elementwise
-    from encore.model.reward_model import MultiHeadRewardModel
 
     shape = find_shape(SHAPE)
-    config = LlamaConfig(
-        vocab_size=shape.vocab_size,
-        hidden_size=shape.hidden_size,
-        intermediate_size=shape.intermediate_size,
-        num_hidden_layers=shape.num_layers,
-        num_attention_heads=shape.num_heads,
-        num_key_value_heads=shape.num_kv_heads,
-        max_position_embeddings=shape.max_length,
-    )
     torch.manual_seed(0)
+    trunk = llama_trunk(shape)
     with torch.device("cuda"):
-        trunk = AutoModel.from_config(
-            config, dtype=torch.bfloat16, attn_implementation=register_segment_attention()
-        )
         model = MultiHeadRewardModel(trunk, head_ids=["reward"], is_causal=True)
     model.enable_gradient_checkpointing()
     fuse_elementwise(model.trunk)
-    return model, synthetic_examples(options.batch_pairs * options.steps, shape.vocab_size)
+    return model, _random_examples(options.batch_pairs * options.steps, shape.vocab_size)
 
 
-def synthetic_examples(num_pairs: int, vocabulary: int) -> TrainingExamples:
+def _random_examples(num_pairs: int, vocabulary: int) -> TrainingExamples:
     """Draw random tokens for pairs as long as hh-rlhf's; both responses share their prompt."""
     generator = np.random.default_rng(0)
 
@@ -151,49 +140,28 @@ def synthetic_examples(num_pairs: int, vocabulary: int) -> TrainingExamples:
         [np.concatenate(texts) for texts in zip(prompts, random_texts(*RESPONSE), strict=True)]
         for _ in range(2)
     ]
-    return _examples(*sides)
-
-
-def _examples(chosen: Any, rejected: Any) -> TrainingExamples:
-    names = np.array([f"pair-{row}" for row in range(len(chosen))], dtype=np.object_)
-    return TrainingExamples(
-        head_ids=("reward",),
-        pair_id_P=names,
-        group_P=np.arange(len(names)),
-        chosen=chosen,
-        rejected=rejected,
-        prompt_tokens_P=np.zeros(len(names), dtype=np.int32),
-        target_PSR=np.empty((len(names), 2, 0), dtype=np.float32),
-        mean_R=np.zeros(1),
-    )
+    return examples_of_tokens(*sides)
 
 
 def _trainings(
     model: Any, examples: TrainingExamples, options: argparse.Namespace
 ) -> tuple[dict[str, Training], StepOptimizer]:
     never = 10**9  # evaluation and saving would be timed as training
-    configs = {
-        layout: TrainingConfig(
-            objective="bradley-terry",
-            layout=layout,
-            batch_pairs=options.batch_pairs,
-            evaluate_every=never,
-            checkpoint_every=never,
+    trainings = {
+        layout: training_of(
+            model,
+            examples,
+            TrainingConfig(
+                objective="bradley-terry",
+                layout=layout,
+                batch_pairs=options.batch_pairs,
+                evaluate_every=never,
+                checkpoint_every=never,
+            ),
         )
         for layout in LAYOUTS
     }
-    rows = np.arange(examples.num_pairs)
-    trainings = {
-        layout: Training(
-            model=model,
-            examples=examples,
-            split=Split(train_rows=rows, evaluation_rows=rows[:0]),
-            config=config,
-            pad_token_id=0,
-        )
-        for layout, config in configs.items()
-    }
-    return trainings, make_optimizer(model, configs["packed"])
+    return trainings, make_optimizer(model, trainings["packed"].config)
 
 
 # --- measurements ---------------------------------------------------------------------------------

@@ -15,24 +15,13 @@ import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import varlen
-from transformers import LlamaConfig, LlamaModel
 
-from encore.model.attention import register_segment_attention
+from encore.model.backbone_shape import find_shape
 from encore.model.layouts import lay_out
 from encore.model.reward_model import MultiHeadRewardModel
 from encore.training.stochastic_adamw import _kernels
+from tests.worlds.models import llama_trunk
 
-#: Dimensions of Llama-3-8B.
-SHAPE = {
-    "vocab_size": 128_256,
-    "hidden_size": 4096,
-    "intermediate_size": 14_336,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "max_position_embeddings": 8192,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 500_000.0},
-}
 #: Compute capability of the H100.
 CAPABILITY = (9, 0)
 LAYOUTS = ("packed", "prefix-shared", "sorted", "single")
@@ -65,11 +54,10 @@ def main() -> None:
 
 
 def _model(num_heads: int) -> MultiHeadRewardModel:
-    config = LlamaConfig(**SHAPE, attn_implementation=register_segment_attention())
-    rules = [f"rule-{number}" for number in range(num_heads)]
+    trunk = llama_trunk(find_shape("llama-3-8b"))
     with torch.device("cuda"):
-        trunk = LlamaModel._from_config(config, dtype=torch.bfloat16)
-        return MultiHeadRewardModel(trunk, head_ids=rules, is_causal=True)
+        head_ids = [f"rule-{number}" for number in range(num_heads)]
+        return MultiHeadRewardModel(trunk, head_ids=head_ids, is_causal=True)
 
 
 def _forward(model: MultiHeadRewardModel, layout: Any) -> Any:

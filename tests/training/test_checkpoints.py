@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ from encore.training.checkpoints import (
     newest_checkpoint,
 )
 from encore.training.disk import NoRoomError
+from encore.training.evaluation import TrainingDivergedError
 from encore.training.ranks import Ranks
 from encore.training.run_folder import TrainingRun
 from encore.training.training_config import TrainingConfig
@@ -143,3 +145,26 @@ def test_a_disk_that_fills_up_costs_only_the_checkpoint_being_written(tmp_path, 
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000010"]
     assert newest_step(tmp_path) == 10
+
+
+def test_a_weight_that_is_not_finite_is_never_checkpointed(tmp_path):
+    write(tmp_path, 10)
+    weights = tensors(20)
+    weights["heads.weight"][0, 0] = float("nan")
+    with pytest.raises(TrainingDivergedError, match=r"weight heads\.weight .*at step 20"):
+        write(tmp_path, 20, weights=weights)
+    assert checkpoint_steps(tmp_path / "checkpoints") == (10,)
+
+
+def test_a_checkpoint_is_flushed_to_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    """Its files and folder are flushed before the rename, and the parent folder after it."""
+    synced: list[Path] = []
+    monkeypatch.setattr(
+        os, "fsync", lambda file: synced.append(Path(f"/proc/self/fd/{file}").readlink())
+    )
+    write(tmp_path, 2)
+    names = [path.name.split(".tmp")[0] for path in synced]
+    last = max(index for index, path in enumerate(synced) if ".step-00000002.tmp" in str(path))
+    assert {*names[:last]} >= {WEIGHTS_FILE, OPTIMIZER_FILE, STATE_FILE}
+    assert names[last] == ".step-00000002"
+    assert tmp_path / "checkpoints" in synced[last:]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import shutil
 from collections import namedtuple
 from pathlib import Path
@@ -21,14 +20,8 @@ from encore.data.ingestion import ingest
 from encore.data.study import open_study
 from encore.model.saved_model import load_model
 from encore.training import train as stage
-from encore.training.checkpoints import (
-    WEIGHTS_FILE,
-    CheckpointManager,
-    checkpoint_path,
-    checkpoint_steps,
-)
+from encore.training.checkpoints import WEIGHTS_FILE, checkpoint_path, checkpoint_steps
 from encore.training.disk import NoRoomError
-from encore.training.evaluation import TrainingDivergedError
 from encore.training.run_folder import TrainingResult, read_log
 from encore.training.training_config import TrainConfig
 from tests.worlds.trainings import (
@@ -77,47 +70,36 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_world(tmp_path_factory.mktemp("world"), num_pairs=NUM_PAIRS)
 
 
-def trained(
+def run_training(
     world: Path,
     out: Path,
-    reporter: RecordingReporter,
-    ratings: str | Path = "ratings.parquet",
+    *,
+    stop_after: int | None = None,
+    ratings: Path | None = None,
     dtype: str = "auto",
     **settings: Any,
-) -> TrainingResult:
+) -> tuple[TrainingResult, RecordingReporter]:
+    """Train the study with small settings; return the result and the recorded progress."""
     config = TrainConfig(
         study=world / "study",
         backbone=backbone_config(world / "tiny").model_copy(update={"dtype": dtype}),
-        ratings=world / ratings,
+        ratings=ratings or world / "ratings.parquet",
         out=out,
         **dict(training_config(**settings)),
     )
-    return stage.train(open_study(world / "study"), config, reporter=reporter)
+    reporter = RecordingReporter(stop_after=stop_after)
+    return stage.train(open_study(config.study), config, reporter=reporter), reporter
 
 
 @pytest.fixture
 def train(world: Path, tmp_path: Path):
-    """Train the study with small settings; return the result and the recorded progress."""
-
-    def run(
-        *,
-        out: str = "run",
-        stop_after: int | None = None,
-        ratings: str | Path = "ratings.parquet",
-        dtype: str = "auto",
-        **settings: Any,
-    ) -> tuple[TrainingResult, RecordingReporter]:
-        reporter = RecordingReporter(stop_after=stop_after)
-        result = trained(world, tmp_path / out, reporter, ratings, dtype, **settings)
-        return result, reporter
-
-    return run
+    return lambda *, out="run", **settings: run_training(world, tmp_path / out, **settings)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(world: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainingResult:
     """Train ten steps with the default settings; interrupted runs are compared with them."""
-    return trained(world, tmp_path_factory.mktemp("undisturbed") / "run", RecordingReporter())
+    return run_training(world, tmp_path_factory.mktemp("undisturbed") / "run")[0]
 
 
 def stop_training(train, *, after_step: int, **settings: Any) -> None:
@@ -266,12 +248,11 @@ def test_a_folder_of_other_settings_data_or_number_format_is_refused(
     stop_training(train, after_step=3)
     load = stage.load_reward_model
     # The same settings mean bfloat16 on a GPU and float32 on a CPU, which must not be mixed.
+    as_on_gpu = {"dtype": "bfloat16"}
     monkeypatch.setattr(
         stage,
         "load_reward_model",
-        lambda config, **settings: load(
-            config.model_copy(update={"dtype": "bfloat16"}), **settings
-        ),
+        lambda config, **s: load(config.model_copy(update=as_on_gpu), **s),
     )
     with pytest.raises(InputError, match=r'weights\.dtype is "float32" there and "bfloat16" here'):
         train()
@@ -294,37 +275,3 @@ def test_a_disk_that_is_full_at_the_end_costs_no_step(train, undisturbed, monkey
     resumed, progress = train()
     assert progress.steps == []
     assert_same_run(resumed, undisturbed)
-
-
-def test_a_weight_that_is_not_finite_is_never_checkpointed(train, tmp_path, monkeypatch):
-    find, calls = CheckpointManager.first_not_finite, []
-
-    def damage_second_checkpoint(self):
-        calls.append(self)
-        if len(calls) == 2:
-            with torch.no_grad():
-                self.weights["heads.weight"][0, 0] = float("nan")
-        return find(self)
-
-    monkeypatch.setattr(CheckpointManager, "first_not_finite", damage_second_checkpoint)
-    with pytest.raises(TrainingDivergedError, match=r"weight heads\.weight .*at step 4"):
-        train()
-    assert checkpoint_steps(tmp_path / "run" / "checkpoints") == (2,)
-
-
-def test_a_checkpoint_is_flushed_to_the_disk_before_it_has_its_name(train, tmp_path, monkeypatch):
-    """Its files and folder are flushed before the rename, and the parent folder after it."""
-    synced: list[Path] = []
-    sync = os.fsync
-
-    def record_and_sync(descriptor: int) -> None:
-        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
-        sync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", record_and_sync)
-    train(max_steps=2)
-    checkpoint_paths = [path for path in synced if ".step-00000002.tmp" in str(path)]
-    names = {path.name.split(".tmp")[0] for path in checkpoint_paths}
-    files = {"weights.safetensors", "optimizer.safetensors", "state.json"}
-    assert names >= {*files, ".step-00000002"}
-    assert tmp_path / "run" / "checkpoints" in synced[synced.index(checkpoint_paths[-1]) :]

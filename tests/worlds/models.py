@@ -12,11 +12,19 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import AutoConfig, AutoModel
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    LlamaConfig,
+    LlamaModel,
+)
 
 from encore.model.attention import register_segment_attention
 from encore.model.backbone_config import LayoutName
+from encore.model.backbone_shape import BackboneShape
 from encore.model.layouts import lay_out
+from encore.model.loading import quiet_transformers
 from encore.model.reward_model import MultiHeadRewardModel
 from encore.model.trunks import TRUNKS, position_offset
 
@@ -70,6 +78,40 @@ def tiny_model(
         )
         torch.nn.init.normal_(model.heads.weight, std=0.1)
     return model.train()
+
+
+def llama_trunk(shape: BackboneShape) -> Any:
+    """Return a bfloat16 Llama of this shape on the GPU."""
+    config = LlamaConfig(
+        vocab_size=shape.vocab_size,
+        hidden_size=shape.hidden_size,
+        intermediate_size=shape.intermediate_size,
+        num_hidden_layers=shape.num_layers,
+        num_attention_heads=shape.num_heads,
+        num_key_value_heads=shape.num_kv_heads,
+        max_position_embeddings=shape.max_length,
+        attn_implementation=register_segment_attention(),
+    )
+    with torch.device("cuda"):
+        return LlamaModel._from_config(config, dtype=torch.bfloat16)
+
+
+def make_classifier(folder: Path, config: Any, tokenizer: Any, *, std: float = 0.2) -> Path:
+    """Write a …ForSequenceClassification with random weights and its tokenizer.
+
+    By default the weights are so large that every token changes the score.
+    """
+    with quiet_transformers(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        model = AutoModelForSequenceClassification.from_config(config)
+        for name, parameter in model.named_parameters():
+            if parameter.ndim == 2:
+                torch.nn.init.normal_(parameter, std=std)
+            elif name.endswith("bias"):
+                torch.nn.init.normal_(parameter, std=0.5)
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    return folder
 
 
 def token_ids(length: int, *, seed: int) -> NDArray[np.int32]:
