@@ -43,7 +43,6 @@ def demo_tokenizer(max_length: int = 1024) -> ConversationTokenizer:
 
 def study_in(folder, *, num_pairs=12, **settings):
     """Make a study in which three pairs each share a first turn."""
-    folder.mkdir(exist_ok=True)
     return make_study(folder / "study", num_pairs=num_pairs, pairs_per_question=3, **settings)
 
 
