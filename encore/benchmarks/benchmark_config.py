@@ -30,7 +30,8 @@ _Scheme = Annotated[str, Field(json_schema_extra={"enum": [*SCHEMES]})]
 _pairs = partial(option, group="Benchmark")
 _models = partial(option, group="Models")
 _rows = partial(option, group="Rows")
-_weights = partial(option, None, group="Weights of rules")
+_BY_RATING = {"by": ("rating",)}
+_weights = partial(option, None, group="Weights of rules", only_for=_BY_RATING)
 
 
 class PairsConfig(StageConfig):
@@ -141,6 +142,11 @@ class BenchmarkConfig(ComputingConfig):
     )
 
     @property
+    def identity_of_cut(self) -> dict[str, str]:
+        """Return the truncation for keys; nothing for the default, so that earlier keys stay."""
+        return {} if self.truncation == "encore" else {"truncation": self.truncation}
+
+    @property
     def named_models(self) -> Mapping[str, str]:
         """Return the reward models by the name of their row.
 
@@ -190,20 +196,23 @@ class JudgeBenchmarkConfig(StageConfig):
     )
     protocol: Literal["explained", "verdict-only"] | None = option(
         None,
+        only_for={"by": ("pair",)},
         help="explained: the judge explains its verdict (RewardBench, the default). verdict-only: "
         "it replies with the verdict alone.",
     )
     rules: str | None = option(
-        None, help="By rating: encore-10 (the default), encore-20, or your own rule set (TOML)."
+        None,
+        only_for=_BY_RATING,
+        help="By rating: encore-10 (the default), encore-20, or your own rule set (TOML).",
     )
     weights_from: Path | None = _weights(
         metavar="RATINGS", help="By rating: training study whose ratings weigh the rules."
     )
     weights_run: str | None = _weights(metavar="RUN_KEY", help="Its rating run, if it has several.")
     scheme: str | None = _weights(help=f"One of: {', '.join(SCHEMES)}. Default: encore.")
-    tau: float | None = tau_option(None, group="Weights of rules")
-    k: int | None = k_option(None, group="Weights of rules")
-    rule: str | None = rule_option(group="Weights of rules")
+    tau: float | None = tau_option(None, group="Weights of rules", only_for=_BY_RATING)
+    k: int | None = k_option(None, group="Weights of rules", only_for=_BY_RATING)
+    rule: str | None = rule_option(group="Weights of rules", only_for=_BY_RATING)
     seed: int = option(
         0, ge=0, help="Seed of random schemes and of the order drawn in RewardBench's protocol."
     )

@@ -13,7 +13,7 @@ import gc
 import hashlib
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -177,16 +177,14 @@ class Scorer:
             EncoreError: A score is not finite, the disk is full, or the device lacks memory.
             KeyboardInterrupt: Finished shards are kept.
         """
-        pairs, config, metadata = self.pairs, self.config, opened.metadata
+        pairs, config = self.pairs, self.config
         definition = pairs.benchmark.model_dump(include={"name", "version"})
-        # Part of the key only if it is not the default: keys of earlier head scores stay.
-        cut = {} if config.truncation == "encore" else {"truncation": config.truncation}
         manifest = score_manifest(
             opened,
             data_sha256=pairs.digest,
             num_pairs=pairs.num_pairs,
             shard_size=self.shard_size,
-            further_identity={"benchmark": definition, **cut},
+            further_identity={"benchmark": definition, **config.identity_of_cut},
         )
         folder = self.root / manifest.score_key
         keys = [(pair.pair_id, pair.source) for pair in pairs.pairs]
@@ -205,13 +203,41 @@ class Scorer:
         if report.failures:
             index, error = min(report.failures.items())
             raise EncoreError(f"{folder}: shard {index} of the head scores failed: {error}")
+        scores = read_head_scores(folder).take(np.argsort(plan))  # back in the order of pairs
+        return self._scored_model(opened, scores, report, folder=folder, title=title)
+
+    def _scored_model(
+        self,
+        opened: OpenedModel,
+        scores: HeadScores,
+        report: RunReport,
+        *,
+        folder: Path,
+        title: str,
+    ) -> ScoredModel:
+        """Return the scores of a model with facts about the model and notes for readers."""
+        metadata, notes = opened.metadata, []
+        if num_cut := report.total("num_cut_pairs"):
+            manner = "the same way" if self.config.truncation == "rewardbench" else "another way"
+            notes.append(
+                f"{opened.name}: {num_cut} of {self.pairs.num_pairs} pairs are longer than "
+                f"{opened.tokenizer.max_length} tokens and lost {report.total('num_cut_tokens')}, "
+                f"the oldest; the rewardbench tool cuts them in {manner}"
+            )
+        # A downloaded model without a chat template gets ours.
+        if "Human: " in opened.tokenizer.template and "objective" not in metadata:
+            notes.append(
+                f"{opened.name}: it reads conversations as plain Human/Assistant turns; this is "
+                "right for a model that was trained on such turns, wrong for one whose chat "
+                "template is missing"
+            )
         return ScoredModel(
             folder=folder,
             name=opened.name,
-            scores=read_head_scores(folder).take(np.argsort(plan)),  # back in the order of pairs
-            num_cut_pairs=report.total("num_cut_pairs"),
+            scores=scores,
+            num_cut_pairs=num_cut,
             num_computed=sum(shard.num_rows // 2 for shard in report.outcomes if shard.counts),
-            notes=tuple(_notes(opened, report, pairs, truncation=config.truncation)),
+            notes=tuple(notes),
             synthetic=tuple(f"model {title}: {part}" for part in metadata.get("synthetic", ())),
             model_identity={
                 "name": opened.name,
@@ -274,25 +300,6 @@ def encoded_pairs(
         EncodedPair(chosen=cut(pair.chosen), rejected=cut(pair.rejected))
         for pair in uncut.encode_pairs(pairs)
     ]
-
-
-def _notes(
-    opened: OpenedModel, report: RunReport, pairs: BenchmarkPairs, *, truncation: str
-) -> Iterator[str]:
-    if num_cut := report.total("num_cut_pairs"):
-        manner = "the same way" if truncation == "rewardbench" else "another way"
-        yield (
-            f"{opened.name}: {num_cut} of {pairs.num_pairs} pairs are longer than "
-            f"{opened.tokenizer.max_length} tokens and lost {report.total('num_cut_tokens')}, the "
-            f"oldest; the rewardbench tool cuts them in {manner}"
-        )
-    # A downloaded model without a chat template gets ours.
-    if "Human: " in opened.tokenizer.template and "objective" not in opened.metadata:
-        yield (
-            f"{opened.name}: it reads conversations as plain Human/Assistant turns; this is right "
-            "for a model that was trained on such turns, wrong for one whose chat template is "
-            "missing"
-        )
 
 
 def open_gate(gate: Path, opened: OpenedModel, model: str) -> tuple[GatingNetwork, RowMetadata]:

@@ -111,8 +111,7 @@ def read_benchmark_pairs(
     if problems and not allow_partial:
         raise InputError(f"{label}: {problems}; get all of it, or allow a part (--allow-partial)")
     notes = [f"partial: {problems}; no figure compares with a published one"] if problems else []
-    if num_skipped:
-        notes.append(f"{num_skipped} rows of other subsets are left out")
+    notes += [f"{num_skipped} rows of other subsets are left out"] if num_skipped else []
     if num_repeated := len(pairs) - len({pair.pair_id for pair in pairs}):
         notes.append(
             f"{num_repeated} pairs repeat the texts of another pair; each counts, as in the data"

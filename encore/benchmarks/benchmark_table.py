@@ -15,7 +15,7 @@ from encore.benchmarks.benchmark_config import PaperTables
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.definition import Ties, Weighting, load_benchmark
 from encore.benchmarks.metrics import Headline, SubsetScore, benchmark_score, units_of_pairs
-from encore.benchmarks.paired_comparison import Comparison, compare_credits
+from encore.benchmarks.paired_comparison import Comparison
 from encore.benchmarks.paper_tables import BENCHMARK, PaperRow, paper_rows
 from encore.benchmarks.table_rows import RowFacts, RowKind, TableRow
 from encore.core.errors import InputError
@@ -24,6 +24,7 @@ from encore.core.errors import InputError
 BENCHMARKS_DIR = "benchmarks"
 RESULTS_FILE, TABLE_JSON, TABLE_MARKDOWN = "results.parquet", "table.json", "table.md"
 
+_LEARNT = "learnt from people's preferences on the training pairs"
 _NOT_OF_THE_PAPER = (
     f"the paper has figures for {BENCHMARK} alone, as it is defined here; none stands beside these "
     "rows"
@@ -167,15 +168,10 @@ def make_table(
         _line(row, rows[0], paper=published.pop(row.method or "", None), pairs=pairs, seed=seed)
         for row in rows
     ]
-    for paper_row in published.values():
-        name = f"{paper_row.label}, {paper_row.base_model}"
-        lines.append(TableLine(name=name, kind="paper-only", paper=paper_row))
-    table_notes = [
-        f"{row.name}: learnt from people's preferences on the training pairs"
-        for row in rows
-        if row.metadata.uses_labels
+    lines += [
+        TableLine(name=f"{row.label}, {row.base_model}", kind="paper-only", paper=row)
+        for row in published.values()
     ]
-    table_notes += [] if is_comparable else [_NOT_OF_THE_PAPER]
     return BenchmarkTable(
         benchmark=TableBenchmark(
             **pairs.benchmark.model_dump(),
@@ -186,7 +182,13 @@ def make_table(
         model=model,
         reference=names[0] if names else None,
         rows=tuple(lines),
-        notes=_unique(pairs.notes, notes, *(row.metadata.notes for row in rows), table_notes),
+        notes=_unique(
+            pairs.notes,
+            notes,
+            *(row.metadata.notes for row in rows),
+            (f"{row.name}: {_LEARNT}" for row in rows if row.metadata.uses_labels),
+            () if is_comparable else (_NOT_OF_THE_PAPER,),
+        ),
         synthetic=_unique(synthetic, *(row.metadata.synthetic for row in rows)),
     )
 
@@ -229,7 +231,11 @@ def _published(paper: PaperTables) -> dict[str, PaperRow]:
 def _line(
     row: TableRow, reference: TableRow, *, paper: PaperRow | None, pairs: BenchmarkPairs, seed: int
 ) -> TableLine:
-    metadata = row.metadata
+    metadata, comparison = row.metadata, None
+    if row is not reference:
+        comparison = row.compared_with(
+            reference, units=units_of_pairs(pairs), weighting=pairs.benchmark.weighting, seed=seed
+        )
     score = benchmark_score(
         row.credit_P, pairs=pairs, ties=row.ties, half_P=row.half_P, credit_U=row.credit_U
     )
@@ -241,23 +247,12 @@ def _line(
         headline=score.headline,
         subsets=score.subsets,
         is_partial=score.is_partial,
-        comparison=None if row is reference else _compared(row, reference, pairs, seed=seed),
+        comparison=comparison,
         weights=row.weights,
     )
     gap = None if paper is None or score.is_partial else score.headline.score - paper.score
     return TableLine(
         name=row.name, kind=metadata.kind, ours=figures, paper=paper, difference_to_paper=gap
-    )
-
-
-def _compared(first: TableRow, second: TableRow, pairs: BenchmarkPairs, *, seed: int) -> Comparison:
-    units = units_of_pairs(pairs)
-    return compare_credits(
-        first.credits_by_unit(units),
-        second.credits_by_unit(units),
-        subset_P=units.subset_U,
-        weighting=pairs.benchmark.weighting,
-        seed=seed,
     )
 
 
@@ -273,10 +268,11 @@ def significant_differences(
         pairs: Pairs of the benchmark.
         seed: Seed of the bootstrap.
     """
+    units, weighting = units_of_pairs(pairs), pairs.benchmark.weighting
     combined = list(combinations(rows, 2))
     significant = []
     for first, second in combined:
-        difference = _compared(first, second, pairs, seed=seed)
+        difference = first.compared_with(second, units=units, weighting=weighting, seed=seed)
         if not difference.ci_low <= 0 <= difference.ci_high:
             significant.append(f"{first.name} and {second.name}")
     names = f"{', '.join(row.name for row in rows[:-1])} and {rows[-1].name}"

@@ -7,14 +7,14 @@ grouped by its name and version, its headline, ties and weighting, and the diges
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from encore.benchmarks import benchmark_table as tables
 from encore.benchmarks.definition import Ties, Weighting
-from encore.benchmarks.metrics import unit_credits, unit_weights, units_of_keys
+from encore.benchmarks.metrics import unit_weights, units_of_keys
 from encore.benchmarks.pair_results import PairResults, read_pair_results
-from encore.benchmarks.paired_comparison import Comparison, compare_credits
+from encore.benchmarks.paired_comparison import Comparison
 from encore.benchmarks.table_rows import RowKind, TableRow
 from encore.core.errors import InputError
 from encore.data.study import open_study
@@ -249,10 +249,32 @@ def _compared_table(
     if figure is None:
         raise InputError(f"--by {by!r}: no such figure (there are: {', '.join(names.values())})")
     reference_row = rows[0] if reference is None else find_row(rows, reference)
-    compared = [
-        _compared_row(row, reference_row, seed=seed)
-        for row in sorted(rows, key=lambda row: -row.line.our_figures.figures[figure].score)
-    ]
+    compared_rows = []
+    for row in sorted(rows, key=lambda row: -row.line.our_figures.figures[figure].score):
+        ours = row.line.our_figures
+        compared_rows.append(
+            ComparedRow(
+                row_id=row.row_id,
+                study=row.study,
+                model=row.table.model,
+                name=row.line.name,
+                kind=row.line.kind,
+                params=ours.params,
+                uses_labels=ours.uses_labels,
+                synthetic=ours.synthetic,
+                notes=ours.notes,
+                figures={
+                    name: Figure(
+                        score=score.score,
+                        ci_low=score.ci_low,
+                        ci_high=score.ci_high,
+                        num_pairs=score.num_pairs,
+                    )
+                    for name, score in ours.figures.items()
+                },
+                comparison=_comparison(row, reference_row, seed=seed),
+            )
+        )
     return ComparedTable(
         benchmark=benchmark.name,
         version=benchmark.version,
@@ -263,48 +285,18 @@ def _compared_table(
         by=figure,
         reference=reference_row.row_id,
         synthetic=tuple(dict.fromkeys(label for row in rows for label in row.table.synthetic)),
-        rows=tuple(compared),
-    )
-
-
-def _compared_row(row: StoredRow, reference: StoredRow, *, seed: int) -> ComparedRow:
-    ours = row.line.our_figures
-    figures = {
-        name: Figure(
-            score=figure.score,
-            ci_low=figure.ci_low,
-            ci_high=figure.ci_high,
-            num_pairs=figure.num_pairs,
-        )
-        for name, figure in ours.figures.items()
-    }
-    return ComparedRow(
-        row_id=row.row_id,
-        study=row.study,
-        model=row.table.model,
-        name=row.line.name,
-        kind=row.line.kind,
-        params=ours.params,
-        uses_labels=ours.uses_labels,
-        synthetic=ours.synthetic,
-        notes=ours.notes,
-        figures=figures,
-        comparison=None if row is reference else _comparison(row, reference, seed=seed),
+        rows=tuple(compared_rows),
     )
 
 
 def _comparison(first: StoredRow, second: StoredRow, *, seed: int) -> Comparison | None:
     """Compare two rows on the same pairs, whose order in two files may differ."""
-    if first.pairs is None or second.pairs is None:
+    if first is second or first.pairs is None or second.pairs is None:
         return None
-    file, second_P = first.file, second.pairs.credit_P
+    file, reference = first.file, second.pairs
     if second.file is not file:
-        second_P = second_P[second.file.order_of(file.keys)]
-    units = units_of_keys(file.keys)
-    return compare_credits(
-        unit_credits(first.pairs.credit_P, units=units),
-        unit_credits(second_P, units=units),
-        subset_P=units.subset_U,
-        weighting=file.weighting,
-        seed=seed,
+        order_P = second.file.order_of(file.keys)
+        reference = replace(reference, credit_P=reference.credit_P[order_P])
+    return first.pairs.compared_with(
+        reference, units=units_of_keys(file.keys), weighting=file.weighting, seed=seed
     )

@@ -1,14 +1,11 @@
-"""Text of a benchmark table, as Markdown or JSON: figures in percent, intervals at 95 %."""
+"""Text of a benchmark table as Markdown: figures in percent, intervals at 95 %."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal
 
 from encore.benchmarks.benchmark_table import BenchmarkTable, RowFigures
-from encore.benchmarks.paper_tables import PaperRow
 from encore.core import number_text
-from encore.core.files import json_text
 from encore.core.number_text import MINUS, NONE, p_value, points
 
 #: Format a share without its unit: the table's notes say that figures are in percent.
@@ -23,16 +20,19 @@ _TIES = {
 }
 
 
-def render(table: BenchmarkTable, *, form: Literal["markdown", "json"]) -> str:
-    """Return the table as text that ends in a line break.
-
-    Args:
-        table: The table to render.
-        form: ``markdown`` (a title, the table, a list of notes) or ``json``.
-    """
-    if form == "markdown":
-        return _markdown(table)
-    return json_text(table.model_dump(mode="json"))
+def render_markdown(table: BenchmarkTable) -> str:
+    """Return the table as Markdown that ends in a line break: title, cells, list of notes."""
+    cells = [[cell.translate(_MARKDOWN) for cell in row] for row in _cells(table)]
+    # The rule of a column needs a dash beside its colon, else Markdown sees no table.
+    widths = [max(2, *map(len, column)) for column in zip(*cells, strict=True)]
+    rule = [f":{'-' * (widths[0] - 1)}", *(f"{'-' * (width - 1)}:" for width in widths[1:])]
+    lines = []
+    for row in (cells[0], rule, *cells[1:]):
+        padded = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
+        lines.append(f"| {' | '.join([row[0].ljust(widths[0]), *padded[1:]])} |")
+    notes = [f"- {note.translate(_MARKDOWN)}" for note in table_notes(table)]
+    title = f"**{table_title(table).translate(_MARKDOWN)}**"
+    return "\n".join([title, "", *lines, "", *notes]) + "\n"
 
 
 def table_title(table: BenchmarkTable) -> str:
@@ -79,9 +79,6 @@ def _legend(table: BenchmarkTable) -> list[str]:
     return legend
 
 
-# --- cells ----------------------------------------------------------------------------------------
-
-
 def _cells(table: BenchmarkTable) -> list[list[str]]:
     """Return the headings, then the cells of each line, without columns that have no figure."""
     subsets = [
@@ -92,7 +89,10 @@ def _cells(table: BenchmarkTable) -> list[list[str]]:
     rows = [["Method", *headings, "paper", f"ours {MINUS} paper"]]
     for line in table.rows:
         ours = [NONE] * len(headings) if line.ours is None else _figure_cells(line.ours)
-        rows.append([line.name, *ours, _paper(line.paper), points(line.difference_to_paper)])
+        paper = NONE if line.paper is None else percent(line.paper.score)
+        if line.paper is not None and not line.paper.follows:
+            paper += f" [{percent(line.paper.recomputed)}]"
+        rows.append([line.name, *ours, paper, points(line.difference_to_paper)])
     columns = [column for column in zip(*rows, strict=True) if set(column[1:]) != {NONE}]
     return [list(row) for row in zip(*columns, strict=True)]
 
@@ -110,29 +110,5 @@ def _figure_cells(ours: RowFigures) -> list[str]:
     ]
 
 
-def _paper(paper: PaperRow | None) -> str:
-    if paper is None:
-        return NONE
-    recomputed = "" if paper.follows else f" [{percent(paper.recomputed)}]"
-    return f"{percent(paper.score)}{recomputed}"
-
-
 def _range(low: float, high: float) -> str:
     return f"{percent(low)}–{percent(high)}"
-
-
-# --- forms ----------------------------------------------------------------------------------------
-
-
-def _markdown(table: BenchmarkTable) -> str:
-    cells = [[cell.translate(_MARKDOWN) for cell in row] for row in _cells(table)]
-    # The rule of a column needs a dash beside its colon, else Markdown sees no table.
-    widths = [max(2, *map(len, column)) for column in zip(*cells, strict=True)]
-    rule = [f":{'-' * (widths[0] - 1)}", *(f"{'-' * (width - 1)}:" for width in widths[1:])]
-    lines = []
-    for row in (cells[0], rule, *cells[1:]):
-        padded = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
-        lines.append(f"| {' | '.join([row[0].ljust(widths[0]), *padded[1:]])} |")
-    notes = [f"- {note.translate(_MARKDOWN)}" for note in table_notes(table)]
-    title = f"**{table_title(table).translate(_MARKDOWN)}**"
-    return "\n".join([title, "", *lines, "", *notes]) + "\n"

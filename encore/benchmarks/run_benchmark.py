@@ -13,7 +13,7 @@ from encore.benchmarks.benchmark_config import BenchmarkConfig
 from encore.benchmarks.benchmark_models import ScoredModel, Scorer
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs, configured_pairs
 from encore.benchmarks.pair_results import stored_rows, write_pair_results
-from encore.benchmarks.render_table import render
+from encore.benchmarks.render_table import render_markdown
 from encore.benchmarks.scheme_rows import scheme_rows
 from encore.benchmarks.table_rows import TableRow
 from encore.core.config import identity_of
@@ -105,12 +105,9 @@ def run_benchmark(
     # Collect the rows: schemes, gate and reward models, then rows from files.
     heads = weighed.heads
     scored = [*models] if heads is None else [heads, *models]
-    scored_rows = (*weighed.rows, *(model.row for model in scored if model.row is not None))
+    rows = [*weighed.rows, *(model.row for model in scored if model.row is not None)]
     overlap = overlap_notes(study, pairs, label_pair_ids=weighed.label_pair_ids)
-    rows = (
-        *(row.with_metadata(notes=(*row.metadata.notes, *overlap)) for row in scored_rows),
-        *stored,
-    )
+    rows = [row.with_metadata(notes=(*row.metadata.notes, *overlap)) for row in rows] + stored
     table = tables.make_table(
         rows,
         pairs=pairs,
@@ -123,7 +120,9 @@ def run_benchmark(
     identity = _identity(config, pairs, weighed, models)
     num_computed = sum(model.num_computed for model in scored)
     out = config.out or root / run_key_of(identity)
-    run = BenchmarkRun(table=table, rows=rows, pairs=pairs, out=out, num_computed=num_computed)
+    run = BenchmarkRun(
+        table=table, rows=tuple(rows), pairs=pairs, out=out, num_computed=num_computed
+    )
     _write(run, identity=identity)
     return run
 
@@ -156,10 +155,8 @@ def _identity(
 ) -> dict[str, Any]:
     """Return the identity of a table's content. The name of its folder is the hash of it."""
     heads, origin, names = weighed.heads, weighed.origin, config.named_models
-    # Only if it is not the default: keys of earlier tables stay.
-    cut = {} if config.truncation == "encore" else {"truncation": config.truncation}
     return {
-        **cut,
+        **config.identity_of_cut,
         "format": 1,
         "benchmark": pairs.benchmark.model_dump(include={"name", "version", "weighting", "ties"}),
         "data_sha256": pairs.digest,
@@ -226,5 +223,5 @@ def _write(run: BenchmarkRun, *, identity: Mapping[str, Any]) -> None:
         pair_rows = [row for row in run.rows if row.follows_from_pairs]
         write_pair_results(run.results_path, pair_rows, pairs=run.pairs)
         write_json(run.out / EVALUATION_JSON, evaluation)
-        atomic_write_bytes(run.out / tables.TABLE_JSON, render(run.table, form="json").encode())
-        atomic_write_bytes(run.markdown_path, render(run.table, form="markdown").encode())
+        write_json(run.out / tables.TABLE_JSON, run.table.model_dump(mode="json"))
+        atomic_write_bytes(run.markdown_path, render_markdown(run.table).encode())

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from encore.analysis.resampling import middle_95
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
-from encore.benchmarks.definition import Ties
+from encore.benchmarks.definition import Ties, Weighting
 from encore.benchmarks.metrics import (
     Units,
     margin_credits,
@@ -23,6 +23,7 @@ from encore.benchmarks.metrics import (
     unit_weights,
     units_of_pairs,
 )
+from encore.benchmarks.paired_comparison import Comparison, compare_credits
 
 RowKind = Literal["scheme", "model", "judge", "paper-only"]
 _Floats = NDArray[np.float64]
@@ -108,6 +109,18 @@ class TableRow:
     def credits_by_unit(self, units: Units) -> _Floats:
         """Return the credit of each unit, shape [U]."""
         return unit_credits(self.credit_P, units=units) if self.credit_U is None else self.credit_U
+
+    def compared_with(
+        self, reference: TableRow, *, units: Units, weighting: Weighting, seed: int
+    ) -> Comparison:
+        """Compare this row with another one on the same pairs (`compare_credits`)."""
+        return compare_credits(
+            self.credits_by_unit(units),
+            reference.credits_by_unit(units),
+            subset_P=units.subset_U,
+            weighting=weighting,
+            seed=seed,
+        )
 
     @property
     def half_P(self) -> _Floats | None:

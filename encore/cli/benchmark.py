@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from encore.benchmarks.benchmark_config import BenchmarkStudyConfig
 from encore.cli.output import warn_of_synthetic
 from encore.core.options import JsonOption, command
-from encore.core.terminal import say, terminal_reporter, visible, warn
+from encore.core.terminal import print_json, say, terminal_reporter, visible, warn
 
 
 @command
@@ -36,18 +36,18 @@ def benchmark(
     Example: encore benchmark my-study --model my-study/training/KEY --reward-model
     initial=Skywork/Skywork-Reward-Llama-3.1-8B-v0.2
     """
-    from encore.benchmarks.render_table import render, table_notes
+    from encore.benchmarks.render_table import render_markdown, table_notes
     from encore.benchmarks.run_benchmark import run_benchmark
     from encore.data.study import open_study
 
     with terminal_reporter() as reporter:
         run = run_benchmark(open_study(config.study), config, reporter=reporter)
     if json or table == "json":
-        sys.stdout.write(render(run.table, form="json"))
+        print_json(run.table.model_dump(mode="json"))
         for note in table_notes(run.table):
             say(f"note: {note}")
     else:  # the Markdown has the notes
-        sys.stdout.write(visible(render(run.table, form="markdown")))
+        sys.stdout.write(visible(render_markdown(run.table)))
     warn_of_synthetic(run.table.synthetic)
     if run.pairs.is_partial:
         warn("partial: pairs of the benchmark are missing; do not compare with published figures")

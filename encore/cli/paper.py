@@ -32,7 +32,7 @@ def paper(*, json: JsonOption = False) -> None:
 
     Examples: `encore paper`, `encore paper --json`.
     """
-    from encore.benchmarks.paper_check import check_paper
+    from encore.benchmarks.paper_tables import check_paper
 
     check = check_paper()
     show_result(check, _tables(check), as_json=json)

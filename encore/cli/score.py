@@ -36,14 +36,14 @@ def score(config: ScoreConfig, *, json: JsonOption = False) -> None:
     study = open_study(config.study)
     with terminal_reporter() as reporter:
         result = score_study(study, config, reporter=reporter)
-    every, held_out = scoring_accuracies(study, result) if result.is_complete else ((), ())
+    all_pairs, held_out = scoring_accuracies(study, result) if result.is_complete else ((), ())
     scoring = {
         **dataclasses.asdict(result),
         "tokens_per_second": result.tokens_per_second,
-        "accuracy": every,
+        "accuracy": all_pairs,
         "accuracy_held_out": held_out,
     }
-    tables = [_accuracy_table(every, held_out)] if every else []
+    tables = [_accuracy_table(all_pairs, held_out)] if all_pairs else []
     show_result(scoring, tables, result.notes, synthetic=result.synthetic, as_json=json)
     speed = result.tokens_per_second
     say(
@@ -56,12 +56,12 @@ def score(config: ScoreConfig, *, json: JsonOption = False) -> None:
         say(f"next: encore sql --query head_accuracy --study {study.path}")
 
 
-def _accuracy_table(every: Sequence[HeadAccuracy], held_out: Sequence[HeadAccuracy]) -> Table:
-    """One line a head: how often it ranks a pair as people did, under two tie policies.
+def _accuracy_table(all_pairs: Sequence[HeadAccuracy], held_out: Sequence[HeadAccuracy]) -> Table:
+    """Return a table with a line for each head: its accuracy under two tie policies.
 
     Args:
-        every: On all pairs.
-        held_out: On those that training held out, ties counting one half; may be empty.
+        all_pairs: Accuracy of each head on all pairs.
+        held_out: Accuracy of each head on the pairs that training held out, or nothing.
     """
     columns: dict[str, Any] = {
         "head": "head_id",
@@ -69,9 +69,9 @@ def _accuracy_table(every: Sequence[HeadAccuracy], held_out: Sequence[HeadAccura
         "strict": percent_of("strict"),
         "ties": "num_ties",
     }
-    title = f"Heads on {every[0].num_pairs:,} pairs"
+    title = f"Heads on {all_pairs[0].num_pairs:,} pairs"
     if held_out:
-        half_of = {one.head_id: one.half for one in held_out}
-        columns["held out"] = lambda one: percent(half_of[one.head_id])
+        half_by_head = {accuracy.head_id: accuracy.half for accuracy in held_out}
+        columns["held out"] = lambda accuracy: percent(half_by_head[accuracy.head_id])
         title += f", {held_out[0].num_pairs:,} of them held out from training"
-    return record_table(every, columns, title=title)
+    return record_table(all_pairs, columns, title=title)

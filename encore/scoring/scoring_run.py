@@ -126,15 +126,14 @@ def score_study(
         KeyboardInterrupt: The user interrupted. Finished shards are kept.
     """
     study = as_study(study)
-    if run_job is None and config.engines != 1:
-        environments = engine_environments(config.engines, 1)
-        if (num_engines := len(environments)) > 1:
-            whole = ScoreConfig.model_validate({"study": study.path, **dict(config)})
-            logs = config.out or study.path / head_scores.SCORES_DIR
-            launcher = LocalLauncher("score", whole, environments, run_dir=logs, retries=retries)
-            return score_with_engines(
-                study, config, launcher, num_engines=num_engines, reporter=reporter
-            )
+    environments = engine_environments(config.engines, 1) if run_job is None else []
+    if len(environments) > 1:  # local engines: only they open the model
+        all_options = ScoreConfig.model_validate({"study": study.path, **dict(config)})
+        logs = config.out or study.path / head_scores.SCORES_DIR
+        launcher = LocalLauncher("score", all_options, environments, run_dir=logs, retries=retries)
+        return score_with_engines(
+            study, config, launcher, num_engines=len(environments), reporter=reporter
+        )
     all_pairs = read_pairs(study)
     pairs = planned_pairs(all_pairs, limit=config.limit)
     model = opened or open_reward_model(
@@ -154,9 +153,9 @@ def score_study(
     run_dir = config.out or study.path / head_scores.SCORES_DIR / manifest.score_key
     began = time.monotonic()
     job = score_job(run_dir, manifest, read_shard_pairs, opened=model, computing=config)
-    job = replace(job, slice=config.parsed_slice if isinstance(config, ScoreConfig) else None)
+    run_slice = config.parsed_slice if isinstance(config, ScoreConfig) else None
     run_job = run_job or partial(work_through, reporter=reporter)
-    report = run_job(replace(job, retries=retries))
+    report = run_job(replace(job, slice=run_slice, retries=retries))
     return _result(run_dir, manifest, report, seconds=time.monotonic() - began)
 
 

@@ -8,8 +8,7 @@ import pytest
 from scipy import stats
 
 from encore.analysis.correlation import pearson_p_value
-from encore.benchmarks.paper_check import check_paper
-from encore.benchmarks.paper_tables import paper_rows
+from encore.benchmarks.paper_tables import check_paper, paper_rows
 from encore.cli.paper import paper
 from tests.cli.invoking import Command
 

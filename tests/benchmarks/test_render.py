@@ -1,27 +1,23 @@
-"""The table as text: figures in percent, hostile names, a form for each reader."""
+"""The table as Markdown: figures in percent, marks, and names that could break a cell."""
 
 from __future__ import annotations
 
-import json
 import re
 
 import numpy as np
 import pytest
 
 from encore.benchmarks.benchmark_table import BenchmarkTable, make_table
-from encore.benchmarks.render_table import render
+from encore.benchmarks.render_table import render_markdown
 from encore.benchmarks.table_rows import reward_row
-from tests.worlds.tables import benchmark_pairs
+from tests.worlds.tables import benchmark_pairs, model_row
 
 
-def hand_made(*, name: str = "other", is_partial: bool = False, **more: object) -> BenchmarkTable:
+def small_table(*, name: str = "other", is_partial: bool = False, **more: object) -> BenchmarkTable:
     """Return a table on four pairs: the reference has 2 right, the second row 1 more."""
     pairs = benchmark_pairs({"a": 3, "b": 1}, is_partial=is_partial)
-    margins = {"uniform": [1, 1, -1, -1], name: [1, 1, -1, 1]}
-    rows = [
-        reward_row(row_name, np.array([[m, 0.0] for m in margin]), pairs=pairs)
-        for row_name, margin in margins.items()
-    ]
+    wins_by_row = {"uniform": [1, 1, 0, 0], name: [1, 1, 0, 1]}
+    rows = [model_row(row_name, wins, pairs=pairs) for row_name, wins in wins_by_row.items()]
     return make_table(rows, pairs=pairs, model="a/model", **more)
 
 
@@ -34,7 +30,7 @@ def cells_of(markdown: str, name: str) -> dict[str, str]:
 
 
 def test_markdown_shows_subsets_headline_interval_and_difference():
-    text = render(hand_made(), form="markdown")
+    text = render_markdown(small_table())
     cells = cells_of(text, "other")
     # 2 of 3, 1 of 1, 3 of 4. Wilson at 3 of 4: centre (0.75 + 1.92/4) / (1 + 3.84/4), 30.1 to 95.4.
     assert (cells["a"], cells["b"], cells["Safety"]) == ("66.7", "100.0", "75.0")
@@ -47,45 +43,26 @@ def test_markdown_shows_subsets_headline_interval_and_difference():
     assert {cells["Δ uniform"], cells["95 % of Δ"], cells["p"]} == {"–"}
     assert "| paper" not in text
     assert "the paper has figures for rewardbench-safety alone" in text
-    # A rule without a dash makes the whole no table to a reader.
-    pairs = benchmark_pairs({"a": 3, "b": 1})
-    narrow = make_table([reward_row("x", np.ones((4, 2)), pairs=pairs)], pairs=pairs, paper="none")
-    [rule] = [line for line in render(narrow, form="markdown").splitlines() if line[:3] == "| :"]
+    # Without a dash in each cell of the line under the headings, Markdown shows no table.
+    pairs = benchmark_pairs({"a": 4})
+    narrow = make_table([model_row("x", [1] * 4, pairs=pairs)], pairs=pairs, paper="none")
+    [rule] = [line for line in render_markdown(narrow).splitlines() if line[:3] == "| :"]
     assert all(re.fullmatch(r" :?-+:? ", cell) for cell in rule.strip("|").split("|"))
 
 
-def test_title_and_notes_mark_partial_and_synthetic_tables_and_ties():
-    part = hand_made(is_partial=True, synthetic=["model m: backbone (made up)"])
-    text = render(part, form="markdown")
+def test_title_and_notes_mark_partial_tables_choices_and_ties():
+    text = render_markdown(small_table(is_partial=True))
     assert text.startswith("**Made up: 4 pairs, PARTIAL, a/model**")
-    assert "PARTIAL" not in render(hand_made(), form="markdown")
+    assert "PARTIAL" not in render_markdown(small_table())
     choices = benchmark_pairs({"a": 4}, rejected_per_row=2, ties="half")
     row = reward_row("m", np.eye(4, 2), pairs=choices)
-    text = render(make_table([row], pairs=choices), form="markdown")
+    text = render_markdown(make_table([row], pairs=choices))
     assert text.startswith("**Made up: 4 pairs in 2 choices**")
     assert "a reward model's tie counts one half" in text
     assert "a judge's tie" not in text
 
 
-@pytest.mark.parametrize("form", ["markdown", "json"])
 @pytest.mark.parametrize("name", ["a|b", "two\nlines", "back\\slash", "100 % & _more_ #1 {x} ~^$"])
-def test_hostile_names_break_no_form(name, form):
-    text = render(hand_made(name=name), form=form)
-    usual = render(hand_made(), form=form)
-    assert text.count("\n") == usual.count("\n")
-    if form == "json":
-        assert name in [row["name"] for row in json.loads(text)["rows"]]
-
-
-def test_json_holds_every_figure_as_a_share():
-    sign = "\x85\x7f\u202e\u2028"
-    table = hand_made(name=f"a{sign}b")
-    text = render(table, form="json")
-    content = json.loads(text)
-    first, second = content["rows"]
-    assert second["name"] == f"a{sign}b"
-    assert (first["ours"]["headline"]["score"], second["ours"]["comparison"]["difference"]) == (
-        0.5,
-        0.25,
-    )
-    assert "num_cut_pairs" not in first["ours"]
+def test_no_name_of_a_row_breaks_the_table(name):
+    text = render_markdown(small_table(name=name))
+    assert text.count("\n") == render_markdown(small_table()).count("\n")

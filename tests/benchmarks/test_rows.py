@@ -21,7 +21,7 @@ from encore.benchmarks.pair_results import (
     write_pair_results,
 )
 from encore.benchmarks.paper_tables import paper_rows
-from encore.benchmarks.render_table import render
+from encore.benchmarks.render_table import render_markdown
 from encore.benchmarks.table_rows import RowMetadata, TableRow, mean_row, reward_row
 from encore.core.errors import InputError
 from encore.weighting.schemes.random import random_weights
@@ -176,7 +176,7 @@ def test_a_row_meets_the_paper_s_row_of_its_method():
     # 629 of 740 are exactly 85.0 %; the paper prints 85.5, which follows from its sub-scores.
     assert uniform.difference_to_paper == pytest.approx(-0.005)
     assert (uniform.paper.score, uniform.paper.follows) == (0.855, True)
-    assert "73.0 [75.1]" in render(table, form="markdown")  # printed, and what its sub-scores give
+    assert "73.0 [75.1]" in render_markdown(table)  # printed, and what its sub-scores give
     assert top.paper.label == next(row.label for row in paper_rows() if row.method == "top-k")
     assert judge.paper.method not in {line.paper.method for line in only}
     assert {line.kind for line in only} == {"paper-only"}

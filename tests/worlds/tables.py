@@ -23,9 +23,10 @@ from encore.benchmarks.benchmark_table import (
 )
 from encore.benchmarks.definition import Benchmark
 from encore.benchmarks.pair_results import write_pair_results
-from encore.benchmarks.render_table import render
+from encore.benchmarks.render_table import render_markdown
 from encore.benchmarks.scheme_rows import scheme_rows
 from encore.benchmarks.table_rows import TableRow, reward_row
+from encore.core.files import write_json
 from encore.data.records import Message, PreferencePair
 from encore.scoring.head_scores import HeadScores
 from encore.weighting.weigh import open_evidence
@@ -198,6 +199,6 @@ def write_run(
     table = make_table(rows, pairs=pairs, model="made", synthetic=synthetic)
     pair_rows = [row for row in rows if row.follows_from_pairs]
     write_pair_results(folder / RESULTS_FILE, pair_rows, pairs=pairs)
-    (folder / TABLE_JSON).write_text(render(table, form="json"), encoding="utf-8")
-    (folder / TABLE_MARKDOWN).write_text(render(table, form="markdown"), encoding="utf-8")
+    write_json(folder / TABLE_JSON, table.model_dump(mode="json"))
+    (folder / TABLE_MARKDOWN).write_text(render_markdown(table), encoding="utf-8")
     return table

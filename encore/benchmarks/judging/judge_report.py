@@ -32,6 +32,7 @@ from encore.benchmarks.judging.verdict_summary import (
 from encore.benchmarks.metrics import BenchmarkScore, Headline, benchmark_score
 from encore.benchmarks.pair_results import write_pair_results
 from encore.benchmarks.table_rows import RowMetadata, TableRow
+from encore.core.config import unused_options
 from encore.core.errors import InputError
 from encore.core.model_files import is_demo_judge
 from encore.core.options import UsageError
@@ -46,11 +47,6 @@ from encore.warehouse import open_ratings
 from encore.weighting.weigh import weights as weigh
 from encore.weighting.weight_vector import WeightVector
 
-#: Options without effect, by the way of judging.
-_UNUSED_OPTIONS = {
-    "pair": ("rules", "weights_from", "weights_run", "scheme", "tau", "k", "rule"),
-    "rating": ("protocol",),
-}
 #: Parameters of schemes that are part of a row's name.
 _NAME_PARAMS = ("tau", "k", "seed", "rule")
 
@@ -118,19 +114,27 @@ def judge_benchmark(
     """
     _check_options(config)
     pairs = configured_pairs(config.pairs)
-    weights, labels = (None, ()) if config.by == "pair" else _weights(pairs, config)
+    weights: WeightVector | None = None
+    training_labels: tuple[str, ...] = ()
+    if config.by == "rating":
+        ratings = open_ratings(config.weights_from, run=config.weights_run)
+        options = {"scheme", "tau", "k", "rule", "seed"}
+        weights = weigh(ratings, **config.model_dump(include=options, exclude_none=True))
+        check_weights(weights, load_rule_set(config.rating.rules), pairs, out=config.out)
+        training_labels = tuple(f"training {part}" for part in ratings.synthetic)
     with contextlib.ExitStack() as stack:  # the judge opens after all checks
         opened = judge or stack.enter_context(contextlib.closing(open_judge(config.judge)))
         if weights is None:
             return _by_pair(pairs, config, judge=opened, reporter=reporter)
-        return _by_rating(pairs, config, weights, labels, judge=opened, reporter=reporter)
+        return _by_rating(pairs, config, weights, training_labels, judge=opened, reporter=reporter)
 
 
 def _check_options(config: JudgeBenchmarkConfig) -> None:
     """Raise an error if the way of judging ignores an option or lacks one."""
-    values = {name: getattr(config, name) for name in _UNUSED_OPTIONS[config.by]}
     unused = [
-        f"--{name.replace('_', '-')} {value}" for name, value in values.items() if value is not None
+        f"--{name.replace('_', '-')} {value}"
+        for name, value in unused_options(config, because_of="by").items()
+        if value is not None
     ]
     if unused:
         raise UsageError(f"{', '.join(unused)}: changes nothing with --by {config.by}")
@@ -143,17 +147,6 @@ def _check_options(config: JudgeBenchmarkConfig) -> None:
             f"--max-reply-tokens {config.max_reply_tokens}: by rating a reply has at most "
             f"{MAX_RATING_REPLY_TOKENS} tokens"
         )
-
-
-def _weights(
-    pairs: BenchmarkPairs, config: JudgeBenchmarkConfig
-) -> tuple[WeightVector, tuple[str, ...]]:
-    """Return the checked weights of the training study's rules, and its synthetic labels."""
-    ratings = open_ratings(config.weights_from, run=config.weights_run)
-    options = config.model_dump(include={"scheme", "tau", "k", "rule", "seed"}, exclude_none=True)
-    weights = weigh(ratings, **options)
-    check_weights(weights, load_rule_set(config.rating.rules), pairs, out=config.out)
-    return weights, tuple(f"training {part}" for part in ratings.synthetic)
 
 
 def _by_pair(

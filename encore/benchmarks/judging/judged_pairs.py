@@ -11,7 +11,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -74,7 +74,19 @@ class JudgingManifest(JudgedManifest):
         return 2
 
 
-Verdicts = tuple[JudgingManifest, NDArray[np.float64], Mapping[str, int]]
+class Verdicts(NamedTuple):
+    """Verdicts of a judge on all pairs of a benchmark.
+
+    Attributes:
+        manifest: Manifest of the judging.
+        verdict_P2: In the order of the pairs: 1 if the chosen answer is named, 0 if the rejected
+            one is, NaN without verdict.
+        null_reasons: Number of replies without verdict, by reason.
+    """
+
+    manifest: JudgingManifest
+    verdict_P2: NDArray[np.float64]
+    null_reasons: Mapping[str, int]
 
 
 def judge_pairs(
@@ -95,10 +107,6 @@ def judge_pairs(
         config: Protocol, length of replies and shards. Verdicts go to ``config.out/<key>``.
         judge: Opened judge. It stays open.
         reporter: Receives the progress, in replies.
-
-    Returns:
-        Manifest of the judging; verdict_P2 in the order of the pairs, 1 if the chosen answer is
-        named, 0 if the rejected one is, NaN without verdict; replies without verdict, by reason.
 
     Raises:
         InputError: Replies may be longer than the judge's context.
@@ -235,4 +243,4 @@ def _read(folder: Path, manifest: JudgingManifest, plan: list[int]) -> Verdicts:
     verdict_P2 = np.empty((len(plan), len(ORDERS)))
     verdict_P2[plan] = is_chosen_N.reshape(verdict_P2.shape)
     reasons = Counter(table["null_reason"].drop_null().to_pylist())
-    return manifest, verdict_P2, dict(sorted(reasons.items()))
+    return Verdicts(manifest, verdict_P2, dict(sorted(reasons.items())))

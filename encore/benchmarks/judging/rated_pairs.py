@@ -120,12 +120,12 @@ def _open_run(
     studies = [create_rated_study(pairs, out=config.out)]
     studies += [open_study(path) for path in _study_paths(pairs, out=config.out)[1:]]
     opened = [(study, open_run(study, config.rating, judge=judge)) for study in studies]
-    return opened[0] if len(opened) == 1 else max(opened, key=lambda pair: _num_done(pair[1]))
 
+    def num_done(study_and_run: tuple[Study, RatingRun]) -> int:
+        run = study_and_run[1]
+        return len(finished_shards(run.run_dir, run.manifest, run.manifest.shards))
 
-def _num_done(run: RatingRun) -> int:
-    """Return how many shards of a rating run are done."""
-    return len(finished_shards(run.run_dir, run.manifest, run.manifest.shards))
+    return max(opened, key=num_done)
 
 
 def _weighted_rewards(ratings: PairRatings, weight_R: _Floats) -> _Floats:
