@@ -15,8 +15,9 @@ from prefect.runtime import deployment
 from encore.core.config import StageConfig, option
 from encore.core.errors import StudyIncompleteError
 from encore.data.study import open_study
+from encore.rating.rate_study import run_rating_job
 from encore.rating.rating_config import RateConfig, RatingConfig
-from encore.rating.rating_run import open_run, rating_job_runner
+from encore.rating.rating_run import open_run
 from encore.rating.replies import note_on_refusals
 from encore.runs.engine import work_as_engine
 from encore.runs.engine_messages import EngineSpec
@@ -70,8 +71,12 @@ def rate_shards(
                 work_as_engine, spec=spec, silence_seconds=silence_seconds, reporter=reporter
             )
         elif deployment.id is None:
-            run_job = rating_job_runner(
-                opened, rate_config, retries=attempts.shard_retries, reporter=reporter
+            run_job = partial(
+                run_rating_job,
+                study=opened,
+                config=rate_config,
+                retries=attempts.shard_retries,
+                reporter=reporter,
             )
         else:
             engines = pool_engines(_ENGINE_DEPLOYMENT, rate_config, attempts)

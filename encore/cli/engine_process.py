@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import closing
 from functools import partial
 
 from encore.core.options import run_main, single_command
@@ -25,11 +26,13 @@ def main() -> None:
     request = EngineRequest.model_validate_json(sys.stdin.buffer.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if request.stage == "rate":
-        from encore.rating.rating_run import rate
+        from encore.rating.rating_run import open_run
 
         rating = RateConfig.model_validate(request.config)
-        run_job = partial(work_as_engine, spec=request.spec, silence_seconds=rating.silence_seconds)
-        rate(open_study(rating.study), rating, retries=request.retries, run_job=run_job)
+        run = open_run(open_study(rating.study), rating)
+        with closing(run.judge):
+            job = run.job(retries=request.retries)
+            work_as_engine(job, request.spec, silence_seconds=rating.silence_seconds)
     else:
         from encore.scoring.scoring_run import score_study
 

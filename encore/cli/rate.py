@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from encore.cli.output import judge_title, warn_of_failures
+from encore.cli.output import warn_of_failures
 from encore.core.errors import StudyIncompleteError
 from encore.core.number_text import amount, counted
 from encore.core.options import JsonOption, command
@@ -15,10 +12,8 @@ from encore.core.terminal import print_json, say, terminal_reporter, warn
 from encore.rating.rating_config import BatchConfig, RateConfig
 
 if TYPE_CHECKING:
-    from encore.data.rating_runs import RatingManifest
-    from encore.rating.rating_plan import Comparison
-    from encore.runs.local_engines import JobRunner
-    from encore.runs.shard_runner import RunReport
+    from encore.rating.batch_files import BatchRequests
+    from encore.rating.rate_study import RatingResult
 
 
 @command
@@ -33,95 +28,73 @@ def rate(config: RateConfig, batch: BatchConfig, *, json: JsonOption = False) ->
     Example: encore rate my-study --judge ./my-judge --limit 200
     """
     from encore.data.study import open_study
-    from encore.rating.batch_files import open_batch_run, write_requests
-    from encore.rating.rating_plan import compare_with_plan
-    from encore.rating.rating_run import open_run, rating_job_runner
-    from encore.runs.shard_runner import work_through
+    from encore.rating.batch_files import rate_from_files, write_requests
+    from encore.rating.rate_study import rate as rate_study
 
     study = open_study(config.study)
-    is_batch = bool(batch.batch_file or batch.batch_results)
-    run = open_batch_run(study, config, batch) if is_batch else open_run(study, config)
-    manifest = run.manifest
-    num_pairs = sum(shard.num_pairs for shard in run.job().shards)
-    say(
-        f"run {manifest.run_key}: {judge_title(manifest)}, {len(manifest.rules)} rules, "
-        f"{manifest.num_pairs} pairs in {len(manifest.shards)} shards, "
-        f"{num_pairs * manifest.rows_per_pair} ratings"
-    )
-    if batch.batch_file is not None:
-        _report_requests(manifest, write_requests(run, batch.batch_file), as_json=json)
-        return
     with terminal_reporter() as reporter:
-        try:
-            run_job: JobRunner = partial(work_through, reporter=reporter)
-            if not is_batch:  # its answers are in this process
-                run_job = rating_job_runner(study, config, reporter=reporter)
-            report = run_job(run.job(reporter=reporter))
-        finally:
-            run.judge.close()
-    plan = compare_with_plan(run, report)
-    _report(config, manifest, report, plan, as_json=json)
+        if batch.batch_file is not None:
+            requests = write_requests(study, config, batch, reporter=reporter)
+        elif batch.batch_results:
+            result = rate_from_files(study, config, batch, reporter=reporter)
+        else:
+            result = rate_study(study, config, reporter=reporter)
+    if batch.batch_file is not None:
+        _show_requests(requests, as_json=json)
+    else:
+        _show_result(config, result, as_json=json)
 
 
-def _report_requests(
-    manifest: RatingManifest, written: Mapping[Path, int], *, as_json: bool
-) -> None:
+def _show_requests(requests: BatchRequests, *, as_json: bool) -> None:
     if as_json:
-        files = {str(path): num_requests for path, num_requests in written.items()}
-        print_json({"run_key": manifest.run_key, "files": files})
-    if not written:
+        files = {str(path): num_requests for path, num_requests in requests.files.items()}
+        print_json({"run_key": requests.run_key, "files": files})
+    if not requests.files:
         say("nothing is left to ask: no file was written")
         return
-    for path, num_requests in written.items():
+    for path, num_requests in requests.files.items():
         say(f"{path}: {counted(num_requests, 'request')}")
     say("next: give each file to the provider, then the same command with --batch-results FILE")
 
 
-def _report(
-    config: RateConfig,
-    manifest: RatingManifest,
-    report: RunReport,
-    plan: Comparison,
-    *,
-    as_json: bool,
-) -> None:
+def _show_result(config: RateConfig, result: RatingResult, *, as_json: bool) -> None:
     from encore.rating.replies import note_on_refusals
 
-    null_reasons = report.counts_by("null_reasons")
-    result = {
-        "run_key": manifest.run_key,
-        "num_shards": len(manifest.shards),
+    report, num_shards = result.report, len(result.manifest.shards)
+    values = {
+        "run_key": result.manifest.run_key,
+        "num_shards": num_shards,
         "rated": report.count("rated"),
         "reused": report.count("reused"),
         "failed": {str(index): error for index, error in report.failures.items()},
         "num_ratings": report.total("num_ratings"),
         "num_nulls": report.total("num_nulls"),
-        "null_reasons": null_reasons,
+        "null_reasons": report.counts_by("null_reasons"),
         "num_truncated": report.computed("num_truncated"),
         "num_known": report.computed("num_known"),
-        "plan": plan,
+        "plan": result.plan,
     }
+    stop = report.early_stop
     if config.limits:
-        stop = report.early_stop
         # The keys of runs of earlier versions.
-        result["ending"] = stop and {"reason": stop.reason, "is_enough": stop.is_success}
+        values["ending"] = stop and {"reason": stop.reason, "is_enough": stop.is_success}
     if as_json:
-        print_json(result)
-    say(f"shards: {report.summary}; ratings: {result['num_ratings']}, nulls: {result['num_nulls']}")
-    for name, values in plan.items():
-        planned, actual = (amount(values[key]) for key in ("planned", "actual"))
+        print_json(values)
+    say(f"shards: {report.summary}; ratings: {values['num_ratings']}, nulls: {values['num_nulls']}")
+    for name, costs in result.plan.items():
+        planned, actual = amount(costs["planned"]), amount(costs["actual"])
         say(f"{name.removeprefix('num_').replace('_', ' ')}: {actual}; planned: {planned}")
-    if result["num_known"]:
-        say(f"{result['num_known']} ratings are copies of those of other runs of this study")
-    for reason, count in null_reasons.items():
+    if values["num_known"]:
+        say(f"{values['num_known']} ratings are copies of those of other runs of this study")
+    for reason, count in report.counts_by("null_reasons").items():
         warn(f"{count} ratings are null: {reason}")
     if note := note_on_refusals(report):
         warn(note)
-    if result["num_truncated"]:
-        warn(f"{result['num_truncated']} prompts were cut from the left to fit the context")
-    warn_of_failures(report.failures, len(manifest.shards))
-    if report.early_stop is not None:
-        if not report.early_stop.is_success:
-            raise StudyIncompleteError(report.early_stop.reason)
-        say(report.early_stop.reason)
+    if values["num_truncated"]:
+        warn(f"{values['num_truncated']} prompts were cut from the left to fit the context")
+    warn_of_failures(report.failures, num_shards)
+    if stop is not None and not stop.is_success:
+        raise StudyIncompleteError(stop.reason)
+    if stop is not None:
+        say(stop.reason)
     say(f"next: encore analyze {config.study}")

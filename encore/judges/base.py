@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from encore.core.chat_tokenizer import ChatTokenizer
-from encore.core.errors import JudgeUnavailableError
-from encore.judges.judge_config import Decode, JudgeConfig
+from encore.judges.judge_config import Decode
 
 #: Receives the number of finished replies: 0 before an engine starts and when the generation
 #: begins, then at least once per engine step that finishes a reply. It may raise to interrupt.
@@ -157,23 +156,6 @@ class Judge(Protocol):
 
     def close(self) -> None:
         """Release the engine's memory and processes."""
-
-
-def num_devices(config: JudgeConfig) -> int:
-    """Return the number of devices of a judge's engine: tensor times pipeline parallel size.
-
-    Raises:
-        JudgeUnavailableError: One of the sizes is not a positive whole number.
-    """
-    product = 1
-    for name in ("tensor_parallel_size", "pipeline_parallel_size"):
-        value = config.engine_args.get(name, 1)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise JudgeUnavailableError(
-                f"engine argument {name}: {value!r}, expected a whole number of devices"
-            )
-        product *= value
-    return product
 
 
 def encode_prompts(

@@ -75,6 +75,23 @@ class JudgeConfig(StageConfig):
         help="Environment variable that holds the server's key, if it needs one.",
     )
 
+    @property
+    def num_devices(self) -> int:
+        """Return the number of devices of one engine: tensor times pipeline parallel size.
+
+        Raises:
+            JudgeUnavailableError: One of the sizes is not a positive whole number.
+        """
+        product = 1
+        for name in ("tensor_parallel_size", "pipeline_parallel_size"):
+            value = self.engine_args.get(name, 1)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise JudgeUnavailableError(
+                    f"engine argument {name}: {value!r}, expected a whole number of devices"
+                )
+            product *= value
+        return product
+
     @model_validator(mode="after")
     def _is_reachable(self) -> Self:
         # No ValueError where a key may be in a value: pydantic would show the value.

@@ -14,7 +14,7 @@ from typing import Any
 
 from encore.core.errors import JudgeUnavailableError
 from encore.core.settings import load_settings, prepare_environment
-from encore.judges.base import Decoding, ProgressHook, Reply, Usage, label_reply, num_devices
+from encore.judges.base import Decoding, ProgressHook, Reply, Usage, label_reply
 from encore.judges.judge_config import JudgeConfig
 from encore.judges.local_model import LocalJudge
 
@@ -71,7 +71,7 @@ class VllmJudge(LocalJudge):
                     f"engine argument {name!r} is refused: ENCORE sets it, by the option of that "
                     "name if there is one, and judges run the engine's own code only"
                 )
-        num_devices(config)
+        self.num_devices = config.num_devices
         super().__init__(config)
 
     @property
@@ -119,7 +119,7 @@ class VllmJudge(LocalJudge):
         return Reply(text=completion.text, is_complete=is_complete, usage=usage)
 
     def _load(self) -> Any:
-        _set_engine_environment(num_devices=num_devices(self.config))
+        _set_engine_environment(num_devices=self.num_devices)
         try:
             with _without_warnings():
                 from vllm import LLM

@@ -11,20 +11,24 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 from encore.core.errors import EncoreError, InputError
 from encore.core.files import atomic_path
+from encore.core.reporting import Reporter
 from encore.data.study import Study
 from encore.judges import http_protocol as protocol
 from encore.judges import open_judge
 from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply
 from encore.judges.http_protocol import UnreadableAnswerError, first_words
 from encore.judges.judge_config import JudgeConfig
+from encore.rating.rate_study import RatingResult, rate_run
 from encore.rating.rating_config import BatchConfig, RatingConfig
 from encore.rating.rating_run import RatingRun, open_run
 from encore.runs.run_files import inspect_shards
+from encore.runs.shard_runner import Job, work_through
 
 #: Largest number of requests and bytes that providers accept in one file.
 MAX_REQUESTS, MAX_BYTES = 50_000, 200_000_000
@@ -98,7 +102,60 @@ class BatchJudge:
         return [self.replies[custom_id] for custom_id in ids]
 
 
-def open_batch_run(study: Study, config: RatingConfig, batch: BatchConfig) -> RatingRun:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRequests:
+    """Result of `write_requests`: the run's key, and the number of requests by file."""
+
+    run_key: str
+    files: Mapping[Path, int]
+
+
+def rate_from_files(
+    study: Study, config: RatingConfig, batch: BatchConfig, *, reporter: Reporter
+) -> RatingResult:
+    """Rate the shards whose answers are in the batch's result files.
+
+    The answers are in this process, so it does not start engines.
+
+    Raises:
+        InputError: See `write_requests`.
+    """
+    run = _open_batch_run(study, config, batch)
+    return rate_run(run, partial(work_through, reporter=reporter), reporter=reporter)
+
+
+def write_requests(
+    study: Study, config: RatingConfig, batch: BatchConfig, *, reporter: Reporter
+) -> BatchRequests:
+    """Write the open requests of a run to one file, or to several if one cannot hold them.
+
+    Requests that are answered in the batch's result files are not open.
+
+    Raises:
+        InputError: The judge is not one for chat completions over HTTP, or a file is not a result
+            of this run.
+    """
+    assert batch.batch_file is not None, "the caller asks for a file"
+    run = _open_batch_run(study, config, batch)
+    job = run.job()
+    reporter.message(run.title(job.shards))
+    num_requests_by_path: dict[Path, int] = {}
+    with contextlib.ExitStack() as stack:
+        file: IO[bytes] | None = None
+        num_bytes = num_requests = 0
+        for line in _request_lines(run, job):
+            if file is None or num_requests == MAX_REQUESTS or num_bytes + len(line) > MAX_BYTES:
+                number, path = len(num_requests_by_path) + 1, batch.batch_file
+                part = path if number == 1 else path.with_stem(f"{path.stem}-{number}")
+                file = stack.enter_context(stack.enter_context(atomic_path(part)).open("wb"))
+                num_bytes = num_requests = 0
+            file.write(line)
+            num_bytes, num_requests = num_bytes + len(line), num_requests + 1
+            num_requests_by_path[part] = num_requests
+    return BatchRequests(run_key=run.manifest.run_key, files=num_requests_by_path)
+
+
+def _open_batch_run(study: Study, config: RatingConfig, batch: BatchConfig) -> RatingRun:
     """Open a run whose judge answers from result files.
 
     Raises:
@@ -118,48 +175,10 @@ def open_batch_run(study: Study, config: RatingConfig, batch: BatchConfig) -> Ra
     return run
 
 
-def write_requests(run: RatingRun, path: Path) -> dict[Path, int]:
-    """Write the open requests of a run to one file, or to several if one cannot hold them.
-
-    Returns:
-        Number of requests in each file; empty if no request is open.
-    """
-    lines = _request_lines(run)
-    num_requests_by_path: dict[Path, int] = {}
-    with contextlib.ExitStack() as stack:
-        file: IO[bytes] | None = None
-        num_bytes = num_requests = 0
-        for line in lines:
-            if file is None or num_requests == MAX_REQUESTS or num_bytes + len(line) > MAX_BYTES:
-                number = len(num_requests_by_path) + 1
-                part = path if number == 1 else path.with_stem(f"{path.stem}-{number}")
-                file = stack.enter_context(stack.enter_context(atomic_path(part)).open("wb"))
-                num_bytes = num_requests = 0
-            file.write(line)
-            num_bytes, num_requests = num_bytes + len(line), num_requests + 1
-            num_requests_by_path[part] = num_requests
-    return num_requests_by_path
-
-
-def _request_lines(run: RatingRun) -> Iterator[bytes]:
+def _request_lines(run: RatingRun, job: Job) -> Iterator[bytes]:
+    """Yield the open requests of a run as lines: one for each prompt without an answer."""
     judge, model, written_ids = run.judge, run.config.judge.model, set[str]()
-    assert isinstance(judge, BatchJudge), "opened by open_batch_run"
-    for prompt in _open_prompts(run):
-        custom_id = judge.custom_id(prompt)
-        if custom_id in judge.replies or custom_id in written_ids:  # pairs may share a prompt
-            continue
-        written_ids.add(custom_id)
-        request = {
-            "custom_id": custom_id,
-            "method": "POST",
-            "url": f"/v1{protocol.CHAT}",
-            "body": protocol.chat_request(model, prompt, run.rater.decoding),
-        }
-        yield f"{json.dumps(request, ensure_ascii=False)}\n".encode()
-
-
-def _open_prompts(run: RatingRun) -> Iterator[Prompt]:
-    job = run.job()
+    assert isinstance(judge, BatchJudge), "opened by _open_batch_run"
     states = inspect_shards(run.run_dir, run.manifest, job.shards)
     done = {state.index: state for state in states if state.state == "done"}
     job.stop_rule.update([*done.values()])
@@ -171,7 +190,17 @@ def _open_prompts(run: RatingRun) -> Iterator[Prompt]:
         open_questions = [question for question in questions if question.key not in earlier_rows]
         for prompt, _ in run.rater.prompts(open_questions):
             assert prompt is not None, "without a tokenizer no prompt is too long"
-            yield prompt
+            custom_id = judge.custom_id(prompt)
+            if custom_id in judge.replies or custom_id in written_ids:  # pairs may share a prompt
+                continue
+            written_ids.add(custom_id)
+            request = {
+                "custom_id": custom_id,
+                "method": "POST",
+                "url": f"/v1{protocol.CHAT}",
+                "body": protocol.chat_request(model, prompt, run.rater.decoding),
+            }
+            yield f"{json.dumps(request, ensure_ascii=False)}\n".encode()
 
 
 def _read_results(path: Path, judge: BatchJudge, decoding: Decoding) -> None:

@@ -16,7 +16,6 @@ import pyarrow as pa
 from encore.core.errors import EncoreError
 from encore.core.reporting import SILENT, Reporter
 from encore.data.study import Study
-from encore.judges.base import num_devices
 from encore.model.backbone_shape import find_shape, flops_per_token
 from encore.model.gpus import Gpu, find_gpu
 from encore.rating.rating_config import EngineRatingConfig, PromptLayout
@@ -96,18 +95,19 @@ def compare_with_plan(run: RatingRun, report: RunReport) -> Comparison:
     )
     if not rated_indices:
         return {}
+    actual = {name: report.total_now(name) for name in TokenCounts._fields}
+    num_known = report.computed("num_known")
     shards = [run.manifest.shards[index] for index in rated_indices]
     pairs = pa.concat_tables([run.pairs.slice(shard.start, shard.num_pairs) for shard in shards])
     block_size = kv_block_size(run.config.judge, is_on_cpu=not visible_gpus())
     counts = count_tokens(run.rater, pairs, block_size=block_size)
-    asked_share = 1 - report.computed("num_known") / (pairs.num_rows * run.manifest.rows_per_pair)
-    planned = counts.scaled(asked_share)
-    return {
-        **{
-            name: {"planned": value, "actual": report.total_now(name)}
-            for name, value in planned._asdict().items()
-        },
-        "seconds": {"planned": _planned_seconds(run, planned), "actual": report.seconds},
+    planned = counts.scaled(1 - num_known / (pairs.num_rows * run.manifest.rows_per_pair))
+    comparison: Comparison = {
+        name: {"planned": value, "actual": actual[name]}
+        for name, value in planned._asdict().items()
+    }
+    return comparison | {
+        "seconds": {"planned": _planned_seconds(run, planned), "actual": report.seconds}
     }
 
 
@@ -159,7 +159,7 @@ def _clock(
 ) -> tuple[Clock | None, str]:
     """Return the clock of the run, None if there is none, and a sentence on its origin."""
     if pilot and pilot.tokens.num_calls:
-        num_engines = max(1, config.count // num_devices(config.judge))
+        num_engines = max(1, config.count // config.judge.num_devices)
         seconds_per_unit = pilot.seconds / _work_units(pilot.tokens) / num_engines
         return (
             lambda counts: seconds_per_unit * _work_units(counts),
@@ -205,7 +205,7 @@ def _planned_seconds(run: RatingRun, planned: TokenCounts) -> float | None:
     import torch
 
     engines = run.config.engines if isinstance(run.config, EngineRatingConfig) else 1
-    count = len(gpus) if engines == "auto" else engines * num_devices(run.config.judge)
+    count = len(gpus) if engines == "auto" else engines * run.config.judge.num_devices
     try:
         gpu = find_gpu(torch.cuda.get_device_name())
         utilisation = PlanRateConfig.model_fields["utilisation"].default

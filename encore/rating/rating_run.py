@@ -1,4 +1,4 @@
-"""Rate a study: render prompts, ask the judge, parse replies, write shards of ratings.
+"""Open the run that a study and a rating config define: its key, its plan, its judge.
 
 The judge's prefill bounds the speed: a prompt has some hundreds of tokens, a reply four or five.
 Therefore all prompts of a pair stand together (prefix caching computes their common part once), and
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -25,18 +26,18 @@ from encore.data.rating_runs import RatingManifest, list_runs
 from encore.data.records import RESPONSES, Response, RuleSet
 from encore.data.rule_sets import load_rule_set
 from encore.data.schemas import RATINGS
-from encore.data.study import Study, as_study
+from encore.data.study import Study
+from encore.demo import JUDGE_NAME
 from encore.judges import open_judge
-from encore.judges.base import Decoding, Judge, num_devices
+from encore.judges.base import Decoding, Judge
 from encore.judges.segments import SegmentEncoder
 from encore.rating.earlier_ratings import EarlierRatings, earlier_ratings
 from encore.rating.prompts import RatingPrompt
 from encore.rating.rating_config import LimitedRatingConfig, RateConfig, RatingConfig
 from encore.rating.replies import PARSER_VERSION
 from encore.rating.shard_rating import ShardRater
-from encore.runs.local_engines import JobRunner, local_job_runner
 from encore.runs.run_files import Shard, ShardTable, run_key_of
-from encore.runs.shard_runner import NEVER_STOP, Job, ReportRows, RunReport
+from encore.runs.shard_runner import NEVER_STOP, Job, ReportRows
 
 #: Shards in work at once on a GPU. An engine on the CPU takes all cores and waits for its slowest
 #: one, so there it is one shard at a time: two were a tenth slower on 2 cores.
@@ -68,13 +69,7 @@ class RatingRun:
         if isinstance(self.config, LimitedRatingConfig) and self.config.limits:
             from encore.rating.rounds import stop_rule_of  # brings the warehouse
 
-            stop_rule = stop_rule_of(
-                self.config,
-                self.run_dir,
-                self.manifest,
-                num_devices=num_devices(self.config.judge),
-                reporter=reporter,
-            )
+            stop_rule = stop_rule_of(self.config, self.run_dir, self.manifest, reporter=reporter)
         return Job(
             run_dir=self.run_dir,
             manifest=self.manifest,
@@ -85,6 +80,16 @@ class RatingRun:
             retries=retries,
             stop_rule=stop_rule,
             cancelled=self.cancelled,
+        )
+
+    def title(self, shards: Sequence[Shard]) -> str:
+        """Return a line on the run: judge, rules, plan, and the number of ratings in shards."""
+        manifest = self.manifest
+        judge = JUDGE_NAME if manifest.synthetic else f"judge {manifest.judge}"
+        num_ratings = sum(shard.num_pairs for shard in shards) * manifest.rows_per_pair
+        return (
+            f"run {manifest.run_key}: {judge}, {len(manifest.rules)} rules, "
+            f"{manifest.num_pairs} pairs in {len(manifest.shards)} shards, {num_ratings} ratings"
         )
 
     @property
@@ -120,47 +125,6 @@ class RatingRun:
         return replace(rated, table=table)
 
 
-def rate(
-    study: Study | Path,
-    config: RatingConfig,
-    *,
-    retries: int = 0,
-    reporter: Reporter = SILENT,
-    run_job: JobRunner | None = None,
-) -> RunReport:
-    """Open the run of a study and a config, rate the shards that are not done, release the judge.
-
-    Args:
-        study: The opened study, or its directory.
-        config: Judge, rules and plan. A `RateConfig` also says which shards are rated and when
-            the run stops early.
-        retries: Further attempts for a shard whose error may pass.
-        reporter: Receiver of progress events.
-        run_job: Function that does the run's job. Default: `rating_job_runner` of the config.
-
-    Raises:
-        EncoreError: See `open_run` and `encore.runs.shard_runner.work_through`.
-    """
-    opened = as_study(study)
-    run = open_run(opened, config)
-    run_job = run_job or rating_job_runner(opened, config, retries=retries, reporter=reporter)
-    try:
-        return run_job(run.job(retries=retries, reporter=reporter))
-    finally:
-        run.judge.close()
-
-
-def rating_job_runner(
-    study: Study, config: RatingConfig, *, retries: int = 0, reporter: Reporter = SILENT
-) -> JobRunner:
-    """Return the function that rates in this process, or with the config's local engines."""
-    rate_config = RateConfig.model_validate({"study": study.path, **dict(config)})
-    devices = num_devices(config.judge)
-    return local_job_runner(
-        rate_config, stage="rate", gpus_per_engine=devices, retries=retries, reporter=reporter
-    )
-
-
 def open_run(study: Study, config: RatingConfig, *, judge: Judge | None = None) -> RatingRun:
     """Open the run that a study and a config define. Nothing is written before its first shard.
 
@@ -174,13 +138,14 @@ def open_run(study: Study, config: RatingConfig, *, judge: Judge | None = None) 
     rule_set = load_rule_set(config.rules)
     all_pairs = read_pairs(study)
     pairs = planned_pairs(all_pairs, limit=config.limit)
+    data_sha256 = data_digest_of(all_pairs)
     if not list_runs(study.ratings_dir):
         check_writable(study.path)
     return run_over(
         pairs,
         config,
         rule_set=rule_set,
-        data_sha256=data_digest_of(all_pairs),
+        data_sha256=data_sha256,
         folder=study.ratings_dir,
         judge=judge or open_judge(config.judge),
     )

@@ -31,7 +31,7 @@ from typing import Any
 from encore.core.errors import EncoreError, InputError
 from encore.core.reporting import Reporter
 from encore.data.rating_runs import RatingManifest, record_precision_reached
-from encore.rating.rating_config import LimitsConfig, PricesConfig
+from encore.rating.rating_config import LimitedRatingConfig, PricesConfig
 from encore.runs.run_files import ShardState
 from encore.runs.shard_runner import NEVER_STOP, EarlyStop, StopRule
 from encore.warehouse import Ratings, read_pairs_of
@@ -42,20 +42,14 @@ _TOKENS, _SECONDS = 1_000_000, 3600
 
 
 def stop_rule_of(
-    config: LimitsConfig,
-    run_dir: Path,
-    manifest: RatingManifest,
-    *,
-    num_devices: int,
-    reporter: Reporter,
+    config: LimitedRatingConfig, run_dir: Path, manifest: RatingManifest, *, reporter: Reporter
 ) -> StopRule:
-    """Return the stop rule of a run under some limits.
+    """Return the stop rule of a run under the limits of its config.
 
     Args:
-        config: The limits of the run.
+        config: Limits, prices and judge of the run.
         run_dir: Folder of the run.
         manifest: Manifest of the run, which has its plan.
-        num_devices: Number of GPUs of one engine of the judge.
         reporter: Receiver of a message after each test of the precision.
     """
     stop_rules: list[StopRule] = []
@@ -68,7 +62,7 @@ def stop_rule_of(
         )
         stop_rules.append(budget_calls)
     if (budget := config.budget) is not None:
-        cost = partial(money, prices=config, num_devices=num_devices)
+        cost = partial(money, prices=config, num_devices=config.judge.num_devices)
         stop_rules.append(Budget("--budget", budget, manifest, cost=cost))
     return FirstStopRule(stop_rules) if stop_rules else NEVER_STOP
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import psutil
 
 from encore.core.errors import InputError
-from encore.judges.base import num_devices
 from encore.judges.judge_config import JudgeConfig
 from encore.model.backbone_config import BackboneConfig
 from encore.model.backbone_shape import find_shape
@@ -79,7 +78,7 @@ def refuse_judge_too_large(judge: JudgeConfig, *, machine: Machine) -> None:
     if num_weights is None or {"quantization", "cpu_offload_gb"} & judge.engine_args.keys():
         return
     needed_bytes = num_weights * (4 if judge.dtype == "float32" else 2)
-    num_used = min(num_devices(judge), machine.num_gpus)
+    num_used = min(judge.num_devices, machine.num_gpus)
     if needed_bytes <= (num_used * machine.gpu_bytes if num_used else machine.memory_bytes):
         return
     advice = "rate where they fit and bring the study back, or give a smaller judge with --judge"

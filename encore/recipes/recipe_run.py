@@ -34,8 +34,9 @@ from encore.data.study import is_new_study, open_study
 from encore.judges import open_judge
 from encore.judges.base import Judge
 from encore.model.backbone_config import BackboneConfig
+from encore.rating.rate_study import run_rating_job
 from encore.rating.rating_config import RatingConfig
-from encore.rating.rating_run import open_run, rating_job_runner
+from encore.rating.rating_run import open_run
 from encore.recipes.machine import refuse_judge_too_large, refuse_training_too_large, this_machine
 from encore.recipes.recipe import INITIAL, InitialModel, Recipe, RowModel
 from encore.runs.shard_runner import RunReport, raise_for_failed_shards
@@ -221,7 +222,7 @@ class RecipeRun:
         def work(reporter: Reporter) -> tuple[Path, RunReport]:
             study = open_study(self.study)
             run = open_run(study, rating, judge=judge)
-            report = rating_job_runner(study, rating, reporter=reporter)(run.job(reporter=reporter))
+            report = run_rating_job(run.job(reporter=reporter), study, rating, reporter=reporter)
             raise_for_failed_shards(
                 run.run_dir, report.failures, num_shards=len(run.manifest.shards)
             )

@@ -34,8 +34,9 @@ from encore.data.rule_sets import load_rule_set
 from encore.data.study import PROBES_DIR, Study, open_study
 from encore.judges import open_judge
 from encore.judges.base import Judge
+from encore.rating.rate_study import run_rating_job
 from encore.rating.rating_config import RatingConfig
-from encore.rating.rating_run import open_run, rating_job_runner
+from encore.rating.rating_run import open_run
 from encore.rules import probe_variants as fixed
 from encore.rules.pool import PoolRule, write_pool
 from encore.rules.probe_config import ProbeConfig
@@ -191,7 +192,7 @@ def _rate_study(
     run = open_run(study, config, judge=judge)
     num_ratings = num_pairs * run.manifest.rows_per_pair
     reporter.message(f"{', '.join(forms)} under {Path(config.rules).stem}: {num_ratings:,} ratings")
-    report = rating_job_runner(study, config, reporter=reporter)(run.job(reporter=reporter))
+    report = run_rating_job(run.job(reporter=reporter), study, config, reporter=reporter)
     raise_for_failed_shards(run.run_dir, report.failures, num_shards=len(run.manifest.shards))
     with open_warehouse(open_ratings(study, run=run.manifest.run_key)) as warehouse:
         rated = read_pair_ratings(warehouse, rule_ids=rule_ids)

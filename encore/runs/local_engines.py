@@ -18,11 +18,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from encore.core.errors import InputError
-from encore.core.reporting import SILENT, Reporter
 from encore.runs.engine_messages import EngineSpec, heartbeat_path
-from encore.runs.engine_supervisor import EngineState, supervise
+from encore.runs.engine_supervisor import EngineState
 from encore.runs.engines_config import EnginesConfig
-from encore.runs.shard_runner import Job, RunReport, work_through
+from encore.runs.shard_runner import Job, RunReport
 
 GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
 _STOP_SECONDS = 20.0
@@ -50,41 +49,6 @@ class EngineRequest(BaseModel):
     config: dict[str, Any]
     retries: int
     spec: EngineSpec
-
-
-def local_job_runner(
-    config: EnginesConfig,
-    *,
-    stage: EngineStage,
-    gpus_per_engine: int,
-    retries: int = 0,
-    reporter: Reporter = SILENT,
-) -> JobRunner:
-    """Return a function that runs a job in this process, or by several local engines.
-
-    Args:
-        config: All options of the stage, its study too.
-        stage: The stage that a local engine works for.
-        gpus_per_engine: Number of GPUs that the model takes.
-        retries: Further attempts for a shard whose error may pass.
-        reporter: Receives finished rows and shards.
-    """
-
-    def run_job(job: Job) -> RunReport:
-        environments: list[dict[str, str]] = []
-        if config.engines != 1:
-            environments = engine_environments(config.engines, gpus_per_engine)
-        if len(environments) <= 1:
-            return work_through(job, reporter=reporter)
-        return supervise(
-            job,
-            LocalLauncher(stage, config, environments, run_dir=job.run_dir, retries=retries),
-            num_engines=len(environments),
-            silence_seconds=config.silence_seconds,
-            reporter=reporter,
-        )
-
-    return run_job
 
 
 def engine_environments(

@@ -10,8 +10,8 @@ import pytest
 
 from encore.data.ingestion import ingest
 from encore.judges.judge_config import JudgeConfig
+from encore.rating.rate_study import rate
 from encore.rating.rating_config import RatingConfig
-from encore.rating.rating_run import rate
 from tests.golden import command_line
 from tests.golden.command_line import Finished
 from tests.rating.test_rating_run import write_source

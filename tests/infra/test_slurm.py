@@ -14,8 +14,8 @@ import pytest
 
 from encore.data.ingestion import ingest
 from encore.judges.judge_config import JudgeConfig
+from encore.rating.rate_study import rate
 from encore.rating.rating_config import RatingConfig
-from encore.rating.rating_run import rate
 from tests.rating.test_rating_run import write_source
 from tests.runs.test_crash import all_ratings
 from tests.worlds.tiny_judge import make_tiny_judge

@@ -16,8 +16,8 @@ from encore.data.study import open_study
 from encore.judges import open_judge
 from encore.judges.base import Decoding, Reply
 from encore.judges.judge_config import JudgeConfig
+from encore.rating.rate_study import rate
 from encore.rating.rating_config import RatingConfig
-from encore.rating.rating_run import rate
 from tests.judges.asking import rating_prompts, replies_to
 from tests.judges.test_http_judge import write_study
 from tests.judges.vllm_server import router, vllm_server, wait_until_ready
@@ -104,7 +104,7 @@ def test_two_servers_behind_a_router_lose_no_rating_when_one_is_killed(folder, t
             judge = over_http(folder, url, tokenizer=str(folder), concurrency=4)
             killer = Killer(second.pid, after=500)
             config = RatingConfig(judge=judge, shard_size=20)
-            report = rate(study, config, reporter=killer)
+            report = rate(study, config, reporter=killer).report
     assert killer.pid == 0
     assert second.wait(10) == -signal.SIGKILL
     assert report.failures == {}

@@ -17,10 +17,10 @@ from encore.core.settings import prepare_environment
 from encore.data.ingestion import ingest
 from encore.data.study import open_study
 from encore.demo import DATA_PATHS, JUDGE_PATH
+from encore.rating.rate_study import rate
 from encore.rating.rating_config import RateConfig
 from encore.rating.rating_plan import plan_rating
 from encore.rating.rating_plan_config import PlanRateConfig
-from encore.rating.rating_run import rate
 from tests.perf.harness import make_parser, print_table
 
 SECONDS_WITHIN, TOKENS_WITHIN = 0.2, 0.02
@@ -60,7 +60,7 @@ def planned_and_actual(
         {"study": planned_in, "calibrate": options.calibrate, **fields}
     )
     row = plan_rating(config, open_study(planned_in))["layouts"][layout]
-    report = rate(rated_in, RateConfig.model_validate({"study": rated_in, **fields}))
+    report = rate(rated_in, RateConfig.model_validate({"study": rated_in, **fields})).report
     values = {
         "seconds": (row["hours"] * 3600, report.seconds),
         "computed tokens": (row["computed_tokens"], report.total("computed_tokens")),

@@ -14,10 +14,11 @@ from encore.demo import DATA_PATHS, JUDGE_PATH
 from encore.judges.judge_config import JudgeConfig
 from encore.model.backbone_shape import find_shape
 from encore.rating import rating_run
+from encore.rating.rate_study import rate
 from encore.rating.rating_config import RatingConfig
 from encore.rating.rating_plan import compare_with_plan, plan_rating
 from encore.rating.rating_plan_config import PlanRateConfig
-from encore.rating.rating_run import open_run, rate
+from encore.rating.rating_run import open_run
 from encore.runs.shard_runner import work_through
 from tests.judges.hostile_server import KEY, MODEL, HostileServer, serving
 from tests.rating.test_rating_run import config, write_source
@@ -152,7 +153,7 @@ def test_a_calibrated_plan_counts_what_a_real_engine_computes(layout, tmp_path):
     row = found["layouts"][layout]
     assert row["hours"] > 0
     judge = JudgeConfig(model=str(JUDGE_PATH))
-    report = rate(tmp_path / "rated", RatingConfig(judge=judge, **options))
+    report = rate(tmp_path / "rated", RatingConfig(judge=judge, **options)).report
     assert row["num_calls"] == report.total("num_calls")
     assert row["prompt_tokens"] == report.total("prompt_tokens")
     assert row["computed_tokens"] == pytest.approx(report.total("computed_tokens"), rel=0.02)

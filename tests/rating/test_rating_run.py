@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import random
@@ -19,11 +18,10 @@ import pytest
 from encore.core.errors import EncoreError, InputError
 from encore.core.reporting import Reporter
 from encore.data import rating_runs
-from encore.data.ingestion import ingest
 from encore.data.pairs import read_pairs, records_of
 from encore.data.rating_runs import null_reasons, run_status
 from encore.data.records import RESPONSES
-from encore.data.rule_sets import load_rule_set
+from encore.data.rule_sets import load_rule_set, rule_file
 from encore.data.schemas import RATINGS
 from encore.data.study import Study, open_study
 from encore.judges.judge_config import JudgeConfig
@@ -31,59 +29,52 @@ from encore.rating import rating_run, shard_rating
 from encore.rating.prompts import render_conversation, render_rating_prompt
 from encore.rating.rating_config import RatingConfig
 from encore.rating.rating_run import RatingRun, open_run
-from encore.runs.shard_runner import work_through
+from encore.runs.shard_runner import RunReport, work_through
 from tests.run_identities import differing_parts
 from tests.worlds.judges import ScriptedJudge, hashed_score
-from tests.worlds.studies import create_study, write_shard
+from tests.worlds.studies import create_study, numbered_pairs, study_of, write_lines, write_shard
 
 NUM_PAIRS = 25
+RULES = load_rule_set("encore-10").rules
 
 
-def write_source(folder: Path, *, num_pairs: int = NUM_PAIRS, length: int = 1) -> Path:
-    path = folder / "pairs.jsonl.gz"
-    with gzip.open(path, "wt", encoding="utf-8") as file:
-        for index in range(num_pairs):
-            record = {
-                "prompt": f"Question {index}? " + "please " * length,
-                "chosen": f"Answer {index}.",
-                "rejected": f"No {index}.",
-            }
-            file.write(json.dumps(record) + "\n")
-    return path
+def write_source(folder: Path, *, num_pairs: int = NUM_PAIRS) -> Path:
+    return write_lines(folder / "pairs.jsonl", numbered_pairs(num_pairs))
 
 
 @pytest.fixture
 def study(tmp_path: Path) -> Study:
-    ingest([f"mine={write_source(tmp_path)}"], out=tmp_path / "study")
-    return open_study(tmp_path / "study")
+    return open_study(study_of(numbered_pairs(NUM_PAIRS), tmp_path / "study"))
 
 
 def config(**changes: object) -> RatingConfig:
     return RatingConfig(judge=JudgeConfig(model="scripted"), **{"shard_size": 10, **changes})
 
 
-def opened(study: Study, judge: ScriptedJudge, **changes: object) -> RatingRun:
-    return open_run(study, config(**changes), judge=judge)
+def opened(study: Study, judge: ScriptedJudge | None = None, **changes: object) -> RatingRun:
+    return open_run(study, config(**changes), judge=judge or ScriptedJudge())
 
 
-def ratings(run: RatingRun) -> pa.Table:
-    return pa.concat_tables([pq.read_table(path) for path in run_status(run.run_dir).paths])
+def rate(study: Study, judge: ScriptedJudge | None = None, **changes: object) -> RunReport:
+    return work_through(opened(study, judge, **changes).job())
+
+
+def ratings(run: RatingRun) -> list[dict[str, Any]]:
+    return pa.concat_tables(map(pq.read_table, run_status(run.run_dir).paths)).to_pylist()
 
 
 def test_every_rating_belongs_to_its_pair_response_and_rule(study):
-    run = opened(study, ScriptedJudge())
+    run = opened(study)
     assert not run.run_dir.exists()  # opening it writes nothing
     work_through(run.job())
-    rows = {
-        (row["pair_id"], row["response"], row["rule_id"]): row for row in ratings(run).to_pylist()
-    }
+    rows = {(row["pair_id"], row["response"], row["rule_id"]): row for row in ratings(run)}
     assert len(rows) == NUM_PAIRS * 2 * 10
     for pair in records_of(read_pairs(study)):
-        for response, rule in product(RESPONSES, load_rule_set("encore-10").rules):
+        for response, rule in product(RESPONSES, RULES):
             row = rows[pair.pair_id, response, rule.rule_id]
             conversation = render_conversation(pair.prompt, pair.response_text(response))
-            asked = render_rating_prompt(conversation, rating_rule=rule.rating_rule)
-            assert row["raw_reply"] == hashed_score(asked)
+            prompt = render_rating_prompt(conversation, rating_rule=rule.rating_rule)
+            assert row["raw_reply"] == hashed_score(prompt)
             assert row["rating"] == float(row["raw_reply"])
             assert (row["source"], row["run_key"]) == ("mine", run.manifest.run_key)
 
@@ -94,28 +85,26 @@ def test_ratings_and_nulls_add_up_and_every_null_has_a_reason(study):
     judge = ScriptedJudge(script=lambda prompt: replies[len(prompt) % 5])
     run = opened(study, judge, max_reply_tokens=4)
     report = work_through(run.job())
-    rows = ratings(run).to_pylist()
+    rows = ratings(run)
     assert len(rows) == NUM_PAIRS * 2 * 10
     nulls = {"empty_reply", "not_a_single_number", "out_of_range", "reply_cut_off"}
     assert {row["null_reason"] for row in rows if row["rating"] is None} == nulls
-    found = Counter(row["null_reason"] for row in rows if row["null_reason"])
-    assert report.counts_by("null_reasons") == dict(sorted(found.items()))
-    assert null_reasons(run_status(run.run_dir)) == found
+    num_nulls_by_reason = Counter(row["null_reason"] for row in rows if row["null_reason"])
+    assert report.counts_by("null_reasons") == dict(sorted(num_nulls_by_reason.items()))
+    assert null_reasons(run_status(run.run_dir)) == num_nulls_by_reason
     assert report.total("num_ratings") + report.total("num_nulls") == len(rows)
 
 
 def test_a_second_call_reuses_every_shard_and_neither_starts_nor_asks_a_judge(study, monkeypatch):
     began: list[tuple[str, int | None]] = []
-    reporter = Reporter()
-    monkeypatch.setattr(
-        Reporter,
-        "started",
-        lambda _self, title, *, total=None, done=0: began.append((title.partition(" (")[0], total)),
-    )
+
+    def started(_: Reporter, title: str, *, total: int | None = None, done: int = 0) -> None:
+        began.append((title.partition(" (")[0], total))
+
+    monkeypatch.setattr(Reporter, "started", started)
     judge = ScriptedJudge()
     for summary in ("3 rated, 0 reused, 0 failed", "0 rated, 3 reused, 0 failed"):
-        job = opened(study, judge).job(reporter=reporter)
-        assert work_through(job, reporter=reporter).summary == summary
+        assert rate(study, judge).summary == summary
         assert judge.num_asked == NUM_PAIRS * 20
     # The bar of ratings begins when the engine has started, and is not shown at 0 until then.
     rating = ("rating", NUM_PAIRS * 20)
@@ -125,20 +114,19 @@ def test_a_second_call_reuses_every_shard_and_neither_starts_nor_asks_a_judge(st
 def test_only_generation_counts_against_the_time_limit_and_other_shards_complete(
     study, monkeypatch
 ):
-    """The clock is a fake one, so that the machine's speed does not matter."""
-    now = 0.0
+    now = 0.0  # of a fake clock, so that the machine's speed does not matter
     monkeypatch.setattr(shard_rating, "time", SimpleNamespace(monotonic=lambda: now))
     first = min(records_of(read_pairs(study)), key=lambda pair: pair.pair_id)
     slow_text = render_conversation(first.prompt, first.chosen)
 
     class SlowJudge(ScriptedJudge):
-        """An engine that takes an hour to start."""
+        """Judge whose engine takes an hour to start."""
 
-        def reply(self, prompts, **named):
+        def reply(self, prompts, **options):
             nonlocal now
-            named["on_progress"](0)
+            options["on_progress"](0)
             now += 3600 * (self.num_asked == 0)
-            return super().reply(prompts, **named)
+            return super().reply(prompts, **options)
 
     def script(prompt: str) -> str:
         nonlocal now
@@ -151,49 +139,41 @@ def test_only_generation_counts_against_the_time_limit_and_other_shards_complete
     assert report.summary == "2 rated, 0 reused, 1 failed"
     state = run_status(run.run_dir).shards[0]
     assert "passed its limit of 30 s after 1 of 200 replies" in state.detail
-    mended = work_through(opened(study, ScriptedJudge()).job())
-    assert mended.summary == "1 rated, 2 reused, 0 failed"
+    assert rate(study).summary == "1 rated, 2 reused, 0 failed"
 
 
 def test_no_call_is_made_twice_when_pairs_are_added(study, tmp_path):
-    first = opened(study, ScriptedJudge(), limit=7)
-    work_through(first.job())
-    more = write_source(tmp_path, num_pairs=NUM_PAIRS + 5)
-    ingest([f"more={more}"], out=study.path)  # 25 of them are in the study under another label
-    study = open_study(study.path)
+    rate(study, limit=7)
+    # 25 of the added pairs are in the study under another label.
+    study = open_study(study_of(numbered_pairs(NUM_PAIRS + 5), study.path, label="more"))
     judge = ScriptedJudge()
     run = opened(study, judge)
     report = work_through(run.job())
-    known = set(first.pairs["pair_id"].to_pylist())
-    pair_ids = run.pairs["pair_id"].to_pylist()
-    num_new = 20 * sum(pair_id not in known for pair_id in pair_ids)
+    # Of the rows, 14 are of the seven rated pairs, each under two labels.
+    num_new = 20 * (run.pairs.num_rows - 14)
     assert judge.num_asked == report.total("num_calls") == num_new
-    assert report.computed("num_known") == 20 * len(pair_ids) - num_new == 20 * 14
-    rows = ratings(run).to_pylist()
+    assert report.computed("num_known") == 20 * 14
+    rows = ratings(run)
     assert {row["run_key"] for row in rows} == {run.manifest.run_key}
     for path in study.ratings_dir.iterdir():
         path.rename(tmp_path / path.name)
-    fresh = opened(study, ScriptedJudge())
-    work_through(fresh.job())
-    assert ratings(fresh).to_pylist() == rows
+    rate(study)
+    assert ratings(run) == rows
 
 
 def test_ratings_of_another_rule_text_or_way_of_asking_are_asked_again(study, tmp_path):
-    work_through(opened(study, ScriptedJudge()).job())
-    text = 'name = "mine"\n' + "".join(
-        f'[[rules]]\nrule_id = "{rule.rule_id}"\ntitle = "t"\ndescription = "d"\n'
-        f'preference_rule = "p"\nrating_rule = "{rule.rating_rule + "!" * (place > 3)}"\n'
-        for place, rule in enumerate(load_rule_set("encore-10").rules)
-    )
+    rate(study)
     rules = tmp_path / "mine.toml"
+    text = rule_file("encore-10").read_text(encoding="utf-8")
+    for rule in RULES[4:]:
+        text = text.replace(rule.rating_rule, f"{rule.rating_rule}!")
     rules.write_text(text, encoding="utf-8")
-    judge = ScriptedJudge()
-    work_through(opened(study, judge, rules=str(rules)).job())
-    assert judge.num_asked == NUM_PAIRS * 2 * 6
-    for change in ({"layout": "conversation-first"}, {"max_reply_tokens": 17}):
-        judge = ScriptedJudge()
-        work_through(opened(study, judge, **change).job())
-        assert judge.num_asked == NUM_PAIRS * 20
+    for changes, num_asked in (
+        ({"rules": str(rules)}, NUM_PAIRS * 2 * 6),
+        ({"layout": "conversation-first"}, NUM_PAIRS * 20),
+        ({"max_reply_tokens": 17}, NUM_PAIRS * 20),
+    ):
+        assert rate(study, **changes).total("num_calls") == num_asked
 
 
 SPEAKERS = {"system": "System", "user": "User", "assistant": "Assistant"}
@@ -227,11 +207,11 @@ CODE: dict[str, list[tuple[str, object]]] = {
 
 
 def identity_in(study: Study, judge: ScriptedJudge | None = None, **changes: object) -> Any:
-    return opened(study, judge or ScriptedJudge(), **changes).manifest.identity
+    return opened(study, judge, **changes).manifest.identity
 
 
 def test_every_ingredient_changes_the_run_key(study, tmp_path):
-    """Each alone: what changes two parts would hide that one of them is not in the key."""
+    # Each change alone: a change of two parts would hide that one of them is not in the key.
     first = identity_in(study)
     for parts, (before, change) in CONFIGS.items():
         changed = identity_in(study, **before | change)
@@ -244,26 +224,26 @@ def test_every_ingredient_changes_the_run_key(study, tmp_path):
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(f"encore.rating.{name}", value)
                 assert differing_parts(first, identity_in(study)) == {part}
-    # As many pairs, of other texts.
-    (tmp_path / "more").mkdir()
-    source = write_source(tmp_path / "more", length=2)
-    ingest([f"mine={source}"], out=tmp_path / "other")
-    assert differing_parts(first, identity_in(open_study(tmp_path / "other"))) == {"data_sha256"}
+    other_texts = study_of(numbered_pairs(NUM_PAIRS, num_extra_words=1), tmp_path / "other")
+    assert differing_parts(first, identity_in(open_study(other_texts))) == {"data_sha256"}
 
 
 @pytest.fixture
 def one_pair(tmp_path: Path) -> Study:
-    """A study of one pair whose prompt is long."""
-    ingest([f"mine={write_source(tmp_path, num_pairs=1, length=100)}"], out=tmp_path / "one")
-    return open_study(tmp_path / "one")
+    """Return a study of one pair whose prompt is long."""
+    return open_study(study_of(numbered_pairs(1, num_extra_words=100), tmp_path / "one"))
 
 
 def prompts_of(study: Study) -> list[str]:
-    """All rating prompts of a study's only pair, whole, in the order of its rows."""
+    """Return the uncut rating prompts of a study's only pair, in the order of its rows."""
     [pair] = records_of(read_pairs(study))
-    rules = load_rule_set("encore-10").rules
-    texts = [render_conversation(pair.prompt, pair.response_text(one)) for one in RESPONSES]
-    return [render_rating_prompt(a, rating_rule=b.rating_rule) for a, b in product(texts, rules)]
+    return [
+        render_rating_prompt(
+            render_conversation(pair.prompt, pair.response_text(response)),
+            rating_rule=rule.rating_rule,
+        )
+        for response, rule in product(RESPONSES, RULES)
+    ]
 
 
 @pytest.mark.parametrize("spare", [0, -1])
@@ -276,7 +256,7 @@ def test_a_prompt_that_just_fits_is_asked_and_a_longer_one_keeps_a_null_row(one_
     assert run.rater.num_too_long(run.pairs) == num_longest  # before the judge is loaded
     assert work_through(run.job()).counts_by("null_reasons") == expected
     assert judge.num_asked == 20 - num_longest
-    assert ratings(run)["raw_reply"].null_count == num_longest
+    assert [row["raw_reply"] for row in ratings(run)].count(None) == num_longest
 
 
 def test_truncation_cuts_the_oldest_text_and_counts_it_exactly(one_pair):
@@ -284,43 +264,42 @@ def test_truncation_cuts_the_oldest_text_and_counts_it_exactly(one_pair):
     run = opened(one_pair, judge, overlong="truncate-left")
     report = work_through(run.job())
     assert (report.computed("num_truncated"), report.counts_by("null_reasons")) == (20, {})
-    rows = zip(prompts_of(one_pair), judge.asked, ratings(run).to_pylist(), strict=True)
-    for whole, cut, row in rows:  # one token a byte
-        assert row["num_truncated_tokens"] == len(whole.encode()) - len(cut.encode()) > 0
+    rows = zip(prompts_of(one_pair), judge.asked, ratings(run), strict=True)
+    for uncut, cut, row in rows:  # one token a byte
+        assert row["num_truncated_tokens"] == len(uncut.encode()) - len(cut.encode()) > 0
         assert len(cut.encode()) + 4 <= 1300 - 16  # four special tokens frame the message
         assert cut.startswith("You are a helpful assistant.")
         assert cut.endswith("Score:")
         assert "Assistant: " in cut
         assert "Question" not in cut
     # Where not even the template fits, nothing is asked.
-    run = opened(one_pair, ScriptedJudge(max_model_len=200), overlong="truncate-left")
-    assert work_through(run.job()).counts_by("null_reasons") == {"prompt_too_long": 20}
+    report = rate(one_pair, ScriptedJudge(max_model_len=200), overlong="truncate-left")
+    assert report.counts_by("null_reasons") == {"prompt_too_long": 20}
 
 
-def test_pairs_replaced_while_the_judge_opens_are_another_run(study, tmp_path):
-    """The key is that of the pairs that are rated, not of whatever lies there a minute later."""
-    before = opened(study, ScriptedJudge()).manifest.run_key
+def test_the_key_is_that_of_the_rated_pairs_if_others_replace_them_while_the_judge_opens(study):
+    before = opened(study).manifest.run_key
 
     class ReplacesPairs(ScriptedJudge):
         @property
         def identity(self):
-            source = write_source(tmp_path, length=2)
-            ingest([f"mine={source}"], out=study.path, replace=True)
+            rows = numbered_pairs(NUM_PAIRS, num_extra_words=1)
+            study_of(rows, study.path, replace=True)
             return super().identity
 
     assert opened(study, ReplacesPairs()).manifest.run_key == before
-    assert opened(open_study(study.path), ScriptedJudge()).manifest.run_key != before
+    assert opened(open_study(study.path)).manifest.run_key != before
 
 
-def test_what_cannot_be_rated_is_refused(study, tmp_path):
+def test_a_study_without_pairs_and_a_context_without_room_are_refused(study, tmp_path):
     with pytest.raises(InputError, match="leaves no room"):
         opened(study, ScriptedJudge(max_model_len=16))
     with pytest.raises(InputError, match="encore ingest"):
-        opened(create_study(tmp_path / "empty"), ScriptedJudge())
+        opened(create_study(tmp_path / "empty"))
 
 
-def read_only(patch: pytest.MonkeyPatch) -> None:
-    """As root, permissions do not hold; a read-only file system refuses every new file."""
+def make_read_only(patch: pytest.MonkeyPatch) -> None:
+    """Refuse every new file as a read-only file system does; permissions do not hold for root."""
 
     def refuse(*_args: Any, **_kwargs: Any) -> None:
         raise OSError(30, "Read-only file system")
@@ -331,25 +310,24 @@ def read_only(patch: pytest.MonkeyPatch) -> None:
 def test_where_nothing_may_be_written_a_complete_run_is_reused_and_others_refused_early(
     study, monkeypatch
 ):
-    """The refusal comes before the judge is loaded, which takes minutes."""
     judge = ScriptedJudge()
     with pytest.MonkeyPatch.context() as patch:
-        read_only(patch)
+        make_read_only(patch)
+        # The refusal comes before the judge is loaded, which takes minutes.
         patch.setattr(rating_run, "open_judge", lambda _: pytest.fail("judge loaded"))
         with pytest.raises(EncoreError, match=r"cannot be written .Read-only file system."):
             open_run(study, config())
-    work_through(opened(study, judge).job())
-    read_only(monkeypatch)
+    rate(study, judge)
+    make_read_only(monkeypatch)
     monkeypatch.setattr(judge, "start", lambda: pytest.fail("started"), raising=False)
-    assert work_through(opened(study, judge).job()).summary == "0 rated, 3 reused, 0 failed"
+    assert rate(study, judge).summary == "0 rated, 3 reused, 0 failed"
     with pytest.raises(EncoreError, match="cannot be written"):
-        work_through(opened(study, judge, limit=5).job())  # another run
+        rate(study, judge, limit=5)  # another run
 
 
 @pytest.mark.parametrize("value", [float("nan"), 7.5])
 def test_a_shard_with_a_rating_that_is_none_is_damaged_whatever_its_digest(study, value):
-    """A digest shows that a file is unchanged, not that its values are ratings."""
-    run = opened(study, ScriptedJudge())
+    run = opened(study)
     work_through(run.job())
     [first, *_] = run_status(run.run_dir).shards
     rows = pq.read_table(first.path).to_pylist()
@@ -362,12 +340,11 @@ def test_a_shard_with_a_rating_that_is_none_is_damaged_whatever_its_digest(study
     status = run_status(run.run_dir)
     assert status.shards[0].state == "damaged"
     assert f"a rating of {value}" in status.shards[0].detail
-    mended = work_through(opened(study, ScriptedJudge()).job())
-    assert mended.summary == "1 rated, 2 reused, 0 failed"
+    assert rate(study).summary == "1 rated, 2 reused, 0 failed"
 
 
 def test_rules_and_folder_of_a_run_file_must_fit_its_key(study):
-    run = opened(study, ScriptedJudge(), limit=1)
+    run = opened(study, limit=1)
     work_through(run.job())
     path = run.run_dir / rating_runs.RUN_FILE
     content = json.loads(path.read_text())
@@ -382,26 +359,27 @@ def test_rules_and_folder_of_a_run_file_must_fit_its_key(study):
 
 
 def test_a_rating_costs_at_most_1_6_bytes_without_the_raw_reply(study):
-    """1,000 pairs with hashed ids, ten rules, eight levels: the shard size that is the default."""
-    manifest = opened(study, ScriptedJudge()).manifest
+    # 1,000 pairs with hashed ids, ten rules, eight levels: the shard size that is the default.
+    manifest = opened(study).manifest
     plan = {**manifest.identity["plan"], "num_pairs": 1000, "shard_size": 1000}
     manifest = manifest.model_copy(update={"identity": {**manifest.identity, "plan": plan}})
     levels = [None, 0.0, 0.1, 0.2, 0.5, 0.7, 0.8, 0.9, 1.0]
-    rating = iter(random.Random(0).choices(levels, [1, *[2.5] * 8], k=20_000))
+    drawn_ratings = random.Random(0).choices(levels, [1, *[2.5] * 8], k=20_000)
+    cells = product(range(1000), RESPONSES, manifest.rule_ids)
     rows = [
         {
             "pair_id": hashlib.sha256(str(pair).encode()).hexdigest()[:32],
             "source": "hh",
             "response": response,
             "rule_id": rule_id,
-            "rating": (value := next(rating)),
-            "null_reason": "empty_reply" if value is None else None,
+            "rating": rating,
+            "null_reason": "empty_reply" if rating is None else None,
             "num_truncated_tokens": 0,
-            "raw_reply": str(value),
+            "raw_reply": str(rating),
             "judge": manifest.judge,
             "run_key": manifest.run_key,
         }
-        for pair, response, rule_id in product(range(1000), RESPONSES, manifest.rule_ids)
+        for (pair, response, rule_id), rating in zip(cells, drawn_ratings, strict=True)
     ]
     table = pa.Table.from_pylist(rows, schema=RATINGS)
     path = write_shard(study.path / "run", manifest, manifest.shards[0], table).path
