@@ -9,7 +9,7 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from encore.report.report_config import ReportConfig
-from encore.report.write_report import Report, default_folder
+from encore.report.write_report import Report
 from encore.report.write_report import report as write_report
 from encore.warehouse import open_ratings
 from flows.analyze import raise_if_incomplete
@@ -35,9 +35,7 @@ def report(config: ReportConfig, attempts: Attempts = Attempts()) -> State:
     def work() -> Report:
         ratings = open_ratings(config.ratings, run=config.run, judge=config.judge)
         return write_report(
-            ratings,
-            out=config.out or default_folder(ratings),
-            on_step=lambda step: run_logger().info("%s", step),
+            ratings, out=config.out, on_step=lambda step: run_logger().info("%s", step)
         )
 
     written = run_stage("report", work, attempts=attempts)

@@ -52,7 +52,7 @@ def reference_weights(rows: Sequence[Row], *, tau: float) -> dict[str, float]:
 def reference_margin_sds(rows: Sequence[Row]) -> dict[str, float]:
     """Return the standard deviation (ddof 1) of rating(chosen) - rating(rejected) by rule."""
     margins: dict[str, list[float]] = defaultdict(list)
-    for (_, _, rule_id), (chosen, rejected) in _pairs(rows).items():
+    for (_, _, rule_id), (chosen, rejected) in pairs_of(rows).items():
         if chosen is not None and rejected is not None:
             margins[rule_id].append(chosen - rejected)
     return {
@@ -63,7 +63,7 @@ def reference_margin_sds(rows: Sequence[Row]) -> dict[str, float]:
 
 def reference_signs(rows: Sequence[Row], rule_ids: Sequence[str]) -> np.ndarray:
     """Return sign(chosen - rejected) of each (source, pair) and rule; 0 without a rating."""
-    pairs = _pairs(rows)
+    pairs = pairs_of(rows)
     keys = sorted({(source, pair) for source, pair, _ in pairs})
     sign = np.zeros((len(keys), len(rule_ids)))
     for i, (source, pair) in enumerate(keys):
@@ -91,7 +91,8 @@ def kde_entropy(ratings: np.ndarray) -> float | None:
     return float(-terms.sum() * h / 40)
 
 
-def _pairs(rows: Sequence[Row]) -> dict[tuple[str, str, str], list[float | None]]:
+def pairs_of(rows: Sequence[Row]) -> dict[tuple[str, str, str], list[float | None]]:
+    """Return the ratings of the chosen and the rejected response, by source, pair and rule."""
     pairs: dict[tuple[str, str, str], list[float | None]] = defaultdict(lambda: [None, None])
     for pair_id, source, response, rule_id, rating in rows:
         pairs[source, pair_id, rule_id][0 if response == "chosen" else 1] = rating
@@ -99,7 +100,7 @@ def _pairs(rows: Sequence[Row]) -> dict[tuple[str, str, str], list[float | None]
 
 
 def _rules(rows: Sequence[Row], *, source: str) -> list[dict[str, Any]]:
-    pairs = _pairs(rows)
+    pairs = pairs_of(rows)
     by_rule: dict[str, list[float | None]] = defaultdict(list)
     outcomes: dict[str, list[float]] = defaultdict(list)
     for *_, rule_id, rating in rows:

@@ -50,6 +50,7 @@ class Analysis:
         }
         for row, rule in zip(tables["rules"], self.rules, strict=True):
             row["coverage"] = rule.coverage
+        tables["intervals"] = [row.as_dict() for row in self.intervals]
         return {
             **tables,
             "notes": list(self.notes),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from itertools import product
@@ -82,30 +81,34 @@ def correlations(statistics: SourceStatistics) -> tuple[Correlation, ...]:
         num_rules = len(rule_indices)
         point_R2 = np.array([points[index] for index in rule_indices], dtype=float).reshape(-1, 2)
         entropy_R, accuracy_R = point_R2.T
-        row = Correlation(
-            source=statistics.source, entropy=kind, accuracy=policy, num_rules=num_rules
-        )
         r, rho = pearson_r(entropy_R, accuracy_R), spearman_rho(entropy_R, accuracy_R)
+        figures: dict[str, float | None] = {}
         if r is not None:
             ci_low, ci_high = fisher_interval(r, num_values=num_rules)
             counts = statistics.counts.select_rules(rule_indices)
             null_low, null_high = null_band(
                 entropy_R, counts, swing_DR[:, rule_indices], policy=policy
             )
-            row = dataclasses.replace(
-                row,
-                pearson_r=r,
-                p_value=pearson_p_value(r, num_values=num_rules),
-                ci_low=ci_low,
-                ci_high=ci_high,
-                spearman_rho=rho,
-                spearman_p_value=(
-                    None if rho is None else pearson_p_value(rho, num_values=num_rules)
-                ),
-                null_low=null_low,
-                null_high=null_high,
+            figures = {
+                "pearson_r": r,
+                "p_value": pearson_p_value(r, num_values=num_rules),
+                "ci_low": ci_low,
+                "ci_high": ci_high,
+                "spearman_rho": rho,
+                "null_low": null_low,
+                "null_high": null_high,
+            }
+            if rho is not None:
+                figures["spearman_p_value"] = pearson_p_value(rho, num_values=num_rules)
+        rows.append(
+            Correlation(
+                source=statistics.source,
+                entropy=kind,
+                accuracy=policy,
+                num_rules=num_rules,
+                **figures,
             )
-        rows.append(row)
+        )
     return tuple(rows)
 
 

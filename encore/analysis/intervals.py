@@ -6,10 +6,11 @@ resample follows from counts of pairs by their two ratings, so the ratings are n
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,40 +42,40 @@ Method = Literal["bootstrap", "normal", "bound"]
 class RuleInterval:
     """The 95 % intervals of one rule in one source, or in all sources together.
 
-    Both ends are None where the figure is None, or where there are fewer than two pairs. Otherwise
-    the interval contains the figure. The interval of entropy is about all ratings of this kind, not
+    An estimate has no ends if its value is None, or if there are fewer than two pairs. Otherwise
+    the interval contains the value. The interval of entropy is about all ratings of this kind, not
     only about this sample. A sample's entropy is too low on average, so the interval reaches
     further up than down.
 
     Attributes:
         rule_id: The rule, as in the rule set.
         source: The data set, or `POOLED` for all together.
-        entropy_low: Lower end of the discrete entropy, in nats.
-        entropy_high: Upper end of the discrete entropy, in nats.
-        entropy_method: How the interval of entropy was made.
-        half_low: Lower end of the accuracy when a tie counts one half.
-        half_high: Upper end of the accuracy when a tie counts one half.
-        untied_low: Lower end of the accuracy when ties are left out.
-        untied_high: Upper end of the accuracy when ties are left out.
-        strict_low: Lower end of the accuracy when a tie is a miss.
-        strict_high: Upper end of the accuracy when a tie is a miss.
-        inclusive_low: Lower end of the accuracy when a tie is a hit.
-        inclusive_high: Upper end of the accuracy when a tie is a hit.
+        entropy: Discrete entropy, in nats.
+        entropy_method: Method of the entropy's interval; None without an interval.
+        half: Accuracy if a tie counts one half.
+        untied: Accuracy over pairs without a tie.
+        strict: Accuracy if a tie is a miss.
+        inclusive: Accuracy if a tie is a hit.
     """
 
     rule_id: str
     source: str
-    entropy_low: float | None
-    entropy_high: float | None
+    entropy: Estimate
     entropy_method: Method | None
-    half_low: float | None
-    half_high: float | None
-    untied_low: float | None
-    untied_high: float | None
-    strict_low: float | None
-    strict_high: float | None
-    inclusive_low: float | None
-    inclusive_high: float | None
+    half: Estimate
+    untied: Estimate
+    strict: Estimate
+    inclusive: Estimate
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON values; ``entropy`` becomes ``entropy_low, entropy_high``."""
+        row: dict[str, Any] = {}
+        for name, value in dataclasses.asdict(self).items():
+            if isinstance(value, dict):
+                row |= {f"{name}_low": value["low"], f"{name}_high": value["high"]}
+            else:
+                row[name] = value
+        return row
 
 
 def rule_intervals(statistics: SourceStatistics, *, seed: int = SEED) -> tuple[RuleInterval, ...]:
@@ -87,10 +88,8 @@ def rule_intervals(statistics: SourceStatistics, *, seed: int = SEED) -> tuple[R
         statistics: Statistics and counts of the source.
         seed: Seed of the draws, with the names of source and rule.
     """
-    return tuple(
-        _rule_interval(statistics, rule_index, seed=seed)
-        for rule_index in range(len(statistics.rules))
-    )
+    num_rules = len(statistics.rules)
+    return tuple(_rule_interval(statistics, index, seed=seed) for index in range(num_rules))
 
 
 def _rule_interval(statistics: SourceStatistics, rule_index: int, *, seed: int) -> RuleInterval:
@@ -98,7 +97,9 @@ def _rule_interval(statistics: SourceStatistics, rule_index: int, *, seed: int) 
     digest = hashlib.sha256(f"{statistics.source}\0{rule.rule_id}".encode()).digest()
     rng = np.random.default_rng([seed, int.from_bytes(digest[:16], "big")])
     method: Method | None = None
-    estimates = dict.fromkeys(("entropy", *TIE_POLICIES), Estimate())
+    figures = {policy: rule.accuracy.for_policy(policy) for policy in TIE_POLICIES}
+    accuracies = {policy: Estimate(value=accuracy) for policy, accuracy in figures.items()}
+    entropy = Estimate(value=rule.entropy_nats)
 
     # Entropy: from counts of pairs by their two ratings, if the rule has them.
     count_MM = counts.cells[rule_index]
@@ -106,9 +107,9 @@ def _rule_interval(statistics: SourceStatistics, rule_index: int, *, seed: int) 
         if count_MM is None:
             mean_square = statistics.mean_squared_surprisals[rule_index] or 0.0
             variance = max(mean_square - rule.entropy_nats**2, 0.0)
-            estimates["entropy"], method = _bound(rule, rule.entropy_nats, variance), "bound"
+            entropy, method = _bound(rule, rule.entropy_nats, variance), "bound"
         else:
-            estimates["entropy"], method = entropy_interval(rule.entropy_nats, count_MM, rng=rng)
+            entropy, method = entropy_interval(rule.entropy_nats, count_MM, rng=rng)
 
     # Accuracies: from counts of won, tied and lost pairs, and of pairs not rated fully.
     if counts.num_pairs >= MIN_PAIRS:
@@ -116,16 +117,16 @@ def _rule_interval(statistics: SourceStatistics, rule_index: int, *, seed: int) 
         outcome_counts = np.array([*rated, counts.num_pairs - sum(rated)])
         win_D, tie_D, loss_D, _ = draw_counts(outcome_counts, rng=rng).T
         for policy, (hit_D, counted_D) in hits_by_policy(win_D, tie_D, loss_D).items():
-            accuracy, is_defined_D = rule.accuracy.for_policy(policy), counted_D > 0
+            accuracy, is_defined_D = figures[policy], counted_D > 0
             if accuracy is not None and is_defined_D.any():
                 accuracy_D = hit_D[is_defined_D] / counted_D[is_defined_D]
-                estimates[policy] = _around(accuracy, *middle_95(accuracy_D))
+                accuracies[policy] = _around(accuracy, *middle_95(accuracy_D))
     return RuleInterval(
         rule_id=rule.rule_id,
         source=statistics.source,
+        entropy=entropy,
         entropy_method=method,
-        **{f"{name}_low": estimate.low for name, estimate in estimates.items()},
-        **{f"{name}_high": estimate.high for name, estimate in estimates.items()},
+        **accuracies,
     )
 
 

@@ -77,12 +77,12 @@ def _pair_notes(source: SourceStatistics) -> dict[str, str]:
             "have ratings of one response only: these count for entropy, not for accuracy"
         )
     if partial := [rule for rule in source.rules if rule.num_pairs < rule.num_pairs_total]:
-        least = min(partial, key=lambda rule: rule.num_pairs)
+        scarcest = min(partial, key=lambda rule: rule.num_pairs)
         notes["coverage"] = (
             f"{len(partial)} of {counted(len(source.rules), 'rule')} rated only some pairs fully, "
-            f"the least {least.rule_id}: both responses of "
-            f"{count(least.num_pairs)} of {count(least.num_pairs_total)} pairs "
-            f"({least.coverage:.1%}); a rule's accuracy is over the pairs it rated fully"
+            f"the least {scarcest.rule_id}: both responses of "
+            f"{count(scarcest.num_pairs)} of {count(scarcest.num_pairs_total)} pairs "
+            f"({scarcest.coverage:.1%}); a rule's accuracy is over the pairs it rated fully"
         )
     return notes
 

@@ -222,13 +222,14 @@ def win_rate_power(num_comparisons: NDArray[np.int64] | int, *, win_rate: float)
     """
     from scipy.stats import binom
 
-    most = binom.isf(TAIL, num_comparisons, 0.5)
-    below = binom.cdf(num_comparisons - most - 1, num_comparisons, win_rate)
-    return np.asarray(binom.sf(most, num_comparisons, win_rate) + below, dtype=np.float64)
+    # One half is not refused for up to so many wins, nor for up to so many losses.
+    limit = binom.isf(TAIL, num_comparisons, 0.5)
+    below = binom.cdf(num_comparisons - limit - 1, num_comparisons, win_rate)
+    return np.asarray(binom.sf(limit, num_comparisons, win_rate) + below, dtype=np.float64)
 
 
 def comparisons_needed() -> int:
-    """Return the number of comparisons from which on the paper's win rate shows with power 0.8."""
+    """Return the least number of comparisons that show the paper's win rate with power 0.8."""
     num_comparisons = np.arange(1, 1000)
     is_enough = win_rate_power(num_comparisons, win_rate=PAPER_WIN_RATE) >= 0.8
     return int(num_comparisons[~is_enough][-1]) + 1

@@ -245,5 +245,5 @@ def _rule_stats(
     )
 
 
-def _share(part: float, whole: int) -> float | None:
-    return part / whole if whole else None
+def _share(part: float, total: int) -> float | None:
+    return part / total if total else None

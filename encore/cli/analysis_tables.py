@@ -1,10 +1,9 @@
-"""Tables of `encore analyze`: what it found, readable at 80 columns."""
+"""Tables of `encore analyze`, readable at 80 columns."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 from encore.analysis.analyze import Analysis
@@ -19,7 +18,9 @@ from encore.cli.output import (
     rule_table,
     span_of,
 )
-from encore.core.number_text import number, significant
+from encore.core.number_text import NONE, number, sentence, significant
+from encore.warehouse import read_pairs_of
+from encore.weighting.ratings_needed import ratings_needed
 from encore.weighting.run_comparison import RunComparison
 
 _POLICY_NAMES = {"half": "half", "untied": "untied", "strict": "strict*", "inclusive": ">=*"}
@@ -30,12 +31,15 @@ _LEGEND = (
     "* biased by ties: were the labels meaningless, r would lie in the null band here, away from "
     "0. Read half and untied, together."
 )
+#: With more ratings than these, reading them side by side for one sentence would take too long.
+_MAX_RATINGS = 2_000_000
 
 
 def analysis_tables(analysis: Analysis) -> Iterator[Shown]:
-    """Entropy, accuracy, correlation and verdicts by source.
+    """Yield tables of entropy, accuracy and correlation, and verdicts, by source.
 
-    Of ratings with one source alone, only that is shown: all together are the same.
+    Ratings of a single source are shown once: the figures of all sources would repeat them. The
+    last line says how many ratings are enough, if every rule has a weight.
     """
     sources = list(dict.fromkeys(rule.source for rule in analysis.rules))
     rule_ids = list(dict.fromkeys(rule.rule_id for rule in analysis.rules))
@@ -44,10 +48,14 @@ def analysis_tables(analysis: Analysis) -> Iterator[Shown]:
     yield rule_legend(rule_ids)
     yield _LEGEND
     yield ""
+    counts = [rule.num_ratings for rule in analysis.rules if rule.source == POOLED]
+    if 0 not in counts and sum(counts) <= _MAX_RATINGS:
+        needed = ratings_needed(read_pairs_of(analysis.ratings))
+        yield f"How many ratings are enough? {sentence(needed)}\n"
 
 
 def comparison_tables(comparison: RunComparison) -> Iterator[Shown]:
-    """How far two runs agree, rule by rule."""
+    """Yield tables of the agreement of two runs, rule by rule."""
     rule_ids = [row.rule_id for row in comparison.rules]
     columns: TableColumns = {
         "both": "num_ratings",
@@ -71,34 +79,30 @@ def comparison_tables(comparison: RunComparison) -> Iterator[Shown]:
 
 
 def _source_tables(analysis: Analysis, rule_ids: Sequence[str], source: str) -> Iterator[Shown]:
-    where = "all sources" if source == POOLED else f"source {source}"
+    subject = "all sources" if source == POOLED else f"source {source}"
     rules = [rule for rule in analysis.rules if rule.source == source]
-    interval_of = {row.rule_id: row for row in analysis.intervals if row.source == source}
-
-    def estimate(name: str, value: float | None, rule: RuleStats) -> Estimate:
-        low, high = attrgetter(f"{name}_low", f"{name}_high")(interval_of[rule.rule_id])
-        return Estimate(value=value, low=low, high=high)
+    intervals = {row.rule_id: row for row in analysis.intervals if row.source == source}
 
     def accuracy(policy: str, rule: RuleStats) -> str:
-        found = estimate(policy, getattr(rule.accuracy, policy), rule)
-        return with_margin(found, digits=1, scale=100)
+        estimate = getattr(intervals[rule.rule_id], policy)
+        return with_margin(estimate, digits=1, scale=100)
 
     entropies: TableColumns = {
-        "H": lambda rule: with_margin(estimate("entropy", rule.entropy_nats, rule)),
+        "H": lambda rule: with_margin(intervals[rule.rule_id].entropy),
         "M-M": "entropy_miller_madow_nats",
         "KDE": "differential_entropy_nats",
         "levels": "num_levels",
         "ratings": "num_ratings",
         "nulls": "num_unparsed",
     }
-    yield rule_table(rule_ids, rules, entropies, title=f"Entropy of ratings in nats, {where}")
+    yield rule_table(rule_ids, rules, entropies, title=f"Entropy of ratings in nats, {subject}")
     accuracies: dict[str, Any] = {
         name: partial(accuracy, policy) for policy, name in _POLICY_NAMES.items()
     }
     accuracies |= {"ties": percent_of("tie_rate"), "cover": percent_of("coverage")}
-    title = f"Accuracy in % (± half of its 95 % interval) by tie policy, {where}"
+    title = f"Accuracy in % (± half of its 95 % interval) by tie policy, {subject}"
     yield rule_table(rule_ids, rules, accuracies, title=title)
-    correlations: TableColumns = {
+    columns: TableColumns = {
         "entropy, accuracy": lambda r: f"{_KINDS[r.entropy]}, {_POLICY_NAMES[r.accuracy]}",
         "r": "pearson_r",
         "p": lambda row: significant(row.p_value),
@@ -106,19 +110,21 @@ def _source_tables(analysis: Analysis, rule_ids: Sequence[str], source: str) -> 
         "Spearman": "spearman_rho",
         "null band": span_of("null", significant),
     }
-    found = [row for row in analysis.correlation if row.source == source]
-    title = f"Correlation of entropy (+H) with accuracy over rules, {where}"
-    yield record_table(found, correlations, title=title)
-    for one in analysis.verdicts:
-        if one.source == source:
-            verdict = f"Verdict ({_KINDS[one.entropy]} entropy): {one.verdict}."
-            yield f"{verdict} In words: {one.reason}."
+    correlations = [row for row in analysis.correlation if row.source == source]
+    title = f"Correlation of entropy (+H) with accuracy over rules, {subject}"
+    yield record_table(correlations, columns, title=title)
+    for verdict in analysis.verdicts:
+        if verdict.source == source:
+            kind = f"{_KINDS[verdict.entropy]} entropy"
+            yield f"Verdict ({kind}): {verdict.verdict}. In words: {verdict.reason}."
     yield ""
 
 
-def with_margin(found: Estimate, *, digits: int = 3, scale: float = 1) -> str:
-    """A figure and half of its interval."""
-    show = partial(number, digits=digits)
-    if found.value is None or found.low is None or found.high is None:
-        return show(None if found.value is None else scale * found.value)
-    return f"{show(scale * found.value)} ±{show(scale * (found.high - found.low) / 2)}"
+def with_margin(estimate: Estimate, *, digits: int = 3, scale: float = 1) -> str:
+    """Return a figure times ``scale`` as text, with half of its interval: ``0.42 ±0.05``."""
+    if estimate.value is None:
+        return NONE
+    text = number(scale * estimate.value, digits=digits)
+    if estimate.low is None or estimate.high is None:
+        return text
+    return f"{text} ±{number(scale * (estimate.high - estimate.low) / 2, digits=digits)}"

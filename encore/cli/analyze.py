@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import chain
-from typing import TYPE_CHECKING
 
-from encore.cli.output import Shown, opened_ratings, show_result
+from encore.cli.output import opened_ratings, show_result
 from encore.core.config import option
 from encore.core.options import JsonOption, command
 from encore.data.study_config import RatingsConfig
 
-if TYPE_CHECKING:
-    from encore.analysis.analyze import Analysis
-    from encore.warehouse import Ratings
-
-#: Above so many ratings, reading them side by side for one sentence would take too long.
-_MAX_RATINGS = 2_000_000
-
 
 class AnalyzeConfig(RatingsConfig):
-    """What `encore analyze` measures."""
+    """Options of `encore analyze`."""
 
     by_source: bool = option(False, help="Rows for each source, then for all sources together.")
     compare: str | None = option(
@@ -53,25 +44,10 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
 
     ratings = opened_ratings(config)
     analysis = analyze_ratings(ratings, by_source=config.by_source)
-    found, notes = analysis.as_dict(), [*analysis.notes]
-    tables: Iterator[Shown] = chain(
-        analysis_tables(analysis), _how_many_are_enough(analysis, ratings)
-    )
+    document, tables, notes = analysis.as_dict(), analysis_tables(analysis), analysis.notes
     if config.compare:
         comparison = compare_runs(ratings, open_compared_ratings(config.ratings, config.compare))
-        found["comparison"] = comparison
+        document["comparison"] = comparison
         tables = chain(tables, comparison_tables(comparison))
         notes += comparison.notes
-    show_result(found, tables, notes, ratings=ratings, as_json=json)
-
-
-def _how_many_are_enough(analysis: Analysis, ratings: Ratings) -> Iterator[str]:
-    """One sentence on the error of ENCORE's weights, where every rule has a weight."""
-    from encore.analysis.statistics import POOLED
-    from encore.warehouse import read_pairs_of
-    from encore.weighting.ratings_needed import ratings_needed
-
-    counts = [rule.num_ratings for rule in analysis.rules if rule.source == POOLED]
-    if 0 not in counts and sum(counts) <= _MAX_RATINGS:
-        sentence = ratings_needed(read_pairs_of(ratings))
-        yield f"How many ratings are enough? {sentence[:1].upper()}{sentence[1:]}.\n"
+    show_result(document, tables, notes, ratings=ratings, as_json=json)

@@ -63,7 +63,7 @@ def demo(config: DemoConfig) -> None:
     about the paper's claim.
     """
     from encore.recipes.recipe_run import run_recipe
-    from encore.report.write_report import default_folder, report
+    from encore.report.write_report import report
 
     began, study = time.monotonic(), config.study
     say("ENCORE demo: everything in it is synthetic, made for this demo by a seeded script")
@@ -73,7 +73,7 @@ def demo(config: DemoConfig) -> None:
         backend = "transformers"
     recipe = changed(load_recipe("demo"), {"rating": {"judge": {"backend": backend}}})
     result = run_recipe(recipe, study, call=_explained)
-    written = report(study, out=default_folder(study))
+    written = report(study)
     say(f"all of it on a page: {written.page}")
     if not result.done_now:
         say("nothing was rated, trained or scored: all of it was there")

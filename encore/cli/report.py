@@ -20,22 +20,20 @@ def report(config: ReportConfig, *, json: JsonOption = False) -> None:
 
     Exit code 3: the run is not complete; the report is about its finished shards.
     """
-    from encore.report.write_report import default_folder
     from encore.report.write_report import report as write_report
     from encore.warehouse import open_ratings
 
     ratings = open_ratings(config.ratings, run=config.run, judge=config.judge)
-    folder = config.out or default_folder(ratings)
     with console.status("measuring rules") as status:
-        written = write_report(ratings, out=folder, on_step=status.update)
+        written = write_report(ratings, out=config.out, on_step=status.update)
     findings = written.findings
-    shown = [
+    lines = [
         f"{findings.source_name(source)}, {verdict.entropy} entropy: {verdict.verdict}"
         for source in findings.sources
         for verdict in findings.verdicts(source)
     ]
     notes = [f"no figure {name}: {reason}" for name, reason in written.missing.items()]
     notes += findings.notes
-    shown.append(str(written.page))
+    lines.append(str(written.page))
     synthetic = findings.provenance.synthetic
-    show_result(written.as_dict(), shown, notes, synthetic=synthetic, ratings=ratings, as_json=json)
+    show_result(written.as_dict(), lines, notes, synthetic=synthetic, ratings=ratings, as_json=json)

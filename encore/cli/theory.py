@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class TheoryConfig(RatingsConfig):
-    """What `encore theory` examines."""
+    """Options of `encore theory`."""
 
     ratings: Path | None = option(  # type: ignore[assignment]  # not needed for a synthetic world
         None,
@@ -73,13 +73,13 @@ def theory(config: TheoryConfig, *, json: JsonOption = False) -> None:
     from encore.weighting.theory import theory as check_theorem
 
     ratings = None if config.synthetic else opened_ratings(config)
-    found = check_theorem(ratings, tau=config.tau, seed=config.seed)
-    show_result(asdict(found), _tables(found), found.notes, ratings=ratings, as_json=json)
+    checked = check_theorem(ratings, tau=config.tau, seed=config.seed)
+    show_result(asdict(checked), _tables(checked), checked.notes, ratings=ratings, as_json=json)
 
 
-def _tables(found: Theory) -> Iterator[Shown]:
-    what = ": SYNTHETIC DATA" if found.is_synthetic else ""
-    rule_ids = [rule.rule_id for rule in found.rules]
+def _tables(checked: Theory) -> Iterator[Shown]:
+    mark = ": SYNTHETIC DATA" if checked.is_synthetic else ""
+    rule_ids = [rule.rule_id for rule in checked.rules]
     entropy: TableColumns = {"entropy": "entropy_nats"}
     half: TableColumns = {"half": percent_of("half_accuracy")}
     gradients: TableColumns = {
@@ -90,21 +90,22 @@ def _tables(found: Theory) -> Iterator[Shown]:
     }
     weight: TableColumns = {"ENCORE": "encore_weight"}
     steps: TableColumns = {
-        f"step {step}": partial(_learned_weight, place) for place, step in enumerate(found.steps)
+        f"step {step}": partial(_learned_weight, index) for index, step in enumerate(checked.steps)
     }
-    title = f"Gradient of the mean loss at zero weights, {found.num_pairs:,} pairs{what}"
-    yield rule_table(rule_ids, found.rules, {**entropy, **half, **gradients}, title=title)
-    title = f"Weights by gradient descent from zero, beside ENCORE's{what}"
-    yield rule_table(rule_ids, found.rules, {**entropy, **weight, **steps}, title=title)
+    title = f"Gradient of the mean loss at zero weights, {checked.num_pairs:,} pairs{mark}"
+    yield rule_table(rule_ids, checked.rules, {**entropy, **half, **gradients}, title=title)
+    title = f"Weights by gradient descent from zero, beside ENCORE's{mark}"
+    yield rule_table(rule_ids, checked.rules, {**entropy, **weight, **steps}, title=title)
     yield rule_legend(rule_ids)
     last: TableColumns = {"last step": partial(_learned_weight, -1)}
-    of_example: TableColumns = {"rule": "rule_id", **entropy, **weight, **half, **gradients, **last}
-    for one in found.counter_examples:
-        yield record_table(one.rules, of_example, title=f"Counter-example (synthetic): {one.name}")
-        yield f"The claim: {one.claim}\nWhat happens: {one.finding}\n"
-    for statement in found.statements:
+    columns: TableColumns = {"rule": "rule_id", **entropy, **weight, **half, **gradients, **last}
+    for example in checked.counter_examples:
+        title = f"Counter-example (synthetic): {example.name}"
+        yield record_table(example.rules, columns, title=title)
+        yield f"The claim: {example.claim}\nWhat happens: {example.finding}\n"
+    for statement in checked.statements:
         yield f"- {statement}"
 
 
-def _learned_weight(place: int, rule: TheoryRule) -> float:
-    return rule.learned_weights[place]
+def _learned_weight(step_index: int, rule: TheoryRule) -> float:
+    return rule.learned_weights[step_index]

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 def weights_tables(weighed: WeighedRules) -> Iterator[Shown]:
-    """Weight, effective weight, entropy, accuracy and ties of every rule."""
+    """Yield a table of every rule's weight, effective weight, entropy, accuracy and ties."""
     from encore.weighting.scheme_comparison import scheme_label
 
     vector = weighed.vector
     parts = zip(weighed.rules, vector.weights, weighed.margin_sds, strict=True)
     rows = [
         (
-            place,
+            rule_number,
             number(weight, digits=4),
             number(None if sd is None else weight * sd, digits=4),
             rule.entropy_nats,
@@ -39,28 +39,28 @@ def weights_tables(weighed: WeighedRules) -> Iterator[Shown]:
             percent(rule.accuracy.untied),
             percent(rule.tie_rate),
         )
-        for place, (rule, weight, sd) in enumerate(parts, start=1)
+        for rule_number, (rule, weight, sd) in enumerate(parts, start=1)
     ]
     columns = ("#", "weight", "w × sd", "entropy", "half", "untied", "ties")
     title = f"Weights by scheme {scheme_label(vector)}; leakage: {_leakage(weighed.uses_labels)}"
     yield compact_table(columns, rows, title=title)
     yield rule_legend(vector.rule_ids)
-    if test := weighed.held_out:
+    if held_out := weighed.held_out:
         yield (
-            f"on held-out pairs: half {percent(test.accuracy.half)} (95 %: "
-            f"{span(test.accuracy_low, test.accuracy_high)}), untied "
-            f"{percent(test.accuracy.untied)}; {test.num_pairs} pairs, {test.num_folds} folds "
-            f"grouped by {test.grouped_by}"
+            f"on held-out pairs: half {percent(held_out.accuracy.half)} (95 %: "
+            f"{span(held_out.accuracy_low, held_out.accuracy_high)}), untied "
+            f"{percent(held_out.accuracy.untied)}; {held_out.num_pairs} pairs, "
+            f"{held_out.num_folds} folds grouped by {held_out.grouped_by}"
         )
 
 
 def comparison_tables(comparison: SchemeComparison) -> Iterator[Shown]:
-    """What the schemes compose, what chance composes, and the weights."""
+    """Yield tables of the schemes' accuracy, of the accuracy of chance, and of the weights."""
     schemes = comparison.rows
     title = f"Accuracy of the composed ratings, {comparison.num_pairs} pairs"
     if comparison.folds_grouped_by is not None:
         title += f"; held out: {comparison.num_folds} folds by {comparison.folds_grouped_by}"
-    of_scheme: TableColumns = {
+    scheme_columns: TableColumns = {
         "scheme": "label",
         "leakage": lambda row: _leakage(row.uses_labels),
         "half": percent_of("accuracy.half"),
@@ -69,31 +69,31 @@ def comparison_tables(comparison: SchemeComparison) -> Iterator[Shown]:
         "untied": percent_of("accuracy.untied"),
         "beats random": percent_of("beats_random"),
     }
-    yield record_table(schemes, of_scheme, title=title)
-    of_draws: TableColumns = {
+    yield record_table(schemes, scheme_columns, title=title)
+    draw_columns: TableColumns = {
         "by chance": "scheme",
-        "draws": lambda drawn: f"{drawn.num_draws}",
+        "draws": lambda draws: f"{draws.num_draws}",
         "half, mean": percent_of("half_mean"),
         "95 % of draws": span_of("half"),
     }
-    yield record_table(comparison.draws, of_draws, title="What chance reaches; leakage: none")
+    yield record_table(comparison.draws, draw_columns, title="What chance reaches; leakage: none")
     heads = [row.vector.scheme.replace("-", "\n-") + "*" * row.uses_labels for row in schemes]
     weights = zip(*(row.vector.weights for row in schemes), strict=True)
-    rows = [(place, *of_rule) for place, of_rule in enumerate(weights, start=1)]
+    rows = [(rule_number, *row) for rule_number, row in enumerate(weights, start=1)]
     yield compact_table(("#", *heads), rows, title="Weights (* learnt from labels)")
     yield rule_legend(comparison.rule_ids)
 
 
 def sweep_tables(sweep: TauSweep) -> Iterator[Shown]:
-    """Accuracy of ENCORE's composed ratings at each temperature, and its largest weight."""
+    """Yield a table of accuracy and largest weight of scheme encore at each temperature."""
     taus = ["→ 0: lowest entropy", *(f"{tau:g}" for tau in sweep.taus), "→ ∞: uniform"]
     accuracies = (sweep.lowest_entropy_accuracy, *sweep.accuracies, sweep.uniform_accuracy)
     spans = map(span, sweep.accuracy_lows, sweep.accuracy_highs)
     rows = zip(
         taus,
-        [percent(one.half) for one in accuracies],
+        [percent(accuracy.half) for accuracy in accuracies],
         ["", *spans, ""],
-        [percent(one.untied) for one in accuracies],
+        [percent(accuracy.untied) for accuracy in accuracies],
         ["", *(number(max(weights)) for weights in sweep.weights), ""],
         strict=True,
     )

@@ -43,15 +43,15 @@ def weights(config: WeightsConfig, *, json: JsonOption = False) -> None:
     ratings = opened_ratings(config)
     show = partial(show_result, ratings=ratings, as_json=json)
     if config.compare:
-        compared = compare_schemes(ratings, options=config)
-        notes = compared.notes
+        comparison = compare_schemes(ratings, options=config)
+        notes = comparison.notes
         if config.rule is None:
             notes = ("single is the rule of lowest entropy; name another with --rule", *notes)
-        show(compared.as_dict(), comparison_tables(compared), notes)
+        show(comparison.as_dict(), comparison_tables(comparison), notes)
     elif config.sweep:
         with open_evidence(ratings) as evidence:
-            swept = sweep_tau(evidence, taus=sorted({*DEFAULT_TAUS, config.tau}))
-        show(asdict(swept), sweep_tables(swept), swept.notes)
+            sweep = sweep_tau(evidence, taus=sorted({*DEFAULT_TAUS, config.tau}))
+        show(asdict(sweep), sweep_tables(sweep), sweep.notes)
     else:
         weighed = weigh_rules(ratings, scheme=config.scheme, options=config)
         show(weighed.as_dict(), weights_tables(weighed), _notes(weighed, config))
@@ -64,12 +64,12 @@ def _warn_of_idle_options(config: WeightsConfig) -> None:
     if config.sweep and config.scheme != "encore":
         raise UsageError(f"--sweep is of scheme encore; {config.scheme} has no temperature")
     names = ("scheme",) if config.compare else SchemeOptions.model_fields
-    given = {name: getattr(config, name) for name in names if name in is_given}
+    options = {name: getattr(config, name) for name in names if name in is_given}
     # The seed also draws the folds of a scheme that learns from labels.
-    who, used = f"scheme {scheme.name}", (*scheme.options, *(("seed",) * scheme.uses_labels))
+    reader, used = f"scheme {scheme.name}", (*scheme.options, *(("seed",) * scheme.uses_labels))
     if config.compare or config.sweep:
-        who, used = ("--sweep", ("tau",)) if config.sweep else ("--compare", ())
-    warn_of_unused(given, used=used, who=who)
+        reader, used = ("--sweep", ("tau",)) if config.sweep else ("--compare", ())
+    warn_of_unused(options, used=used, who=reader)
 
 
 def _notes(weighed: WeighedRules, options: SchemeOptions) -> Iterator[str]:

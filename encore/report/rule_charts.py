@@ -65,18 +65,18 @@ def rule_table(findings: Findings) -> DataTable:
             findings.source_name(rule.source),
             findings.rule_label(rule.rule_id),
             number(rule.entropy_nats),
-            interval(ends.entropy_low, ends.entropy_high, digits=3),
+            interval(row.entropy.low, row.entropy.high, digits=3),
             percent(rule.accuracy.half),
-            percent_interval(ends.half_low, ends.half_high),
+            percent_interval(row.half.low, row.half.high),
             percent(rule.accuracy.untied),
-            percent_interval(ends.untied_low, ends.untied_high),
+            percent_interval(row.untied.low, row.untied.high),
             percent(rule.accuracy.strict),
             percent(rule.accuracy.inclusive),
             percent(rule.tie_rate),
             count(rule.num_pairs),
         )
         for source in findings.sources
-        for rule, ends in zip(findings.of_source(source), findings.intervals(source), strict=True)
+        for rule, row in zip(findings.of_source(source), findings.intervals(source), strict=True)
     ]
     return DataTable(columns, rows)
 
@@ -127,8 +127,10 @@ def _scatter(findings: Findings, source: str, policy: TiePolicy) -> Panel:
 
 def _ends(intervals: Sequence[RuleInterval], quantity: str) -> Floats:
     """Return the ends of the rules' intervals, shape [2, R]."""
-    names = (f"{quantity}_low", f"{quantity}_high")
-    return floats([[getattr(row, name) for row in intervals] for name in names])
+    estimates = [getattr(row, quantity) for row in intervals]
+    return floats(
+        [[estimate.low for estimate in estimates], [estimate.high for estimate in estimates]]
+    )
 
 
 def _draw_fan_and_fit(axes: Axes, x_R: Floats, y_R: Floats, row: Correlation) -> None:
@@ -252,10 +254,9 @@ def rule_agreement(findings: Findings) -> Chart | Missing:
         draw_cells(axes, cosine_RR, lambda row, column: cell_texts[row][column])
         axes.set(xticks=range(num_rules), yticks=range(num_rules), xlabel="rule")
 
-    least, median, most = (
-        number(f(cosines), digits=2) for f in (np.nanmin, np.nanmedian, np.nanmax)
-    )
-    subtitle = f"{counted(findings.num_pairs, 'pair')} · {least} to {most}, median {median}"
+    span = interval(np.nanmin(cosines), np.nanmax(cosines))
+    median = number(np.nanmedian(cosines), digits=2)
+    subtitle = f"{counted(findings.num_pairs, 'pair')} · {span}, median {median}"
     rows = [
         (findings.rule_label(rule_id), *texts)
         for rule_id, texts in zip(findings.titles, cell_texts, strict=True)

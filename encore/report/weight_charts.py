@@ -107,24 +107,22 @@ def scheme_accuracy(findings: Findings) -> Chart | Missing:
     names = [*map(scheme_name, schemes), *map(_draws_name, draws)]
     held_out = [getattr(row.held_out_accuracy, "half", None) for row in schemes]
     estimates = [(row.accuracy.half, row.accuracy_low, row.accuracy_high) for row in schemes]
-    estimates += [(drawn.half_mean, drawn.half_low, drawn.half_high) for drawn in draws]
-    further_columns: list[tuple[float | None, ...]] = [
+    estimates += [(row.half_mean, row.half_low, row.half_high) for row in draws]
+    cells = [
         (
-            row.accuracy.untied,
-            row.accuracy.strict,
-            row.accuracy.inclusive,
-            held_out_half,
-            row.beats_random,
+            percent(row.accuracy.untied),
+            percent(row.accuracy.strict),
+            percent(row.accuracy.inclusive),
+            percent(held_out_half),
+            percent(row.beats_random, digits=0),
         )
         for row, held_out_half in zip(schemes, held_out, strict=True)
     ]
-    further_columns += [(None,) * 5] * len(draws)
-    rows = []
-    for name, (half, low, high), (*accuracies, beaten) in zip(
-        names, estimates, further_columns, strict=True
-    ):
-        cells = (percent(half), percent_interval(low, high), *map(percent, accuracies))
-        rows.append((name, *cells, percent(beaten, digits=0)))
+    cells += [(NONE, NONE, NONE, NONE, NONE) for _ in draws]
+    rows = [
+        (name, percent(half), percent_interval(low, high), *further_cells)
+        for name, (half, low, high), further_cells in zip(names, estimates, cells, strict=True)
+    ]
 
     def draw(axes: Axes) -> None:
         colors = ["C1" if row.uses_labels else "C0" for row in schemes]
@@ -233,18 +231,14 @@ def interval_chart(table: BenchmarkTable) -> Chart:
     subsets = [score.subset for score in reference.subsets]
     rows = []
     for row in _ranked(table):
-        headline, figures, comparison = (
-            row.our_figures.headline,
-            row.our_figures.figures,
-            row.our_figures.comparison,
-        )
-        difference_cells = (NONE, NONE)
+        ours = row.our_figures
+        score, comparison, figures = ours.headline, ours.comparison, ours.figures
+        cells = [percent(score.score), percent_interval(score.ci_low, score.ci_high), NONE, NONE]
         if comparison is not None:
             ends = f"{points(comparison.ci_low)} to {points(comparison.ci_high)}"
-            difference_cells = (points(comparison.difference), ends)
-        by_subset = [percent(figures[name].score) if name in figures else NONE for name in subsets]
-        score_cells = (percent(headline.score), percent_interval(headline.ci_low, headline.ci_high))
-        rows.append((printable(row.name), *score_cells, *difference_cells, *by_subset))
+            cells[2:] = [points(comparison.difference), ends]
+        cells += [percent(figures[name].score) if name in figures else NONE for name in subsets]
+        rows.append((printable(row.name), *cells))
     drawn = leading_rows(table)
 
     def draw(axes: Axes) -> None:

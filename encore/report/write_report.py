@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
+from inspect import getmembers, isfunction
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ class Report:
 def report(
     ratings: str | Path | Ratings | Any,
     *,
-    out: str | Path,
+    out: str | Path | None = None,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Write a report on some ratings into a folder: ``report.html`` and ``figures/``.
@@ -88,14 +89,14 @@ def report(
 
     Args:
         ratings: Ratings as `encore.analysis.analyze.analyze` takes them.
-        out: Folder of the report; created if it does not exist.
+        out: Folder of the report; created if it does not exist. None takes `default_folder`.
         on_step: Function that receives the name of each step before it begins.
 
     Raises:
-        InputError: The input is not a ratings table, or ``out`` is a file.
+        InputError: Not a ratings table, or ``out`` is a file.
         EncoreError: Packages that draw the charts are not installed.
     """
-    folder = Path(out)
+    folder = default_folder(ratings) if out is None else Path(out)
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--out {folder}: this is a file; name a folder for the report")
     absent = [package for package in ("matplotlib", "jinja2") if find_spec(package) is None]
@@ -135,26 +136,25 @@ def draw_all(
     findings: Findings, *, on_step: Callable[[str], None] = lambda _: None
 ) -> dict[str, DrawnChart | Missing]:
     """Draw every figure; return each by name, drawn or missing with the reason."""
+    is_synthetic = bool(findings.provenance.synthetic)
+    charts: list[tuple[str, str, Chart | Missing, bool]] = [
+        (name, title, make(findings), is_synthetic) for name, (title, make) in CHARTS.items()
+    ]
+    for name, table in findings.benchmarks.items():
+        if isinstance(table, Missing):
+            charts.append((name, "A table that cannot be read", table, False))
+        else:  # the mark depends on the table's own synthetic parts, not on the ratings'
+            title = f"{printable(table.benchmark.headline)}: {printable(table.benchmark.name)}"
+            is_marked = bool(table.synthetic)
+            charts.append((name, title, weight_charts.interval_chart(table), is_marked))
     drawn: dict[str, DrawnChart | Missing] = {}
-
-    def add(name: str, title: str, chart: Chart | Missing, *, is_synthetic: bool) -> None:
+    for name, title, chart, is_marked in charts:
         on_step(f"drawing {name}")
         if isinstance(chart, Missing):
             drawn[name] = Missing(chart.reason, title=title)
         else:
-            mark = _SYNTHETIC_MARK if is_synthetic else None
+            mark = _SYNTHETIC_MARK if is_marked else None
             drawn[name] = draw_chart(chart, title=title, mark=mark)
-
-    is_synthetic = bool(findings.provenance.synthetic)
-    for name, (title, make) in CHARTS.items():
-        add(name, title, make(findings), is_synthetic=is_synthetic)
-    for name, table in findings.benchmarks.items():
-        if isinstance(table, Missing):
-            add(name, "A table that cannot be read", table, is_synthetic=False)
-        else:  # the mark depends on the table's own synthetic parts, not on the ratings'
-            title = f"{printable(table.benchmark.headline)}: {printable(table.benchmark.name)}"
-            chart = weight_charts.interval_chart(table)
-            add(name, title, chart, is_synthetic=bool(table.synthetic))
     return drawn
 
 
@@ -194,17 +194,8 @@ def render_page(findings: Findings, drawn: Drawn) -> str:
         undefined=StrictUndefined,
         finalize=lambda value: value if isinstance(value, Markup) else number_text.printable(value),
     )
-    filter_names = (
-        "count",
-        "interval",
-        "number",
-        "percent",
-        "percent_interval",
-        "counted",
-        "significant",
-    )
     environment.filters |= {
-        **{name: getattr(number_text, name) for name in (*filter_names, "sentence")},
+        **dict(getmembers(number_text, isfunction)),
         "slug": slug,
         "spread": _spread,
         "scheme_name": weight_charts.scheme_name,

@@ -212,10 +212,10 @@ def scheme_label(vector: WeightVector) -> str:
 def pair_notes(rules: Sequence[RuleStats], *, num_pairs: int, total: int) -> Iterator[str]:
     """Yield a note on the pairs that are left out because some rule did not rate them fully."""
     if num_pairs < total:
-        least = min(rules, key=lambda rule: rule.num_pairs)
+        scarcest = min(rules, key=lambda rule: rule.num_pairs)
         yield (
             f"accuracies are over the {num_pairs} of {total} pairs whose two responses every rule "
-            f"rated; the least complete is {least.rule_id}, with {least.num_pairs}"
+            f"rated; the least complete is {scarcest.rule_id}, with {scarcest.num_pairs}"
         )
 
 

@@ -143,15 +143,10 @@ def pooled_evidence(warehouse: Warehouse, ratings: Ratings) -> Evidence:
     def read_pairs() -> PairRatings:
         return read_pair_ratings(warehouse, rule_ids=rule_ids)
 
-    origin = _origin(ratings)
-    return Evidence(rules=rules, read_pairs=read_pairs, origin=origin, study=ratings.study)
-
-
-def _origin(ratings: Ratings) -> Origin:
     manifest = ratings.manifest
     identity = manifest.identity if manifest else {}
     digests = sorted(f"{file_sha256(path)}\n" for path in ratings.files)
-    return Origin(
+    origin = Origin(
         run_key=manifest.run_key if manifest else None,
         judge=manifest.judge if manifest else ratings.judge,
         data_sha256=identity.get("data_sha256"),
@@ -160,3 +155,4 @@ def _origin(ratings: Ratings) -> Origin:
         num_shards=ratings.num_shards,
         num_missing_shards=ratings.num_missing_shards,
     )
+    return Evidence(rules=rules, read_pairs=read_pairs, origin=origin, study=ratings.study)

@@ -19,14 +19,14 @@ from encore.data.study import open_study
 from encore.warehouse import open_ratings
 from tests.golden.command_line import encore
 from tests.tables.sql.studies import make_pairs, rate_study
-from tests.worlds.ratings import ratings_table
+from tests.worlds.ratings import ratings_table, table_of
 
 # --- runs of a study ------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def rated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A study of 12 pairs in three shards, rated by judges "one" and "two"."""
+    """Return a study of 12 pairs in three shards, rated by judges "one" and "two"."""
     study = make_pairs(tmp_path_factory.mktemp("rated"))
     for judge in ("one", "two"):
         rate_study(study, judge=judge)
@@ -35,7 +35,7 @@ def rated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def study(rated: Path, tmp_path: Path) -> Path:
-    """A copy of `rated` with only the run of judge "one"."""
+    """Return a copy of `rated` with only the run of judge "one"."""
     shutil.copytree(rated, tmp_path / "study")
     shutil.rmtree(open_ratings(tmp_path / "study", judge="two").run_dir)
     return tmp_path / "study"
@@ -54,8 +54,8 @@ def test_shards_missing_damaged_or_beyond_the_plan_are_never_read(study: Path) -
     (run_dir,) = list_runs(study / "ratings")
     shards = sorted(run_dir.glob("shard-*.parquet"))
     table = pq.read_table(shards[0])
-    stray = table.set_column(3, "rule_id", [["stray"] * table.num_rows])
-    pq.write_table(stray, run_dir / "shard-00007.parquet")
+    unplanned = table.set_column(3, "rule_id", [["unplanned"] * table.num_rows])
+    pq.write_table(unplanned, run_dir / "shard-00007.parquet")
     content = bytearray(shards[1].read_bytes())
     content[len(content) // 2] ^= 1
     shards[1].write_bytes(bytes(content))
@@ -127,15 +127,12 @@ def test_a_source_named_all_is_refused_by_source() -> None:
 
 
 def ratings_with_long_names(folder: Path, *, sources: tuple[str, ...]) -> Path:
-    rng = np.random.default_rng(5)
-    rows = [
-        (f"p{i}", source, response, f"avoidance-of-toxic-and-harmful-language-{k}", x / 10)
-        for source in sources
-        for i in range(100)
-        for k in range(10)
-        for response, x in zip(("chosen", "rejected"), rng.integers(0, 11, size=2), strict=True)
-    ]
-    pq.write_table(ratings_table(rows), folder / "r.parquet")
+    """Write ratings of 100 pairs of each source under ten rules."""
+    rating_2PR = np.random.default_rng(5).integers(0, 11, size=(2, 100 * len(sources), 10)) / 10
+    rule_ids = [f"avoidance-of-toxic-and-harmful-language-{k}" for k in range(10)]
+    pq.write_table(
+        table_of(*rating_2PR, rule_ids=rule_ids, source=sources * 100), folder / "r.parquet"
+    )
     return folder / "r.parquet"
 
 

@@ -10,7 +10,7 @@ import pytest
 from encore.analysis.analyze import analyze
 from encore.analysis.correlation import pearson_p_value, pearson_r, spearman_rho
 from encore.analysis.statistics import TIE_POLICIES, TiePolicy
-from tests.worlds.evidence import rule_names, table_of
+from tests.worlds.ratings import rule_names, table_of
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_the_same_order_has_rank_correlation_of_exactly_one(num_values: int) -> 
 
 
 def correlated_ratings(rng: np.random.Generator, *, num_pairs: int, num_rules: int) -> np.ndarray:
-    """Ratings [pairs, 2, rules] on a grid, correlated at 0.7 and of different spread."""
+    """Return ratings [pairs, 2, rules] on a grid, correlated at 0.7 and of different spread."""
     shared = rng.normal(size=(num_pairs, 2, 1))
     independent = rng.normal(size=(num_pairs, 2, num_rules))
     spread = np.linspace(0.05, 0.5, num_rules)
@@ -52,7 +52,8 @@ def accuracies(sign: np.ndarray, policy: TiePolicy) -> np.ndarray:
     wins, ties = (sign > 0).sum(axis=0), (sign == 0).sum(axis=0)
     if policy == "untied":
         return wins / (len(sign) - ties)
-    return (wins + {"half": 0.5, "strict": 0.0, "inclusive": 1.0}[policy] * ties) / len(sign)
+    credit = {"half": 0.5, "strict": 0.0, "inclusive": 1.0}[policy]
+    return (wins + credit * ties) / len(sign)
 
 
 def test_the_band_is_that_of_labels_swapped_by_a_coin_toss_per_pair() -> None:

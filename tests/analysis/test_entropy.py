@@ -49,8 +49,3 @@ def test_the_miller_madow_correction_is_levels_less_1_over_twice_the_ratings() -
     assert varied_rule.entropy_nats == pytest.approx(1.5 * math.log(2))
     assert varied_rule.entropy_miller_madow_nats == pytest.approx(1.5 * math.log(2) + 1 / 8)
     assert constant_rule.entropy_miller_madow_nats == 0.0
-
-
-@pytest.mark.parametrize("ratings", [[0.4], [0.4, 0.4, 0.4], [None, None], [0.4, None]])
-def test_fewer_than_two_levels_have_no_density(ratings: list[float | None]) -> None:
-    assert entropy_of(ratings) is None

@@ -12,8 +12,7 @@ import scipy.stats
 from encore.analysis.intervals import RuleInterval, entropy_interval, rule_intervals
 from encore.analysis.statistics import TIE_POLICIES, SourceStatistics, rating_statistics
 from encore.warehouse import open_ratings, open_warehouse
-from tests.worlds.evidence import table_of
-from tests.worlds.ratings import random_table
+from tests.worlds.ratings import random_table, table_of
 
 
 def statistics_of(table: pa.Table) -> SourceStatistics:
@@ -25,13 +24,13 @@ def intervals_of(table: pa.Table) -> dict[str, RuleInterval]:
     return {row.rule_id: row for row in rule_intervals(statistics_of(table))}
 
 
-def table_of_pairs(rating_P2: np.ndarray, *, rule_id: str = "r") -> pa.Table:
-    """Chosen and rejected ratings [P, 2] as a table; NaN is null."""
+def table_of_rule(rating_P2: np.ndarray, *, rule_id: str = "r") -> pa.Table:
+    """Return chosen and rejected ratings of one rule as a table; NaN is null."""
     return table_of(rating_P2[:, :1], rating_P2[:, 1:], rule_ids=[rule_id])
 
 
 def drawn_pairs(rng: np.random.Generator, *, num_pairs: int) -> np.ndarray:
-    """Correlated ratings on eleven levels; the chosen one a little higher."""
+    """Return correlated ratings on eleven levels; the chosen response is rated a little higher."""
     shared = rng.normal(size=(num_pairs, 1))
     independent = rng.normal(size=(num_pairs, 2))
     raw = 0.5 + 0.2 * (0.7 * shared + 0.7 * independent + np.array([0.3, 0.0]))
@@ -45,7 +44,7 @@ def entropy(ratings: np.ndarray) -> float:
 def test_intervals_of_entropy_are_those_of_pairs_really_resampled() -> None:
     rng = np.random.default_rng(1)
     rating_P2 = drawn_pairs(rng, num_pairs=300)
-    interval = intervals_of(table_of_pairs(rating_P2))["r"]
+    interval = intervals_of(table_of_rule(rating_P2))["r"]
     draws = [rating_P2[rng.integers(0, 300, size=300)] for _ in range(4000)]
     # 2,000 and 4,000 draws: a quantile's own standard error is about 0.07 standard deviations of
     # the estimate in one and 0.04 in the other; 0.3 is more than three of both.
@@ -53,8 +52,8 @@ def test_intervals_of_entropy_are_those_of_pairs_really_resampled() -> None:
     low, high = np.quantile(h_D, [0.025, 0.975])
     tolerance = 0.3 * h_D.std()
     assert interval.entropy_method == "bootstrap"
-    assert interval.entropy_low == pytest.approx(2 * h - high, abs=tolerance)
-    assert interval.entropy_high == pytest.approx(2 * h - low, abs=tolerance)
+    assert interval.entropy.low == pytest.approx(2 * h - high, abs=tolerance)
+    assert interval.entropy.high == pytest.approx(2 * h - low, abs=tolerance)
 
 
 def test_the_normal_limit_has_its_bias_and_its_second_order_term() -> None:
@@ -76,17 +75,17 @@ def test_the_bound_has_its_bias_and_its_second_order_term() -> None:
     # 300 levels, each given twice: H = ln 300 and surprisals are equal. Of pairs of equal ratings
     # the truth may lie (300 - 1) / N above, with a variance of second order of 2 (300 - 1) / N².
     level_P = np.arange(300) / 300
-    interval = intervals_of(table_of_pairs(np.stack([level_P, level_P], axis=1)))["r"]
+    interval = intervals_of(table_of_rule(np.stack([level_P, level_P], axis=1)))["r"]
     half_width = 1.959964 * math.sqrt(2 * 299) / 600
-    assert interval.entropy_high == pytest.approx(math.log(300) + 299 / 600 + half_width, abs=1e-6)
+    assert interval.entropy.high == pytest.approx(math.log(300) + 299 / 600 + half_width, abs=1e-6)
 
 
 def test_intervals_depend_only_on_the_rule_and_the_seed() -> None:
     rng = np.random.default_rng(6)
-    first = table_of_pairs(drawn_pairs(rng, num_pairs=80), rule_id="one")
-    second = table_of_pairs(drawn_pairs(rng, num_pairs=80), rule_id="two")
-    both = pa.concat_tables([first, second])
-    shuffled = both.take(pa.array(rng.permutation(both.num_rows)))
+    first = table_of_rule(drawn_pairs(rng, num_pairs=80), rule_id="one")
+    second = table_of_rule(drawn_pairs(rng, num_pairs=80), rule_id="two")
+    table = pa.concat_tables([first, second])
+    shuffled = table.take(pa.array(rng.permutation(table.num_rows)))
     assert intervals_of(shuffled)["one"] == intervals_of(first)["one"]
     assert rule_intervals(statistics_of(first), seed=1) != rule_intervals(statistics_of(first))
 
@@ -98,6 +97,7 @@ def test_every_interval_contains_its_figure() -> None:
             figures = {"entropy": rule.entropy_nats}
             figures |= {policy: rule.accuracy.for_policy(policy) for policy in TIE_POLICIES}
             for name, value in figures.items():
-                low, high = getattr(interval, f"{name}_low"), getattr(interval, f"{name}_high")
-                assert (low is None) == (high is None) == (value is None), name
-                assert value is None or low <= value <= high, name
+                estimate = getattr(interval, name)
+                assert estimate.value == value
+                assert (estimate.low is None) == (estimate.high is None) == (value is None), name
+                assert value is None or estimate.low <= value <= estimate.high, name

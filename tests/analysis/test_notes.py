@@ -76,8 +76,8 @@ def test_ratings_of_single_responses_have_entropy_but_no_accuracy() -> None:
         assert rule.entropy_nats == expected.entropy_nats
         assert (rule.accuracy.half, rule.num_pairs) == (None, 0)
     assert "entropy only" in only_note(analysis, "no rule rated both responses")
-    assert analysis.intervals[0].entropy_low is not None
-    assert analysis.intervals[0].half_low is None
+    assert analysis.intervals[0].entropy.low is not None
+    assert analysis.intervals[0].half.low is None
 
 
 @pytest.mark.parametrize("num_ratings", [100_000, pytest.param(10_000_000, marks=pytest.mark.full)])
@@ -104,6 +104,6 @@ def test_ratings_that_all_differ_fit_in_memory_and_are_noted(
     # Uniform on [0, 1]: the differential entropy is 0; the kernel blurs the two edges a little.
     assert rule.differential_entropy_nats == pytest.approx(0.0, abs=0.1)
     assert interval.entropy_method == "bound"
-    assert interval.half_low < 0.5 < interval.half_high
+    assert interval.half.low < 0.5 < interval.half.high
     assert "measures their number: rule r;" in only_note(analysis, "hardly repeat")
     assert "rule r" in only_note(analysis, "an upper bound")

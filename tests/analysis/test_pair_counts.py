@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,17 +13,17 @@ import pytest
 
 from encore.analysis.pair_counts import count_pairs
 from encore.core.errors import EncoreError, InputError
+from encore.data.records import RESPONSES
 from encore.warehouse import Warehouse, connection, open_ratings, open_warehouse
 from encore.warehouse.connection import load_query
-from tests.reference import reference_signs, rows_of
+from tests.reference import pairs_of, reference_signs, rows_of
 from tests.worlds.ratings import random_table, ratings_table
 
-RESPONSES = ("chosen", "rejected")
 Order = Callable[[pa.Table, np.random.Generator], pa.Table]
 
 
 def pair_by_pair(table: pa.Table, rng: np.random.Generator) -> pa.Table:
-    """Pairs in any order, the rows of each together."""
+    """Return the pairs in random order, the rows of each pair together."""
     keys = list(zip(table["source"].to_pylist(), table["pair_id"].to_pylist(), strict=True))
     rank = {key: rng.random() for key in dict.fromkeys(keys)}
     return table.take(pa.array(np.argsort([rank[key] for key in keys], kind="stable")))
@@ -64,30 +65,27 @@ def test_counts_are_those_of_numpy_whatever_the_order_and_the_parts(
     rule_ids = sorted({row[3] for row in rows})
     for source, counts in counted(table, part_rows=500).items():
         source_rows = [row for row in rows if source in (None, row[1])]
+        ratings_by_key = pairs_of(source_rows)
+        keys = sorted({key[:2] for key in ratings_by_key})
         sign_PR = reference_signs(source_rows, rule_ids)
         np.testing.assert_array_equal(counts.sign_gram_RR, sign_PR.T @ sign_PR)
         np.testing.assert_array_equal(counts.wins_R, (sign_PR > 0).sum(axis=0))
         np.testing.assert_array_equal(counts.losses_R, (sign_PR < 0).sum(axis=0))
         assert counts.num_pairs == len(sign_PR)
-        rated: dict[tuple[str, str], set[str]] = {row[1::-1]: set() for row in source_rows}
-        for pair, name, response, _, rating in source_rows:
-            if rating is not None:
-                rated[name, pair].add(response)
-        assert counts.num_one_sided == sum(len(responses) == 1 for responses in rated.values())
+        responses = {(*row[1::-1], row[2]) for row in source_rows if row[4] is not None}
+        num_responses = Counter(key[:2] for key in responses)
+        assert counts.num_one_sided == list(num_responses.values()).count(1)
         for rule_id, count_MM, ties in zip(rule_ids, counts.cells, counts.ties_R, strict=True):
-            both = {row[1::-1]: [None, None] for row in source_rows}
-            for pair, name, response, rule, rating in source_rows:
-                if rule == rule_id:
-                    both[name, pair][response == "rejected"] = rating
+            pairs = Counter(
+                tuple(ratings_by_key.get((*key, rule_id), (None, None))) for key in keys
+            )
+            assert ties == sum(num for (x, y), num in pairs.items() if x is not None and x == y)
             levels = sorted({row[4] for row in rows if row[3] == rule_id} - {None})
-            assert ties == sum(x is not None and x == y for x, y in both.values())
             if count_MM is None:
                 assert len(levels) > 256 or not levels
                 continue
-            state_index = {x: i for i, x in enumerate([*levels, None])}
-            expected = np.zeros((len(state_index), len(state_index)), dtype=int)
-            for x, y in both.values():
-                expected[state_index[x], state_index[y]] += 1
+            states = [*levels, None]
+            expected = [[pairs[chosen, rejected] for rejected in states] for chosen in states]
             np.testing.assert_array_equal(count_MM, expected)
 
 
@@ -115,8 +113,8 @@ def test_rows_of_a_pair_that_stand_together_are_never_sorted(
 def test_a_pair_whose_rows_stand_far_apart_is_one_pair(num_between: int) -> None:
     """The pair's two runs of rows are in different batches, 1, 3 or 8 batches apart."""
     rows = [(f"p{i:05d}", "s", r, "a", 0.5) for i in range(500 * num_between) for r in RESPONSES]
-    apart = [("far", "s", "chosen", "a", 1.0), *rows, ("far", "s", "rejected", "a", 0.0)]
-    counts = counted(ratings_table(apart), part_rows=1000)["s"]
+    rows = [("far", "s", "chosen", "a", 1.0), *rows, ("far", "s", "rejected", "a", 0.0)]
+    counts = counted(ratings_table(rows), part_rows=1000)["s"]
     assert counts.num_pairs == 500 * num_between + 1
     assert (counts.wins_R.tolist(), counts.num_one_sided) == ([1], 0)
 
@@ -128,10 +126,10 @@ def test_a_pair_whose_rows_stand_far_apart_is_one_pair(num_between: int) -> None
 def test_a_repeated_rating_is_refused_in_any_order(order: Order) -> None:
     rng = np.random.default_rng(350)
     table = random_table(rng, max_rows=3000)
-    again = order(pa.concat_tables([table, table.slice(7, 1)]), rng)
     pair_id = repr(table["pair_id"][7].as_py())
+    repeated = order(pa.concat_tables([table, table.slice(7, 1)]), rng)
     with pytest.raises(InputError, match=rf"2 ratings for .*{pair_id}"):
-        counted(again)
+        counted(repeated)
 
 
 @pytest.mark.parametrize("num_keys", [1, 7])
@@ -153,9 +151,8 @@ def test_pairs_with_the_same_key_are_never_counted_as_one(
 def test_a_query_that_fails_midway_is_an_error_of_one_line(tmp_path: Path) -> None:
     # The page of pair_id is damaged; only counting pairs reads it.
     rows = [(f"{i:040x}", "s", r, "a", 0.5) for i in range(3000) for r in RESPONSES]
-    table = ratings_table(rows)
     path = tmp_path / "r.parquet"
-    pq.write_table(table, path, compression="zstd", use_dictionary=False)
+    pq.write_table(ratings_table(rows), path, compression="zstd", use_dictionary=False)
     content = bytearray(path.read_bytes())
     start = pq.read_metadata(path).row_group(0).column(0).data_page_offset
     content[start + 60 : start + 400] = b"\x00" * 340

@@ -34,7 +34,7 @@ EXAMPLE = np.array(
 
 
 def graded(seed: int = 0, *, num_items: int = 60) -> np.ndarray:
-    """Four raters on six uneven levels, a fifth of the labels missing."""
+    """Return labels of four raters on six uneven levels, a fifth of them missing."""
     rng = np.random.default_rng(seed)
     truth = rng.normal(size=num_items)
     raw = np.clip(np.rint(truth + 0.7 * rng.normal(size=(4, num_items)) + 2), 0, 5)
@@ -56,8 +56,8 @@ def test_every_draw_is_the_packages_alpha_of_the_items_that_were_drawn(monkeypat
         labels = graded(seed)
         expected = krippendorff.alpha(labels, level_of_measurement="ordinal")
         assert alpha_interval(labels).value == pytest.approx(expected, abs=1e-12)
-        both = labels[:, (~np.isnan(labels)).sum(axis=0) >= 2]
-        codes, times, values = agreement._patterns(np.sort(both, axis=0))
+        labels_of_two = labels[:, (~np.isnan(labels)).sum(axis=0) >= 2]
+        codes, times, values = agreement._patterns(np.sort(labels_of_two, axis=0))
         sparse, times = agreement._label_counts(codes, len(values)), times.astype(int)
         rng = np.random.default_rng(seed)
         weights = rng.multinomial(times.sum(), times / times.sum(), size=20)
@@ -75,17 +75,16 @@ def test_every_draw_is_the_packages_alpha_of_the_items_that_were_drawn(monkeypat
 
 
 def test_every_draw_is_scikit_learns_kappa_of_the_items_that_were_drawn():
-    first, second = graded(3)[:2]
-    both = ~np.isnan(first) & ~np.isnan(second)
-    codes, times, values = agreement._patterns(np.stack([first, second])[:, both])
+    labels = graded(3)[:2]
+    codes, times, values = agreement._patterns(labels[:, ~np.isnan(labels).any(axis=0)])
 
     def package(weight: np.ndarray) -> float:
         rows = np.repeat(codes, weight, axis=1)
         return cohen_kappa_score(*rows, labels=range(len(values)), weights="quadratic")
 
     expected = package(times.astype(int))
-    assert kappa_interval(first, second).value == pytest.approx(expected, abs=1e-12)
-    drawn = np.random.default_rng(0).multinomial(both.sum(), times / both.sum(), size=20)
+    assert kappa_interval(*labels).value == pytest.approx(expected, abs=1e-12)
+    drawn = np.random.default_rng(0).multinomial(times.sum(), times / times.sum(), size=20)
     figures = agreement._kappas(codes - 1.5, drawn.astype(float))
     for weight, kappa in zip(drawn, figures, strict=True):
         assert kappa == pytest.approx(package(weight), abs=1e-12)
@@ -116,12 +115,12 @@ def test_an_interval_is_the_same_whatever_the_order_of_raters_and_items():
     assert estimate.low < estimate.value < estimate.high
 
 
-#: Share of items of a class, and how often a rater calls an item of it (and of the others) true.
+#: Share of items in a class; probability that a rater calls an item in it true, and one outside.
 SHARE, IN_CLASS, OUTSIDE = 0.3, 0.85, 0.1
 
 
 def yes_or_no(rng: np.random.Generator, num_items: int, num_raters: int) -> np.ndarray:
-    """Raters who see each item's class through the same noise."""
+    """Return labels of raters who see each item's class through the same noise."""
     chance = np.where(rng.random(num_items) < SHARE, IN_CLASS, OUTSIDE)
     return (rng.random((num_raters, num_items)) < chance).astype(float)
 
@@ -134,38 +133,43 @@ TRUTH = SHARE * (1 - SHARE) * (IN_CLASS - OUTSIDE) ** 2 / (MEAN * (1 - MEAN))
 
 
 def alpha_study(rng: np.random.Generator) -> tuple[Estimate, float]:
-    """Three raters, one label in ten missing."""
+    """Return alpha of three raters of 150 items with one label in ten missing, and its truth."""
     labels = yes_or_no(rng, 150, 3)
     labels[rng.random(labels.shape) < 0.1] = np.nan
     return alpha_interval(labels), TRUTH
 
 
 def few_items_study(rng: np.random.Generator) -> tuple[Estimate, float]:
-    """Two raters, 40 items, normal numbers that correlate by 4/5: alpha is that of their ranks."""
+    """Return alpha of two raters of 40 items, and its truth.
+
+    Labels are normal numbers that correlate by 4/5. Alpha is the correlation of their ranks.
+    """
     labels = rng.normal(size=40) * 2 + rng.normal(size=(2, 40))
     return alpha_interval(labels), 6 / np.pi * np.arcsin(2 / 5)
 
 
 def kappa_study(rng: np.random.Generator) -> tuple[Estimate, float]:
-    """Two raters, 150 items."""
+    """Return kappa of two raters of 150 items, and its truth."""
     return kappa_interval(*yes_or_no(rng, 150, 2)), TRUTH
 
 
 @pytest.mark.parametrize(
-    ("num_studies", "least", "most"),
+    ("num_studies", "lowest_coverage", "highest_coverage"),
     # 100 studies: a method that covers 95 % lies within these bounds in 99.7 % of all seeds.
     [(100, 0.88, 1.0), pytest.param(500, 0.93, 0.97, marks=pytest.mark.full)],
 )
 @pytest.mark.parametrize("study", [alpha_study, few_items_study, kappa_study])
-def test_intervals_cover_the_models_own_agreement(study, num_studies, least, most):
+def test_intervals_cover_the_agreement_of_the_model(
+    study, num_studies, lowest_coverage, highest_coverage
+):
     rng = np.random.default_rng(15)
     studies = [study(rng) for _ in range(num_studies)]
     coverage = np.mean([estimate.low <= truth <= estimate.high for estimate, truth in studies])
-    assert least <= coverage <= most
+    assert lowest_coverage <= coverage <= highest_coverage
 
 
 def test_1000_draws_over_20000_labels_take_at_most_10_seconds():
-    """Two raters on 101 levels: hardly two items are alike."""
+    """Two raters use 101 levels, so that hardly two items are labelled alike."""
     rng = np.random.default_rng(0)
     labels = np.clip(rng.random(10_000) + 0.2 * rng.normal(size=(2, 10_000)), 0, 1).round(2)
     began = time.process_time()
@@ -197,7 +201,7 @@ def test_pearsons_interval_is_that_of_scipy():
 
 
 def independent(wins: list[bool]) -> Estimate:
-    """The win rate of comparisons of which each has a pair of rules of its own."""
+    """Return the win rate of comparisons that each have another pair of rules."""
     return win_rate_interval(wins, group_C=[str(pair) for pair in range(len(wins))])
 
 
@@ -235,43 +239,17 @@ def test_few_groups_count_for_less_by_the_ratio_of_students_t():
     assert ends(estimate) == pytest.approx([0.5, low, 1 - low], abs=1e-4)
 
 
-def simulated_power(
-    num_pairs: int, *, num_annotators: int = 1, correlation: float = 0.0, num_studies: int = 4000
-) -> float:
-    """Return the share of simulated studies that show a win rate of 83 %.
-
-    Each pair of rules has its own win rate, from a beta distribution with mean 0.83. Its variance
-    gives two choices on a pair this correlation.
-    """
-    rng = np.random.default_rng(83)
-    rate = np.full((num_studies, num_pairs), agreement.PAPER_WIN_RATE)
-    if correlation:
-        size = 1 / correlation - 1
-        rate = rng.beta(rate * size, (1 - rate) * size)
-    wins = rng.binomial(num_annotators, rate)
-    if num_annotators == 1:
-        p_values = [scipy.stats.binomtest(k, num_pairs).pvalue for k in range(num_pairs + 1)]
-        return float((np.array(p_values)[wins.sum(axis=1)] < 0.05).mean())
-    groups = np.repeat([str(pair) for pair in range(num_pairs)], num_annotators)
-    num_shown = 0
-    for row in wins:
-        won = (np.arange(num_annotators) < row[:, None]).ravel()
-        num_shown += win_rate_interval(won, group_C=groups).low > 0.5
-    return num_shown / num_studies
+def exact_power(num_comparisons: int) -> float:
+    """Return the probability that scipy's binomial test at 5 % shows a win rate of 83 %."""
+    wins = np.arange(num_comparisons + 1)
+    p_values = np.array([scipy.stats.binomtest(k, num_comparisons).pvalue for k in wins])
+    return float(scipy.stats.binom.pmf(wins, num_comparisons, 0.83)[p_values < 0.05].sum())
 
 
-def test_the_power_of_the_papers_study_is_what_simulated_studies_have():
+def test_the_power_of_the_papers_study_is_that_of_the_exact_binomial_test():
     needed = comparisons_needed()
-    assert simulated_power(needed) >= 0.8 - 0.02
-    assert simulated_power(needed - 1) < 0.8 or win_rate_power(needed - 1, win_rate=0.83) < 0.8
+    assert exact_power(needed - 1) < 0.8 <= min(map(exact_power, range(needed, needed + 20)))
     for number in (6, 12, 20, 40):
-        expected = float(win_rate_power(number, win_rate=0.83))
-        assert simulated_power(number) == pytest.approx(expected, abs=0.025)
+        assert float(win_rate_power(number, win_rate=0.83)) == pytest.approx(exact_power(number))
     # Five wins of six: 83 %, and nothing is shown.
     assert independent([True] * 5 + [False]).low < 0.5
-
-
-def test_three_annotators_whose_choices_correlate_need_more_comparisons():
-    needed = 2 * comparisons_needed()  # 1 + (3 - 1) / 2
-    power = simulated_power(-(-needed // 3), num_annotators=3, correlation=0.5, num_studies=600)
-    assert power >= 0.75

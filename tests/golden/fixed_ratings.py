@@ -1,12 +1,13 @@
-"""A ratings table made by this file alone: six rules, two sources, nulls and missing rows."""
+"""A ratings table for golden tests: six rules, two sources, null ratings and missing rows."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
+
+from tests.worlds.ratings import ratings_table
 
 NUM_PAIRS = 300
 #: By rule: by how much the chosen response is rated higher, the noise's standard deviation, the
@@ -26,7 +27,7 @@ def write_fixed_ratings(path: Path) -> Path:
     generator = np.random.default_rng(20240517)
     rows = []
     for number in range(NUM_PAIRS):
-        pair = {"pair_id": f"{number:032x}", "source": "hh" if number % 3 else "pku"}
+        pair_id, source = f"{number:032x}", "hh" if number % 3 else "pku"
         quality = generator.normal(scale=0.3)
         for rule_id, (gain, noise, num_levels, null_share) in RULES.items():
             if rule_id == "be-kind" and number % 10 == 0:
@@ -35,11 +36,6 @@ def write_fixed_ratings(path: Path) -> Path:
                 raw = 0.6 + sign * (gain + 0.2 * quality * (gain > 0)) + generator.normal() * noise
                 rating = round(min(max(raw, 0.0), 1.0) * (num_levels - 1)) / (num_levels - 1)
                 is_null = generator.random() < null_share
-                rows.append(
-                    {**pair, "response": response, "rule_id": rule_id}
-                    | {"rating": None if is_null else rating}
-                )
-    names = ("pair_id", "source", "response", "rule_id")
-    schema = pa.schema([*((name, pa.string()) for name in names), ("rating", pa.float64())])
-    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
+                rows.append((pair_id, source, response, rule_id, None if is_null else rating))
+    pq.write_table(ratings_table(rows), path)
     return path

@@ -28,7 +28,7 @@ from tests.cli.invoking import Command
 from tests.people.answering import page_data
 from tests.people.conftest import exported, run_of
 from tests.tables.browse.studies import HOSTILE
-from tests.worlds.evidence import stats, table_of
+from tests.worlds.ratings import stats, table_of
 
 invoke = Command(annotate_export)
 #: Titles of the study's rules by rule id.

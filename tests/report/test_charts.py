@@ -76,8 +76,8 @@ def test_the_fit_is_the_least_squares_line_through_points_at_entropy_and_accurac
         slope, intercept = np.polyfit(entropy, accuracy, 1)
         [fit] = [line.get_xydata() for line in axes.lines if len(line.get_xydata()) == 3]
         np.testing.assert_allclose(fit[:, 1], intercept + slope * fit[:, 0])
-        ends = findings.intervals("all")[0]
-        expected = [getattr(ends, f"{policy}_{end}") for end in ("low", "high")]
+        estimate = getattr(findings.intervals("all")[0], policy)
+        expected = [estimate.low, estimate.high]
         assert axes.collections[1].get_segments()[0][:, 1].tolist() == pytest.approx(expected)
 
 

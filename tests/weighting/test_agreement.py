@@ -14,14 +14,14 @@ from encore.weighting.folds import held_out
 from encore.weighting.scheme import Evidence
 from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.schemes import load_scheme
-from tests.worlds.evidence import evidence_of_entropies, rated_pairs, write_labels
+from tests.worlds.ratings import evidence_of_entropies, rated_pairs, write_labels
 
 AGREEMENT = load_scheme("agreement")
 NUM_PAIRS = 40
 
 
 def labelled(folder: Path, label_PR: np.ndarray, rating_PR: np.ndarray) -> Evidence:
-    """Return pairs whose chosen responses have these ratings, and these labels unless NaN."""
+    """Return evidence of chosen responses with these ratings, and these labels unless NaN."""
     pairs = rated_pairs(rating_PR, np.zeros_like(rating_PR))
     evidence = evidence_of_entropies([0.5] * rating_PR.shape[1], pairs=pairs)
     labels = {

@@ -10,7 +10,7 @@ from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.schemes import load_scheme
 from encore.weighting.schemes.bradley_terry import fit_scores
 from encore.weighting.weight_vector import WeightVector
-from tests.worlds.evidence import evidence_of_margins
+from tests.worlds.ratings import evidence_of_margins
 
 # Suffixes: P pairs, R rules.
 

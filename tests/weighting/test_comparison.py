@@ -13,14 +13,14 @@ from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.schemes import SCHEMES_OF_RATINGS
 from encore.weighting.schemes.random import random_weights
 from encore.weighting.schemes.random_k import random_k_weights
-from tests.worlds.evidence import rule_names, table_of
+from tests.worlds.ratings import rule_names, table_of
 
 NUM_RULES = 6
 NAMES = rule_names(NUM_RULES)
 
 
 def ratings(*, num_pairs: int = 300) -> tuple[np.ndarray, np.ndarray]:
-    """Ratings on eleven levels; the higher a rule's number, the less it follows the preference."""
+    """Return ratings on eleven levels; rules of higher number follow the preference less."""
     rng = np.random.default_rng(0)
     noise_R = np.linspace(0.1, 0.5, NUM_RULES)
     chosen_PR = 0.6 + noise_R * rng.normal(size=(num_pairs, NUM_RULES))

@@ -17,7 +17,7 @@ from encore.weighting.composed_ratings import (
     pair_credits,
 )
 from encore.weighting.scheme_comparison import sweep_tau
-from tests.worlds.evidence import evidence_of_margins
+from tests.worlds.ratings import evidence_of_margins
 
 
 def test_margins_that_cancel_but_for_rounding_are_a_tie() -> None:
@@ -32,9 +32,9 @@ def test_blocks_of_pairs_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     rng = np.random.default_rng(0)
     margin_PR = rng.integers(-5, 6, size=(101, 4)) / 10
     weight_VR = rng.dirichlet(np.ones(4), size=7)
-    whole = composed_outcomes(margin_PR, weight_VR)
+    outcomes = composed_outcomes(margin_PR, weight_VR)
     monkeypatch.setattr(composed, "_MAX_BLOCK_MARGINS", 70)
-    assert composed_outcomes(margin_PR, weight_VR) == whole
+    assert composed_outcomes(margin_PR, weight_VR) == outcomes
 
 
 @pytest.mark.parametrize(("wins", "total"), [(0, 7), (7, 7), (61, 100), (500, 1000)])

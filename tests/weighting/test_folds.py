@@ -14,7 +14,7 @@ from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.schemes import load_scheme
 from encore.weighting.weigh import open_evidence
 from tests.weighting.conftest import NUM_PAIRS, NUM_PROMPTS
-from tests.worlds.evidence import evidence_of_margins
+from tests.worlds.ratings import evidence_of_margins
 
 BRADLEY_TERRY = load_scheme("bradley-terry")
 
@@ -24,7 +24,7 @@ def random_margins(num_pairs: int, num_rules: int, *, seed: int = 0) -> np.ndarr
 
 
 def held_out_by_fold(evidence: Evidence, *, seed: int = 0) -> list[set[str]]:
-    """Return the pairs that each fold holds out, as the scheme is given them."""
+    """Return the ids of the pairs that each fold holds out, seen from the scheme."""
     learnt_by_fold: list[set[str]] = []
 
     def compute(training_evidence: Evidence, options: SchemeOptions) -> SchemeResult:
@@ -33,8 +33,8 @@ def held_out_by_fold(evidence: Evidence, *, seed: int = 0) -> list[set[str]]:
 
     spy: WeightingScheme = dataclasses.replace(BRADLEY_TERRY, compute=compute)
     assert isinstance(held_out(spy, evidence, SchemeOptions(seed=seed)), HeldOut)
-    everything = set(evidence.read_pairs().complete().pair_id_P.tolist())
-    return [everything - learnt for learnt in learnt_by_fold]
+    pair_ids = set(evidence.read_pairs().complete().pair_id_P.tolist())
+    return [pair_ids - learnt for learnt in learnt_by_fold]
 
 
 def test_every_complete_pair_is_held_out_once_and_folds_are_of_one_size() -> None:
@@ -83,9 +83,10 @@ def test_without_a_study_pairs_of_one_id_are_in_one_fold() -> None:
 
 
 def test_notes_state_too_few_pairs_and_unknown_prompts() -> None:
-    none = held_out(BRADLEY_TERRY, evidence_of_margins([[0.5, 0.1]]), SchemeOptions())
-    assert none is None
-    assert "too few pairs" in next(fold_notes("x", none))
-    few = held_out(BRADLEY_TERRY, evidence_of_margins(random_margins(3, 1)), SchemeOptions())
-    assert few.num_folds == 3
-    assert "grouped by pair_id" in next(fold_notes("x", few))
+    of_one_pair = held_out(BRADLEY_TERRY, evidence_of_margins([[0.5, 0.1]]), SchemeOptions())
+    assert of_one_pair is None
+    assert "too few pairs" in next(fold_notes("x", of_one_pair))
+    margin_PR = random_margins(3, 1)
+    of_three_pairs = held_out(BRADLEY_TERRY, evidence_of_margins(margin_PR), SchemeOptions())
+    assert of_three_pairs.num_folds == 3
+    assert "grouped by pair_id" in next(fold_notes("x", of_three_pairs))

@@ -10,7 +10,7 @@ import pytest
 from encore.warehouse import PairRatings
 from encore.weighting.ratings_needed import ratings_needed
 from encore.weighting.weight_error import weight_error
-from tests.worlds.evidence import rated_pairs
+from tests.worlds.ratings import rated_pairs
 
 # Five rules on eleven levels, from nearly uniform to nearly constant.
 MASSES = np.exp(-np.linspace(0.05, 1.5, 5)[:, None] * np.linspace(0, 10, 11))
@@ -56,11 +56,12 @@ def test_the_error_that_it_states_holds_19_times_in_20(copied: float) -> None:
 def test_half_the_error_needs_four_times_as_many_pairs() -> None:
     pairs = drawn_pairs(2, num_pairs=4000)
     sentences = [ratings_needed(pairs, target=target) for target in (0.02, 0.01, 0.0002)]
-    number = re.compile("(?:after|take about) ([0-9,]+)")
+    after = re.compile("after ([0-9,]+)")
     assert "within 2 % of the true ones after" in sentences[0]
-    # Half the error takes about four times as many pairs.
-    few, many = (int(number.search(text)[1].replace(",", "")) for text in sentences[:2])
-    assert many == pytest.approx(4 * few, rel=0.15)
+    of_2_percent, of_1_percent = (
+        int(after.search(sentence)[1].replace(",", "")) for sentence in sentences[:2]
+    )
+    assert of_1_percent == pytest.approx(4 * of_2_percent, rel=0.15)
     assert "8,000 ratings per rule are too few for 0.02 %" in sentences[2]
     assert "(extrapolated)" in sentences[2]
     assert ratings_needed(pairs, target=0.02) == sentences[0]
@@ -69,18 +70,16 @@ def test_half_the_error_needs_four_times_as_many_pairs() -> None:
 
 def test_no_error_is_stated_for_few_pairs_new_levels_or_rare_rules() -> None:
     rng = np.random.default_rng(5)
-    few = ratings_needed(drawn_pairs(5, num_pairs=99))
-    assert "at least 100 are needed" in few
-    unknown = rng.random((2, 300, 2))
-    unknown[:, :, 0] = 0.5
-    sentence = ratings_needed(rated_pairs(*unknown))
+    assert "at least 100 are needed" in ratings_needed(drawn_pairs(5, num_pairs=99))
+    distinct_2PR = rng.random((2, 300, 2))
+    distinct_2PR[:, :, 0] = 0.5
+    sentence = ratings_needed(rated_pairs(*distinct_2PR))
     assert "100% of the ratings of rule rule-01 occur once only" in sentence
-    rare = np.full((2, 300, 2), np.nan)
-    rare[:, :, 0] = np.round(rng.random((2, 300)), 1)
-    rare[:, :3, 1] = 0.5
-    silent = ratings_needed(rated_pairs(*rare))
-    assert "rule rule-01 has 6 ratings" in silent
-    assert weight_error(rated_pairs(*rare)).error is None
+    rare_2PR = np.full((2, 300, 2), np.nan)
+    rare_2PR[:, :, 0] = np.round(rng.random((2, 300)), 1)
+    rare_2PR[:, :3, 1] = 0.5
+    assert "rule rule-01 has 6 ratings" in ratings_needed(rated_pairs(*rare_2PR))
+    assert weight_error(rated_pairs(*rare_2PR)).error is None
 
 
 def test_a_constant_rule_is_not_certain() -> None:

@@ -14,13 +14,13 @@ from encore.core.errors import InputError
 from encore.warehouse import PairRatings
 from encore.weighting.run_comparison import RunComparison, compare_runs
 from encore.weighting.schemes.encore import entropy_weights
-from tests.worlds.evidence import rated_pairs, table_of_pairs
+from tests.worlds.ratings import rated_pairs, table_of_pairs
 
 NUM_PAIRS = 150
 
 
 def two_runs() -> tuple[PairRatings, PairRatings]:
-    """Ratings of three rules on eleven levels, and the same with noise and a few holes."""
+    """Return ratings of three rules on eleven levels, and the same with noise and a few gaps."""
     rng = np.random.default_rng(0)
     first = np.round(rng.beta(2, 2, size=(2, NUM_PAIRS, 3)), 1)
     second = np.round(np.clip(first + 0.1 * rng.normal(size=first.shape) + 0.05, 0, 1), 1)
@@ -46,28 +46,32 @@ def half(chosen: np.ndarray, rejected: np.ndarray) -> float:
 def test_every_figure_is_that_of_scipy_and_scikit_learn() -> None:
     first, second = two_runs()
     comparison = compared(first, second)
-    both_2PR = ~np.isnan(second.rating_2PR)
+    is_rated_2PR = ~np.isnan(second.rating_2PR)
     entropies = [
-        [entropy(run.rating_2PR[:, :, k][both_2PR[:, :, k]]) for k in range(3)]
+        [entropy(run.rating_2PR[:, :, k][is_rated_2PR[:, :, k]]) for k in range(3)]
         for run in (first, second)
     ]
     change_R = np.subtract(*(entropy_weights(np.array(values)) for values in reversed(entropies)))
     for k, row in enumerate(comparison.rules):
-        x, y, both = (values[:, :, k] for values in (first.rating_2PR, second.rating_2PR, both_2PR))
-        whole = both.all(axis=0)
-        levels = [np.rint(10 * values[both]).astype(int) for values in (x, y)]
-        assert (row.num_ratings, row.num_pairs) == (both.sum(), whole.sum())
+        x_2P, y_2P = first.rating_2PR[:, :, k], second.rating_2PR[:, :, k]
+        is_rated_2P = is_rated_2PR[:, :, k]
+        x, y = x_2P[is_rated_2P], y_2P[is_rated_2P]
+        # Pairs with both responses rated in both runs, shape [2, pairs].
+        pairs_x, pairs_y = (values[:, is_rated_2P.all(axis=0)] for values in (x_2P, y_2P))
+        levels = [np.rint(10 * values).astype(int) for values in (x, y)]
+        assert (row.num_ratings, row.num_pairs) == (len(x), pairs_x.shape[1])
+        tie_rates = [(chosen == rejected).mean() for chosen, rejected in (pairs_x, pairs_y)]
         expected = {
-            "agreement": (x[both] == y[both]).mean(),
+            "agreement": (x == y).mean(),
             "kappa": cohen_kappa_score(*levels, labels=range(11), weights="quadratic"),
-            "correlation": scipy.stats.pearsonr(x[both], y[both]).statistic,
-            "mean_difference": (y - x)[both].mean(),
+            "correlation": scipy.stats.pearsonr(x, y).statistic,
+            "mean_difference": (y - x).mean(),
             "entropy_difference": entropies[1][k] - entropies[0][k],
-            "accuracy_difference": half(*y[:, whole]) - half(*x[:, whole]),
+            "accuracy_difference": half(*pairs_y) - half(*pairs_x),
             "weight_difference": change_R[k],
-            "flip_rate": ((x[0] - x[1]) * (y[0] - y[1]) < 0)[whole].mean(),
-            "tie_rate": (x[0] == x[1])[whole].mean(),
-            "tie_difference": (y[0] == y[1])[whole].mean() - (x[0] == x[1])[whole].mean(),
+            "flip_rate": (np.diff(pairs_x, axis=0) * np.diff(pairs_y, axis=0) < 0).mean(),
+            "tie_rate": tie_rates[0],
+            "tie_difference": tie_rates[1] - tie_rates[0],
         }
         for name, value in expected.items():
             assert getattr(row, name).value == pytest.approx(value, abs=1e-9), name
@@ -108,12 +112,10 @@ def test_the_seed_draws_the_resamples_and_the_order_of_pairs_and_rules_does_not_
 
 def test_a_pair_is_matched_by_its_source_and_its_id() -> None:
     # Two sources have pairs of the same two ids. The runs agree on source a and are opposite on b.
-    chosen, rejected = np.array([[1.0], [0.0], [1.0], [0.0]]), np.full((4, 1), 0.5)
-    sources = np.array(["a", "a", "b", "b"], dtype=object)
-    pair_ids = np.array(["0", "1", "0", "1"], dtype=object)
+    pair_ids, rejected = np.array(["0", "1", "0", "1"], dtype=object), np.full((4, 1), 0.5)
     first, second = (
-        dataclasses.replace(rated_pairs(ratings, rejected), source_P=sources, pair_id_P=pair_ids)
-        for ratings in (chosen, [[1.0], [0.0], [0.0], [1.0]])
+        dataclasses.replace(rated_pairs(chosen, rejected, source=[*"aabb"]), pair_id_P=pair_ids)
+        for chosen in ([[1.0], [0.0], [1.0], [0.0]], [[1.0], [0.0], [0.0], [1.0]])
     )
     comparison = compared(first, second)
     [row] = comparison.rules
@@ -122,7 +124,7 @@ def test_a_pair_is_matched_by_its_source_and_its_id() -> None:
     assert (comparison.num_pairs, row.num_pairs, row.num_ratings) == (4, 4, 8)
     assert (row.agreement.value, row.flip_rate.value) == (6 / 8, 2 / 4)
     # The same ids in sources of another name are other pairs.
-    elsewhere = dataclasses.replace(second, source_P=np.array(["c", "c", "d", "d"], dtype=object))
+    elsewhere = dataclasses.replace(second, source_P=np.array([*"ccdd"], dtype=object))
     with pytest.raises(InputError, match="no pair in common"):
         compared(first, elsewhere)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encore.core.errors import InputError
+from encore.data.study import Study
 from encore.weighting.scheme import Evidence
 from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.schemes import SCHEMES, load_scheme
@@ -19,20 +21,30 @@ from encore.weighting.schemes.inverse_sd import inverse_sd_weights
 from encore.weighting.schemes.random import random_weights
 from encore.weighting.weigh import weights
 from encore.weighting.weight_vector import WeightVector
-from tests.worlds.evidence import (
+from tests.worlds.ratings import (
     evidence_of_entropies,
-    labelled_study,
     pairs_of_margins,
     rule_names,
     stats,
     table_of,
+    write_labels,
 )
 
 ENTROPIES = st.lists(st.floats(0, 10), min_size=1, max_size=20)
 OPTIONS = SchemeOptions(rule="rule-00")
 
 
-def evidence(entropies: list[float], *, seed: int = 0) -> Evidence:
+@pytest.fixture(scope="module")
+def labelled_study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """Return a study with labels of 30 pairs under 20 rules."""
+    rng, study = np.random.default_rng(0), Study(tmp_path_factory.mktemp("labelled"))
+    responses = [f"{pair:032x}:chosen" for pair in range(30)]
+    keys = list(product(responses, rule_names(20)))
+    write_labels(study, dict(zip(keys, rng.choice([0.0, 0.5, 1.0], len(keys)), strict=True)))
+    return study
+
+
+def evidence(entropies: list[float], *, seed: int, study: Study) -> Evidence:
     """Return evidence of rules with these entropies, random spreads and 30 random pairs."""
     rng = np.random.default_rng(seed)
     margin_PR = rng.integers(-10, 11, size=(30, len(entropies))) / 10
@@ -42,7 +54,7 @@ def evidence(entropies: list[float], *, seed: int = 0) -> Evidence:
         dataclasses.replace(rule, kde_bandwidth=bandwidth)
         for rule, bandwidth in zip(of_entropies.rules, bandwidths, strict=True)
     )
-    return dataclasses.replace(of_entropies, rules=rules, study=labelled_study())
+    return dataclasses.replace(of_entropies, rules=rules, study=study)
 
 
 # --- the contract of the folder -------------------------------------------------------------------
@@ -61,9 +73,9 @@ def test_a_scheme_has_its_name_and_reads_pairs_only_if_it_uses_labels(name: str)
 @pytest.mark.parametrize("name", SCHEMES)
 @given(entropies=ENTROPIES, seed=st.integers(0, 1000))
 def test_a_scheme_weighs_every_rule_and_permuting_rules_permutes_the_weights(
-    name: str, entropies: list[float], seed: int
+    labelled_study: Study, name: str, entropies: list[float], seed: int
 ) -> None:
-    original = evidence(entropies, seed=seed)
+    original = evidence(entropies, seed=seed, study=labelled_study)
     order = np.random.default_rng(seed).permutation(len(entropies)).tolist()
     pairs = original.read_pairs()
     permuted = dataclasses.replace(
@@ -138,12 +150,12 @@ def test_random_weights_are_uniform_on_the_simplex() -> None:
 
 @pytest.mark.parametrize("name", ["top-k", "random-k"])
 def test_a_k_above_the_number_of_rules_selects_all(name: str) -> None:
-    vector = load_scheme(name).weigh(evidence([1.0, 2.0]), SchemeOptions(k=5))
+    vector = load_scheme(name).weigh(evidence_of_entropies([1.0, 2.0]), SchemeOptions(k=5))
     assert (vector.weights, vector.params["k"]) == ((0.5, 0.5), 2)
 
 
 def test_top_k_orders_equal_entropies_by_id() -> None:
-    vector = load_scheme("top-k").weigh(evidence([1.0, 1.0, 1.0]), SchemeOptions(k=1))
+    vector = load_scheme("top-k").weigh(evidence_of_entropies([1.0] * 3), SchemeOptions(k=1))
     assert vector.weights == (1.0, 0.0, 0.0)
 
 

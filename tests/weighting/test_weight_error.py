@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from encore.rating.rounds import round_ends
 from encore.weighting.weight_error import weight_error
 from tests.weighting.test_ratings_needed import weights_of
-from tests.worlds.evidence import rated_pairs
+from tests.worlds.ratings import rated_pairs
 
 # Suffixes: K qualities of a response, R rules, L levels, P pairs; 2 before PR: chosen, rejected.
 

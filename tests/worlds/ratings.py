@@ -1,15 +1,28 @@
-"""Make random ratings tables with every oddity of real ones, and store them in odd ways."""
+"""Build rated pairs, tables of ratings and evidence for tests; store tables in odd ways."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from encore.data.schemas import RATINGS_CONTRACT
+from encore.analysis.analyze import analyze
+from encore.analysis.statistics import RuleStats
+from encore.data.annotations import ANSWERS_FILE, SAMPLE_FILE, Sample
+from encore.data.records import RESPONSES
+from encore.data.schemas import ANSWERS, RATINGS_CONTRACT
+from encore.data.study import Study
+from encore.warehouse import PairRatings
+from encore.weighting.scheme import Evidence
+
+# Suffixes: P pairs, R rules.
 
 SOURCES = ("hh", "pku", "quelle-ä", "来源", "sp ace")
 _RULE_NAMES = ("avoid-harm", "Regel 2 – äöü", "规则三", "rule'4", 'rule"5', "r6", "rule-7", "🛡️")
@@ -67,15 +80,15 @@ def _block(
     num_levels = int(rng.choice([1, 2, 3, 11, 101, 0])) if rule_index else 11
     rating = raw if num_levels == 0 else np.round(raw * (num_levels - 1)) / max(num_levels - 1, 1)
     is_null = rng.random((num_pairs, 2)) < rng.choice([0.0, 0.02, 0.3])
-    is_there = rng.random((num_pairs, 2)) > rng.choice([0.0, 0.05, 0.5], p=[0.6, 0.2, 0.2])
-    is_there[0] = True
+    has_row = rng.random((num_pairs, 2)) > rng.choice([0.0, 0.05, 0.5], p=[0.6, 0.2, 0.2])
+    has_row[0] = True
     pair = np.array([f"{i:032x}" for i in range(num_pairs)])
-    rows = np.flatnonzero(is_there.ravel())
+    rows = np.flatnonzero(has_row.ravel())
     return pa.table(
         {
             "pair_id": pair[rows // 2],
             "source": [source] * len(rows),
-            "response": np.array(["chosen", "rejected"])[rows % 2],
+            "response": np.array(RESPONSES)[rows % 2],
             "rule_id": [rule_id] * len(rows),
             "rating": pa.array(rating.ravel()[rows], mask=is_null.ravel()[rows]),
         }
@@ -96,3 +109,123 @@ def _retyped(table: pa.Table, rng: np.random.Generator) -> pa.Table:
     if rng.random() < 0.3:  # columns of other kinds do no harm, and order means nothing
         table = table.append_column("raw_reply", pa.nulls(table.num_rows, pa.string()))
     return table.select(rng.permutation(table.column_names).tolist())
+
+
+# --- rated pairs ----------------------------------------------------------------------------------
+
+
+def rule_names(num_rules: int) -> tuple[str, ...]:
+    """Return ``rule-00``, ``rule-01``, …"""
+    return tuple(f"rule-{index:02d}" for index in range(num_rules))
+
+
+def rated_pairs(
+    chosen_PR: Any,
+    rejected_PR: Any,
+    *,
+    rule_ids: Sequence[str] = (),
+    source: str | Sequence[str] = "s",
+) -> PairRatings:
+    """Return pairs with these ratings, of one source or with a source each; NaN is missing."""
+    chosen_PR, rejected_PR = np.array([chosen_PR, rejected_PR], dtype=np.float64)
+    num_pairs, num_rules = chosen_PR.shape
+    return PairRatings(
+        rule_ids=tuple(rule_ids) or rule_names(num_rules),
+        source_P=np.full(num_pairs, source, dtype=object),
+        pair_id_P=np.array([f"{index:032x}" for index in range(num_pairs)], dtype=object),
+        chosen_PR=chosen_PR,
+        rejected_PR=rejected_PR,
+    )
+
+
+def table_of_pairs(pairs: PairRatings) -> pa.Table:
+    """Return the pairs as a ratings table; NaN becomes null."""
+    num_rules = len(pairs.rule_ids)
+    rating = pairs.rating_2PR.transpose(1, 0, 2).ravel()
+    return pa.table(
+        {
+            "pair_id": np.repeat(pairs.pair_id_P, 2 * num_rules),
+            "source": np.repeat(pairs.source_P, 2 * num_rules),
+            "response": np.tile(np.repeat(RESPONSES, num_rules), pairs.num_pairs),
+            "rule_id": np.tile(np.array(pairs.rule_ids), 2 * pairs.num_pairs),
+            "rating": pa.array(rating, mask=np.isnan(rating)),
+        }
+    )
+
+
+def table_of(chosen_PR: Any, rejected_PR: Any, **names: Any) -> pa.Table:
+    """Return the pairs of `rated_pairs` as a ratings table."""
+    return table_of_pairs(rated_pairs(chosen_PR, rejected_PR, **names))
+
+
+def pairs_of_margins(margin_PR: Any) -> PairRatings:
+    """Return pairs with these margins; the rejected response is rated 0."""
+    return rated_pairs(margin_PR, np.multiply(margin_PR, 0.0))
+
+
+def write_labels(study: Study, labels: Mapping[tuple[str, str], float]) -> None:
+    """Write one person's labels, by response_id and rule_id, as an imported sample of a study."""
+    sample = Sample(
+        key="responses-0",
+        kind="responses",
+        scale=("0", "0.5", "1"),
+        seed=0,
+        run_key="",
+        num_items=1,
+    )
+    folder = study.path / sample.path("")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / SAMPLE_FILE).write_text(sample.model_dump_json())
+    rows = [
+        {
+            "annotator": "ana",
+            "item_id": f"{response_id} {rule_id}",
+            "source": "s",
+            "response_id": response_id,
+            "rule_id": rule_id,
+            "label": label,
+        }
+        for (response_id, rule_id), label in labels.items()
+    ]
+    pq.write_table(pa.Table.from_pylist(rows, ANSWERS), folder / ANSWERS_FILE)
+
+
+# --- evidence for schemes -------------------------------------------------------------------------
+
+
+@cache
+def _measured_rule() -> RuleStats:
+    return analyze(table_of([[0.2], [0.7]], [[0.0], [0.5]])).rules[0]
+
+
+def stats(rule_id: str, entropy_nats: float | None, **changes: Any) -> RuleStats:
+    """Return statistics of a rule with this entropy, 7 nulls and two levels."""
+    num_ratings = 0 if entropy_nats is None else 100
+    fields: dict[str, Any] = {"num_ratings": num_ratings, "num_unparsed": 7, "num_levels": 2}
+    fields |= {"rule_id": rule_id, "entropy_nats": entropy_nats, **changes}
+    return dataclasses.replace(_measured_rule(), **fields)
+
+
+def evidence_of_entropies(
+    entropies: Sequence[float | None], *, pairs: PairRatings | None = None
+) -> Evidence:
+    """Return evidence of rules with these entropies; without pairs, reading them fails."""
+
+    def read_pairs() -> PairRatings:
+        assert pairs is not None, "a scheme that uses no labels has read the pairs"
+        return pairs
+
+    num_pairs = 50 if pairs is None else pairs.num_pairs
+    rule_ids = rule_names(len(entropies)) if pairs is None else pairs.rule_ids
+    rules = tuple(
+        stats(rule_id, entropy, num_pairs=num_pairs, num_pairs_total=num_pairs)
+        for rule_id, entropy in zip(rule_ids, entropies, strict=True)
+    )
+    return Evidence(rules=rules, read_pairs=read_pairs)
+
+
+def evidence_of_margins(margin_PR: Any) -> Evidence:
+    """Return evidence of rules of rising entropy over pairs with these margins."""
+    pairs = pairs_of_margins(margin_PR)
+    entropies = [0.1 * (index + 1) for index in range(len(pairs.rule_ids))]
+    return evidence_of_entropies(entropies, pairs=pairs)

@@ -30,7 +30,7 @@ from encore.core.files import write_json
 from encore.data.records import Message, PreferencePair
 from encore.scoring.head_scores import HeadScores
 from encore.weighting.weigh import open_evidence
-from tests.worlds.evidence import table_of
+from tests.worlds.ratings import table_of
 from tests.worlds.scorings import make_model
 from tests.worlds.studies import write_lines
 from tests.worlds.trainings import make_study, write_ratings

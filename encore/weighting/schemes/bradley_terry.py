@@ -65,11 +65,11 @@ def _compute(evidence: Evidence, _options: SchemeOptions) -> SchemeResult:
     # Only pairs whose two responses every rule rated: a missing margin is not a margin of 0.
     pairs = evidence.read_pairs().complete()
     if pairs.num_pairs == 0:
-        least = min(evidence.rules, key=lambda rule: rule.num_pairs)
+        scarcest = min(evidence.rules, key=lambda rule: rule.num_pairs)
         raise InputError(
             f"scheme bradley-terry: none of {evidence.num_pairs} pairs has both responses rated "
-            f"under every rule, so there is no label to learn from (rule {least.rule_id} has "
-            f"{least.num_pairs}); rate the missing ones or leave such rules out"
+            f"under every rule, so there is no label to learn from (rule {scarcest.rule_id} has "
+            f"{scarcest.num_pairs}); rate the missing ones or leave such rules out"
         )
     score_R = fit_scores(pairs.margin_PR)
     scale = float(score_R.sum())
