@@ -110,8 +110,8 @@ class _Rows(NamedTuple):
     """Columns of ``coded_ratings.sql`` in its order, shape [N]: whole numbers, ratings with NaN."""
 
     pair_key: NDArray[Any]
-    source_place: NDArray[Any]
-    rule_place: NDArray[Any]
+    source_index: NDArray[Any]
+    rule_index: NDArray[Any]
     is_rejected: NDArray[Any]
     rating: NDArray[Any]
 
@@ -198,8 +198,22 @@ class _Tally:
     def add(self, rows: _Rows, is_first_N: NDArray[np.bool_]) -> None:
         """Count rows in which each pair is whole, as one run of rows."""
         first_P = np.flatnonzero(is_first_N)
-        rating_2RP = self._side_by_side(rows, is_first_N, num_pairs=len(first_P))
-        source_P = rows.source_place[first_P]
+        num_pairs, num_rules = len(first_P), len(self._cells)
+        # Ratings side by side, by response, rule and pair; NaN where one is missing.
+        slot_N = rows.is_rejected.astype(np.int64)
+        slot_N *= num_rules
+        slot_N += rows.rule_index
+        slot_N *= num_pairs
+        slot_N += np.cumsum(is_first_N)
+        slot_N -= 1
+        rating = np.full(2 * num_rules * num_pairs, np.nan)
+        rating[slot_N] = rows.rating
+        is_filled = np.zeros(len(rating), dtype=bool)
+        is_filled[slot_N] = True
+        self.num_repeats += len(slot_N) - int(np.count_nonzero(is_filled))
+        rating_2RP = rating.reshape(2, num_rules, num_pairs)
+        # Each source is counted apart.
+        source_P = rows.source_index[first_P]
         for source in np.flatnonzero(np.bincount(source_P)).tolist():
             is_of_source_P = source_P == source
             self._add_source(
@@ -221,24 +235,6 @@ class _Tally:
                 for cells in self._cells
             ),
         )
-
-    def _side_by_side(
-        self, rows: _Rows, is_first_N: NDArray[np.bool_], *, num_pairs: int
-    ) -> _Floats:
-        """Return the ratings by response, rule and pair, shape [2, R, P]; NaN where missing."""
-        num_rules = len(self._cells)
-        slot_N = rows.is_rejected.astype(np.int64)
-        slot_N *= num_rules
-        slot_N += rows.rule_place
-        slot_N *= num_pairs
-        slot_N += np.cumsum(is_first_N)
-        slot_N -= 1
-        rating = np.full(2 * num_rules * num_pairs, np.nan)
-        rating[slot_N] = rows.rating
-        is_filled = np.zeros(len(rating), dtype=bool)
-        is_filled[slot_N] = True
-        self.num_repeats += len(slot_N) - int(np.count_nonzero(is_filled))
-        return rating.reshape(2, num_rules, num_pairs)
 
     def _add_source(self, source: int, rating_2RP: _Floats) -> None:
         chosen_RP, rejected_RP = rating_2RP

@@ -42,7 +42,7 @@ class TheoryConfig(RatingsConfig):
         "rules that are more and more noise.",
     )
     tau: float = tau_option(DEFAULT_TAU)
-    seed: int = option(0, ge=0, help="Of the synthetic world, of weights near zero, of samples.")
+    seed: int = option(0, ge=0, help="Seed of the synthetic world and of the weights near zero.")
 
 
 @command

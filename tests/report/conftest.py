@@ -1,4 +1,4 @@
-"""Findings, drawings and pages that several test modules look at; made once."""
+"""Findings that several test modules look at, and reports without drawings."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from tests.report.studies import some_ratings
 
 
 @contextmanager
-def nothing_drawn() -> Iterator[None]:
-    """Figures are empty, for tests that look at words and files alone."""
+def without_drawing() -> Iterator[None]:
+    """Leave figures empty, for tests of texts and files alone."""
 
-    def not_drawn(chart: Chart, *, title: str, mark: str | None = None) -> DrawnChart:
+    def empty_chart(chart: Chart, *, title: str, mark: str | None = None) -> DrawnChart:
         uris = ["data:image/svg+xml;base64,"] * len(chart.panels)
         files = {"svg": (mark or "").encode(), "png": b"\x89PNG"}
         return DrawnChart(chart=chart, title=title, panels=uris, files=files)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(write_report, "draw_chart", not_drawn)
+        patch.setattr(write_report, "draw_chart", empty_chart)
         yield
 
 
 @pytest.fixture
 def quick() -> Iterator[None]:
-    """As `nothing_drawn`."""
-    with nothing_drawn():
+    """Leave the figures of a test's reports empty."""
+    with without_drawing():
         yield
 
 
 @pytest.fixture(scope="session")
 def findings() -> Findings:
-    """What there is to say about two sources under six rules."""
+    """Return the findings on two sources under six rules."""
     return gather(some_ratings())

@@ -1,4 +1,4 @@
-"""The figures show what was measured, and say in words what they cannot show."""
+"""The figures show the measured values, or state the reason why there is no figure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def axes_of(panel: Panel):
 
 
 @pytest.mark.parametrize("name", CHARTS)
-def test_every_figure_is_told_and_its_axes_are_labelled(findings: Findings, name: str):
+def test_every_figure_has_a_table_a_subtitle_and_labelled_axes(findings: Findings, name: str):
     chart = chart_of(name, findings)
     assert chart.table.rows
     assert {len(row) for row in chart.table.rows} == {len(chart.table.columns)}
@@ -62,9 +62,9 @@ def test_the_fit_is_the_least_squares_line_through_points_at_entropy_and_accurac
 ):
     panels = chart_of("entropy-accuracy", findings).panels
     assert [panel.title for panel in panels] == [
-        f"{source}: {words}"
+        f"{source}: {policy}"
         for source in ("all sources", "hh", "pku")
-        for words in ("a tie counts half", "ties left out")
+        for policy in ("a tie counts half", "ties left out")
     ]
     for panel, policy in zip(panels, ("half", "untied"), strict=False):
         axes = axes_of(panel)
@@ -89,8 +89,8 @@ def test_the_table_of_correlations_has_r_of_every_policy(findings: Findings):
 def test_wins_ties_and_losses_fill_the_bar_and_stand_in_the_table(findings: Findings):
     chart = chart_of("ties", findings)
     axes = axes_of(chart.panels[0])
-    for place, rule in enumerate(findings.pooled):
-        bars = [bar for bar in axes.patches if round(bar.get_y() + bar.get_height() / 2) == place]
+    for row, rule in enumerate(findings.pooled):
+        bars = [bar for bar in axes.patches if round(bar.get_y() + bar.get_height() / 2) == row]
         assert [bar.get_width() for bar in bars] == pytest.approx(
             [rule.accuracy.strict, rule.tie_rate, 1 - rule.accuracy.inclusive]
         )
@@ -103,13 +103,13 @@ def test_wins_ties_and_losses_fill_the_bar_and_stand_in_the_table(findings: Find
 
 def test_agreement_is_the_cosine_of_signs(findings: Findings):
     table = some_ratings(rule_ids=("a", "b"), num_pairs=40)
-    ratings = np.asarray(table["rating"]).reshape(40, 2, 2)  # pair, rule, response
-    a, b = np.sign(ratings[..., 0] - ratings[..., 1]).T
+    rating_P22 = np.asarray(table["rating"]).reshape(40, 2, 2)  # pair, response, rule
+    a, b = np.sign(rating_P22[:, 0] - rating_P22[:, 1]).T
     expected = number((a @ b) / math.sqrt((a @ a) * (b @ b)), digits=2)
     chart = chart_of("rule-agreement", gather(table))
     assert [row[1:] for row in chart.table.rows] == [("1.00", expected), (expected, "1.00")]
-    shown = {text.get_position(): text.get_text() for text in axes_of(chart.panels[0]).texts}
-    assert shown == {(0, 0): "1.00", (0, 1): expected, (1, 0): expected, (1, 1): "1.00"}
+    cells = {text.get_position(): text.get_text() for text in axes_of(chart.panels[0]).texts}
+    assert cells == {(0, 0): "1.00", (0, 1): expected, (1, 0): expected, (1, 1): "1.00"}
 
 
 def test_schemes_that_learn_from_labels_are_marked_and_drawn_at_their_accuracy(findings: Findings):
@@ -124,10 +124,10 @@ def test_schemes_that_learn_from_labels_are_marked_and_drawn_at_their_accuracy(f
     assert dots.get_offsets()[: len(rows), 0].tolist() == [row.accuracy.half for row in rows]
     is_orange = (dots.get_facecolors()[: len(rows)] == to_rgba("C1")).all(axis=1).tolist()
     learnt = [name.endswith("†") for name in names[: len(rows)]]
-    assert is_orange == learnt == [one.uses_labels for one in rows]
+    assert is_orange == learnt == [row.uses_labels for row in rows]
 
 
-def test_a_tiny_weight_is_no_zero_and_its_cell_is_pale(findings: Findings):
+def test_a_tiny_weight_is_not_written_as_zero_and_its_cell_is_pale(findings: Findings):
     """Orange is for less than an equal share, at most 0.6 of it; grey is for none at all."""
     comparison = findings.comparison
     assert not isinstance(comparison, Missing)
@@ -135,35 +135,35 @@ def test_a_tiny_weight_is_no_zero_and_its_cell_is_pale(findings: Findings):
     tiny = replace(row, vector=replace(row.vector, weights=(0.0002, 0.9998, 0.0, 0.0, 0.0, 0.0)))
     changed = replace(findings, comparison=replace(comparison, rows=(tiny,)))
     axes = axes_of(chart_of("scheme-weights", changed).panels[0])
-    words = [text.get_text() for text in axes.texts]
-    assert words == ["<0.1", "100.0", "0.0", "0.0", "0.0", "0.0"]
+    cells = [text.get_text() for text in axes.texts]
+    assert cells == ["<0.1", "100.0", "0.0", "0.0", "0.0", "0.0"]
     fold_R = np.ma.filled(axes.collections[0].get_array(), np.nan).ravel()
     assert fold_R[0] == -0.6
     assert fold_R[1] == 1
     assert np.isnan(fold_R[2:]).all()  # grey
 
 
-def test_of_very_many_sources_none_is_drawn_alone():
-    sources = tuple(f"s{place}" for place in range(MAX_DRAWN_SOURCES))
-    found = gather(some_ratings(sources=sources, rule_ids=("a", "b", "c"), num_pairs=80))
-    assert found.drawn_sources == ("all",)
-    assert found.sources == ("all", *sources)
+def test_many_sources_are_listed_but_only_all_together_are_drawn():
+    sources = tuple(f"s{index}" for index in range(MAX_DRAWN_SOURCES))
+    findings = gather(some_ratings(sources=sources, rule_ids=("a", "b", "c"), num_pairs=80))
+    assert findings.drawn_sources == ("all",)
+    assert findings.sources == ("all", *sources)
 
 
-def test_a_source_that_is_called_as_all_are_is_not_told_apart():
-    found = gather(some_ratings(sources=("hh", "all"), rule_ids=("a", "b", "c"), num_pairs=80))
-    assert found.sources == ("all",)
-    assert any("told apart" in note for note in found.notes)
+def test_sources_are_pooled_with_a_note_if_one_is_called_all():
+    findings = gather(some_ratings(sources=("hh", "all"), rule_ids=("a", "b", "c"), num_pairs=80))
+    assert findings.sources == ("all",)
+    assert any("told apart" in note for note in findings.notes)
 
 
-def test_one_source_is_not_told_twice():
-    found = gather(some_ratings(sources=("hh",), rule_ids=("a", "b", "c"), null_share=0.05))
-    assert found.sources == ("all",)
-    assert found.notes
-    assert not [note for note in found.notes if note.startswith("Source hh")]
-    titles = [panel.title for panel in chart_of("entropy-accuracy", found).panels]
+def test_a_single_source_is_shown_once():
+    findings = gather(some_ratings(sources=("hh",), rule_ids=("a", "b", "c"), null_share=0.05))
+    assert findings.sources == ("all",)
+    assert findings.notes
+    assert not [note for note in findings.notes if note.startswith("Source hh")]
+    titles = [panel.title for panel in chart_of("entropy-accuracy", findings).panels]
     assert titles == ["hh: a tie counts half", "hh: ties left out"]
-    assert {row[0] for row in chart_of("ties", found).table.rows} == {"hh"}
+    assert {row[0] for row in chart_of("ties", findings).table.rows} == {"hh"}
 
 
 @pytest.mark.parametrize(
@@ -175,15 +175,15 @@ def test_one_source_is_not_told_twice():
         (["scheme-weights"], some_ratings(null_share=1.0), "rating"),
     ],
 )
-def test_what_cannot_be_drawn_has_a_reason(names, ratings, reason):
-    found = gather(ratings)
+def test_a_missing_figure_has_a_reason(names, ratings, reason):
+    findings = gather(ratings)
     for name in names:
-        missing = CHARTS[name][1](found)
+        missing = CHARTS[name][1](findings)
         assert isinstance(missing, Missing)
         assert reason in missing.reason
 
 
-def test_drawings_follow_from_the_data_alone_and_differ_by_theme():
+def test_equal_data_give_equal_drawings_and_a_mark_is_in_the_file():
     panel = Panel("t", "s", lambda axes: axes.plot([0, 1]))
     chart = Chart((panel, panel, panel), DataTable(("a",), (("1",),)))
     first, second = draw_chart(chart, title="T"), draw_chart(chart, title="T")

@@ -1,4 +1,4 @@
-"""The page holds everything it shows, escapes what data say, and tells where it comes from."""
+"""The page holds all that it shows, escapes texts from data, and states where they come from."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from encore.report.figure_drawing import DrawnChart, Missing
 from encore.report.findings import Findings, gather
 from encore.report.weight_charts import interval_chart
 from encore.report.write_report import draw_all, render_page, report
-from tests.report.conftest import nothing_drawn
+from tests.report.conftest import without_drawing
 from tests.report.studies import HOSTILE_SOURCE, HOSTILE_TITLES, write_rated_study
 from tests.worlds.tables import benchmark_pairs, every_row, model_row, write_run
 
@@ -31,12 +31,12 @@ PAIRS = benchmark_pairs()
 
 
 class Parsed(HTMLParser):
-    """Every element of a page with its attributes, and all text outside style and script."""
+    """Elements of a page with their attributes, and all text outside style and script."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
         self.elements: list[tuple[str, dict[str, str]]] = []
-        self.words: list[str] = []
+        self.texts: list[str] = []
         self._open = ""
         self.feed(html)
         self.close()
@@ -50,11 +50,11 @@ class Parsed(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if self._open not in {"style", "script"}:
-            self.words.append(data)
+            self.texts.append(data)
 
     @property
     def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
+        return " ".join(" ".join(self.texts).split())
 
     def of(self, tag: str) -> Iterator[dict[str, str]]:
         return (attributes for name, attributes in self.elements if name == tag)
@@ -67,13 +67,13 @@ def drawn(findings: Findings) -> Mapping[str, DrawnChart | Missing]:
 
 @pytest.fixture(scope="module")
 def html(findings: Findings, drawn: Mapping[str, DrawnChart | Missing]) -> str:
-    """Two real sources under six rules, in memory."""
+    """Return the page on two real sources under six rules, in memory."""
     return render_page(findings, drawn)
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A study with hostile names and two tables; the second is partial and synthetic."""
+    """Return a study with hostile names and two tables; the second is partial and synthetic."""
     study = write_rated_study(
         tmp_path_factory.mktemp("hostile") / "study",
         titles=HOSTILE_TITLES,
@@ -93,7 +93,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def hostile(world: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    with nothing_drawn():
+    with without_drawing():
         page = report(world, out=tmp_path_factory.mktemp("out")).page
     return page.read_text(encoding="utf-8")
 
@@ -137,20 +137,22 @@ def test_names_from_data_stay_text(hostile: str) -> None:
         assert " ".join(title.split()) in parsed.text
     for character in "\u202e\x00\x1b":
         assert character not in hostile
-    for shown in (r"right\u202eleft\x1b[31m\x00", "<b>s</b>&\\u202e", "alert(5)</script>\\u202e"):
-        assert shown in parsed.text
+    for text in (r"right\u202eleft\x1b[31m\x00", "<b>s</b>&\\u202e", "alert(5)</script>\\u202e"):
+        assert text in parsed.text
 
 
 def test_every_figure_has_a_text_alternative_and_its_data(html: str) -> None:
     parsed = Parsed(html)
     drawings = list(parsed.of("img"))
     assert len(drawings) > 15
-    assert all(one["alt"] and one["width"] for one in drawings)
-    assert len({one["src"] for one in drawings}) == len(drawings)
+    assert all(drawing["alt"] and drawing["width"] for drawing in drawings)
+    assert len({drawing["src"] for drawing in drawings}) == len(drawings)
     assert len(list(parsed.of("details"))) >= 8
 
 
-def test_the_page_says_what_was_found(html: str, findings: Findings) -> None:
+def test_the_page_states_verdicts_notes_and_the_papers_figures(
+    html: str, findings: Findings
+) -> None:
     text = Parsed(html).text
     for verdict in findings.analysis.verdicts:
         assert verdict.verdict in text
@@ -173,23 +175,23 @@ def test_the_table_of_rules_has_a_row_each_and_sorts_with_buttons(
     assert head.count('aria-sort="ascending"') == 1
     values = re.findall(r'data-value="([^"]*)"', body)
     width = len(values) // len(findings.pooled)
-    for place, rule in enumerate(findings.pooled):
-        row = values[place * width : (place + 1) * width]
-        assert row[:2] == [str(place), rule.rule_id]
+    for index, rule in enumerate(findings.pooled):
+        row = values[index * width : (index + 1) * width]
+        assert row[:2] == [str(index), rule.rule_id]
         accuracy = (rule.accuracy.half, rule.accuracy.untied)
-        assert [float(one) for one in row[2:5]] == [rule.entropy_nats, *accuracy]
+        assert [float(cell) for cell in row[2:5]] == [rule.entropy_nats, *accuracy]
 
 
-def test_a_study_s_page_tells_its_provenance(hostile: str, world: Path) -> None:
+def test_a_studys_page_states_its_provenance(hostile: str, world: Path) -> None:
     text = Parsed(hostile).text
-    found = gather(world)
-    assert found.provenance.run_key
-    assert found.num_nulls > 0
-    for words in (
-        *(found.provenance.run_key, "sha256:0123", "cafe", "feed", "beef", "mine, 6 rules"),
-        *("3 of 3", "vllm 0.32.0", "matplotlib", f"empty reply {found.num_nulls}"),
+    findings = gather(world)
+    assert findings.provenance.run_key
+    assert findings.num_nulls > 0
+    for fact in (
+        *(findings.provenance.run_key, "sha256:0123", "cafe", "feed", "beef", "mine, 6 rules"),
+        *("3 of 3", "vllm 0.32.0", "matplotlib", f"empty reply {findings.num_nulls}"),
     ):
-        assert words in text
+        assert fact in text
 
 
 # --- benchmark tables -----------------------------------------------------------------------------
@@ -207,9 +209,9 @@ def test_rows_are_sorted_and_all_of_them_in_the_table(table: BenchmarkTable) -> 
     assert scores == sorted(scores, reverse=True)
     by_name = {row.name: row for row in table.rows}
     for name, _, _, difference, *_ in chart.table.rows:
-        found = by_name[name].our_figures.comparison
-        expected = "–" if found is None else f"{100 * found.difference:+.1f}".replace("-", "−")
-        assert difference.lstrip("+") == expected.lstrip("+")
+        comparison = by_name[name].our_figures.comparison
+        expected = "–" if comparison is None else f"{100 * comparison.difference:+.1f}"
+        assert difference.lstrip("+") == expected.replace("-", "−").lstrip("+")
 
 
 def test_drawn_are_the_papers_methods_and_models_not_one_line_for_each_rule(
@@ -223,10 +225,10 @@ def test_drawn_are_the_papers_methods_and_models_not_one_line_for_each_rule(
     assert f"{len(leading)} rows on" in interval_chart(table).panels[0].subtitle
     hidden = len(table.rows) - len(leading)
     assert f"{hidden} further rows: in the table." in Parsed(hostile).text
-    # Where nothing leads, everything is drawn.
-    rest = tuple(row for row in table.rows if row not in leading)
-    others = table.model_copy(update={"rows": rest})
-    assert f"{len(others.rows)} rows on" in interval_chart(others).panels[0].subtitle
+    # If no row is leading, all rows are drawn.
+    remaining = tuple(row for row in table.rows if row not in leading)
+    subtitle = interval_chart(table.model_copy(update={"rows": remaining})).panels[0].subtitle
+    assert f"{len(remaining)} rows on" in subtitle
 
 
 def test_a_table_says_what_is_synthetic_or_partial_and_its_notes(
@@ -238,9 +240,9 @@ def test_a_table_says_what_is_synthetic_or_partial_and_its_notes(
         assert mark not in first
         assert mark in second
     assert "every &lt;b&gt;pair&lt;/b&gt;" in second
-    with nothing_drawn():
+    with without_drawing():
         drawn = draw_all(gather(world))
-    marked = [b"SYNTHETIC" in drawn[f"benchmark-{place}"].files["svg"] for place in (1, 2)]
+    marked = [b"SYNTHETIC" in drawn[f"benchmark-{number}"].files["svg"] for number in (1, 2)]
     assert marked == [False, True]
     assert table.notes
     for note in table.notes:

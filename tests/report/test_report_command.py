@@ -34,7 +34,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Few rules of one source: few panels to draw."""
+    """Return ratings of three rules and one source, which have few panels to draw."""
     path = tmp_path_factory.mktemp("ratings") / "ratings.parquet"
     pq.write_table(some_ratings(rule_ids=RULES, sources=("hh",)), path)
     return path
@@ -42,7 +42,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def written(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Result:
-    """The command on it, with its JSON."""
+    """Return the result of the command on the file, with its JSON."""
     return invoke(file, "--out", tmp_path_factory.mktemp("out"), "--json")
 
 
@@ -53,16 +53,16 @@ def study(tmp_path: Path) -> Path:
 
 def test_the_json_names_files_and_findings(written: Result) -> None:
     assert written.exit_code == 0
-    found = json.loads(written.stdout)
-    folder = Path(found["page"]).parent
+    document = json.loads(written.stdout)
+    folder = Path(document["page"]).parent
     assert digests(folder).keys() == {
         "report.html",
         *(f"figures/{name}.{suffix}" for name in CHARTS for suffix in ("svg", "png")),
     }
-    assert set(found["figures"]) == set(CHARTS)
-    assert (found["missing"], found["synthetic"]) == ({}, [])
-    assert (found["num_pairs"], found["num_ratings"]) == (240, 240 * 3 * 2)
-    assert {verdict["source"] for verdict in found["verdicts"]} == {"all", "hh"}
+    assert set(document["figures"]) == set(CHARTS)
+    assert (document["missing"], document["synthetic"]) == ({}, [])
+    assert (document["num_pairs"], document["num_ratings"]) == (240, 240 * 3 * 2)
+    assert {verdict["source"] for verdict in document["verdicts"]} == {"all", "hh"}
     for path in folder.rglob("*"):
         assert path.is_dir() or str(folder).encode() not in path.read_bytes()
 
@@ -73,7 +73,7 @@ def test_the_same_ratings_give_the_same_bytes(file: Path, written: Result, tmp_p
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_study_s_report_goes_beside_its_run(study: Path, tmp_path: Path) -> None:
+def test_a_studys_report_goes_beside_its_run(study: Path, tmp_path: Path) -> None:
     [run_dir] = list_runs(study / "ratings")
     result = invoke(study)
     assert result.exit_code == 0, result.stderr
@@ -119,7 +119,7 @@ def test_an_incomplete_run_has_a_report_that_says_so_and_code_3(
     assert "1 of 3 shards" in page
 
 
-def test_what_cannot_be_reported_on_is_one_line(
+def test_a_report_that_cannot_be_made_is_refused_in_one_line(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "is a file" in invoke.error_of(file, "--out", file)

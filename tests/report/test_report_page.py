@@ -1,4 +1,4 @@
-"""The report in a browser: quiet, self-sufficient, readable on every screen, by day and night."""
+"""The report in a browser: no errors, no requests, readable on every screen in both themes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.browser.chromium import Page, browser_page
 from tests.report.studies import HOSTILE_TITLES, write_rated_study
 
 pytestmark = pytest.mark.services
-#: Width and height of the screens that a report is looked at on.
+#: Width and height of each screen.
 SCREENS = {"laptop": (1280, 800), "phone": (390, 844)}
 THEMES = ("light", "dark")
 _SORTABLE = "document.querySelector('[data-sortable]')"
@@ -38,33 +38,35 @@ def page(chromium: str) -> Iterator[Page]:
         yield opened
 
 
-def look_at_report(page: Page, file: Path, *, screen: str, theme: str) -> None:
+def open_report(page: Page, file: Path, *, screen: str, theme: str) -> None:
     width, height = SCREENS[screen]
     page.open(file.as_uri(), width=width, height=height, theme=theme)
     page.wait_for("Where these figures come from")
 
 
-def test_a_report_is_quiet_and_fits_its_screen(page: Page, plain: Path, hostile: Path) -> None:
+def test_a_report_has_no_errors_or_requests_and_fits_its_screen(
+    page: Page, plain: Path, hostile: Path
+) -> None:
     for file, screen, theme in [
         *((plain, screen, theme) for screen in SCREENS for theme in THEMES),
         *((hostile, screen, "light") for screen in SCREENS),
     ]:
         page.complaints.clear()
         page.requests.clear()
-        look_at_report(page, file, screen=screen, theme=theme)
+        open_report(page, file, screen=screen, theme=theme)
         page.evaluate("for (const d of document.querySelectorAll('details')) d.open = true")
         width, height = SCREENS[screen]
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.complaints == []
         assert [url for url in page.requests if not url.startswith("data:")] == [file.as_uri()]
-        if file == plain:  # what is synthetic is seen at once
+        if file == plain:  # the mark of synthetic data is seen at once
             banner = "document.querySelector('.banner').getBoundingClientRect().bottom"
             assert 0 < page.evaluate(banner) < height
 
 
 def test_drawings_stay_in_their_card_and_are_readable_on_a_phone(page: Page, plain: Path) -> None:
     for screen in SCREENS:
-        look_at_report(page, plain, screen=screen, theme="light")
+        open_report(page, plain, screen=screen, theme="light")
         outside = page.evaluate(
             """[...document.querySelectorAll('.panel:not(.broad) img')].filter(image => {
                 const card = image.closest('figure').getBoundingClientRect();
@@ -89,13 +91,13 @@ def test_drawings_stay_in_their_card_and_are_readable_on_a_phone(page: Page, pla
 
 def test_the_theme_follows_the_system_and_the_toggle(page: Page, plain: Path) -> None:
     look = (
-        "['html', '#ties img'].map(one => getComputedStyle(document.querySelector(one)))"
-        ".map((one, place) => place ? one.filter : one.backgroundColor)"
+        "['html', '#ties img'].map(name => getComputedStyle(document.querySelector(name)))"
+        ".map((style, index) => index ? style.filter : style.backgroundColor)"
     )
     toggle = "document.querySelector('[data-theme-toggle]')"
     seen = {}
     for theme in THEMES:
-        look_at_report(page, plain, screen="laptop", theme=theme)
+        open_report(page, plain, screen="laptop", theme=theme)
         seen[theme] = page.evaluate(look)
     assert seen["light"][0] != seen["dark"][0]
     assert seen["light"][1] != seen["dark"][1]
@@ -106,11 +108,11 @@ def test_the_theme_follows_the_system_and_the_toggle(page: Page, plain: Path) ->
 
 
 def test_a_heading_sorts_by_click_and_by_key(page: Page, plain: Path) -> None:
-    def column(place: int) -> list[str]:
-        cells = f"[...{_SORTABLE}.querySelectorAll('tbody tr')].map(row => row.cells[{place}])"
+    def column(index: int) -> list[str]:
+        cells = f"[...{_SORTABLE}.querySelectorAll('tbody tr')].map(row => row.cells[{index}])"
         return list(page.evaluate(f"{cells}.map(cell => cell.dataset.value)"))
 
-    look_at_report(page, plain, screen="laptop", theme="light")
+    open_report(page, plain, screen="laptop", theme="light")
     heading = f"{_SORTABLE}.querySelectorAll('thead th')[1]"
     assert column(1) == ["calm", "fair", "kind", "mild", "neat", "open"]
     page.evaluate(f"{heading}.querySelector('button').click()")

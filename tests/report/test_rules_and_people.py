@@ -1,4 +1,4 @@
-"""The section on people and probes: there where the study knows something, and only there."""
+"""The page has a section on people and probes only if the study has labels or a probe."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from tests.rules.scripted_probes import RULES, make_study, probe_config, weak_ju
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A rated study of a judge that one rule makes obey."""
+def rated_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a rated study, whose judge obeys planted sentences under one rule."""
     study = make_study(tmp_path_factory.mktemp("rated"), num_pairs=40)
     config = probe_config(study).as_rating()
     work_through(open_run(open_study(study), config, judge=weak_judge(obeys=["calm"])).job())
@@ -34,16 +34,16 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def study(made: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made, tmp_path / "made")) / "study"
+def study(rated_folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(rated_folder, tmp_path / "copy")) / "study"
 
 
 def section_of(study: Path) -> list[list[str]]:
-    """The rows of the section; empty without one."""
+    """Return the rows of the section; empty if the page has no section."""
     page = report(study, out=study.parent / "report").page.read_text(encoding="utf-8")
-    found = re.search(r'<section id="people">(.*?)</section>', page, re.S)
-    assert ('href="#people"' in page) == (found is not None)
-    rows = re.findall(r"<tr>(.*?)</tr>", found[1], re.S) if found else []
+    section = re.search(r'<section id="people">(.*?)</section>', page, re.S)
+    assert ('href="#people"' in page) == (section is not None)
+    rows = re.findall(r"<tr>(.*?)</tr>", section[1], re.S) if section else []
     return [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in rows]
 
 
@@ -81,7 +81,7 @@ def test_a_probe_and_labels_of_single_responses_stand_beside_entropy(study: Path
 def test_two_annotators_stand_beside_the_judge(study: Path) -> None:
     config = AnnotateExportConfig(study=study, items=40, annotators=2)
     files = export_sample(open_study(study), config).files
-    answers = (lambda item, _: str(int(item[-1], 16) % 2), lambda *_: "1")
+    answers = (lambda item_id, _: str(int(item_id[-1], 16) % 2), lambda *_: "1")
     pages = pages_of(files, study.parent, *answers)
     import_answers(open_study(study), AnnotateImportConfig(study=study, files=pages))
     _, *rows = section_of(study)

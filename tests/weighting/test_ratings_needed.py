@@ -56,10 +56,10 @@ def test_the_error_that_it_states_holds_19_times_in_20(copied: float) -> None:
 def test_half_the_error_needs_four_times_as_many_pairs() -> None:
     pairs = drawn_pairs(2, num_pairs=4000)
     sentences = [ratings_needed(pairs, target=target) for target in (0.02, 0.01, 0.0002)]
-    after = re.compile("after ([0-9,]+)")
+    number = re.compile("(?:after|take about) ([0-9,]+)")
     assert "within 2 % of the true ones after" in sentences[0]
     of_2_percent, of_1_percent = (
-        int(after.search(sentence)[1].replace(",", "")) for sentence in sentences[:2]
+        int(number.search(sentence)[1].replace(",", "")) for sentence in sentences[:2]
     )
     assert of_1_percent == pytest.approx(4 * of_2_percent, rel=0.15)
     assert "8,000 ratings per rule are too few for 0.02 %" in sentences[2]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.stats
 from numpy.typing import NDArray
 
 from encore.rating.rounds import round_ends
@@ -57,67 +58,39 @@ class World:
         return mass_KRL / mass_KRL.sum(axis=-1, keepdims=True)
 
 
-@dataclass
-class Study:
-    """A full study of which the first pairs are drawn one by one, the others as counts."""
-
-    world: World
-    rng: np.random.Generator
-
-    def __post_init__(self) -> None:
-        self.mass_KRL = self.world.mass_KRL(self.rng)
-        self.quality_P2 = self.rng.integers(NUM_QUALITIES, size=(NUM_PAIRS, 2))
-        is_copied_P = self.rng.random(NUM_PAIRS) < self.world.copied
-        self.quality_P2[is_copied_P, 1] = self.quality_P2[is_copied_P, 0]
-        self.level_2PR = np.empty((2, 0, self.world.num_rules))
-
-    def first(self, num_pairs: int) -> NDArray[np.float64]:
-        """Return the levels of the first pairs, NaN where one is missing."""
-        start = self.level_2PR.shape[1]
-        quality_2P = self.quality_P2[start:num_pairs].T
-        drawn_2PR = self.rng.random((*quality_2P.shape, self.world.num_rules))
-        level_2PR = np.empty_like(drawn_2PR)
-        for quality, mass_RL in enumerate(self.mass_KRL):
-            is_so = quality_2P == quality
-            for rule, mass_L in enumerate(mass_RL):
-                ends = np.cumsum(mass_L)[:-1]
-                level_2PR[is_so, rule] = np.searchsorted(ends, drawn_2PR[is_so, rule])
-        level_2PR[self.rng.random(level_2PR.shape) < self.world.missing] = np.nan
-        self.level_2PR = np.concatenate([self.level_2PR, level_2PR], axis=1)
-        return self.level_2PR
-
-    def error(self) -> float:
-        """Draw the other pairs, and return the error of the weights of the pairs drawn so far."""
-        num_levels = self.mass_KRL.shape[2]
-        level_NR = self.level_2PR.reshape(-1, self.world.num_rules)
-        count_RL = np.array(
-            [
-                np.bincount(level_N[~np.isnan(level_N)].astype(int), minlength=num_levels)
-                for level_N in level_NR.T
-            ]
-        )
-        rest_K = np.bincount(self.quality_P2[len(level_NR) // 2 :].ravel(), minlength=NUM_QUALITIES)
-        rest_KR = self.rng.binomial(
-            rest_K[:, None], 1 - self.world.missing, size=(NUM_QUALITIES, self.world.num_rules)
-        )
-        all_RL = count_RL + self.rng.multinomial(rest_KR, self.mass_KRL).sum(axis=0)
-        return float(np.abs(_weights(count_RL) / _weights(all_RL) - 1).max())
+def drawn_ratings(world: World, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Draw the levels of a full study, shape [2, P, R]; NaN where a rating is missing."""
+    mass_KRL = world.mass_KRL(rng)
+    quality_2P = rng.integers(NUM_QUALITIES, size=(2, NUM_PAIRS))
+    is_copied_P = rng.random(NUM_PAIRS) < world.copied
+    quality_2P[1, is_copied_P] = quality_2P[0, is_copied_P]
+    level_2PR = rng.random((2, NUM_PAIRS, world.num_rules))
+    for quality, mass_RL in enumerate(mass_KRL):
+        has_quality_2P = quality_2P == quality
+        for rule, mass_L in enumerate(mass_RL):
+            ends = np.cumsum(mass_L)[:-1]
+            level_2PR[has_quality_2P, rule] = np.searchsorted(ends, level_2PR[has_quality_2P, rule])
+    level_2PR[rng.random(level_2PR.shape) < world.missing] = np.nan
+    return level_2PR
 
 
-def _weights(count_RL: NDArray[np.int64]) -> NDArray[np.float64]:
-    shares = [count_L[count_L > 0] / count_L.sum() for count_L in count_RL]
-    return weights_of([-np.sum(p * np.log(p)) for p in shares])
+def weights_of_ratings(level_2PR: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return ENCORE's weights of these ratings at the paper's temperature."""
+    level_NR = level_2PR.reshape(-1, level_2PR.shape[2])
+    columns = [level_N[~np.isnan(level_N)].astype(int) for level_N in level_NR.T]
+    return weights_of([scipy.stats.entropy(np.bincount(levels)) for levels in columns])
 
 
 def stopped(world: World, *, seed: int) -> tuple[float, float]:
     """Return the share of pairs at which a run stops, and the largest error of a weight there."""
-    study = Study(world, np.random.default_rng(seed))
+    level_2PR = drawn_ratings(world, np.random.default_rng(seed))
     *ends, _ = round_ends(PLAN)
     for end in ends:
-        pairs = rated_pairs(*study.first(end * SHARD_SIZE))
-        estimate = weight_error(pairs, num_all=NUM_PAIRS, num_tests=len(ends))
+        first_2PR = level_2PR[:, : end * SHARD_SIZE]
+        estimate = weight_error(rated_pairs(*first_2PR), num_all=NUM_PAIRS, num_tests=len(ends))
         if estimate.error is not None and estimate.error <= TOLERANCE:
-            return end * SHARD_SIZE / NUM_PAIRS, study.error()
+            errors = weights_of_ratings(first_2PR) / weights_of_ratings(level_2PR) - 1
+            return end * SHARD_SIZE / NUM_PAIRS, float(np.abs(errors).max())
     return 1.0, 0.0
 
 

@@ -24,22 +24,22 @@
   for (const table of document.querySelectorAll('table[data-sortable]')) {
     const headings = [...table.tHead.rows[0].cells];
     const body = table.tBodies[0];
-    const said = document.querySelector('[data-sorted]');
+    const announcement = document.querySelector('[data-sorted]');
     headings.forEach((heading, column) => {
       const button = heading.querySelector('button');
       button.addEventListener('click', () => {
         const order = heading.ariaSort === 'ascending' ? 'descending' : 'ascending';
-        for (const other of headings) other.ariaSort = other === heading ? order : 'none';
+        for (const cell of headings) cell.ariaSort = cell === heading ? order : 'none';
         const sign = order === 'ascending' ? 1 : -1;
         const value = (row) => row.cells[column].dataset.value;
         const rows = [...body.rows].sort((a, b) => compare(value(a), value(b), sign));
         body.append(...rows);
-        said.textContent = `Sorted by ${button.textContent.trim()}, ${order}.`;
+        announcement.textContent = `Sorted by ${button.textContent.trim()}, ${order}.`;
       });
     });
   }
 
-  // A table that is wider than its place says so.
+  // A hint above a table that is wider than the page.
   const hint = () => {
     for (const box of document.querySelectorAll('.scroll')) {
       box.previousElementSibling.hidden = box.scrollWidth <= box.clientWidth + 8;
