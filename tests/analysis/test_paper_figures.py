@@ -10,7 +10,7 @@ import pytest
 from encore.analysis.analyze import Analysis, analyze
 from encore.analysis.paper_figures import paper_figures
 from encore.data.rule_sets import load_rule_set
-from tests.worlds.ratings import ratings_table
+from tests.worlds.ratings import table_of
 
 FIGURES = paper_figures()
 
@@ -21,15 +21,11 @@ def analysis_of(
     rule_ids: Sequence[str] = load_rule_set("encore-10").rule_ids,
     by_source: bool = True,
 ) -> Analysis:
-    rng = np.random.default_rng(0)
-    rows = [
-        (f"p{i}", source, response, rule_id, float(rng.integers(0, k + 2)) / 30)
-        for source in sources
-        for k, rule_id in enumerate(rule_ids)
-        for i in range(40)
-        for response in ("chosen", "rejected")
-    ]
-    return analyze(ratings_table(rows), by_source=by_source)
+    """Return the analysis of 40 pairs of each source; each rule has one level more."""
+    shape = (2, 40 * len(sources), len(rule_ids))
+    rating_2PR = np.random.default_rng(0).integers(0, 2 + np.arange(len(rule_ids)), shape) / 30
+    table = table_of(*rating_2PR, rule_ids=rule_ids, source=sources * 40)
+    return analyze(table, by_source=by_source)
 
 
 def sources_by_setting(analysis: Analysis) -> dict[str, str]:

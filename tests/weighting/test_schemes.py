@@ -17,7 +17,6 @@ from encore.weighting.scheme import Evidence
 from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.schemes import SCHEMES, load_scheme
 from encore.weighting.schemes.encore import entropy_weights
-from encore.weighting.schemes.inverse_sd import inverse_sd_weights
 from encore.weighting.schemes.random import random_weights
 from encore.weighting.weigh import weights
 from encore.weighting.weight_vector import WeightVector
@@ -187,7 +186,3 @@ def test_a_draw_depends_on_the_seed(name: str) -> None:
     if name == "random-k":
         assert set(weight_DR.ravel()) == {0.0, 0.5}
         assert (weight_DR > 0).sum(axis=0) == pytest.approx([160] * 5, abs=39)
-
-
-def test_without_any_spread_inverse_sd_is_uniform() -> None:
-    assert inverse_sd_weights(np.zeros(2)).tolist() == [0.5, 0.5]
