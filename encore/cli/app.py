@@ -37,9 +37,11 @@ _GROUPS = {
 
 
 def command_of(name: str) -> Callable[..., None]:
-    """Import the module of a command and return its function."""
-    module = name.replace(" ", "_").replace("-", "_")
-    function: Callable[..., None] = getattr(import_module(f"encore.cli.{module}"), module)
+    """Import the module of a command, or of its group, and return its function."""
+    group, *_ = name.split()
+    function_name = name.replace(" ", "_").replace("-", "_")
+    module = group if group in ("annotate", "rules") else function_name
+    function: Callable[..., None] = getattr(import_module(f"encore.cli.{module}"), function_name)
     return function
 
 

@@ -18,7 +18,7 @@ from encore.cli.output import (
 from encore.core.number_text import number
 from encore.core.options import JsonOption, command
 from encore.core.terminal import say, terminal_reporter
-from encore.people.labels_config import LabelsConfig
+from encore.people.people_config import LabelsConfig
 
 if TYPE_CHECKING:
     from encore.people.rule_agreement import LabelAgreement

@@ -19,11 +19,11 @@ from encore.core.files import atomic_write_bytes, write_json
 from encore.data.annotations import ITEMS_FILE, SAMPLE_FILE, Sample
 from encore.data.pairs import read_pairs, records_of
 from encore.data.rating_runs import RatingManifest
-from encore.data.records import PreferencePair, SampleKind
+from encore.data.records import PreferencePair
 from encore.data.schemas import SAMPLED_RESPONSES, SAMPLED_RULES
 from encore.data.study import Study, changed_study
-from encore.people.annotate_config import DEFAULT_ITEMS, AnnotateExportConfig
 from encore.people.handouts import handouts
+from encore.people.people_config import AnnotateExportConfig
 from encore.people.questionnaire import SIDES, Card, Item, Questionnaire, questions_of
 from encore.people.stratified_draw import Row, draw_responses, draw_rules
 from encore.warehouse import Ratings, open_ratings
@@ -55,10 +55,7 @@ def export_sample(study: Study, config: AnnotateExportConfig) -> ExportedSample:
     """
     ratings = open_ratings(study, run=config.run, judge=config.judge)
     assert ratings.manifest is not None, "ratings of a study have a manifest"
-    num_items = config.items or DEFAULT_ITEMS[config.kind]
-    rows, items = _draw(
-        study, ratings, ratings.manifest, config.kind, num=num_items, seed=config.seed
-    )
+    rows, items = _draw(study, ratings, ratings.manifest, config)
     scale = tuple(config.scale.split(",")) if config.kind == "responses" else ()
     questions = questions_of(config.kind, scale)
     sheet = Questionnaire(kind=config.kind, questions=questions, items=items)
@@ -73,7 +70,11 @@ def export_sample(study: Study, config: AnnotateExportConfig) -> ExportedSample:
     contents = handouts(sheet, config, key=sample.key)
     folder = study.path / sample.path("handouts")
     files = {folder / name: content for name, content in contents.items()}
-    _refuse_overwriting(files)
+    for path, content in files.items():
+        if path.exists() and not (path.is_file() and path.read_bytes() == content):
+            raise InputError(
+                f"{path} exists with other content, perhaps an annotator's answers; move it away"
+            )
     if not (study.path / sample.path(SAMPLE_FILE)).is_file():
         with changed_study(study.path) as change:
             schema = SAMPLED_RESPONSES if config.kind == "responses" else SAMPLED_RULES
@@ -84,18 +85,11 @@ def export_sample(study: Study, config: AnnotateExportConfig) -> ExportedSample:
     for path, content in files.items():
         atomic_write_bytes(path, content)
     note = ""
-    if len(items) < num_items and (config.items or config.kind == "responses"):
-        note = f"the sample has all {len(items)} items of the study; {num_items} were requested"
+    if len(items) < config.num_items and (config.items or config.kind == "responses"):
+        note = (
+            f"the sample has all {len(items)} items of the study; {config.num_items} were requested"
+        )
     return ExportedSample(sample=sample, files=tuple(files), note=note)
-
-
-def _refuse_overwriting(files: Mapping[Path, bytes]) -> None:
-    """Raise InputError if a file has changed since its export: it may hold answers."""
-    for path, content in files.items():
-        if path.exists() and not (path.is_file() and path.read_bytes() == content):
-            raise InputError(
-                f"{path} exists with other content, perhaps an annotator's answers; move it away"
-            )
 
 
 # --- texts --------------------------------------------------------------------------------------
@@ -105,33 +99,29 @@ _PairByKey = Mapping[tuple[str, str], PreferencePair]
 
 
 def _draw(
-    study: Study,
-    ratings: Ratings,
-    manifest: RatingManifest,
-    kind: SampleKind,
-    *,
-    num: int,
-    seed: int,
+    study: Study, ratings: Ratings, manifest: RatingManifest, config: AnnotateExportConfig
 ) -> tuple[list[Row], tuple[Item, ...]]:
     """Draw the rows of a sample, and return them with the item that annotators see for each."""
     rules = {rule["rule_id"]: rule for rule in manifest.rules}
-    if kind == "responses":
-        rows = draw_responses(ratings, num_items=num, seed=seed)
+    if config.kind == "responses":
+        rows = draw_responses(ratings, num_items=config.num_items, seed=config.seed)
         pairs = _pairs_of_rows(study, rows)
         return rows, tuple(
             _response_item(row, rules[row["rule_id"]], pairs[row["source"], row["pair_id"]])
             for row in rows
         )
-    rows, examples = draw_rules(ratings, num_items=num, seed=seed)
+    rows, examples = draw_rules(ratings, num_items=config.num_items, seed=config.seed)
     pairs = _pairs_of_rows(study, [row for rule_rows in examples.values() for row in rule_rows])
-    parts = {
-        rule_id: _rule_parts(rules[rule_id], rule_rows, pairs)
-        for rule_id, rule_rows in examples.items()
-    }
 
     def card(side: str, rule_id: str) -> Card:
+        parts = [("Description", rules[rule_id]["description"])]
+        for number, row in enumerate(examples[rule_id], start=1):
+            pair = pairs[row["source"], row["pair_id"]]
+            turns = [*_turns(pair), ("response", pair.response_text(row["response"]))]
+            text = "\n\n".join(f"{role}: {content}" for role, content in turns)
+            parts.append((f"Example {number}, score {row['rating']:g}", text))
         title = f"{side.capitalize()} rule: {rules[rule_id]['title']}"
-        return Card(name=f"{side}_rule", title=title, parts=parts[rule_id])
+        return Card(name=f"{side}_rule", title=title, parts=tuple(parts))
 
     return rows, tuple(
         Item(item_id=row["item_id"], cards=tuple(card(side, row[f"{side}_rule"]) for side in SIDES))
@@ -148,18 +138,6 @@ def _response_item(row: Row, rule: Mapping[str, str], pair: PreferencePair) -> I
         Card(name="response", title="Response to rate", parts=response_parts),
     )
     return Item(item_id=row["item_id"], cards=cards)
-
-
-def _rule_parts(
-    rule: Mapping[str, str], examples: Sequence[Row], pairs: _PairByKey
-) -> tuple[tuple[str, str], ...]:
-    parts = [("Description", rule["description"])]
-    for number, row in enumerate(examples, start=1):
-        pair = pairs[row["source"], row["pair_id"]]
-        turns = [*_turns(pair), ("response", pair.response_text(row["response"]))]
-        text = "\n\n".join(f"{role}: {content}" for role, content in turns)
-        parts.append((f"Example {number}, score {row['rating']:g}", text))
-    return tuple(parts)
 
 
 def _turns(pair: PreferencePair) -> tuple[tuple[str, str], ...]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,16 +31,38 @@ THRESHOLDS = (0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 _ROWS_AT_ONCE = 512
 
 
-def dedupe(config: DedupeConfig, *, reporter: Reporter = SILENT) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DedupedPool:
+    """Result of `dedupe`.
+
+    Attributes:
+        output: File of the kept rules.
+        threshold: Cosine above which a rule was dropped.
+        num_before: Number of rules in the pool.
+        num_rules: Number of kept rules.
+        rule_ids: Ids of the kept rules, in the order of the pool.
+        clusters: Each kept rule for which others were dropped: ``rule_id``, ``title``, and the
+            ``dropped`` rules, most similar first, each with its ``similarity`` and with
+            ``may_be_opposite`` (`encore.rules.polarity`).
+        num_rules_at: Number of kept rules by threshold.
+        notes: What a person should read before going on, one sentence each.
+    """
+
+    output: str
+    threshold: float
+    num_before: int
+    num_rules: int
+    rule_ids: tuple[str, ...]
+    clusters: tuple[dict[str, Any], ...]
+    num_rules_at: dict[str, int]
+    notes: tuple[str, ...]
+
+
+def dedupe(config: DedupeConfig, *, reporter: Reporter = SILENT) -> DedupedPool:
     """Drop near-duplicates of a pool and write the kept rules.
 
     The description and the rating text are compared, the title is not. A kept rule records the
     provenance of the rules that were dropped for it (`PoolRule.merged_from`).
-
-    Returns:
-        JSON values: ``rule_ids`` of the kept rules; ``clusters``: each kept rule with the rules
-        ``dropped`` for it, most similar first; ``num_rules_at``: number of kept rules by
-        threshold; ``notes``.
 
     Raises:
         EncoreError: The pool cannot be read, or the embedding model is missing.
@@ -60,16 +83,16 @@ def dedupe(config: DedupeConfig, *, reporter: Reporter = SILENT) -> dict[str, An
     clusters, kept = _clusters(rules, representative_N, similarity_N)
     write_pool(config.output, kept)
     unreadable = [rules[index].rule_id for index in np.flatnonzero(~is_readable_N)]
-    return {
-        "output": str(config.output),
-        "threshold": config.threshold,
-        "num_before": len(rules),
-        "num_rules": len(kept),
-        "rule_ids": [rule.rule_id for rule in kept],
-        "clusters": clusters,
-        "num_rules_at": dict(zip(map(str, thresholds), num_rules_T, strict=True)),
-        "notes": [*_notes(clusters, unreadable)],
-    }
+    return DedupedPool(
+        output=str(config.output),
+        threshold=config.threshold,
+        num_before=len(rules),
+        num_rules=len(kept),
+        rule_ids=tuple(rule.rule_id for rule in kept),
+        clusters=tuple(clusters),
+        num_rules_at=dict(zip(map(str, thresholds), num_rules_T, strict=True)),
+        notes=tuple(_notes(clusters, unreadable)),
+    )
 
 
 def is_latin(text: str) -> bool:
@@ -118,25 +141,28 @@ def _clusters(
     similarity_N: NDArray[np.float32],
 ) -> tuple[list[dict[str, Any]], list[PoolRule]]:
     """Return the clusters with dropped rules, and the kept rules with all their provenance."""
-    members: dict[int, list[int]] = {}
+    # The rules dropped for each kept rule, most similar first.
+    duplicates: dict[int, list[int]] = {index: [] for index in np.unique(representative_N).tolist()}
     for index in np.argsort(-similarity_N, kind="stable").tolist():
-        members.setdefault(int(representative_N[index]), []).append(index)
+        if representative_N[index] != index:
+            duplicates[int(representative_N[index])].append(index)
     clusters, kept = [], []
-    for kept_index, indices in sorted(members.items()):
+    for kept_index, indices in duplicates.items():
         representative = rules[kept_index]
-        duplicates = [(rules[i], float(similarity_N[i])) for i in indices if i != kept_index]
-        kept.append(representative.absorbing(*(rule for rule, _ in duplicates)))
+        kept.append(representative.absorbing(*(rules[index] for index in indices)))
         kept_text = representative.rating_rule or representative.description
         dropped = [
             {
-                **rule.model_dump(include={"rule_id", "title", "source"}),
-                "similarity": round(similarity, 4),
-                "may_be_opposite": are_opposed(rule.rating_rule or rule.description, kept_text),
+                **rules[index].model_dump(include={"rule_id", "title", "source"}),
+                "similarity": round(float(similarity_N[index]), 4),
+                "may_be_opposite": are_opposed(
+                    rules[index].rating_rule or rules[index].description, kept_text
+                ),
             }
-            for rule, similarity in duplicates
+            for index in indices
         ]
         if dropped:
-            names = {"rule_id": representative.rule_id, "title": representative.title}
+            names = representative.model_dump(include={"rule_id", "title"})
             clusters.append({**names, "dropped": dropped})
     return clusters, kept
 

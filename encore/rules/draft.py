@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from encore.core.errors import InputError, did_you_mean
 from encore.core.reporting import SILENT, Reporter
+from encore.data.rule_sets import rule_file
 from encore.judges.base import Judge, Reply
-from encore.rules.pool import PoolRule, check_output, read_pool, title_of, write_pool
+from encore.rules.pool import check_output, read_pool, title_of, write_pool
 from encore.rules.rule_questions import RuleRun, ask_about_rules
 from encore.rules.rules_config import ALL, DraftConfig
 
@@ -62,9 +64,32 @@ class DraftTexts(BaseModel):
     rating_rule: _Text
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftReport:
+    """Result of `draft_rules`.
+
+    Attributes:
+        output: File with the rules and drafts.
+        num_rules: Number of rules in the file.
+        num_drafts: Number of rules that nobody has accepted.
+        drafted: Ids of the rules that this call wrote.
+        failed: For each rule that is still a principle, the reason by rule id.
+        judge: Name of the judge; None if no rule lacked texts.
+        run_dir: Folder of the judge's replies; None if no rule lacked texts.
+    """
+
+    output: str
+    num_rules: int
+    num_drafts: int
+    drafted: tuple[str, ...]
+    failed: dict[str, str]
+    judge: str | None = None
+    run_dir: str | None = None
+
+
 def draft_rules(
     config: DraftConfig, *, judge: Judge | None = None, reporter: Reporter = SILENT
-) -> dict[str, Any]:
+) -> DraftReport:
     """Let a judge write the missing texts of rules. Rules that have all four do not change.
 
     The judge is not asked again about rules whose texts the output already has.
@@ -74,18 +99,13 @@ def draft_rules(
         judge: Opened judge, which is not closed; default: open that of the config.
         reporter: Receives the progress in rules.
 
-    Returns:
-        JSON values: ``num_rules`` in the file and ``num_drafts`` of them that nobody has accepted;
-        ``drafted``: rule ids that this call wrote; ``failed``: the reason by rule id for rules
-        that are still principles. If rules lacked texts, also ``judge`` and ``run_dir``.
-
     Raises:
         InputError: The output has rules that the pool lacks.
         StudyIncompleteError: Shards failed; the same call asks only about their rules.
         EncoreError: The judge does not load.
     """
     assert config.output is not None, "checked by the config"
-    check_output(config.output, inputs=[config.pool])
+    check_output(config.output, inputs=[rule_file(config.pool)])
     rule_by_id = {rule.rule_id: rule for rule in read_pool(config.pool).rules}
     for rule in read_pool(config.output).rules if config.output.exists() else ():
         if rule.rule_id not in rule_by_id:
@@ -108,19 +128,25 @@ def draft_rules(
             draft = parse_draft(reply)
             if isinstance(draft, str):
                 failed[rule_id] = draft
-            else:
-                drafted.append(rule_id)
-                rule_by_id[rule_id] = _fill_in(rule_by_id[rule_id], draft)
+                continue
+            # Missing texts are the judge's, others do not change.
+            rule = rule_by_id[rule_id]
+            fields_to_keep = {*rule.texts}
+            if rule.title == title_of(rule.description):  # a principle: both hold its only text
+                fields_to_keep -= {"title", "description"}
+            texts = draft.model_dump(exclude=fields_to_keep)
+            rule_by_id[rule_id] = rule.model_copy(update={**texts, "is_draft": True})
+            drafted.append(rule_id)
     rules = [*rule_by_id.values()]
     write_pool(config.output, rules)
-    return {
-        "output": str(config.output),
-        "num_rules": len(rules),
-        "num_drafts": sum(rule.is_draft for rule in rules),
-        "drafted": drafted,
-        "failed": failed,
+    return DraftReport(
+        output=str(config.output),
+        num_rules=len(rules),
+        num_drafts=sum(rule.is_draft for rule in rules),
+        drafted=tuple(drafted),
+        failed=failed,
         **run_fields,
-    }
+    )
 
 
 def accept_drafts(path: Path, requested: Sequence[str]) -> list[str]:
@@ -165,11 +191,3 @@ def parse_draft(reply: Reply | None) -> DraftTexts | str:
         return DraftTexts.model_validate_json(fenced[1] if fenced else text)
     except ValidationError:
         return "not_the_four_texts_as_json"
-
-
-def _fill_in(rule: PoolRule, draft: DraftTexts) -> PoolRule:
-    """Return the rule as a draft: missing texts are the judge's, others do not change."""
-    fields_to_keep = {*rule.texts}
-    if rule.title == title_of(rule.description):  # a principle: both hold its only text
-        fields_to_keep -= {"title", "description"}
-    return rule.model_copy(update={**draft.model_dump(exclude=fields_to_keep), "is_draft": True})

@@ -5,6 +5,7 @@ Suffixes: A and B raters of two groups, R rules, P pairs of raters, 2 raters of 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import combinations, product
 
 import numpy as np
@@ -19,7 +20,21 @@ _MIN_VARIANCE = 1e-12
 _Floats = NDArray[np.float64]
 
 
-def rater_agreement(rating_AR: _Floats, rating_BR: _Floats | None = None) -> tuple[Estimate, int]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaterAgreement:
+    """Agreement between raters.
+
+    Attributes:
+        r: Mean of Pearson's r over pairs of raters.
+        num_pairs: Number of pairs that have an r. A pair has none if it has fewer than 3 rules in
+            common, or if one of its raters gives one answer only.
+    """
+
+    r: Estimate
+    num_pairs: int
+
+
+def rater_agreement(rating_AR: _Floats, rating_BR: _Floats | None = None) -> RaterAgreement:
     """Compute the mean correlation over pairs of raters, within one group or between two.
 
     The interval resamples rules, not raters: it holds for these raters on similar rules.
@@ -28,10 +43,6 @@ def rater_agreement(rating_AR: _Floats, rating_BR: _Floats | None = None) -> tup
         rating_AR: Ratings of the first group, shape [A, R]; NaN where a rating is missing.
         rating_BR: Ratings of the second group for the same rules, shape [B, R]. None compares the
             raters of the first group with each other.
-
-    Returns:
-        The mean r, and the number of pairs that have an r. A pair has none if it has fewer than 3
-        rules in common, or if one of its raters gives one answer only.
     """
     pairs = [*(combinations(rating_AR, 2) if rating_BR is None else product(rating_AR, rating_BR))]
     rating_P2R = np.array(pairs).reshape(len(pairs), 2, rating_AR.shape[-1])
@@ -40,7 +51,7 @@ def rater_agreement(rating_AR: _Floats, rating_BR: _Floats | None = None) -> tup
     products = (x_PR, y_PR, x_PR * x_PR, y_PR * y_PR, x_PR * y_PR)
 
     def mean_r(times_DR: _Floats) -> tuple[_Floats, NDArray[np.int64]]:
-        """Return mean r (NaN without a pair) and number of pairs, each rule counted so often."""
+        """Return the mean r (NaN without a pair) and the number of pairs of each draw."""
         num_DP = times_DR @ is_shared_PR.T
         with np.errstate(divide="ignore", invalid="ignore"):
             x_DP, y_DP, xx_DP, yy_DP, xy_DP = (
@@ -56,6 +67,6 @@ def rater_agreement(rating_AR: _Floats, rating_BR: _Floats | None = None) -> tup
     times_R = np.ones(rating_AR.shape[-1])
     [value], [num_pairs] = mean_r(times_R[None])
     if not num_pairs:
-        return Estimate(), 0
+        return RaterAgreement(r=Estimate(), num_pairs=0)
     r = resampled_interval(float(value), lambda times_DR: mean_r(times_DR)[0], times_R)
-    return r, int(num_pairs)
+    return RaterAgreement(r=r, num_pairs=int(num_pairs))

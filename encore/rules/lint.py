@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from textwrap import shorten
-from typing import Any
 
 from encore.rules.merge import plain_text
 from encore.rules.polarity import are_opposed, verb_forms
@@ -26,12 +26,26 @@ _MAX_QUOTED = 60
 _REQUEST = re.compile(r"\b(?:should|must|shall|may not|ought to)\b", re.IGNORECASE)
 
 
-def lint(config: LintConfig) -> dict[str, Any]:
-    """Check the texts of a pool or a rule set.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LintReport:
+    """Result of `lint`.
 
-    Returns:
-        JSON values: ``name``, ``num_rules``, ``findings`` in the order of the rules (``rule_id``,
-        ``check``, ``field``, and the message ``said``), ``notes``.
+    Attributes:
+        name: Name of the pool.
+        num_rules: Number of rules in the pool.
+        findings: Findings in the order of the rules: ``rule_id``, ``check``, ``field``, and the
+            message ``said``.
+        notes: Sentences about the pool as a whole.
+    """
+
+    name: str
+    num_rules: int
+    findings: tuple[dict[str, str], ...]
+    notes: tuple[str, ...]
+
+
+def lint(config: LintConfig) -> LintReport:
+    """Check the texts of a pool or a rule set.
 
     Raises:
         InputError: The file cannot be read.
@@ -43,9 +57,8 @@ def lint(config: LintConfig) -> dict[str, Any]:
     first_rules: dict[tuple[str, str], PoolRule] = {}
     for rule in pool.rules:
         missing = [] if is_plain else [field for field in _JUDGE_FIELDS if field not in rule.texts]
-        problems = [
-            ("empty", field, "no text; `encore rules draft` writes it") for field in missing
-        ]
+        no_text = "no text; `encore rules draft` writes it"
+        problems = [("empty", field, no_text) for field in missing]
         problems += [*_repeated(rule, first_rules), *_two_things(rule)]
         if rule.preference_rule and are_opposed(rule.preference_rule, rule.rating_rule):
             message = f"may contradict the preference text: {rule.preference_rule!r}"
@@ -56,12 +69,12 @@ def lint(config: LintConfig) -> dict[str, Any]:
     if is_plain:
         notes.append("no rule has the texts that a judge reads; `encore rules draft` writes them")
     keys = ("rule_id", "check", "field", "said")
-    return {
-        "name": pool.name,
-        "num_rules": len(pool.rules),
-        "findings": [dict(zip(keys, finding, strict=True)) for finding in findings],
-        "notes": notes,
-    }
+    return LintReport(
+        name=pool.name,
+        num_rules=len(pool.rules),
+        findings=tuple(dict(zip(keys, finding, strict=True)) for finding in findings),
+        notes=tuple(notes),
+    )
 
 
 def _repeated(rule: PoolRule, first_rules: dict[tuple[str, str], PoolRule]) -> Iterator[_Finding]:

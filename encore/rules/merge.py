@@ -5,8 +5,8 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from encore.core.errors import InputError
 from encore.core.spreadsheets import is_formula
@@ -15,16 +15,33 @@ from encore.rules.pool import Pool, PoolRule, check_output, first_of, read_pool,
 from encore.rules.rules_config import MergeConfig
 
 
-def merge(config: MergeConfig) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergedPool:
+    """Result of `merge`.
+
+    Attributes:
+        output: File of the merged pool.
+        num_rules: Number of rules in the merged pool.
+        pools: For each pool its name ``pool``, and its counts ``num_rules``, ``num_copies`` and
+            ``num_empty`` (records without a text).
+        copies: Dropped rules: ``rule_id``, ``title``, ``pool``, ``origin``, and the id of the rule
+            that was ``kept``.
+        notes: What a person should know about the merged pool, one sentence each.
+    """
+
+    output: str
+    num_rules: int
+    pools: tuple[dict[str, str | int], ...]
+    copies: tuple[dict[str, str], ...]
+    notes: tuple[str, ...]
+
+
+def merge(config: MergeConfig) -> MergedPool:
     """Read pools, drop copies, give every rule a unique id, and write one pool.
 
     Two rules are copies if their description, preference text and rating text are the same, apart
     from case, spaces and Unicode form. The first rule is kept, in the order of the pools and of
     their files. It records the provenance of its copies.
-
-    Returns:
-        JSON values: ``num_rules``; counts of rules, copies and empty records for each of the
-        ``pools``; ``copies``, each with the id of the rule ``kept`` for it; ``notes``.
 
     Raises:
         InputError: A pool cannot be read, two pools have one name, or a licence names no pool.
@@ -42,10 +59,10 @@ def merge(config: MergeConfig) -> dict[str, Any]:
     rules, copies, renamed = _unique(pools, licences)
     write_pool(config.output, rules)
     num_copies = Counter(copy["pool"] for copy in copies)
-    return {
-        "output": str(config.output),
-        "num_rules": len(rules),
-        "pools": [
+    return MergedPool(
+        output=str(config.output),
+        num_rules=len(rules),
+        pools=tuple(
             {
                 "pool": pool.name,
                 "num_rules": len(pool.rules),
@@ -53,10 +70,10 @@ def merge(config: MergeConfig) -> dict[str, Any]:
                 "num_empty": len(pool.empty),
             }
             for pool in pools
-        ],
-        "copies": copies,
-        "notes": [*_notes(pools, rules, renamed)],
-    }
+        ),
+        copies=tuple(copies),
+        notes=tuple(_notes(pools, rules, renamed)),
+    )
 
 
 def _name_and_file(text: str) -> tuple[str | None, str]:
@@ -96,24 +113,24 @@ def _unique(
     copies, renamed = [], []
     used_ids = {rule.rule_id for pool in pools for rule in pool.rules}
     kept_ids, suffixes = set(), Counter[str]()
-    for name, rule in [(pool.name, rule) for pool in pools for rule in pool.rules]:
+    for name, unlicensed in [(pool.name, rule) for pool in pools for rule in pool.rules]:
+        licence = unlicensed.licence or licences.get(unlicensed.source, "")
+        rule = unlicensed.model_copy(update={"licence": licence})
         texts = tuple(map(plain_text, (rule.description, rule.preference_rule, rule.rating_rule)))
-        old_id = new_id = rule.rule_id
-        licence = rule.licence or licences.get(rule.source, "")
-        licensed = rule.model_copy(update={"licence": licence})
         if texts in kept:
-            kept[texts] = kept[texts].absorbing(licensed)
-            copy = {"rule_id": old_id, "title": rule.title, "pool": name, "origin": rule.origin}
-            copies.append(copy | {"kept": kept[texts].rule_id})
+            kept[texts] = kept[texts].absorbing(rule)
+            names = rule.model_dump(include={"rule_id", "title", "origin"})
+            copies.append({**names, "pool": name, "kept": kept[texts].rule_id})
             continue
-        if old_id in kept_ids:
+        new_id = rule.rule_id
+        if rule.rule_id in kept_ids:
             while new_id in used_ids:
-                suffixes[old_id] += 1
-                new_id = f"{old_id}-{suffixes[old_id] + 1}"
-            renamed.append(f"{old_id} of {rule.source}, {rule.origin} is {new_id}")
-        kept_ids.add(old_id)
+                suffixes[rule.rule_id] += 1
+                new_id = f"{rule.rule_id}-{suffixes[rule.rule_id] + 1}"
+            renamed.append(f"{rule.rule_id} of {rule.source}, {rule.origin} is {new_id}")
+        kept_ids.add(rule.rule_id)
         used_ids.add(new_id)
-        kept[texts] = licensed.model_copy(update={"rule_id": new_id})
+        kept[texts] = rule.model_copy(update={"rule_id": new_id})
     return [*kept.values()], copies, renamed
 
 

@@ -31,7 +31,7 @@ from encore.data.pairs_manifest import Origin
 from encore.data.rating_runs import RatingManifest
 from encore.data.records import PreferencePair, RuleSet, pair_id_of
 from encore.data.rule_sets import load_rule_set
-from encore.data.study import PROBES_DIR, Study, open_study
+from encore.data.study import PROBES_DIR, Study
 from encore.judges import open_judge
 from encore.judges.base import Judge
 from encore.rating.rate_study import run_rating_job
@@ -39,9 +39,9 @@ from encore.rating.rating_config import RatingConfig
 from encore.rating.rating_run import open_run
 from encore.rules import probe_variants as fixed
 from encore.rules.pool import PoolRule, write_pool
-from encore.rules.probe_config import ProbeConfig
 from encore.rules.probe_record import Probe, RuleProbe
 from encore.rules.probe_variants import UNCHANGED
+from encore.rules.rules_config import ProbeConfig
 from encore.rules.soundness import MARGIN, MIN_PAIRS, measure
 from encore.runs.run_files import run_key_of
 from encore.runs.shard_runner import raise_for_failed_shards
@@ -56,14 +56,15 @@ _Forms = Mapping[str, Sequence[PreferencePair]]
 
 
 def probe_rules(
-    config: ProbeConfig, *, judge: Judge | None = None, reporter: Reporter = SILENT
+    study: Study, config: ProbeConfig, *, judge: Judge | None = None, reporter: Reporter = SILENT
 ) -> Probe:
     """Rate a study's pairs in every form, measure each rule, and write the result.
 
     The same call again rates nothing twice. A call with more pairs rates only the new pairs.
 
     Args:
-        config: Options of the stage: study, judge and forms.
+        study: The opened study.
+        config: Options of the stage: judge, number of pairs, and forms.
         judge: Opened judge, which is closed at the end; default: open that of the config.
         reporter: Receives the progress in ratings.
 
@@ -73,7 +74,7 @@ def probe_rules(
         StudyIncompleteError: Shards failed; the same call rates only these.
         EncoreError: The judge does not load, or the study cannot be written.
     """
-    study, rules = open_study(config.study), load_rule_set(config.rules)
+    rules = load_rule_set(config.rules)
     _check_paraphrases(config, rules)
     variants = fixed.response_variants(config.labels[-1] if config.labels else "1.0")
     forms = _forms(study, variants, num_pairs=config.num_pairs)
@@ -106,19 +107,16 @@ def probe_rules(
 
 def _check_paraphrases(config: ProbeConfig, rules: RuleSet) -> None:
     """Raise if the paraphrases do not have exactly the rule ids of the rule set."""
-    rule_ids = set(rules.rule_ids)
-    paraphrased = (
-        set(load_rule_set(config.paraphrases).rule_ids) if config.paraphrases else rule_ids
-    )
-    if paraphrased != rule_ids:
-        missing, extra = (
-            ", ".join(sorted(ids)) or "nothing"
-            for ids in (rule_ids - paraphrased, paraphrased - rule_ids)
-        )
+    if config.paraphrases is None:
+        return
+    rule_ids, paraphrased = {*rules.rule_ids}, {*load_rule_set(config.paraphrases).rule_ids}
+    missing = ", ".join(sorted(rule_ids - paraphrased))
+    extra = ", ".join(sorted(paraphrased - rule_ids))
+    if missing or extra:
         raise InputError(
-            f"paraphrases {config.paraphrases}: missing {missing}; not among the rules of "
-            f"{rules.name}: {extra}; give every rule of the set once, under its rule_id, in other "
-            "words"
+            f"paraphrases {config.paraphrases}: missing {missing or 'nothing'}; not among the "
+            f"rules of {rules.name}: {extra or 'nothing'}; give every rule of the set once, under "
+            "its rule_id, in other words"
         )
 
 

@@ -8,11 +8,23 @@ from typing import Self
 from pydantic import model_validator
 
 from encore.core.config import StageConfig, option
+from encore.data.study_config import StudyConfig
 from encore.judges.judge_config import JudgeConfig
-from encore.rating.rating_config import MAX_RATING_REPLY_TOKENS
+from encore.rating.rating_config import MAX_RATING_REPLY_TOKENS, EngineRatingConfig
 
 #: Value of ``--accept`` for every draft of a file. No rule_id has capital letters.
 ALL = "ALL"
+
+
+class PoolConfig(StageConfig):
+    """Options of a stage that reads one pool."""
+
+    pool: Path = option(
+        positional=True,
+        metavar="POOL",
+        help="File with principles or rules: .toml, .csv with a header or .jsonl; or encore-10 or "
+        "encore-20.",
+    )
 
 
 class OutputConfig(StageConfig):
@@ -44,12 +56,9 @@ class MergeConfig(OutputConfig):
     )
 
 
-class DedupeConfig(OutputConfig):
+class DedupeConfig(PoolConfig, OutputConfig):
     """`encore rules dedupe`: the pool, and how near-duplicates are found."""
 
-    pool: str = option(
-        positional=True, metavar="POOL", help="A pool, e.g. written by `encore rules merge`."
-    )
     threshold: float = option(
         0.8,
         ge=0,
@@ -68,13 +77,13 @@ class DedupeConfig(OutputConfig):
 class LintConfig(StageConfig):
     """`encore rules lint`: the file to check."""
 
-    file: str = option(
+    file: Path = option(
         positional=True, metavar="FILE", help="A pool or a rule set; encore-10 or encore-20."
     )
 
 
-class QuestionConfig(StageConfig):
-    """Options of a stage that asks a judge a question about each rule."""
+class QuestionConfig(PoolConfig):
+    """Options of a stage that asks a judge a question about each rule of a pool."""
 
     judge: JudgeConfig | None = None
     max_reply_tokens: int = option(
@@ -88,7 +97,6 @@ class QuestionConfig(StageConfig):
 class ImportanceConfig(QuestionConfig):
     """`encore rules rate-importance`: the rules, and the judge and people that rate them."""
 
-    pool: Path = option(positional=True, help="File with the rules: .toml, .csv or .jsonl.")
     output: Path = option(
         metavar="FOLDER", help="Folder with the ratings of all judges and people for this pool."
     )
@@ -106,7 +114,7 @@ class ImportanceConfig(QuestionConfig):
         return self
 
 
-class SelectConfig(StageConfig):
+class SelectConfig(OutputConfig):
     """`encore rules select`: the ratings of importance, and how many rules to select."""
 
     folder: Path = option(positional=True, help="Folder written by `encore rules rate-importance`.")
@@ -115,19 +123,11 @@ class SelectConfig(StageConfig):
         metavar="N",
         help="Number of rules of highest mean importance to select. The paper has 10 and 20.",
     )
-    output: Path = option(
-        metavar="FILE.toml",
-        help="File for the rule set. The table of all rules is FILE.json beside it.",
-    )
 
 
 class DraftConfig(QuestionConfig):
     """`encore rules draft`: the principles and the judge, or the drafts to accept."""
 
-    pool: Path = option(
-        positional=True,
-        help="File with rules and principles; with --accept the file with the drafts.",
-    )
     output: Path | None = option(
         None,
         metavar="FILE.toml",
@@ -149,3 +149,21 @@ class DraftConfig(QuestionConfig):
         if any(drafts) if self.accept else not all(drafts):
             raise ValueError("give --judge and --output to draft, or --accept alone to accept")
         return self
+
+
+class ProbeConfig(EngineRatingConfig, StudyConfig):
+    """`encore rules probe`: options of the rating run, the number of pairs, and paraphrases."""
+
+    limit: None = option(None, hidden=True, identity=False, help="As --num-pairs says.")
+    num_pairs: int = option(
+        200,
+        ge=2,
+        le=10_000,
+        help="Pairs that are rated in every form, a random sample by content hash; all pairs if "
+        "the study has fewer.",
+    )
+    paraphrases: Path | None = option(
+        None,
+        metavar="RULES.toml",
+        help="A rule set with the same rule ids in other words, rated as one more form.",
+    )

@@ -6,7 +6,7 @@ Suffixes: A raters of one kind, R rules of the pool.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 from encore.core.errors import InputError
 from encore.core.files import write_json
 from encore.rules.importance import POOL_FILE, ImportanceRun, answers_of, read_people
-from encore.rules.importance_agreement import rater_agreement
+from encore.rules.importance_agreement import RaterAgreement, rater_agreement
 from encore.rules.people_importance import People
 from encore.rules.pool import TEXTS, PoolRule, check_output, first_of, read_pool, write_pool
 from encore.rules.rule_questions import read_replies
@@ -24,26 +24,43 @@ from encore.rules.rules_config import SelectConfig
 from encore.runs.run_files import list_runs
 
 
-def select_rules(config: SelectConfig) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Result of `select_rules`, and content of the table that it writes.
+
+    Attributes:
+        output: File of the selected rules.
+        table: File of this record.
+        people_and_judges: Agreement of people with judges.
+        among_people: Agreement of people with each other.
+        among_judges: Agreement of judges with each other.
+        rules: All rules of the pool by rank, those without a rank last: mean ``importance``,
+            ``ratings`` by rater, and provenance.
+        notes: What a person should know about the ranks, one sentence each.
+    """
+
+    output: str
+    table: str
+    people_and_judges: RaterAgreement
+    among_people: RaterAgreement
+    among_judges: RaterAgreement
+    rules: tuple[dict[str, Any], ...]
+    notes: tuple[str, ...]
+
+
+def select_rules(config: SelectConfig) -> Selection:
     """Rank rules by mean importance; write the first N as a rule set, and a table of all.
 
     Every rater has the same weight, as in the paper: the mean is over people and judges together.
     A rule that fewer than half of the raters rated has no mean and no rank.
-
-    Args:
-        config: Options of the stage: the ratings, the number of rules and the output.
-
-    Returns:
-        The JSON of the table: all ``rules`` of the pool by rank, those without a mean last; the
-        agreement ``people_and_judges``, ``among_people`` and ``among_judges``; ``notes``.
 
     Raises:
         InputError: The folder has no ratings, or fewer than N rules have a rank.
         StudyIncompleteError: A judge's run is not complete.
     """
     check_output(config.output)
-    rules, people, judges = _read(config.folder)
-    raters = {**people, **judges}
+    people, judges = _read_raters(config.folder)
+    rules, raters = read_pool(config.folder / POOL_FILE).rules, {**people, **judges}
     rows = _ranked(rules, raters)
     num_ranked = sum(row["importance"] is not None for row in rows)
     if config.top > num_ranked:
@@ -53,20 +70,26 @@ def select_rules(config: SelectConfig) -> dict[str, Any]:
         )
     by_id = {rule.rule_id: rule for rule in rules}
     write_pool(config.output, [by_id[row["rule_id"]] for row in rows[: config.top]])
+    people_AR, judges_AR = (
+        np.array([[ratings.get(rule_id, np.nan) for rule_id in by_id] for ratings in group])
+        for group in (people.values(), judges.values())
+    )
     table = config.output.with_suffix(".json")
-    selection = {
-        "output": str(config.output),
-        "table": str(table),
-        **_agreement(rules, people, judges),
-        "rules": rows,
-        "notes": [*_notes(rows, raters, top=config.top)],
-    }
-    write_json(table, selection)
+    selection = Selection(
+        output=str(config.output),
+        table=str(table),
+        people_and_judges=rater_agreement(people_AR, judges_AR),
+        among_people=rater_agreement(people_AR),
+        among_judges=rater_agreement(judges_AR),
+        rules=tuple(rows),
+        notes=tuple(_notes(rows, raters, top=config.top)),
+    )
+    write_json(table, asdict(selection))
     return selection
 
 
-def _read(folder: Path) -> tuple[tuple[PoolRule, ...], People, People]:
-    """Read the rules of a folder, and the ratings of people and of judges, by rater.
+def _read_raters(folder: Path) -> tuple[People, People]:
+    """Read the ratings of people and of judges in a folder, by rater.
 
     The name of a judge gets its run key if another rater has the same name.
     """
@@ -80,32 +103,12 @@ def _read(folder: Path) -> tuple[tuple[PoolRule, ...], People, People]:
     judges = {}
     for run, replies in runs:
         name = run.judge if names.count(run.judge) == 1 else f"{run.judge} ({run.key})"
-        answers = answers_of(replies)
         judges[name] = {
             rule_id: answer.rating
-            for rule_id, answer in answers.items()
+            for rule_id, answer in answers_of(replies).items()
             if answer.rating is not None
         }
-    return read_pool(folder / POOL_FILE).rules, people, judges
-
-
-def _agreement(rules: Sequence[PoolRule], people: People, judges: People) -> dict[str, Any]:
-    """Return the agreement within and between people and judges as JSON values."""
-    people_AR, judges_AR = (
-        np.array(
-            [[answers.get(rule.rule_id, np.nan) for rule in rules] for answers in raters.values()]
-        )
-        for raters in (people, judges)
-    )
-    agreements = {
-        "people_and_judges": rater_agreement(people_AR, judges_AR),
-        "among_people": rater_agreement(people_AR),
-        "among_judges": rater_agreement(judges_AR),
-    }
-    return {
-        name: {"r": asdict(r), "num_pairs": num_pairs}
-        for name, (r, num_pairs) in agreements.items()
-    }
+    return people, judges
 
 
 def _ranked(rules: Sequence[PoolRule], raters: People) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ import pytest
 
 from encore.data.rating_runs import list_runs, read_run
 from encore.data.study import open_study
-from encore.people.annotate_config import AnnotateExportConfig
+from encore.people.people_config import AnnotateExportConfig
 from encore.people.export_sample import ExportedSample, export_sample
 from tests.tables.browse.studies import write_hostile_study
 

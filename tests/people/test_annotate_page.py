@@ -11,7 +11,7 @@ import pytest
 
 from encore.data.annotations import read_answers
 from encore.data.study import open_study
-from encore.people.annotate_config import AnnotateImportConfig
+from encore.people.people_config import AnnotateImportConfig
 from encore.people.import_answers import import_answers
 from tests.browser.chromium import Page, browser_page
 from tests.people.answering import page_data

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encore.cli.annotate_export import annotate_export
+from encore.cli.annotate import annotate_export
 from encore.core.errors import InputError
 from encore.data.annotations import read_items, read_samples
 from encore.data.pairs import iter_pairs
 from encore.data.study import open_study
-from encore.people.annotate_config import AnnotateExportConfig
+from encore.people.people_config import AnnotateExportConfig
 from encore.people.handouts import handouts
 from encore.people.questionnaire import Card, Item, Questionnaire, questions_of
 from encore.people.stratified_draw import NUM_EXAMPLES, draw_rules, pair_rules, stratified_order

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from encore.analysis.rater_agreement import alpha_interval, kappa_interval, nearest_level
-from encore.cli.annotate_import import annotate_import
+from encore.cli.annotate import annotate_import
 from encore.data.annotations import Sample, people_labels, read_answers, read_items
 from encore.data.study import open_study
-from encore.people.annotate_config import AnnotateImportConfig
+from encore.people.people_config import AnnotateImportConfig
 from encore.people.import_answers import import_answers
 from encore.people.people_and_judges import ALL_RULES, PEOPLE, PeopleReport, people_report
 from tests.cli.invoking import Command

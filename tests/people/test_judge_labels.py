@@ -20,7 +20,7 @@ from encore.core.errors import InputError, StudyIncompleteError
 from encore.data.schemas import LABELS
 from encore.judges.judge_config import JudgeConfig
 from encore.people.judge_labels import LabelManifest, judge_labels
-from encore.people.labels_config import LabelsConfig
+from encore.people.people_config import LabelsConfig
 from encore.people.rule_agreement import label_agreement
 from encore.runs.run_files import run_status
 from tests.golden.command_line import encore

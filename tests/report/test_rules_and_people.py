@@ -10,11 +10,11 @@ import pytest
 
 from encore.data.study import open_study
 from encore.judges.judge_config import JudgeConfig
-from encore.people.annotate_config import AnnotateExportConfig, AnnotateImportConfig
+from encore.people.people_config import AnnotateExportConfig, AnnotateImportConfig
 from encore.people.export_sample import export_sample
 from encore.people.import_answers import import_answers
 from encore.people.judge_labels import judge_labels
-from encore.people.labels_config import LabelsConfig
+from encore.people.people_config import LabelsConfig
 from encore.rating.rating_run import open_run
 from encore.report.write_report import report
 from encore.rules.rule_probe import probe_rules

@@ -11,7 +11,7 @@ import numpy as np
 
 from encore.data.ingestion import ingest
 from encore.judges.judge_config import JudgeConfig
-from encore.rules.probe_config import ProbeConfig
+from encore.rules.rules_config import ProbeConfig
 from tests.rating.test_rating_run import write_source
 from tests.worlds.judges import ScriptedJudge
 

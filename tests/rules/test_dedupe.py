@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from encore.cli.rules_dedupe import rules_dedupe
+from encore.cli.rules import rules_dedupe
 from encore.core.reporting import SILENT, Reporter
 from encore.data.rule_sets import load_rule_set
 from encore.rules import dedupe as dedupe_module

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 
-from encore.cli.rules_lint import rules_lint
+from encore.cli.rules import rules_lint
 from encore.rules.lint import lint
 from encore.rules.polarity import are_opposed
 from encore.rules.pool import PoolRule, read_pool, write_pool

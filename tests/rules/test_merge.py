@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from encore.cli.rules_merge import rules_merge
+from encore.cli.rules import rules_merge
 from encore.core.errors import InputError
 from encore.rules.merge import merge
 from encore.rules.pool import PoolRule, Provenance, read_pool

@@ -23,7 +23,7 @@ _DRAFTED_KEYS = ("preference_rule", "rating_rule")
 
 def rule_file(name_or_path: str | Path) -> Path:
     """Return the file of a shipped rule set by its name; any other argument is a path itself."""
-    if name_or_path in SHIPPED_RULE_SETS:
+    if str(name_or_path) in SHIPPED_RULE_SETS:
         return Path(__file__).parent / f"{name_or_path}.toml"
     return Path(name_or_path)
 

@@ -1,4 +1,4 @@
-"""`encore annotate import`: import annotators' answers and print the agreement."""
+"""`encore annotate …`: draw samples for annotators, and import their answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from encore.cli.output import Shown, TableColumns, estimate_of, percent, record_
 from encore.core.number_text import counted
 from encore.core.options import JsonOption, command
 from encore.core.terminal import say, warn
-from encore.people.annotate_config import AnnotateImportConfig
+from encore.people.people_config import AnnotateExportConfig, AnnotateImportConfig
 
 if TYPE_CHECKING:
     from encore.data.annotations import Sample
@@ -18,6 +18,34 @@ if TYPE_CHECKING:
 
 #: Number of disagreements that are printed; --json has all of them.
 _NUM_DISAGREEMENTS = 10
+
+
+@command
+def annotate_export(config: AnnotateExportConfig, *, json: JsonOption = False) -> None:
+    """Draw a blind, stratified, seeded sample of a study for people to answer.
+
+    Responses are spread over sources, rules and the judge's ratings, so that rare ratings occur.
+    Annotators see neither ratings nor ranks, entropies or preferences; only the examples of --kind
+    rules have scores, as in the paper. All annotators get the same items. The data that an import
+    needs stay in STUDY/annotations/KEY; give annotators only the files that are printed.
+
+    Examples: `encore annotate export study --annotators 3`,
+    `encore annotate export study --kind rules --annotators 3`,
+    `encore annotate export study --items 500 --format label-studio`.
+    """
+    from encore.data.study import open_study
+    from encore.people.export_sample import export_sample
+
+    export = export_sample(open_study(config.study), config)
+    sample, notes = export.sample, [export.note] if export.note else []
+    record = {**sample.model_dump(), "files": export.files}
+    show_result(record, map(str, export.files), notes, as_json=json)
+    item_kind = "response" if config.kind == "responses" else "pair of rules"
+    items = counted(sample.num_items, "item")
+    say(
+        f"sample {sample.key}: {items}, each a {item_kind}; the same for all annotators. "
+        f"Then: encore annotate import {config.study} FILES"
+    )
 
 
 @command

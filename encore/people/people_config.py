@@ -1,4 +1,4 @@
-"""Configs of `encore annotate export` and `encore annotate import`."""
+"""Configs of `encore annotate export`, `encore annotate import` and `encore labels`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pydantic import AfterValidator
 from encore.core.config import option
 from encore.data.records import SampleKind
 from encore.data.study_config import RunChoice, StudyConfig
+from encore.judges.judge_config import JudgeConfig
+from encore.rating.rating_config import RatingConfig
 
 Format = Literal["html", "csv", "label-studio"]
 
@@ -68,6 +70,11 @@ class AnnotateExportConfig(StudyConfig, RunChoice):
         "(html, csv).",
     )
 
+    @property
+    def num_items(self) -> int:
+        """Return the requested number of items."""
+        return self.items or DEFAULT_ITEMS[self.kind]
+
 
 class AnnotateImportConfig(StudyConfig):
     """Config of `encore annotate import`: the files of answers and their study."""
@@ -78,4 +85,31 @@ class AnnotateImportConfig(StudyConfig):
         min_length=1,
         help="Files of answers to one sample: saved by the page, filled CSV files, or JSON exports "
         "of Label Studio.",
+    )
+
+
+class LabelsConfig(RatingConfig):
+    """Config of `encore labels`: labels by people, and the judge that is compared with them."""
+
+    files: tuple[Path, ...] = option(
+        positional=True,
+        metavar="FILE...",
+        min_length=1,
+        identity=False,
+        help="Parquet, CSV or JSON lines with the columns response, rule and label (true, false or "
+        "a number from 0 to 1) and optionally prompt; a column rating replaces the judge. Or the "
+        "gold data of OpenAI's Rule Based Rewards.",
+    )
+    to: Path | None = option(
+        None,
+        metavar="STUDY",
+        identity=False,
+        help="Study for labels and ratings (in STUDY/labels/KEY). Created if it does not exist.",
+    )
+    judge: JudgeConfig | None = None  # type: ignore[assignment]  # a table may have ratings
+    rules: str = option(
+        "encore-10",
+        examples=["encore-10", "my-rules.toml", "propositions.yaml"],
+        help="Wording of the rules that the labels name, for the judge: encore-10, encore-20, a "
+        "rule set (TOML), or the propositions of Rule Based Rewards (YAML).",
     )
