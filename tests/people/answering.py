@@ -21,6 +21,11 @@ def page_data(page: Path) -> dict[str, Any]:
     return dict(json.loads(data[1]))
 
 
+def table_rows(table: Path) -> list[dict[str, str]]:
+    """Return the rows of a CSV file for annotators."""
+    return [*csv.DictReader(io.StringIO(table.read_text(encoding="utf-8-sig"), newline=""))]
+
+
 def save_page(page: Path, out: Path, answer: Answering, **changes: Any) -> Path:
     """Write the file that the page would save. ``changes`` replace keys of its JSON."""
     data = page_data(page)
@@ -30,54 +35,44 @@ def save_page(page: Path, out: Path, answer: Answering, **changes: Any) -> Path:
         for question in data["questions"]
         if (value := answer(item["item_id"], question["name"]))
     ]
-    saved = {"sample": data["sample"], "annotator": data["annotator"]}
-    out.write_text(json.dumps({**saved, "answers": answers, **changes}))
+    saved = {"sample": data["sample"], "annotator": data["annotator"], "answers": answers}
+    out.write_text(json.dumps(saved | changes))
     return out
 
 
-def fill_table(table: Path, out: Path, answer: Answering, *, separator: str = ",") -> Path:
-    """Write a filled CSV file as a spreadsheet saves it. The annotator has the file's name.
-
-    If the separator is a semicolon, decimals have a comma.
-    """
-    rows = list(csv.DictReader(io.StringIO(table.read_text(encoding="utf-8-sig"), newline="")))
-    for row in rows:
-        row["annotator"] = out.stem
-        for name in {"label", "clarity", "reliability"} & row.keys():
-            value = answer(row["item_id"], name)
-            row[name] = value.replace(".", ",") if separator == ";" else value
-    with out.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, list(rows[0]), delimiter=separator)
-        writer.writeheader()
-        writer.writerows(rows)
-    return out
-
-
-def export_tasks(tasks: Path, out: Path, answers: Mapping[Any, Answering]) -> Path:
-    """Write Label Studio's JSON export of tasks that several annotators labelled."""
-
-    def annotation(user: Any, item_id: str, answer: Answering) -> dict[str, Any]:
-        names = ("label",) if item_id in labelled else ("clarity", "reliability")
-        result = [
-            {"from_name": name, "type": "choices", "value": {"choices": [value]}}
-            for name in names
-            if (value := answer(item_id, name))
-        ]
-        return {"id": 1, "completed_by": user, "was_cancelled": not result, "result": result}
-
-    content = json.loads(tasks.read_text(encoding="utf-8"))
-    labelled = {task["data"]["item_id"] for task in content if "response" in task["data"]}
-    for number, task in enumerate(content):
-        item_id = task["data"]["item_id"]
-        annotations = [annotation(user, item_id, answer) for user, answer in answers.items()]
-        task |= {"id": number, "annotations": annotations, "predictions": []}
-    out.write_text(json.dumps(content))
-    return out
-
-
-def pages_of(pages: Sequence[Path], folder: Path, *answers: Answering) -> list[Path]:
+def save_pages(pages: Sequence[Path], folder: Path, *answers: Answering) -> list[Path]:
     """Write the saved file of each annotator of a sample of pages."""
     return [
         save_page(page, folder / f"{page.stem}.json", answer)
         for page, answer in zip(pages, answers, strict=True)
     ]
+
+
+def fill_table(table: Path, out: Path, answer: Answering, *, separator: str = ",") -> Path:
+    """Write a CSV file of responses, filled in as a spreadsheet saves it.
+
+    The annotator has the file's name. If the separator is a semicolon, decimals have a comma.
+    """
+    rows = table_rows(table)
+    with out.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(stream, list(rows[0]), delimiter=separator)
+        writer.writeheader()
+        for row in rows:
+            label = answer(row["item_id"], "label")
+            label = label.replace(".", ",") if separator == ";" else label
+            writer.writerow({**row, "annotator": out.stem, "label": label})
+    return out
+
+
+def export_tasks(tasks: Path, out: Path, answers: Mapping[Any, Answering]) -> Path:
+    """Write Label Studio's JSON export of responses that several users labelled."""
+    content = json.loads(tasks.read_text(encoding="utf-8"))
+    for task in content:
+        task["annotations"] = []
+        for user, answer in answers.items():
+            label = answer(task["data"]["item_id"], "label")
+            choice = {"from_name": "label", "type": "choices", "value": {"choices": [label]}}
+            annotation = {"completed_by": user, "was_cancelled": not label, "result": [choice]}
+            task["annotations"].append(annotation)
+    out.write_text(json.dumps(content))
+    return out

@@ -9,8 +9,8 @@ import pytest
 
 from encore.data.rating_runs import list_runs, read_run
 from encore.data.study import open_study
-from encore.people.people_config import AnnotateExportConfig
 from encore.people.export_sample import ExportedSample, export_sample
+from encore.people.people_config import AnnotateExportConfig
 from tests.tables.browse.studies import write_hostile_study
 
 
@@ -24,10 +24,10 @@ def study(hostile_study: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(hostile_study, tmp_path / "study"))
 
 
-def run_of(study: Path, title: str = "judge one") -> str:
-    """Return the key of the run with this title."""
+def run_of(study: Path) -> str:
+    """Return the key of the first run of ``judge one``."""
     runs = [read_run(run_dir) for run_dir in list_runs(study / "ratings")]
-    return next(run.run_key for run in runs if run.title == title)
+    return next(run.run_key for run in runs if run.title == "judge one")
 
 
 def exported(study: Path, **options: object) -> ExportedSample:

@@ -11,8 +11,8 @@ import pytest
 
 from encore.data.annotations import read_answers
 from encore.data.study import open_study
-from encore.people.people_config import AnnotateImportConfig
 from encore.people.import_answers import import_answers
+from encore.people.people_config import AnnotateImportConfig
 from tests.browser.chromium import Page, browser_page
 from tests.people.answering import page_data
 from tests.people.conftest import exported
@@ -36,7 +36,7 @@ def open_page(page: Page, file: Path, *, screen: str, theme: str = "light") -> N
     page.wait_for("answered · ")
 
 
-def saved(page: Page, folder: Path) -> Path:
+def saved_file(page: Page, folder: Path) -> Path:
     """Press the key that saves, and return the saved file."""
     page.press("s")
     deadline = time.monotonic() + 20
@@ -69,14 +69,14 @@ def test_a_sample_is_answered_with_keys_alone_and_its_file_is_imported(
     box = "document.querySelector('form').getBoundingClientRect()"
     assert 0 < page.evaluate(f"{box}.top") < page.evaluate(f"{box}.bottom") <= height
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    # Closed and opened again, it goes on where it was.
+    # The page continues at the same item after it was closed and opened again.
     open_page(page, file, screen=screen)
     page.wait_for("Item 3 of 4", "3 of 4 answered")
     page.press("n", "u")
     page.wait_for("Item 3 of 4")
     page.press("3")
     page.wait_for("All items are answered")
-    answers = saved(page, tmp_path)
+    answers = saved_file(page, tmp_path)
     page.wait_for(f"Saved {answers.name}.")
     assert page.complaints == []
     assert [url for url in page.requests if not url.startswith("blob:")] == [file.as_uri()]
@@ -99,7 +99,7 @@ def test_the_two_questions_about_rules_have_different_keys(page, study, tmp_path
             assert page.evaluate("document.documentElement.scrollWidth") <= SCREENS[screen][0]
             assert page.complaints == []
     page.press("1", "4")
-    answers = json.loads(saved(page, tmp_path).read_text())["answers"]
+    answers = json.loads(saved_file(page, tmp_path).read_text())["answers"]
     assert [(answer["question"], answer["value"]) for answer in answers] == [
         ("clarity", "first"),
         ("reliability", "second"),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,13 +18,13 @@ from encore.core.errors import InputError
 from encore.data.annotations import read_items, read_samples
 from encore.data.pairs import iter_pairs
 from encore.data.study import open_study
-from encore.people.people_config import AnnotateExportConfig
 from encore.people.handouts import handouts
+from encore.people.people_config import AnnotateExportConfig
 from encore.people.questionnaire import Card, Item, Questionnaire, questions_of
 from encore.people.stratified_draw import NUM_EXAMPLES, draw_rules, pair_rules, stratified_order
 from encore.warehouse import open_ratings
 from tests.cli.invoking import Command
-from tests.people.answering import page_data
+from tests.people.answering import page_data, table_rows
 from tests.people.conftest import exported, run_of
 from tests.tables.browse.studies import HOSTILE
 from tests.worlds.ratings import stats, table_of
@@ -35,15 +34,25 @@ invoke = Command(annotate_export)
 RULE_TITLES = {"calm": "Calm", "fair": "Fair", "kind-b-words-b": "Kind <b>words</b>"}
 
 
-def items_of(study: Path) -> list[dict[str, object]]:
+def items_of(study: Path) -> list[dict[str, Any]]:
     [sample] = read_samples(open_study(study))
     return list(read_items(open_study(study), sample).to_pylist())
 
 
+def items_in(file: Path) -> list[dict[str, Any]]:
+    """Return each item of a file for annotators: texts by name of the card or column."""
+    if file.suffix == ".html":
+        return [
+            {card["name"]: card["parts"] for card in item["cards"]} | {"item_id": item["item_id"]}
+            for item in page_data(file)["items"]
+        ]
+    if file.suffix == ".csv":
+        return table_rows(file)
+    return [task["data"] for task in json.loads(file.read_text(encoding="utf-8"))]
+
+
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), min_size=1), st.integers(0, 9))
-def test_the_first_n_ratings_are_evenly_spread_for_every_n(
-    strata: list[tuple[int, int]], seed: int
-):
+def test_the_first_n_ratings_are_evenly_spread_for_every_n(strata, seed):
     cell_N, level_N = np.array(strata).T
     order = stratified_order(cell_N, level_N, np.random.default_rng(seed))
     assert sorted(order) == list(range(len(strata)))
@@ -64,77 +73,56 @@ def test_the_first_n_ratings_are_evenly_spread_for_every_n(
 def test_responses_are_spread_over_sources_rules_and_ratings_and_larger_samples_contain_smaller(
     study,
 ):
-    export = exported(study, items=120)
+    sample = exported(study, items=120).sample
     rows = items_of(study)
-    assert (export.sample.num_items, len(rows)) == (120, 120)
+    assert (sample.num_items, len(rows)) == (120, 120)
     assert set(Counter((row["source"], row["rule_id"]) for row in rows).values()) == {20}
     assert len({row["rating"] for row in rows}) == 11
-    again = exported(study, items=120, format="csv", annotators=2)
-    assert again.sample == export.sample  # other files of the same sample
-    assert exported(study, items=120, seed=1).sample.key != export.sample.key
-    exported(study, items=60)
-    samples = {
-        sample.num_items: sample for sample in read_samples(open_study(study)) if sample.seed == 0
-    }
-    ids = [set(read_items(open_study(study), samples[n])["item_id"].to_pylist()) for n in (60, 120)]
-    assert ids[0] < ids[1]
-
-
-@pytest.mark.parametrize("file_format", ["html", "csv", "label-studio"])
-def test_annotators_see_the_texts_and_nothing_of_ratings_or_preferences(study, file_format):
-    export = exported(study, items=400, format=file_format)
-    [first, *_] = export.files
-    text = first.read_text(encoding="utf-8")
-    pairs = {pair.pair_id for pair in iter_pairs(open_study(study))}
-    assert not re.search(r"chosen|rejected|entropy|rating\b|judge", text, re.IGNORECASE)
-    assert not any(pair_id in text for pair_id in pairs)
-    assert export.sample.run_key not in text
-    assert text.count("Harsh answer 7.") > 1
-    # Of 60 · 2 · 3 ratings some are null; those cannot be drawn.
-    num_items = export.sample.num_items
-    assert export.note == f"the sample has all {num_items} items of the study; 400 were requested"
+    # Other files of the same sample; another seed is another sample.
+    assert exported(study, items=120, format="csv", annotators=2).sample == sample
+    assert exported(study, items=120, seed=1).sample.key != sample.key
+    smaller = read_items(open_study(study), exported(study, items=60).sample)
+    assert {*smaller["item_id"].to_pylist()} < {row["item_id"] for row in rows}
 
 
 @pytest.mark.parametrize("file_format", ["html", "csv", "label-studio"])
 def test_annotators_of_a_response_see_three_texts_and_nothing_beside_them(study, file_format):
-    """The judge's rating is a number, which the search for words above does not see."""
-    [file, *_] = exported(study, items=60, format=file_format).files
-    if file_format == "html":
-        seen = [
-            {card["name"]: card["parts"] for card in item["cards"]} | {"item_id": item["item_id"]}
-            for item in page_data(file)["items"]
-        ]
-    elif file_format == "csv":
-        seen = list(csv.DictReader(io.StringIO(file.read_text(encoding="utf-8-sig"))))
-    else:
-        seen = [task["data"] for task in json.loads(file.read_text(encoding="utf-8"))]
-    rows = {str(row["item_id"]): row for row in items_of(study)}
+    export = exported(study, items=400, format=file_format)
+    rows = {row["item_id"]: row for row in items_of(study)}
+    # Of 60 · 2 · 3 ratings some are null; those cannot be drawn.
+    assert len(rows) == export.sample.num_items < 360
+    assert export.note == f"the sample has all {len(rows)} items of the study; 400 were requested"
     pairs = {(pair.source, pair.pair_id): pair for pair in iter_pairs(open_study(study))}
-    assert len(seen) == len(rows) == 60
+    text = export.files[0].read_text(encoding="utf-8")
+    assert not re.search(r"chosen|rejected|entropy|rating\b|judge", text, re.IGNORECASE)
+    assert not any(pair_id in text for _, pair_id in pairs)
+    assert export.sample.run_key not in text
+    # The judge's rating is a number, which this search does not see: only these texts are there.
+    seen = items_in(export.files[0])
+    assert len(seen) == len(rows)
     for item in seen:
         row = rows[item.pop("item_id")]
         pair, title = pairs[row["source"], row["pair_id"]], RULE_TITLES[row["rule_id"]]
-        parts = {
-            "rule": [["Description", "d"], ["Criterion", f"Rule {title}."]],
-            "conversation": [["user", pair.prompt[0].content]],
-            "response": [["", pair.chosen if row["response"] == "chosen" else pair.rejected]],
-        }
+        response = pair.chosen if row["response"] == "chosen" else pair.rejected
         if file_format == "html":
-            assert item == parts
+            assert item == {
+                "rule": [["Description", "d"], ["Criterion", f"Rule {title}."]],
+                "conversation": [["user", pair.prompt[0].content]],
+                "response": [["", response]],
+            }
             continue
-        texts = {
-            "rule": f"Rule: {title}\n\nDescription: d\n\nCriterion: Rule {title}.",
-            "conversation": f"Conversation\n\nuser: {pair.prompt[0].content}",
-            "response": parts["response"][0][1],
-        }
-        fixed = ("sample", "annotator", "question", "label")
-        assert {name: text for name, text in item.items() if name not in fixed} == texts
         if file_format == "csv":
-            assert (item["annotator"], item["label"]) == ("annotator-1", "")
-            assert item["question"] == (
+            assert (item.pop("annotator"), item.pop("label")) == ("annotator-1", "")
+            assert item.pop("question") == (
                 "label: How far does the response follow the rule? Look at this rule alone. "
                 "(0 – not at all, 0.5, 1 – fully)"
             )
+        assert item == {
+            "sample": export.sample.key,
+            "rule": f"Rule: {title}\n\nDescription: d\n\nCriterion: Rule {title}.",
+            "conversation": f"Conversation\n\nuser: {pair.prompt[0].content}",
+            "response": response,
+        }
 
 
 def test_the_examples_of_a_rule_are_of_different_pairs():
@@ -151,19 +139,18 @@ def test_the_examples_of_a_rule_are_of_different_pairs():
 
 def test_annotators_have_the_same_items_in_different_orders(study):
     export = exported(study, items=30, annotators=3, format="csv")
-    tables = [csv.DictReader(io.StringIO(f.read_text("utf-8-sig"))) for f in export.files]
-    orders = [tuple(row["item_id"] for row in table) for table in tables]
+    orders = [tuple(item["item_id"] for item in items_in(file)) for file in export.files]
     assert len(set(orders)) == 3
     assert len({tuple(sorted(order)) for order in orders}) == 1
 
 
-def test_rules_are_paired_across_the_middle_and_shown_with_five_examples(study):
+def test_rules_are_paired_across_the_middle_and_have_five_examples(study):
     export = exported(study, kind="rules", format="label-studio")
-    tasks = json.loads(export.files[0].read_text(encoding="utf-8"))
+    [task] = items_in(export.files[0])
     [row] = items_of(study)  # three rules: one in each half, the middle one in none
-    assert {row["first_rule"], row["second_rule"]} < {"calm", "fair", "kind-b-words-b"}
+    assert {row["first_rule"], row["second_rule"]} < RULE_TITLES.keys()
     for side in ("first", "second"):
-        text = tasks[0]["data"][f"{side}_rule"]
+        text = task[f"{side}_rule"]
         scores = re.findall(r"Example \d, score (0\.\d|0|1):", text)
         assert (len(scores), len(set(scores)) > NUM_EXAMPLES // 2) == (NUM_EXAMPLES, True)
         assert "entropy" not in text.lower()
@@ -193,31 +180,27 @@ def test_a_file_with_answers_is_not_overwritten(study):
     assert export.files[0].read_bytes() == filled
 
 
-def test_a_response_that_is_a_formula_is_text_in_the_table():
+def test_a_response_that_is_a_formula_is_text_in_the_table(tmp_path):
     card = Card(name="response", title="Response", parts=(("", "=1+1"),))
     items = (Item(item_id="item-1", cards=(card,)),)
     sheet = Questionnaire(kind="rules", questions=questions_of("rules", ()), items=items)
-    config = AnnotateExportConfig(study=Path("study"), format="csv")
+    config = AnnotateExportConfig(study=tmp_path, format="csv")
     [content] = handouts(sheet, config, key="rules-1").values()
-    [row] = csv.DictReader(io.StringIO(content.decode("utf-8-sig")))
+    (tmp_path / "sheet.csv").write_bytes(content)
+    [row] = table_rows(tmp_path / "sheet.csv")
     assert (row["response"], row["clarity"], row["reliability"]) == ("'=1+1", "", "")
 
 
 def test_hostile_texts_leave_every_format_whole(study):
-    page, table, tasks = (
-        exported(study, items=400, format=name).files[0].read_text(encoding="utf-8-sig")
-        for name in ("html", "csv", "label-studio")
-    )
+    files = [
+        exported(study, items=400, format=name).files[0] for name in ("html", "csv", "label-studio")
+    ]
+    page = files[0].read_text(encoding="utf-8")
     assert page.count("<script") == page.count("</script") == 2
-    data = re.search('id="data">(.*)</script>', page)
-    assert data is not None
-    items = json.loads(data[1])["items"]
-    texts_by_format = (
-        [text for item in items for _, text in item["cards"][1]["parts"]],
-        [row["conversation"] for row in csv.DictReader(io.StringIO(table))],
-        [task["data"]["conversation"] for task in json.loads(tasks)],
-    )
-    num_hostile = {sum(HOSTILE in text for text in texts) for texts in texts_by_format}
+    num_hostile = {
+        sum(HOSTILE in str(item["conversation"]) for item in items_in(file)) for file in files[1:]
+    }
+    num_hostile.add(sum(HOSTILE in item["conversation"][0][1] for item in items_in(files[0])))
     assert len(num_hostile) == 1
     assert num_hostile.pop() > 0
 

@@ -10,21 +10,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from encore.analysis.rater_agreement import alpha_interval, kappa_interval, nearest_level
+from encore.analysis.rater_agreement import kappa_interval, nearest_level
 from encore.cli.annotate import annotate_import
+from encore.core.errors import InputError
 from encore.data.annotations import Sample, people_labels, read_answers, read_items
 from encore.data.study import open_study
-from encore.people.people_config import AnnotateImportConfig
 from encore.people.import_answers import import_answers
 from encore.people.people_and_judges import ALL_RULES, PEOPLE, PeopleReport, people_report
+from encore.people.people_config import AnnotateImportConfig
 from tests.cli.invoking import Command
-from tests.people.answering import export_tasks, fill_table, pages_of, save_page
+from tests.people.answering import export_tasks, fill_table, save_page, save_pages
 from tests.people.conftest import exported, run_of
 
 invoke = Command(annotate_import)
 
 
-def take_in(study: Path, *files: Path) -> PeopleReport:
+def import_files(study: Path, *files: Path) -> PeopleReport:
+    """Import files of answers, and compare all annotators and judges."""
     opened = open_study(study)
     sample, _ = import_answers(opened, AnnotateImportConfig(study=study, files=files))
     return people_report(opened, sample)
@@ -34,7 +36,7 @@ def items_of(study: Path, sample: Sample) -> list[dict[str, Any]]:
     return list(read_items(open_study(study), sample).to_pylist())
 
 
-def rows_of(study: Path, sample: Sample) -> list[dict[str, Any]]:
+def answers_of(study: Path, sample: Sample) -> list[dict[str, Any]]:
     return list(read_answers(open_study(study), sample).to_pylist())
 
 
@@ -43,7 +45,8 @@ def by_id(item_id: str, _question: str) -> str:
     return ("0", "0.5", "1")[int(item_id[-3:], 16) % 3]
 
 
-def by_another_view(item_id: str, _question: str) -> str:
+def by_id_otherwise(item_id: str, _question: str) -> str:
+    """Return a label that often differs from `by_id`."""
     return ("0", "0.5", "1")[int(item_id[-3:], 16) % 7 % 3]
 
 
@@ -55,23 +58,21 @@ def test_answers_are_the_same_from_every_format(study, tmp_path):
     table = exported(study, items=40, format="csv")
     tasks = exported(study, items=40, format="label-studio")
     assert page.sample == table.sample == tasks.sample
-    export = export_tasks(tasks.files[0], tmp_path / "export.json", {7: by_id})
-    take_in(
+    import_files(
         study,
         save_page(page.files[0], tmp_path / "page.json", by_id, annotator="page"),
         fill_table(table.files[0], tmp_path / "comma.csv", by_id),
         fill_table(table.files[0], tmp_path / "semicolon.csv", by_id, separator=";"),
-        export,
+        export_tasks(tasks.files[0], tmp_path / "export.json", {7: by_id}),
     )
-    names = ("page", "comma", "semicolon", "7")
-    rows = rows_of(study, page.sample)
-    assert {row["annotator"] for row in rows} == {*names}
-    answers = [
-        [{**row, "annotator": ""} for row in rows if row["annotator"] == name] for name in names
-    ]
-    assert answers[0] == answers[1] == answers[2] == answers[3]
-    assert len(answers[0]) == 40
-    for row in answers[0]:
+    rows_by_annotator: dict[str, list[dict[str, Any]]] = {}
+    for row in answers_of(study, page.sample):
+        rows_by_annotator.setdefault(row.pop("annotator"), []).append(row)
+    assert {*rows_by_annotator} == {"page", "comma", "semicolon", "7"}
+    rows = rows_by_annotator["page"]
+    assert all(annotator_rows == rows for annotator_rows in rows_by_annotator.values())
+    assert len(rows) == 40
+    for row in rows:
         assert row["label"] == float(by_id(row["item_id"], ""))
         pair_id, response = row["response_id"].split(":")
         assert (len(pair_id), response in ("chosen", "rejected")) == (32, True)
@@ -79,36 +80,36 @@ def test_answers_are_the_same_from_every_format(study, tmp_path):
 
 def test_an_export_with_several_annotators_and_skipped_tasks(study, tmp_path):
     export = exported(study, items=20, format="label-studio")
-    half = lambda item_id, _: "1" if int(item_id[-1], 16) < 8 else ""  # noqa: E731
-    user = {"id": 3, "email": "ana@example.org"}
-    file = tmp_path / "export.json"
-    export_tasks(export.files[0], file, {1: by_id, 2: half})
-    file.write_text(
-        file.read_text().replace('"completed_by": 1,', f'"completed_by": {json.dumps(user)},')
+    file = export_tasks(
+        export.files[0],
+        tmp_path / "export.json",
+        {1: by_id, 2: lambda item_id, _: "1" if int(item_id[-1], 16) < 8 else ""},
     )
-    result = invoke(study, file)
-    assert "ana@example.org: 20 of 20 answers\n" in result.stderr
-    num_answers = sum(row["annotator"] == "2" for row in rows_of(study, export.sample))
+    user = json.dumps({"id": 3, "email": "ana@example.org"})
+    file.write_text(file.read_text().replace('"completed_by": 1,', f'"completed_by": {user},'))
+    messages = invoke(study, file).stderr
+    assert "ana@example.org: 20 of 20 answers\n" in messages
+    num_answers = sum(row["annotator"] == "2" for row in answers_of(study, export.sample))
     assert 0 < num_answers < 20
-    assert f"2: {num_answers} of 20 answers\n" in result.stderr
-    assert "warning: 2 gave the same answer to every item: 1.0" in result.stderr
+    assert f"2: {num_answers} of 20 answers\n" in messages
+    assert "warning: 2 gave the same answer to every item: 1.0" in messages
 
 
 def test_importing_again_replaces_an_annotator_and_leaves_others(study, tmp_path):
     export = exported(study, items=30, annotators=2)
-    files = pages_of(export.files, tmp_path, by_id, by_another_view)
-    take_in(study, *files)
-    before = rows_of(study, export.sample)
-    take_in(study, files[0])
-    assert rows_of(study, export.sample) == before
+    files = save_pages(export.files, tmp_path, by_id, by_id_otherwise)
+    import_files(study, *files)
+    before = answers_of(study, export.sample)
+    import_files(study, files[0])
+    assert answers_of(study, export.sample) == before
     save_page(export.files[0], files[0], lambda item_id, _: "1" if item_id < "item-8" else "")
-    take_in(study, files[0])
-    after = rows_of(study, export.sample)
+    import_files(study, files[0])
+    after = answers_of(study, export.sample)
     assert [row for row in after if row["annotator"] == "annotator-2"] == before[30:]
     assert {row["label"] for row in after if row["annotator"] == "annotator-1"} == {1.0}
 
 
-# --- what is refused ------------------------------------------------------------------------------
+# --- refusals -------------------------------------------------------------------------------------
 
 
 def _changed(change: Callable[[list[dict[str, str]]], object]) -> Callable[[Path], None]:
@@ -120,61 +121,56 @@ def _changed(change: Callable[[list[dict[str, str]]], object]) -> Callable[[Path
     return apply
 
 
+def _replaced(old: str, new: str) -> Callable[[Path], object]:
+    return lambda file: file.write_text(file.read_text().replace(old, new))
+
+
 @pytest.mark.parametrize(
     ("spoil", "problem"),
     [
         (_changed(lambda a: a[3].update(value="0.7")), "label '0.7'; expected one of 0, 0.5, 1"),
-        (
-            _changed(lambda a: a[3].update(item_id="item-0")),
-            "item 'item-0', question 'label' is not",
-        ),
+        (_changed(lambda a: a[3].update(item_id="item-0")), "item 'item-0', question 'label' is"),
         (_changed(lambda a: a[3].update(question="x")), "question 'x' is not in sample"),
         (_changed(lambda a: a.append(a[0])), "is answered more than once"),
         (lambda file: file.write_text("{"), "Expecting property name"),
         (lambda file: file.write_text("[]"), "no answers, or some without"),
         (lambda file: file.write_bytes(b"\xff\xfe\x00"), "cannot be read"),
         (Path.unlink, "cannot be read"),
-        (
-            lambda file: file.write_text(file.read_text().replace("responses-", "responses-0")),
-            "expected one that study",
-        ),
-        (
-            lambda file: file.write_text(file.read_text().replace("annotator-2", "annotator-1")),
-            "annotator 'annotator-1' is in",
-        ),
+        (_replaced("responses-", "responses-0"), "expected one that study"),
+        (_replaced("annotator-2", "annotator-1"), "annotator 'annotator-1' is in"),
     ],
 )
-def test_a_wrong_file_is_one_clear_error_and_changes_nothing(study, tmp_path, spoil, problem):
+def test_a_wrong_file_is_named_and_changes_nothing(study, tmp_path, spoil, problem):
     export = exported(study, items=10, annotators=2)
-    good, bad = pages_of(export.files, tmp_path, by_id, by_id)
+    good, bad = save_pages(export.files, tmp_path, by_id, by_id)
     spoil(bad)
-    error = invoke.error_of(study, good, bad)
-    assert problem in error
-    assert "annotator-2.json" in error
-    assert rows_of(study, export.sample) == []
+    with pytest.raises(InputError) as refusal:
+        import_files(study, good, bad)
+    assert problem in str(refusal.value)
+    assert "annotator-2.json" in str(refusal.value)
+    assert answers_of(study, export.sample) == []
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("a,b\n1,2\n", "questions label, clarity, reliability"),
-        ("item_id,label\ni,1\n", "KeyError('sample')"),
-        ("label\n1,2\n", "line 2: more cells than the header has columns"),
+        ("a,b\n1,2\n", "answers.csv: no answers.* questions label, clarity, reliability"),
+        ("item_id,label\ni,1\n", r"answers.csv: .*KeyError\('sample'\)"),
     ],
 )
 def test_a_table_that_holds_no_answers_is_refused(study, tmp_path, text, problem):
-    table = tmp_path / "answers.csv"
-    table.write_text(text)
-    error = invoke.error_of(study, table)
-    assert problem in error
-    assert "answers.csv" in error
+    (tmp_path / "answers.csv").write_text(text)
+    with pytest.raises(InputError, match=problem):
+        import_files(study, tmp_path / "answers.csv")
 
 
 def test_files_of_two_samples_are_refused(study, tmp_path):
     exports = [exported(study, items=num_items) for num_items in (10, 11)]
-    [first] = pages_of(exports[0].files, tmp_path, by_id)
-    second = save_page(exports[1].files[0], tmp_path / "second.json", by_id, annotator="second")
-    error = invoke.error_of(study, first, second)
+    files = [
+        save_page(export.files[0], tmp_path / f"{export.sample.key}.json", by_id)
+        for export in exports
+    ]
+    error = invoke.error_of(study, *files)
     assert all(export.sample.key in error for export in exports)
     assert "import one sample at a time" in error
 
@@ -182,53 +178,47 @@ def test_files_of_two_samples_are_refused(study, tmp_path):
 # --- agreement ------------------------------------------------------------------------------------
 
 
-def test_agreement_with_people_and_judges_is_that_of_the_labels(study, tmp_path):
+def test_people_are_compared_with_every_judge_by_their_lower_median_label(study, tmp_path):
     export = exported(study, items=150, annotators=2)
-    items = read_items(open_study(study), export.sample).to_pylist()
-    rating_of = {item["item_id"]: item["rating"] for item in items}
-    judge_labels = dict(
-        zip(rating_of, nearest_level(np.array(list(rating_of.values())), (0, 0.5, 1)), strict=True)
-    )
+    items = items_of(study, export.sample)
+    ratings = [item["rating"] for item in items]
+    judge_I = nearest_level(np.array(ratings), (0, 0.5, 1))
+    judge_labels = {item["item_id"]: label for item, label in zip(items, judge_I, strict=True)}
 
     def like_the_judge(item_id: str, _question: str) -> str:
         return f"{judge_labels[item_id]:g}"
 
-    report = take_in(study, *pages_of(export.files, tmp_path, like_the_judge, like_the_judge))
-    judge_name = f"judge one ({run_of(study)[:8]})"
-    with_judge = [rule for rule in report.rules if rule.who == judge_name]
-    assert {rule.rule_id for rule in with_judge} == {ALL_RULES, "calm", "fair", "kind-b-words-b"}
-    assert all(rule.kappa.value == rule.alpha.value == 1.0 for rule in with_judge)
-    people = [rule for rule in report.rules if rule.who == PEOPLE]
-    assert [rule.kappa.value for rule in people] == [1.0] * 4
-    assert [rule.num_items for rule in people] == [rule.num_items for rule in with_judge]
-    # The second run has other random ratings and lacks a shard; the third run is constant.
-    with_others = [rule for rule in report.rules if rule.who not in (PEOPLE, judge_name)]
-    with_second = [rule for rule in with_others if rule.who.startswith("judge two<i>")]
-    with_third = [rule for rule in with_others if rule not in with_second]
-    assert len(with_second) == len(with_third) == 4
-    assert all(abs(rule.kappa.value) < 0.6 for rule in with_second)
-    assert with_second[0].num_items < 150
-    assert all(rule.kappa.value is None for rule in with_third)
-
-    save_page(export.files[1], tmp_path / "annotator-2.json", by_id)
-    report = take_in(study, tmp_path / "annotator-2.json")
-    label_AI = np.array(
-        [[*judge_labels.values()], [float(by_id(item_id, "")) for item_id in judge_labels]]
+    report = import_files(study, *save_pages(export.files, tmp_path, like_the_judge, by_id))
+    rules_by_rater: dict[str, list[Any]] = {}
+    for rule in report.rules:
+        rules_by_rater.setdefault(rule.who, []).append(rule)
+    people, judge = (
+        rules_by_rater.pop(PEOPLE),
+        rules_by_rater.pop(f"judge one ({run_of(study)[:8]})"),
     )
-    overall = next(rule for rule in report.rules if rule.who == PEOPLE)
-    assert overall.alpha.value == pytest.approx(alpha_interval(label_AI).value)
-    assert overall.kappa.value == pytest.approx(kappa_interval(*label_AI).value)
-    assert overall.kappa.low < overall.kappa.value < overall.kappa.high
-    judge = next(rule for rule in report.rules if rule.who == judge_name)
-    median_I = np.minimum(*label_AI)  # the lower median of two
-    assert judge.kappa.value == pytest.approx(kappa_interval(median_I, label_AI[0]).value)
+    assert [rule.rule_id for rule in judge] == [ALL_RULES, "calm", "fair", "kind-b-words-b"]
+    assert [rule.num_items for rule in people] == [rule.num_items for rule in judge]
+    other_I = np.array([float(by_id(item["item_id"], "")) for item in items])
+    median_I = np.minimum(judge_I, other_I)  # the lower median of two
+    assert judge[0].kappa.value == pytest.approx(kappa_interval(median_I, judge_I).value)
+    assert people[0].kappa.value == pytest.approx(kappa_interval(judge_I, other_I).value)
+    # The second run has other random ratings and lacks a shard; the third run is constant.
+    second, third = sorted(rules_by_rater, key=lambda name: not name.startswith("judge two<i>"))
+    assert rules_by_rater[second][0].num_items < 150
+    assert all(abs(rule.kappa.value) < 0.6 for rule in rules_by_rater[second])
+    assert [rule.kappa.value for rule in rules_by_rater[third]] == [None] * 4
+    # Every item with different labels is a disagreement, the largest spread first.
     spreads = [np.ptp([*row["said"].values()]) for row in report.disagreements]
     assert spreads == sorted(spreads, reverse=True)
     assert min(spreads) > 0
     reported = {(row["response_id"], row["rule_id"]) for row in report.disagreements}
-    for item, labels in zip(items, label_AI.T, strict=True):
+    for item, first, second_label in zip(items, judge_I, other_I, strict=True):
         response = (f"{item['pair_id']}:{item['response']}", item["rule_id"])
-        assert np.ptp(labels) == 0 or response in reported
+        assert first == second_label or response in reported
+    # A person whose labels are the judge's ratings agrees fully.
+    report = import_files(study, save_page(export.files[1], tmp_path / "b.json", like_the_judge))
+    fully = [rule for rule in report.rules if rule.who in (PEOPLE, judge[0].who)]
+    assert [(rule.kappa.value, rule.alpha.value) for rule in fully] == [(1.0, 1.0)] * 8
 
 
 def test_agreement_is_between_all_people_and_their_label_the_lower_median(study, tmp_path):
@@ -244,9 +234,8 @@ def test_agreement_is_between_all_people_and_their_label_the_lower_median(study,
     def minority(item_id: str, _question: str) -> str:
         return str((index_of[item_id] + (index_of[item_id] % 8 >= 6)) % 2)
 
-    report = take_in(study, *pages_of(export.files, tmp_path, minority, majority, majority))
-    agreement_by_key = {(rule.rule_id, rule.who): rule for rule in report.rules}
-    overall = agreement_by_key[ALL_RULES, PEOPLE]
+    report = import_files(study, *save_pages(export.files, tmp_path, minority, majority, majority))
+    overall = next(rule for rule in report.rules if (rule.rule_id, rule.who) == (ALL_RULES, PEOPLE))
     assert overall.kappa.value == pytest.approx(2 / 3)
     # Krippendorff's alpha. Within items: 10 of 40 have two labels against one, so 4 of their 6
     # ordered pairs differ; each item has weight 3 of 120, and differs with 4/6: 10 · 3 · 4/6 / 120
@@ -254,10 +243,9 @@ def test_agreement_is_between_all_people_and_their_label_the_lower_median(study,
     assert overall.alpha.value == pytest.approx(1 - 119 / 360)
     # The median of three people is the label of two of them; if four people are two against two,
     # it is the lower label.
-    samples = [labels for _, labels in people_labels(open_study(study))]
-    assert [*samples[0].values()].count(1.0) == 20
-    fourth = save_page(export.files[0], tmp_path / "d.json", minority, annotator="dora")
-    take_in(study, fourth)
+    [labels] = [labels for _, labels in people_labels(open_study(study))]
+    assert [*labels.values()].count(1.0) == 20
+    import_files(study, save_page(export.files[0], tmp_path / "d.json", minority, annotator="dora"))
     [labels] = [labels for _, labels in people_labels(open_study(study))]
     for row in items_of(study, export.sample):
         labels_of_row = majority(row["item_id"], ""), minority(row["item_id"], "")
@@ -276,7 +264,7 @@ def test_a_rating_counts_as_the_nearest_label_the_higher_of_two():
 
 def test_the_command_prints_agreement_disagreements_and_json(study, tmp_path):
     export = exported(study, items=30, annotators=2)
-    files = pages_of(export.files, tmp_path, by_id, by_another_view)
+    files = save_pages(export.files, tmp_path, by_id, by_id_otherwise)
     printed = invoke(study, *files).stdout
     assert "Agreement of 2 annotators, scale 0, 0.5, 1" in printed
     assert len([line for line in printed.splitlines() if "annotator-1 " in line]) == 10
@@ -285,22 +273,17 @@ def test_the_command_prints_agreement_disagreements_and_json(study, tmp_path):
     assert len(record["disagreements"]) > 10
 
 
-# --- rules ----------------------------------------------------------------------------------------
-
-
 def test_the_win_rate_of_lower_entropy_is_that_of_the_choices(study, tmp_path):
     export = exported(study, kind="rules", annotators=3)
-    [item] = read_items(open_study(study), export.sample).to_pylist()
+    [item] = items_of(study, export.sample)
     lower = item["lower_entropy"]
     higher = {"first": "second", "second": "first"}[lower]
 
-    def agrees(_item_id: str, _question: str) -> str:
-        return lower
-
-    def half(_item_id: str, question: str) -> str:
+    def lower_is_clearer_only(_item_id: str, question: str) -> str:
         return lower if question == "clarity" else higher
 
-    result = invoke(study, *pages_of(export.files, tmp_path, agrees, agrees, half), "--json")
+    answers = (lambda *_: lower, lambda *_: lower, lower_is_clearer_only)
+    result = invoke(study, *save_pages(export.files, tmp_path, *answers), "--json")
     record = json.loads(result.stdout)
     rates = {row["question"]: row for row in record["win_rates"]}
     # Three comparisons for each question, six in all; one of them is lost.

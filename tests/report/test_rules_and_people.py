@@ -10,16 +10,15 @@ import pytest
 
 from encore.data.study import open_study
 from encore.judges.judge_config import JudgeConfig
-from encore.people.people_config import AnnotateExportConfig, AnnotateImportConfig
 from encore.people.export_sample import export_sample
 from encore.people.import_answers import import_answers
 from encore.people.judge_labels import judge_labels
-from encore.people.people_config import LabelsConfig
+from encore.people.people_config import AnnotateExportConfig, AnnotateImportConfig, LabelsConfig
 from encore.rating.rating_run import open_run
 from encore.report.write_report import report
 from encore.rules.rule_probe import probe_rules
 from encore.runs.shard_runner import work_through
-from tests.people.answering import pages_of
+from tests.people.answering import save_pages
 from tests.people.test_judge_labels import write_lines
 from tests.rules.scripted_probes import RULES, make_study, probe_config, weak_judge
 
@@ -82,7 +81,7 @@ def test_two_annotators_stand_beside_the_judge(study: Path) -> None:
     config = AnnotateExportConfig(study=study, items=40, annotators=2)
     files = export_sample(open_study(study), config).files
     answers = (lambda item_id, _: str(int(item_id[-1], 16) % 2), lambda *_: "1")
-    pages = pages_of(files, study.parent, *answers)
+    pages = save_pages(files, study.parent, *answers)
     import_answers(open_study(study), AnnotateImportConfig(study=study, files=pages))
     _, *rows = section_of(study)
     assert sum(int(row[3]) for row in rows) == 40
