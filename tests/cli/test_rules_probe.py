@@ -23,8 +23,9 @@ def test_every_form_has_a_table_and_the_json_is_the_file_of_the_probe(
     assert row.split()[0] == "1"
     assert "1 kind" in printed.out
     assert "unknown for kind: fewer than 30 pairs" in " ".join(printed.out.split())
-    found = encore("rules", "probe", study, *options, "--num-pairs", 20, "--json")
-    assert f"note: the study has {NUM_PAIRS} pairs, fewer than 20: all" in found.err
-    [path] = study.glob(f"probes/*/probe-{found.json['key']}.json")
-    assert json.loads(path.read_text()) == found.json
-    assert found.json["variants"].keys() == found.json["rules"][0]["effects"].keys()
+    finished = encore("rules", "probe", study, *options, "--num-pairs", 20, "--json")
+    assert f"note: the study has {NUM_PAIRS} pairs, fewer than 20: all" in finished.err
+    record = finished.json
+    [path] = study.glob(f"probes/*/probe-{record['key']}.json")
+    assert json.loads(path.read_text()) == record
+    assert record["variants"].keys() == record["rules"][0]["effects"].keys()

@@ -1,4 +1,4 @@
-"""A weak real judge on real labels: its agreement is that of both packages."""
+"""The agreement of a weak real judge with real labels is that of two other packages."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ pytest.importorskip("sentence_transformers")
 
 
 @pytest.mark.services  # loads an embedding model
-def test_a_probe_of_real_labels_agrees_as_both_packages_say(shared_data: Path) -> None:
+def test_agreement_with_real_labels_is_that_of_other_packages(shared_data: Path) -> None:
     from examples.rbr_probe import rate_half
 
     gold = shared_data / "rbr-gold-dev.jsonl.gz"
     table = rate_half([gold], limit=60)
-    found = label_agreement(table)
-    assert len(found.rules) == 23
+    report = label_agreement(table)
+    assert len(report.rules) == 23
     assert table.num_rows == 23 * 30
     num_kappas = 0
-    for rule in found.rules:
+    for rule in report.rules:
         rows = [row for row in table.to_pylist() if row["rule_id"] == rule.rule_id]
         people = np.array([row["label"] for row in rows]).astype(int)
         judge = np.array([row["rating"] >= 0.5 for row in rows]).astype(int)
@@ -38,4 +38,4 @@ def test_a_probe_of_real_labels_agrees_as_both_packages_say(shared_data: Path) -
             alpha = krippendorff.alpha([people, judge], level_of_measurement="nominal")
             assert rule.alpha.value == pytest.approx(alpha)
     assert num_kappas >= 5
-    assert found.entropy_with["agreement"].value is not None
+    assert report.entropy_with["agreement"].value is not None

@@ -16,11 +16,10 @@ from encore.people.judge_labels import judge_labels
 from encore.people.people_config import AnnotateExportConfig, AnnotateImportConfig, LabelsConfig
 from encore.rating.rating_run import open_run
 from encore.report.write_report import report
-from encore.rules.rule_probe import probe_rules
 from encore.runs.shard_runner import work_through
 from tests.people.answering import save_pages
-from tests.people.test_judge_labels import write_lines
-from tests.rules.scripted_probes import RULES, make_study, probe_config, weak_judge
+from tests.rules.scripted_probes import RULES, make_study, probe, probe_config, weak_judge
+from tests.worlds.studies import write_lines
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +49,7 @@ def section_of(study: Path) -> list[list[str]]:
 def test_a_probe_and_labels_of_single_responses_stand_beside_entropy(study: Path) -> None:
     assert section_of(study) == []  # nobody labelled, and nothing was probed
     judge = weak_judge(obeys=["calm"])
-    probe_rules(probe_config(study, num_pairs=40), judge=judge)
+    probe(study, judge, num_pairs=40)
     head, *rows = section_of(study)
     assert head[0] == "rule"
     assert head[-1] == "bought"
@@ -59,7 +58,7 @@ def test_a_probe_and_labels_of_single_responses_stand_beside_entropy(study: Path
     assert all(row[3] == row[4] == "–" for row in rows)
     labels = write_lines(
         study.parent / "labels.jsonl",
-        *(
+        (
             {"prompt": f"Question {n}?", "response": f"Answer {n}", "rule": "kind", "label": n % 2}
             for n in range(20)
         ),

@@ -7,10 +7,9 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from encore.judges.judge_config import JudgeConfig
-from encore.rules.importance import rate_importance
+from encore.rules.importance import ImportanceReport, rate_importance
 from encore.rules.pool import PoolRule, read_pool, title_of, write_pool
 from encore.rules.rules_config import ImportanceConfig
 from tests.worlds.judges import ScriptedJudge
@@ -19,9 +18,9 @@ SCRIPTED = JudgeConfig(model="scripted")
 
 
 def principle(index: int, **changes: object) -> PoolRule:
-    """A principle that names its index."""
+    """Return a principle that names its index."""
     text = str(changes.get("description", f"Principle {index} says what is right."))
-    given = {
+    fields: dict[str, object] = {
         "rule_id": f"principle-{index}",
         "title": title_of(text),
         "description": text,
@@ -29,43 +28,43 @@ def principle(index: int, **changes: object) -> PoolRule:
         "licence": "CC0-1.0",
         "origin": f"line {index}",
     }
-    return PoolRule(**{**given, **changes})
+    return PoolRule.model_validate(fields | changes)
 
 
 def write_principles(path: Path, num_rules: int) -> Path:
-    """A pool file with so many principles."""
+    """Write a pool file of numbered principles."""
     write_pool(path, [principle(index) for index in range(num_rules)])
     return path
 
 
 def index_in(prompt: str) -> int:
-    """Which principle a prompt is about."""
-    found = re.search(r"Principle (\d+) says", prompt)
-    assert found is not None
-    return int(found[1])
+    """Return the index of the principle in a prompt."""
+    match = re.search(r"Principle (\d+) says", prompt)
+    assert match is not None
+    return int(match[1])
 
 
 def judge_of(reply: Callable[[int], str], **changes: object) -> ScriptedJudge:
-    """A judge whose reply depends on the principle."""
+    """Return a judge whose reply depends on the principle."""
     return ScriptedJudge(script=lambda prompt: reply(index_in(prompt)), **changes)
 
 
 def rated(
-    pool: Path, out: Path, reply: Callable[[int], str], *, name: str = "scripted", **more: object
-) -> dict[str, Any]:
-    """One judge's ratings of a pool."""
-    config = ImportanceConfig(pool=pool, output=out, judge=SCRIPTED, **more)
+    pool: Path, out: Path, reply: Callable[[int], str], *, name: str = "scripted", **options: object
+) -> ImportanceReport:
+    """Rate a pool by one judge."""
+    config = ImportanceConfig(pool=pool, output=out, judge=SCRIPTED, **options)
     return rate_importance(config, judge=judge_of(reply, name=name))
 
 
-def write_answers(path: Path, lines: Iterable[str]) -> Path:
-    """A CSV file of people's answers."""
+def write_text_lines(path: Path, lines: Iterable[str]) -> Path:
+    """Write lines of text, e.g. a CSV file of people's answers."""
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 
 
 def write_in_any_format(path: Path, rules: Sequence[PoolRule]) -> None:
-    """A pool file in the format of its suffix, as a user may have it."""
+    """Write a pool file in the format of its suffix, as a user may have it."""
     records = [rule.model_dump(exclude={"merged_from", "is_draft"}) for rule in rules]
     if path.suffix == ".toml":
         write_pool(path, rules)
@@ -78,6 +77,6 @@ def write_in_any_format(path: Path, rules: Sequence[PoolRule]) -> None:
             writer.writerows(records)
 
 
-def rules_in(path: Path) -> tuple[PoolRule, ...]:
-    """The rules of a pool file."""
+def rules_in(path: Path | str) -> tuple[PoolRule, ...]:
+    """Return the rules of a pool file."""
     return read_pool(path).rules

@@ -9,40 +9,45 @@ from pathlib import Path
 
 import numpy as np
 
-from encore.data.ingestion import ingest
+from encore.data.study import open_study
 from encore.judges.judge_config import JudgeConfig
+from encore.rules.probe_record import Probe
+from encore.rules.rule_probe import probe_rules
 from encore.rules.rules_config import ProbeConfig
-from tests.rating.test_rating_run import write_source
 from tests.worlds.judges import ScriptedJudge
+from tests.worlds.studies import numbered_pairs, study_of
 
 RULES = ("calm", "kind", "plain", "safe")
 
 
 def write_rules(path: Path, *, rule_ids: Collection[str] = RULES, verb: str = "be") -> Path:
-    """A rule set with one short text for each id."""
+    """Write a rule set with one short text for each id, e.g. ``Let it be kind.``"""
     tables = (
-        f'[[rules]]\nrule_id = "{one}"\ntitle = "{one}"\ndescription = "About {one}."\n'
-        f'preference_rule = "Accept {one}."\nrating_rule = "Let it {verb} {one}."\n'
-        for one in rule_ids
+        f'[[rules]]\nrule_id = "{rule_id}"\ntitle = "{rule_id}"\n'
+        f'description = "About {rule_id}."\npreference_rule = "Accept {rule_id}."\n'
+        f'rating_rule = "Let it {verb} {rule_id}."\n'
+        for rule_id in rule_ids
     )
     path.write_text('name = "mine"\n' + "".join(tables), encoding="utf-8")
     return path
 
 
 def make_study(folder: Path, *, num_pairs: int) -> Path:
-    """A study with short pairs and no ratings."""
-    folder.mkdir(parents=True, exist_ok=True)
-    ingest([f"mine={write_source(folder, num_pairs=num_pairs)}"], out=folder / "study")
-    return folder / "study"
+    """Make a study with short pairs and no ratings, and `RULES` beside it."""
+    study = study_of(numbered_pairs(num_pairs), folder / "study")
+    write_rules(folder / "rules.toml")
+    return study
 
 
 def probe_config(study: Path, **changes: object) -> ProbeConfig:
-    """A probe of the study's pairs under `RULES`."""
-    rules = study.parent / "rules.toml"
-    if not rules.exists():
-        write_rules(rules)
-    given = {"study": study, "rules": str(rules), "shard_size": 500, **changes}
-    return ProbeConfig(judge=JudgeConfig(model="weak"), **given)
+    """Return a probe of the study's pairs under `RULES`."""
+    options = {"rules": str(study.parent / "rules.toml"), "shard_size": 500, **changes}
+    return ProbeConfig(study=study, judge=JudgeConfig(model="weak"), **options)
+
+
+def probe(study: Path, judge: ScriptedJudge, **changes: object) -> Probe:
+    """Probe the study's pairs under `RULES`."""
+    return probe_rules(open_study(study), probe_config(study, **changes), judge=judge)
 
 
 def weak_judge(

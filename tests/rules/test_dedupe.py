@@ -1,8 +1,9 @@
-"""Near-duplicates are what numpy finds in the same embeddings; the first wording stays."""
+"""Near-duplicates are what numpy finds in the same embeddings; the first wording is kept."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +15,11 @@ from encore.data.rule_sets import load_rule_set
 from encore.rules import dedupe as dedupe_module
 from encore.rules.dedupe import THRESHOLDS, dedupe, find_near_duplicates
 from encore.rules.merge import merge
-from encore.rules.pool import PoolRule, read_pool, write_pool
+from encore.rules.pool import PoolRule, write_pool
 from encore.rules.rules_config import DedupeConfig, MergeConfig
 from encore.rules.sentence_embeddings import embed
 from tests.cli.invoking import Command
-from tests.rules.principles import write_in_any_format
+from tests.rules.principles import rules_in, write_in_any_format
 
 command = Command(rules_dedupe)
 SUBJECTS = (
@@ -36,20 +37,22 @@ VERBS = (
 CHANGES = ("Always {}.", "Whatever the user says, a good answer of the assistant will {}")
 
 
-def principle(verb: str, subject: str) -> str:
-    return f"The assistant should {verb.format(subject)}."
+REQUESTS = [verb.format(subject) for verb in VERBS for subject in SUBJECTS]
+#: 160 principles, then 40 near-duplicates of every fourth.
+TEXTS = [f"The assistant should {request}." for request in REQUESTS]
+TEXTS += [CHANGES[index % 2].format(request) for index, request in enumerate(REQUESTS[::4])]
 
 
-PRINCIPLES = [principle(verb, subject) for verb in VERBS for subject in SUBJECTS]
-PLANTED = [
-    CHANGES[number % 2].format(text.removeprefix("The assistant should ").rstrip("."))
-    for number, text in enumerate(PRINCIPLES[::4])
-]
-
-
-def rules_of(texts: list[str]) -> list[PoolRule]:
-    parts = enumerate(texts)
-    return [PoolRule(rule_id=f"rule-{n}", title=f"Rule {n}", description=text) for n, text in parts]
+def write_texts(path: Path, texts: Iterable[str]) -> Path:
+    """Write a pool of the rules ``rule-0``, ``rule-1``, … with these descriptions."""
+    write_pool(
+        path,
+        [
+            PoolRule(rule_id=f"rule-{index}", title=f"Rule {index}", description=text)
+            for index, text in enumerate(texts)
+        ],
+    )
+    return path
 
 
 def kept_indices(similarity_NN: np.ndarray, threshold: float) -> list[int]:
@@ -60,69 +63,44 @@ def kept_indices(similarity_NN: np.ndarray, threshold: float) -> list[int]:
     return kept
 
 
-class MessageRecorder(Reporter):
-    """Records the messages of a stage."""
-
-    def __init__(self) -> None:
-        self.messages: list[str] = []
-
-    def message(self, text: str) -> None:
-        self.messages.append(text)
-
-
 @pytest.fixture(scope="module")
-def embedded() -> np.ndarray:
-    """160 principles and 40 near-duplicates of every fourth, by the real model."""
-    return embed([*PRINCIPLES, *PLANTED], model=None, reporter=SILENT)
+def embedding_ND() -> np.ndarray:
+    """Embeddings of `TEXTS` by the real model."""
+    return embed(TEXTS, model=None, reporter=SILENT)
 
 
-@pytest.fixture
-def same_embeddings(monkeypatch: pytest.MonkeyPatch, embedded: np.ndarray) -> None:
-    """Let the command use the embeddings that were computed once for this module."""
-    monkeypatch.setattr(dedupe_module, "embed", lambda *_, **__: embedded)
-
-
-@pytest.fixture
-def pool(tmp_path: Path) -> Path:
-    path = tmp_path / "pool.toml"
-    write_pool(path, rules_of([*PRINCIPLES, *PLANTED]))
-    return path
-
-
-@pytest.mark.usefixtures("same_embeddings")
 @pytest.mark.parametrize("threshold", [0.7, 0.8, 0.9])
-def test_kept_rules_are_those_that_numpy_keeps(pool, embedded, threshold):
-    similarity_NN = embedded @ embedded.T
+def test_kept_rules_are_those_that_numpy_keeps(tmp_path, monkeypatch, embedding_ND, threshold):
+    monkeypatch.setattr(dedupe_module, "embed", lambda *_, **__: embedding_ND)
+    similarity_NN = embedding_ND @ embedding_ND.T
     # The planted similarities are on both sides of the highest threshold, most above the lowest.
     planted = similarity_NN[160:, :160][np.arange(40), np.arange(0, 160, 4)]
     assert (planted > 0.7).sum() >= 30
     assert 1 <= (planted > 0.9).sum() < 40
-    output = pool.with_name("out.toml")
-    report = dedupe(DedupeConfig(pool=str(pool), output=output, threshold=threshold))
+    pool, output = write_texts(tmp_path / "pool.toml", TEXTS), tmp_path / "out.toml"
+    report = dedupe(DedupeConfig(pool=pool, output=output, threshold=threshold))
     expected = kept_indices(similarity_NN, threshold)
-    assert report["rule_ids"] == [f"rule-{index}" for index in expected]
-    assert report["num_rules_at"] == {
+    assert report.rule_ids == tuple(f"rule-{index}" for index in expected)
+    assert report.num_rules_at == {
         str(level): len(kept_indices(similarity_NN, level)) for level in THRESHOLDS
     }
-    index_of = {f"rule-{index}": index for index in range(200)}
-    drops = [(cluster, rule) for cluster in report["clusters"] for rule in cluster["dropped"]]
-    for cluster, rule in drops:
-        dropped, kept = index_of[rule["rule_id"]], index_of[cluster["rule_id"]]
-        earlier = [index for index in expected if index < dropped]
-        assert kept == max(earlier, key=lambda index: similarity_NN[dropped, index])
-        assert rule["similarity"] == pytest.approx(similarity_NN[dropped, kept], abs=1e-4)
+    dropped = [(cluster, rule) for cluster in report.clusters for rule in cluster["dropped"]]
+    for cluster, rule in dropped:
+        index, kept = (int(row["rule_id"].removeprefix("rule-")) for row in (rule, cluster))
+        earlier = [row for row in expected if row < index]
+        assert kept == max(earlier, key=lambda row: similarity_NN[index, row])
+        assert rule["similarity"] == pytest.approx(similarity_NN[index, kept], abs=1e-4)
         assert rule["similarity"] > threshold
-    rules = read_pool(output).rules
+    rules = rules_in(output)
     recorded = [copy.rule_id for rule in rules for copy in rule.merged_from]
-    assert sorted(recorded) == sorted(rule["rule_id"] for _, rule in drops)
+    assert sorted(recorded) == sorted(rule["rule_id"] for _, rule in dropped)
     assert len(recorded) + len(rules) == 200
 
 
-def test_blocks_of_rows_change_nothing(monkeypatch, embedded):
-    whole = find_near_duplicates(embedded, [0.6, 0.8])
+def test_blocks_of_rows_change_nothing(monkeypatch, embedding_ND):
+    in_one_block = find_near_duplicates(embedding_ND, [0.6, 0.8])
     monkeypatch.setattr(dedupe_module, "_ROWS_AT_ONCE", 7)
-    parts = find_near_duplicates(embedded, [0.6, 0.8])
-    assert (whole == parts).all()
+    assert (find_near_duplicates(embedding_ND, [0.6, 0.8]) == in_one_block).all()
 
 
 def test_a_chain_keeps_both_ends():
@@ -134,7 +112,7 @@ def test_a_chain_keeps_both_ends():
 
 
 def test_the_papers_rules_with_paraphrased_copies_come_back_as_twenty(tmp_path):
-    rules = read_pool("encore-20").rules
+    rules = rules_in("encore-20")
     copies = [
         rule.model_copy(
             update={
@@ -144,44 +122,45 @@ def test_the_papers_rules_with_paraphrased_copies_come_back_as_twenty(tmp_path):
         )
         for rule in rules[::3]
     ]
-    write_in_any_format(tmp_path / "a.toml", rules[:12])
-    write_in_any_format(tmp_path / "b.csv", rules[12:])
-    write_in_any_format(tmp_path / "c.jsonl", [*copies, rules[0]])
-    names = tuple(str(tmp_path / name) for name in ("a.toml", "b.csv", "c.jsonl"))
+    files = {"a.toml": rules[:12], "b.csv": rules[12:], "c.jsonl": [*copies, rules[0]]}
+    for name, file_rules in files.items():
+        write_in_any_format(tmp_path / name, file_rules)
     pool, output = tmp_path / "pool.toml", tmp_path / "out.toml"
-    assert merge(MergeConfig(pools=names, output=pool))["num_rules"] == 27
-    report = dedupe(DedupeConfig(pool=str(pool), output=output))
+    pools = tuple(str(tmp_path / name) for name in files)
+    assert merge(MergeConfig(pools=pools, output=pool)).num_rules == 27
+    report = dedupe(DedupeConfig(pool=pool, output=output))
     assert load_rule_set(output).rules == load_rule_set("encore-20").rules
-    assert sum(len(cluster["dropped"]) for cluster in report["clusters"]) == 7
+    assert sum(len(cluster["dropped"]) for cluster in report.clusters) == 7
 
 
 def test_opposites_and_rules_in_other_scripts_are_reported(tmp_path):
-    pool = tmp_path / "pool.toml"
     texts = [
         "Choose the response that is less harmful.",
         "Choose the response that is more harmful.",
+        "사용자의 개인 정보를 존중하십시오.",
+        "정확한 정보를 제공하십시오.",
     ]
-    korean = ["사용자의 개인 정보를 존중하십시오.", "정확한 정보를 제공하십시오."]
-    write_pool(pool, rules_of([*texts, *korean, "long " * 400]))
+    pool = write_texts(tmp_path / "pool.toml", texts)
     finished = command(pool, "--output", tmp_path / "out.toml")
     assert "opposite?" in finished.stdout
     assert "1 dropped rules may say the opposite" in finished.stderr
-    # Their cosine is 0.95 in a model that does not know their letters.
+    # The cosine of the last two is 0.95 in a model that does not know their letters.
     assert "2 rules are in a script that the packaged model cannot read" in finished.stderr
-    shown = json.loads(command(pool, "--output", tmp_path / "out.toml", "--json").stdout)
-    assert shown["rule_ids"] == ["rule-0", "rule-2", "rule-3", "rule-4"]
-    assert shown["num_rules_at"]["0.8"] == 4
+    record = json.loads(command(pool, "--output", tmp_path / "out.toml", "--json").stdout)
+    assert record["rule_ids"] == ["rule-0", "rule-2", "rule-3"]
+    assert record["num_rules_at"]["0.8"] == 3
 
 
 def test_texts_longer_than_the_model_reads_are_counted():
-    recorder = MessageRecorder()
-    assert len(embed(["word " * 600, "short"], model=None, reporter=recorder)) == 2
-    assert recorder.messages == ["1 texts are longer than the model reads: their ends are ignored"]
+    messages: list[str] = []
+    reporter = Reporter()
+    reporter.message = messages.append  # type: ignore[method-assign]
+    assert len(embed(["word " * 600, "short"], model=None, reporter=reporter)) == 2
+    assert messages == ["1 texts are longer than the model reads: their ends are ignored"]
 
 
 def test_a_missing_model_is_one_clear_error(tmp_path, monkeypatch):
-    pool = tmp_path / "pool.toml"
-    write_pool(pool, rules_of(["a", "b"]))
+    pool = write_texts(tmp_path / "pool.toml", ["a", "b"])
     arguments = (pool, "--output", tmp_path / "out.toml")
     error = command.error_of(*arguments, "--model", tmp_path / "none")
     assert "expected the folder of a complete sentence-transformers model" in error

@@ -1,9 +1,9 @@
-"""Lint finds what is planted, and in the paper's rules only what is there."""
+"""Lint finds planted defects, and two true ones in the paper's rules."""
 
 from __future__ import annotations
 
 import json
-from itertools import pairwise
+from itertools import pairwise, product
 
 from encore.cli.rules import rules_lint
 from encore.rules.lint import lint
@@ -11,10 +11,11 @@ from encore.rules.polarity import are_opposed
 from encore.rules.pool import PoolRule, read_pool, write_pool
 from encore.rules.rules_config import LintConfig
 from tests.cli.invoking import Command
+from tests.worlds.studies import write_lines
 
 command = Command(rules_lint)
 PAPER = read_pool("encore-20").rules
-#: Each contradicts itself; the last eight by meaning alone.
+#: Each pair contradicts itself; the last eight by meaning alone.
 OPPOSED = [
     ("that is less harmful", "be more harmful"),
     ("that condemns violence", "encourage violence"),
@@ -38,7 +39,7 @@ OPPOSED = [
     ("that is brief", "be long and detailed"),
 ]
 NUM_OPPOSED_FOUND = 12
-NUM_TURNED_FOUND = 12
+NUM_NEGATED_FOUND = 12
 NUM_DOUBLE_FOUND = 15
 #: The two texts ask for the same; the last one is taken for a contradiction.
 AGREEING = [
@@ -58,70 +59,78 @@ AGREEING = [
 NUM_FALSE_ALARMS = 1
 
 
-def opposed(pairs: list[tuple[str, str]]) -> int:
-    texts = [(f"Accept the response {first}.", f"The response should {it}.") for first, it in pairs]
-    return sum(are_opposed(first, second) for first, second in texts)
+def num_opposed(pairs: list[tuple[str, str]]) -> int:
+    """Return the number of pairs that are taken for contradictions."""
+    return sum(
+        are_opposed(f"Accept the response {preference}.", f"The response should {request}.")
+        for preference, request in pairs
+    )
 
 
-def rule(rule_id: str, **texts: str) -> PoolRule:
-    full = {
+def make_rule(rule_id: str, **texts: str) -> PoolRule:
+    defaults = {
         "title": rule_id,
         "description": f"About {rule_id}.",
         "preference_rule": f"Accept the response that shows {rule_id}.",
         "rating_rule": f"The response should show {rule_id}.",
     }
-    return PoolRule(rule_id=rule_id, **full | texts)
+    return PoolRule(rule_id=rule_id, **defaults | texts)
 
 
 def test_the_papers_rules_have_two_findings_and_both_are_true():
     """Rules 12 and 15 each ask for two things."""
-    found = lint(LintConfig(file="encore-20"))["findings"]
-    assert [(one["check"], one["field"]) for one in found] == [("two-things", "rating_rule")] * 2
-    assert "'and promote critical'" in found[0]["said"]
-    assert "'and promote equality'" in found[1]["said"]
-    # Not even between the texts of two different rules.
-    pairs = [(one.preference_rule, other.rating_rule) for one in PAPER for other in PAPER]
-    assert not any(are_opposed(*pair) for pair in pairs)
+    findings = lint(LintConfig(file="encore-20")).findings
+    checks = [(finding["check"], finding["field"]) for finding in findings]
+    assert checks == [("two-things", "rating_rule")] * 2
+    assert "'and promote critical'" in findings[0]["said"]
+    assert "'and promote equality'" in findings[1]["said"]
+    # No text contradicts a text of another rule either.
+    assert not any(
+        are_opposed(first.preference_rule, second.rating_rule)
+        for first, second in product(PAPER, PAPER)
+    )
 
 
-def test_the_hit_rates_that_the_docs_state():
-    assert (opposed(OPPOSED), len(OPPOSED)) == (NUM_OPPOSED_FOUND, 20)
-    assert (opposed(AGREEING), len(AGREEING)) == (NUM_FALSE_ALARMS, 12)
-    # The paper's rules with the rating text turned around.
-    turned = 0
-    for one in PAPER:
-        text = one.rating_rule.replace("should", "should not").replace("should not not", "should")
-        turned += are_opposed(one.preference_rule, text)
-    assert turned == NUM_TURNED_FOUND
+def test_the_checks_find_as_many_contradictions_as_the_docs_say():
+    assert (num_opposed(OPPOSED), len(OPPOSED)) == (NUM_OPPOSED_FOUND, 20)
+    assert (num_opposed(AGREEING), len(AGREEING)) == (NUM_FALSE_ALARMS, 12)
+    negated = [
+        rule.rating_rule.replace("should", "should not").replace("should not not", "should")
+        for rule in PAPER
+    ]
+    pairs = zip(PAPER, negated, strict=True)
+    assert sum(are_opposed(rule.preference_rule, text) for rule, text in pairs) == NUM_NEGATED_FOUND
 
 
 def test_planted_double_rules_are_found(tmp_path):
-    """The request of one of the paper's rules joined to that of the next one."""
-    requests = [one.rating_rule.removeprefix("The response should ").rstrip(".") for one in PAPER]
+    """The request of each of the paper's rules is joined to that of the next rule."""
+    requests = [rule.rating_rule.removeprefix("The response should ").rstrip(".") for rule in PAPER]
     texts = [f"The response should {first} and {second}." for first, second in pairwise(requests)]
     path = tmp_path / "rules.toml"
-    write_pool(path, [rule(f"rule-{n}", rating_rule=text) for n, text in enumerate(texts)])
-    findings = lint(LintConfig(file=str(path)))["findings"]
-    found = [one for one in findings if one["check"] == "two-things"]
-    assert (len(found), len(texts)) == (NUM_DOUBLE_FOUND, 19)
+    write_pool(path, [make_rule(f"rule-{n}", rating_rule=text) for n, text in enumerate(texts)])
+    checks = [finding["check"] for finding in lint(LintConfig(file=path)).findings]
+    assert (checks.count("two-things"), len(texts)) == (NUM_DOUBLE_FOUND, 19)
 
 
 def test_each_planted_defect_is_found_once(tmp_path):
     path = tmp_path / "rules.toml"
     rules = [
-        rule("kindness"),
-        rule("repeats", description="About  KINDNESS."),
-        rule("same", rating_rule="About same."),
-        rule("bare", rating_rule=""),
-        rule("double", rating_rule="The response should be kind. It must also be short."),
-        rule("contrary", rating_rule="The response should not show contrary."),
-        rule("draft").model_copy(update={"is_draft": True}),
+        make_rule("kindness"),
+        make_rule("repeats", description="About  KINDNESS."),
+        make_rule("same", rating_rule="About same."),
+        make_rule("bare", rating_rule=""),
+        make_rule("double", rating_rule="The response should be kind. It must also be short."),
+        make_rule("contrary", rating_rule="The response should not show contrary."),
+        make_rule("draft").model_copy(update={"is_draft": True}),
     ]
     write_pool(path, rules)
     path.write_text(path.read_text() + '[[rules]]\ntitle = " "\n')
-    found = json.loads(command(path, "--json").stdout)
-    seen = [(one["rule_id"], one["check"], one["field"]) for one in found["findings"]]
-    assert seen == [
+    finished = command(path, "--json")
+    assert finished.exit_code == 0
+    assert "6 findings in 7 rules of rules" in finished.stderr
+    report = json.loads(finished.stdout)
+    findings = [(row["rule_id"], row["check"], row["field"]) for row in report["findings"]]
+    assert findings == [
         ("rule 7", "empty", "description"),
         ("repeats", "repeated-text", "description"),
         ("same", "repeated-field", "rating_rule"),
@@ -129,17 +138,13 @@ def test_each_planted_defect_is_found_once(tmp_path):
         ("double", "two-things", "rating_rule"),
         ("contrary", "opposed", "rating_rule"),
     ]
-    assert found["notes"] == ["1 rules are drafts: draft"]
-    shown = command(path)
-    assert shown.exit_code == 0
-    assert "6 findings in 7 rules of rules" in shown.stderr
+    assert report["notes"] == ["1 rules are drafts: draft"]
 
 
-def test_a_plain_pool_is_looked_at_without_its_missing_texts(tmp_path):
-    path = tmp_path / "pool.jsonl"
-    path.write_text('{"title": "A", "text": "One."}\n{"title": "B", "text": "one."}\n')
-    found = lint(LintConfig(file=str(path)))
-    [finding] = found["findings"]
+def test_missing_texts_of_a_pool_of_principles_are_one_note(tmp_path):
+    rows = [{"title": "A", "text": "One."}, {"title": "B", "text": "one."}]
+    report = lint(LintConfig(file=write_lines(tmp_path / "pool.jsonl", rows)))
+    [finding] = report.findings
     assert finding["check"] == "repeated-text"
     assert finding["said"] == "the same as that of a (pool, line 1)"
-    assert "encore rules draft" in found["notes"][0]
+    assert "encore rules draft" in report.notes[0]

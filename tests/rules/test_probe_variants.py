@@ -1,4 +1,4 @@
-"""What a probe changes: restyling keeps the words, appended sentences are equally long."""
+"""Changed forms of a response: restyling keeps the words, sentences are equally long."""
 
 from __future__ import annotations
 
@@ -37,9 +37,8 @@ def test_sentences_become_bullets_and_the_first_one_a_heading() -> None:
 
 @given(st.text())
 def test_restyling_keeps_every_word(response: str) -> None:
-    words = response.split()
-    assert re.sub(r"(?m)^- ", "", bulleted(response)).split() == words
-    assert headed(response).removeprefix("## ").split() == words
+    assert re.sub(r"(?m)^- ", "", bulleted(response)).split() == response.split()
+    assert headed(response).removeprefix("## ").split() == response.split()
 
 
 @pytest.mark.parametrize("best", ["1.0", "9", "{rule}"])

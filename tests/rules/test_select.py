@@ -1,10 +1,10 @@
-"""Selection: the mean over all raters decides, ties go by the stated order, nulls are no zeros."""
+"""Selection: the mean over all raters decides, ties have a stated order, a null is no zero."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,62 +12,57 @@ import pytest
 from encore.core.errors import InputError, StudyIncompleteError
 from encore.rules.importance import rate_importance
 from encore.rules.rules_config import ImportanceConfig, SelectConfig
-from encore.rules.select import select_rules
-from tests.rules.principles import (
-    SCRIPTED,
-    judge_of,
-    rated,
-    rules_in,
-    write_answers,
-    write_principles,
-)
+from encore.rules.select import Selection, select_rules
+from tests.rules.principles import rated, rules_in, write_principles, write_text_lines
 
-PEOPLE = {  # by principle
-    "anna": [0.1, 0.9, 0.5, 0.5, 0.2],
-    "ben": [0.3, 0.7, 0.5, 0.5, 0.1],
-}
+#: Ratings by principle.
+PEOPLE = {"anna": [0.1, 0.9, 0.5, 0.5, 0.2], "ben": [0.3, 0.7, 0.5, 0.5, 0.1]}
 JUDGE = ["0.2", "0.8", "0.5", "0.5", "no number"]
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path: Path) -> Path:
     pool = write_principles(tmp_path / "pool.toml", 5)
-    lines = ["rule_id,anna,ben"]
-    lines += [f"principle-{row},{PEOPLE['anna'][row]},{PEOPLE['ben'][row]}" for row in range(5)]
-    people = write_answers(tmp_path / "people.csv", lines)
+    ratings = enumerate(zip(*PEOPLE.values(), strict=True))
+    lines = ["rule_id,anna,ben", *(f"principle-{row},{anna},{ben}" for row, (anna, ben) in ratings)]
+    people = write_text_lines(tmp_path / "people.csv", lines)
     rated(pool, tmp_path / "importance", JUDGE.__getitem__, people=(people,))
     return tmp_path / "importance"
 
 
-def select(folder, **more) -> dict[str, Any]:
-    given = {"folder": folder, "top": 2, "output": folder.parent / "rules.toml", **more}
-    return select_rules(SelectConfig(**given))
+def select(folder: Path, *, top: int = 2) -> Selection:
+    output = folder.parent / "rules.toml"
+    return select_rules(SelectConfig(folder=folder, top=top, output=output))
+
+
+def order_of(selection: Selection) -> str:
+    """Return the numbers of the principles by rank."""
+    return "".join(row["rule_id"].removeprefix("principle-") for row in selection.rules)
 
 
 def test_the_mean_over_people_and_judges_ranks_and_a_null_is_no_zero(folder):
-    found = select(folder)
+    selection = select(folder)
     # Means: (0.9 + 0.7 + 0.8) / 3 = 0.8; twice 0.5; (0.1 + 0.3 + 0.2) / 3 = 0.2; of the last one,
     # which the judge did not rate, (0.2 + 0.1) / 2 = 0.15.
-    rows = found["rules"]
-    assert [row["rule_id"][-1] for row in rows] == ["1", "2", "3", "0", "4"]
-    assert [row["importance"] for row in rows] == pytest.approx([0.8, 0.5, 0.5, 0.2, 0.15])
-    assert rows[-1]["ratings"] == {"anna": 0.2, "ben": 0.1}
-    partly, tie = found["notes"]
+    assert order_of(selection) == "12304"
+    means = [row["importance"] for row in selection.rules]
+    assert means == pytest.approx([0.8, 0.5, 0.5, 0.2, 0.15])
+    assert selection.rules[-1]["ratings"] == {"anna": 0.2, "ben": 0.1}
+    partly_rated, tie = selection.notes
     assert tie.startswith("principle-2 is selected and principle-3 is not, with the same")
-    assert partly.startswith("1 rules lack some of 3 ratings")
+    assert partly_rated.startswith("1 rules lack some of 3 ratings")
     judge = [0.2, 0.8, 0.5, 0.5]
-    across = [np.corrcoef(PEOPLE[name][:4], judge)[0, 1] for name in PEOPLE]
-    assert found["people_and_judges"]["r"]["value"] == pytest.approx(np.mean(across))
-    assert (found["among_people"]["num_pairs"], found["among_judges"]["num_pairs"]) == (1, 0)
+    correlations = [np.corrcoef(ratings[:4], judge)[0, 1] for ratings in PEOPLE.values()]
+    assert selection.people_and_judges.r.value == pytest.approx(np.mean(correlations))
+    assert (selection.among_people.num_pairs, selection.among_judges.num_pairs) == (1, 0)
 
 
 def test_the_rule_set_keeps_provenance_and_the_table_the_ratings(folder):
-    found = select(folder, top=3)
-    output = Path(found["output"])
-    assert rules_in(output) == rules_in(folder / "pool.toml")[1:4]
-    assert "importance" not in output.read_text()
-    table = json.loads(Path(found["table"]).read_text())
-    assert table == found
+    selection = select(folder, top=3)
+    assert rules_in(selection.output) == rules_in(folder / "pool.toml")[1:4]
+    assert "importance" not in Path(selection.output).read_text()
+    table = json.loads(Path(selection.table).read_text())
+    assert table == json.loads(json.dumps(dataclasses.asdict(selection)))
     first = table["rules"][0]
     assert (first["source"], first["licence"], first["origin"]) == ("made-up", "CC0-1.0", "line 1")
     assert first["ratings"] == {"anna": 0.9, "ben": 0.7, "scripted": 0.8}
@@ -75,9 +70,9 @@ def test_the_rule_set_keeps_provenance_and_the_table_the_ratings(folder):
 
 def test_a_rule_with_too_few_ratings_has_no_rank_and_is_named(folder, tmp_path):
     rated(folder.parent / "pool.toml", tmp_path / "judge", JUDGE.__getitem__)
-    found = select(tmp_path / "judge")
-    assert [row["importance"] is None for row in found["rules"]] == [False] * 4 + [True]
-    assert "no rank with less than half of them: principle-4" in found["notes"][0]
+    selection = select(tmp_path / "judge")
+    assert [row["importance"] is None for row in selection.rules] == [False] * 4 + [True]
+    assert "no rank with less than half of them: principle-4" in selection.notes[0]
     with pytest.raises(InputError, match="--top 5: 4 of 5 rules have ratings of half of the 1"):
         select(tmp_path / "judge", top=5)
 
@@ -93,20 +88,19 @@ def test_half_of_the_raters_are_enough_and_more_raters_stand_first_among_equals(
         "principle-2,0.9,,,",
         "principle-3,,0.25,0.75,0.5",
     ]
-    people = write_answers(tmp_path / "people.csv", lines)
+    people = write_text_lines(tmp_path / "people.csv", lines)
     config = ImportanceConfig(pool=pool, output=tmp_path / "importance", people=(people,))
     rate_importance(config)
-    rows = select(tmp_path / "importance", top=3)["rules"]
-    assert [row["rule_id"][-1] for row in rows] == ["1", "3", "0", "2"]
-    assert [row["importance"] for row in rows] == [0.5, 0.5, 0.5, None]
+    selection = select(tmp_path / "importance", top=3)
+    assert order_of(selection) == "1302"
+    assert [row["importance"] for row in selection.rules] == [0.5, 0.5, 0.5, None]
 
 
-def test_a_rater_who_always_says_the_same_is_named_and_two_runs_of_a_judge_are_told_apart(folder):
-    pool = folder.parent / "pool.toml"
-    rated(pool, folder, lambda _: "0.7", max_reply_tokens=8)
-    found = select(folder)
-    assert "gives every rule the same rating; no agreement" in "\n".join(found["notes"])
-    names = [*found["rules"][0]["ratings"]]
+def test_a_constant_rater_is_named_and_two_runs_of_a_judge_have_different_names(folder):
+    rated(folder.parent / "pool.toml", folder, lambda _: "0.7", max_reply_tokens=8)
+    selection = select(folder)
+    assert "gives every rule the same rating; no agreement" in "\n".join(selection.notes)
+    names = [*selection.rules[0]["ratings"]]
     assert names[:2] == ["anna", "ben"]
     assert all(name.startswith("scripted (") for name in names[2:])
     assert len(set(names)) == 4
@@ -115,14 +109,11 @@ def test_a_rater_who_always_says_the_same_is_named_and_two_runs_of_a_judge_are_t
 def test_a_folder_without_ratings_or_with_an_unfinished_run_is_refused(folder, tmp_path):
     with pytest.raises(InputError, match="no ratings of importance in it; make them with `encore"):
         select(tmp_path / "nothing")
-    with pytest.raises(InputError, match=r"expected a name that ends in \.toml"):
-        select(folder, output=tmp_path / "rules.csv")
 
     def fail(index: int) -> str:
         raise RuntimeError("engine trouble")
 
-    config = ImportanceConfig(pool=folder / "pool.toml", output=folder, judge=SCRIPTED)
     with pytest.raises(StudyIncompleteError):
-        rate_importance(config, judge=judge_of(fail, name="broken"))
+        rated(folder / "pool.toml", folder, fail, name="broken")
     with pytest.raises(StudyIncompleteError, match=r"judge broken\): 3 of 3 shards are missing"):
         select(folder)
