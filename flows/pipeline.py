@@ -15,24 +15,20 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 from pydantic import BaseModel
 
-from encore.analysis.analyze import analyze
 from encore.core.config import StageConfig, option, option_metadata
 from encore.core.options import UsageError
 from encore.core.terminal import visible
-from encore.data.ingestion import ingest
 from encore.data.sources.pku import Prefer
 from encore.data.study import open_study
 from encore.judges.judge_config import JudgeConfig
 from encore.rating.rating_config import LimitedRatingConfig
-from encore.recipes.recipe import RECIPE_NAMES, Weighing, load_recipe
-from encore.weighting.schemes import load_scheme
-from encore.weighting.weigh import weigh_rules
+from encore.recipes.recipe import RECIPE_NAMES, Weighing, load_recipe, make_recipe
 from flows.command import call_main, run_flow
+from flows.recipes import run_recipe, run_under_prefect
 from flows.study_flow import study_flow
-from tasks.artifacts import publish_statistics, publish_tracked, publish_weights
+from tasks.artifacts import publish_tracked
 from tasks.flow_reporter import Tracker
-from tasks.rate import ShardAttempts, rate_shards
-from tasks.stage import run_stage
+from tasks.rate import ShardAttempts
 from tasks.tracking.config import TrackingConfig
 from tasks.tracking.study_runs import weighing_run
 
@@ -71,20 +67,16 @@ def pipeline(
 
     Running it again does only what is not done.
     """
-    weighing = config.weighing
-    load_scheme(weighing.scheme)  # a name that does not exist must not cost hours of rating
-    tracker = Tracker(config.study, tracking)
-    run_stage("ingest", lambda: ingest(config.sources, out=config.study, prefer=config.prefer))
-    run_dir, report = rate_shards(config.study, config.rating, attempts)
-    publish_statistics(run_stage("analyze", lambda: analyze(run_dir)), study=config.study)
-    weighed = run_stage(
-        "weigh", lambda: weigh_rules(run_dir, scheme=weighing.scheme, options=weighing)
-    )
-    publish_weights(weighed, study=config.study)
-    weights_run = weighing_run(open_study(config.study), run_dir, weighed)
+    values = dict(config)
+    study: Path = values.pop("study")
+    values |= {"name": "pipeline", "about": "From preference pairs to weights."}
+    recipe = make_recipe(values, origin="of flow pipeline")
+    tracker = Tracker(study, tracking)
+    result = run_under_prefect(recipe, study, tracker=tracker, attempts=attempts)
+    weights_run = weighing_run(open_study(study), result.run_dir, result.weighed)
     projection = tracker(now=True, weighings=[weights_run])
-    publish_tracked(projection, run_dir, study=config.study)
-    return Completed(message=report.message, data=weighed.vector)
+    publish_tracked(projection, result.run_dir, study=study)
+    return Completed(message=result.report.message, data=result.weighed.vector)
 
 
 class _Judge(JudgeConfig):
@@ -160,8 +152,6 @@ def main(
     for name in sorted(_recipes_own_options(config)):
         option_name = "SOURCE" if name == "sources" else f"--{name.replace('_', '-')}"
         raise UsageError(f"{option_name} is the recipe's to say; leave it out")
-    from flows.recipes import run_recipe  # brings torch and MLflow
-
     changes = {"rating": rating}
     if config.benchmark_data is not None:
         changes["benchmark"] = {"pairs": {"data": config.benchmark_data}}
@@ -173,7 +163,8 @@ def main(
         tracking=tracking,
         attempts=attempts,
     )
-    sys.stdout.write(visible(result.table.read_text(encoding="utf-8")))
+    if result.table is not None:
+        sys.stdout.write(visible(result.table.read_text(encoding="utf-8")))
 
 
 def _recipes_own_options(config: BaseModel) -> set[str]:

@@ -33,7 +33,7 @@ def rate_pairs(
     Example: python -m flows.rate_pairs study --judge ./my-judge --limit 200
     """
     run_dir, report = rate_shards(config.study, config, attempts, spec=engine)
-    if engine is not None:  # the run that asked for it tells the rest
+    if engine is not None:  # its supervisor publishes the results of all engines
         return Completed(message=report.summary)
     publish_statistics(run_stage("analyze", lambda: analyze(run_dir)), study=config.study)
     return Completed(message=report.message, data=report)

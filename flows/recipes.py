@@ -14,9 +14,8 @@ from prefect import get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
-from encore.core.reporting import Reporter
 from encore.recipes.recipe import Recipe, RecipeName, changed, load_recipe
-from encore.recipes.recipe_run import CallStage
+from encore.recipes.recipe_run import RecipeResult, Work
 from encore.recipes.recipe_run import run_recipe as run_stages
 from flows.study_flow import study_flow
 from tasks import artifacts
@@ -57,23 +56,21 @@ def run_recipe(
     """
     chosen = changed(recipe if isinstance(recipe, Recipe) else load_recipe(recipe), changes or {})
     tracker = Tracker(study, tracking)
-
-    result = run_stages(
-        chosen, study, call=_as_tasks(study, tracker), rate=partial(rate_shards, attempts=attempts)
-    )
+    result = run_under_prefect(chosen, study, tracker=tracker, attempts=attempts)
     artifacts.publish_tracked(tracker(now=True), study=study)
     num_now, num_before = len(result.done_now), len(result.done_before)
-    return Completed(
-        message=f"{chosen.name}: {num_now} stages done, {num_before} were done before; "
-        f"{result.rated}; table {result.table}",
-        data=result,
-    )
+    message = f"{num_now} stages done, {num_before} were done before; {result.report.summary}"
+    if result.table is not None:
+        message += f"; table {result.table}"
+    return Completed(message=f"{chosen.name}: {message}", data=result)
 
 
-def _as_tasks(study: Path, tracker: Tracker) -> CallStage:
-    """Return a function that runs a stage as a task and shows its results."""
+def run_under_prefect(
+    recipe: Recipe, study: Path, *, tracker: Tracker, attempts: ShardAttempts
+) -> RecipeResult:
+    """Run a recipe in a flow: every stage is a task, its results are artifacts and in MLflow."""
 
-    def call(stage: str, work: Callable[[Reporter], Any]) -> Any:
+    def call(stage: str, work: Work) -> Any:
         kind = stage.partition("-")[0]
         is_training = kind in ("train", "gate")
         reporter = FlowReporter(stage, study, tracker=tracker if is_training else None)
@@ -86,4 +83,4 @@ def _as_tasks(study: Path, tracker: Tracker) -> CallStage:
             tracker(now=True)
         return result
 
-    return call
+    return run_stages(recipe, study, call=call, rate=partial(rate_shards, attempts=attempts))

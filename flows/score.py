@@ -51,7 +51,7 @@ def score(
 
     result = run_stage("score", work, attempts=attempts)
     num_scored = result.num_shards - result.num_reused
-    if engine is not None:  # the run that asked for it tells the rest
+    if engine is not None:  # its supervisor publishes the results of all engines
         return Completed(message=f"{num_scored} shards scored")
     all_pairs, held_out = scoring_accuracies(open_study(config.study), result)
     paragraphs = [

@@ -1,5 +1,7 @@
 """A recipe: every choice between preference pairs and a benchmark's table, as a TOML file.
 
+A recipe without a training ends after the weights; such a recipe is what the flow `pipeline` runs.
+
 The shipped recipes lie beside this file; `encore.recipes.recipe_run` runs a recipe.
 """
 
@@ -30,6 +32,10 @@ RECIPE_NAMES: tuple[RecipeName, ...] = get_args(RecipeName)
 #: Placeholder for a backbone's folder: the recipe's initial reward model.
 INITIAL = "{initial}"
 _FOLDER = Path(__file__).parent
+#: Fields of a recipe that belong to its training, the table and the export.
+_TRAINED_FIELDS = {"backbone", "initial", "rows", "gate", "score_limit", "judge_row"} | {
+    *("benchmark", "export_heads", "export_dtype")
+}
 
 
 class Weighing(SchemeOptions):
@@ -52,7 +58,7 @@ class RowModel(StageConfig):
     training: TrainingConfig | None = None
 
     @model_validator(mode="after")
-    def _is_opened_as_it_says(self) -> Self:
+    def _check_untrained_backbone(self) -> Self:
         if self.training is not None:
             if self.training.objective != "bradley-terry":
                 raise ValueError(f"row {self.name!r} has one head: expected bradley-terry training")
@@ -81,7 +87,7 @@ class InitialModel(StageConfig):
 
 
 class Recipe(StageConfig):
-    """A run from pairs to the table and an export."""
+    """A run from pairs to weights, and with a training to the table and an export."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
@@ -95,8 +101,10 @@ class Recipe(StageConfig):
     """Preference label of raw PKU-SafeRLHF, as `encore ingest` takes it."""
     rating: EngineRatingConfig
     weighing: Weighing = Weighing()
-    backbone: BackboneConfig
-    training: TrainingConfig
+    backbone: BackboneConfig | None = None
+    """Model that the heads are trained on; none: no training."""
+    training: TrainingConfig | None = None
+    """Training of the heads; none: the recipe ends after the weights, without a table."""
     initial: InitialModel | None = None
     """Initial reward model, used where a backbone is ``{initial}``; none: no backbone is."""
     rows: tuple[RowModel, ...] = ()
@@ -115,15 +123,21 @@ class Recipe(StageConfig):
     """Number format of the exported model."""
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _check_parts(self) -> Self:
         names = [row.name for row in self.rows]
+        without_training = self.model_fields_set & _TRAINED_FIELDS
         problem = ""
-        if self.training.objective != "multi-head":
+        if self.training is None and without_training:
+            fields = ", ".join(sorted(without_training))
+            problem = f"without a training it ends after the weights; leave out {fields}"
+        elif self.training is not None and self.backbone is None:
+            problem = "the training needs a backbone"
+        elif self.training is not None and self.training.objective != "multi-head":
             problem = f"training objective {self.training.objective}, expected multi-head"
         elif len(set(names)) < len(names):
             problem = f"rows {', '.join(names)}: expected a name of its own for each"
-        elif self.weighing.scheme == "single":
-            problem = "weighing scheme 'single' needs a rule, and a recipe names none"
+        elif self.weighing.scheme == "single" and self.weighing.rule is None:
+            problem = "weighing scheme 'single' needs a rule"
         elif any(backbone.model == INITIAL for _, backbone, _ in self.models):
             problem = f"backbone {INITIAL}, and no [initial] says what it learns from"
         if problem:
@@ -133,6 +147,7 @@ class Recipe(StageConfig):
     @property
     def models(self) -> list[tuple[str, BackboneConfig, TrainingConfig | None]]:
         """Return each model's stage, backbone and training; ``{initial}`` is replaced."""
+        heads = [("train", self.backbone, self.training)] if self.backbone else []
         rows = [(row.stage, row.backbone, row.training) for row in self.rows]
         return [
             (
@@ -140,7 +155,7 @@ class Recipe(StageConfig):
                 self.initial.backbone if self.initial and base.model == INITIAL else base,
                 training,
             )
-            for stage, base, training in (("train", self.backbone, self.training), *rows)
+            for stage, base, training in (*heads, *rows)
         ]
 
 
@@ -171,7 +186,7 @@ def load_recipe(name: str | Path) -> Recipe:
         content = tomllib.loads(text)
     except ValueError as error:
         raise InputError(f"recipe {path}: {error}; correct the TOML") from error
-    return _checked(content, path)
+    return make_recipe(content, origin=str(path))
 
 
 def changed(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
@@ -190,7 +205,7 @@ def changed(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
         content["rating"]["judge"].pop("engine_args", None)  # these belong to the other engine
     if rating.get("limit") is not None:
         content["name"] = f"{recipe.name}_pilot_{rating['limit']}"
-    return _checked(_merged(content, changes), f"{recipe.name} with changes")
+    return make_recipe(_merged(content, changes), origin=f"{recipe.name} with changes")
 
 
 def _merged(old: Any, new: Any) -> Any:
@@ -199,7 +214,12 @@ def _merged(old: Any, new: Any) -> Any:
     return {**old, **{name: _merged(old.get(name), value) for name, value in new.items()}}
 
 
-def _checked(content: Mapping[str, Any], origin: Path | str) -> Recipe:
+def make_recipe(content: Mapping[str, Any], *, origin: str) -> Recipe:
+    """Return the recipe of these values, by field name.
+
+    Raises:
+        InputError: A value is not valid. The message names ``origin``.
+    """
     try:
         return Recipe.model_validate(content)
     except ValidationError as error:

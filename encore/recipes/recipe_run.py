@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -43,7 +43,7 @@ from encore.runs.shard_runner import RunReport, raise_for_failed_shards
 from encore.scoring.scoring_config import ScoringConfig
 from encore.training.training_config import GateConfig, TrainConfig, TrainGateConfig, TrainingConfig
 from encore.weighting.schemes import load_scheme
-from encore.weighting.weigh import weigh_rules
+from encore.weighting.weigh import WeighedRules, weigh_rules
 
 if TYPE_CHECKING:
     from encore.training.run_folder import TrainingResult
@@ -93,14 +93,37 @@ def check_readable(recipe: Recipe) -> None:
         load_tokenizer(backbone, is_as_downloaded=training is None)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecipeResult:
+    """Result of `run_recipe`.
+
+    Attributes:
+        run_dir: Folder of the rating run.
+        report: Report of the rating in this call.
+        weighed: Weights of the rules.
+        table: Path of the benchmark's table in Markdown. None if the recipe has no training.
+        export: Folder of the exported model. None if the recipe has no training.
+        done_now: Names of stages that had work to do in this call.
+        done_before: Names of stages that were done before.
+    """
+
+    run_dir: Path
+    report: RunReport
+    weighed: WeighedRules
+    table: Path | None
+    export: Path | None
+    done_now: Sequence[str]
+    done_before: Sequence[str]
+
+
 def run_recipe(
     recipe: Recipe,
     study: Path,
     *,
     call: CallStage = lambda _stage, work: work(SILENT),
     rate: Rate | None = None,
-) -> RecipeRun:
-    """Run the stages of a recipe that are not done, from pairs to table and export.
+) -> RecipeResult:
+    """Run the stages of a recipe that are not done, from pairs to weights, or table and export.
 
     Args:
         recipe: Recipe to run.
@@ -114,33 +137,41 @@ def run_recipe(
             model of the recipe.
     """
     check_names(recipe)
-    run = RecipeRun(recipe=recipe, study=study, call=call)
-    run.check_machine()
+    run = _RecipeRun(recipe=recipe, study=study, call=call)
+    if recipe.training is not None:  # a recipe that only weighs may rate on other machines
+        run.check_machine()
     run.ingest()
-    if not run.table_dir.exists():
+    if recipe.training is not None and not run.table_dir.exists():
         call("check-recipe", lambda _: check_readable(recipe))
     opened = contextlib.closing(open_judge(recipe.rating.judge)) if rate is None else None
     with opened or contextlib.nullcontext() as judge:
         run_dir, report = run.rate(rate, judge)
         with run.lock():
             judged = run.judge_benchmark(run_dir, judge)
+    table, export = None, None
     with run.lock():
-        run.table, run.export = run.after_rating(run_dir, judged)
-    run.rated = report.summary
-    return run
+        weighed = run.weigh(run_dir)
+        if recipe.training is not None:
+            table, export = run.train_and_compare(run_dir, judged)
+    return RecipeResult(
+        run_dir=run_dir,
+        report=report,
+        weighed=weighed,
+        table=table,
+        export=export,
+        done_now=run.done_now,
+        done_before=run.done_before,
+    )
 
 
 @dataclass(slots=True, kw_only=True)
-class RecipeRun:
-    """One run of a recipe in a study: its stages as methods, and the result of the call.
+class _RecipeRun:
+    """One run of a recipe in a study: its stages as methods, and which of them were done.
 
     Attributes:
         recipe: Recipe that is run.
         study: Directory of the study.
         call: Function that runs the work of a stage.
-        table: Path of the benchmark's table in Markdown.
-        export: Folder of the exported model.
-        rated: Summary of the rating, one line.
         done_now: Names of stages that had work to do in this call.
         done_before: Names of stages that were done before.
     """
@@ -148,9 +179,6 @@ class RecipeRun:
     recipe: Recipe
     study: Path
     call: CallStage
-    table: Path = field(init=False)
-    export: Path = field(init=False)
-    rated: str = ""
     done_now: list[str] = field(default_factory=list)
     done_before: list[str] = field(default_factory=list)
 
@@ -180,13 +208,13 @@ class RecipeRun:
                 refuse_training_too_large(backbone, training, stage=stage, machine=machine)
 
     def ingest(self) -> None:
-        """Ingest the recipe's sources; refuse a study that has pairs of other sources."""
+        """Ingest the sources; refuse to train on a study that has pairs of other sources."""
         recipe = self.recipe
         locations = [location for source in recipe.sources for location in locate(source)]
         labels = {str(location.label) for location in locations}
         study = None if is_new_study(self.study) else open_study(self.study)
         study_labels = set(study.labels) if study else set()
-        if study_labels - labels:
+        if study_labels - labels and recipe.training is not None:
             raise InputError(
                 f"study {self.study}: it also has pairs labelled "
                 f"{', '.join(sorted(study_labels - labels))}, which are none of recipe "
@@ -197,15 +225,16 @@ class RecipeRun:
         if study is not None:
             try:
                 for source in study.sources:
-                    pairs.verified_path(study, source)
-                    origins += source.origins
+                    if source.label in labels:
+                        pairs.verified_path(study, source)
+                        origins += source.origins
             except InputError:
                 is_damaged = True
         # Pinned commits on the hub do not change, so their pairs need not be read again.
         pinned = {(str(location.repo_id), str(location.revision)[:7]) for location in locations}
         ingested = {(origin.name, str(origin.revision)[:7]) for origin in origins}
         is_read = recipe.prefer is None and ingested == pinned
-        if study_labels == labels and is_read and not is_damaged:
+        if study_labels >= labels and is_read and not is_damaged:
             self.done_before.append("ingest")
             return
         read = partial(ingest, out=self.study, prefer=recipe.prefer, replace=is_damaged)
@@ -237,11 +266,11 @@ class RecipeRun:
 
     def judge_benchmark(self, run_dir: Path, judge: Judge | None) -> tuple[str, ...]:
         """Have the judge rate the benchmark's pairs; return the results that make a table row."""
-        from encore.benchmarks.judging.judge_report import judge_benchmark
-
         recipe, rating = self.recipe, self.recipe.rating
         if recipe.judge_row is None:
             return ()
+        from encore.benchmarks.judging.judge_report import judge_benchmark
+
         config = JudgeBenchmarkConfig(
             out=self.study / "judged",
             pairs=recipe.benchmark.pairs,
@@ -259,15 +288,20 @@ class RecipeRun:
         )
         return (f"{recipe.judge_row}={report.results}",)
 
-    def after_rating(self, run_dir: Path, judged: tuple[str, ...]) -> tuple[Path, Path]:
-        """Run the stages that need no judge; return the paths of the table and the export."""
-        recipe, weighing = self.recipe, self.recipe.weighing
+    def weigh(self, run_dir: Path) -> WeighedRules:
+        """Measure the rules and weigh them; write both results as JSON."""
+        weighing = self.recipe.weighing
         self._written_stage("analyze", "analysis.json", lambda _: analyze(run_dir))
-        weights = self._written_stage(
+        weighed: WeighedRules = self._written_stage(
             "weigh",
             "weights.json",
             lambda _: weigh_rules(run_dir, scheme=weighing.scheme, options=weighing),
         )
+        return weighed
+
+    def train_and_compare(self, run_dir: Path, judged: tuple[str, ...]) -> tuple[Path, Path]:
+        """Run the stages after the weights; return the paths of the table and the export."""
+        recipe = self.recipe
         if recipe.initial is not None:
             self.make_initial(recipe.initial)
         trained = self.train("train", recipe, run=run_dir.name)
@@ -288,6 +322,7 @@ class RecipeRun:
         table = self.benchmark(rows, table_inputs)
         if recipe.export_heads:
             self.export_stage("export-heads", trained.model_dir, weights=None)
+        weights = self.folder / "weights.json"
         return table, self.export_stage("export", trained.model_dir, weights=weights)
 
     def make_initial(self, initial: InitialModel) -> None:
@@ -311,7 +346,8 @@ class RecipeRun:
         """Train the multi-head model, or a row's model on preferences."""
         from encore.training.train import train
 
-        assert trainable.training is not None, "only trained rows have a stage"
+        assert trainable.training is not None, "only trained models have a stage"
+        assert trainable.backbone is not None, "a recipe with a training has a backbone"
         config = TrainConfig(
             study=self.study,
             backbone=self._backbone(trainable.backbone),
@@ -431,8 +467,8 @@ class RecipeRun:
         (self.done_now if is_new(result) else self.done_before).append(stage)
         return result
 
-    def _written_stage(self, stage: str, name: str, work: Work) -> Path:
-        """Run a stage whose result is written as JSON; return the path of that file."""
+    def _written_stage(self, stage: str, name: str, work: Work) -> Any:
+        """Run a stage, write its result as JSON if the file differs, and return the result."""
         path = self.folder / name
 
         def is_new(result: Any) -> bool:
@@ -443,8 +479,7 @@ class RecipeRun:
             write_json(path, content)
             return True
 
-        self._stage(stage, work, is_new=is_new)
-        return path
+        return self._stage(stage, work, is_new=is_new)
 
     def lock(self) -> AcquireReturnProxy[Any]:
         """Acquire the recipe's lock; wait for another process however long its stages take.

@@ -12,7 +12,6 @@ import pytest
 from prefect.client.schemas.objects import State
 
 from encore.analysis.analyze import analyze
-from encore.core.errors import InputError
 from encore.core.options import UsageError, single_command
 from encore.data.rating_runs import choose_run, list_runs, read_run
 from encore.data.study import open_study
@@ -24,7 +23,7 @@ from flows import pipeline as module
 from flows.pipeline import PipelineConfig, main, pipeline
 from flows.recipes import run_recipe
 from tasks.tracking.config import TrackingConfig
-from tests.flows.conftest import artifact
+from tests.flows.conftest import artifact, error_of
 from tests.tasks.tracking.mlflow_store import Logged
 from tests.worlds.studies import shard_path
 
@@ -45,7 +44,7 @@ def start(
 
 
 @pytest.mark.usefixtures("prefect_api")
-def test_pairs_in_weights_out_and_again_only_what_is_not_done(
+def test_pairs_become_weights_and_a_second_run_does_only_what_is_missing(
     tmp_path: Path, pairs_file: Path, rating: RatingOf
 ) -> None:
     study = tmp_path / "study"
@@ -66,11 +65,11 @@ def test_pairs_in_weights_out_and_again_only_what_is_not_done(
 
 
 @pytest.mark.usefixtures("prefect_api")
-def test_weights_and_what_they_are_made_of_are_compared_in_mlflow(
+def test_each_weighing_is_one_mlflow_run_with_the_figures_of_its_rules(
     tmp_path: Path, pairs_file: Path, rating: RatingOf, store_uri: str
 ) -> None:
     study = tmp_path / "study"
-    for tau in (0.5, 0.5, 2.0):  # the second time nothing is new
+    for tau in (0.5, 0.5, 2.0):  # the second call logs nothing new
         start(study, pairs_file, rating(), store_uri, tau=tau)
 
     [sharp, flat] = sorted(Logged(store_uri).all_runs(), key=lambda run: run.data.params["tau"])
@@ -89,18 +88,12 @@ def test_weights_and_what_they_are_made_of_are_compared_in_mlflow(
 
 
 @pytest.mark.usefixtures("prefect_api")
-def test_what_is_wrong_is_refused_before_anything_is_rated(
+def test_a_scheme_without_its_rule_is_refused_before_anything_is_rated(
     tmp_path: Path, pairs_file: Path, rating: RatingOf
 ) -> None:
-    study, missing = tmp_path / "study", tmp_path / "missing.jsonl"
-    for state, problem in (
-        (start(study, pairs_file, rating(), scheme="best"), "weighting scheme 'best'"),
-        (start(study, missing, rating()), "missing.jsonl"),
-    ):
-        error = state.result(raise_on_failure=False)
-        assert isinstance(error, InputError)
-        assert problem in str(error)
-    assert not study.exists()
+    error = error_of(start(tmp_path / "study", pairs_file, rating(), scheme="single"))
+    assert "weighing scheme 'single' needs a rule" in str(error)
+    assert not (tmp_path / "study").exists()
 
 
 @pytest.fixture
@@ -124,7 +117,7 @@ def call(*arguments: str) -> None:
     called(*bound.args, **bound.kwargs)
 
 
-def test_a_recipe_is_started_with_what_this_machine_needs_otherwise(
+def test_options_beside_a_recipe_are_changes_of_the_recipe(
     tmp_path: Path, started: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     call(
@@ -168,7 +161,7 @@ def test_a_recipe_is_started_with_what_this_machine_needs_otherwise(
         (["p.jsonl", "--judge", "j", "--benchmark-data", "b"], "--benchmark-data belongs to"),
     ],
 )
-def test_what_would_be_passed_over_is_a_usage_error(
+def test_options_that_would_be_ignored_are_usage_errors(
     tmp_path: Path, started: list[Any], arguments: list[str], problem: str
 ) -> None:
     with pytest.raises(UsageError, match=re.escape(problem)):

@@ -1,4 +1,4 @@
-"""Recipes: what the shipped ones say, what a machine can hold, and their stages, run in small."""
+"""Recipes: their files, the early checks, and a run of every stage on a small scale."""
 
 from __future__ import annotations
 
@@ -16,21 +16,27 @@ import pytest
 
 from encore.benchmarks.benchmark_config import PairsConfig, RowsConfig
 from encore.core.errors import EncoreError, InputError
-from encore.core.files import file_sha256
 from encore.core.reporting import SILENT
-from encore.data.ingestion import ingest
 from encore.data.rule_sets import load_rule_set
 from encore.data.sources.locate import locate
 from encore.demo import BENCHMARK_DATA_PATH
 from encore.judges.judge_config import JudgeConfig
 from encore.model.backbone_config import BackboneConfig
 from encore.model.opening import open_reward_model
-from encore.rating.rating_config import RatingConfig
+from encore.rating.rating_config import EngineRatingConfig
 from encore.recipes.machine import Machine, refuse_judge_too_large, refuse_training_too_large
-from encore.recipes.recipe import RECIPE_NAMES, Recipe, RowModel, changed, load_recipe
+from encore.recipes.recipe import (
+    RECIPE_NAMES,
+    Recipe,
+    RowModel,
+    Weighing,
+    changed,
+    load_recipe,
+    make_recipe,
+)
 from encore.recipes.recipe_run import Work, check_names, check_readable, run_recipe
 from encore.training.training_config import GateConfig, TrainingConfig
-from tests.worlds.studies import write_lines
+from tests.worlds.studies import file_digests, study_of, write_lines
 from tests.worlds.tiny_judge import make_tiny_judge
 from tests.worlds.trainings import backbone_config, make_backbone
 
@@ -45,15 +51,15 @@ SMALL_GPU = Machine(num_gpus=1, gpu_bytes=40 * _GIB, memory_bytes=128 * _GIB)
 FOUR_H100 = Machine(num_gpus=4, gpu_bytes=79 * _GIB, memory_bytes=512 * _GIB)
 
 
-# --- what the shipped ones say --------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", RECIPE_NAMES)
-def test_a_recipe_names_nothing_that_does_not_exist(name: str) -> None:
+def test_every_name_in_a_shipped_recipe_exists(name: str) -> None:
     recipe = load_recipe(name)
     assert recipe.name == name
     check_names(recipe)
-    assert [one for source in recipe.sources for one in locate(source)]
+    assert all(locate(source) for source in recipe.sources)
     if name != "demo":
         config = recipe.training
         assert (config.epochs, config.learning_rate) == (1, 2e-5)  # the paper, "Training"
@@ -66,7 +72,7 @@ def test_a_recipe_names_nothing_that_does_not_exist(name: str) -> None:
     [
         ('name = "Bad Name"', "name: String should match"),
         ('nmae = "x"', "nmae: Extra inputs"),
-        ('weighing.scheme = "single"', "'single' needs a rule, and a recipe names none"),
+        ('weighing.scheme = "single"', "'single' needs a rule"),
         ('training.objective = "bradley-terry"', "expected multi-head"),
         ("sources = [", "correct the TOML"),
         ('rows = [{ name = "a", backbone = { model = "m", max_length = 9 } }]', "max_length"),
@@ -78,24 +84,41 @@ def test_a_recipe_names_nothing_that_does_not_exist(name: str) -> None:
         ('backbone.model = "{initial}"', "no [initial] says what it learns from"),
     ],
 )
-def test_ones_own_recipe_is_a_file_and_what_is_wrong_in_it_is_said(
-    tmp_path: Path, change: str, problem: str
-) -> None:
-    own = tmp_path / "own.toml"
+def test_a_mistake_in_a_recipe_file_is_named(tmp_path: Path, change: str, problem: str) -> None:
+    path = tmp_path / "mine.toml"
     text = (
         'name = "mine"\nabout = "a"\nsources = ["p.jsonl"]\nrating.judge.model = "j"\n'
         'backbone.model = "b"\ntraining.epochs = 2\n'
     )
-    own.write_text(text)
-    assert load_recipe(own).training.epochs == 2
-    own.write_text(re.sub(rf"^{change.split(maxsplit=1)[0]} .*\n", "", text, flags=re.M) + change)
+    path.write_text(text)
+    assert load_recipe(path).training.epochs == 2
+    path.write_text(re.sub(rf"^{change.split(maxsplit=1)[0]} .*\n", "", text, flags=re.M) + change)
     with pytest.raises(InputError, match=re.escape(problem)):
-        load_recipe(own)
+        load_recipe(path)
     with pytest.raises(InputError, match="expected one of hh_pku_encore_10"):
         load_recipe("best")
 
 
-def test_a_change_leaves_everything_else_and_a_pilot_has_a_name_of_its_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("part", "problem"),
+    [
+        ("", None),
+        ("gate.num_steps = 9", "without a training it ends after the weights; leave out gate"),
+        ('backbone.model = "b"', "leave out backbone"),
+        ("training.epochs = 2", "the training needs a backbone"),
+    ],
+)
+def test_a_recipe_without_training_has_no_part_that_needs_a_model(
+    tmp_path: Path, part: str, problem: str | None
+) -> None:
+    path = tmp_path / "weights.toml"
+    text = 'name = "w"\nabout = "a"\nsources = ["p.jsonl"]\nrating.judge.model = "j"\n'
+    path.write_text(text + part)
+    with contextlib.nullcontext() if problem is None else pytest.raises(InputError, match=problem):
+        assert load_recipe(path).models == []
+
+
+def test_a_change_keeps_all_else_and_a_pilot_has_its_own_name(tmp_path: Path) -> None:
     recipe = load_recipe("hh_pku_encore_10")
     changes = {
         "rating": {
@@ -104,24 +127,24 @@ def test_a_change_leaves_everything_else_and_a_pilot_has_a_name_of_its_own(tmp_p
         },
         "benchmark": {"pairs": {"data": tmp_path}},
     }
-    other = changed(recipe, changes)
-    judge = other.rating.judge
+    pilot = changed(recipe, changes)
+    judge = pilot.rating.judge
     assert (judge.model, judge.engine_args) == ("j", {"tensor_parallel_size": 2})
-    assert (other.name, other.rating.limit) == ("hh_pku_encore_10_pilot_50", 50)
-    assert other.benchmark.pairs.data == tmp_path
+    assert (pilot.name, pilot.rating.limit) == ("hh_pku_encore_10_pilot_50", 50)
+    assert pilot.benchmark.pairs.data == tmp_path
     same = ("sources", "training", "backbone", "rows", "weighing", "gate", "export_dtype")
-    assert all(getattr(other, name) == getattr(recipe, name) for name in same)
+    assert all(getattr(pilot, name) == getattr(recipe, name) for name in same)
     assert changed(recipe, {}) == recipe
     with pytest.raises(InputError, match=r"rating\.limits: Extra inputs"):
         changed(recipe, {"rating": {"limits": 4}})
     demo = load_recipe("demo")
-    more = changed(demo, {"rating": {"judge": {"engine_args": {"seed": 1}}}})
-    assert more.rating.judge.engine_args == {**demo.rating.judge.engine_args, "seed": 1}
+    seeded = changed(demo, {"rating": {"judge": {"engine_args": {"seed": 1}}}})
+    assert seeded.rating.judge.engine_args == {**demo.rating.judge.engine_args, "seed": 1}
     other_engine = {"rating": {"judge": {"backend": "transformers"}}}
     assert changed(demo, other_engine).rating.judge.engine_args == {}
 
 
-# --- what a machine can hold ----------------------------------------------------------------------
+# --- memory of the machine ------------------------------------------------------------------------
 
 
 def judge_of(recipe: str, **engine_args: int) -> JudgeConfig:
@@ -133,7 +156,7 @@ SPREAD = {"tensor_parallel_size": 4}
 
 
 @pytest.mark.parametrize(
-    ("recipe", "engine_args", "machine", "says"),
+    ("recipe", "engine_args", "machine", "message"),
     [
         # Llama 3 70B: 70.55 B weights in two bytes each = 141.1 GB = 131 GiB.
         ("probe", {}, LAPTOP, "take 131 GiB.*no GPU and 16 GiB of memory; rate where they fit"),
@@ -146,15 +169,15 @@ SPREAD = {"tensor_parallel_size": 4}
         ("demo", {}, LAPTOP, None),
     ],
 )
-def test_a_judge_that_cannot_run_here_is_refused_with_what_to_do(
-    recipe: str, engine_args: dict[str, int], machine: Machine, says: str | None
+def test_a_judge_that_is_too_large_is_refused_with_advice(
+    recipe: str, engine_args: dict[str, int], machine: Machine, message: str | None
 ) -> None:
-    with contextlib.nullcontext() if says is None else pytest.raises(InputError, match=says):
+    with contextlib.nullcontext() if message is None else pytest.raises(InputError, match=message):
         refuse_judge_too_large(judge_of(recipe, **engine_args), machine=machine)
 
 
 @pytest.mark.parametrize(
-    ("name", "machine", "says"),
+    ("name", "machine", "message"),
     [
         # 7.50 B weights in two bytes, two averages of each in two more: 45 GB = 42 GiB.
         ("hh_pku_encore_10", SMALL_GPU, "stage train: .* takes at least 42 GiB of memory"),
@@ -163,18 +186,33 @@ def test_a_judge_that_cannot_run_here_is_refused_with_what_to_do(
         ("probe", LAPTOP, "no GPU and 16 GiB"),  # float32 on a CPU: 28 GiB
     ],
 )
-def test_a_training_that_cannot_fit_is_refused(
-    name: str, machine: Machine, says: str | None
+def test_a_training_that_is_too_large_is_refused(
+    name: str, machine: Machine, message: str | None
 ) -> None:
     stage, backbone, training = load_recipe(name).models[0]
-    with contextlib.nullcontext() if says is None else pytest.raises(InputError, match=says):
+    with contextlib.nullcontext() if message is None else pytest.raises(InputError, match=message):
         refuse_training_too_large(backbone, training, stage=stage, machine=machine)
 
 
-# --- what it names --------------------------------------------------------------------------------
+# --- early checks ---------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_read_is_refused_before_its_rating(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"weighing": Weighing(scheme="best")}, "weighting scheme 'best'"),
+        ({"sources": ("missing.jsonl",)}, "missing.jsonl"),
+    ],
+)
+def test_an_unknown_name_is_refused_before_anything_is_written(
+    tmp_path: Path, changes: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(InputError, match=problem):
+        run_recipe(load_recipe("demo").model_copy(update=changes), tmp_path / "study")
+    assert not (tmp_path / "study").exists()
+
+
+def test_an_unreadable_benchmark_or_backbone_is_refused_before_rating(tmp_path: Path) -> None:
     demo = load_recipe("demo")
     check_readable(demo)
     rows = gzip.decompress(BENCHMARK_DATA_PATH.read_bytes()).splitlines(keepends=True)
@@ -188,15 +226,15 @@ def test_what_cannot_be_read_is_refused_before_its_rating(tmp_path: Path) -> Non
         check_readable(demo.model_copy(update={"rows": (row,)}))
 
 
-# --- the stages, run in small ---------------------------------------------------------------------
+# --- the stages -----------------------------------------------------------------------------------
 
 
 class Stopped(BaseException):
-    """Somebody pulled the plug; like KeyboardInterrupt, nothing may catch it."""
+    """A sudden end of the process. Like KeyboardInterrupt, it must not be caught."""
 
 
 def tiny_recipe(folder: Path, **changes: Any) -> Recipe:
-    """The demo's recipe with everything in it made small: six pairs, two steps, random weights."""
+    """Return a small version of the demo's recipe: six pairs, two steps, random weights."""
     lines = [
         {"prompt": f"About {n}?", "chosen": f"{n} is {'so ' * n}good.", "rejected": f"Not {n}."}
         for n in range(6)
@@ -213,7 +251,7 @@ def tiny_recipe(folder: Path, **changes: Any) -> Recipe:
     rows = RowsConfig(schemes=("uniform", "random", "encore"), taus=(2.0,), num_random=5)
     small = {
         "sources": (f"small={pairs}",),
-        "rating": RatingConfig(judge=judge, shard_size=2, max_reply_tokens=8),
+        "rating": EngineRatingConfig(judge=judge, shard_size=2, max_reply_tokens=8),
         "backbone": trunk,
         "training": fast,
         "initial": None,
@@ -241,21 +279,17 @@ def finished(tmp_path_factory: pytest.TempPathFactory, tiny: Recipe) -> Path:
 
 @pytest.fixture
 def done(finished: Path, tmp_path: Path) -> Path:
-    """A study in which the recipe has been run to its end."""
+    """Return a study in which the recipe has been run to its end."""
     return Path(shutil.copytree(finished, tmp_path / "study"))
 
 
 def contents(study: Path) -> dict[str, str]:
-    """Digest of every file of a study but locks."""
-    return {
-        name: file_sha256(path)
-        for path in sorted(study.rglob("*"))
-        if path.is_file() and "lock" not in (name := path.relative_to(study).as_posix())
-    }
+    """Return the digest of every file of a study but locks."""
+    return {name: digest for name, digest in file_digests(study).items() if "lock" not in name}
 
 
 def flip_a_bit(path: Path) -> None:
-    """Of the same length, so that only its content tells."""
+    """Change one bit in the middle of a file, which keeps its length."""
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
@@ -267,10 +301,12 @@ def done_by(recipe: Recipe, study: Path) -> set[str]:
     return set(result.done_now)
 
 
-def test_pairs_in_a_table_and_a_model_out_and_again_nothing(done: Path, tiny: Recipe) -> None:
+def test_a_recipe_makes_a_table_and_a_model_and_a_second_run_does_nothing(
+    done: Path, tiny: Recipe
+) -> None:
     before = contents(done)
     result = run_recipe(tiny, done)  # the study has moved, too
-    assert (result.done_now, result.rated) == ([], "0 rated, 3 reused, 0 failed")
+    assert (result.done_now, result.report.summary) == ([], "0 rated, 3 reused, 0 failed")
     assert contents(done) == before
     table = result.table.read_text(encoding="utf-8")
     for row in ("uniform", "encore", "random (5 draws)", "bradley-terry-model", "moe gate"):
@@ -278,13 +314,12 @@ def test_pairs_in_a_table_and_a_model_out_and_again_nothing(done: Path, tiny: Re
     assert "read these figures as an example, not as evidence" in table
     exported = open_reward_model(result.export, device="cpu")
     assert exported.model.head_ids == ("reward",)
-    weights = json.loads((done / "recipes" / "demo" / "weights.json").read_text())
-    assert sum(
-        weights["weights"].values() if isinstance(weights["weights"], dict) else weights["weights"]
-    ) == pytest.approx(1)
+    weights = json.loads((done / "recipes" / "demo" / "weights.json").read_text())["weights"]
+    assert sum(weights) == pytest.approx(1)
+    assert weights == pytest.approx(result.weighed.vector.weights)
 
 
-def test_interrupted_before_each_stage_no_finished_stage_is_repeated(
+def test_an_interrupted_run_repeats_no_finished_stage(
     tmp_path: Path, tiny: Recipe, finished: Path
 ) -> None:
     study, before = tmp_path / "study", {}
@@ -298,7 +333,7 @@ def test_interrupted_before_each_stage_no_finished_stage_is_repeated(
         with contextlib.nullcontext() if stage is None else pytest.raises(Stopped):
             run_recipe(tiny, study, call=call)
         after = contents(study)
-        # What earlier stages left is as it was: only new files have come.
+        # The files of earlier stages have not changed: there are only new ones.
         assert before.items() <= after.items(), stage
         before = after
     undisturbed = contents(finished)
@@ -308,7 +343,7 @@ def test_interrupted_before_each_stage_no_finished_stage_is_repeated(
     assert {name: before[name] for name in results} == {name: undisturbed[name] for name in results}
 
 
-def test_damage_is_mended_where_it_is_and_spreads_no_further(done: Path, tiny: Recipe) -> None:
+def test_damaged_files_are_made_again_and_no_others(done: Path, tiny: Recipe) -> None:
     before = contents(done)
     [gate] = done.glob("training/*/gate")
     for path in (
@@ -324,20 +359,18 @@ def test_damage_is_mended_where_it_is_and_spreads_no_further(done: Path, tiny: R
     stages = {"ingest", "weigh", "train", "gate", "score", "benchmark", "export"}
     assert done_by(tiny, done) == stages
     after = contents(done)
-    # These say how long the work took; a shard's place in `done` does not.
+    # Only these files contain the seconds that the work took.
     timed = {"gate-result.json", ".gate.made.json", "score.json"}
     different = {Path(name).name for name in before if before[name] != after.get(name)}
     assert different <= timed
 
 
-def test_another_temperature_weighs_and_exports_anew_and_trains_nothing(
-    done: Path, tiny: Recipe
-) -> None:
+def test_another_temperature_repeats_only_weighing_and_export(done: Path, tiny: Recipe) -> None:
     weighing = tiny.weighing.model_copy(update={"tau": 0.5})
     assert done_by(tiny.model_copy(update={"weighing": weighing}), done) == {"weigh", "export"}
 
 
-def test_what_is_too_large_for_this_machine_costs_no_download(
+def test_models_too_large_for_the_machine_are_refused_before_any_download(
     tmp_path: Path, done: Path, tiny: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("encore.recipes.recipe_run.this_machine", lambda: LAPTOP)
@@ -349,9 +382,9 @@ def test_what_is_too_large_for_this_machine_costs_no_download(
         run_recipe(small_judge, study)
     assert not study.exists()
 
-    nothing = Machine(num_gpus=0, gpu_bytes=0, memory_bytes=1 << 10)
-    monkeypatch.setattr("encore.recipes.recipe_run.this_machine", lambda: nothing)
-    # Ratings that are there need no judge, and models that are there no room.
+    tiny_machine = Machine(num_gpus=0, gpu_bytes=0, memory_bytes=1 << 10)
+    monkeypatch.setattr("encore.recipes.recipe_run.this_machine", lambda: tiny_machine)
+    # Finished ratings need no judge, and finished models no memory.
     assert done_by(tiny, done) == set()
     next(done.glob("ratings/*/shard-00001*.parquet")).unlink()
     before = contents(done)
@@ -360,12 +393,23 @@ def test_what_is_too_large_for_this_machine_costs_no_download(
     assert contents(done) == before
 
 
+def test_a_recipe_without_training_ends_after_the_weights_of_all_pairs_of_the_study(
+    tmp_path: Path, tiny: Recipe
+) -> None:
+    study = tmp_path / "study"
+    study_of([{"prompt": "p", "chosen": "yes", "rejected": "no"}], study, label="more")
+    fields = ("name", "about", "sources", "rating")
+    weights_only = make_recipe({name: getattr(tiny, name) for name in fields}, origin="a test")
+    result = run_recipe(weights_only, study)
+    assert result.done_now == ["ingest", "rate", "analyze", "weigh"]
+    assert result.report.summary == "4 rated, 0 reused, 0 failed"  # 6 + 1 pairs, 2 for each shard
+    assert (result.table, result.export) == (None, None)
+
+
 def test_a_study_with_other_pairs_is_refused_before_any_rating(
     tmp_path: Path, tiny: Recipe
 ) -> None:
-    more = tmp_path / "more.jsonl"
-    more.write_text('{"prompt": "p", "chosen": "yes", "rejected": "no"}\n')
-    ingest([f"more={more}"], out=tmp_path / "study")
+    study_of([{"prompt": "p", "chosen": "yes", "rejected": "no"}], tmp_path / "study", label="more")
     with pytest.raises(InputError, match="also has pairs labelled more, which are none of recipe"):
         run_recipe(tiny, tmp_path / "study")
     rows = tmp_path / "rows.jsonl"
@@ -376,7 +420,7 @@ def test_a_study_with_other_pairs_is_refused_before_any_rating(
     assert not list(tmp_path.glob("*/ratings"))
 
 
-def test_a_second_process_waits_and_repeats_nothing(
+def test_a_second_process_waits_and_repeats_no_stage(
     done: Path, tiny: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (done / "exports" / "demo" / "config.json").unlink()

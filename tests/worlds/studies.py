@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from encore.core.files import file_sha256
 from encore.data.ingestion import ingest
 from encore.data.rating_runs import RatingManifest
 from encore.data.records import slug
@@ -200,3 +201,15 @@ def shard_path(run_dir: Path, index: int) -> Path:
     return min(
         run_dir.glob(f"shard-{index:05d}*.parquet"), key=lambda path: path.stat().st_mtime_ns
     )
+
+
+# --- files --------------------------------------------------------------------------------------
+
+
+def file_digests(folder: Path, pattern: str = "**/*") -> dict[str, str]:
+    """Return the SHA-256 of each file of a folder that matches a pattern, by relative path."""
+    return {
+        path.relative_to(folder).as_posix(): file_sha256(path)
+        for path in sorted(folder.glob(pattern))
+        if path.is_file()
+    }
