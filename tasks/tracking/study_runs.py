@@ -142,8 +142,7 @@ def weighing_run(study: Study, run_dir: Path, weighed: WeighedRules) -> StudyRun
         figures |= {f"{name}/{rule.rule_id}": value for name, value in values.items()}
     settings = {"scheme": vector.scheme, **vector.params, **dict(_flat(manifest.identity, "."))}
     params = {name: _text(value) for name, value in settings.items()}
-    study_name, digest = study.path.resolve().name, manifest.identity["data_sha256"]
-    pairs = DataSet(study_name, digest, "weighting", study.path / "pairs")
+    pairs = _pairs_data(manifest.identity["data_sha256"], study, "weighting")
     summary = f"{len(vector.weights)} rules, weighed by scheme {vector.scheme}; {manifest.title}."
     synthetic = (*study.synthetic, *manifest.synthetic)
     return StudyRun(
@@ -174,9 +173,7 @@ def _training_run(folder: Path, study: Study) -> StudyRun:
     models = [(int(path.name.removeprefix("step-")), path) for path in checkpoints]
     if result:
         models.append((result["num_steps"], folder / "model"))
-    pairs = DataSet(
-        study.path.resolve().name, identity["data_sha256"], "training", study.path / "pairs"
-    )
+    pairs = _pairs_data(identity["data_sha256"], study, "training")
     return StudyRun(
         key=key,
         name=f"{objective}-{key[:8]}",
@@ -213,7 +210,7 @@ def _study_table(folder: Path, study: Study) -> StudyTable:
     summary, figures = _headline(content)
     results = folder / "results.parquet"
     tested = DataSet(benchmark["name"], benchmark["digest"], "evaluation", results)
-    pairs = DataSet(params["study"], params["study_sha256"], "training", study.path / "pairs")
+    pairs = _pairs_data(params["study_sha256"], study, "training")
     ratings = _ratings_data(evaluation["identity"]["ratings"], study, "weighting")
     parent = StudyRun(
         key=run_key_of({KIND_TAG: "study", **params}),
@@ -227,11 +224,11 @@ def _study_table(folder: Path, study: Study) -> StudyTable:
         folder=folder,
         files=[folder / name for name in _TABLE_FILES],
     )
-    version = _metric_safe(benchmark["version"])
+    version = _safe_name(benchmark["version"])
     return StudyTable(
         key=key,
         experiment=f"{benchmark['name']}-{version}-{benchmark['digest'][:8]}",
-        headline=_metric_name(benchmark["headline"]),
+        headline=_safe_name(benchmark["headline"]).lower(),
         parent=parent,
         figures=figures,
         rows={row.name: row for row in _row_runs(content, evaluation, parent=parent)},
@@ -243,7 +240,7 @@ def _headline(content: Mapping[str, Any]) -> tuple[str, dict[str, float]]:
     figure_by_row = {row["name"]: row["ours"]["headline"] for row in content["rows"] if row["ours"]}
     benchmark, reference = content["benchmark"], content["reference"]
     best = max(figure_by_row, key=lambda row: float(figure_by_row[row]["score"]))
-    name = _metric_name(benchmark["headline"])
+    name = _safe_name(benchmark["headline"]).lower()
     figures = {
         **_with_interval(f"best_{name}", figure_by_row[best]["score"], figure_by_row[best]),
         f"reference_{name}": figure_by_row[reference]["score"],
@@ -258,6 +255,10 @@ def _headline(content: Mapping[str, Any]) -> tuple[str, dict[str, float]]:
         f"{len(figure_by_row)} rows: {best_text}. Reference: {reference_text}."
     )
     return summary, figures
+
+
+def _pairs_data(digest: str, study: Study, context: str) -> DataSet:
+    return DataSet(study.path.resolve().name, digest, context, study.path / "pairs")
 
 
 def _ratings_data(
@@ -367,7 +368,7 @@ def _row_params(
 def _row_metrics(row: Mapping[str, Any], subsets: Iterable[str]) -> dict[str, float]:
     """Return every figure of a row; shares in [0, 1]. ``difference`` is to the reference row."""
     ours, headline = row["ours"], row["ours"]["headline"]
-    name = _metric_name(headline["name"])
+    name = _safe_name(headline["name"]).lower()
     # The reference differs from itself by 0.
     no_difference = {"difference": 0, "ci_low": 0, "ci_high": 0, "mcnemar_p": 1}
     comparison, draws = ours["comparison"] or no_difference, ours["draws"] or {}
@@ -384,9 +385,7 @@ def _row_metrics(row: Mapping[str, Any], subsets: Iterable[str]) -> dict[str, fl
     figures_by_subset = {figures["subset"]: figures for figures in ours["subsets"]}
     for subset in subsets:
         figures = figures_by_subset.get(subset, {})
-        metrics |= _with_interval(
-            f"subset/{_metric_safe(subset)}", figures.get("accuracy"), figures
-        )
+        metrics |= _with_interval(f"subset/{_safe_name(subset)}", figures.get("accuracy"), figures)
     return _numbers(metrics)
 
 
@@ -440,12 +439,9 @@ def _read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _metric_safe(text: str) -> str:
+def _safe_name(text: str) -> str:
+    """Return the text with an underscore for each character that MLflow allows in no name."""
     return _NOT_IN_NAMES.sub("_", text)
-
-
-def _metric_name(headline: str) -> str:
-    return _metric_safe(headline).lower()
 
 
 def _text(value: Any, *, none: str = NONE) -> str:

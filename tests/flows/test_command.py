@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import http.server
 import os
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -83,58 +83,40 @@ def test_an_expected_error_and_a_server_away_are_one_line_and_exit_code_1(
     assert result.stderr.startswith("error: Prefect server http://127.0.0.1:9/api: ")
 
 
-def test_a_command_offers_what_people_give_and_nothing_that_a_parent_gives_its_engines() -> None:
+def test_a_command_has_an_option_for_engines_but_none_for_the_spec_of_an_engine() -> None:
     help_text = run("flows.score", "--help").stdout
     assert help_text.startswith("Usage: python -m flows.score ")
     assert "--engines" in help_text
     assert "--engine." not in help_text
 
 
-@pytest.fixture
-def plain_server(tmp_path: Path) -> Iterator[str]:
-    """Start a web server that is not Prefect's and return its address."""
-    with http.server.ThreadingHTTPServer(
-        ("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler
-    ) as web_server:
-        threading.Thread(target=web_server.serve_forever).start()
-        yield f"http://127.0.0.1:{web_server.server_port}/api"
-        web_server.shutdown()
-
-
-def test_an_address_of_another_service_is_refused_in_one_line(
-    tmp_path: Path, plain_server: str, with_server: dict[str, str]
-) -> None:
-    environ = {**with_server, "PREFECT_API_URL": plain_server}
-    result = run("flows.rate_pairs", str(tmp_path), "--judge", "j", environ=environ)
-    assert result.returncode == 1
-    [line] = result.stderr.splitlines()
-    assert line.startswith(
-        f"error: PREFECT_API_URL {plain_server}: this is not the API of a Prefect server (Client "
-        "error '404 Not Found' for url"
-    )
-    assert line.endswith("or unset it to run without a server")
-
-
-def test_a_server_that_hangs_and_the_pages_of_prefect_are_no_api(
-    prefect_api: None, monkeypatch: pytest.MonkeyPatch
+def test_an_address_without_a_prefect_api_is_refused_without_its_password(
+    prefect_api: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check_server()
     pages = PREFECT_API_URL.value().removesuffix("/api")
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(command, "_ANSWER_SECONDS", 1)
-    with socket.create_server(("127.0.0.1", 0)) as hangs:
-        silent = f"http://me:secret@127.0.0.1:{hangs.getsockname()[1]}/api"
+    with (
+        socket.create_server(("127.0.0.1", 0)) as hanging,
+        ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as files,
+    ):
+        threading.Thread(target=files.serve_forever, daemon=True).start()
+        no_api = "this is not the API of a Prefect server"
         for url, problem in (
-            (pages, "this is not the API of a Prefect server (Expecting value"),
-            (silent.replace("secret", "***"), "it does not answer"),
+            (pages, f"{no_api} (Expecting value"),
+            (f"http://127.0.0.1:{files.server_port}/api", f"{no_api} (Client error '404 "),
+            (f"http://me:secret@127.0.0.1:{hanging.getsockname()[1]}/api", "it does not answer"),
         ):
-            setting = {PREFECT_API_URL: silent if url != pages else url}
+            setting = {PREFECT_API_URL: url}
             with temporary_settings(updates=setting), pytest.raises(EncoreError) as refused:
                 check_server()
-            assert f"{url}: {problem}" in str(refused.value)
+            assert f"{url.replace('secret', '***')}: {problem}" in str(refused.value)
+        files.shutdown()
 
 
 @pytest.mark.services
-def test_mlflow_is_not_taken_for_prefect(store_uri: str, tmp_path: Path) -> None:
+def test_an_mlflow_server_is_no_prefect_server(store_uri: str, tmp_path: Path) -> None:
     with mlflow_server(store_uri, tmp_path) as url:
         for path in ("", "/api"):
             setting = {PREFECT_API_URL: f"{url}{path}"}

@@ -50,7 +50,7 @@ def save_block(url: str) -> None:
 
 
 @pytest.mark.usefixtures("prefect_api")
-def test_a_failure_is_told_with_study_stage_message_and_page_and_costs_a_line_if_it_cannot_be(
+def test_a_failure_sends_a_message_and_a_message_that_fails_logs_one_line(
     prefect_server: PrefectServer,
     webhook: tuple[str, list[dict[str, Any]]],
     tmp_path: Path,

@@ -14,7 +14,7 @@ from tests.tasks.tracking.mlflow_store import Logged
 
 
 @pytest.mark.usefixtures("prefect_api")
-def test_the_flow_does_every_stage_once_and_shows_it(tmp_path: Path) -> None:
+def test_the_flow_runs_every_stage_once_and_publishes_the_results(tmp_path: Path) -> None:
     tiny = tiny_recipe(tmp_path, rows=(), gate=None)
     study, store = tmp_path / "study", f"sqlite:///{tmp_path / 'mlflow.db'}"
 

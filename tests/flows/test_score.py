@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from prefect.client.schemas.objects import State
 
-from encore.core.files import file_sha256
 from flows.score import ScoreConfig, score
 from tests.flows.conftest import artifact
 from tests.worlds.scorings import make_model
 from tests.worlds.scorings import score as call_directly
+from tests.worlds.studies import file_digests
 from tests.worlds.trainings import RULES, make_study
 
 pytestmark = pytest.mark.usefixtures("prefect_api")
@@ -43,10 +43,6 @@ def start(scoring_folder: Path, tmp_path: Path) -> ScoreFlow:
     return lambda: score(config, return_state=True)
 
 
-def digests(folder: Path) -> dict[str, str]:
-    return {path.name: file_sha256(path) for path in sorted(folder.glob("shard-*.parquet"))}
-
-
 def test_the_flow_writes_the_files_of_the_command_and_shows_the_heads(
     start, scoring_folder, tmp_path
 ):
@@ -56,7 +52,8 @@ def test_the_flow_writes_the_files_of_the_command_and_shows_the_heads(
     by_call = call_directly(
         scoring_folder / "study", scoring_folder / "model", out=tmp_path / "by-call", shard_size=4
     )
-    assert digests(tmp_path / "scores") == digests(by_call.out)
+    shards = "shard-*.parquet"
+    assert file_digests(tmp_path / "scores", shards) == file_digests(by_call.out, shards)
     accuracy_table = artifact("head-accuracy", scoring_folder / "study")
     rows = json.loads(accuracy_table.data)
     assert [row["head"] for row in rows] == list(RULES)

@@ -133,7 +133,7 @@ slow(study)
 
 
 @pytest.mark.services
-def test_a_server_that_is_away_costs_a_run_nothing_but_waiting(tmp_path: Path) -> None:
+def test_a_run_waits_for_a_server_that_is_away_and_loses_nothing(tmp_path: Path) -> None:
     """It is restarted at once, then away for 100 s, while which the stage and the flow end."""
     study, end, port = tmp_path / "study", tmp_path / "end", free_port()
     (tmp_path / "slow_flow.py").write_text(SLOW_FLOW)

@@ -32,7 +32,7 @@ def name_of(state: State[Any]) -> str:
 
 
 @pytest.mark.usefixtures("prefect_api")
-def test_pairs_are_ingested_and_another_study_of_that_name_keeps_its_artifact(
+def test_studies_of_the_same_name_have_different_artifacts(
     tmp_path: Path, pairs_file: Path
 ) -> None:
     studies = [tmp_path / parent / "My study" for parent in "ab"]
@@ -50,7 +50,7 @@ def test_pairs_are_ingested_and_another_study_of_that_name_keeps_its_artifact(
 
 
 @pytest.mark.usefixtures("prefect_api")
-def test_an_error_that_prefect_keeps_is_no_pickle(tmp_path: Path) -> None:
+def test_errors_are_stored_as_json_and_not_as_pickles(tmp_path: Path) -> None:
     storage = Path(PREFECT_RESULTS_LOCAL_STORAGE_PATH.value())
     before = {*storage.glob("*")}
     error_of(analyze(RatingsConfig(ratings=tmp_path / "nowhere"), return_state=True))

@@ -14,7 +14,6 @@ from prefect.client.schemas.objects import State
 from prefect.settings import PREFECT_API_URL
 
 from encore.core.errors import InputError
-from encore.core.files import file_sha256
 from encore.training.training_config import TrainConfig
 from flows.train_reward_model import TrainingAttempts, train_reward_model
 from tasks import stage
@@ -22,6 +21,7 @@ from tasks.flow_reporter import FlowReporter
 from tasks.tracking.config import TrackingConfig
 from tests.flows.conftest import artifact, error_of
 from tests.tasks.tracking.mlflow_store import Logged
+from tests.worlds.studies import file_digests
 from tests.worlds.trainings import RULES, backbone_config, make_world, train_command
 
 pytestmark = pytest.mark.usefixtures("prefect_api")
@@ -68,9 +68,9 @@ def train(training_folder: Path, store_uri: str, tmp_path: Path, monkeypatch) ->
 
 def weights_of(out: Path) -> dict[str, str]:
     """Return the SHA-256 of each weight file of the model in a run's folder."""
-    files = sorted((out / "model").rglob("*.safetensors"))
-    assert files
-    return {path.name: file_sha256(path) for path in files}
+    digests = file_digests(out / "model", "**/*.safetensors")
+    assert digests
+    return digests
 
 
 def break_at(monkeypatch: pytest.MonkeyPatch, step: int, *errors: BaseException) -> None:
@@ -151,7 +151,7 @@ def test_a_retry_goes_on_from_the_checkpoint_in_the_same_mlflow_run(
     assert logged.steps("eval/loss") == [4, 8, 12]
 
 
-def test_what_a_retry_cannot_mend_is_tried_once(train, monkeypatch, tmp_path):
+def test_an_error_that_a_retry_cannot_mend_is_tried_once(train, monkeypatch, tmp_path):
     assert "no such directory" in str(error_of(train(study=tmp_path / "nowhere")))
     assert not (tmp_path / "nowhere").exists()
     prefect_url = str(PREFECT_API_URL.value()).removesuffix("/api")
@@ -160,7 +160,9 @@ def test_what_a_retry_cannot_mend_is_tried_once(train, monkeypatch, tmp_path):
     assert str(error_of(train(retries=3))) == "a value that is none"
 
 
-def test_without_mlflow_the_model_is_trained_and_the_outage_said(train, training_folder, tmp_path):
+def test_without_mlflow_the_model_is_trained_and_the_outage_reported(
+    train, training_folder, tmp_path
+):
     state = train(tracking_uri="http://127.0.0.1:9", max_steps=2, evaluation_share=0.0)
     assert state.message.startswith("trained: 2 steps; MLflow was away")
     assert weights_of(tmp_path / "run")

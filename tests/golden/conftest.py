@@ -53,6 +53,15 @@ class GoldenStudy:
     ingested: Any
     rated: Any
 
+    @property
+    def judge_options(self) -> tuple[object, ...]:
+        """Return the options that name the judge."""
+        return ("--judge", self.judge, "--backend", "transformers")
+
+    def copy(self, folder: Path) -> Path:
+        """Return a copy of the study that a test may change."""
+        return Path(shutil.copytree(self.folder, folder / "study"))
+
     def train(self, *options: object) -> Any:
         """Run `encore train` on the tiny backbone with fixed settings; return its JSON."""
         return encore(

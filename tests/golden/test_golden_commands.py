@@ -69,7 +69,7 @@ def test_options_of_every_flow():
     check_no_name_lost("options-of-flows", {name: options_of(text) for name, text in texts.items()})
 
 
-def test_what_python_offers():
+def test_public_python_names():
     check_no_name_lost("python", {"names": sorted(package.__all__)})
     assert all(getattr(package, name).__doc__ for name in package.__all__)
 

@@ -36,12 +36,12 @@ def test_a_key_that_is_gone_is_seen():
         assert_same({"name": "a"}, {"name": "a", "count": 3}, {"*": 1.0})
 
 
-def test_what_is_within_its_tolerance_is_the_same():
+def test_a_difference_within_its_tolerance_is_accepted():
     close = {**GOLDEN, "share": 0.5 + 5e-10, "rows": [{"loss": 2.0 + 1e-5}, {"loss": None}]}
     assert_same(close, GOLDEN, {"rows.*.loss": 1e-5})
     assert_same({**GOLDEN, "name": 7}, GOLDEN, {"name": ANY})
 
 
-def test_keys_and_temporary_places_are_masked():
+def test_keys_and_temporary_paths_are_masked():
     seen = {"run": "run 0123456789abcdef of /x", "at": "/tmp/pytest-of-me/pytest-1/s"}  # noqa: S108
     assert mask_keys_and_paths([seen]) == [{"run": "run KEY of /x", "at": "PATH"}]

@@ -202,17 +202,13 @@ def test_a_small_benchmark(golden_study: GoldenStudy):
 
 
 def columns_of(golden_study: GoldenStudy, name: str) -> dict[str, str]:
-    """Return DuckDB's type of each column of a table or view, also where it has no rows."""
+    """Return DuckDB's type of each column of a table or view."""
     csv_of_study = ("--study", golden_study.folder, "--format", "csv")
-    header = encore("sql", f"from {name} limit 1", *csv_of_study)
-    assert header.code == 0, header.err
-    names = next(csv.reader(io.StringIO(header.out)))
-    types = ", ".join(f'typeof(t."{column}") as "{column}"' for column in names)
-    query = f"select {types} from (select 1) left join {name} t on true limit 1"  # noqa: S608
+    query = f"select column_name, column_type from (describe from {name})"  # noqa: S608
     result = encore("sql", query, *csv_of_study)
     assert result.code == 0, result.err
-    [type_by_column] = csv.DictReader(io.StringIO(result.out))
-    return dict(type_by_column)
+    rows = csv.DictReader(io.StringIO(result.out))
+    return {row["column_name"]: row["column_type"] for row in rows}
 
 
 def test_tables_queries_and_columns_of_sql(golden_study: GoldenStudy):
@@ -270,7 +266,7 @@ def test_judging_a_benchmark(
         "rating": ("--weights-from", golden_study.folder),
     }
     answer = encore(
-        *("judge", "--judge", golden_study.judge, "--backend", "transformers"),
+        *("judge", *golden_study.judge_options),
         *("--benchmark", definition, "--data", data, "--out", tmp_path / "judged"),
         *("--by", by, *options[by], "--json"),
     ).json
@@ -324,9 +320,8 @@ def test_run_keys_of_fixed_inputs(
 ):
     """If a key must change, docs/changes.md says so and this golden file changes with it."""
     definition, data = small_benchmark
-    study = tmp_path / "study"
-    shutil.copytree(golden_study.folder, study)
-    judge = ("--judge", golden_study.judge, "--backend", "transformers")
+    study = golden_study.copy(tmp_path)
+    judge = golden_study.judge_options
     pairs = ("--benchmark", definition, "--data", data)
     labels = ("be-kind", "be-honest", "be-brief")
     classifier = write_tiny_llama(tmp_path / "tiny-classifier", labels=labels)
@@ -337,8 +332,8 @@ def test_run_keys_of_fixed_inputs(
     ).json
     table = tmp_path / "table"
     rows = ("--reward-model", f"tiny={reward_model}", "--max-length", 256, "--paper", "none")
-    made = encore("benchmark", study, *pairs, *rows, "--out", table)
-    assert made.code == 0, made.err
+    finished = encore("benchmark", study, *pairs, *rows, "--out", table)
+    assert finished.code == 0, finished.err
     keys = {
         "rating": golden_study.rated["run_key"],
         "training": golden_study.probe["run_key"],
@@ -353,8 +348,7 @@ def test_run_keys_of_fixed_inputs(
 
 def test_an_incomplete_run(golden_study: GoldenStudy, tmp_path: Path):
     """Commands exit with 3 and use the shards that exist; `rate` then rates the missing one."""
-    study = tmp_path / "study"
-    shutil.copytree(golden_study.folder, study)
+    study = golden_study.copy(tmp_path)
     run = golden_study.rated["run_key"]
     shards = sorted((study / "ratings" / run).glob("*.parquet"))
     shards[-1].unlink()
@@ -362,10 +356,7 @@ def test_an_incomplete_run(golden_study: GoldenStudy, tmp_path: Path):
     analysis = encore("analyze", study, "--json")
     weights = encore("weights", study, "--json")
     assert (status.code, analysis.code, weights.code) == (3, 3, 3)
-    again = encore(
-        *("rate", study, "--judge", golden_study.judge, "--backend", "transformers"),
-        *("--shard-size", 12, "--json"),
-    ).json
+    again = encore("rate", study, *golden_study.judge_options, "--shard-size", 12, "--json").json
     assert again["run_key"] == run
     again.pop("plan")  # has seconds
     seen = {
@@ -379,27 +370,20 @@ def test_an_incomplete_run(golden_study: GoldenStudy, tmp_path: Path):
 
 
 def test_a_comparison_of_benchmark_rows(golden_study: GoldenStudy, tmp_path: Path):
-    study = tmp_path / "study"
-    shutil.copytree(golden_study.folder, study)
+    study = golden_study.copy(tmp_path)
     shutil.rmtree(study / "benchmarks", ignore_errors=True)
     benchmark = encore(
         *("benchmark", study, "--model", golden_study.probe_run, "--paper", "none"),
-        *(
-            "--benchmark",
-            find_product_file("synthetic-safety.toml"),
-            "--scheme",
-            "encore",
-            "--tau",
-            2,
-        ),
-        *("--data", find_product_file("synthetic-safety.jsonl.gz"), "--scheme", "top-k", "--json"),
+        *("--benchmark", find_product_file("synthetic-safety.toml")),
+        *("--data", find_product_file("synthetic-safety.jsonl.gz")),
+        *("--scheme", "encore", "--tau", 2, "--scheme", "top-k", "--json"),
     )
     assert benchmark.code == 0, benchmark.err
     answer = encore("compare", study, "--json").json
     check_golden("compare", mask_keys_and_paths(answer), {"*low": 0.05, "*high": 0.05})
 
 
-def test_what_is_published(golden_study: GoldenStudy, tmp_path: Path):
+def test_a_published_study(golden_study: GoldenStudy, tmp_path: Path):
     """Compare the data set's files and columns, and the database's tables and macros."""
     database, dataset = tmp_path / "study.duckdb", tmp_path / "rated"
     done = encore("publish", golden_study.folder, "--out", database, "--dataset", dataset)

@@ -1,4 +1,4 @@
-"""A tiny random Llama, backbone or classifier; this file alone decides every byte of it."""
+"""A tiny random Llama, backbone or classifier. Its bytes belong to the recorded keys."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+
+from tests.worlds.tokenizers import byte_level
 
 _SPECIAL_TOKENS = ("<pad>", "<bos>", "<eot>", "<user>", "<assistant>")
 _CHAT_TEMPLATE = (
@@ -29,7 +31,16 @@ def write_tiny_llama(folder: Path, *, labels: Sequence[str] = ()) -> Path:
     from safetensors.numpy import save_file
 
     folder.mkdir(parents=True)
-    num_tokens = _write_tokenizer(folder)
+    names = dict(zip(("pad_token", "bos_token", "eos_token"), _SPECIAL_TOKENS, strict=False))
+    tokenizer = byte_level(
+        _SPECIAL_TOKENS,
+        template=_CHAT_TEMPLATE,
+        additional_special_tokens=list(_SPECIAL_TOKENS[3:]),
+        model_max_length=1024,
+        **names,
+    )
+    tokenizer.save_pretrained(folder)
+    num_tokens = len(tokenizer)
     config = {
         "architectures": ["LlamaForSequenceClassification" if labels else "LlamaForCausalLM"],
         "model_type": "llama",
@@ -79,24 +90,3 @@ def _shapes(num_tokens: int, *, num_labels: int) -> dict[str, tuple[int, ...]]:
     if num_labels:
         return {**shapes, "score.weight": (num_labels, _HIDDEN)}
     return {**shapes, "lm_head.weight": (num_tokens, _HIDDEN)}
-
-
-def _write_tokenizer(folder: Path) -> int:
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {token: index for index, token in enumerate([*_SPECIAL_TOKENS, *alphabet])}
-    bpe = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bpe.decoder = decoders.ByteLevel()
-    bpe.add_special_tokens(list(_SPECIAL_TOKENS))
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=bpe,
-        **dict(zip(("pad_token", "bos_token", "eos_token"), _SPECIAL_TOKENS, strict=False)),
-        additional_special_tokens=list(_SPECIAL_TOKENS[3:]),
-        model_max_length=1024,
-    )
-    tokenizer.chat_template = _CHAT_TEMPLATE
-    tokenizer.save_pretrained(folder)
-    return len(tokenizer)

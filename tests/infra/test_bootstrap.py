@@ -11,6 +11,8 @@ from types import ModuleType
 
 import pytest
 
+from tests.infra.programs import write_program
+
 SCRIPT = Path(__file__).resolve().parents[2] / "infra" / "bootstrap.py"
 
 
@@ -70,7 +72,7 @@ def test_a_finished_set_up_is_not_repeated(bootstrap, finished, monkeypatch):
     ],
     ids=["requirement", "pin", "package", "interpreter", "no stamp", "damaged stamp"],
 )
-def test_what_changed_or_vanished_is_noticed(bootstrap, finished, spoil):
+def test_a_changed_or_missing_file_makes_the_set_up_run_again(bootstrap, finished, spoil):
     assert bootstrap.is_ready(finished)
     spoil(finished)
     assert not bootstrap.is_ready(finished)
@@ -104,7 +106,7 @@ def test_a_gpu_engine_that_somebody_installed_is_left_alone(bootstrap, checkout,
     assert Path(calls[0][-1]).read_text().splitlines() == ["# why", "one==1"]
 
 
-def test_torch_comes_from_pytorchs_index_only_where_it_is_found_nowhere_else(
+def test_pytorchs_index_is_used_only_if_torch_is_found_nowhere_else(
     bootstrap, checkout, calls, monkeypatch
 ):
     def package(root: Path, title: str, *arguments: str) -> None:
@@ -117,31 +119,22 @@ def test_torch_comes_from_pytorchs_index_only_where_it_is_found_nowhere_else(
     bootstrap.install(checkout)
     # Asking for the local version is what keeps PyPI's CUDA build, and its gigabytes, out.
     assert [arguments[-1] for arguments in calls[:2]] == ["torch==2.13.0+cpu"] * 2
-    assert [("--extra-index-url" in arguments) for arguments in calls] == [
-        False,
-        True,
-        False,
-        False,
-    ]
+    has_index = ["--extra-index-url" in arguments for arguments in calls]
+    assert has_index == [False, True, False, False]
 
 
 @pytest.mark.parametrize("has_uv", [False, True], ids=["pip", "uv, then pip"])
 def test_a_failed_installation_is_one_line_and_its_output_a_log(
     bootstrap, checkout, monkeypatch, has_uv
 ):
-    uv = checkout / "uv"
-    uv.write_text('#!/bin/sh\necho "uv $*"\nexit 1\n')
-    uv.chmod(0o755)
+    uv = write_program(checkout / "uv", 'echo "uv $*"\nexit 1')
     which = shutil.which
     uv_path = {"uv": str(uv) if has_uv else None}
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)  # the user's settings would make pip install
     monkeypatch.setattr(bootstrap.shutil, "which", lambda name: uv_path.get(name, which(name)))
-    python = checkout / ".venv" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    python.chmod(0o755)
+    write_program(checkout / ".venv" / "bin" / "python", f'exec {sys.executable} "$@"')
     arguments = ("--no-index", "--no-deps", "no-such-package-anywhere==1")
     with pytest.raises(bootstrap.SetupError, match=r"nothing: ERROR: No matching .*setup\.log"):
         bootstrap.package(checkout, "nothing", *arguments)

@@ -1,33 +1,25 @@
-"""`.ci/packages` installs what is missing, and says clearly when it cannot."""
+"""`.ci/packages` installs missing packages, and reports clearly when it cannot."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.infra.programs import BASH, write_program
+
 PACKAGES = Path(__file__).resolve().parents[2] / ".ci" / "packages"
-BASH = shutil.which("bash") or "bash"
 
 
 @pytest.fixture
 def programs(tmp_path: Path) -> Path:
-    """A folder of programs, the only one on PATH: everything but a browser."""
+    """Return a folder of programs, the only one on PATH: all that are needed but a browser."""
     folder = tmp_path / "bin"
-    folder.mkdir()
     for name in ("initdb", "ip", "systemd-analyze"):
-        add_program(folder, name, "exit 1")
+        write_program(folder / name, "exit 1")
     return folder
-
-
-def add_program(folder: Path, name: str, script: str) -> None:
-    """Write a shell script as an executable program."""
-    path = folder / name
-    path.write_text(f"#!{BASH}\n{script}\n")
-    path.chmod(0o755)
 
 
 def run_packages(programs: Path) -> subprocess.CompletedProcess[str]:
@@ -38,8 +30,8 @@ def run_packages(programs: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_only_the_missing_package_is_installed(programs: Path, tmp_path: Path) -> None:
-    add_program(programs, "id", "echo 0")
-    add_program(programs, "apt-get", f'echo "$*" >> {tmp_path}/calls')
+    write_program(programs / "id", "echo 0")
+    write_program(programs / "apt-get", f'echo "$*" >> {tmp_path}/calls')
     assert run_packages(programs).returncode == 0
     update, install = (tmp_path / "calls").read_text().splitlines()
     assert update.startswith("update")
@@ -47,7 +39,7 @@ def test_only_the_missing_package_is_installed(programs: Path, tmp_path: Path) -
 
 
 def test_nothing_is_installed_where_nothing_is_missing(programs: Path) -> None:
-    add_program(programs, "chromium-browser", "exit 1")
+    write_program(programs / "chromium-browser", "exit 1")
     done = run_packages(programs)  # without apt-get
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
@@ -62,11 +54,11 @@ def test_nothing_is_installed_where_nothing_is_missing(programs: Path) -> None:
     ],
     ids=["no apt-get", "no root", "unknown package", "sudo asks for a password"],
 )
-def test_what_prevents_an_installation_is_said_with_the_packages(
+def test_a_failed_installation_names_its_reason_and_the_packages(
     programs: Path, scripts: dict[str, str], message: str
 ) -> None:
     for name, script in scripts.items():
-        add_program(programs, name, script)
+        write_program(programs / name, script)
     done = run_packages(programs)
     assert done.returncode == 1
     assert message in done.stderr

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from encore.data.ingestion import ingest
 from encore.judges.judge_config import JudgeConfig
 from encore.rating.rate_study import rate
 from encore.rating.rating_config import RatingConfig
-from tests.rating.test_rating_run import write_source
+from tests.infra.programs import write_program
 from tests.runs.test_crash import all_ratings
 from tests.worlds.tiny_judge import make_tiny_judge
+from tests.worlds.trainings import make_study
 
 SCRIPT = Path(__file__).resolve().parents[2] / "infra" / "slurm" / "rate-array.sbatch"
 
@@ -36,18 +36,13 @@ def start_task(
     return subprocess.Popen(command, env={**os.environ, **environ}, **pipes)
 
 
-def write_command(path: Path, text: str) -> None:
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
-
-
 @pytest.mark.services
 def test_three_tasks_rate_what_one_run_rates(tmp_path):
     judge = make_tiny_judge(tmp_path / "judge")
     shared, alone = tmp_path / "shared", tmp_path / "alone"
-    ingest([f"mine={write_source(tmp_path, num_pairs=8)}"], out=shared)
+    make_study(shared, num_pairs=8)
     shutil.copytree(shared, alone)
-    write_command(tmp_path / "encore", f'exec "{sys.executable}" -m encore.cli "$@"')
+    write_program(tmp_path / "encore", f'exec "{sys.executable}" -m encore.cli "$@"')
     options = [shared, "--judge", judge, "--backend", "transformers", "--shard-size", 2]
     tasks = [start_task(index, *options, folder=tmp_path) for index in range(3)]
     outputs = [task.communicate(timeout=600)[0] for task in tasks]
@@ -59,7 +54,7 @@ def test_three_tasks_rate_what_one_run_rates(tmp_path):
 
 @pytest.mark.parametrize(("first", "step"), [(0, 1), (1, 1), (10, 5)])
 def test_an_array_is_cut_into_slices_wherever_it_begins(tmp_path, first, step):
-    write_command(tmp_path / "encore", 'echo "$@"; exit 3')
+    write_program(tmp_path / "encore", 'echo "$@"; exit 3')
     for index in range(3):
         task = start_task(index, "study", folder=tmp_path, first=first, step=step)
         assert task.communicate(timeout=60)[0] == f"rate study --slice {index}/3\n"
@@ -82,8 +77,8 @@ def test_an_array_with_gaps_is_refused(tmp_path):
 )
 def test_a_task_that_is_stopped_ends_its_command(tmp_path, number, restarts, code, calls):
     work = f"touch {tmp_path}/begun; while :; do sleep 0.05; done"
-    write_command(tmp_path / "encore", f"trap 'echo ended; exit 143' TERM; {work}")
-    write_command(tmp_path / "scontrol", 'echo scontrol "$@"')
+    write_program(tmp_path / "encore", f"trap 'echo ended; exit 143' TERM; {work}")
+    write_program(tmp_path / "scontrol", 'echo scontrol "$@"')
     task = start_task(0, "study", folder=tmp_path, SLURM_RESTART_COUNT=restarts)
     while not (tmp_path / "begun").exists():
         time.sleep(0.05)

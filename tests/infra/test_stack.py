@@ -49,7 +49,7 @@ def test_a_number_of_engines_that_does_not_divide_is_refused(
         engine_shares(engines)
 
 
-def test_another_servers_address_and_key_stay_out(tmp_path: Path) -> None:
+def test_settings_of_another_server_are_removed_from_the_environment(tmp_path: Path) -> None:
     outer_environ = {"PREFECT_API_KEY": "x", "PREFECT_SERVER_DATABASE_TIMEOUT": "60", "HOME": "/h"}
     environ = prefect_environment(tmp_path / "a" / "b", port=1, environ=outer_environ)
     assert "PREFECT_API_KEY" not in environ
@@ -65,7 +65,7 @@ def test_a_port_in_use_is_refused_by_name(folder: Path) -> None:
     assert not folder.exists()
 
 
-def test_what_does_not_start_says_its_last_line(tmp_path: Path) -> None:
+def test_a_process_that_does_not_start_is_reported_with_its_last_line(tmp_path: Path) -> None:
     started = processes.start(
         *("engine-0", [sys.executable, "-c", "print('no such pool')"], tmp_path, os.environ),
         cwd=tmp_path,
@@ -74,9 +74,7 @@ def test_what_does_not_start_says_its_last_line(tmp_path: Path) -> None:
         processes.wait_until(lambda: False, started, timeout_seconds=60)
 
 
-def test_children_are_found_after_their_parent_has_died_and_other_folders_are_left(
-    tmp_path: Path,
-) -> None:
+def test_orphans_of_a_stack_are_stopped_and_other_stacks_are_not(tmp_path: Path) -> None:
     parent = f"import subprocess; subprocess.Popen({SLEEP!r})"
     own_folder, other_folder = tmp_path / "own", tmp_path / "other"
     dead = processes.start(
@@ -95,7 +93,9 @@ def test_children_are_found_after_their_parent_has_died_and_other_folders_are_le
         foreign.process.wait()
 
 
-def test_down_without_a_stack_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_down_reports_that_no_stack_is_running(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     down()
     assert f"No stack is running in {folder}" in "".join(capsys.readouterr().err.splitlines())
 

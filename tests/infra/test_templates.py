@@ -32,7 +32,7 @@ PASSWORD = {"POSTGRES_PASSWORD": "only-for-this-test"}
 
 
 def tool(name: str) -> str:
-    """Return the path of a validator on this machine; skip the test if there is none."""
+    """Return the path of a validator; skip the test if this machine has none."""
     path = shutil.which(name, path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     if path is None:
         pytest.skip(f"{name} is not installed")

@@ -1,4 +1,4 @@
-"""What tests of MLflow share: a study with a store of its own."""
+"""Fixtures of MLflow tests: a study with a store of its own."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ TABLES = "encore-generic-1.0-d1d1d1d1"
 
 @pytest.fixture(scope="session")
 def mlflow_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty MLflow store, to be copied."""
+    """Return an empty MLflow store to be copied."""
     return new_template(tmp_path_factory.mktemp("mlflow"))
 
 
 @pytest.fixture
 def study(tmp_path: Path, mlflow_template: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A study with an empty store of its own."""
+    """Return a study with an empty store of its own."""
     monkeypatch.delenv(TRACKING_URI_VARIABLE, raising=False)
     study = make_study(tmp_path / "study")
     copy_store(mlflow_template, study / "mlflow.db")

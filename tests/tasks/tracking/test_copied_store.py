@@ -1,8 +1,7 @@
-"""A store that was copied with its study is made anew: nothing is lost, nothing is done twice."""
+"""A store that was copied with its study is made anew, and nothing is lost or logged twice."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections import Counter
@@ -17,15 +16,7 @@ from tasks.tracking.sync import sync
 from tests.tasks.tracking.conftest import TABLES, logged
 from tests.tasks.tracking.mlflow_store import MlflowClient, Run
 from tests.tasks.tracking.study_files import benchmark, train
-
-
-def digests(folder: Path) -> dict[str, str]:
-    """Return the digest of every file of a folder."""
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+from tests.worlds.studies import file_digests
 
 
 def client_of(study: Path) -> MlflowClient:
@@ -34,7 +25,12 @@ def client_of(study: Path) -> MlflowClient:
 
 def runs_of(study: Path) -> list[Run]:
     client = client_of(study)
-    return client.search_runs([one.experiment_id for one in client.search_experiments()])
+    experiments = client.search_experiments()
+    return client.search_runs([experiment.experiment_id for experiment in experiments])
+
+
+def run_ids_of(study: Path) -> set[str]:
+    return {run.info.run_id for run in runs_of(study)}
 
 
 def file_names(study: Path, run: Run, folder: str = "") -> list[str]:
@@ -76,14 +72,14 @@ def copy_of(study: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def logged_study(study: Path) -> Path:
-    """A study in MLflow with a training, a table, a run of people, and a tag that they set."""
+    """Return a study in MLflow with a training, a table, and a run and a tag made by people."""
     train(study, num_steps=4, is_finished=True)
     benchmark(study)
     sync(study)
     client = logged(study).client
     client.set_tag(logged(study).run().info.run_id, "team", "safety")
-    own_run = client.create_run(client.create_experiment("notes"), run_name="ours")
-    run_id = own_run.info.run_id
+    run_of_people = client.create_run(client.create_experiment("notes"), run_name="ours")
+    run_id = run_of_people.info.run_id
     client.log_param(run_id, "judge", "j")
     for step, value in enumerate((0.5, 0.25)):
         client.log_metric(run_id, "weight", value, step=step)
@@ -119,32 +115,32 @@ def test_all_runs_of_a_copy_are_readable_when_the_original_is_deleted(
 
 
 def test_a_copied_study_leaves_the_original_as_it_is(logged_study, tmp_path):
-    before = digests(logged_study)
+    before = file_digests(logged_study)
     copy = copy_of(logged_study, tmp_path)
     benchmark(copy, key="fedcba9876543210", num_rows=2)
     sync(copy)
     train(copy, num_steps=6, is_finished=True)
     sync(copy)
-    assert digests(logged_study) == before
+    assert file_digests(logged_study) == before
     assert logged(copy).steps("train/loss") == [1, 2, 3, 4]  # it was finished with four
     assert len(logged(copy, TABLES).runs()) == 4
 
 
 def test_a_store_is_made_anew_once(logged_study, tmp_path):
     copy = copy_of(logged_study, tmp_path)
-    run_ids = [
-        {run.info.run_id for run in runs_of(copy)} for _ in range(2) if sync(copy) is not None
-    ]
-    assert run_ids[0] == run_ids[1]
-    assert run_ids[0].isdisjoint(run.info.run_id for run in runs_of(logged_study))
+    sync(copy)
+    run_ids = run_ids_of(copy)
+    sync(copy)
+    assert run_ids_of(copy) == run_ids
+    assert run_ids.isdisjoint(run_ids_of(logged_study))
 
 
 def test_a_store_of_an_earlier_version_stays_as_it_is_where_it_was_made(logged_study):
-    run_ids = {run.info.run_id for run in runs_of(logged_study)}
+    run_ids = run_ids_of(logged_study)
     record = logged_study / ".mlflow.db.made-for"
     record.unlink()
     sync(logged_study)
-    assert {run.info.run_id for run in runs_of(logged_study)} == run_ids
+    assert run_ids_of(logged_study) == run_ids
     assert record.read_text() == str(logged_study.resolve() / "mlflow.db")
 
 
@@ -193,11 +189,11 @@ def test_a_moved_store_outside_the_study_is_refused_and_stays_as_it_is(study, tm
     train(study, num_steps=2)
     sync(study, tracking_uri=f"sqlite:///{tmp_path / 'shared' / 'runs.db'}")
     moved = (tmp_path / "shared").rename(tmp_path / "moved")
-    before = digests(moved)
+    before = file_digests(moved)
     uri = f"sqlite:///{moved / 'runs.db'}"
     with pytest.raises(TrackingUnavailableError, match="was copied or moved"):
         sync(study, tracking_uri=uri)
-    assert digests(moved) == before
+    assert file_digests(moved) == before
 
 
 def test_a_copied_store_whose_artifacts_are_a_link_to_the_original_is_refused(
@@ -206,7 +202,7 @@ def test_a_copied_store_whose_artifacts_are_a_link_to_the_original_is_refused(
     copy = copy_of(logged_study, tmp_path)
     shutil.rmtree(copy / "mlflow-artifacts")
     (copy / "mlflow-artifacts").symlink_to(logged_study / "mlflow-artifacts")
-    before = digests(logged_study)
+    before = file_digests(logged_study)
     with pytest.raises(TrackingUnavailableError, match="is a link"):
         sync(copy)
-    assert digests(logged_study) == before
+    assert file_digests(logged_study) == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -29,7 +30,7 @@ from tests.worlds.scorings import make_model
 
 CHAMPION = f"models:/{DEFAULT_MODEL}@champion"
 TAU_2 = "encore (τ 2)"
-#: What loads a model in an environment without this project, and prints its scores.
+#: Program that loads a model in an environment without this project, and prints its scores.
 _LOAD = """
 import importlib.util, json, sys
 assert importlib.util.find_spec("encore") is None, "the project is here"
@@ -43,7 +44,7 @@ print(json.dumps(model.predict(frame)))
 
 @pytest.fixture(scope="module")
 def benchmarked(tmp_path_factory) -> SimpleNamespace:
-    """A study in MLflow with a table: three rows that are models, two means over draws."""
+    """Return a study in MLflow with a table: three rows that are models, two means over draws."""
     folder = tmp_path_factory.mktemp("registered")
     config = study_files.make_evaluation(folder, num_pairs=10)
     rows = RowsConfig(schemes=("encore", "random"), taus=(2.0,), num_random=5)
@@ -52,11 +53,12 @@ def benchmarked(tmp_path_factory) -> SimpleNamespace:
     run = run_benchmark(open_study(config.study), config)
     rewards = {row.name: row.reward_P2 for row in run.rows}
     conversations = [
-        [*({"role": turn.role, "content": turn.content} for turn in pair.prompt), last]
+        [
+            *({"role": turn.role, "content": turn.content} for turn in pair.prompt),
+            {"role": "assistant", "content": response},
+        ]
         for pair in run.pairs.pairs
-        for last in (
-            {"role": "assistant", "content": text} for text in (pair.chosen, pair.rejected)
-        )
+        for response in (pair.chosen, pair.rejected)
     ]
     return SimpleNamespace(
         config=config, table=run.out, rewards=rewards, conversations=conversations
@@ -65,7 +67,7 @@ def benchmarked(tmp_path_factory) -> SimpleNamespace:
 
 @pytest.fixture
 def world(benchmarked, tmp_path, monkeypatch) -> SimpleNamespace:
-    """A copy of the study for this test alone, and a function that points an alias to a row."""
+    """Return a copy of the study, and a function that points an alias to a row."""
     monkeypatch.delenv(TRACKING_URI_VARIABLE, raising=False)
     study = Path(shutil.copytree(benchmarked.config.study, tmp_path / "study"))
     config = benchmarked.config.model_copy(update={"study": study})
@@ -74,8 +76,9 @@ def world(benchmarked, tmp_path, monkeypatch) -> SimpleNamespace:
     uri = f"sqlite:///{study / 'mlflow.db'}"
 
     def point(row: str, alias: str = "champion", uri: str | None = None, **changes: object) -> str:
-        how = {"table": table, "tracking": TrackingConfig(tracking_uri=uri)}
-        return set_alias(config.model_copy(update=changes), row=row, alias=alias, **how)
+        changed = config.model_copy(update=changes)
+        tracking = TrackingConfig(tracking_uri=uri)
+        return set_alias(changed, row=row, table=table, alias=alias, tracking=tracking)
 
     return SimpleNamespace(**vars(benchmarked), study=study, uri=uri, point=point)
 
@@ -88,8 +91,8 @@ def champion(uri: str) -> mlflow.pyfunc.PyFuncModel:
         mlflow.set_tracking_uri(None)
 
 
-def scores(uri: str, conversations: list[object]) -> list[float]:
-    """Return the scores of conversations by the champion of a store, in this process."""
+def champion_scores(uri: str, conversations: list[object]) -> list[float]:
+    """Score conversations by the champion of a store, in this process."""
     return champion(uri).predict(pd.DataFrame({"messages": conversations}))
 
 
@@ -102,7 +105,7 @@ def models_of(uri: str) -> list[object]:
 @pytest.mark.parametrize("row", [TAU_2, "initial"])
 def test_the_champion_scores_as_its_row_did(world, row):
     world.point(row)
-    served = scores(world.uri, world.conversations)
+    served = champion_scores(world.uri, world.conversations)
     assert served == pytest.approx(world.rewards[row].ravel().tolist(), abs=1e-4)
     version = MlflowClient(world.uri).get_model_version_by_alias(DEFAULT_MODEL, "champion")
     assert set(version.tags) == {"encore.partial", "encore.synthetic"}
@@ -110,11 +113,11 @@ def test_the_champion_scores_as_its_row_did(world, row):
     files = list((world.study / "mlflow-artifacts" / "models" / logged.model_id).rglob("*.*"))
     assert {"reward_pyfunc.py", "model.safetensors"} <= {file.name for file in files}
     assert not [file for file in files if file.suffix in {".pkl", ".bin", ".pt"}]
-    about = mlflow.models.Model.load(
+    description = mlflow.models.Model.load(
         str(next(file for file in files if file.name == "conda.yaml").parent)
     )
-    assert about.signature.inputs.input_names() == ["messages"]
-    assert about.saved_input_example_info is not None
+    assert description.signature.inputs.input_names() == ["messages"]
+    assert description.saved_input_example_info is not None
 
 
 def test_an_over_long_conversation_is_cut_and_one_without_an_answer_is_refused(world):
@@ -147,21 +150,17 @@ def test_a_version_is_made_once_and_a_crash_leaves_none(world, monkeypatch):
     assert not list(world.study.glob(".registering-*"))
 
 
-def test_the_champion_of_a_copied_study_is_the_copys_own(world, tmp_path):
+def test_a_copied_study_has_its_own_champion(world, tmp_path):
     world.point(TAU_2)
-    before = scores(world.uri, world.conversations)
+    before = champion_scores(world.uri, world.conversations)
     copy = tmp_path / "elsewhere" / "study"
     shutil.copytree(world.study, copy)
     shutil.rmtree(world.study)
     sync(copy)
-    assert scores(f"sqlite:///{copy / 'mlflow.db'}", world.conversations) == before
+    assert champion_scores(f"sqlite:///{copy / 'mlflow.db'}", world.conversations) == before
 
 
-def test_what_is_no_plain_model_is_refused_by_name(world):
-    with pytest.raises(InputError, match=r"'random \(5 draws\)' .* a mean over draws .*'initial'"):
-        world.point("random (5 draws)")
-    with pytest.raises(InputError, match=r"'encore \(τ 3\)' .* the table has no such row"):
-        world.point("encore (τ 3)")
+def test_a_model_without_a_plain_export_is_refused(world):
     sigmoid = make_model(world.study / "sigmoid", head_ids=("reward",))
     config = json.loads((sigmoid / "config.json").read_text())
     study_files.write_json(sigmoid / "config.json", {**config, "function_to_apply": "sigmoid"})
@@ -171,37 +170,42 @@ def test_what_is_no_plain_model_is_refused_by_name(world):
 
 
 @pytest.mark.parametrize(
-    ("kind", "behind", "reason"),
+    ("row", "kind", "model", "reason"),
     [
-        ("judge", None, "it is a judge's"),
-        ("scheme", {"gate": "9a" * 32}, "its gate weighs the rules anew for every prompt"),
-        ("model", None, "it comes from a file of results"),
+        ("uniform", "judge", None, "it is a judge's"),
+        ("uniform", "scheme", {"gate": "9a" * 32}, "its gate weighs the rules anew for every"),
+        ("uniform", "model", None, "it comes from a file of results"),
+        ("random (100 draws)", "scheme", {}, "it is a mean over draws of weights"),
+        ("encore (τ 3)", "scheme", {}, "the table has no such row (these can: 'encore (τ 2)')"),
     ],
 )
-def test_a_judge_a_gate_and_a_files_row_say_why_they_are_refused(tmp_path, kind, behind, reason):
+def test_a_row_that_is_no_reward_model_is_refused_with_the_reason(
+    tmp_path, row, kind, model, reason
+):
     study = study_files.make_study(tmp_path / "study")
-    folder = study_files.benchmark(study, num_rows=1)
+    folder = study_files.benchmark(study)
     table, evaluation = (
         json.loads((folder / name).read_text()) for name in ("table.json", "evaluation.json")
     )
     table["rows"][0] |= {"kind": kind, "ours": {**table["rows"][0]["ours"], "weights": None}}
-    evaluation["models"]["uniform"] = behind
+    evaluation["models"]["uniform"] = model
     study_files.write_json(folder / "table.json", table)
     study_files.write_json(folder / "evaluation.json", evaluation)
     config = BenchmarkStudyConfig(study=study)
-    with pytest.raises(InputError, match=f"row 'uniform' cannot be registered: {reason}"):
-        set_alias(config, row="uniform", table=folder, alias="x", tracking=TrackingConfig())
+    message = re.escape(f"row {row!r} cannot be registered: {reason}")
+    with pytest.raises(InputError, match=message):
+        set_alias(config, row=row, table=folder, alias="x", tracking=TrackingConfig())
 
 
 @pytest.fixture(scope="session")
 def foreign_python(tmp_path_factory) -> Path:
-    """A Python whose environment has all packages of this one but not the project."""
+    """Return a Python whose environment has all packages of this one but not the project."""
     folder = tmp_path_factory.mktemp("foreign") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
-    [there] = folder.glob("lib/python*/site-packages")
+    [site_packages] = folder.glob("lib/python*/site-packages")
     for entry in Path(sysconfig.get_path("purelib")).iterdir():
         if not entry.name.startswith(("encore", "_encore", "__editable__")):
-            (there / entry.name).symlink_to(entry)
+            (site_packages / entry.name).symlink_to(entry)
     return folder / "bin" / "python"
 
 

@@ -10,7 +10,7 @@ from encore.core.errors import InputError
 from tasks.tracking.store_uri import TRACKING_URI_VARIABLE, choose_tracking_uri, hide_secrets
 
 
-def test_a_given_uri_goes_before_the_environment_before_a_file_in_the_study(tmp_path, monkeypatch):
+def test_a_given_uri_precedes_the_environment_and_the_file_in_the_study(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(TRACKING_URI_VARIABLE, raising=False)
     folder = tmp_path.resolve()
