@@ -32,10 +32,8 @@ RECIPE_NAMES: tuple[RecipeName, ...] = get_args(RecipeName)
 #: Placeholder for a backbone's folder: the recipe's initial reward model.
 INITIAL = "{initial}"
 _FOLDER = Path(__file__).parent
-#: Fields of a recipe that belong to its training, the table and the export.
-_TRAINED_FIELDS = {"backbone", "initial", "rows", "gate", "score_limit", "judge_row"} | {
-    *("benchmark", "export_heads", "export_dtype")
-}
+#: Fields of a recipe that ends after the weights.
+_WEIGHING_FIELDS = {"name", "about", "sources", "prefer", "rating", "weighing"}
 
 
 class Weighing(SchemeOptions):
@@ -125,11 +123,10 @@ class Recipe(StageConfig):
     @model_validator(mode="after")
     def _check_parts(self) -> Self:
         names = [row.name for row in self.rows]
-        without_training = self.model_fields_set & _TRAINED_FIELDS
+        unused = ", ".join(sorted(self.model_fields_set - _WEIGHING_FIELDS))
         problem = ""
-        if self.training is None and without_training:
-            fields = ", ".join(sorted(without_training))
-            problem = f"without a training it ends after the weights; leave out {fields}"
+        if self.training is None and unused:
+            problem = f"without a training it ends after the weights; leave out {unused}"
         elif self.training is not None and self.backbone is None:
             problem = "the training needs a backbone"
         elif self.training is not None and self.training.objective != "multi-head":
