@@ -94,9 +94,9 @@ class ChatTokenizer:
         [header] = self._encoder.encode([self.render(_PROBES[0])])
         token_ids = {}
         for label in dict.fromkeys([*labels, *_PROPOSED_LABELS]):
-            [whole] = self._encoder.encode([self.render(_PROBES[0]) + label])
-            if whole[:-1] == header:
-                token_ids[label] = whole[-1]
+            [ids] = self._encoder.encode([self.render(_PROBES[0]) + label])
+            if ids[:-1] == header:
+                token_ids[label] = ids[-1]
         split = [label for label in labels if label not in token_ids]
         if split or len({token_ids[label] for label in labels}) < len(labels):
             usable = ",".join(label for label in _PROPOSED_LABELS if label in token_ids)

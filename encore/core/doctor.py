@@ -132,11 +132,11 @@ def _engine_finding(installed: Mapping[str, str], *, platform: str) -> Finding:
 def machine_findings(environ: Mapping[str, str], *, has_gpu_engine: bool) -> Iterator[Finding]:
     """Check imports, GPU, memory and hub: one finding each."""
     code = f"import {_CORE_MODULES}"
-    output = _output_of(sys.executable, "-c", f"{code}; print('work')")
+    output = output_of(sys.executable, "-c", f"{code}; print('work')")
     step = "" if output == "work" else "remove .venv, then: make setup"
     yield _finding("core imports", output or "fail", code, step, is_required=True)
     command = shutil.which("nvidia-smi", path=environ.get("PATH"))
-    listing = _output_of(command, "-L") if command else ""
+    listing = output_of(command, "-L") if command else ""
     step = "install a driver, or in a new environment: make setup"
     if listing:
         step = "in a new environment: pip install 'encore-reward[judge]'"
@@ -149,8 +149,8 @@ def machine_findings(environ: Mapping[str, str], *, has_gpu_engine: bool) -> Ite
     yield hub_finding(environ)
 
 
-def _output_of(*command: str) -> str:
-    """Return what a program prints; an empty text if it fails."""
+def output_of(*command: str) -> str:
+    """Return the output of a program; an empty text if it fails."""
     try:
         process = subprocess.run(command, capture_output=True, timeout=60, check=True)  # noqa: S603 - fixed arguments
     except (OSError, subprocess.SubprocessError):

@@ -7,7 +7,7 @@ import re
 
 from encore.core.terminal import minus_signs
 
-#: Stands where there is no number.
+#: Text in place of a missing number.
 NONE = "–"
 MINUS = "\N{MINUS SIGN}"
 #: Control and direction characters, and characters that XML cannot hold.

@@ -58,23 +58,23 @@ class RatingManifest(JudgedManifest):
 
     @property
     def title(self) -> str:
-        """Name of the judge, and the deviations from the paper's way of asking it."""
+        """Return the judge's name and the run's deviations from the paper."""
         return ", ".join((super().title, *self.deviations))
 
     @property
     def deviations(self) -> tuple[str, ...]:
-        """Layout and decoding, where they differ from the paper's."""
+        """Return the layout and the decoding if they differ from the paper's."""
         settings = (self.identity.get("layout"), self.identity["decoding"].get("kind"))
         return tuple(setting for setting in settings if setting)
 
     @property
     def rule_ids(self) -> tuple[str, ...]:
-        """Ids of the rules in head order."""
+        """Return the ids of the rules in head order."""
         return tuple(rule["rule_id"] for rule in self.rules)
 
     @property
     def rows_per_pair(self) -> int:
-        """Number of ratings per pair: one for each rule and each rated response."""
+        """Return the number of ratings of a pair: one for each rule and each rated response."""
         return len(self.identity.get("responses", RESPONSES)) * len(self.rules)
 
     def check(self, folder: Path, /) -> None:

@@ -69,7 +69,7 @@ class RuleSet:
 
     @property
     def rule_ids(self) -> tuple[str, ...]:
-        """Ids of the rules in head order."""
+        """Return the ids of the rules in head order."""
         return tuple(rule.rule_id for rule in self.rules)
 
 

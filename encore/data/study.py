@@ -44,22 +44,22 @@ class Study:
 
     @property
     def pairs_dir(self) -> Path:
-        """Folder of the preference pairs, their manifests and the records set aside."""
+        """Return the folder of the preference pairs, their manifests and the records set aside."""
         return self.path / "pairs"
 
     @property
     def ratings_dir(self) -> Path:
-        """Folder of the rating runs: one folder per run key."""
+        """Return the folder of the rating runs: one folder per run key."""
         return self.path / "ratings"
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """Labels that the study has pairs for, sorted."""
+        """Return the labels that the study has pairs for, sorted."""
         return ingested_labels(self.pairs_dir)
 
     @cached_property
     def sources(self) -> tuple[PairsManifest, ...]:
-        """Manifests of the pairs, one per label, in the labels' order.
+        """Return the manifests of the pairs, one per label, in the labels' order.
 
         Raises:
             InputError: A manifest is damaged.
@@ -68,7 +68,7 @@ class Study:
 
     @property
     def synthetic(self) -> tuple[str, ...]:
-        """Names of the synthetic sources, e.g. ``source hh``; empty if all pairs are real.
+        """Return the names of the synthetic sources, e.g. ``source hh``.
 
         The marks of a rating run, a model or a judge are in their own manifests.
         """
@@ -121,7 +121,7 @@ def is_new_study(path: Path) -> bool:
     if path.is_dir() and not any(path.iterdir()):
         return True
     kind = "a directory with other things in it" if path.is_dir() else "a file"
-    raise InputError(f"study {path}: there is {kind} at this place; name a new or empty directory")
+    raise InputError(f"study {path}: there is {kind} at this path; name a new or empty directory")
 
 
 @dataclass(frozen=True, slots=True)

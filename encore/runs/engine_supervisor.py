@@ -338,7 +338,7 @@ class _Supervisor:
         if heartbeat.state == "ended":
             slot.is_over, slot.error = True, heartbeat.error
         elif process.state == "ended":
-            slot.is_over, slot.error = True, process.message or "it ended without a word"
+            slot.is_over, slot.error = True, process.message or "it ended without a message"
         elif process.state == "lost":
             self._replace(slot, process.message or "it was lost")
         elif process.state == "running":

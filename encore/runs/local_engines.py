@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from encore.core.doctor import output_of
 from encore.core.errors import InputError
 from encore.runs.engine_messages import EngineSpec, heartbeat_path
 from encore.runs.engine_supervisor import EngineState
@@ -94,12 +95,8 @@ def visible_gpus() -> list[str]:
     if names is not None:
         return [name.strip() for name in names.split(",") if name.strip() not in ("", "-1")]
     command = shutil.which("nvidia-smi")
-    if command is None:
-        return []
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        listing = subprocess.run([command, "-L"], capture_output=True, timeout=60, check=True)  # noqa: S603 - fixed arguments
-        return re.findall(r"^GPU (\d+):", listing.stdout.decode(), flags=re.MULTILINE)
-    return []
+    listing = output_of(command, "-L") if command else ""
+    return re.findall(r"^GPU (\d+):", listing, flags=re.MULTILINE)
 
 
 @dataclass(slots=True)
@@ -164,7 +161,7 @@ class LocalLauncher:
             return EngineState("lost", f"signal {-code} ended it ({signal.strsignal(-code)})")
         lines = self._log(name).read_text(encoding="utf-8", errors="replace").splitlines()
         last_line = lines[-1].strip() if lines else "nothing"
-        return EngineState("ended", f"exit code {code}, it said: {last_line}" if code else "")
+        return EngineState("ended", f"exit code {code}, last line: {last_line}" if code else "")
 
     def stop(self, name: str, *, kill: bool = False) -> None:
         """Send a process and all that it started a signal to end."""

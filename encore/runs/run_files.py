@@ -437,7 +437,9 @@ def write_shard(
         raise EncoreError(f"shard {shard.index}: written, but {state.detail}; run it again")
     # Remove damaged files, and the file just written if another process was first.
     for path in _shard_files(run_dir)[shard.index]:
-        if path != state.path and (path == written or _read(path, manifest, shard).state != "done"):
+        if path == state.path:
+            continue
+        if path == written or _state_of_file(path, manifest, shard).state != "done":
             path.unlink(missing_ok=True)
     return state
 
@@ -483,9 +485,9 @@ def inspect_shards(
     files = _shard_files(run_dir)
 
     def state_of(shard: Shard) -> ShardState:
-        states = [_read(path, manifest, shard) for path in files.get(shard.index, ())]
+        states = [_state_of_file(path, manifest, shard) for path in files.get(shard.index, ())]
         if not states:
-            return _without_file(run_dir, shard)
+            return _state_without_file(run_dir, shard)
         return min(states, key=lambda state: state.state != "done")  # the oldest valid file counts
 
     with ThreadPoolExecutor() as pool:
@@ -502,8 +504,8 @@ def finished_shards(
     return tuple(state for state in states if state.state == "done")
 
 
-def _read(path: Path, manifest: RunManifest, shard: Shard) -> ShardState:
-    """Return the state that a shard's file proves: done, or damaged with the reason."""
+def _state_of_file(path: Path, manifest: RunManifest, shard: Shard) -> ShardState:
+    """Return the state of a shard by one of its files: done, or damaged with the reason."""
     match = _SHARD_NAME.fullmatch(path.name)
     assert match is not None
     num_rows = shard.num_pairs * manifest.rows_per_pair
@@ -544,7 +546,7 @@ def _read_footer(metadata: Any) -> dict[str, Any]:
     return footer
 
 
-def _without_file(run_dir: Path, shard: Shard) -> ShardState:
+def _state_without_file(run_dir: Path, shard: Shard) -> ShardState:
     """Return the state of a shard that has no file: missing, or failed with the reason."""
     try:
         failure = json.loads(_failure_path(run_dir, shard.index).read_text(encoding="utf-8"))

@@ -42,17 +42,17 @@ class PairRatings:
 
     @property
     def num_pairs(self) -> int:
-        """Number of pairs, P."""
+        """Return the number of pairs, P."""
         return len(self.pair_id_P)
 
     @property
     def rating_2PR(self) -> _Floats:
-        """Ratings of chosen, then of rejected responses, shape [2, P, R]."""
+        """Return the ratings of chosen, then of rejected responses, shape [2, P, R]."""
         return np.stack([self.chosen_PR, self.rejected_PR])
 
     @property
     def margin_PR(self) -> _Floats:
-        """rating(chosen) - rating(rejected), shape [P, R]; NaN unless both are there."""
+        """Return rating(chosen) - rating(rejected), shape [P, R]; NaN if a rating is missing."""
         return self.chosen_PR - self.rejected_PR
 
     def take(self, row_N: NDArray[np.intp] | NDArray[np.bool_]) -> PairRatings:

@@ -73,7 +73,7 @@ class Ratings:
 
     @property
     def synthetic(self) -> tuple[str, ...]:
-        """Names of the synthetic sources and judges, as manifests record them; empty if none."""
+        """Return the names of the synthetic sources and judges that manifests record."""
         sources = self.study.synthetic if self.study else ()
         return (*sources, *(self.manifest.synthetic if self.manifest else ()))
 
@@ -179,9 +179,9 @@ def check_schema(schema: pa.Schema, *, label: str) -> None:
             f"{label}: a table of labels of single responses, and this needs ratings of pairs "
             f"({', '.join(names)}); read it with `encore labels {label}`"
         )
-    if wrong := [name for name in names if name not in schema.names or folded.count(name) > 1]:
+    if unusable := [name for name in names if name not in schema.names or folded.count(name) > 1]:
         raise InputError(
-            f"{label}: column {', '.join(wrong)} is missing or there more than once (upper and "
+            f"{label}: column {', '.join(unusable)} is missing or there more than once (upper and "
             f"lower case count as the same); a ratings table has {', '.join(names)}, this one has "
             f"{', '.join(schema.names)}"
         )

@@ -56,7 +56,7 @@ class Source:
 
     @property
     def default_label(self) -> str:
-        """Label from the name of the file or repository, used if nothing else sets one."""
+        """Return a label made of the name of the file or repository."""
         if self.path is None:
             stem = str(self.repo_id).rpartition("/")[2]
         else:
