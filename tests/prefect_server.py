@@ -1,4 +1,4 @@
-"""A real Prefect server on a free port, as a process of its own, and queries of its flow runs."""
+"""A real Prefect server on a free port, as a process of its own, and requests to it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 
@@ -21,6 +21,8 @@ _START_SECONDS = 240.0
 _STOP_SECONDS = 60.0
 _RUN_SECONDS = 400.0
 _FINAL = frozenset({"COMPLETED", "FAILED", "CRASHED", "CANCELLED"})
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,21 +44,16 @@ class PrefectServer:
         response = httpx.post(f"{self.url}/api/{path}", json=body, timeout=60)
         return response.raise_for_status().json()
 
-    def last_flow_run(self) -> dict[str, Any]:
-        """Return the flow run that started last."""
-        [run] = self.post("flow_runs/filter", {"sort": "START_TIME_DESC", "limit": 1})
-        return dict(run)
-
     def wait_for(self, flow_run_id: str) -> dict[str, Any]:
         """Wait until a flow run is over and return it."""
-        give_up = time.monotonic() + _RUN_SECONDS
-        while time.monotonic() < give_up:
+
+        def final_run() -> dict[str, Any] | None:
             response = httpx.get(f"{self.url}/api/flow_runs/{flow_run_id}", timeout=60)
             run = dict(response.raise_for_status().json())
-            if run["state_type"] in _FINAL:
-                return run
-            time.sleep(1)
-        raise AssertionError(f"flow run {flow_run_id} was not over in {_RUN_SECONDS:g} s")
+            return run if run["state_type"] in _FINAL else None
+
+        event = f"the end of flow run {flow_run_id}"
+        return wait_until(final_run, seconds=_RUN_SECONDS, event=event)
 
     def artifacts(self, flow_run_id: str) -> dict[str, Any]:
         """Return the data of a flow run's artifacts by key, the newest of each."""
@@ -112,13 +109,22 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+def wait_until(ask: Callable[[], Answer], *, seconds: float, event: str) -> Answer:
+    """Call ``ask`` until its answer is true and return it; a server that is away is asked again."""
+    give_up = time.monotonic() + seconds
+    while time.monotonic() < give_up:
+        with contextlib.suppress(httpx.TransportError):
+            if answer := ask():
+                return answer
+        time.sleep(0.2)
+    raise AssertionError(f"{event}: not within {seconds:g} s")
+
+
 def wait_until_healthy(url: str, process: subprocess.Popen[bytes], *, log: Path) -> None:
     """Wait until a server answers at its health address; fail if its process ends."""
-    give_up = time.monotonic() + _START_SECONDS
-    while time.monotonic() < give_up:
+
+    def is_healthy() -> bool:
         assert process.poll() is None, f"the server ended: {log.read_text()}"
-        with contextlib.suppress(httpx.TransportError):
-            if httpx.get(url, timeout=5).is_success:
-                return
-        time.sleep(0.2)
-    raise AssertionError(f"the server did not answer in {_START_SECONDS:g} s: {log.read_text()}")
+        return httpx.get(url, timeout=5).is_success
+
+    wait_until(is_healthy, seconds=_START_SECONDS, event=f"an answer of {url} (log: {log})")

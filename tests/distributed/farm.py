@@ -8,11 +8,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 import psutil
@@ -28,7 +27,13 @@ from encore.rating.rating_config import RatingConfig
 from encore.rating.rating_run import open_run
 from encore.runs.shard_runner import work_through
 from tests.distributed.steered_judge import FOLDER, WHO, Control, SteeredJudge
-from tests.prefect_server import PrefectServer, background_process, free_port, wait_until_healthy
+from tests.prefect_server import (
+    PrefectServer,
+    background_process,
+    free_port,
+    wait_until,
+    wait_until_healthy,
+)
 from tests.worlds.studies import study_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,19 +41,7 @@ COORDINATORS, ENGINES = "encore", "encore-gpu"
 _OVER = frozenset({"COMPLETED", "FAILED", "CRASHED", "CANCELLED"})
 _JUDGE = {"model": "steered", "backend": "transformers"}
 
-Answer = TypeVar("Answer")
 _Processes = contextlib.ExitStack
-
-
-def wait_until(ask: Callable[[], Answer], *, seconds: float, event: str) -> Answer:
-    """Call ``ask`` until its answer is true and return it; a server that is away is asked again."""
-    give_up = time.monotonic() + seconds
-    while time.monotonic() < give_up:
-        with contextlib.suppress(httpx.TransportError):
-            if answer := ask():
-                return answer
-        time.sleep(0.2)
-    raise AssertionError(f"{event}: not within {seconds:g} s")
 
 
 # --- studies and their ratings ------------------------------------------------------------------
