@@ -296,7 +296,10 @@ class ConversationTokenizer:
         )
 
     def _find_template(self) -> str:
-        """Return the tokenizer's chat template, or a plain one with its first and last tokens."""
+        """Return the tokenizer's chat template, or a plain one with its first and last tokens.
+
+        The plain one has turns ``Human: …`` and ``Assistant: …`` with blank lines between them.
+        """
         tokenizer = self.hf_tokenizer
         template = tokenizer.chat_template
         if isinstance(template, dict):  # several templates by name
@@ -309,18 +312,9 @@ class ConversationTokenizer:
                 f"tokenizer of {self._name!r}: neither a chat template nor a token that ends a "
                 "text; give a template with chat_template"
             )
-        return plain_template(begin=tokenizer.cls_token or tokenizer.bos_token or "", end=end)
-
-
-def plain_template(*, begin: str, end: str) -> str:
-    """Return a template of turns ``Human: …`` and ``Assistant: …`` with blank lines between them.
-
-    Args:
-        begin: Token at the beginning of a text of this backbone ('' for none).
-        end: Token at the end of a text.
-    """
-    template = _read_template("plain_chat")
-    return template.replace("'BEGIN'", repr(begin)).replace("'END'", repr(end))
+        begin = tokenizer.cls_token or tokenizer.bos_token or ""
+        template = _read_template("plain_chat")
+        return template.replace("'BEGIN'", repr(begin)).replace("'END'", repr(end))
 
 
 def freeze_template(template: str) -> str:

@@ -12,6 +12,7 @@ import logging
 import re
 import shutil
 from collections.abc import Mapping
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,13 +85,6 @@ class CheckpointManager:
         restore_tensors(self._optimizer.state(), optimizer, label=f"{path}: state of")
         return state
 
-    def first_not_finite(self) -> str | None:
-        """Return the name of the first trained weight with NaN or infinity in any shard."""
-        is_bad = [~torch.isfinite(local_part(tensor)).all() for tensor in self.weights.values()]
-        num_bad_shards = self._ranks.sum(torch.stack(is_bad).cpu().long()).tolist()
-        counts = zip(self.weights, num_bad_shards, strict=True)
-        return next((name for name, count in counts if count), None)
-
     def save(self, step: int, *, evaluation: Mapping[str, Any] | None) -> Path:
         """Write the checkpoint of a step and return its folder.
 
@@ -99,7 +93,9 @@ class CheckpointManager:
                 checkpoint stays a good one.
             NoRoomError: The disk is too full. Older checkpoints are kept.
         """
-        if name := self.first_not_finite():
+        is_bad = [~torch.isfinite(local_part(tensor)).all() for tensor in self.weights.values()]
+        num_bad_shards = self._ranks.sum(torch.stack(is_bad).cpu().long()).tolist()
+        for name in compress(self.weights, num_bad_shards):
             raise TrainingDivergedError(problem=f"weight {name} is not a finite number", step=step)
         tensors = {
             WEIGHTS_FILE: self._ranks.gather(self.weights),

@@ -47,7 +47,7 @@ def train(encore: Run, folder: Path, tmp_path: Path):
 def test_a_training_ends_with_a_table_of_heads_and_json_says_it_is_done(train, tmp_path):
     finished = train("--max-steps", 3)
     assert finished.code == 0, finished.err
-    assert all(word in finished.out for word in (*RULES, "R²", "accuracy"))
+    assert all(text in finished.out for text in (*RULES, "R²", "accuracy"))
     assert f"model {tmp_path / 'run' / 'model'}" in finished.err
     assert "next: encore weights " in finished.err
     assert "step 3 of 3: loss" in finished.err
@@ -127,10 +127,10 @@ def second_process(monkeypatch):
 def test_another_process_is_silent(second_process, capsys):
     assert not is_rank_zero()
     with rank_zero_only():
-        out.print("not heard")
-        logging.getLogger("encore").error("nor this")
+        out.print("not printed")
+        logging.getLogger("encore").error("not logged")
     with pytest.raises(KeyboardInterrupt), rank_zero_only():
-        raise KeyboardInterrupt  # told by rank 0
+        raise KeyboardInterrupt  # rank 0 reports it
     assert console.quiet
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", "")
@@ -139,8 +139,8 @@ def test_another_process_is_silent(second_process, capsys):
 @pytest.mark.parametrize(
     "error", [EncoreError("the disk is full"), PermissionError(13, "denied", "weights")]
 )
-def test_an_error_of_its_own_is_told_with_the_number_of_the_process(second_process, error):
-    told = r"process 1: (the disk is full|.*denied.*weights)"
-    with pytest.raises(EncoreError, match=told), rank_zero_only():
+def test_an_error_of_another_process_names_its_rank(second_process, error):
+    message = r"process 1: (the disk is full|.*denied.*weights)"
+    with pytest.raises(EncoreError, match=message), rank_zero_only():
         raise error
     assert not console.quiet

@@ -146,7 +146,7 @@ def _random_examples(num_pairs: int, vocabulary: int) -> TrainingExamples:
 def _trainings(
     model: Any, examples: TrainingExamples, options: argparse.Namespace
 ) -> tuple[dict[str, Training], StepOptimizer]:
-    never = 10**9  # evaluation and saving would be timed as training
+    no_interval = 10**9  # evaluation and saving would be timed as training
     trainings = {
         layout: training_of(
             model,
@@ -155,8 +155,8 @@ def _trainings(
                 objective="bradley-terry",
                 layout=layout,
                 batch_pairs=options.batch_pairs,
-                evaluate_every=never,
-                checkpoint_every=never,
+                evaluate_every=no_interval,
+                checkpoint_every=no_interval,
             ),
         )
         for layout in LAYOUTS

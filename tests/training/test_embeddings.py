@@ -11,7 +11,7 @@ import torch
 from encore.core.reporting import Reporter
 from encore.model.layouts import lay_out
 from encore.training import pooled_states
-from tests.worlds.models import PAD, tiny_model
+from tests.worlds.models import PAD, flip_bit, tiny_model
 from tests.worlds.trainings import random_examples
 
 NUM_PAIRS = 10
@@ -83,15 +83,15 @@ def test_batched_states_equal_those_of_single_sequences_within_the_budget(kind, 
 
 def test_a_stopped_call_continues_from_its_files(tmp_path):
     model = tiny_model("llama")
-    whole = embed(model, cache=tmp_path / "whole")
+    expected = embed(model, cache=tmp_path / "uninterrupted")
     cache = tmp_path / "stopped"
     with pytest.raises(KeyboardInterrupt):
         embed(model, cache=cache, reporter=RecordingReporter(stops=True))
     forwards = ForwardCounter(model)
     resumed = embed(model, cache=cache, tokens_per_microbatch=1)
     assert forwards.num == NUM_PAIRS - 4  # the first chunk of 4 pairs was stored
-    assert np.array_equal(resumed[:4], whole[:4])
-    assert resumed == pytest.approx(whole, abs=1e-5)
+    assert np.array_equal(resumed[:4], expected[:4])
+    assert resumed == pytest.approx(expected, abs=1e-5)
     forwards, reporter = ForwardCounter(model), RecordingReporter()
     assert np.array_equal(embed(model, cache=cache, reporter=reporter), resumed)
     assert (forwards.num, reporter.counts) == (0, [4, 4, 2])
@@ -101,8 +101,7 @@ def test_a_damaged_file_is_computed_again(tmp_path, caplog):
     model = tiny_model("llama")
     first = embed(model, cache=tmp_path)
     flipped, short, _ = sorted(tmp_path.rglob("*.safetensors"))
-    data = flipped.read_bytes()
-    flipped.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    flip_bit(flipped)
     short.write_bytes(short.read_bytes()[:100])
     with caplog.at_level(logging.WARNING):
         assert np.array_equal(embed(model, cache=tmp_path), first)

@@ -38,7 +38,7 @@ HEADS = ("first", "second", "third")
 SMALL = GateConfig(hidden_size=32, num_steps=300, batch_pairs=128, temperature=1.0)
 
 
-def world(num_pairs=800, seed=0):
+def prompts_and_margins(num_pairs=800, seed=0):
     """Prompts of two kinds. For each kind, one head predicts the preference; the rest is noise."""
     generator = np.random.default_rng(seed)
     prompt_PD = generator.normal(size=(num_pairs, 6)).astype(np.float32)
@@ -64,11 +64,11 @@ def fitted(data, *, head_ids=HEADS, **settings):
 
 @pytest.fixture(scope="module")
 def gate():
-    return fitted(world())
+    return fitted(prompts_and_margins())
 
 
 def test_a_gate_learns_which_head_predicts_each_kind_of_prompt(gate):
-    prompt_PD, margin_PR = world(seed=1)
+    prompt_PD, margin_PR = prompts_and_margins(seed=1)
     weight_PR = gate.weights(prompt_PD)
     # An expert alone is right in Phi(0.3 / 0.3) = 84 % of pairs; a uniform mean in
     # Phi(0.3 / sqrt(0.09 + 2)) = 58 %.
@@ -92,7 +92,7 @@ def test_the_seed_draws_the_first_weights_and_the_pairs_of_a_step(monkeypatch):
 
     monkeypatch.setattr(GatingNetwork, "forward", record_inputs)
     for seed in (0, 0, 1):
-        fitted(world(), seed=seed, num_steps=1)
+        fitted(prompts_and_margins(), seed=seed, num_steps=1)
     for of_seed_0, again, of_seed_1 in (first_weights, pairs):
         assert torch.equal(of_seed_0, again)
         assert not torch.equal(of_seed_0, of_seed_1)
@@ -136,7 +136,7 @@ def test_a_gate_loads_as_it_was_saved_and_a_damaged_or_other_gate_is_refused(gat
 
     assert_refused(f"no {GATE_FILE} and")
     save_gate(tmp_path, gate)
-    prompt_PD = world(seed=3)[0]
+    prompt_PD = prompts_and_margins(seed=3)[0]
     again = load_gate(tmp_path, head_ids=HEADS)
     assert np.array_equal(again.weights(prompt_PD), gate.weights(prompt_PD))
     assert (again.head_ids, again.config) == (HEADS, SMALL)
@@ -151,7 +151,7 @@ def test_a_gate_loads_as_it_was_saved_and_a_damaged_or_other_gate_is_refused(gat
 
 
 def test_margins_that_are_not_finite_are_refused():
-    prompt_PD, margin_PR = world()
+    prompt_PD, margin_PR = prompts_and_margins()
     margin_PR[17, 1] = np.nan
     with pytest.raises(EncoreError, match="the loss is nan at step 1; expected a finite number"):
         fitted((prompt_PD, margin_PR), batch_pairs=800)

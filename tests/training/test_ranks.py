@@ -84,17 +84,19 @@ def numbers_of(path: Path) -> list[dict[str, float]]:
     return records.astype(float).to_dict("records")
 
 
-def assert_same_run(actual: Path, expected: Path, *, within: float = 1e-5) -> None:
+def assert_same_run(actual: Path, expected: Path, *, tolerance: float = 1e-5) -> None:
     """Compare losses, norms, evaluations and weights. Sums have a different order."""
     for name in ("log.jsonl", "evaluations.jsonl"):
         records = zip(numbers_of(actual / name), numbers_of(expected / name), strict=True)
         for record, expected_record in records:
-            assert record == pytest.approx(expected_record, abs=within, rel=within, nan_ok=True)
+            assert record == pytest.approx(
+                expected_record, abs=tolerance, rel=tolerance, nan_ok=True
+            )
     last = checkpoint_path(Path("checkpoints"), NUM_STEPS)
     files = ("model/model.safetensors", "model/heads.safetensors")
     for path in (last / WEIGHTS_FILE, last / OPTIMIZER_FILE, *files):
         tensors, expected_tensors = load_file(actual / path), load_file(expected / path)
-        torch.testing.assert_close(tensors, expected_tensors, atol=within, rtol=within)
+        torch.testing.assert_close(tensors, expected_tensors, atol=tolerance, rtol=tolerance)
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +140,7 @@ def test_two_processes_train_as_one_with_other_settings(folder, tmp_path, name):
     commands = [train_command(folder, out=out, **SETTINGS, **VARIANTS[name]) for out in outs]
     run(commands[0])
     run(commands[1], logs=tmp_path / "logs")
-    assert_same_run(two, single, within=2e-2 if name == "bfloat16" else 1e-5)
+    assert_same_run(two, single, tolerance=2e-2 if name == "bfloat16" else 1e-5)
 
 
 @pytest.mark.services
@@ -181,9 +183,9 @@ def test_shards_are_rounded_with_the_bits_of_the_whole(tmp_path):
     module = sharded_update.layer()
     optimizer = sharded_update.optimizer_of(module)
     norms = sharded_update.update(module, optimizer, shard=lambda gradient, _: gradient)
-    whole = {**dict(module.named_parameters()), **optimizer.state()}
+    whole_tensors = {**dict(module.named_parameters()), **optimizer.state()}
     assert sharded["weight"].ne(sharded_update.layer().weight).any()
-    for name, tensor in whole.items():
+    for name, tensor in whole_tensors.items():
         assert torch.equal(sharded[name], tensor.detach())
     torch.testing.assert_close(sharded["norms"], torch.tensor(norms), rtol=1e-6, atol=0)
 

@@ -24,6 +24,7 @@ from encore.training.checkpoints import WEIGHTS_FILE, checkpoint_path, checkpoin
 from encore.training.disk import NoRoomError
 from encore.training.run_folder import TrainingResult, read_log
 from encore.training.training_config import TrainConfig
+from tests.worlds.models import flip_bit
 from tests.worlds.trainings import (
     RULES,
     backbone_config,
@@ -121,12 +122,6 @@ def assert_same_run(actual: TrainingResult, expected: TrainingResult) -> None:
     torch.testing.assert_close(model_weights(actual), model_weights(expected), rtol=0, atol=0)
     for name in ("log.jsonl", "evaluations.jsonl"):
         assert repeatable(actual.out / name) == repeatable(expected.out / name)
-
-
-def flip_bit(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data)
 
 
 # --- a run --------------------------------------------------------------------------------------
