@@ -99,8 +99,9 @@ class BackboneShape:
     @property
     def num_output_parameters(self) -> int:
         """Return the parameters of an output layer, if it were loaded; 0 if tied or missing."""
-        has_none = self.is_output_tied or not self.is_causal
-        return 0 if has_none else self.vocab_size * self.hidden_size
+        if self.is_output_tied or not self.is_causal:
+            return 0
+        return self.vocab_size * self.hidden_size
 
 
 def flops_per_token(shape: BackboneShape, *, sequence_length: float = 0.0) -> float:

@@ -121,10 +121,10 @@ class CheckpointManager:
         num_bytes = sum(tensor.nbytes for file in tensors.values() for tensor in file.values())
         check_free_space(self._folder, num_bytes, purpose=purpose)
         earlier = [number for number in checkpoint_steps(self._folder) if number < step]
-        kept = "there is none before it"
+        kept_work = "there is none before it"
         if earlier:
-            kept = f"the checkpoint of step {earlier[-1]} is kept"
-        full_disk = report_full_disk(self._folder, purpose=purpose, kept=kept)
+            kept_work = f"the checkpoint of step {earlier[-1]} is kept"
+        full_disk = report_full_disk(self._folder, purpose=purpose, kept_work=kept_work)
         with full_disk, atomic_folder(path) as temporary:
             files = {}
             for file_name, tensors_by_name in tensors.items():

@@ -42,13 +42,13 @@ def check_free_space(folder: Path, num_bytes: int, *, purpose: str) -> None:
 
 
 @contextlib.contextmanager
-def report_full_disk(folder: Path, *, purpose: str, kept: str) -> Iterator[None]:
+def report_full_disk(folder: Path, *, purpose: str, kept_work: str) -> Iterator[None]:
     """Turn the error of a full disk inside the block into one line. Other errors are not changed.
 
     Args:
         folder: Folder of the written files.
         purpose: Name of the written thing, for the message.
-        kept: Sentence that says which finished work is kept, for the message.
+        kept_work: Sentence that says which finished work is kept, for the message.
 
     Raises:
         NoRoomError: The disk is full.
@@ -61,6 +61,6 @@ def report_full_disk(folder: Path, *, purpose: str, kept: str) -> Iterator[None]
         if error_number is None or int(error_number[1]) not in NO_ROOM:
             raise
         raise NoRoomError(
-            f"{folder}: the disk was full while {purpose} was written; {kept}; make room and run "
-            "the same command again"
+            f"{folder}: the disk was full while {purpose} was written; {kept_work}; make room and "
+            "run the same command again"
         ) from error

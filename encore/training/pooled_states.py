@@ -133,7 +133,7 @@ def _write(path: Path, state_PKD: _Floats, *, digest: str) -> None:
     """Write the states of a file with their digests."""
     path.parent.mkdir(parents=True, exist_ok=True)
     full_disk = report_full_disk(
-        path.parent, purpose="a file of pooled states", kept="finished files are kept"
+        path.parent, purpose="a file of pooled states", kept_work="finished files are kept"
     )
     with full_disk, atomic_path(path) as temporary:
         save_file({_STATES: state_PKD}, temporary, metadata=_metadata(state_PKD, digest))

@@ -190,8 +190,8 @@ def _fit_and_save(job: _Job, *, metadata: Mapping[str, Any]) -> dict[str, Any]:
         "mean": model.mean_R.tolist(),
         **result,
     }
-    kept = "the last checkpoint is kept"
-    with report_full_disk(run.folder, purpose="the trained model", kept=kept):
+    kept_work = "the last checkpoint is kept"
+    with report_full_disk(run.folder, purpose="the trained model", kept_work=kept_work):
         save_model(run.model_dir, model, job.tokenizer, metadata=model_metadata)
         run_folder.write_result(run, num_steps=num_steps, evaluation=evaluation)
     job.reporter.saved(run.model_dir, kind="model")

@@ -295,9 +295,10 @@ def _pass_memory(
     activations = tokens * (kept + (size + _FLOAT32) * hidden)
     # The backward pass adds the gradients of a layer's output and of its widest vector. The dense
     # gradient of the embedding table comes last, when the activations are freed.
-    is_full = recipe.method == "full"
-    at_the_end = shape.num_embedding_parameters * size * is_full - activations
-    return activations, max(tokens * size * (inner + hidden), at_the_end)
+    workspace = tokens * size * (inner + hidden)
+    if recipe.method == "full":
+        workspace = max(workspace, shape.num_embedding_parameters * size - activations)
+    return activations, workspace
 
 
 def _hours_by_layout(
