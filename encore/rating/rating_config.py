@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 from encore.core.config import StageConfig, option, unkeyed_option
 from encore.data.study_config import StudyConfig
 from encore.judges.judge_config import Decode, JudgeConfig
+from encore.model.gpus import UTILISATION
 from encore.runs.engines_config import EnginesConfig, SlicedConfig
 
 _http = partial(unkeyed_option, group="Judge over HTTP")
@@ -221,3 +222,22 @@ class RateConfig(SlicedConfig, LimitedRatingConfig, StudyConfig):
                 f"to end it in time; leave out --{by_hand[0]}, and share the work with --engines"
             )
         return self
+
+
+class PlanRateConfig(PricesConfig, RatingConfig, StudyConfig):
+    """Options of `encore plan rate`: a rating run and its hardware."""
+
+    gpu: str | None = option(
+        None, metavar="GPU", help="Estimate hours on h100-80, h200-141, a100-80, l40s-48…"
+    )
+    count: int = option(
+        1, ge=1, help="Number of GPUs, or, without --gpu, of machines like this one."
+    )
+    utilisation: float = UTILISATION
+    calibrate: int | None = option(
+        None,
+        ge=1,
+        metavar="PAIRS",
+        help="Measure hours and replies: rate this many pairs here, as `encore rate --limit` does. "
+        "The ratings are kept, and a larger run does not ask for them again.",
+    )

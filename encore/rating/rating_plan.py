@@ -1,15 +1,15 @@
 """Plan a rating run: calls, tokens by layout, hours and money; and compare with the real cost.
 
 Tokens are counted (`encore.rating.token_counts`). Hours are measured on a pilot, or estimated for a
-GPU from the judge's size. Plans are dictionaries of plain JSON values.
+GPU from the judge's size.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, Literal, NamedTuple, get_args
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Literal, get_args
 
 import pyarrow as pa
 
@@ -18,8 +18,7 @@ from encore.core.reporting import SILENT, Reporter
 from encore.data.study import Study
 from encore.model.backbone_shape import find_shape, flops_per_token
 from encore.model.gpus import Gpu, find_gpu
-from encore.rating.rating_config import EngineRatingConfig, PromptLayout
-from encore.rating.rating_plan_config import PlanRateConfig
+from encore.rating.rating_config import EngineRatingConfig, PlanRateConfig, PromptLayout
 from encore.rating.rating_run import RatingRun, open_run
 from encore.rating.token_counts import MAX_COUNTED_PAIRS, TokenCounts, count_tokens, kv_block_size
 from encore.runs.local_engines import visible_gpus
@@ -34,7 +33,8 @@ Clock = Callable[[TokenCounts], float]
 Comparison = dict[str, dict[Literal["planned", "actual"], float | None]]
 
 
-class Pilot(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pilot:
     """Cost of a calibration.
 
     Attributes:
@@ -50,10 +50,47 @@ class Pilot(NamedTuple):
     startup_seconds: float
 
 
-def plan_rating(
-    config: PlanRateConfig, study: Study, *, reporter: Reporter = SILENT
-) -> dict[str, Any]:
-    """Return calls, and tokens, hours and money by layout, as JSON values.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutCost(TokenCounts):
+    """Calls and tokens of a run with one prompt layout, with their hours and money if known."""
+
+    hours: float | None
+    money: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatingPlan:
+    """Result of `plan_rating`: the expected cost of a rating run.
+
+    Attributes:
+        judge: Name of the judge.
+        num_pairs: Number of pairs in the run.
+        num_rules: Number of rules in the run.
+        num_counted_pairs: Number of pairs whose prompts were tokenised.
+        layout: Prompt layout of the config.
+        layouts: Cost by prompt layout.
+        gpu: Name of the GPU that hours are estimated for; None without ``--gpu``.
+        count: Number of GPUs or machines.
+        hours_origin: Phrase on where the hours come from, or why there are none.
+        calibration: Cost of the calibration; None without one.
+        notes: Sentences on what the plan lacks and how to get it.
+    """
+
+    judge: str
+    num_pairs: int
+    num_rules: int
+    num_counted_pairs: int
+    layout: PromptLayout
+    layouts: Mapping[PromptLayout, LayoutCost]
+    gpu: str | None
+    count: int
+    hours_origin: str
+    calibration: Pilot | None
+    notes: list[str]
+
+
+def plan_rating(study: Study, config: PlanRateConfig, *, reporter: Reporter = SILENT) -> RatingPlan:
+    """Plan calls, and tokens, hours and money by layout, of a rating run.
 
     Raises:
         EncoreError: The GPU is not known, or the calibration failed; see also `open_run`.
@@ -65,23 +102,22 @@ def plan_rating(
     finally:
         run.judge.close()
     seconds_of, hours_origin = _clock(run, config, gpu, pilot)
-    layouts = {
-        name: _layout_row(counts, seconds_of, config)
-        for name, counts in _counts_by_layout(run, pilot, is_on_cpu=not gpu).items()
-    }
-    return {
-        "judge": run.manifest.judge,
-        "num_pairs": run.pairs.num_rows,
-        "num_rules": len(run.manifest.rules),
-        "num_counted_pairs": min(run.pairs.num_rows, MAX_COUNTED_PAIRS),
-        "layout": config.layout,
-        "layouts": layouts,
-        "gpu": gpu and gpu.name,
-        "count": config.count,
-        "hours_origin": hours_origin,
-        "calibration": pilot and {**pilot._asdict(), "tokens": pilot.tokens._asdict()},
-        "notes": _notes(run, config, pilot),
-    }
+    return RatingPlan(
+        judge=run.manifest.judge,
+        num_pairs=run.pairs.num_rows,
+        num_rules=len(run.manifest.rules),
+        num_counted_pairs=min(run.pairs.num_rows, MAX_COUNTED_PAIRS),
+        layout=config.layout,
+        layouts={
+            layout: _layout_cost(counts, seconds_of, config)
+            for layout, counts in _counts_by_layout(run, pilot, is_on_cpu=not gpu).items()
+        },
+        gpu=gpu and gpu.name,
+        count=config.count,
+        hours_origin=hours_origin,
+        calibration=pilot,
+        notes=_notes(run, config, pilot),
+    )
 
 
 def compare_with_plan(run: RatingRun, report: RunReport) -> Comparison:
@@ -95,7 +131,7 @@ def compare_with_plan(run: RatingRun, report: RunReport) -> Comparison:
     )
     if not rated_indices:
         return {}
-    actual = {name: report.total_now(name) for name in TokenCounts._fields}
+    actual = {field.name: report.total_now(field.name) for field in fields(TokenCounts)}
     num_known = report.computed("num_known")
     shards = [run.manifest.shards[index] for index in rated_indices]
     pairs = pa.concat_tables([run.pairs.slice(shard.start, shard.num_pairs) for shard in shards])
@@ -103,8 +139,7 @@ def compare_with_plan(run: RatingRun, report: RunReport) -> Comparison:
     counts = count_tokens(run.rater, pairs, block_size=block_size)
     planned = counts.scaled(1 - num_known / (pairs.num_rows * run.manifest.rows_per_pair))
     comparison: Comparison = {
-        name: {"planned": value, "actual": actual[name]}
-        for name, value in planned._asdict().items()
+        name: {"planned": value, "actual": actual[name]} for name, value in asdict(planned).items()
     }
     return comparison | {
         "seconds": {"planned": _planned_seconds(run, planned), "actual": report.seconds}
@@ -113,13 +148,14 @@ def compare_with_plan(run: RatingRun, report: RunReport) -> Comparison:
 
 def _counts_by_layout(
     run: RatingRun, pilot: Pilot | None, *, is_on_cpu: bool
-) -> dict[str, TokenCounts]:
+) -> dict[PromptLayout, TokenCounts]:
     """Count calls and tokens of each layout; without a tokenizer, of the run's layout alone.
 
     With a pilot, replies are as long as in the pilot, and so are prompts that cannot be counted.
     """
     block_size = kv_block_size(run.config.judge, is_on_cpu=is_on_cpu and not visible_gpus())
-    layouts = [run.config.layout] if run.judge.tokenizer is None else get_args(PromptLayout)
+    has_tokens = run.judge.tokenizer is not None
+    layouts = get_args(PromptLayout) if has_tokens else [run.config.layout]
     counts = {
         layout: count_tokens(
             replace(run.rater, prompt=replace(run.rater.prompt, layout=layout)),
@@ -131,8 +167,7 @@ def _counts_by_layout(
     if pilot and pilot.tokens.num_calls:
         for layout, counted in counts.items():
             measured = pilot.tokens.scaled(counted.num_calls / pilot.tokens.num_calls)
-            has_tokens = counted.prompt_tokens is not None
-            with_replies = counted._replace(output_tokens=measured.output_tokens)
+            with_replies = replace(counted, output_tokens=measured.output_tokens)
             counts[layout] = with_replies if has_tokens else measured
     return counts
 
@@ -148,7 +183,7 @@ def _calibrate(run: RatingRun, study: Study, config: PlanRateConfig, reporter: R
         raise EncoreError(f"the calibration failed: {next(iter(report.failures.values()))}")
     return Pilot(
         num_pairs=opened.pairs.num_rows,
-        tokens=TokenCounts(*map(report.total_now, TokenCounts._fields)),
+        tokens=TokenCounts(**{f.name: report.total_now(f.name) for f in fields(TokenCounts)}),
         seconds=report.seconds,
         startup_seconds=seconds - report.seconds,
     )
@@ -219,9 +254,9 @@ def _work_units(counts: TokenCounts) -> int:
     return (counts.computed_tokens or 0) + (counts.output_tokens or 0) or counts.num_calls
 
 
-def _layout_row(
+def _layout_cost(
     counts: TokenCounts, seconds_of: Clock | None, config: PlanRateConfig
-) -> dict[str, float | None]:
+) -> LayoutCost:
     """Return tokens, hours and money of one layout; only what has a price costs money."""
     hours = seconds_of(counts) / 3600 if seconds_of else None
     amounts = [
@@ -234,7 +269,7 @@ def _layout_row(
         for price, amount, unit in amounts
         if price is not None and amount is not None
     ]
-    return {**counts._asdict(), "hours": hours, "money": sum(costs) if costs else None}
+    return LayoutCost(**asdict(counts), hours=hours, money=sum(costs) if costs else None)
 
 
 def _notes(run: RatingRun, config: PlanRateConfig, pilot: Pilot | None) -> list[str]:

@@ -6,7 +6,8 @@ Tokenising bounds the time of a count, so of a large study a sample of pairs is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +25,8 @@ MAX_COUNTED_PAIRS = 1000
 _USUAL_REPLY = "0.8"
 
 
-class TokenCounts(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenCounts:
     """Calls and tokens of some pairs under all rules.
 
     Attributes:
@@ -41,8 +43,11 @@ class TokenCounts(NamedTuple):
 
     def scaled(self, factor: float) -> TokenCounts:
         """Return the counts multiplied by a factor and rounded."""
-        tokens = (value and round(value * factor) for value in self[1:])
-        return TokenCounts(round(self.num_calls * factor), *tokens)
+        scaled: dict[str, Any] = {
+            name: None if value is None else round(value * factor)
+            for name, value in asdict(self).items()
+        }
+        return TokenCounts(**scaled)
 
 
 def count_tokens(
@@ -67,7 +72,7 @@ def count_tokens(
     """
     num_pairs, per_pair = pairs.num_rows, len(RESPONSES) * len(rater.rule_set.rules)
     if rater.encoder is None:
-        return TokenCounts(num_pairs * per_pair)
+        return TokenCounts(num_calls=num_pairs * per_pair)
     if num_pairs > max_counted:
         pairs = pairs.take(_spread_by_length(pairs, max_counted))
     count_P3 = np.zeros((pairs.num_rows, 3))  # calls, prompt tokens, computed tokens of each pair
@@ -80,9 +85,13 @@ def count_tokens(
     # The first pair counts once; the others stand for all pairs but the first.
     factor = (num_pairs - 1) / max(pairs.num_rows - 1, 1)
     totals = np.rint(count_P3[0] + factor * count_P3[1:].sum(axis=0))
-    calls, prompt_tokens, computed = totals.tolist()
-    output = round(calls * _usual_output(rater))
-    return TokenCounts(int(calls), int(prompt_tokens), int(computed), output)
+    num_calls, prompt_tokens, computed_tokens = map(int, totals.tolist())
+    return TokenCounts(
+        num_calls=num_calls,
+        prompt_tokens=prompt_tokens,
+        computed_tokens=computed_tokens,
+        output_tokens=round(num_calls * _usual_output(rater)),
+    )
 
 
 def kv_block_size(judge: JudgeConfig, *, is_on_cpu: bool) -> int | None:

@@ -1,4 +1,4 @@
-"""A real Prefect server with pools, deployments and workers, which tests stop, kill and cut off."""
+"""Run a real Prefect server with pools and workers, which tests stop, kill and cut off."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,10 +23,6 @@ import pytest
 from encore.data.pairs import planned_pairs, read_pairs, records_of
 from encore.data.rating_runs import choose_run, run_status
 from encore.data.study import open_study
-from encore.judges.judge_config import JudgeConfig
-from encore.rating.rating_config import RatingConfig
-from encore.rating.rating_run import open_run
-from encore.runs.shard_runner import work_through
 from tests.distributed.steered_judge import FOLDER, WHO, Control, SteeredJudge
 from tests.prefect_server import (
     PrefectServer,
@@ -34,7 +31,7 @@ from tests.prefect_server import (
     wait_until,
     wait_until_healthy,
 )
-from tests.worlds.studies import study_of
+from tests.worlds.studies import numbered_pairs, rate_study, study_of
 
 ROOT = Path(__file__).resolve().parents[2]
 COORDINATORS, ENGINES = "encore", "encore-gpu"
@@ -49,17 +46,13 @@ _Processes = contextlib.ExitStack
 
 def make_study(folder: Path, *, num_pairs: int) -> Path:
     """Write a study of small pairs, each with a number that the judge finds in its prompt."""
-    rows = [
-        {"prompt": f"Topic {i}?", "chosen": f"Here: {i}.", "rejected": f"Not {i}."}
-        for i in range(num_pairs)
-    ]
-    return study_of(rows, folder / "study", label="small", replace=True)
+    return study_of(numbered_pairs(num_pairs), folder / "study", replace=True)
 
 
 def shard_names(study: Path, *, shard_size: int = 1) -> list[str]:
     """Return the steered judge's name of each shard, by the shard's index."""
     pairs = list(records_of(planned_pairs(read_pairs(open_study(study)), limit=None)))
-    return [str(pair.prompt).split("Topic ")[1].split("?")[0] for pair in pairs[::shard_size]]
+    return [str(pair.prompt).split("Question ")[1].split("?")[0] for pair in pairs[::shard_size]]
 
 
 def rating(**changes: Any) -> dict[str, Any]:
@@ -80,14 +73,18 @@ def ratings(study: Path) -> pa.Table:
     return pa.concat_tables([pq.read_table(path) for path in sorted(status.paths)])
 
 
-def undisturbed_ratings(folder: Path, *, num_pairs: int, **changes: Any) -> pa.Table:
-    """Rate the same pairs with one engine in this process and return the ratings."""
-    folder.mkdir()
-    study = make_study(folder, num_pairs=num_pairs)
-    config = RatingConfig.model_validate(rating(**changes))
-    judge: Any = SteeredJudge(JudgeConfig.model_validate(_JUDGE))
-    work_through(open_run(open_study(study), config, judge=judge).job())
-    return ratings(study)
+def check_ratings(study: Path, control: Control, *, most_times: int = 2) -> None:
+    """Check a study's ratings, and how often each shard was rated.
+
+    The ratings must equal those that one engine in this process gives undisturbed.
+    """
+    num_pairs = read_pairs(open_study(study)).num_rows
+    undisturbed_study = make_study(study.parent / "undisturbed", num_pairs=num_pairs)
+    rate_study(undisturbed_study, SteeredJudge(), shard_size=1)
+    assert ratings(study) == ratings(undisturbed_study)
+    num_times_by_shard = Counter(event["shard"] for event in control.events("rated"))
+    assert set(num_times_by_shard) == set(shard_names(study))
+    assert max(num_times_by_shard.values()) <= most_times
 
 
 def judge_environ(control: Control, who: str = "") -> dict[str, str]:
@@ -109,7 +106,7 @@ def judge_environ(control: Control, who: str = "") -> dict[str, str]:
 
 @dataclass(kw_only=True)
 class Worker:
-    """A Prefect worker, its log, and the process that runs it."""
+    """Prefect worker with its log and its process."""
 
     name: str
     log: Path
@@ -135,7 +132,7 @@ class Worker:
 
 @dataclass(kw_only=True)
 class Farm:
-    """A server, which can stop and start again on its database, and its workers."""
+    """Prefect server, which can stop and start again on its database, with its workers."""
 
     folder: Path
     host: str = "127.0.0.1"

@@ -92,7 +92,7 @@ class SteeredJudge(ScriptedJudge):
             self._load()
 
     def reply(self, prompts: Sequence[Prompt], **options: Any) -> list[Reply]:
-        match = re.search(r"Topic (\w+)", str(prompts[0]))
+        match = re.search(r"Question (\w+)", str(prompts[0]))
         shard = match.group(1) if match else ""
         with self._lock:
             self._load()
@@ -135,7 +135,7 @@ class SteeredJudge(ScriptedJudge):
         failed = [event for event in control.events("failed") if event["shard"] == shard]
         if len(failed) < orders.get("fails", {}).get(shard, 0):
             control.log("failed", shard)
-            raise RuntimeError(f"topic {shard}: the device fell off the bus")
+            raise RuntimeError(f"pair {shard}: the device fell off the bus")
 
 
 def install() -> None:

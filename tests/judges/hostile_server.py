@@ -41,7 +41,7 @@ class HostileServer:
         times: Number of requests for such a question that meet the fault.
         models: Names in the server's list of models.
         key: Key that the server requires; empty accepts every key.
-        seen: Number of requests by path.
+        num_requests: Number of requests by path.
         sessions: Session ids of the requests.
         waited: Seconds between a failed request and its retry.
         most_at_once: Largest number of simultaneous requests.
@@ -53,7 +53,7 @@ class HostileServer:
     times: int = 10**9
     models: tuple[str, ...] = (MODEL,)
     key: str = KEY
-    seen: Counter[str] = field(default_factory=Counter)
+    num_requests: Counter[str] = field(default_factory=Counter)
     sessions: set[str] = field(default_factory=set)
     waited: list[float] = field(default_factory=list)
     most_at_once: int = 0
@@ -121,7 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def log_message(self, *args: object) -> None:
-        """Silent."""
+        """Log nothing."""
 
     def do_GET(self) -> None:
         state = self.server.state
@@ -134,7 +134,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self._refuses_key():
             return
-        state.seen[self.path] += 1
+        state.num_requests[self.path] += 1
         state.sessions.add(self.headers.get("X-Session-ID", ""))
         with state.at_work():
             time.sleep(0.002)
@@ -153,12 +153,12 @@ class _Handler(BaseHTTPRequestHandler):
         elif fault == "html":
             self._send(200, f"<html><body>{echo}</body></html>", **{"Content-Type": "text/html"})
         elif fault == "half":
-            whole = json.dumps(answer_to(body)).encode()
+            answer = json.dumps(answer_to(body)).encode()
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(whole)))
+            self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
-            self.wfile.write(whole[: len(whole) // 2])
+            self.wfile.write(answer[: len(answer) // 2])
             self.close_connection = True
         else:
             if fault == "slow":

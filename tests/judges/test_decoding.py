@@ -21,7 +21,7 @@ TENTHS = tuple(f"{tenth / 10:.1f}" for tenth in range(11))
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A judge whose every weight is random: labels and other tokens are all likely."""
+    """Return a judge of random weights: labels and other tokens are all likely."""
     folder = tmp_path_factory.mktemp("judges") / "tiny"
     return make_tiny_judge(folder, max_model_len=2048, answers_scores=False)
 

@@ -31,13 +31,13 @@ def test_vllm_and_transformers_give_the_same_replies(folder, vllm_judge):
 def test_replies_do_not_depend_on_order_or_batch_and_are_counted(vllm_judge):
     replies = reply_texts(vllm_judge, TEXTS)
     assert reply_texts(vllm_judge, TEXTS[::-1])[::-1] == replies
-    seen: list[int] = []
+    num_done: list[int] = []
     short = Decoding(max_reply_tokens=2)
-    [reply] = replies_to(vllm_judge, TEXTS[7:8], short, on_progress=seen.append)
+    [reply] = replies_to(vllm_judge, TEXTS[7:8], short, on_progress=num_done.append)
     assert not reply.is_complete
     assert replies[7].startswith(reply.text)
-    replies_to(vllm_judge, TEXTS, DECODING, on_progress=seen.append)
-    assert seen[-1] == len(TEXTS)
+    replies_to(vllm_judge, TEXTS, DECODING, on_progress=num_done.append)
+    assert num_done[-1] == len(TEXTS)
 
 
 def test_an_interrupted_engine_is_replaced_and_the_next_call_replies(vllm_judge):

@@ -26,7 +26,7 @@ from tests.judges.hostile_server import (
     serving,
 )
 from tests.worlds.judges import hashed_score
-from tests.worlds.studies import study_of
+from tests.worlds.studies import numbered_pairs, study_of
 
 TEXT = Decoding(max_reply_tokens=16)
 CHOICE = Decoding(kind="choice", max_reply_tokens=16, labels=("no", "yes"))
@@ -49,7 +49,7 @@ def opened(server: HostileServer, **changes: object) -> HttpJudge:
     return judge
 
 
-def asked(
+def ask(
     server: HostileServer, questions: list[str] = QUESTIONS, *, decoding: Decoding = TEXT, **changes
 ) -> list[Reply]:
     judge = opened(server, **changes)
@@ -60,18 +60,20 @@ def asked(
 
 
 def test_replies_have_the_order_of_their_prompts_and_token_counts():
-    seen: list[int] = []
+    num_done: list[int] = []
     with serving(HostileServer()) as server:
         judge = opened(server, concurrency=8)
         judge.check(TEXT)
         sessions = [f"pair-{number // 4}" for number in range(len(QUESTIONS))]
-        replies = judge.reply(QUESTIONS, decoding=TEXT, on_progress=seen.append, sessions=sessions)
+        replies = judge.reply(
+            QUESTIONS, decoding=TEXT, on_progress=num_done.append, sessions=sessions
+        )
         judge.close()
     assert [reply.text for reply in replies] == EXPECTED_TEXTS
     assert {reply.usage for reply in replies} == {(100, 60, 4)}
     assert server.sessions == {*sessions, ""}  # the probe has none
-    assert (seen[0], seen[-1]) == (0, len(QUESTIONS))
-    assert seen == sorted(seen)
+    assert (num_done[0], num_done[-1]) == (0, len(QUESTIONS))
+    assert num_done == sorted(num_done)
     assert 2 <= server.most_at_once <= 8
 
 
@@ -79,9 +81,9 @@ def test_replies_have_the_order_of_their_prompts_and_token_counts():
 def test_requests_with_a_passing_fault_are_retried(fault):
     timeout = 3 if fault == "slow" else 30
     with serving(HostileServer(fault=fault, every=5, times=1)) as server:
-        replies = asked(server, request_timeout_seconds=timeout)
+        replies = ask(server, request_timeout_seconds=timeout)
     assert [reply.text for reply in replies] == EXPECTED_TEXTS
-    assert server.seen["/v1/chat/completions"] > len(QUESTIONS)
+    assert server.num_requests["/v1/chat/completions"] > len(QUESTIONS)
     if fault == "429":  # it says how long to wait
         assert min(server.waited) >= 1
 
@@ -103,7 +105,7 @@ def test_a_lasting_fault_is_named_with_its_host_and_without_the_key(fault, messa
     with serving(HostileServer(fault=fault, every=5)) as server:
         started = time.monotonic()
         with pytest.raises(EncoreError, match=message) as caught:
-            asked(server, request_timeout_seconds=timeout)
+            ask(server, request_timeout_seconds=timeout)
         assert time.monotonic() - started < 120  # no request is waited for beyond its limit
     assert not isinstance(caught.value, JudgeUnavailableError)
     assert "127.0.0.1" in str(caught.value)
@@ -115,9 +117,9 @@ def test_a_lasting_fault_is_named_with_its_host_and_without_the_key(fault, messa
 @pytest.mark.parametrize(("fault", "reason"), ANSWERS.items())
 def test_a_reply_without_an_answer_is_null_with_its_reason(fault, reason):
     with serving(HostileServer(fault=fault, every=2)) as server:
-        reasons = [reply.null_reason for reply in asked(server)]
+        reasons = [reply.null_reason for reply in ask(server)]
     assert set(reasons) == {None, reason}
-    assert server.seen["/v1/chat/completions"] == len(QUESTIONS)  # asking again is no use
+    assert server.num_requests["/v1/chat/completions"] == len(QUESTIONS)  # nothing is sent again
 
 
 @pytest.mark.parametrize(
@@ -141,8 +143,8 @@ def test_a_server_that_cannot_answer_is_refused_before_the_first_prompt(server, 
 
 def test_decodings_choice_and_expected_are_requested_and_read():
     with serving(HostileServer()) as server:
-        assert {reply.text for reply in asked(server, decoding=CHOICE)} == {"no", "yes"}
-        for reply in asked(server, decoding=EXPECTED):
+        assert {reply.text for reply in ask(server, decoding=CHOICE)} == {"no", "yes"}
+        for reply in ask(server, decoding=EXPECTED):
             assert reply.label_logprobs is not None
             assert reply.label_logprobs[int(reply.text)] == -0.25
             assert max(reply.label_logprobs) == -0.25  # the others are not among the best
@@ -199,15 +201,6 @@ def test_invalid_options_are_refused_and_no_key_is_shown(changes, message):
     assert KEY not in str(caught.value)
 
 
-def write_study(folder: Path, *, num_pairs: int) -> Path:
-    folder.mkdir(exist_ok=True)
-    lines = [
-        {"prompt": f"Question {n}?", "chosen": f"Answer {n}.", "rejected": f"No {n}."}
-        for n in range(num_pairs)
-    ]
-    return study_of(lines, folder / "study")
-
-
 def rate(study: Path, server: HostileServer, *options: object) -> Finished:
     over = ("--judge", MODEL, "--backend", "http", "--base-url", server.base_url)
     return encore("rate", study, *over, "--shard-size", 5, *options)
@@ -221,7 +214,7 @@ def refuse_key(*texts: str, folder: Path) -> None:
 
 
 def test_a_rating_run_names_the_host_and_warns_of_filters(tmp_path, caplog, capfd):
-    study = write_study(tmp_path, num_pairs=6)
+    study = study_of(numbered_pairs(6), tmp_path / "study")
     with serving(HostileServer(fault="content_filter", every=5)) as server:
         caplog.set_level(logging.DEBUG)
         finished = rate(study, server)
@@ -240,13 +233,14 @@ def test_a_rating_run_names_the_host_and_warns_of_filters(tmp_path, caplog, capf
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("passes", [True, False], ids=["passes", "stays"])
 def test_of_2000_calls_only_shards_with_a_lasting_fault_fail(fault, passes, tmp_path, caplog):
-    study, timeout = write_study(tmp_path, num_pairs=100), 2 if fault == "slow" else 60
+    study = study_of(numbered_pairs(100), tmp_path / "study")
+    timeout = 2 if fault == "slow" else 60
     caplog.set_level(logging.DEBUG)
     often = {"every": 100, "times": 1} if passes else {"every": 400}
     with serving(HostileServer(fault=fault, **often)) as server:
         finished = rate(study, server, "--request-timeout-seconds", timeout)
     assert finished.code == (0 if passes else 3), finished.err
-    assert not passes or server.seen["/v1/chat/completions"] > 2000
+    assert not passes or server.num_requests["/v1/chat/completions"] > 2000
     [run] = status(study)
     failed = [shard.detail for shard in run.shards if shard.state == "failed"]
     assert (not failed, run.is_complete) == (passes, passes)

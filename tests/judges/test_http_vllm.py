@@ -19,8 +19,8 @@ from encore.judges.judge_config import JudgeConfig
 from encore.rating.rate_study import rate
 from encore.rating.rating_config import RatingConfig
 from tests.judges.asking import rating_prompts, replies_to
-from tests.judges.test_http_judge import write_study
 from tests.judges.vllm_server import router, vllm_server, wait_until_ready
+from tests.worlds.studies import numbered_pairs, study_of
 
 DECODINGS = (
     Decoding(max_reply_tokens=16),
@@ -93,7 +93,7 @@ def ratings(study: Path, run_key: str) -> pa.Table:
 
 @pytest.mark.full
 def test_two_servers_behind_a_router_lose_no_rating_when_one_is_killed(folder, tmp_path):
-    study = write_study(tmp_path, num_pairs=100)
+    study = study_of(numbered_pairs(100), tmp_path / "study")
     with (
         vllm_server(folder, tmp_path / "one.log") as (first_url, first),
         vllm_server(folder, tmp_path / "two.log") as (second_url, second),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 
 from encore.core.chat_tokenizer import ChatTokenizer
 from encore.data.rule_sets import load_rule_set
-from encore.judges.segments import SegmentEncoder
+from encore.judges.segments import Parts, SegmentEncoder
 from encore.rating.prompts import RATING_TEMPLATE, RatingPrompt
 from tests.worlds.judges import CHAT_TEMPLATE, SPECIAL_TOKENS, byte_tokenizer
 
@@ -36,7 +37,7 @@ PRE_TOKENIZERS = {
 
 
 def trained(pre_tokenizer: Any) -> ChatTokenizer:
-    """A tokenizer that cuts text as a family does, and merges line feeds where it can."""
+    """Return a tokenizer that cuts text as a family does and merges line feeds where it can."""
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizer
     corpus = [RATING_TEMPLATE, "a.\n\nB\n\n\nC \n\n D\n", *(rule.rating_rule for rule in RULES)]
@@ -52,6 +53,18 @@ ENCODERS = {
     **{kind: SegmentEncoder(trained(cutter)) for kind, cutter in PRE_TOKENIZERS.items()},
     "bytes": SegmentEncoder(ChatTokenizer(byte_tokenizer())),
 }
+
+
+def ids_of(encoder: SegmentEncoder, prompts: Sequence[Parts]) -> list[list[int]]:
+    """Return the token ids of prompts that are encoded in parts."""
+    return [list(token_ids) for token_ids in encoder.encode_each(prompts)]
+
+
+def ids_of_texts(encoder: SegmentEncoder, prompts: Sequence[Parts]) -> list[list[int]]:
+    """Return the token ids of the same prompts, each encoded as one text."""
+    return encoder.tokenizer.encode(list(map("".join, prompts)))
+
+
 texts = st.text(alphabet=st.sampled_from("a B.0\n\r\t é文<user>"), max_size=12)
 
 
@@ -65,8 +78,7 @@ def test_prompts_encoded_in_parts_have_the_tokens_of_the_whole_text(responses, l
         for rule in RULES
     ]
     for encoder in ENCODERS.values():
-        whole = encoder.tokenizer.encode(["".join(both) for both in parts])
-        assert [list(ids) for ids in encoder.encode_each(parts)] == whole
+        assert ids_of(encoder, parts) == ids_of_texts(encoder, parts)
 
 
 def test_a_tokenizer_that_adds_a_space_encodes_whole_prompts():
@@ -75,12 +87,11 @@ def test_a_tokenizer_that_adds_a_space_encodes_whole_prompts():
     assert ENCODERS["bytes"].num_moved == 0
 
 
-def test_a_cut_that_changes_the_tokens_of_a_prompt_is_given_up(monkeypatch):
+def test_prompts_are_encoded_whole_after_a_cut_changed_their_tokens(monkeypatch):
     encoder = SegmentEncoder(ChatTokenizer(byte_tokenizer()))
     monkeypatch.setattr(type(encoder), "_joined", lambda *_: [[1], [2]])
     parts = [("a\n\n", "b"), ("c\n\n", "d")]
-    whole = encoder.tokenizer.encode(["a\n\nb", "c\n\nd"])
-    assert [list(ids) for ids in encoder.encode_each(parts)] == whole
+    assert ids_of(encoder, parts) == ids_of_texts(encoder, parts)
     assert encoder.num_moved is None
 
 
@@ -93,22 +104,21 @@ def test_a_cut_that_changes_the_tokens_of_a_prompt_is_given_up(monkeypatch):
 def test_a_part_that_spells_a_special_token_stays_text(kind, part_that_spells):
     """A rated response cannot open a turn, as in `ChatTokenizer.encode`."""
     encoder = SegmentEncoder(ENCODERS[kind].tokenizer)
-    tokenizer = encoder.tokenizer
-    special_id = tokenizer.hf_tokenizer.convert_tokens_to_ids("<user>")
+    special_id = encoder.tokenizer.hf_tokenizer.convert_tokens_to_ids("<user>")
     plain = ("Assistant: c\n\n", "Judge it.")
     # Between prompts that spell nothing: the whole batch goes through the parts.
     prompts = [plain, part_that_spells, plain, (part_that_spells[0], plain[1])]
-    encoded = [list(token_ids) for token_ids in encoder.encode_each(prompts)]
+    encoded = ids_of(encoder, prompts)
     assert encoder.num_moved == 0
     # The template opens one user turn, and no text opens another.
     assert [token_ids.count(special_id) for token_ids in encoded] == [1] * 4
-    assert encoded == tokenizer.encode(["".join(parts) for parts in prompts])
+    assert encoded == ids_of_texts(encoder, prompts)
 
 
 def test_two_shards_can_be_encoded_at_the_same_time(monkeypatch):
     encoder = SegmentEncoder(ChatTokenizer(byte_tokenizer()))
     shards = [[(f"shard {shard}\n\n", f"{number}") for number in range(2000)] for shard in range(4)]
-    whole = [encoder.tokenizer.encode(["".join(both) for both in parts]) for parts in shards]
+    expected = [ids_of_texts(encoder, parts) for parts in shards]
     real = ChatTokenizer.encode_text
 
     def slow(self, texts):
@@ -117,18 +127,17 @@ def test_two_shards_can_be_encoded_at_the_same_time(monkeypatch):
 
     monkeypatch.setattr(ChatTokenizer, "encode_text", slow)
     with ThreadPoolExecutor(4) as pool:
-        encoded = pool.map(lambda parts: [list(ids) for ids in encoder.encode_each(parts)], shards)
-        assert list(encoded) == whole
+        assert list(pool.map(ids_of, [encoder] * 4, shards)) == expected
 
 
 @pytest.mark.parametrize("layout", ["paper", "conversation-first"])
 def test_each_part_is_tokenised_once(layout, monkeypatch):
     encoder = SegmentEncoder(ChatTokenizer(byte_tokenizer()))
-    asked: list[str] = []
+    encoded_texts: list[str] = []
     real = ChatTokenizer.encode_text
 
     def encode_text(self, texts):
-        asked.extend(texts)
+        encoded_texts.extend(texts)
         return real(self, texts)
 
     monkeypatch.setattr(ChatTokenizer, "encode_text", encode_text)
@@ -141,4 +150,4 @@ def test_each_part_is_tokenised_once(layout, monkeypatch):
     assert len(list(encoder.encode_each(parts))) == 1200
     # Three batches of 500 prompts: two of their edges cut a response's rules apart, and the cache
     # of the batch before has that part.
-    assert len(asked) == 400 + len(RULES)
+    assert len(encoded_texts) == 400 + len(RULES)

@@ -26,7 +26,7 @@ ENVIRONMENT = {
 
 @contextmanager
 def vllm_server(folder: Path, log: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """A server of the judge in a folder, under the folder's name; it may not be ready yet."""
+    """Start a server of the judge in a folder, under the folder's name. Wait until it is ready."""
     port = free_port()
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1"]
     command += ["--port", str(port), "--model", str(folder), "--served-model-name", folder.name]
@@ -38,7 +38,7 @@ def vllm_server(folder: Path, log: Path) -> Iterator[tuple[str, subprocess.Popen
 
 @contextmanager
 def router(workers: list[str], log: Path) -> Iterator[str]:
-    """A router that sends one session to one server; it is ready when its servers are."""
+    """Run a router that sends one session to one server, for servers that are ready."""
     port = free_port()
     command = [sys.executable, "-m", "vllm_router.launch_router", "--host", "127.0.0.1"]
     command += ["--port", str(port), "--policy", "consistent_hash", "--worker-urls", *workers]
@@ -51,7 +51,7 @@ def router(workers: list[str], log: Path) -> Iterator[str]:
 
 
 def wait_until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
-    """Until it lists its models."""
+    """Wait until the server lists its models."""
     give_up = time.monotonic() + START_SECONDS
     while time.monotonic() < give_up and process.poll() is None:
         with contextlib.suppress(httpx.TransportError):

@@ -18,9 +18,8 @@ from encore.data.ingestion import ingest
 from encore.data.study import open_study
 from encore.demo import DATA_PATHS, JUDGE_PATH
 from encore.rating.rate_study import rate
-from encore.rating.rating_config import RateConfig
+from encore.rating.rating_config import PlanRateConfig, RateConfig
 from encore.rating.rating_plan import plan_rating
-from encore.rating.rating_plan_config import PlanRateConfig
 from tests.perf.harness import make_parser, print_table
 
 SECONDS_WITHIN, TOKENS_WITHIN = 0.2, 0.02
@@ -59,11 +58,11 @@ def planned_and_actual(
     config = PlanRateConfig.model_validate(
         {"study": planned_in, "calibrate": options.calibrate, **fields}
     )
-    row = plan_rating(config, open_study(planned_in))["layouts"][layout]
+    cost = plan_rating(open_study(planned_in), config).layouts[layout]
     report = rate(rated_in, RateConfig.model_validate({"study": rated_in, **fields})).report
     values = {
-        "seconds": (row["hours"] * 3600, report.seconds),
-        "computed tokens": (row["computed_tokens"], report.total("computed_tokens")),
+        "seconds": (cost.hours * 3600, report.seconds),
+        "computed tokens": (cost.computed_tokens, report.total("computed_tokens")),
     }
     return [
         {

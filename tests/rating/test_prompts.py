@@ -58,6 +58,6 @@ def test_the_other_layout_has_the_same_sentences_and_puts_the_conversation_first
 def test_a_scale_is_named_wherever_the_paper_names_its_own():
     prompt = RatingPrompt(labels=tuple("0123456789"))
     text = "".join(prompt.parts("between 0 and 1", rating_rule="from 0 to 1"))
-    for said in ("from 0 to 9.", "a score of 9", "with one of 0, 1, 2, 3", "between 0 and 9 and"):
-        assert said in text
+    for phrase in ("from 0 to 9.", "a score of 9", "with one of 0, 1, 2, 3", "between 0 and 9 and"):
+        assert phrase in text
     assert text.count("between 0 and 1") == text.count("from 0 to 1") == 1  # those of the texts

@@ -15,15 +15,13 @@ from encore.judges.judge_config import JudgeConfig
 from encore.model.backbone_shape import find_shape
 from encore.rating import rating_run
 from encore.rating.rate_study import rate
-from encore.rating.rating_config import RatingConfig
-from encore.rating.rating_plan import compare_with_plan, plan_rating
-from encore.rating.rating_plan_config import PlanRateConfig
-from encore.rating.rating_run import open_run
+from encore.rating.rating_config import PlanRateConfig, RatingConfig
+from encore.rating.rating_plan import LayoutCost, RatingPlan, compare_with_plan, plan_rating
 from encore.runs.shard_runner import work_through
 from tests.judges.hostile_server import KEY, MODEL, HostileServer, serving
-from tests.rating.test_rating_run import config, write_source
+from tests.rating.test_rating_run import opened
 from tests.worlds.judges import ScriptedJudge
-from tests.worlds.studies import create_study
+from tests.worlds.studies import create_study, numbered_pairs, shard_path, study_of
 from tests.worlds.tiny_judge import make_tiny_judge
 
 
@@ -34,47 +32,47 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def study(tmp_path: Path) -> Study:
-    ingest([f"mine={write_source(tmp_path)}"], out=tmp_path / "study")
-    return open_study(tmp_path / "study")
+    return open_study(study_of(numbered_pairs(25), tmp_path / "study"))
 
 
-def plan(study: Study, folder: Path, **options: object) -> dict:
+def plan(study: Study, folder: Path, **options: object) -> RatingPlan:
     judge = {"model": str(folder), **options.pop("judge", {})}
-    given = PlanRateConfig.model_validate({"study": study.path, "judge": judge, **options})
-    return plan_rating(given, study)
+    config = PlanRateConfig.model_validate({"study": study.path, "judge": judge, **options})
+    return plan_rating(study, config)
 
 
 def test_hours_and_money_follow_from_tokens_and_the_gpus_table(study, folder):
     options = {"gpu": "h100-80", "count": 4, "utilisation": 0.5, "price_gpu_hour": 3.0}
-    found = plan(study, folder, **options, price_input=2.0, price_output=10.0)
-    assert found["num_pairs"] == 25
-    rows, shape = found["layouts"], find_shape(str(folder))
+    rating_plan = plan(study, folder, **options, price_input=2.0, price_output=10.0)
+    assert rating_plan.num_pairs == 25
+    rows, shape = rating_plan.layouts, find_shape(str(folder))
     assert [*rows] == ["paper", "conversation-first"]
     for row in rows.values():
-        assert row["num_calls"] == 25 * 2 * 10
+        assert row.num_calls == 25 * 2 * 10
         # "0", ".", "8" and the end: four tokens each.
-        assert row["output_tokens"] == 4 * row["num_calls"]
-    assert rows["conversation-first"]["computed_tokens"] < rows["paper"]["computed_tokens"]
+        assert row.output_tokens == 4 * row.num_calls
+    assert rows["conversation-first"].computed_tokens < rows["paper"].computed_tokens
     row = rows["paper"]
     # Two operations a weight; the judge is float32, 66.9 TFLOP/s, half of which are used; every
     # 256 replies' tokens read 4 bytes a parameter at 3,352 GB/s; four GPUs.
-    tokens = row["computed_tokens"] + row["output_tokens"]
+    tokens = row.computed_tokens + row.output_tokens
     arithmetic = tokens * 2 * shape.num_matrix_parameters / (66.9e12 * 0.5)
-    reading = row["output_tokens"] / 256 * 4 * shape.num_parameters / 3352e9
+    reading = row.output_tokens / 256 * 4 * shape.num_parameters / 3352e9
     seconds = (arithmetic + reading) / 4
-    assert row["hours"] == pytest.approx(seconds / 3600)
-    prompts, replies = row["prompt_tokens"] * 2e-6, row["output_tokens"] * 1e-5
-    assert row["money"] == pytest.approx(prompts + replies + 4 * 3 * seconds / 3600)
-    assert found["notes"] == []
+    assert row.hours == pytest.approx(seconds / 3600)
+    prompts, replies = row.prompt_tokens * 2e-6, row.output_tokens * 1e-5
+    assert row.money == pytest.approx(prompts + replies + 4 * 3 * seconds / 3600)
+    assert rating_plan.notes == []
 
 
-def test_what_is_missing_is_named(study, folder):
-    found = plan(study, folder)
-    assert {(row["hours"], row["money"]) for row in found["layouts"].values()} == {(None, None)}
-    assert "--gpu" in found["hours_origin"]
-    assert "--calibrate" in found["hours_origin"]
-    assert "--price-gpu-hour" in found["notes"][0]
-    [note] = plan(study, folder, price_input=1.0)["notes"]
+def test_a_plan_without_gpu_and_prices_names_the_options_that_it_lacks(study, folder):
+    rating_plan = plan(study, folder)
+    rows = rating_plan.layouts.values()
+    assert {(row.hours, row.money) for row in rows} == {(None, None)}
+    assert "--gpu" in rating_plan.hours_origin
+    assert "--calibrate" in rating_plan.hours_origin
+    assert "--price-gpu-hour" in rating_plan.notes[0]
+    [note] = plan(study, folder, price_input=1.0).notes
     assert note == "the money is without output tokens: give --price-output"
 
 
@@ -83,23 +81,20 @@ def test_a_server_without_a_tokenizer_gets_calls_counted_and_tokens_calibrated(s
     prices = {"price_input": 2.0, "price_output": 10.0}
     with serving(HostileServer()) as server:
         judge = {"backend": "http", "base_url": server.base_url}
-        found = plan(study, Path(MODEL), judge=judge, gpu="h100-80", **prices)
-        [(layout, row)] = found["layouts"].items()
-        assert (layout, row.pop("num_calls")) == ("paper", 500)
-        assert {*row.values()} == {None}
-        assert "--tokenizer" in found["notes"][0]
-        assert server.seen.total() == 1  # the probe has a text of its own
-        found = plan(study, Path(MODEL), judge=judge, calibrate=5, **prices)
-    row = found["layouts"]["paper"]
+        uncalibrated = plan(study, Path(MODEL), judge=judge, gpu="h100-80", **prices)
+        assert uncalibrated.layouts == {"paper": LayoutCost(num_calls=500, hours=None, money=None)}
+        assert "--tokenizer" in uncalibrated.notes[0]
+        assert server.num_requests.total() == 1  # the probe
+        calibrated = plan(study, Path(MODEL), judge=judge, calibrate=5, **prices)
+    row = calibrated.layouts["paper"]
     # The server says 100 tokens of a prompt, 60 of them from its cache, and 4 of a reply.
-    tokens = [row[f"{kind}_tokens"] for kind in ("prompt", "computed", "output")]
-    assert tokens == [50_000, 20_000, 2000]
-    assert row["hours"] > 0
-    assert row["money"] == pytest.approx(0.1 + 0.02)
-    assert found["notes"] == []
+    assert (row.prompt_tokens, row.computed_tokens, row.output_tokens) == (50_000, 20_000, 2000)
+    assert row.hours > 0
+    assert row.money == pytest.approx(0.1 + 0.02)
+    assert calibrated.notes == []
 
 
-def test_what_cannot_be_planned_is_refused(study, folder, tmp_path):
+def test_an_unknown_gpu_and_a_study_without_pairs_are_refused(study, folder, tmp_path):
     with pytest.raises(InputError, match="GPU 'nosuch'"):
         plan(study, folder, gpu="nosuch")
     with pytest.raises(InputError, match="no pairs"):
@@ -109,35 +104,33 @@ def test_what_cannot_be_planned_is_refused(study, folder, tmp_path):
 def test_a_calibration_is_a_run_whose_ratings_stay(study, monkeypatch):
     judge = ScriptedJudge()
     monkeypatch.setattr(rating_run, "open_judge", lambda _config: judge)
-    found = plan(study, Path("scripted"), calibrate=5, price_gpu_hour=2.0)
+    rating_plan = plan(study, Path("scripted"), calibrate=5, price_gpu_hour=2.0)
     assert judge.num_asked == 5 * 20
-    pilot, row = found["calibration"], found["layouts"]["paper"]
-    assert pilot["num_pairs"] == 5
-    assert pilot["tokens"]["num_calls"] == 100
-    assert row["output_tokens"] == 3 * 500  # "0.1": three of this judge's tokens
-    tokens = pilot["tokens"]["computed_tokens"] + pilot["tokens"]["output_tokens"]
-    work = row["computed_tokens"] + row["output_tokens"]
-    assert row["hours"] == pytest.approx(pilot["seconds"] / tokens * work / 3600)
-    # The whole run finds them; a second calibration measures nothing, and says so.
-    report = work_through(open_run(study, config(), judge=judge).job())
+    pilot, row = rating_plan.calibration, rating_plan.layouts["paper"]
+    assert pilot.num_pairs == 5
+    assert pilot.tokens.num_calls == 100
+    assert row.output_tokens == 3 * 500  # "0.1": three of this judge's tokens
+    tokens = pilot.tokens.computed_tokens + pilot.tokens.output_tokens
+    work = row.computed_tokens + row.output_tokens
+    assert row.hours == pytest.approx(pilot.seconds / tokens * work / 3600)
+    # A run of all pairs takes them over; a second calibration measures nothing, and says so.
+    report = work_through(opened(study, judge).job())
     assert report.computed("num_known") == 100
     assert judge.num_asked == 500
     again = plan(study, Path("scripted"), calibrate=5)
-    assert again["layouts"]["paper"]["hours"] is None
-    assert "calibrate more pairs" in again["hours_origin"]
+    assert again.layouts["paper"].hours is None
+    assert "calibrate more pairs" in again.hours_origin
 
 
-def test_plan_against_actual_is_about_the_shards_of_this_call(study):
-    judge = ScriptedJudge()
-    run = open_run(study, config(), judge=judge)
+def test_plan_and_actual_cost_are_compared_for_the_shards_of_a_call(study):
+    run = opened(study)
     report = work_through(run.job())
     compared = compare_with_plan(run, report)
     for name in ("num_calls", "prompt_tokens"):
         assert compared[name]["planned"] == compared[name]["actual"] > 0
     assert compared["seconds"] == {"planned": None, "actual": report.seconds}
     assert compare_with_plan(run, work_through(run.job())) == {}  # nothing was rated
-    victim = next(run.run_dir.glob("shard-00002*"))
-    victim.unlink()
+    shard_path(run.run_dir, 2).unlink()
     compared = compare_with_plan(run, work_through(run.job()))
     assert compared["num_calls"] == {"planned": 5 * 20, "actual": 5 * 20}  # 25 pairs, 10 a shard
 
@@ -149,12 +142,15 @@ def test_a_calibrated_plan_counts_what_a_real_engine_computes(layout, tmp_path):
     ingest([f"hh={DATA_PATHS['synthetic-hh']}"], out=tmp_path / "planned")
     shutil.copytree(tmp_path / "planned", tmp_path / "rated")
     options = {"layout": layout, "limit": 60}
-    found = plan(open_study(tmp_path / "planned"), JUDGE_PATH, **options, calibrate=10)
-    row = found["layouts"][layout]
-    assert row["hours"] > 0
+    rating_plan = plan(open_study(tmp_path / "planned"), JUDGE_PATH, **options, calibrate=10)
+    row = rating_plan.layouts[layout]
+    assert row.hours > 0
     judge = JudgeConfig(model=str(JUDGE_PATH))
     report = rate(tmp_path / "rated", RatingConfig(judge=judge, **options)).report
-    assert row["num_calls"] == report.total("num_calls")
-    assert row["prompt_tokens"] == report.total("prompt_tokens")
-    assert row["computed_tokens"] == pytest.approx(report.total("computed_tokens"), rel=0.02)
-    assert row["output_tokens"] == pytest.approx(report.total("output_tokens"), rel=0.02)
+    for name, tolerance in {
+        "num_calls": 0,
+        "prompt_tokens": 0,
+        "computed_tokens": 0.02,
+        "output_tokens": 0.02,
+    }.items():
+        assert getattr(row, name) == pytest.approx(report.total(name), rel=tolerance), name

@@ -1,9 +1,8 @@
-"""A run that ends when its weights are sure enough, or when its budget is used up."""
+"""A run stops early when its weights are precise enough, or when its budget is used up."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,70 +15,67 @@ from pydantic import ValidationError
 from encore.analysis.analyze import analyze
 from encore.core.errors import EncoreError, InputError
 from encore.core.reporting import Reporter
-from encore.data.ingestion import ingest
 from encore.data.pairs import planned_pairs, read_pairs, records_of
 from encore.data.rating_runs import run_status
 from encore.data.study import open_study
 from encore.rating import rating_run, rounds
+from encore.rating.rate_study import rate
 from encore.rating.rating_config import PricesConfig, RateConfig
-from encore.rating.rating_run import open_run
 from encore.runs.run_files import ShardState
-from encore.runs.shard_runner import RunReport, work_through
+from encore.runs.shard_runner import RunReport
 from tests.golden.command_line import Finished, encore
 from tests.worlds.judges import ScriptedJudge
+from tests.worlds.studies import numbered_pairs, study_of, write_rules
 
 NUM_PAIRS, SHARD_SIZE = 400, 20
 CALLS = 4 * SHARD_SIZE  # of a shard: two responses under two rules
-RULE = """[[rules]]
-rule_id = "{0}"
-title = "{0}"
-description = "{0}"
-preference_rule = "Which one is {0}?"
-rating_rule = "Is it {0}?"
-"""
 PRICES = {"price_input": 2.0, "price_output": 10.0}
 
 
 def some_score(prompt: str) -> str:
-    """0.7, 0.8 or 0.9, by the prompt."""
+    """Return 0.7, 0.8 or 0.9, as the prompt decides."""
     return f"{(hashlib.sha256(prompt.encode()).digest()[0] % 3 + 7) / 10:.1f}"
 
 
-class Heard(Reporter):
-    """Keeps what is told."""
+class MessageReporter(Reporter):
+    """Reporter that keeps the messages on precision."""
 
     def __init__(self) -> None:
-        self.lines: list[str] = []
+        self.messages: list[str] = []
 
     def message(self, text: str) -> None:
-        self.lines.append(text)
+        if "pairs rated" in text:
+            self.messages.append(text)
 
 
 @dataclass
 class Bench:
-    """A study, and what calls on it did: the calls of the judge, what was told."""
+    """A study, the judge that rates it, and the messages of the latest call."""
 
     study: Path
     judge: ScriptedJudge = field(default_factory=lambda: ScriptedJudge(some_score))
-    heard: Heard = field(default_factory=Heard)
+    messages: list[str] = field(default_factory=list)
 
     @property
-    def options(self) -> dict[str, Any]:
-        rules = str(self.study.parent / "rules.toml")
-        return {"judge": {"model": "scripted"}, "rules": rules, "shard_size": SHARD_SIZE}
+    def rules(self) -> str:
+        return str(self.study.parent / "rules.toml")
 
     def rate(self, **limits: Any) -> RunReport:
-        self.judge.asked, self.heard.lines = [], []
-        config = RateConfig(study=self.study, **self.options, **limits)
-        run = open_run(open_study(self.study), config, judge=self.judge)
-        return work_through(run.job(reporter=self.heard), reporter=self.heard)
+        """Rate with limits; the judge's prompts and the messages are those of this call."""
+        self.judge.asked, reporter = [], MessageReporter()
+        self.messages = reporter.messages
+        config = RateConfig(
+            study=self.study,
+            judge={"model": "scripted"},
+            rules=self.rules,
+            shard_size=SHARD_SIZE,
+            **limits,
+        )
+        return rate(self.study, config, reporter=reporter).report
 
-    def command(self, name: str, *options: object) -> Finished:
-        given = ()
-        if name == "rate":
-            given = ("--judge", "scripted", "--shard-size", SHARD_SIZE)
-            given += ("--rules", self.options["rules"])
-        return encore(name, self.study, *given, *options)
+    def rate_by_command(self, *limits: object) -> Finished:
+        plan = ("--judge", "scripted", "--shard-size", SHARD_SIZE, "--rules", self.rules)
+        return encore("rate", self.study, *plan, *limits)
 
     @property
     def run_dir(self) -> Path:
@@ -87,31 +83,24 @@ class Bench:
         return run_dir
 
     def weights(self) -> np.ndarray:
-        found = analyze(self.study).rules
-        mass_R = np.exp([-(rule.entropy_nats or 0.0) / 2 for rule in found])
+        mass_R = np.exp([-(rule.entropy_nats or 0.0) / 2 for rule in analyze(self.study).rules])
         return mass_R / mass_R.sum()
 
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """Rounds of 5, 7, 10, 15 and 20 shards."""
+    """Return a study whose plan has rounds of 5, 7, 10, 15 and 20 shards."""
     monkeypatch.setattr(rounds, "_FIRST_PAIRS", 5 * SHARD_SIZE)
-    rules = "".join(RULE.format(name) for name in ("kind", "brief"))
-    (tmp_path / "rules.toml").write_text(f'name = "two"\n{rules}')
-    rows = [
-        {"prompt": f"Q {i}?", "chosen": f"A {i}.", "rejected": f"N {i}."} for i in range(NUM_PAIRS)
-    ]
-    (tmp_path / "pairs.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    ingest([f"mine={tmp_path / 'pairs.jsonl'}"], out=tmp_path / "study")
-    found = Bench(tmp_path / "study")
-    monkeypatch.setattr(rating_run, "open_judge", lambda _config: found.judge)
-    return found
+    write_rules(tmp_path / "rules.toml", ["kind", "brief"])
+    bench = Bench(study_of(numbered_pairs(NUM_PAIRS), tmp_path / "study"))
+    monkeypatch.setattr(rating_run, "open_judge", lambda _config: bench.judge)
+    return bench
 
 
-# --- enough -------------------------------------------------------------------------------------
+# --- precise weights ----------------------------------------------------------------------------
 
 
-def test_a_run_stops_when_enough_is_known_and_goes_on_with_a_smaller_tolerance(
+def test_a_run_stops_when_its_weights_are_precise_and_goes_on_with_a_smaller_tolerance(
     bench: Bench,
 ) -> None:
     report = bench.rate(until_weights_within=0.02)
@@ -122,11 +111,11 @@ def test_a_run_stops_when_enough_is_known_and_goes_on_with_a_smaller_tolerance(
     assert report.early_stop.is_success
     saved = 1 - num_rated / 20
     assert f"saves {(20 - num_rated) * CALLS:,} calls, {saved:.1%} of the plan" in report.message
-    assert bench.heard.lines[0].startswith("100 of 400 pairs rated, every weight within 2.")
-    assert "the next round ends with 140 pairs" in bench.heard.lines[0]
+    assert bench.messages[0].startswith("100 of 400 pairs rated, every weight within 2.")
+    assert "the next round ends with 140 pairs" in bench.messages[0]
     early_R = bench.weights()
 
-    report = bench.rate(until_weights_within=0.03)  # what is there is enough: nothing is asked
+    report = bench.rate(until_weights_within=0.03)  # the finished shards are enough
     assert (report.count("rated"), bench.judge.num_asked) == (0, 0)
     report = bench.rate(until_weights_within=0.004)
     assert report.early_stop is None or report.early_stop.is_success
@@ -137,26 +126,26 @@ def test_a_run_stops_when_enough_is_known_and_goes_on_with_a_smaller_tolerance(
     assert np.abs(early_R / bench.weights() - 1).max() <= 0.02
 
 
-def test_a_run_that_stopped_is_whole_for_who_reads_it_as_long_as_its_shards_are_there(
+def test_commands_take_a_run_that_stopped_as_complete_while_its_shards_are_there(
     bench: Bench,
 ) -> None:
-    finished = bench.command("rate", "--until-weights-within", 0.02, "--json")
+    finished = bench.rate_by_command("--until-weights-within", 0.02, "--json")
     assert finished.code == 0, finished.err
     assert finished.json["ending"]["is_enough"]
     assert "enough: " in finished.err
     assert "next: encore analyze" in finished.err
     for name in ("analyze", "weights", "status"):
-        finished = bench.command(name)
+        finished = encore(name, bench.study)
         assert finished.code == 0, finished.err
         assert "needs no more" in finished.out + finished.err
     next(bench.run_dir.glob("shard-00003.*")).unlink()
     for name in ("analyze", "status"):
-        finished = bench.command(name)
+        finished = encore(name, bench.study)
         assert finished.code == 3
         assert "needs no more" not in finished.out + finished.err
 
 
-def test_a_shard_that_fails_ends_the_run_with_its_round_and_nothing_is_promised(
+def test_a_failed_shard_ends_the_run_with_its_round_and_no_precision_is_claimed(
     bench: Bench,
 ) -> None:
     [first] = records_of(planned_pairs(read_pairs(open_study(bench.study)), limit=1))
@@ -172,7 +161,7 @@ def test_a_shard_that_fails_ends_the_run_with_its_round_and_nothing_is_promised(
     assert ([*report.failures], len(report.outcomes)) == ([0], 4)  # the first round
     assert report.early_stop is None
     assert not (bench.run_dir / "enough.json").exists()
-    finished = bench.command("rate", "--until-weights-within", 0.5)
+    finished = bench.rate_by_command("--until-weights-within", 0.5)
     assert finished.code == 3
     assert "the device fell off the bus" in finished.err
     assert "enough" not in finished.err
@@ -180,17 +169,15 @@ def test_a_shard_that_fails_ends_the_run_with_its_round_and_nothing_is_promised(
     assert bench.rate(until_weights_within=0.5).count("rated") == 1
 
 
-def test_a_rule_without_ratings_promises_nothing_and_the_plan_is_rated_to_its_end(
-    bench: Bench,
-) -> None:
-    bench.judge.script = lambda prompt: "0.5" if "kind" in prompt else "I do not know"
+def test_with_a_rule_without_ratings_the_plan_is_rated_to_its_end(bench: Bench) -> None:
+    bench.judge.script = lambda prompt: "0.5" if "Rule kind" in prompt else "I do not know"
     report = bench.rate(until_weights_within=0.02)
     assert (len(report.outcomes), report.early_stop) == (20, None)
-    assert len(bench.heard.lines) == 4
-    assert all("rule brief has 0 ratings" in line for line in bench.heard.lines)
+    assert len(bench.messages) == 4
+    assert all("rule brief has 0 ratings" in message for message in bench.messages)
 
 
-def test_a_judge_that_always_says_the_same_is_not_sure_at_once(bench: Bench) -> None:
+def test_equal_ratings_are_not_precise_after_the_first_round(bench: Bench) -> None:
     bench.judge.script = lambda _prompt: "0.5"
     report = bench.rate(until_weights_within=0.02)  # 200 equal ratings: another one may come
     assert len(report.outcomes) == 7
@@ -210,14 +197,14 @@ def test_a_budget_of_calls_is_never_exceeded_and_a_larger_one_goes_on(bench: Ben
     assert "14 of 20 shards are left" in report.message
     bench.rate(budget_calls=6 * CALLS + 20)
     assert bench.judge.num_asked == 0
-    finished = bench.command("rate", "--budget-calls", 8 * CALLS)
+    finished = bench.rate_by_command("--budget-calls", 8 * CALLS)
     assert finished.code == 3
     assert "larger --budget-calls goes on" in finished.err
-    assert sum(one.state == "done" for one in run_status(bench.run_dir).shards) == 8
+    assert sum(shard.state == "done" for shard in run_status(bench.run_dir).shards) == 8
     assert bench.rate(budget_calls=20 * CALLS).early_stop is None
 
 
-def test_a_budget_that_not_even_one_shard_fits_into_is_refused_before_the_first_call(
+def test_a_budget_below_the_cost_of_one_shard_is_refused_before_the_first_call(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bench.judge, "start", lambda: pytest.fail("started"), raising=False)
@@ -225,27 +212,27 @@ def test_a_budget_that_not_even_one_shard_fits_into_is_refused_before_the_first_
         bench.rate(budget_calls=CALLS - 1)
 
 
-def test_money_is_what_tokens_cost_and_the_first_shard_tells_what_others_will(bench: Bench) -> None:
-    # A token is a byte: some 400 of a prompt and three of a reply, at 2 and 10 a million.
-    one = bench.rate(budget=1e-9, **PRICES)
-    assert len(one.outcomes) == 1  # what a shard costs is not known before
+def test_the_first_shard_shows_what_the_tokens_of_other_shards_cost(bench: Bench) -> None:
+    def cost_of(report: RunReport) -> float:
+        # A token is a byte: some 400 of a prompt and three of a reply, at 2 and 10 a million.
+        assert report.total("output_tokens") == 3 * CALLS * len(report.outcomes)
+        return (2 * report.total("prompt_tokens") + 10 * report.total("output_tokens")) / 1e6
+
+    first = bench.rate(budget=1e-9, **PRICES)
+    assert len(first.outcomes) == 1  # the cost of a shard is not known before
     assert len(bench.rate(budget=1e-9, **PRICES).outcomes) == 1
-    prompt, output = one.total("prompt_tokens"), one.total("output_tokens")
-    assert output == 3 * CALLS
-    cost = (2 * prompt + 10 * output) / 1e6
-    report = bench.rate(budget=4.5 * cost, **PRICES)
+    report = bench.rate(budget=4.5 * cost_of(first), **PRICES)
     assert len(report.outcomes) == 4
-    spent = (2 * report.total("prompt_tokens") + 10 * report.total("output_tokens")) / 1e6
-    assert f"{spent:,.10g} spent" in report.message
+    assert f"{cost_of(report):,.10g} spent" in report.message
 
 
-def test_calls_that_cost_nothing_by_what_was_counted_end_the_run(bench: Bench) -> None:
+def test_a_budget_in_money_ends_a_run_whose_calls_cost_nothing(bench: Bench) -> None:
     with pytest.raises(EncoreError, match=r"cost nothing .* use --budget-calls"):
         bench.rate(budget=1.0, price_input=0.0, price_output=0.0)
     assert bench.judge.num_asked == CALLS
 
 
-def test_money_is_what_the_engines_gpus_cost() -> None:
+def test_money_covers_the_engines_gpus_and_the_tokens() -> None:
     # 1,800 s on 4 GPUs are 2 GPU hours at 3; 2M and 0.5M tokens at 2 and 10 are 9 more.
     footer = {"prompt_tokens": 2_000_000, "output_tokens": 500_000, "engine_seconds": 1800.0}
     hours = PricesConfig(price_gpu_hour=3)
@@ -254,14 +241,16 @@ def test_money_is_what_the_engines_gpus_cost() -> None:
     assert rounds.num_calls({"num_ratings": 70, "num_nulls": 10}) == 80  # of an earlier version
 
 
-def test_shards_that_do_not_say_what_they_cost_teach_nothing() -> None:
+def test_shards_without_a_recorded_cost_do_not_change_the_expected_cost() -> None:
     manifest: Any = SimpleNamespace(
         shards=[SimpleNamespace(index=i, num_pairs=5) for i in range(9)]
     )
     budget = rounds.Budget("--budget", 3.5, manifest, cost=lambda footer: footer.get("cost", 0))
 
     def opened(*footers: dict[str, Any]) -> int:
-        states = [ShardState(index=i, state="done", footer=one) for i, one in enumerate(footers)]
+        states = [
+            ShardState(index=i, state="done", footer=footer) for i, footer in enumerate(footers)
+        ]
         budget.update(states)
         return budget.num_open_shards
 
@@ -272,7 +261,7 @@ def test_shards_that_do_not_say_what_they_cost_teach_nothing() -> None:
     assert opened(old, old, {"num_calls": 50, "cost": 4.0}) == 3
 
 
-def test_the_nearest_of_several_limits_ends_the_run(bench: Bench) -> None:
+def test_the_first_of_several_limits_ends_the_run(bench: Bench) -> None:
     report = bench.rate(until_weights_within=0.02, budget_calls=3 * CALLS)
     assert (len(report.outcomes), report.early_stop is not None) == (3, True)
     assert "--budget-calls 240" in report.message
@@ -281,7 +270,7 @@ def test_the_nearest_of_several_limits_ends_the_run(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("limits", "message"),
     [
         ({"until_weights_within": 0.02, "slice": "0/2"}, "--until-weights-within with --slice"),
         ({"budget_calls": 9, "slice": "0/2"}, "--budget-calls with --slice"),
@@ -291,6 +280,6 @@ def test_the_nearest_of_several_limits_ends_the_run(bench: Bench) -> None:
         ({"until_weights_within": 1.0}, "less than 1"),
     ],
 )
-def test_limits_that_cannot_be_kept_are_refused(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValidationError, match=said):
-        RateConfig.model_validate({"study": "s", "judge": {"model": "m"}, **given})
+def test_limits_that_cannot_be_kept_are_refused(limits: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        RateConfig.model_validate({"study": "s", "judge": {"model": "m"}, **limits})

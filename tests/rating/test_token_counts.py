@@ -1,8 +1,6 @@
-"""Tokens of a plan: what a prefix cache leaves, and a sample that stands for all pairs."""
+"""Token counts of a plan: tokens that are not in the prefix cache, and samples of pairs."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,23 +22,23 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     return open_study(folder)
 
 
-def test_full_blocks_that_were_there_before_are_not_computed_but_a_last_token_is():
-    known: set[int] = set()
+def test_full_blocks_in_the_cache_are_not_computed_but_a_last_token_is():
+    cached_blocks: set[int] = set()
 
     def computed(*ids: int) -> int:
-        return _num_computed(np.array(ids, np.uint32), 4, known)
+        return _num_computed(np.array(ids, np.uint32), 4, cached_blocks)
 
-    assert computed(*range(10)) == 10  # nothing is known; two full blocks of 4 are kept
+    assert computed(*range(10)) == 10  # the cache is empty; it keeps two full blocks of 4
     assert computed(*range(10)) == 2
-    # Both blocks are known, but the second one has the last token: 8 - 4.
+    # Both blocks are in the cache, but the second one has the last token: 8 - 4.
     assert computed(*range(8)) == 4
     # The second block has the same tokens behind another first one: 9.
     assert computed(9, 1, 2, 3, *range(4, 8), 8) == 9
 
 
-def test_a_count_is_what_the_judge_is_asked_and_long_prompts_are_not(study):
-    for most in (100_000, 1450):  # bytes, which are this judge's tokens
-        judge = ScriptedJudge(max_model_len=most)
+def test_counts_equal_the_prompts_that_the_judge_gets_and_leave_out_long_ones(study):
+    for max_model_len in (100_000, 1450):  # bytes, which are this judge's tokens
+        judge = ScriptedJudge(max_model_len=max_model_len)
         run = opened(study, judge, limit=20)
         report = work_through(run.job())
         counts = count_tokens(run.rater, run.pairs, block_size=None)
@@ -50,23 +48,24 @@ def test_a_count_is_what_the_judge_is_asked_and_long_prompts_are_not(study):
 
 
 def test_a_sample_stands_for_all_pairs(study):
-    """Computed tokens a little less well: among more pairs, more begin alike."""
-    run = opened(study, ScriptedJudge())
-    whole = count_tokens(run.rater, run.pairs, block_size=16)
+    run = opened(study)
+    exact = count_tokens(run.rater, run.pairs, block_size=16)
     sampled = count_tokens(run.rater, run.pairs, block_size=16, max_counted=60)
-    assert sampled.num_calls == whole.num_calls == 20 * run.pairs.num_rows
-    assert sampled.prompt_tokens == pytest.approx(whole.prompt_tokens, rel=0.01)
-    assert 1 <= sampled.computed_tokens / whole.computed_tokens < 1.03
+    assert sampled.num_calls == exact.num_calls == 20 * run.pairs.num_rows
+    assert sampled.prompt_tokens == pytest.approx(exact.prompt_tokens, rel=0.01)
+    # Among more pairs, more begin alike.
+    assert 1 <= sampled.computed_tokens / exact.computed_tokens < 1.03
 
 
-def test_the_conversation_first_leaves_less_to_compute(study):
-    """All rules of a response begin with its conversation, which is computed once."""
-    run = opened(study, ScriptedJudge(), limit=30)
-    paper = count_tokens(run.rater, run.pairs, block_size=16)
-    other = replace(run.rater, prompt=replace(run.rater.prompt, layout="conversation-first"))
-    first = count_tokens(other, run.pairs, block_size=16)
-    assert first.prompt_tokens == paper.prompt_tokens  # the same sentences
-    assert first.computed_tokens < paper.computed_tokens / 2
+def test_the_conversation_first_needs_fewer_computed_tokens(study):
+    # All rules of a response begin with its conversation, which is computed once.
+    paper, conversation_first = (
+        count_tokens(run.rater, run.pairs, block_size=16)
+        for layout in ("paper", "conversation-first")
+        for run in [opened(study, layout=layout, limit=30)]
+    )
+    assert conversation_first.prompt_tokens == paper.prompt_tokens  # the same sentences
+    assert conversation_first.computed_tokens < paper.computed_tokens / 2
 
 
 @pytest.mark.parametrize(
@@ -78,7 +77,7 @@ def test_the_conversation_first_leaves_less_to_compute(study):
         ({"backend": "transformers"}, None, None),
     ],
 )
-def test_the_block_is_the_engines(options, on_cpu, on_gpu):
+def test_the_size_of_a_cache_block_is_that_of_the_engine(options, on_cpu, on_gpu):
     judge = JudgeConfig(model="m", **options)
     assert kv_block_size(judge, is_on_cpu=True) == on_cpu
     assert kv_block_size(judge, is_on_cpu=False) == on_gpu
