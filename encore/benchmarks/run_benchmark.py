@@ -218,7 +218,7 @@ def _write(run: BenchmarkRun, *, identity: Mapping[str, Any]) -> None:
     """Write the table, the results per pair and the identity of the table, file by file."""
     models = {row.name: row.model_identity for row in run.rows if row.model_identity is not None}
     evaluation = {"key": run_key_of(identity), "identity": identity, "models": models}
-    with report_full_disk(run.out, purpose="the table", kept="head scores are kept"):
+    with report_full_disk(run.out, purpose="the table", kept_work="head scores are kept"):
         run.out.mkdir(parents=True, exist_ok=True)
         pair_rows = [row for row in run.rows if row.follows_from_pairs]
         write_pair_results(run.results_path, pair_rows, pairs=run.pairs)
