@@ -79,17 +79,13 @@ class PoolRule(Provenance):
         """True if the rule has the four texts that a rule set needs."""
         return len(self.texts) == len(TEXTS)
 
-    @property
-    def provenances(self) -> list[Provenance]:
-        """Provenance of the rule itself, then of the rules that were dropped for it."""
-        values = {name: getattr(self, name) for name in Provenance.model_fields}
-        return [Provenance(**values), *self.merged_from]
-
     def absorbing(self, *dropped: PoolRule) -> PoolRule:
         """Return this rule with the provenance of the dropped rules in ``merged_from``."""
-        rules = (self, *dropped)
-        unique = dict.fromkeys(origin for rule in rules for origin in rule.provenances)
-        return self.model_copy(update={"merged_from": tuple(unique)[1:]})
+        origins: dict[Provenance, None] = {}  # unique, in order; the rule's own is the first
+        for rule in (self, *dropped):
+            values = {name: getattr(rule, name) for name in Provenance.model_fields}
+            origins |= dict.fromkeys([Provenance(**values), *rule.merged_from])
+        return self.model_copy(update={"merged_from": tuple(origins)[1:]})
 
 
 #: Keys of a rule in a file: its texts, then its provenance.

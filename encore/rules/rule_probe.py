@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +52,8 @@ from encore.weighting.run_comparison import NUM_DRAWS
 _Floats = NDArray[np.float64]
 #: Pairs by form of their responses, `UNCHANGED` first. All forms have the same order of pairs.
 _Forms = Mapping[str, Sequence[PreferencePair]]
+#: Rating run of a form, and its ratings of the probed pairs, shape [2, P, R].
+_Rated = tuple[RatingManifest, _Floats]
 
 
 def probe_rules(
@@ -82,7 +83,9 @@ def probe_rules(
     folder = study.path / PROBES_DIR / run_key_of(ids)
     check_writable(study.path)
     with contextlib.closing(judge or open_judge(config.judge)) as opened:
-        runs, ratings = _rate(folder, config, rules, forms, judge=opened, reporter=reporter)
+        rated = _rate(folder, config, rules, forms, judge=opened, reporter=reporter)
+    runs = {name: run for name, (run, _) in rated.items()}
+    ratings = {name: rating_2PR for name, (_, rating_2PR) in rated.items()}
     rule_probes = measure(rules.rule_ids, ratings, num_draws=NUM_DRAWS)
     descriptions = fixed.RULE_VARIANTS | {name: text for name, (text, _) in variants.items()}
     num_pairs = len(forms[UNCHANGED])
@@ -150,8 +153,29 @@ def _rate(
     *,
     judge: Judge,
     reporter: Reporter,
-) -> tuple[dict[str, RatingManifest], dict[str, _Floats]]:
-    """Return the rating run of each form, and its ratings of the same pairs, shape [2, P, R]."""
+) -> dict[str, _Rated]:
+    """Rate every form; forms of responses are the sources of one study."""
+
+    def rate(name: str, sources: _Forms, config: RatingConfig) -> dict[str, _Rated]:
+        num_pairs = sum(map(len, sources.values()))
+        origin = Origin(kind="local", name="study", format="probe", num_read=num_pairs)
+        study = study_pairs.write_pairs_once(folder / name, sources, origin=origin)
+        run = open_run(study, config, judge=judge)
+        num_ratings = f"{num_pairs * run.manifest.rows_per_pair:,} ratings"
+        reporter.message(f"{', '.join(sources)} under {Path(config.rules).stem}: {num_ratings}")
+        report = run_rating_job(run.job(reporter=reporter), study, config, reporter=reporter)
+        raise_for_failed_shards(run.run_dir, report.failures, num_shards=len(run.manifest.shards))
+        with open_warehouse(open_ratings(study, run=run.manifest.run_key)) as warehouse:
+            rated = read_pair_ratings(warehouse, rule_ids=rules.rule_ids)
+        row_of = {pair_id: row for row, pair_id in enumerate(rated.source_P + rated.pair_id_P)}
+        return {
+            source: (
+                run.manifest,
+                rated.rating_2PR[:, [row_of[source + pair.pair_id] for pair in pairs]],
+            )
+            for source, pairs in sources.items()
+        }
+
     folder.mkdir(parents=True, exist_ok=True)
     reframed = folder / f"reframed-{rules.digest[:16]}.toml"
     texts = [
@@ -160,45 +184,14 @@ def _rate(
     ]
     write_pool(reframed, [PoolRule(**text) for text in texts])
     rule_files = {UNCHANGED: config.rules, "reframed": reframed, "paraphrased": config.paraphrases}
-    rate = partial(_rate_study, rule_ids=rules.rule_ids, judge=judge, reporter=reporter)
-    unchanged = {UNCHANGED: forms[UNCHANGED]}
-    changed = {name: form for name, form in forms.items() if name != UNCHANGED}
-    runs: dict[str, RatingManifest] = {}
-    ratings: dict[str, _Floats] = {}
-    for name, file in rule_files.items():
-        if file is not None:
-            rating_config = config.as_rating(rules=str(file))
-            runs[name], rating_by_form = rate(folder / "unchanged", unchanged, rating_config)
-            ratings[name] = rating_by_form[UNCHANGED]
-    run, rating_by_form = rate(folder / "changed", changed, config.as_rating())
-    return runs | dict.fromkeys(changed, run), ratings | rating_by_form
-
-
-def _rate_study(
-    path: Path,
-    forms: _Forms,
-    config: RatingConfig,
-    *,
-    rule_ids: Sequence[str],
-    judge: Judge,
-    reporter: Reporter,
-) -> tuple[RatingManifest, dict[str, _Floats]]:
-    """Rate several forms as the sources of one study; return its run and the ratings by form."""
-    num_pairs = sum(map(len, forms.values()))
-    origin = Origin(kind="local", name="study", format="probe", num_read=num_pairs)
-    study = study_pairs.write_pairs_once(path, forms, origin=origin)
-    run = open_run(study, config, judge=judge)
-    num_ratings = num_pairs * run.manifest.rows_per_pair
-    reporter.message(f"{', '.join(forms)} under {Path(config.rules).stem}: {num_ratings:,} ratings")
-    report = run_rating_job(run.job(reporter=reporter), study, config, reporter=reporter)
-    raise_for_failed_shards(run.run_dir, report.failures, num_shards=len(run.manifest.shards))
-    with open_warehouse(open_ratings(study, run=run.manifest.run_key)) as warehouse:
-        rated = read_pair_ratings(warehouse, rule_ids=rule_ids)
-    row_of = {pair_id: row for row, pair_id in enumerate(rated.source_P + rated.pair_id_P)}
-    return run.manifest, {
-        name: rated.rating_2PR[:, [row_of[name + pair.pair_id] for pair in form]]
-        for name, form in forms.items()
+    changed = dict(forms)
+    unchanged = {UNCHANGED: changed.pop(UNCHANGED)}
+    rated_forms = {
+        name: rate("unchanged", unchanged, config.as_rating(rules=str(file)))[UNCHANGED]
+        for name, file in rule_files.items()
+        if file is not None
     }
+    return rated_forms | rate("changed", changed, config.as_rating())
 
 
 def _sentence(rules: Sequence[RuleProbe]) -> str:

@@ -1,28 +1,28 @@
-// One page for one annotator: items one after the other, answers kept in this browser, a file at
-// the end. Every text of the study becomes a text node, never markup.
+// Page for one annotator: it shows one item at a time, stores the answers in this browser, and
+// saves them to a file. Every text of the study becomes a text node, so that it cannot be markup.
 "use strict";
 
 const byId = (id) => document.getElementById(id);
 const data = JSON.parse(byId("data").textContent);
 const { items, questions } = data;
-const KEYS = "1234567890qwert"; // of choices, in the order of all choices of an item
+const KEYS = "1234567890qwert"; // a key for each choice of an item, over all its questions
 const STORED_AS = `encore-annotate:${data.sample}:${data.annotator}`;
 
-let answers = {}; // by item, then by question
-let at = 0;
+let answers = {}; // value by question name, by item id
+let current = 0; // index of the shown item
 
 function element(name, attributes, ...children) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  node.append(...children);
+  return node;
 }
 
 // --- progress ------------------------------------------------------------------------------------
 
-function remember() {
+function storeProgress() {
   try {
-    localStorage.setItem(STORED_AS, JSON.stringify({ answers, at }));
+    localStorage.setItem(STORED_AS, JSON.stringify({ answers, at: current }));
   } catch {
     const problem = "This browser keeps no progress: save the file before you close the page.";
     byId("problem").textContent = problem;
@@ -30,62 +30,64 @@ function remember() {
   }
 }
 
-// What is kept may be of a damaged or foreign origin: only known items and choices are taken.
-function recall() {
+// Stored progress may be damaged or foreign: only values of this page's items and choices are read.
+function readProgress() {
   try {
-    const kept = JSON.parse(localStorage.getItem(STORED_AS)) ?? {};
+    const stored = JSON.parse(localStorage.getItem(STORED_AS)) ?? {};
     for (const item of items) {
       for (const question of questions) {
-        const value = kept.answers?.[item.item_id]?.[question.name];
-        if (question.choices.some(([known]) => known === value)) put(item, question.name, value);
+        const value = stored.answers?.[item.item_id]?.[question.name];
+        if (question.choices.some(([choice]) => choice === value)) {
+          setAnswer(item, question.name, value);
+        }
       }
     }
-    if (Number.isInteger(kept.at) && items[kept.at]) at = kept.at;
+    if (Number.isInteger(stored.at) && items[stored.at]) current = stored.at;
   } catch {
     answers = {};
   }
 }
 
-const put = (item, name, value) => {
+const setAnswer = (item, name, value) => {
   answers[item.item_id] = { ...answers[item.item_id], [name]: value };
 };
-const given = (item, question) => answers[item.item_id]?.[question.name];
-const isAnswered = (item) => questions.every((question) => given(item, question) !== undefined);
+const answerTo = (item, question) => answers[item.item_id]?.[question.name];
+const isAnswered = (item) => questions.every((question) => answerTo(item, question) !== undefined);
 const numAnswered = () => items.filter(isAnswered).length;
 
 // --- one item ------------------------------------------------------------------------------------
 
-function show() {
-  const item = items[at];
-  byId("place").textContent = `Item ${at + 1} of ${items.length}`;
+function showItem() {
+  const item = items[current];
+  byId("position").textContent = `Item ${current + 1} of ${items.length}`;
   byId("cards").className = `${data.kind}`;
-  byId("cards").replaceChildren(...item.cards.map(shownCard));
-  let place = 0;
+  byId("cards").replaceChildren(...item.cards.map(cardElement));
+  let keyIndex = 0;
   byId("choices").replaceChildren(...questions.map((question) => {
-    const choices = question.choices.map((choice) => shownChoice(question, choice, place++));
+    const choices = question.choices.map((choice) => (
+      choiceElement(question, choice, KEYS[keyIndex++])));
     return element("fieldset", {}, element("legend", {}, question.text), ...choices);
   }));
-  byId("previous").disabled = at === 0;
-  byId("next").disabled = at === items.length - 1;
-  count();
+  byId("previous").disabled = current === 0;
+  byId("next").disabled = current === items.length - 1;
+  showCount();
 }
 
-function shownCard(card) {
+function cardElement(card) {
   const parts = card.parts.map(([name, text]) => element("section", {},
     ...(name ? [element("h3", {}, name)] : []),
-    element("p", { class: "said", dir: "auto" }, text)));
+    element("p", { class: "text", dir: "auto" }, text)));
   return element("article", {}, element("h2", { dir: "auto" }, card.title), ...parts);
 }
 
-function shownChoice(question, [value, text], place) {
+function choiceElement(question, [value, text], key) {
   const input = element("input", { type: "radio", name: question.name, value });
-  input.checked = given(items[at], question) === value;
+  input.checked = answerTo(items[current], question) === value;
   input.addEventListener("change", () => answer(question.name, value));
-  return element("label", { "data-key": KEYS[place] },
-    input, element("kbd", {}, KEYS[place]), text);
+  return element("label", { "data-key": key }, input, element("kbd", {}, key), text);
 }
 
-function count() {
+function showCount() {
   const num = numAnswered();
   byId("progress").max = items.length;
   byId("progress").value = num;
@@ -94,38 +96,38 @@ function count() {
 }
 
 function answer(name, value) {
-  put(items[at], name, value);
-  remember();
-  count();
-  const rest = items.length - numAnswered();
-  byId("status").textContent = rest ? "" : "All items are answered: save the file with s.";
+  setAnswer(items[current], name, value);
+  storeProgress();
+  showCount();
+  const isComplete = numAnswered() === items.length;
+  byId("status").textContent = isComplete ? "All items are answered: save the file with s." : "";
 }
 
-function go(place) {
-  if (place < 0 || place >= items.length) return;
-  at = place;
-  remember();
-  show();
+function goTo(index) {
+  if (index < 0 || index >= items.length) return;
+  current = index;
+  storeProgress();
+  showItem();
   scrollTo(0, 0);
-  byId("place").focus({ preventScroll: true });
+  byId("position").focus({ preventScroll: true });
 }
 
-function goToOpen() {
-  const after = [...items.keys()].map((place) => (at + 1 + place) % items.length);
-  const open = after.find((place) => !isAnswered(items[place]));
-  if (open === undefined) byId("status").textContent = "All items are answered.";
-  else go(open);
+function goToUnanswered() {
+  const indices = [...items.keys()].map((offset) => (current + 1 + offset) % items.length);
+  const unanswered = indices.find((index) => !isAnswered(items[index]));
+  if (unanswered === undefined) byId("status").textContent = "All items are answered.";
+  else goTo(unanswered);
 }
 
 // --- the file ------------------------------------------------------------------------------------
 
 function save() {
-  const found = items.flatMap((item) => questions
-    .filter((question) => given(item, question) !== undefined)
+  const saved = items.flatMap((item) => questions
+    .filter((question) => answerTo(item, question) !== undefined)
     .map((question) => ({
-      item_id: item.item_id, question: question.name, value: given(item, question),
+      item_id: item.item_id, question: question.name, value: answerTo(item, question),
     })));
-  const content = { sample: data.sample, annotator: data.annotator, answers: found };
+  const content = { sample: data.sample, annotator: data.annotator, answers: saved };
   const blob = new Blob([`${JSON.stringify(content, null, 1)}\n`], { type: "application/json" });
   const link = element("a", { download: `${data.sample}-${data.annotator}.json` });
   link.href = URL.createObjectURL(blob);
@@ -138,8 +140,10 @@ function save() {
 
 // --- keys ----------------------------------------------------------------------------------------
 
-const ACTIONS = { n: () => go(at + 1), p: () => go(at - 1), u: goToOpen, s: save };
-const BUTTONS = { next: "n", previous: "p", open: "u", save: "s" };
+const ACTIONS = {
+  n: () => goTo(current + 1), p: () => goTo(current - 1), u: goToUnanswered, s: save,
+};
+const BUTTONS = { next: "n", previous: "p", unanswered: "u", save: "s" };
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -152,5 +156,5 @@ document.addEventListener("keydown", (event) => {
 for (const [id, key] of Object.entries(BUTTONS)) byId(id).addEventListener("click", ACTIONS[key]);
 byId("questions").addEventListener("submit", (event) => event.preventDefault());
 
-recall();
-show();
+readProgress();
+showItem();
