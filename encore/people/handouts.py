@@ -77,17 +77,10 @@ def _table(sheet: Questionnaire, *, key: str, annotator: str) -> str:
         f"{question.name}: {question.text} ({', '.join(text for _, text in question.choices)})"
         for question in sheet.questions
     )
-    empty_answers = {question.name: "" for question in sheet.questions}
+    first_cells = {"sample": key, "annotator": annotator}
+    last_cells = {"question": question_text, **{question.name: "" for question in sheet.questions}}
     rows = [
-        {
-            "sample": key,
-            "annotator": annotator,
-            "item_id": item.item_id,
-            **item.texts,
-            "question": question_text,
-            **empty_answers,
-        }
-        for item in sheet.items
+        {**first_cells, "item_id": item.item_id, **item.texts, **last_cells} for item in sheet.items
     ]
     stream = io.StringIO()
     stream.write("\ufeff")  # without this mark, Excel does not recognise UTF-8

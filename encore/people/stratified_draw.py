@@ -156,8 +156,5 @@ def _with_ids(rows: Sequence[Row], seed: int) -> list[Row]:
 
     An id begins with a letter for the same reason as `Questionnaire.key`.
     """
-    row_by_id = {}
-    for row in rows:
-        item_id = f"item-{run_key_of({'seed': seed, **row})}"
-        row_by_id[item_id] = {"item_id": item_id, **row}
-    return [row_by_id[item_id] for item_id in sorted(row_by_id)]
+    row_by_id = {f"item-{run_key_of({'seed': seed, **row})}": row for row in rows}
+    return [{"item_id": item_id, **row_by_id[item_id]} for item_id in sorted(row_by_id)]

@@ -19,7 +19,7 @@ from encore.core.errors import InputError, did_you_mean
 from encore.core.reporting import SILENT, Reporter
 from encore.data.rule_sets import rule_file
 from encore.judges.base import Judge, Reply
-from encore.rules.pool import check_output, read_pool, title_of, write_pool
+from encore.rules.pool import PoolRule, check_output, read_pool, title_of, write_pool
 from encore.rules.rule_questions import RuleRun, ask_about_rules
 from encore.rules.rules_config import ALL, DraftConfig
 
@@ -128,15 +128,9 @@ def draft_rules(
             draft = parse_draft(reply)
             if isinstance(draft, str):
                 failed[rule_id] = draft
-                continue
-            # Missing texts are the judge's, others do not change.
-            rule = rule_by_id[rule_id]
-            fields_to_keep = {*rule.texts}
-            if rule.title == title_of(rule.description):  # a principle: both hold its only text
-                fields_to_keep -= {"title", "description"}
-            texts = draft.model_dump(exclude=fields_to_keep)
-            rule_by_id[rule_id] = rule.model_copy(update={**texts, "is_draft": True})
-            drafted.append(rule_id)
+            else:
+                drafted.append(rule_id)
+                rule_by_id[rule_id] = _fill_in(rule_by_id[rule_id], draft)
     rules = [*rule_by_id.values()]
     write_pool(config.output, rules)
     return DraftReport(
@@ -191,3 +185,11 @@ def parse_draft(reply: Reply | None) -> DraftTexts | str:
         return DraftTexts.model_validate_json(fenced[1] if fenced else text)
     except ValidationError:
         return "not_the_four_texts_as_json"
+
+
+def _fill_in(rule: PoolRule, draft: DraftTexts) -> PoolRule:
+    """Return the rule as a draft: missing texts are the judge's, others do not change."""
+    fields_to_keep = {*rule.texts}
+    if rule.title == title_of(rule.description):  # a principle: both hold its only text
+        fields_to_keep -= {"title", "description"}
+    return rule.model_copy(update={**draft.model_dump(exclude=fields_to_keep), "is_draft": True})
