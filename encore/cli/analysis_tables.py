@@ -20,8 +20,8 @@ from encore.cli.output import (
 )
 from encore.core.number_text import NONE, number, sentence, significant
 from encore.warehouse import read_pairs_of
-from encore.weighting.ratings_needed import ratings_needed
 from encore.weighting.run_comparison import RunComparison
+from encore.weighting.weight_error import ratings_needed
 
 _POLICY_NAMES = {"half": "half", "untied": "untied", "strict": "strict*", "inclusive": ">=*"}
 _KINDS = {"discrete": "discrete", "differential": "KDE"}

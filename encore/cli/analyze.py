@@ -44,7 +44,9 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
 
     ratings = opened_ratings(config)
     analysis = analyze_ratings(ratings, by_source=config.by_source)
-    document, tables, notes = analysis.as_dict(), analysis_tables(analysis), analysis.notes
+    document = analysis.as_dict()
+    tables = analysis_tables(analysis)
+    notes = analysis.notes
     if config.compare:
         comparison = compare_runs(ratings, open_compared_ratings(config.ratings, config.compare))
         document["comparison"] = comparison

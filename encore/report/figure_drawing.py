@@ -190,8 +190,8 @@ def floats(values: object) -> Floats:
     return np.asarray(values, dtype=np.float64)
 
 
-def draw_cells(axes: Axes, value_RC: Floats, cell_text: Callable[[int, int], str]) -> None:
-    """Draw cells with text: orange at −1, white at 0, blue at 1, grey for NaN."""
+def draw_cells(axes: Axes, value_RC: Floats, texts: Sequence[Sequence[str]]) -> None:
+    """Draw cells with their texts: orange at −1, white at 0, blue at 1, grey for NaN."""
     from matplotlib.colors import LinearSegmentedColormap
 
     tones = LinearSegmentedColormap.from_list("tones", ["C1", PAPER, "C0"]).with_extremes(bad=BAND)
@@ -199,7 +199,7 @@ def draw_cells(axes: Axes, value_RC: Floats, cell_text: Callable[[int, int], str
     axes.pcolormesh(edges_C, edges_R, value_RC, cmap=tones, vmin=-1, vmax=1)
     for row, column in np.ndindex(*value_RC.shape):
         tone = PAPER if abs(value_RC[row, column]) > 0.6 else INK
-        text = axes.text(column, row, cell_text(row, column), color=tone, fontsize=9)
+        text = axes.text(column, row, texts[row][column], color=tone, fontsize=9)
         text.set(ha="center", va="center_baseline")
     axes.spines[:].set_visible(False)
     axes.invert_yaxis()

@@ -18,7 +18,6 @@ from encore.report.figure_drawing import DataTable, Missing
 from encore.report.provenance import Provenance, provenance_of
 from encore.report.rules_and_people import rules_and_people
 from encore.warehouse import PairRatings, Ratings, open_ratings, open_warehouse, read_pair_ratings
-from encore.weighting.ratings_needed import ratings_needed
 from encore.weighting.scheme_comparison import (
     SchemeComparison,
     TauSweep,
@@ -26,6 +25,7 @@ from encore.weighting.scheme_comparison import (
     sweep_tau,
 )
 from encore.weighting.weigh import pooled_evidence
+from encore.weighting.weight_error import ratings_needed
 
 if TYPE_CHECKING:
     from encore.analysis.analyze import Analysis

@@ -251,7 +251,7 @@ def rule_agreement(findings: Findings) -> Chart | Missing:
     cell_texts = [[number(value, digits=2) for value in row] for row in cosine_RR]
 
     def draw(axes: Axes) -> None:
-        draw_cells(axes, cosine_RR, lambda row, column: cell_texts[row][column])
+        draw_cells(axes, cosine_RR, cell_texts)
         axes.set(xticks=range(num_rules), yticks=range(num_rules), xlabel="rule")
 
     span = interval(np.nanmin(cosines), np.nanmax(cosines))

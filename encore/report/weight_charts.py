@@ -81,13 +81,14 @@ def scheme_weights(findings: Findings) -> Chart | Missing:
 def _cells_panel(
     findings: Findings, comparison: SchemeComparison, title: str, share_RS: Floats
 ) -> Panel:
-    def cell_text(rule: int, scheme: int) -> str:
-        share = share_RS[rule, scheme]
-        return "<0.1" if 0 < share < _LEAST_SHOWN else number(100 * share, digits=1)
+    texts = [
+        ["<0.1" if 0 < share < _LEAST_SHOWN else number(100 * share, digits=1) for share in share_S]
+        for share_S in share_RS
+    ]
 
     def draw(axes: Axes) -> None:
         tone_RS = np.clip(share_RS * len(share_RS) - 1, _PALEST, 1)
-        draw_cells(axes, np.where(share_RS > 0, tone_RS, np.nan), cell_text)
+        draw_cells(axes, np.where(share_RS > 0, tone_RS, np.nan), texts)
         names = [row.vector.scheme + " †" * row.uses_labels for row in comparison.rows]
         axes.set_xticks(range(len(names)), names, rotation=50, ha="right", rotation_mode="anchor")
         numbers = [str(findings.rule_number(rule_id)) for rule_id in comparison.rule_ids]
@@ -231,14 +232,15 @@ def interval_chart(table: BenchmarkTable) -> Chart:
     subsets = [score.subset for score in reference.subsets]
     rows = []
     for row in _ranked(table):
-        ours = row.our_figures
-        score, comparison, figures = ours.headline, ours.comparison, ours.figures
-        cells = [percent(score.score), percent_interval(score.ci_low, score.ci_high), NONE, NONE]
+        headline, comparison = row.our_figures.headline, row.our_figures.comparison
+        score_cells = (percent(headline.score), percent_interval(headline.ci_low, headline.ci_high))
+        difference_cells = (NONE, NONE)
         if comparison is not None:
             ends = f"{points(comparison.ci_low)} to {points(comparison.ci_high)}"
-            cells[2:] = [points(comparison.difference), ends]
-        cells += [percent(figures[name].score) if name in figures else NONE for name in subsets]
-        rows.append((printable(row.name), *cells))
+            difference_cells = (points(comparison.difference), ends)
+        figures = row.our_figures.figures
+        by_subset = [percent(figures[name].score) if name in figures else NONE for name in subsets]
+        rows.append((printable(row.name), *score_cells, *difference_cells, *by_subset))
     drawn = leading_rows(table)
 
     def draw(axes: Axes) -> None:

@@ -205,23 +205,20 @@ def render_page(findings: Findings, drawn: Drawn) -> str:
     style, script = (
         (_TEMPLATES / name).read_text(encoding="utf-8") for name in ("style.css", "script.js")
     )
+    # The content security policy allows only the page's own style and script.
+    digests = [hashlib.sha256(text.encode()).digest() for text in (style, script)]
+    style_hash, script_hash = (base64.b64encode(digest).decode() for digest in digests)
+    policy = (
+        f"default-src 'none'; img-src data:; style-src 'sha256-{style_hash}'; "
+        f"script-src 'sha256-{script_hash}'; base-uri 'none'; form-action 'none'"
+    )
     return environment.get_template("page.html").render(
         findings=findings,
         drawn=drawn,
         tau=DEFAULT_TAU,
-        policy=_policy(style, script),
+        policy=policy,
         style=Markup(style),  # noqa: S704 - our own file
         script=Markup(script),  # noqa: S704 - our own file
-    )
-
-
-def _policy(style: str, script: str) -> str:
-    """Return the content security policy: only the page's own style and script may be used."""
-    digests = [hashlib.sha256(text.encode()).digest() for text in (style, script)]
-    hashes = [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
-    return (
-        f"default-src 'none'; img-src data:; style-src {hashes[0]}; script-src {hashes[1]}; "
-        "base-uri 'none'; form-action 'none'"
     )
 
 

@@ -9,11 +9,12 @@ error of any weight. The plug-in entropy is too small by half the sum of Var(p) 
 the effect of this bias on the weights.
 
 Against a study of N pairs, of which n are a sample without replacement, variance and bias are
-those of 1/n - 1/N; against the truth, of 1/n.
+those of 1/n - 1/N; against the truth, of 1/n. So the error falls as 1/sqrt(n), and its bias faster.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +30,8 @@ from encore.weighting.schemes.encore import entropy_weights
 #: With fewer pairs, or fewer ratings of a rule, no error is estimated.
 MIN_PAIRS = 100
 CONFIDENCE = 0.95
+#: `ratings_needed` names the number of ratings for this error of a weight, a share of the weight.
+TARGET = 0.01
 _NUM_DRAWS = 20_000
 #: No error is estimated if more than this share of a rule's next ratings would be new levels.
 _MAX_UNSEEN = 0.05
@@ -144,3 +147,45 @@ def _error_moments(codes: LevelCodes, count_LR: NDArray[np.int64]) -> tuple[_Flo
         to_log_weight_RR @ covariance_RR @ to_log_weight_RR.T,
         to_log_weight_RR @ bias_of_entropy_R,
     )
+
+
+# --- in words -------------------------------------------------------------------------------------
+
+
+def ratings_needed(pairs: PairRatings, *, seed: int = 0, target: float = TARGET) -> str:
+    """Return a sentence on how close these weights are to the true ones, with 95 % confidence.
+
+    It also says how many ratings are enough for the target. It has no full stop.
+
+    Args:
+        pairs: Ratings of pairs; each rule has at least one rating.
+        seed: Seed of the draws of `weight_error`.
+        target: Largest error of any weight, as a share of it.
+    """
+    estimate = weight_error(pairs, seed=seed)
+    if estimate.error is None:
+        return f"no number of ratings can be named: {estimate.obstacle}"
+    error_now, num_pairs = estimate.error, pairs.num_pairs
+    needed = max(math.ceil(num_pairs * (error_now / target) ** 2), 1)
+    per_pair = 2 - float(np.isnan(pairs.rating_2PR).sum(axis=0).mean())
+    if needed <= num_pairs:
+        return (
+            f"these weights are within {_percent(target)} of the true ones after "
+            f"{_two_digits(needed * per_pair)} ratings per rule ({_two_digits(needed)} pairs), "
+            "95 % confidence"
+        )
+    return (
+        f"{_two_digits(num_pairs * per_pair)} ratings per rule are too few for {_percent(target)}: "
+        f"these weights are within {_percent(error_now)} of the true ones, 95 % confidence; "
+        f"{_percent(target)} would take about {_two_digits(needed * per_pair)} (extrapolated)"
+    )
+
+
+def _two_digits(number: float) -> str:
+    """Return a number with two digits, as more would not be true: 4317 is 4,300."""
+    return f"{float(f'{number:.2g}'):,.0f}"
+
+
+def _percent(share: float) -> str:
+    """Return a share in percent with two digits: 0.0234 is 2.3 %."""
+    return f"{float(f'{100 * share:.2g}'):g} %"

@@ -56,7 +56,7 @@ def accuracies(sign: np.ndarray, policy: TiePolicy) -> np.ndarray:
     return (wins + credit * ties) / len(sign)
 
 
-def test_the_band_is_that_of_labels_swapped_by_a_coin_toss_per_pair() -> None:
+def test_the_null_band_is_that_of_labels_swapped_pair_by_pair() -> None:
     rng = np.random.default_rng(3)
     rating = correlated_ratings(rng, num_pairs=400, num_rules=6)
     analysis = analyze(table_of(rating[:, 0], rating[:, 1], rule_ids=rule_names(6)))

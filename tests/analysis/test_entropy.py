@@ -19,9 +19,7 @@ def entropy_of(ratings: Iterable[float | None]) -> float | None:
 
 
 @pytest.mark.parametrize("shape", [(0.5, 0.5), (2.0, 5.0), (200.0, 3.0)])
-def test_distinct_ratings_in_cells_give_the_sum_over_all_ratings(
-    shape: tuple[float, float],
-) -> None:
+def test_a_density_in_cells_equals_the_sum_over_all_ratings(shape: tuple[float, float]) -> None:
     ratings = np.random.default_rng(7).beta(*shape, size=1500)
     assert entropy_of(ratings) == pytest.approx(kde_entropy(ratings), abs=1e-6)
 

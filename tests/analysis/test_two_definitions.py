@@ -62,9 +62,7 @@ def test_margins_spread_over_all_pairs_that_a_rule_rated(seed: int) -> None:
         assert sd == (None if np.isnan(reference) else pytest.approx(reference, abs=1e-12))
 
 
-def test_order_of_rows_and_number_of_threads_change_not_one_bit(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_row_order_and_threads_do_not_change_the_analysis(monkeypatch: pytest.MonkeyPatch) -> None:
     table = random_table(np.random.default_rng(2), max_rows=20_000)
     expected = analyze(table, by_source=True)
     for threads in ("1", "2"):

@@ -24,13 +24,7 @@ def labelled(folder: Path, label_PR: np.ndarray, rating_PR: np.ndarray) -> Evide
     """Return evidence of chosen responses with these ratings, and these labels unless NaN."""
     pairs = rated_pairs(rating_PR, np.zeros_like(rating_PR))
     evidence = evidence_of_entropies([0.5] * rating_PR.shape[1], pairs=pairs)
-    labels = {
-        (f"{pair_id}:chosen", rule_id): float(label_PR[row, column])
-        for row, pair_id in enumerate(pairs.pair_id_P)
-        for column, rule_id in enumerate(pairs.rule_ids)
-        if not np.isnan(label_PR[row, column])
-    }
-    write_labels(Study(folder), labels)
+    write_labels(Study(folder), label_PR)
     return dataclasses.replace(evidence, study=Study(folder))
 
 

@@ -45,7 +45,7 @@ def test_the_penalty_alone_bounds_the_scale_of_a_rule_that_is_always_right() -> 
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_at_the_optimum_no_score_can_move_down_the_slope(seed: int) -> None:
+def test_the_gradient_at_the_optimum_is_0_or_positive_at_a_bound(seed: int) -> None:
     rng = np.random.default_rng(seed)
     # Rules in common blocks, some of them against the labels: bounds are active, curvature uneven.
     margin_PR = 0.2 * (0.9 * rng.normal(size=(400, 1)) + 0.4 * rng.normal(size=(400, 8)))

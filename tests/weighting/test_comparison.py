@@ -41,7 +41,7 @@ def half_of(margin_PR: np.ndarray, weight_R: np.ndarray) -> float:
     return float((np.sign(np.round(margin_PR @ weight_R, 12)).mean() + 1) / 2)
 
 
-def test_draws_are_the_schemes_at_one_seed_after_another() -> None:
+def test_draws_are_the_schemes_weights_at_consecutive_seeds() -> None:
     chosen_PR, rejected_PR = ratings(num_pairs=50)
     comparison = compared(chosen_PR, rejected_PR, options=SchemeOptions(seed=7, k=2))
     vectors = {

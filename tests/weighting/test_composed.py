@@ -28,7 +28,7 @@ def test_margins_that_cancel_but_for_rounding_are_a_tie() -> None:
     assert pair_credits(np.array([0.2, 1e-17, 0.0, -0.2])).tolist() == [1.0, 0.5, 0.5, 0.0]
 
 
-def test_blocks_of_pairs_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outcomes_do_not_depend_on_the_size_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     margin_PR = rng.integers(-5, 6, size=(101, 4)) / 10
     weight_VR = rng.dirichlet(np.ones(4), size=7)
@@ -38,7 +38,7 @@ def test_blocks_of_pairs_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(("wins", "total"), [(0, 7), (7, 7), (61, 100), (500, 1000)])
-def test_without_ties_the_interval_is_wilson_s(wins: int, total: int) -> None:
+def test_without_ties_the_interval_is_wilsons(wins: int, total: int) -> None:
     expected = scipy.stats.binomtest(wins, total).proportion_ci(method="wilson")
     interval = half_credit_interval(wins / total, tie_rate=0.0, num_pairs=total)
     assert interval == pytest.approx((expected.low, expected.high), abs=1e-12)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from itertools import product
 
 import numpy as np
 import pytest
@@ -36,10 +35,8 @@ OPTIONS = SchemeOptions(rule="rule-00")
 @pytest.fixture(scope="module")
 def labelled_study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     """Return a study with labels of 30 pairs under 20 rules."""
-    rng, study = np.random.default_rng(0), Study(tmp_path_factory.mktemp("labelled"))
-    responses = [f"{pair:032x}:chosen" for pair in range(30)]
-    keys = list(product(responses, rule_names(20)))
-    write_labels(study, dict(zip(keys, rng.choice([0.0, 0.5, 1.0], len(keys)), strict=True)))
+    study = Study(tmp_path_factory.mktemp("labelled"))
+    write_labels(study, np.random.default_rng(0).choice([0.0, 0.5, 1.0], (30, 20)))
     return study
 
 

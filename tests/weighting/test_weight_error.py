@@ -1,7 +1,8 @@
-"""A run that stops once its weights are precise has the stated error over the whole study."""
+"""The stated error of weights holds, for a sample of pairs and for a run that stops early."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -9,14 +10,102 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.stats
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from encore.rating.rounds import round_ends
-from encore.weighting.weight_error import weight_error
-from tests.weighting.test_ratings_needed import weights_of
+from encore.warehouse import PairRatings
+from encore.weighting.weight_error import ratings_needed, weight_error
 from tests.worlds.ratings import rated_pairs
 
 # Suffixes: K qualities of a response, R rules, L levels, P pairs; 2 before PR: chosen, rejected.
+
+# Five rules on eleven levels, from nearly uniform to nearly constant.
+MASSES = np.exp(-np.linspace(0.05, 1.5, 5)[:, None] * np.linspace(0, 10, 11))
+MASSES /= MASSES.sum(axis=1, keepdims=True)
+
+
+def drawn_pairs(seed: int, *, num_pairs: int, copied: float = 0.0) -> PairRatings:
+    """Draw pairs whose ratings have the probabilities `MASSES`.
+
+    With probability ``copied`` the rejected response has the rating of the chosen one, so that the
+    two ratings of a pair depend on each other.
+    """
+    rng = np.random.default_rng(seed)
+    shape = (2, num_pairs, len(MASSES))
+    level = (rng.random(shape)[..., None] > np.cumsum(MASSES, axis=1)[:, :-1]).sum(axis=-1)
+    level[1] = np.where(rng.random(shape[1:]) < copied, level[0], level[1])
+    return rated_pairs(*(level / 10))
+
+
+def weights_of(entropies: ArrayLike) -> NDArray[np.float64]:
+    """Return ENCORE's weights at the paper's temperature, 2."""
+    mass_R = np.exp(-np.array(entropies) / 2)
+    return mass_R / mass_R.sum()
+
+
+def weights_of_levels(level_2PR: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return ENCORE's weights of ratings that are whole numbers; NaN is missing."""
+    level_NR = level_2PR.reshape(-1, level_2PR.shape[2])
+    columns = [level_N[~np.isnan(level_N)].astype(int) for level_N in level_NR.T]
+    return weights_of([scipy.stats.entropy(np.bincount(levels)) for levels in columns])
+
+
+@pytest.mark.parametrize("copied", [0.0, 0.8])
+def test_the_stated_error_holds_19_times_in_20(copied: float) -> None:
+    # Ratings copied within a pair are worth half as much; whole pairs are drawn, so it counts.
+    stated = weight_error(drawn_pairs(1, num_pairs=1000, copied=copied)).error
+    assert stated is not None
+    true_weight_R = weights_of(scipy.stats.entropy(MASSES, axis=1))
+    samples = (drawn_pairs(2 + i, num_pairs=1000, copied=copied) for i in range(200))
+    errors = [
+        np.abs(weights_of_levels(np.rint(10 * sample.rating_2PR)) / true_weight_R - 1).max()
+        for sample in samples
+    ]
+    assert 0.9 <= np.mean(np.array(errors) <= stated) <= 1.0
+
+
+def test_half_the_error_needs_four_times_as_many_pairs() -> None:
+    pairs = drawn_pairs(2, num_pairs=4000)
+    sentences = [ratings_needed(pairs, target=target) for target in (0.02, 0.01, 0.0002)]
+    number = re.compile("(?:after|take about) ([0-9,]+)")
+    assert "within 2 % of the true ones after" in sentences[0]
+    of_2_percent, of_1_percent = (
+        int(number.search(sentence)[1].replace(",", "")) for sentence in sentences[:2]
+    )
+    assert of_1_percent == pytest.approx(4 * of_2_percent, rel=0.15)
+    assert "8,000 ratings per rule are too few for 0.02 %" in sentences[2]
+    assert "(extrapolated)" in sentences[2]
+    assert ratings_needed(pairs, target=0.02) == sentences[0]
+    assert weight_error(pairs, seed=1) != weight_error(pairs)
+
+
+def test_no_error_is_stated_for_few_pairs_new_levels_or_rare_rules() -> None:
+    rng = np.random.default_rng(5)
+    assert "at least 100 are needed" in ratings_needed(drawn_pairs(5, num_pairs=99))
+    distinct_2PR = rng.random((2, 300, 2))
+    distinct_2PR[:, :, 0] = 0.5
+    sentence = ratings_needed(rated_pairs(*distinct_2PR))
+    assert "100% of the ratings of rule rule-01 occur once only" in sentence
+    rare_2PR = np.full((2, 300, 2), np.nan)
+    rare_2PR[:, :, 0] = np.round(rng.random((2, 300)), 1)
+    rare_2PR[:, :3, 1] = 0.5
+    assert "rule rule-01 has 6 ratings" in ratings_needed(rated_pairs(*rare_2PR))
+    assert weight_error(rated_pairs(*rare_2PR)).error is None
+
+
+def test_a_constant_rule_is_not_certain() -> None:
+    # 200 pairs, two rules, 400 ratings of 0.5 each. Every surprise is 0 and no level is missing, so
+    # all error is that of one more pair with a rating never seen before: it adds ln 400 / 2 to the
+    # entropy, whose sd is then ln 400 / 2 / 200 = 0.014979. Weights are 1/2 each, so log w of the
+    # first changes by (dH_2 - dH_1) / (2 tau) = (dH_2 - dH_1) / 4: sd 0.014979 · sqrt(2) / 4 =
+    # 0.005296. The second changes by the opposite. The larger change of the two is exp(|x|) - 1,
+    # and 95 % of |x| lie below 1.96 sd = 0.010380: exp(0.010380) - 1 = 0.010434. A quantile of
+    # 20,000 draws is right to about 1 % (sd sqrt(0.95 · 0.05 / 20,000) / density).
+    half = np.full((200, 2), 0.5)
+    assert weight_error(rated_pairs(half, half)).error == pytest.approx(0.010434, rel=0.04)
+
+
+# --- runs that stop early -------------------------------------------------------------------------
 
 NUM_PAIRS, SHARD_SIZE, TOLERANCE = 70_000, 1000, 0.02
 PLAN: Any = SimpleNamespace(shards=range(NUM_PAIRS // SHARD_SIZE), shard_size=SHARD_SIZE)
@@ -74,13 +163,6 @@ def drawn_ratings(world: World, rng: np.random.Generator) -> NDArray[np.float64]
     return level_2PR
 
 
-def weights_of_ratings(level_2PR: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return ENCORE's weights of these ratings at the paper's temperature."""
-    level_NR = level_2PR.reshape(-1, level_2PR.shape[2])
-    columns = [level_N[~np.isnan(level_N)].astype(int) for level_N in level_NR.T]
-    return weights_of([scipy.stats.entropy(np.bincount(levels)) for levels in columns])
-
-
 def stopped(world: World, *, seed: int) -> tuple[float, float]:
     """Return the share of pairs at which a run stops, and the largest error of a weight there."""
     level_2PR = drawn_ratings(world, np.random.default_rng(seed))
@@ -89,7 +171,7 @@ def stopped(world: World, *, seed: int) -> tuple[float, float]:
         first_2PR = level_2PR[:, : end * SHARD_SIZE]
         estimate = weight_error(rated_pairs(*first_2PR), num_all=NUM_PAIRS, num_tests=len(ends))
         if estimate.error is not None and estimate.error <= TOLERANCE:
-            errors = weights_of_ratings(first_2PR) / weights_of_ratings(level_2PR) - 1
+            errors = weights_of_levels(first_2PR) / weights_of_levels(level_2PR) - 1
             return end * SHARD_SIZE / NUM_PAIRS, float(np.abs(errors).max())
     return 1.0, 0.0
 

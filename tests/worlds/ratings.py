@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -163,8 +163,11 @@ def pairs_of_margins(margin_PR: Any) -> PairRatings:
     return rated_pairs(margin_PR, np.multiply(margin_PR, 0.0))
 
 
-def write_labels(study: Study, labels: Mapping[tuple[str, str], float]) -> None:
-    """Write one person's labels, by response_id and rule_id, as an imported sample of a study."""
+def write_labels(study: Study, label_PR: Any) -> None:
+    """Write one person's labels as an imported sample of a study; NaN is no label.
+
+    They are labels of the chosen responses of `rated_pairs`, under rules of `rule_names`.
+    """
     sample = Sample(
         key="responses-0",
         kind="responses",
@@ -179,13 +182,15 @@ def write_labels(study: Study, labels: Mapping[tuple[str, str], float]) -> None:
     rows = [
         {
             "annotator": "ana",
-            "item_id": f"{response_id} {rule_id}",
+            "item_id": f"{pair} {rule_id}",
             "source": "s",
-            "response_id": response_id,
+            "response_id": f"{pair:032x}:chosen",
             "rule_id": rule_id,
-            "label": label,
+            "label": float(label),
         }
-        for (response_id, rule_id), label in labels.items()
+        for pair, label_R in enumerate(label_PR)
+        for rule_id, label in zip(rule_names(len(label_R)), label_R, strict=True)
+        if not np.isnan(label)
     ]
     pq.write_table(pa.Table.from_pylist(rows, ANSWERS), folder / ANSWERS_FILE)
 
