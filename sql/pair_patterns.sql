@@ -8,7 +8,7 @@ rules as (
 
     select
         rule_id,
-        row_number() over (order by rule_id) - 1 as place,
+        row_number() over (order by rule_id) - 1 as rule_index,
         count(*) over () as num_rules
     from (select distinct rule_id from ratings)
 
@@ -18,7 +18,7 @@ rule_bits as (
 
     select
         rule_id,
-        set_bit(repeat('0', num_rules::integer)::bit, place::integer, 1) as rule_bit
+        set_bit(repeat('0', num_rules::integer)::bit, rule_index::integer, 1) as rule_bit
     from rules
 
 ),

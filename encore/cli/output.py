@@ -64,7 +64,7 @@ def show_result(
     Args:
         result: The result as JSON values or records.
         parts: Tables and texts for people. A table without rows is left out.
-        notes: Sentences for people.
+        notes: Sentences that people read after the result.
         as_json: True prints JSON instead of the parts.
         synthetic: Names of synthetic inputs.
         ratings: Ratings that the result is computed from.
@@ -132,7 +132,7 @@ def warn_of_failures(failures: Mapping[int, str], num_shards: int) -> None:
     """Print the error of each failed shard.
 
     Raises:
-        StudyIncompleteError: A shard failed.
+        StudyIncompleteError: At least one shard failed.
     """
     for index, error in failures.items():
         say(f"shard {index}: {error}")

@@ -76,7 +76,7 @@ class InputProblem(NamedTuple):
     Attributes:
         location: Keys and list indices that lead to the value; empty for the whole input.
         message: What was expected, e.g. ``Input should be greater than 0``.
-        value: The refused value.
+        value: The value that was refused.
         kind: The name that pydantic gives such problems, e.g. ``missing``.
     """
 

@@ -95,7 +95,7 @@ class ModelFinder:
         In offline mode only files in the hub's cache exist.
 
         Args:
-            files: Result of `find`.
+            files: The model's files as `find` returns them.
             name: Name of the file.
 
         Raises:

@@ -170,7 +170,7 @@ def supervise(
 
     Args:
         job: The run. This process computes nothing.
-        launcher: Starts engines.
+        launcher: Starts, watches and stops the engines.
         num_engines: Number of engines; never more than there are open shards.
         silence_seconds: An engine that finishes no request for this long is replaced.
         reporter: Receives finished rows and shards.

@@ -171,7 +171,7 @@ class RunManifest(BaseModel):
         """Check that the manifest agrees with itself and with the folder that it was read from.
 
         Raises:
-            ValueError: It does not.
+            ValueError: The manifest contradicts itself or the folder.
         """
         if getattr(self, self.KEY_FIELD) != self.key:
             raise ValueError("its key is not the hash of its identity")

@@ -222,9 +222,9 @@ def work_on(
     """Compute one shard unless it is done or another process works on it.
 
     Args:
-        job: The run.
-        shard: One shard of its plan.
-        report_rows: Receives the number of its rows that are finished.
+        job: The run and the function that computes its shards.
+        shard: The shard of the run's plan to compute.
+        report_rows: Receives the number of the shard's rows that are finished.
         takes_over: True computes it even if another process works on it. Readers take the first
             whole file.
 
@@ -298,7 +298,7 @@ def work_through(job: Job, *, reporter: Reporter = SILENT) -> RunReport:
     for, and computed here if that process dies.
 
     Args:
-        job: The run.
+        job: The run and the function that computes its shards.
         reporter: Receives finished rows and shards; with several workers from their threads.
 
     Raises:
@@ -332,7 +332,7 @@ def begin(job: Job, *, reporter: Reporter) -> tuple[RunProgress, list[Shard], in
     Raises:
         InputError: The job names a shard that the plan does not have, or the folder holds
             something else.
-        Exception: What `Job.start` raised.
+        Exception: The engine did not start: any error of `Job.start`.
     """
     job.cancelled.clear()
     manifest, shards = job.manifest, job.shards
@@ -360,8 +360,8 @@ class RunProgress:
     """Progress of one call that works on a job. It is passed on to the reporter.
 
     Attributes:
-        job: The run.
-        reporter: Receives rows and shards.
+        job: The run that the call works on.
+        reporter: Receives finished rows and shards.
         num_shards: Number of shards that the job is about.
         outcomes: The shards that are done.
         failures: The error of each shard that is given up, by index.
