@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -43,7 +42,7 @@ def test_rows_are_sorted_and_compared_with_the_first_of_their_table(study):
     assert [row.name for row in table.rows] == ["worse", "better"]  # both win all four
 
 
-def test_studies_on_the_same_pairs_stand_in_one_table(study, tmp_path):
+def test_studies_on_the_same_pairs_share_a_table(study, tmp_path):
     second, pairs = create_study(tmp_path / "second").path, benchmark_pairs(SMALL)
     write_run(second, [model_row("worse", [0] * 10, pairs=pairs)], pairs=pairs)
     rows = read_studies([study, second])
@@ -56,7 +55,7 @@ def test_studies_on_the_same_pairs_stand_in_one_table(study, tmp_path):
         compare_tables(rows, reference="worse")
     [table] = compare_tables(rows, reference=last.row_id)
     assert table.rows[-1].comparison is None
-    # What two tables of one study have in common stands there once.
+    # A row that two tables of a study share is read once.
     write_run(second, [model_row("worse", [0] * 10, pairs=pairs)], pairs=pairs, key="m" * 16)
     assert len(compare_tables(read_studies([study, second]))[0].rows) == 3
 
@@ -88,7 +87,7 @@ def test_files_of_the_same_data_in_another_order_are_compared_pair_by_pair(study
     assert (comparison.num_only_first, comparison.num_only_second) == (0, 0)
 
 
-def test_a_mean_over_draws_of_choices_is_shown_but_not_compared(tmp_path):
+def test_a_mean_over_draws_of_choices_is_not_compared(tmp_path):
     """Three rejected responses a row: a choice's mean does not follow from its pairs' means."""
     study = create_study(tmp_path / "study").path
     pairs = benchmark_pairs({"only": 30}, rejected_per_row=3)
@@ -107,16 +106,19 @@ def test_missing_rows_figures_and_tables_are_named(study, tmp_path):
         find_row(rows, "best")
     with pytest.raises(InputError, match="there are: Safety, refuse, respond"):
         compare_tables(rows, by="kindness")
-    assert len(read_studies([study, tmp_path / "first" / ".." / "first"])) == len(rows)
     with pytest.raises(InputError, match=r"the studies have tables of made-up only"):
         read_studies([study], benchmark="other")
-    empty = create_study(tmp_path / "elsewhere" / "first").path
+    second = create_study(tmp_path / "elsewhere" / "first").path
     with pytest.raises(InputError, match=r"it has no benchmark table; make one with"):
-        read_studies([empty])
+        read_studies([second])
+
+
+def test_a_study_is_read_once_and_studies_of_one_name_are_called_by_their_paths(study, tmp_path):
+    assert len(read_studies([study, study / ".." / "first"])) == 2
+    second = create_study(tmp_path / "elsewhere" / "first").path
     pairs = benchmark_pairs(SMALL)
-    write_run(empty, [model_row("best", [1] * 10, pairs=pairs)], pairs=pairs)
-    # Two studies of one name are called by their paths.
-    assert {row.study for row in read_studies([study, empty])} == {str(study), str(empty)}
+    write_run(second, [model_row("best", [1] * 10, pairs=pairs)], pairs=pairs)
+    assert {row.study for row in read_studies([study, second])} == {str(study), str(second)}
 
 
 def test_a_table_that_does_not_match_its_results_is_refused(study):
@@ -127,6 +129,6 @@ def test_a_table_that_does_not_match_its_results_is_refused(study):
         path.write_text(whole.replace(old, new))
         with pytest.raises(InputError, match="does not match results"):
             read_studies([study])
-    path.write_text(json.dumps({}))
+    path.write_text("{}")
     with pytest.raises(InputError, match="no table of a benchmark"):
         read_studies([study])

@@ -22,12 +22,13 @@ from encore.benchmarks.pair_results import (
 )
 from encore.benchmarks.paper_tables import paper_rows
 from encore.benchmarks.render_table import render_markdown
-from encore.benchmarks.table_rows import RowMetadata, TableRow, mean_row, reward_row
+from encore.benchmarks.table_rows import RowMetadata, TableRow, mean_row
 from encore.core.errors import InputError
 from encore.weighting.schemes.random import random_weights
 from tests.worlds.tables import (
     RULES,
     benchmark_pairs,
+    model_row,
     random_margins,
     rows_of,
     scores_of,
@@ -58,8 +59,11 @@ def alone(row: TableRow, pairs: BenchmarkPairs) -> RowFigures:
 # --- what a row is made from ----------------------------------------------------------------------
 
 
-def test_rows_of_chance_are_means_over_their_seeds(rows):
-    each = [(MARGIN_PR @ random_weights(RULES, seed=seed) > 0).mean() for seed in range(50)]
+def test_random_rows_are_means_over_their_seeds(rows):
+    def accuracies(seeds: range) -> list[float]:
+        return [(MARGIN_PR @ random_weights(RULES, seed=seed) > 0).mean() for seed in seeds]
+
+    each = accuracies(range(50))
     names = ("random (mean of 3)", "random (50 draws)")
     three, fifty = (alone(rows[name], PAIRS) for name in names)
     assert three.headline.score == pytest.approx(np.mean(each[:3]))
@@ -71,12 +75,11 @@ def test_rows_of_chance_are_means_over_their_seeds(rows):
         assert subset.num_wins + subset.num_losses < subset.num_pairs
     # Seeds 1,000,000 to 1,000,049: none that seed 0 draws.
     [_, _, other_seed_row], _ = rows_of(SCORES, PAIRS, schemes=("random",), num_random=50, seed=1)
-    seeds = range(1_000_000, 1_000_050)
-    each = [(MARGIN_PR @ random_weights(RULES, seed=seed) > 0).mean() for seed in seeds]
-    assert other_seed_row.metadata.draws.mean == pytest.approx(np.mean(each))
+    expected = pytest.approx(np.mean(accuracies(range(1_000_000, 1_000_050))))
+    assert other_seed_row.metadata.draws.mean == expected
 
 
-def test_the_paper_s_rows_are_named_only_where_the_parameters_are_the_paper_s(rows):
+def test_only_rows_with_the_paper_s_parameters_have_its_method(rows):
     assert {row.name: row.method for row in rows.values() if row.method is not None} == {
         "uniform": "uniform",
         "encore (τ 2)": "encore",
@@ -95,7 +98,7 @@ def test_the_paper_s_rows_are_named_only_where_the_parameters_are_the_paper_s(ro
     assert [row.method for row in selection_rows] == ["uniform", "top-k", "random-k", None]
 
 
-def test_a_choice_among_several_is_one_unit_also_in_means():
+def test_a_mean_counts_a_row_of_several_pairs_once():
     """Two rows of two pairs: a draw is right only where both pairs of a row are."""
     pairs = benchmark_pairs({"a": 4}, rejected_per_row=2)
     margin_PR = np.array([[1.0, -1.0], [1.0, 1.0], [1.0, -1.0], [-1.0, 1.0]])
@@ -114,7 +117,7 @@ def test_a_choice_among_several_is_one_unit_also_in_means():
     assert score == row.metadata.draws.mean == 0.5  # (1 + 0) / 2, not 3/4
 
 
-def test_schemes_that_cannot_be_are_refused_or_left_out_with_their_reason():
+def test_schemes_that_cannot_weigh_the_rules_are_refused_or_left_out():
     head_ids = ("be-kind", "be-brief", "be-true", "be-loud")
     with pytest.raises(InputError, match="be-calm among the weights but no head, be-loud"):
         rows_of(scores_of(PAIRS, MARGIN_PR, head_ids=head_ids), PAIRS)
@@ -139,10 +142,9 @@ def test_schemes_that_cannot_be_are_refused_or_left_out_with_their_reason():
 def test_significant_differences_of_rows_are_named():
     """Right on 90, 89 and 40 of 100 pairs: the first two differ on three pairs, two to one."""
     right = {"a": range(90), "b": [*range(88), 95], "c": range(40)}
-    wins = {name: np.isin(np.arange(100), list(places)) for name, places in right.items()}
     rows = [
-        reward_row(name, np.stack([wins_P, np.full(100, 0.5)], axis=1), pairs=PAIRS)
-        for name, wins_P in wins.items()
+        model_row(name, np.isin(np.arange(100), list(indices)), pairs=PAIRS)
+        for name, indices in right.items()
     ]
     assert (
         significant_differences(rows[:2], pairs=PAIRS)
@@ -156,37 +158,36 @@ def test_significant_differences_of_rows_are_named():
 # --- beside the paper -----------------------------------------------------------------------------
 
 
-def right_on(pairs, num_right: int, *, name: str, method: str | None = None) -> TableRow:
-    margin_P = np.where(np.arange(pairs.num_pairs) < num_right, 1.0, -1.0)
-    reward_P2 = np.stack([margin_P, np.zeros_like(margin_P)], axis=1)
-    return reward_row(name, reward_P2, pairs=pairs, method=method)
-
-
-def test_a_row_meets_the_paper_s_row_of_its_method():
+def test_the_paper_s_row_of_the_same_method_stands_beside_a_row():
     benchmark = load_benchmark("rewardbench-safety")
     counts = {subset.name: subset.num_pairs for subset in benchmark.subsets}
     pairs = dataclasses.replace(benchmark_pairs(counts), benchmark=benchmark)
+
+    def row(num_right: int, name: str, method: str, pairs: BenchmarkPairs = pairs) -> TableRow:
+        wins_P = np.arange(pairs.num_pairs) < num_right
+        return dataclasses.replace(model_row(name, wins_P, pairs=pairs), method=method)
+
     our_rows = [
-        right_on(pairs, 629, name="ours", method="uniform"),
-        right_on(pairs, 600, name="top-5", method="top-k"),  # of the paper's rule selection
-        right_on(pairs, 600, name="judge", method="judge-gpt4o"),
+        row(629, "ours", "uniform"),
+        row(600, "top-5", "top-k"),  # the paper has it in another table: its rule selection
+        row(600, "judge", "judge-gpt4o"),
     ]
     table = make_table(our_rows, pairs=pairs)
-    uniform, top, judge, *only = table.rows
+    uniform, top, judge, *paper_only = table.rows
     # 629 of 740 are exactly 85.0 %; the paper prints 85.5, which follows from its sub-scores.
     assert uniform.difference_to_paper == pytest.approx(-0.005)
     assert (uniform.paper.score, uniform.paper.follows) == (0.855, True)
     assert "73.0 [75.1]" in render_markdown(table)  # printed, and what its sub-scores give
     assert top.paper.label == next(row.label for row in paper_rows() if row.method == "top-k")
-    assert judge.paper.method not in {line.paper.method for line in only}
-    assert {line.kind for line in only} == {"paper-only"}
+    assert judge.paper.method not in {line.paper.method for line in paper_only}
+    assert {line.kind for line in paper_only} == {"paper-only"}
     for change in ({"weighting": "subsets"}, {"ties": "half"}, {"version": "2"}):
         redefined = dataclasses.replace(pairs, benchmark=benchmark.model_copy(update=change))
-        table = make_table([right_on(pairs, 629, name="ours", method="uniform")], pairs=redefined)
+        table = make_table([row(629, "ours", "uniform", redefined)], pairs=redefined)
         assert [line.paper for line in table.rows] == [None]
         assert any("figures for rewardbench-safety alone" in note for note in table.notes)
-    with pytest.raises(InputError, match="several rows 'twin'"):
-        make_table([right_on(pairs, 600, name="twin")] * 2, pairs=pairs)
+    with pytest.raises(InputError, match="several rows 'ours'"):
+        make_table(our_rows[:1] * 2, pairs=pairs)
 
 
 # --- Parquet --------------------------------------------------------------------------------------
@@ -210,14 +211,14 @@ def test_results_are_read_as_they_were_written(tmp_path, rows):
     np.testing.assert_array_equal(results.rows[0].reward_P2, rows["uniform"].reward_P2)
     assert results.rows[2].reward_P2 is None
     assert results.keys == PAIRS.keys
-    found_on = (results.benchmark, results.data_digest, results.weighting)
-    assert found_on == ("made-up", PAIRS.digest, "examples")
-    table = pq.read_table(path)  # as any reader of Parquet finds it
+    definition = (results.benchmark, results.data_digest, results.weighting)
+    assert definition == ("made-up", PAIRS.digest, "examples")
+    table = pq.read_table(path)  # by another reader of Parquet
     assert table.schema.equals(PAIR_RESULTS)
     assert table.slice(200)["reward_chosen"].null_count == 100
 
 
-def test_files_that_are_no_results_and_lines_that_were_taken_out_are_noticed(tmp_path, rows):
+def test_damaged_files_of_results_are_refused(tmp_path, rows):
     path = tmp_path / "results.parquet"
     write_pair_results(path, [rows["uniform"], rows["top-2"]], pairs=PAIRS)
     table = pq.read_table(path)
@@ -238,7 +239,7 @@ def stored(path: Path, *rows: TableRow, name: str | None = None, pairs: Any = PA
     return stored_rows(write_pair_results(path, rows, pairs=PAIRS), pairs=pairs, name=name)
 
 
-def test_a_row_of_a_file_is_found_by_ids_and_only_on_the_same_pairs(tmp_path, rows):
+def test_a_stored_row_is_matched_by_ids_and_only_on_the_same_pairs(tmp_path, rows):
     path, uniform = tmp_path / "results.parquet", rows["uniform"]
     [row] = stored(path, uniform, pairs=turned(PAIRS))
     assert (row.name, row.metadata.kind, row.method) == ("uniform", "scheme", "uniform")
@@ -258,24 +259,17 @@ def test_rows_of_another_table_keep_their_kind_draws_and_parameters(tmp_path, ro
     path = tmp_path / "results.parquet"
     stored_table_rows = stored(path, *(rows[name] for name in names), name="other")
     assert [row.name for row in stored_table_rows] == [f"other: {name}" for name in names]
-    assert [row.method for row in stored_table_rows] == [
-        None,
-        None,
-        None,
-    ]  # the paper's are this backbone's
+    # The paper's figures are those of this table's backbone.
+    assert [row.method for row in stored_table_rows] == [None] * 3
     table = make_table(stored_table_rows, pairs=PAIRS)
-    _, drawn, learnt = table.rows_with_figures
-    assert (drawn.kind, drawn.our_figures.is_mean, drawn.our_figures.comparison.mcnemar_p) == (
-        "scheme",
-        True,
-        None,
-    )
-    assert drawn.our_figures.draws == rows["random (50 draws)"].metadata.draws
-    assert learnt.our_figures.params == rows["bradley-terry weights"].metadata.params
+    _, mean, learnt = (line.our_figures for line in table.rows_with_figures)
+    assert (mean.is_mean, mean.comparison.mcnemar_p) == (True, None)
+    assert mean.draws == rows["random (50 draws)"].metadata.draws
+    assert learnt.params == rows["bradley-terry weights"].metadata.params
     assert any("other: bradley-terry weights: learnt from people" in note for note in table.notes)
 
 
-def test_notes_and_labels_of_a_judge_s_file_stand_in_the_table(tmp_path, rows):
+def test_a_table_repeats_the_notes_and_labels_of_a_judge_s_file(tmp_path, rows):
     metadata = RowMetadata(
         kind="judge", synthetic=("judge", "benchmark made-up"), notes=("40 say none",)
     )

@@ -1,15 +1,19 @@
-"""Benchmark pairs whose answers can be told apart, and judges whose verdicts a test decides."""
+"""Benchmark pairs with numbered texts, and judges whose verdicts a test decides."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from collections.abc import Sequence
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
+from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.definition import load_benchmark
+from encore.benchmarks.judging.judged_pairs import Verdicts, judge_pairs
 from encore.data.records import Message, PreferencePair, pair_id_of
+from encore.judges.judge_config import JudgeConfig
 from tests.worlds.judges import ScriptedJudge
 
 #: Opinion of a scripted judge on a pair: the chosen answer is better, the rejected one is, or it
@@ -69,6 +73,25 @@ def verdict_of(opinion: Opinion, prompt: str) -> str:
     return "[[A]]" if (opinion == "right") == is_chosen_first(prompt) else "[[B]]"
 
 
-def judge_of_opinions(opinions: Sequence[Opinion]) -> ScriptedJudge:
+#: Five pairs, opinions on them, and the verdicts in both orders that follow.
+PAIRS = make_benchmark(5, subsets=2)
+OPINIONS: tuple[Opinion, ...] = ("right", "wrong", "A", "B", "right")
+VERDICTS = [[1, 1], [0, 0], [1, 0], [0, 1], [1, 1]]
+
+
+def judge_of_opinions(opinions: Sequence[Opinion] = OPINIONS) -> ScriptedJudge:
     """Return a judge with an opinion on each pair."""
     return ScriptedJudge(script=lambda prompt: verdict_of(opinions[index_in(prompt)], prompt))
+
+
+def opposed_judge() -> ScriptedJudge:
+    """Return a judge whose verdicts show that it was asked: it prefers every rejected answer."""
+    return judge_of_opinions(["wrong"] * 5)
+
+
+def judged(
+    out: Path, judge: ScriptedJudge, pairs: BenchmarkPairs = PAIRS, **options: Any
+) -> Verdicts:
+    """Judge pairs, two in a shard; options are fields of the config."""
+    settings = {"judge": JudgeConfig(model="scripted"), "out": out, "shard_size": 2, **options}
+    return judge_pairs(pairs, JudgeBenchmarkConfig(**settings), judge=judge)

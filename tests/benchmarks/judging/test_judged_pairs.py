@@ -10,10 +10,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
-from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.judging import pairwise_protocol
-from encore.benchmarks.judging.judged_pairs import JudgingManifest, Verdicts, judge_pairs
+from encore.benchmarks.judging.judged_pairs import JudgingManifest
 from encore.benchmarks.judging.pairwise_protocol import (
     HOW_TO_ANSWER,
     parse_verdict,
@@ -23,34 +21,27 @@ from encore.benchmarks.judging.pairwise_protocol import (
 from encore.benchmarks.judging.verdict_summary import single_order_credits, summarize, verdict_notes
 from encore.core.errors import InputError, StudyIncompleteError
 from encore.judges.base import Reply
-from encore.judges.judge_config import JudgeConfig
-from encore.runs import run_files as runs
-from encore.runs import shard_runner
+from encore.runs.run_files import run_status
 from tests.benchmarks.judging.scripted import (
+    PAIRS,
+    VERDICTS,
     benchmark_of,
     index_in,
     judge_of_opinions,
+    judged,
     make_benchmark,
     make_pair,
+    opposed_judge,
     verdict_of,
 )
 from tests.run_identities import differing_parts
 from tests.worlds.judges import ScriptedJudge
 from tests.worlds.tables import turned
 
-OPINIONS = ["right", "wrong", "A", "B", "right"]
-PAIRS = make_benchmark(5, subsets=2)
-
-
-def judged(out: Path, judge: ScriptedJudge, pairs: BenchmarkPairs = PAIRS, **more) -> Verdicts:
-    settings = {"judge": JudgeConfig(model="scripted"), "out": out, "shard_size": 2, **more}
-    return judge_pairs(pairs, JudgeBenchmarkConfig(**settings), judge=judge)
-
-
 # --- prompt and reply -----------------------------------------------------------------------------
 
 
-def test_the_answers_stand_where_the_order_says_and_texts_stay_as_they_are():
+def test_the_order_swaps_the_answers_and_changes_no_other_text():
     pair = make_pair(3, chosen="{answer_b}", rejected="{how_to_answer}")
     first, second = (
         render_comparison(pair, is_chosen_first=is_chosen_first, protocol="verdict-only")
@@ -65,25 +56,26 @@ def test_the_answers_stand_where_the_order_says_and_texts_stay_as_they_are():
     assert digests == {"explained": "9cf0a0e68549", "verdict-only": "52939f018f6b"}
 
 
-def test_a_verdict_is_one_place_in_double_brackets():
-    for text, verdict in {
-        "[[A]]": ("A", None),
-        "Both are fine, so [[B]]. Yes, [[B]]!": ("B", None),
-        "[[A]] or [[B]]": (None, "two_verdicts"),
-        "[[a]]": (None, "no_verdict"),
-        " \n": (None, "empty_reply"),
-    }.items():
-        assert parse_verdict(Reply(text=text, is_complete=True)) == verdict
-    assert parse_verdict(Reply(text="[[A]]", is_complete=False)) == (None, "reply_cut_off")
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ("[[A]]", ("A", None)),
+        ("Both are fine, so [[B]]. Yes, [[B]]!", ("B", None)),
+        ("[[A]] or [[B]]", (None, "two_verdicts")),
+        ("[[a]]", (None, "no_verdict")),
+        (" \n", (None, "empty_reply")),
+    ],
+)
+def test_a_verdict_is_one_letter_in_double_brackets(text, verdict):
+    assert parse_verdict(Reply(text=text, is_complete=True)) == verdict
+    assert parse_verdict(Reply(text=text, is_complete=False)) == (None, "reply_cut_off")
 
 
-def test_a_judge_that_follows_the_place_is_named_and_one_order_is_a_seeded_draw():
+def test_a_judge_that_follows_the_position_gets_a_note_and_one_order_is_a_seeded_draw():
     always = np.array([[1.0, 0.0]] * 1000)
     for verdict_P2, share in ((always, "100.0%"), (np.vstack([always[:39], [[1, 1]]]), "98.8%")):
         [note] = verdict_notes(summarize(verdict_P2), {}, bounds="")
-        assert (
-            note == f"{share} of the verdicts are A: the judge follows the position of the answers"
-        )
+        assert note.startswith(f"{share} of the verdicts are A: the judge follows the position")
     credit_P = single_order_credits(always, seed=1)
     assert 0.45 < credit_P.mean() < 0.55
     assert credit_P.tolist() == single_order_credits(always, seed=1).tolist()
@@ -92,24 +84,23 @@ def test_a_judge_that_follows_the_place_is_named_and_one_order_is_a_seeded_draw(
 # --- the run --------------------------------------------------------------------------------------
 
 
-def test_both_orders_are_asked_and_kept_with_the_judges_words(tmp_path):
-    judge = judge_of_opinions(OPINIONS)
+def test_both_orders_are_asked_and_the_replies_are_stored(tmp_path):
+    judge = judge_of_opinions()
     manifest, verdict_P2, null_reasons = judged(tmp_path, judge)
-    assert verdict_P2.tolist() == [[1, 1], [0, 0], [1, 0], [0, 1], [1, 1]]
+    assert verdict_P2.tolist() == VERDICTS
     assert (judge.num_asked, null_reasons) == (10, {})
-    paths = runs.run_status(tmp_path / manifest.key, JudgingManifest).paths
+    paths = run_status(tmp_path / manifest.key, JudgingManifest).paths
     rows = [row for path in paths for row in pq.read_table(path).to_pylist()]
     assert len(rows) == 10
     names = ("order", "raw_reply", "run_key")
     assert [rows[0][name] for name in names] == ["chosen-first", "[[A]]", manifest.key]
 
 
-def test_the_same_judging_again_asks_nothing_and_starts_no_engine(tmp_path):
-    _, first_P2, _ = judged(tmp_path, judge_of_opinions(OPINIONS))
-    second_judge = judge_of_opinions(["wrong"] * 5)
-    assert judged(tmp_path, second_judge)[1].tolist() == first_P2.tolist()
-    # The same pairs in a file of another order are the same judging.
-    assert judged(tmp_path, second_judge, turned(PAIRS))[1].tolist() == first_P2.tolist()[::-1]
+def test_the_same_pairs_in_any_order_are_judged_once(tmp_path):
+    judged(tmp_path, judge_of_opinions())
+    second_judge = opposed_judge()
+    assert judged(tmp_path, second_judge).verdict_P2.tolist() == VERDICTS
+    assert judged(tmp_path, second_judge, turned(PAIRS)).verdict_P2.tolist() == VERDICTS[::-1]
     assert second_judge.num_asked == 0
 
 
@@ -133,11 +124,10 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 def identity_of_judging(tmp_path: Path, **change: Any) -> dict[str, Any]:
     settings = {"judge": ScriptedJudge(), "max_reply_tokens": 98, **change}
-    return judged(tmp_path, settings.pop("judge"), **settings)[0].identity
+    return judged(tmp_path, settings.pop("judge"), **settings).manifest.identity
 
 
-def test_whatever_changes_a_verdict_changes_the_key(tmp_path, monkeypatch):
-    """Each alone: what changes two parts would hide that one of them is not in the key."""
+def test_every_ingredient_of_a_verdict_changes_the_key(tmp_path, monkeypatch):
     first = identity_of_judging(tmp_path)
     for parts, change in CHANGES.items():
         changed = identity_of_judging(tmp_path, **change)
@@ -150,7 +140,7 @@ def test_whatever_changes_a_verdict_changes_the_key(tmp_path, monkeypatch):
     assert differing_parts(first, identity_of_judging(tmp_path)) == {"prompt_sha256"}
 
 
-def test_a_failed_shard_stops_no_other_and_is_judged_by_the_next_call(tmp_path):
+def test_a_failed_shard_is_judged_by_the_next_call(tmp_path):
     def fail(prompt: str) -> str:
         if index_in(prompt) == 0:
             raise RuntimeError("engine trouble")
@@ -158,33 +148,18 @@ def test_a_failed_shard_stops_no_other_and_is_judged_by_the_next_call(tmp_path):
 
     with pytest.raises(StudyIncompleteError, match=r"1 of 3 shards failed .*engine trouble"):
         judged(tmp_path, ScriptedJudge(fail))
-    judge = ScriptedJudge(lambda prompt: verdict_of("right", prompt))
-    assert (judged(tmp_path, judge)[1] == 1).all()
+    judge = judge_of_opinions(["right"] * 5)
+    assert (judged(tmp_path, judge).verdict_P2 == 1).all()
     assert judge.num_asked == 4  # two pairs of one shard
 
 
-def test_every_shard_is_judged_under_its_lock(tmp_path, monkeypatch):
-    """Without the lock two processes would both pay for every shard."""
-    locked: list[int] = []
-    lock = shard_runner.shard_lock
-
-    def counted(run_dir: Path, index: int):
-        locked.append(index)
-        return lock(run_dir, index)
-
-    monkeypatch.setattr(shard_runner, "shard_lock", counted)
-    judged(tmp_path, judge_of_opinions(OPINIONS))
-    assert sorted(locked) == [0, 1, 2]
-
-
-def test_a_prompt_beyond_the_context_is_not_asked_and_what_cannot_be_judged_is_refused(tmp_path):
+def test_a_prompt_longer_than_the_context_is_not_asked(tmp_path):
     long = (make_pair(0, chosen="long " * 1000), *PAIRS.pairs[1:])
-    judge = judge_of_opinions(OPINIONS)
+    judge = judge_of_opinions()
     judge.max_model_len = 5000
     pairs = dataclasses.replace(PAIRS, pairs=long)
     _, verdict_P2, null_reasons = judged(tmp_path, judge, pairs, protocol="verdict-only")
-    assert null_reasons == {"prompt_too_long": 2}
+    assert (null_reasons, judge.num_asked) == ({"prompt_too_long": 2}, 8)
     assert np.isnan(verdict_P2[0]).all()
-    assert judge.num_asked == 8
     with pytest.raises(InputError, match="leave no room for a prompt in the judge's context of 99"):
         judged(tmp_path, ScriptedJudge(max_model_len=99))

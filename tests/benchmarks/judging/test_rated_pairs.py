@@ -50,7 +50,7 @@ def config(tmp_path: Path) -> JudgeBenchmarkConfig:
     return JudgeBenchmarkConfig(judge=judge, out=tmp_path, rules=str(path), shard_size=2)
 
 
-def say(prompt: str) -> str:
+def rate_by_rule(prompt: str) -> str:
     """Rate by rule: "Kind" prefers the chosen answer by 0.6, "Long" the rejected one by 0.5."""
     is_good = f"Good {index_in(prompt)}." in prompt
     if "should be kind" in prompt:
@@ -58,8 +58,8 @@ def say(prompt: str) -> str:
     return "0.1" if is_good else "0.6"
 
 
-def rated(pairs, config, *, kind=0.5, long=0.5, say=say) -> RatedPairs:
-    return rate_pairs(pairs, config, {"kind": kind, "long": long}, judge=ScriptedJudge(say))
+def rated(pairs, config, *, kind=0.5, long=0.5, script=rate_by_rule) -> RatedPairs:
+    return rate_pairs(pairs, config, {"kind": kind, "long": long}, judge=ScriptedJudge(script))
 
 
 @pytest.mark.parametrize(
@@ -86,17 +86,17 @@ def test_missing_ratings_are_left_out_on_both_sides(tmp_path, config):
         is_good = f"Good {index}." in prompt
         # Pair 1: no rating of kindness of the chosen answer. Pair 2: none of anything.
         is_missing = index == 2 or (index == 1 and is_kind and is_good)
-        return "?" if is_missing else say(prompt)
+        return "?" if is_missing else rate_by_rule(prompt)
 
-    result = rated(make_benchmark(3), config, say=silent)
-    assert result.credit_P.tolist() == [1, 0, 0.5]  # by length alone the second is wrong
+    result = rated(make_benchmark(3), config, script=silent)
+    assert result.credit_P.tolist() == [1, 0, 0.5]  # by length alone the second pair is lost
     assert result.reward_P2[1] == pytest.approx([0.1, 0.6])
     assert np.isnan(result.reward_P2[2]).all()
     assert (result.num_ties, result.num_unrated, result.num_partly) == (0, 1, 1)
     assert sum(result.null_reasons.values()) == 5
 
 
-def test_ties_are_told_as_halves_and_as_losses(tmp_path, config, monkeypatch):
+def test_a_note_gives_the_score_with_ties_as_losses(tmp_path, config, monkeypatch):
     """Four pairs by two rules of equal weight: won, won, a tie, lost."""
     chosen_ratings = ("0.9", "0.6", "0.5", "0.1")  # every rejected answer has 0.5
 
@@ -118,12 +118,12 @@ def test_ties_are_told_as_halves_and_as_losses(tmp_path, config, monkeypatch):
     assert note.endswith(f"if they count as losses, {report.score.headline.name} is 50.0%")
 
 
-def test_equal_pairs_are_rated_once_and_the_study_is_found_again(tmp_path, config):
+def test_equal_pairs_are_rated_once_and_the_study_is_reused(tmp_path, config):
     pairs = benchmark_of([make_pair(0), make_pair(0), make_pair(1)])
     first = rated(pairs, config)
     assert len(records_of(read_pairs(create_rated_study(pairs, out=tmp_path)))) == 2
     assert len(first.credit_P) == 3
-    again = rated(pairs, config, say=lambda _: "0.5")
+    again = rated(pairs, config, script=lambda _: "0.5")
     assert (again.study, again.manifest.run_key) == (first.study, first.manifest.run_key)
     assert again.credit_P.tolist() == first.credit_P.tolist()
 
