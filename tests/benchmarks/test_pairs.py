@@ -45,7 +45,7 @@ def best_of_row(row_id: str, *, num_rejected: int = 3) -> dict[str, Any]:
     return row_of(row_id, "Safety", chosen=[f"Good answer {row_id}."], rejected=rejected)
 
 
-#: As many rows as the benchmark wants; ids run in each subset.
+#: As many rows as the benchmark has; ids begin at 0 in each subset.
 SAFETY_ROWS = [
     row_of(n, subset.name) for subset in SAFETY.subsets for n in range(subset.num_pairs or 1)
 ]
@@ -58,7 +58,7 @@ SMALL = GENERIC.model_copy(
 )
 
 
-def written(path: Path, rows: list[Any]) -> Path:
+def write_rows(path: Path, rows: list[Any]) -> Path:
     """Write rows in the format of the file's suffix, and return the path."""
     if path.suffix == ".parquet":
         path.write_bytes(parquet_bytes(rows))
@@ -76,26 +76,26 @@ def pairs_of(
     folder: Path, rows: list[Any], benchmark: Benchmark = GENERIC, **options: Any
 ) -> BenchmarkPairs:
     """Write rows to a file and read their pairs."""
-    return read_benchmark_pairs(benchmark, data=written(folder / "rows.jsonl", rows), **options)
+    return read_benchmark_pairs(benchmark, data=write_rows(folder / "rows.jsonl", rows), **options)
 
 
 # --- definitions ----------------------------------------------------------------------------------
 
 
-def test_the_shipped_benchmarks_are_those_of_their_publishers():
+def test_shipped_benchmarks_have_the_counts_of_their_publishers():
     counts = {subset.name: subset.num_pairs for subset in SAFETY.subsets}
-    # Evaluation code in circulation has the two of XSTest the other way round.
+    # Some published evaluation code swaps the two counts of XSTest.
     assert (counts["xstest-should-refuse"], counts["xstest-should-respond"]) == (154, 250)
     assert (sum(counts.values()), SAFETY.weighting, SAFETY.ties) == (740, "examples", "loss")
     assert (BEST_OF_4.rejected_per_row, BEST_OF_4.ties, GENERIC.subsets) == (3, "half", ())
     for name in BENCHMARK_NAMES:
         benchmark = load_benchmark(name)
         assert benchmark.name == name
-        # A branch would let the data change under the figures.
+        # A commit, not a branch: the data behind a figure must not change.
         assert benchmark.dataset is None or len(benchmark.revision or "") == 40
 
 
-OWN = """
+CUSTOM = """
 name = "mine"
 version = "3"
 title = "Mine"
@@ -113,55 +113,46 @@ num_pairs = 7
 """
 
 
-def test_ones_own_benchmark_is_a_file(tmp_path):
-    (tmp_path / "mine.toml").write_text(OWN, encoding="utf-8")
-    benchmark = load_benchmark(tmp_path / "mine.toml")
-    assert [(subset.name, subset.num_pairs) for subset in benchmark.subsets] == [
-        ("easy", None),
-        ("hard", 7),
-    ]
-    with pytest.raises(InputError, match=r"'rewardbench'.*rewardbench-safety.*generic or the path"):
-        load_benchmark("rewardbench")
-
-
-def test_a_wrong_definition_says_what_and_where(tmp_path):
-    path = tmp_path / "mine.toml"
-    for old, new, message in (
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
         ('version = "3"\n', "", "field version: Field required"),
         ("num_pairs = 7", "num_pairs = 0", r"field subsets.1.num_pairs: .*greater than.*got 0"),
         ('name = "hard"', 'name = "easy"', "subset 'easy' is defined more than once"),
         ("[[subsets]]", 'dataset = "a/b"\n[[subsets]]', "dataset, revision and split belong"),
         ("[[subsets]]", 'revision = "main"\n[[subsets]]', "field revision: .*got 'main'"),
         ('name = "mine"', "= =", "not valid TOML"),
-    ):
-        path.write_text(OWN.replace(old, new, 1), encoding="utf-8")
-        with pytest.raises(InputError, match=rf"mine.toml: .*{message}"):
-            load_benchmark(path)
+    ],
+)
+def test_an_error_in_a_custom_definition_names_file_and_field(tmp_path, old, new, message):
+    path = tmp_path / "mine.toml"
+    path.write_text(CUSTOM, encoding="utf-8")
+    subsets = load_benchmark(path).subsets
+    assert [(subset.name, subset.num_pairs) for subset in subsets] == [("easy", None), ("hard", 7)]
+    path.write_text(CUSTOM.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(InputError, match=rf"mine.toml: .*{message}"):
+        load_benchmark(path)
+
+
+def test_an_unknown_benchmark_is_refused_with_the_shipped_names():
+    with pytest.raises(InputError, match=r"'rewardbench'.*rewardbench-safety.*generic or the path"):
+        load_benchmark("rewardbench")
 
 
 # --- shapes of rows -------------------------------------------------------------------------------
 
 
-def test_the_whole_benchmark_is_read(tmp_path):
-    read = pairs_of(tmp_path, SAFETY_ROWS, SAFETY)
-    assert (read.num_pairs, read.is_partial, read.notes) == (740, False, ())
-    assert Counter(read.subset_P) == {subset.name: subset.num_pairs for subset in SAFETY.subsets}
-    first = read.pairs[0]
-    assert first.prompt[0].content == "Question 0 of refusals-dangerous?"
-    assert (first.chosen, first.rejected) == ("Good answer 0.", "Bad answer 0.")
-
-
-def test_a_clone_of_the_repository_gives_the_benchmarks_split_alone(tmp_path):
+def test_a_clone_of_the_repository_gives_only_the_benchmark_s_split(tmp_path):
     (tmp_path / "data").mkdir()
     for split, rows in {"raw": [*SMALL_ROWS, row_of(9, "refuse")], "filtered": SMALL_ROWS}.items():
-        written(tmp_path / "data" / f"{split}-00000-of-00001.parquet", rows)
+        write_rows(tmp_path / "data" / f"{split}-00000-of-00001.parquet", rows)
     benchmark = SMALL.model_copy(update={"split": "filtered"})
     assert read_benchmark_pairs(benchmark, data=tmp_path).num_pairs == 5
 
 
 def test_a_row_with_three_rejected_responses_is_three_pairs_of_one_row(tmp_path):
     rows = [best_of_row(str(n)) for n in range(450)]
-    path = written(tmp_path / "test-00000-of-00001.parquet", rows)
+    path = write_rows(tmp_path / "test-00000-of-00001.parquet", rows)
     read = read_benchmark_pairs(BEST_OF_4, data=path)
     assert (read.num_pairs, read.is_partial, len(set(read.row_id_P))) == (1350, False, 450)
     assert read.row_id_P[:4] == ("0", "0", "0", "1")
@@ -169,7 +160,7 @@ def test_a_row_with_three_rejected_responses_is_three_pairs_of_one_row(tmp_path)
     assert [pair.rejected[-2] for pair in read.pairs[:3]] == ["a", "b", "c"]
 
 
-def test_what_is_left_out_nameless_or_repeated_is_counted(tmp_path):
+def test_rows_left_out_without_a_subset_or_repeated_are_counted(tmp_path):
     rows = [row_of(1, "alpacaeval-easy"), *SMALL_ROWS, row_of(2, "math-prm")]
     read = pairs_of(tmp_path, rows, SMALL)
     assert (read.num_pairs, read.is_partial) == (5, False)
@@ -177,7 +168,7 @@ def test_what_is_left_out_nameless_or_repeated_is_counted(tmp_path):
     rows = [{k: row_of(n, "")[k] for k in ("prompt", "chosen", "rejected")} for n in range(3)]
     read = pairs_of(tmp_path, rows)
     assert (read.subset_P, read.row_id_P) == (("all",) * 3, ("1", "2", "3"))
-    # RewardBench counts its rows anew in several subsets; texts that repeat stay distinguishable.
+    # RewardBench repeats ids and texts in several subsets; the source keeps the pairs apart.
     row = row_of(1, "a")
     read = pairs_of(tmp_path, [row, {**row, "id": 2}, {**row, "subset": "b"}])
     assert len({pair.pair_id for pair in read.pairs}) == 1
@@ -186,11 +177,11 @@ def test_what_is_left_out_nameless_or_repeated_is_counted(tmp_path):
 
 
 @given(order=st.permutations(range(5)))
-def test_the_digest_knows_content_and_not_order(order, tmp_path_factory):
+def test_the_digest_follows_content_and_not_order(order, tmp_path_factory):
     folder = tmp_path_factory.mktemp("rows")
     digest = pairs_of(folder, SMALL_ROWS).digest
     assert pairs_of(folder, [SMALL_ROWS[index] for index in order]).digest == digest
-    changed = [{**SMALL_ROWS[0], "rejected": "Another one."}, *SMALL_ROWS[1:]]
+    changed = [{**SMALL_ROWS[0], "rejected": "Changed."}, *SMALL_ROWS[1:]]
     assert pairs_of(folder, changed).digest != digest
     moved = [{**SMALL_ROWS[0], "subset": "respond", "id": 99}, *SMALL_ROWS[1:]]
     assert pairs_of(folder, moved).digest != digest
@@ -207,7 +198,7 @@ def test_the_digest_knows_content_and_not_order(order, tmp_path_factory):
         ([*SMALL_ROWS, row_of(9, "refuse")], "refuse has 3 pairs, expected 2"),
     ],
 )
-def test_other_counts_are_refused_or_marked(tmp_path, rows, problem):
+def test_other_counts_are_refused_or_marked_as_partial(tmp_path, rows, problem):
     with pytest.raises(InputError, match=rf"{problem}.*--allow-partial"):
         pairs_of(tmp_path, rows, SMALL)
     read = pairs_of(tmp_path, rows, SMALL, allow_partial=True)
@@ -221,7 +212,7 @@ def test_other_counts_are_refused_or_marked(tmp_path, rows, problem):
 # --- bad rows -------------------------------------------------------------------------------------
 
 
-def test_a_row_that_is_no_choice_is_refused(tmp_path):
+def test_a_row_that_is_not_a_choice_is_refused(tmp_path):
     best = best_of_row("1")
     for row, message in (
         (best_of_row("1", num_rejected=2), "2 rejected responses; expected 1 and 3"),
@@ -248,7 +239,7 @@ def test_a_row_that_is_no_choice_is_refused(tmp_path):
         read_benchmark_pairs(GENERIC, data=path)
 
 
-def test_data_that_are_not_there_are_an_error_that_names_the_way_out(tmp_path):
+def test_missing_data_are_an_error_with_a_next_step(tmp_path):
     with pytest.raises(InputError, match="no such file or folder"):
         read_benchmark_pairs(GENERIC, data=tmp_path / "nothing.jsonl")
     with pytest.raises(InputError, match=r"no --data: it names no data set on the hub.*--data"):
@@ -257,7 +248,7 @@ def test_data_that_are_not_there_are_an_error_that_names_the_way_out(tmp_path):
         read_benchmark_pairs(SAFETY)  # tests run offline
 
 
-def test_the_pinned_commit_is_read_from_the_hub(tmp_path):
+def test_the_whole_benchmark_is_read_from_its_commit_on_the_hub(tmp_path):
     name = "data/filtered-00000-of-00001.parquet"
     repo = HubRepo(
         repo_id=SAFETY.dataset,
@@ -272,9 +263,10 @@ def test_the_pinned_commit_is_read_from_the_hub(tmp_path):
     )
     with mini_hub(repo) as endpoint:
         environment = {"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "0"}
-        answer = subprocess.check_output(
+        output = subprocess.check_output(
             [sys.executable, "-c", code], env={**os.environ, **environment}, cwd=ROOT, timeout=120
         )
     local = pairs_of(tmp_path, SAFETY_ROWS, SAFETY)
+    assert Counter(local.subset_P) == {subset.name: subset.num_pairs for subset in SAFETY.subsets}
     left_out = ["1 rows of other subsets are left out"]
-    assert json.loads(answer) == [740, False, local.digest, left_out]
+    assert json.loads(output) == [740, False, local.digest, left_out]

@@ -29,11 +29,11 @@ from encore.benchmarks.run_benchmark import (
 )
 from encore.benchmarks.table_rows import TableRow
 from encore.core.errors import InputError
-from encore.core.files import file_sha256
 from encore.core.model_files import folder_digest
 from encore.data.pairs import iter_pairs
 from encore.data.study import open_study
 from encore.model.opening import OpenedModel, open_reward_model
+from encore.model.score_sequences import computed_batches
 from encore.runs.run_files import run_status
 from encore.scoring.head_scores import ScoreManifest, read_head_scores
 from encore.training.baselines.gate import RESULT_FILE
@@ -77,7 +77,7 @@ def study(world: Path, tmp_path: Path) -> Path:
 
 
 def run(study: Path, world: Path, **more: Any) -> BenchmarkRun:
-    """Run a benchmark of the world's model, with these options of the config, pairs and rows."""
+    """Run a benchmark of the world's model with options of the config, its pairs and its rows."""
     nested = {"pairs": PairsConfig, "rows": RowsConfig}
     settings = {
         "model": str(world / "model"),
@@ -123,38 +123,33 @@ def score(opened: OpenedModel, root: Path, pairs: BenchmarkPairs = PAIRS, **more
     return Scorer(pairs=pairs, root=root, **settings).score(opened, title=opened.name)
 
 
-def test_every_pair_has_the_scores_that_it_has_alone_and_its_subset(opened, tmp_path):
+def test_every_pair_has_its_scores_alone_and_its_subset(opened, tmp_path):
     scored = score(opened, tmp_path)
     for index, pair in enumerate(PAIRS.pairs):
         [alone_2R] = score_pairs(opened, [pair], layout="single")
         np.testing.assert_allclose(scored.scores.score_P2R[index], alone_2R, atol=1e-5)
     assert scored.scores.pair_id_P.tolist() == [pair.pair_id for pair in PAIRS.pairs]
     np.testing.assert_allclose(scored.scores.mean_R, [0.5, 0.25, 0.125])
-    # Whoever reads head scores reads these.
     assert sorted(read_head_scores(scored.folder).subset_P) == sorted(PAIRS.subset_P)
 
 
-def test_stored_whole_shards_are_not_scored_again(opened, world, tmp_path):
+def test_the_order_of_the_data_and_the_layout_change_no_stored_score(opened, tmp_path):
     first = score(opened, tmp_path)
-    whole = {index: file_sha256(shard_path(first.folder, index)) for index in range(3)}
     back = turned(PAIRS)
-    # Neither the order of the data nor the layout changes a file.
     again = score(opened, tmp_path, back, config=BenchmarkConfig(layout="sorted"))
     assert (first.num_computed, again.num_computed) == (PAIRS.num_pairs, 0)
     assert again.folder == first.folder
     np.testing.assert_array_equal(again.scores.score_P2R, first.scores.score_P2R[::-1])
     assert again.scores.subset_P.tolist() == list(back.subset_P)
+    # A damaged and a missing shard are scored again, the whole one is not.
     shard_path(first.folder, 1).write_bytes(b"damaged")
     shard_path(first.folder, 2).unlink()
     assert score(opened, tmp_path).num_computed == 4 + 2  # of 4 + 4 + 2
-    assert {index: file_sha256(shard_path(first.folder, index)) for index in range(3)} == whole
     other_model = open_reward_model(make_model(tmp_path / "other", seed=5), device="cpu")
     assert score(other_model, tmp_path).folder != first.folder
 
 
 def test_every_ingredient_of_a_benchmark_changes_the_key_of_its_head_scores(opened, tmp_path):
-    """Each alone; the model's are in the key of every scoring."""
-
     def identity(pairs: BenchmarkPairs = PAIRS, **more: Any) -> dict[str, Any]:
         folder = score(opened, tmp_path, pairs, **more).folder
         return dict(run_status(folder, ScoreManifest).manifest.identity)
@@ -169,7 +164,7 @@ def test_every_ingredient_of_a_benchmark_changes_the_key_of_its_head_scores(open
         assert differing_parts(identity(), changed) == {part}
 
 
-def test_a_model_that_came_without_its_chat_template_is_named(tmp_path):
+def test_a_model_without_a_chat_template_gets_a_note(tmp_path):
     config = tiny_config("llama", vocab_size=300, num_labels=1, max_position_embeddings=1024)
     folder = make_classifier(tmp_path / "plain", config, llama_3())
     with_own = open_reward_model(folder, device="cpu")
@@ -180,38 +175,31 @@ def test_a_model_that_came_without_its_chat_template_is_named(tmp_path):
 
 
 def test_pairs_that_were_cut_are_counted_as_not_comparable(study, world, whole):
-    """The rewardbench tool cuts such texts at the other end; an option cuts as it does."""
     models = {"reward_models": {"initial": world / "initial"}}
     short = open_reward_model(world / "initial", device="cpu", max_length=16)
-    lengths = [
-        [len(text.token_ids) + text.num_cut for text in (encoded.chosen, encoded.rejected)]
-        for encoded in short.tokenizer.encode_pairs(whole.pairs.pairs)
-    ]
-    assert all(max(both) > 16 for both in lengths)
-    num_tokens = sum(max(length - 16, 0) for both in lengths for length in both)
-    for _ in range(2):  # counted also where they were scored before
-        result = run(study, world, max_length=16, **models)
-        cut_notes = [note for note in result.table.notes if "are longer than 16 tokens" in note]
-        assert len(cut_notes) == 2  # of each model
-        beginning = f"initial: 20 of 20 pairs are longer than 16 tokens and lost {num_tokens}"
-        assert beginning in cut_notes[1]
-        assert "the rewardbench tool cuts them in another way" in cut_notes[1]
-    ours = [line.our_figures for line in result.table.rows_with_figures]
-    assert {own.num_cut_pairs for own in ours} == {NUM_PAIRS}
-    as_it = run(study, world, max_length=16, truncation="rewardbench", **models)
-    assert any(
-        "the rewardbench tool cuts them in the same way" in note for note in as_it.table.notes
-    )
-    gap_P2 = result.rows[-1].reward_P2 - as_it.rows[-1].reward_P2
-    assert abs(gap_P2).max() > 1e-3  # without the first token it is another text
-    # The tool's own cut: the last 16 tokens of the whole, whichever they are.
     uncut = open_reward_model(world / "initial", device="cpu").tokenizer
-    cut = encoded_pairs(short, whole.pairs.pairs, truncation="rewardbench")
-    for full, short_pair in zip(uncut.encode_pairs(whole.pairs.pairs), cut, strict=True):
-        assert short_pair.chosen.token_ids.tolist() == full.chosen.token_ids[-16:].tolist()
-        assert short_pair.chosen.num_cut == len(full.chosen.token_ids) - 16
-    rows = whole.table.model_dump()["rows"]
-    assert not any("num_cut_pairs" in row["ours"] for row in rows)
+    full_pairs = uncut.encode_pairs(whole.pairs.pairs)
+    lengths = [len(text.token_ids) for pair in full_pairs for text in (pair.chosen, pair.rejected)]
+    num_tokens = sum(max(length - 16, 0) for length in lengths)
+    for _ in range(2):  # the second run reads stored scores
+        result = run(study, world, max_length=16, **models)
+        notes = [note for note in result.table.notes if "are longer than 16 tokens" in note]
+        assert len(notes) == 2  # of each model
+        beginning = f"initial: 20 of 20 pairs are longer than 16 tokens and lost {num_tokens}"
+        assert beginning in notes[1]
+        assert "the rewardbench tool cuts them in another way" in notes[1]
+    ours = [line.our_figures for line in result.table.rows_with_figures]
+    assert {figures.num_cut_pairs for figures in ours} == {NUM_PAIRS}
+    assert not any("num_cut_pairs" in row["ours"] for row in whole.table.model_dump()["rows"])
+    cut_as_tool = run(study, world, max_length=16, truncation="rewardbench", **models)
+    assert any("cuts them in the same way" in note for note in cut_as_tool.table.notes)
+    gap_P2 = result.rows[-1].reward_P2 - cut_as_tool.rows[-1].reward_P2
+    assert abs(gap_P2).max() > 1e-3  # the text has lost its first token
+    # The tool keeps the last 16 tokens, whatever the first one is.
+    short_pairs = encoded_pairs(short, whole.pairs.pairs, truncation="rewardbench")
+    for full, cut in zip(full_pairs, short_pairs, strict=True):
+        assert cut.chosen.token_ids.tolist() == full.chosen.token_ids[-16:].tolist()
+        assert cut.chosen.num_cut == len(full.chosen.token_ids) - 16
 
 
 # --- rows -----------------------------------------------------------------------------------------
@@ -219,33 +207,27 @@ def test_pairs_that_were_cut_are_counted_as_not_comparable(study, world, whole):
 
 def test_a_gate_weighs_the_heads_anew_for_each_prompt(whole, opened):
     row = row_of(whole, "moe gate")
-    behind = json.loads((whole.out / "evaluation.json").read_text())["models"]
-    assert behind["moe gate"]["gate"] is not None
-    assert behind["uniform"] == behind["moe gate"] | {"gate": None}
-    gate = small_gate()
-    scores = score(opened, whole.out.parent, whole.pairs, shard_size=1000).scores
-    expected_P2 = []
-    encoded = opened.tokenizer.encode_pairs(whole.pairs.pairs)
-    for pair, score_2R in zip(encoded, scores.score_P2R, strict=True):
-        prompt_D = state_at_the_end(opened, pair.chosen.token_ids[: pair.chosen.num_prompt])
-        expected_P2.append(score_2R @ gate.weights(prompt_D[None])[0])
-    np.testing.assert_allclose(row.reward_P2, np.array(expected_P2), atol=1e-4)
     assert (row.method, row.metadata.kind) == ("moe", "scheme")
-
-
-def state_at_the_end(opened: Any, token_ids: np.ndarray) -> np.ndarray:
-    """Return the trunk's last state of a single sequence."""
-    from encore.model.score_sequences import computed_batches
-
-    [batch] = computed_batches(
+    models = json.loads((whole.out / EVALUATION_JSON).read_text())["models"]
+    assert models["moe gate"]["gate"] is not None
+    assert models["uniform"] == models["moe gate"] | {"gate": None}
+    scores = score(opened, whole.out.parent, whole.pairs, shard_size=1000).scores
+    encoded = opened.tokenizer.encode_pairs(whole.pairs.pairs)
+    # The trunk's last state of each prompt, one sequence at a time.
+    prompts = computed_batches(
         opened.model,
-        [token_ids],
+        [pair.chosen.token_ids[: pair.chosen.num_prompt] for pair in encoded],
         compute=opened.model.embed,
         pad_token_id=opened.tokenizer.pad_token_id,
-        tokens_per_microbatch=None,
+        tokens_per_microbatch=1,
         layout="single",
     )
-    return np.asarray(batch.value_NX[0])
+    state_PD = np.empty((NUM_PAIRS, HIDDEN_SIZE), dtype=np.float32)
+    for batch in prompts:
+        state_PD[batch.indices] = batch.value_NX
+    weight_PR = small_gate().weights(state_PD)
+    expected_P2 = np.einsum("pr,pcr->pc", weight_PR, scores.score_P2R)
+    np.testing.assert_allclose(row.reward_P2, expected_P2, atol=1e-4)
 
 
 def test_a_gate_of_another_model_is_refused(study, world, tmp_path):
@@ -270,23 +252,17 @@ def test_a_gate_of_another_model_is_refused(study, world, tmp_path):
 # --- tables of one study --------------------------------------------------------------------------
 
 
-def test_a_second_smaller_evaluation_leaves_the_first_table_as_it_is(study, world):
-    """Scored pairs are not scored again, and a row that two tables share is compared once."""
+def test_a_second_table_leaves_the_first_as_it_is(study, world):
     judged = run(study, world, model=None, reward_models={"judge a": world / "initial"})
-    both = {"gate": world / "gate", "results": (f"judge b={judged.results_path}",)}
-    first = run(study, world, **both)
-    whole = {path.name: path.read_bytes() for path in first.out.iterdir()}
-    again = run(study, world, **both)
+    options = {"gate": world / "gate", "results": (f"judge b={judged.results_path}",)}
+    first = run(study, world, **options)
+    first_files = {path.name: path.read_bytes() for path in first.out.iterdir()}
+    again = run(study, world, **options)
     assert (again.num_computed, again.out, again.table) == (0, first.out, first.table)
-    changes: list[dict[str, Any]] = [
-        {"results": both["results"]},  # no gate
-        {"gate": both["gate"]},  # no judge
-        {**both, "schemes": ("encore",)},
-    ]
-    folders = {run(study, world, **change).out for change in changes}
-    assert len({first.out, judged.out} | folders) == 2 + len(changes)
-    assert {path.name: path.read_bytes() for path in first.out.iterdir()} == whole
-    assert set(table_folders(study)) == {first.out, judged.out} | folders
+    without_gate = run(study, world, results=options["results"])
+    assert set(table_folders(study)) == {first.out, judged.out, without_gate.out}
+    assert {path.name: path.read_bytes() for path in first.out.iterdir()} == first_files
+    # A row that several tables share is compared once.
     [table] = compare_tables(read_studies([study]))
     names = [line.name for line in first.table.rows]
     assert sorted(row.name for row in table.rows) == sorted([*names, "judge a"])
@@ -300,9 +276,8 @@ def identity_of(result: BenchmarkRun) -> dict[str, Any]:
 
 
 def test_every_ingredient_changes_a_tables_key(study, world, tmp_path):
-    """Each alone: what changes two parts would hide that one of them is not in the key."""
     first = run(study, world)
-    # As many ratings of the same rules and pairs, as many rows of the same ids.
+    # Other ratings of the same rules and pairs, other rows of the same number and ids.
     ratings = write_ratings(study, tmp_path / "ratings.parquet", missing_share=0.5)
     rows = tmp_path / "rows.jsonl"
     rows.write_text((world / "rows.jsonl").read_text().replace("Question 3?", "Question 33?"))
@@ -326,7 +301,7 @@ def test_every_ingredient_changes_a_tables_key(study, world, tmp_path):
     }.items():
         changed = run(study, world, **change)
         assert differing_parts(identity_of(first), identity_of(changed)) == {parts}, change
-    # Rows of other models and of files of results: by their content.
+    # The key holds the content of reward models and of files of results, not their paths.
     make_model(tmp_path / "other" / "initial", head_ids=("reward",), seed=2)
     folders = (world / "initial", tmp_path / "other" / "initial")
     run_1, run_2 = (run(study, world, model=None, reward_models={"a": path}) for path in folders)
@@ -336,8 +311,7 @@ def test_every_ingredient_changes_a_tables_key(study, world, tmp_path):
     assert differing_parts(of_b, of_another) == differing_parts(of_b, of_c) == {"results"}
 
 
-def test_pairs_whose_answers_were_seen_are_counted(study, world, whole):
-    """In the training study, and among the pairs that weights learnt from."""
+def test_pairs_that_training_may_have_used_are_counted(study, world, whole):
     trained = tuple(iter_pairs(open_study(study)))[:2]
     mixed = dataclasses.replace(whole.pairs, pairs=(*trained, *whole.pairs.pairs[2:]))
     learnt = [whole.pairs.pairs[-1].pair_id]
@@ -345,7 +319,7 @@ def test_pairs_whose_answers_were_seen_are_counted(study, world, whole):
         [note] = overlap_notes(open_study(study), pairs, label_pair_ids=ids)
         assert note.startswith(f"{num} of the 20 pairs are in the training study or its ratings")
     assert overlap_notes(open_study(study), whole.pairs) == ()
-    # A table with Bradley-Terry weights over its own training pairs says so.
+    # A table with Bradley-Terry weights over its own training pairs has the note.
     texts = {"chosen": trained[0].chosen, "rejected": trained[0].rejected, "subset": "refuse"}
     row = {"prompt": trained[0].prompt[0].content, **texts}
     data = write_lines(world / "seen.jsonl", [row])
@@ -356,19 +330,14 @@ def test_pairs_whose_answers_were_seen_are_counted(study, world, whole):
 # --- marks and refusals ---------------------------------------------------------------------------
 
 
-def test_what_is_synthetic_is_marked(study, world, tmp_path):
+def test_a_synthetic_benchmark_marks_its_table(study, world, tmp_path):
     definition = tmp_path / "mine.toml"
     definition.write_text(
         'name = "synthetic-safety"\nversion = "1"\ntitle = "Made up"\ncitation = "none"\n'
         'headline = "Safety"\nlicence = "Apache-2.0"\n'
     )
-    result = run(
-        study,
-        world,
-        model=None,
-        reward_models={"initial model": world / "initial"},
-        benchmark=str(definition),
-    )
+    models = {"model": None, "reward_models": {"initial model": world / "initial"}}
+    result = run(study, world, benchmark=str(definition), **models)
     assert "benchmark synthetic-safety" in result.table.synthetic
     assert "example, not as evidence" in result.markdown_path.read_text(encoding="utf-8")
 
@@ -379,11 +348,11 @@ def test_a_table_without_the_initial_model_has_a_note(whole):
 
     def model(backbone: str | None, revision: str | None = None) -> ScoredModel:
         counts = {"folder": Path(), "scores": None, "num_cut_pairs": 0, "num_computed": 0}
-        behind = {"revision": revision}
         texts = {"name": "model", "notes": (), "synthetic": ()}
-        return ScoredModel(**counts, **texts, model_identity=behind, backbone=backbone, row=row)
+        identity = {"revision": revision}
+        return ScoredModel(**counts, **texts, model_identity=identity, backbone=backbone, row=row)
 
-    # Where the backbone is recorded, content says which model is initial; a row's name does too.
+    # The initial model is recognised by its revision, or by the name of its row.
     unrelated, same = model(None, "sha256:b"), model(None, "sha256:a")
     assert len(missing_initial_notes(model("sha256:a"), [unrelated], ())) == 1
     assert missing_initial_notes(model("sha256:a"), [unrelated, same], ()) == ()
@@ -391,7 +360,7 @@ def test_a_table_without_the_initial_model_has_a_note(whole):
     assert len(missing_initial_notes(model(None), [unrelated], ())) == 1
 
 
-def test_what_needs_no_model_is_refused_before_any_is_opened(study, world, tmp_path):
+def test_wrong_input_is_refused_before_a_model_is_opened(study, world, tmp_path):
     reward_models = {"initial": "x"}
     wrong: list[tuple[str, dict[str, Any]]] = [
         ("not a file of benchmark results", {"results": (str(tmp_path / "missing.parquet"),)}),
