@@ -28,12 +28,12 @@ def score_margins(margin_P: np.ndarray, pairs: BenchmarkPairs, ties: str) -> Ben
     return benchmark_score(credit_P, pairs=pairs, ties=ties, half_P=half_P)
 
 
-def test_a_tie_is_worth_what_the_policy_says_and_margins_that_cancel_are_one():
-    left_over = 0.3 - 0.2 - 0.1  # some -3e-17
-    assert left_over != 0
-    for ties, worth in (("loss", 0.0), ("half", 0.5)):
-        credit_P = margin_credits(np.array([0.2, 0.0, left_over, -0.1]), ties=ties)
-        assert credit_P.tolist() == [1.0, worth, worth, 0.0]
+def test_a_tie_gets_the_credit_of_its_policy_and_margins_that_cancel_tie():
+    rounding_error = 0.3 - 0.2 - 0.1  # about -3e-17
+    assert rounding_error != 0
+    for ties, credit in (("loss", 0.0), ("half", 0.5)):
+        credit_P = margin_credits(np.array([0.2, 0.0, rounding_error, -0.1]), ties=ties)
+        assert credit_P.tolist() == [1.0, credit, credit, 0.0]
     with pytest.raises(InputError, match="a margin is NaN"):
         margin_credits(np.array([0.0, np.nan]), ties="loss")
 
@@ -47,13 +47,13 @@ def test_intervals_are_wilsons():
     # Wilson, all of n: from n / (n + z²) to 1; none of n: from 0 to z² / (n + z²).
     assert (right.ci_low, right.ci_high) == (pytest.approx(10 / (10 + Z2)), 1.0)
     assert (wrong.ci_low, wrong.ci_high) == (0.0, pytest.approx(Z2 / (10 + Z2)))
-    # Subsets that weigh alike: a may lie z²/(n + z²) lower and no higher, b as much higher and no
+    # Subsets of equal weight: a may lie z²/(n + z²) lower and no higher, b as much higher and no
     # lower; half of each counts.
-    alike = benchmark_pairs({"a": 10, "b": 10}, weighting="subsets")
-    headline = benchmark_score(credit_P, pairs=alike, ties="loss").headline
-    reach = Z2 / (10 + Z2) / 2
+    equal_subsets = benchmark_pairs({"a": 10, "b": 10}, weighting="subsets")
+    headline = benchmark_score(credit_P, pairs=equal_subsets, ties="loss").headline
+    half_width = Z2 / (10 + Z2) / 2
     score_and_ends = (headline.score, headline.ci_low, headline.ci_high)
-    assert score_and_ends == pytest.approx((0.5, 0.5 - reach, 0.5 + reach))
+    assert score_and_ends == pytest.approx((0.5, 0.5 - half_width, 0.5 + half_width))
 
 
 def test_the_interval_of_a_mean_over_subsets_adds_squares_and_not_ends():
@@ -61,8 +61,8 @@ def test_the_interval_of_a_mean_over_subsets_adds_squares_and_not_ends():
     # 0.2634 to either side. The mean of two independent subsets reaches
     # sqrt(0.2634² + 0.2634²) / 2 = 0.1863; ends that are added would reach 0.2634.
     credit_P = np.tile([1.0, 0.0], 10)
-    alike = benchmark_pairs({"a": 10, "b": 10}, weighting="subsets")
-    score = benchmark_score(credit_P, pairs=alike, ties="loss")
+    equal_subsets = benchmark_pairs({"a": 10, "b": 10}, weighting="subsets")
+    score = benchmark_score(credit_P, pairs=equal_subsets, ties="loss")
     assert [subset.ci_high - 0.5 for subset in score.subsets] == pytest.approx(
         [0.2634] * 2, abs=1e-4
     )
@@ -85,11 +85,11 @@ def test_every_pair_is_won_tied_or_lost(margins):
             (margin_P < 0).sum(),
         )
         assert 0 <= score.headline.ci_low <= score.headline.score <= score.headline.ci_high <= 1
-        worth = (won + (tied / 2 if ties == "half" else 0)) / 20
-        assert score.headline.score == pytest.approx(worth)
+        credit = (won + (tied / 2 if ties == "half" else 0)) / 20
+        assert score.headline.score == pytest.approx(credit)
 
 
-def test_ties_that_nobody_named_are_unknown_not_none_and_wrong_credits_are_refused():
+def test_unknown_ties_are_not_counted_and_wrong_credits_are_refused():
     score = benchmark_score(np.zeros(20), pairs=TWO, ties="loss")
     assert [(subset.num_ties, subset.num_losses) for subset in score.subsets] == [(None, 10)] * 2
     for credit_P in (np.zeros(19), np.full(20, 1.5), np.full(20, np.nan)):
@@ -128,7 +128,7 @@ def test_weights_of_units_add_up_to_one_and_subsets_weigh_alike(subsets):
     assert shares == pytest.approx([1 / len(shares)] * len(shares))
 
 
-def test_the_pairs_of_a_row_are_found_wherever_they_stand():
+def test_the_pairs_of_a_row_need_not_be_neighbours():
     units = units_of_keys([("s", "1"), ("s", "2"), ("t", "1"), ("s", "1")])
     assert units.subset_U == ("s", "s", "t")
     # Row 1 of s: places 0 and 3, of which the second is lost, then tied.

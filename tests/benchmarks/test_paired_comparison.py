@@ -77,12 +77,16 @@ def test_subsets_keep_their_size_in_every_draw_and_can_weigh_alike():
     # The first model is right on all of a, both are right on b: nothing varies within a subset.
     first_P, second_P = split_of(30, 0, 100)
     names = ("a",) * 30 + ("b",) * 70
-    within = compare_credits(first_P, second_P, subset_P=names)
-    assert (within.ci_low, within.difference, within.ci_high) == pytest.approx((0.3, 0.3, 0.3))
-    across = compare_credits(first_P, second_P)
-    assert across.ci_low < 0.25 < 0.35 < across.ci_high
-    alike = compare_credits(first_P, second_P, subset_P=names, weighting="subsets")
-    assert alike.difference == pytest.approx((1.0 + 0.0) / 2)
+    within_subsets = compare_credits(first_P, second_P, subset_P=names)
+    assert (
+        within_subsets.ci_low,
+        within_subsets.difference,
+        within_subsets.ci_high,
+    ) == pytest.approx((0.3, 0.3, 0.3))
+    across_subsets = compare_credits(first_P, second_P)
+    assert across_subsets.ci_low < 0.25 < 0.35 < across_subsets.ci_high
+    equal_subsets = compare_credits(first_P, second_P, subset_P=names, weighting="subsets")
+    assert equal_subsets.difference == pytest.approx((1.0 + 0.0) / 2)
 
 
 def test_thousands_of_different_differences_keep_the_interval_of_the_pairs():

@@ -52,7 +52,7 @@ def rows() -> dict[str, TableRow]:
     return {row.name: row for row in scheme_rows}
 
 
-def alone(row: TableRow, pairs: BenchmarkPairs) -> RowFigures:
+def figures_of(row: TableRow, pairs: BenchmarkPairs) -> RowFigures:
     return make_table([row], pairs=pairs).rows_with_figures[0].our_figures
 
 
@@ -63,14 +63,16 @@ def test_random_rows_are_means_over_their_seeds(rows):
     def accuracies(seeds: range) -> list[float]:
         return [(MARGIN_PR @ random_weights(RULES, seed=seed) > 0).mean() for seed in seeds]
 
-    each = accuracies(range(50))
+    accuracies_of_draws = accuracies(range(50))
     names = ("random (mean of 3)", "random (50 draws)")
-    three, fifty = (alone(rows[name], PAIRS) for name in names)
-    assert three.headline.score == pytest.approx(np.mean(each[:3]))
+    three, fifty = (figures_of(rows[name], PAIRS) for name in names)
+    assert three.headline.score == pytest.approx(np.mean(accuracies_of_draws[:3]))
     assert (three.draws.num_draws, three.method, fifty.method) == (3, "random", None)
-    expected = pytest.approx(np.mean(each))
+    expected = pytest.approx(np.mean(accuracies_of_draws))
     assert fifty.draws.mean == expected == fifty.headline.score
-    assert (fifty.draws.low, fifty.draws.high) == pytest.approx(np.quantile(each, [0.025, 0.975]))
+    assert (fifty.draws.low, fifty.draws.high) == pytest.approx(
+        np.quantile(accuracies_of_draws, [0.025, 0.975])
+    )
     for subset in fifty.subsets:  # what is neither right nor wrong is no loss
         assert subset.num_wins + subset.num_losses < subset.num_pairs
     # Seeds 1,000,000 to 1,000,049: none that seed 0 draws.
@@ -104,16 +106,16 @@ def test_a_mean_counts_a_row_of_several_pairs_once():
     margin_PR = np.array([[1.0, -1.0], [1.0, 1.0], [1.0, -1.0], [-1.0, 1.0]])
     row = mean_row("mean", np.eye(2), margin_PR=margin_PR, pairs=pairs)
     # Head 0: row 0 right, row 1 wrong. Head 1: row 0 wrong, row 1 wrong. Mean: (1/2 + 0) / 2.
-    figures = alone(row, pairs)
+    figures = figures_of(row, pairs)
     assert figures.headline.score == figures.draws.mean == 0.25
     assert figures.headline.num_pairs == 2
     assert row.credit_P.tolist() == [0.5, 1.0, 0.5, 0.5]
     # From its pairs' means, 1/2 and 1/2, row 1 would be worth 1 / (1 + 1 + 1), not 0.
     assert not row.follows_from_pairs
-    alike = benchmark_pairs({"a": 3, "b": 1}, weighting="subsets")
+    equal_subsets = benchmark_pairs({"a": 3, "b": 1}, weighting="subsets")
     margin_PR = np.array([[1.0], [1.0], [1.0], [-1.0]])
-    row = mean_row("mean", np.ones((1, 1)), margin_PR=margin_PR, pairs=alike)
-    score = alone(row, alike).headline.score
+    row = mean_row("mean", np.ones((1, 1)), margin_PR=margin_PR, pairs=equal_subsets)
+    score = figures_of(row, equal_subsets).headline.score
     assert score == row.metadata.draws.mean == 0.5  # (1 + 0) / 2, not 3/4
 
 

@@ -101,7 +101,7 @@ def row_of(result: BenchmarkRun, name: str) -> TableRow:
 
 
 @pytest.fixture(scope="module")
-def whole(world: Path, tmp_path_factory: pytest.TempPathFactory) -> BenchmarkRun:
+def complete_run(world: Path, tmp_path_factory: pytest.TempPathFactory) -> BenchmarkRun:
     """Return a run with two schemes, a gate and the initial model."""
     study = Path(shutil.copytree(world / "study", tmp_path_factory.mktemp("whole") / "study"))
     initial = {"initial model": world / "initial"}
@@ -136,11 +136,11 @@ def test_every_pair_has_its_scores_alone_and_its_subset(opened, tmp_path):
 def test_the_order_of_the_data_and_the_layout_change_no_stored_score(opened, tmp_path):
     first = score(opened, tmp_path)
     back = turned(PAIRS)
-    again = score(opened, tmp_path, back, config=BenchmarkConfig(layout="sorted"))
-    assert (first.num_computed, again.num_computed) == (PAIRS.num_pairs, 0)
-    assert again.folder == first.folder
-    np.testing.assert_array_equal(again.scores.score_P2R, first.scores.score_P2R[::-1])
-    assert again.scores.subset_P.tolist() == list(back.subset_P)
+    second = score(opened, tmp_path, back, config=BenchmarkConfig(layout="sorted"))
+    assert (first.num_computed, second.num_computed) == (PAIRS.num_pairs, 0)
+    assert second.folder == first.folder
+    np.testing.assert_array_equal(second.scores.score_P2R, first.scores.score_P2R[::-1])
+    assert second.scores.subset_P.tolist() == list(back.subset_P)
     # A damaged and a missing shard are scored again, the whole one is not.
     shard_path(first.folder, 1).write_bytes(b"damaged")
     shard_path(first.folder, 2).unlink()
@@ -174,11 +174,11 @@ def test_a_model_without_a_chat_template_gets_a_note(tmp_path):
     assert note.startswith("plain: it reads conversations as plain Human/Assistant turns")
 
 
-def test_pairs_that_were_cut_are_counted_as_not_comparable(study, world, whole):
+def test_pairs_that_were_cut_are_counted_as_not_comparable(study, world, complete_run):
     models = {"reward_models": {"initial": world / "initial"}}
     short = open_reward_model(world / "initial", device="cpu", max_length=16)
     uncut = open_reward_model(world / "initial", device="cpu").tokenizer
-    full_pairs = uncut.encode_pairs(whole.pairs.pairs)
+    full_pairs = uncut.encode_pairs(complete_run.pairs.pairs)
     lengths = [len(text.token_ids) for pair in full_pairs for text in (pair.chosen, pair.rejected)]
     num_tokens = sum(max(length - 16, 0) for length in lengths)
     for _ in range(2):  # the second run reads stored scores
@@ -188,31 +188,33 @@ def test_pairs_that_were_cut_are_counted_as_not_comparable(study, world, whole):
         beginning = f"initial: 20 of 20 pairs are longer than 16 tokens and lost {num_tokens}"
         assert beginning in notes[1]
         assert "the rewardbench tool cuts them in another way" in notes[1]
-    ours = [line.our_figures for line in result.table.rows_with_figures]
-    assert {figures.num_cut_pairs for figures in ours} == {NUM_PAIRS}
-    assert not any("num_cut_pairs" in row["ours"] for row in whole.table.model_dump()["rows"])
+    figures_of_rows = [line.our_figures for line in result.table.rows_with_figures]
+    assert {figures.num_cut_pairs for figures in figures_of_rows} == {NUM_PAIRS}
+    assert not any(
+        "num_cut_pairs" in row["ours"] for row in complete_run.table.model_dump()["rows"]
+    )
     cut_as_tool = run(study, world, max_length=16, truncation="rewardbench", **models)
     assert any("cuts them in the same way" in note for note in cut_as_tool.table.notes)
     gap_P2 = result.rows[-1].reward_P2 - cut_as_tool.rows[-1].reward_P2
     assert abs(gap_P2).max() > 1e-3  # the text has lost its first token
     # The tool keeps the last 16 tokens, whatever the first one is.
-    short_pairs = encoded_pairs(short, whole.pairs.pairs, truncation="rewardbench")
-    for full, cut in zip(full_pairs, short_pairs, strict=True):
-        assert cut.chosen.token_ids.tolist() == full.chosen.token_ids[-16:].tolist()
-        assert cut.chosen.num_cut == len(full.chosen.token_ids) - 16
+    short_pairs = encoded_pairs(short, complete_run.pairs.pairs, truncation="rewardbench")
+    for uncut_pair, cut in zip(full_pairs, short_pairs, strict=True):
+        assert cut.chosen.token_ids.tolist() == uncut_pair.chosen.token_ids[-16:].tolist()
+        assert cut.chosen.num_cut == len(uncut_pair.chosen.token_ids) - 16
 
 
 # --- rows -----------------------------------------------------------------------------------------
 
 
-def test_a_gate_weighs_the_heads_anew_for_each_prompt(whole, opened):
-    row = row_of(whole, "moe gate")
+def test_a_gate_weighs_the_heads_anew_for_each_prompt(complete_run, opened):
+    row = row_of(complete_run, "moe gate")
     assert (row.method, row.metadata.kind) == ("moe", "scheme")
-    models = json.loads((whole.out / EVALUATION_JSON).read_text())["models"]
+    models = json.loads((complete_run.out / EVALUATION_JSON).read_text())["models"]
     assert models["moe gate"]["gate"] is not None
     assert models["uniform"] == models["moe gate"] | {"gate": None}
-    scores = score(opened, whole.out.parent, whole.pairs, shard_size=1000).scores
-    encoded = opened.tokenizer.encode_pairs(whole.pairs.pairs)
+    scores = score(opened, complete_run.out.parent, complete_run.pairs, shard_size=1000).scores
+    encoded = opened.tokenizer.encode_pairs(complete_run.pairs.pairs)
     # The trunk's last state of each prompt, one sequence at a time.
     prompts = computed_batches(
         opened.model,
@@ -257,8 +259,8 @@ def test_a_second_table_leaves_the_first_as_it_is(study, world):
     options = {"gate": world / "gate", "results": (f"judge b={judged.results_path}",)}
     first = run(study, world, **options)
     first_files = {path.name: path.read_bytes() for path in first.out.iterdir()}
-    again = run(study, world, **options)
-    assert (again.num_computed, again.out, again.table) == (0, first.out, first.table)
+    second = run(study, world, **options)
+    assert (second.num_computed, second.out, second.table) == (0, first.out, first.table)
     without_gate = run(study, world, results=options["results"])
     assert set(table_folders(study)) == {first.out, judged.out, without_gate.out}
     assert {path.name: path.read_bytes() for path in first.out.iterdir()} == first_files
@@ -311,14 +313,14 @@ def test_every_ingredient_changes_a_tables_key(study, world, tmp_path):
     assert differing_parts(of_b, of_another) == differing_parts(of_b, of_c) == {"results"}
 
 
-def test_pairs_that_training_may_have_used_are_counted(study, world, whole):
+def test_pairs_that_training_may_have_used_are_counted(study, world, complete_run):
     trained = tuple(iter_pairs(open_study(study)))[:2]
-    mixed = dataclasses.replace(whole.pairs, pairs=(*trained, *whole.pairs.pairs[2:]))
-    learnt = [whole.pairs.pairs[-1].pair_id]
-    for num, pairs, ids in ((2, mixed, ()), (3, mixed, learnt), (1, whole.pairs, learnt)):
+    mixed = dataclasses.replace(complete_run.pairs, pairs=(*trained, *complete_run.pairs.pairs[2:]))
+    learnt = [complete_run.pairs.pairs[-1].pair_id]
+    for num, pairs, ids in ((2, mixed, ()), (3, mixed, learnt), (1, complete_run.pairs, learnt)):
         [note] = overlap_notes(open_study(study), pairs, label_pair_ids=ids)
         assert note.startswith(f"{num} of the 20 pairs are in the training study or its ratings")
-    assert overlap_notes(open_study(study), whole.pairs) == ()
+    assert overlap_notes(open_study(study), complete_run.pairs) == ()
     # A table with Bradley-Terry weights over its own training pairs has the note.
     texts = {"chosen": trained[0].chosen, "rejected": trained[0].rejected, "subset": "refuse"}
     row = {"prompt": trained[0].prompt[0].content, **texts}
@@ -342,9 +344,9 @@ def test_a_synthetic_benchmark_marks_its_table(study, world, tmp_path):
     assert "example, not as evidence" in result.markdown_path.read_text(encoding="utf-8")
 
 
-def test_a_table_without_the_initial_model_has_a_note(whole):
-    row = row_of(whole, "initial model")
-    assert not any("no row for the initial model" in note for note in whole.table.notes)
+def test_a_table_without_the_initial_model_has_a_note(complete_run):
+    row = row_of(complete_run, "initial model")
+    assert not any("no row for the initial model" in note for note in complete_run.table.notes)
 
     def model(backbone: str | None, revision: str | None = None) -> ScoredModel:
         counts = {"folder": Path(), "scores": None, "num_cut_pairs": 0, "num_computed": 0}

@@ -1,4 +1,4 @@
-"""`encore benchmark`: a table on stdout, what to know on stderr, one clear line on bad input."""
+"""`encore benchmark`: a table on stdout, notes on stderr, one clear line on bad input."""
 
 from __future__ import annotations
 
@@ -27,27 +27,29 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def usual(world: Path, tmp_path: Path) -> list[object]:
+def arguments(world: Path, tmp_path: Path) -> list[object]:
     study = shutil.copytree(world / "study", tmp_path / "study")
     ratings = ("--ratings", world / "ratings.parquet", "--num-random", 20)
     data = ("--benchmark", "generic", "--data", world / "rows.jsonl")
     return [study, "--model", world / "model", *ratings, *data]
 
 
-def test_one_command_prints_every_row_and_a_second_one_scores_nothing(usual, world):
+def test_one_command_prints_every_row_and_a_second_one_scores_nothing(arguments, world):
     models = ("--reward-model", f"initial={world / 'initial'}")
-    result = invoke(*usual, *models)
+    result = invoke(*arguments, *models)
     assert result.exit_code == 0, result.output
     assert all(f"single: {rule}" in result.stdout for rule in RULES)
     assert "60 pairs scored" in result.stderr
     assert "synthetic: model model: backbone (made up)" in result.stderr.replace("\n", "")
-    again = invoke(*usual, *models)
-    assert "scored before" in again.stderr
-    assert again.stdout == result.stdout
+    second = invoke(*arguments, *models)
+    assert "scored before" in second.stderr
+    assert second.stdout == result.stdout
 
 
-def test_a_partial_benchmark_is_refused_or_marked(usual, world):
-    partial = ["rewardbench-safety" if argument == "generic" else argument for argument in usual]
+def test_a_partial_benchmark_is_refused_or_marked(arguments, world):
+    partial = [
+        "rewardbench-safety" if argument == "generic" else argument for argument in arguments
+    ]
     rows = jsonl_rows(6, subsets=("donotanswer", "refusals-dangerous"))
     partial[-1] = write_lines(world / "partial.jsonl", rows)
     assert "--allow-partial" in error_of(*partial)
@@ -61,7 +63,7 @@ def test_a_partial_benchmark_is_refused_or_marked(usual, world):
     assert uniform["difference_to_paper"] is None  # six pairs are not the paper's 740
 
 
-def test_bad_input_is_one_line(usual, world, tmp_path):
+def test_bad_input_is_one_line(arguments, world, tmp_path):
     model = f"heads={world / 'model'}"
     for options, message in (
         (("--reward-model", "nameless"), "expected NAME=FOLDER_OR_ID"),
@@ -70,8 +72,10 @@ def test_bad_input_is_one_line(usual, world, tmp_path):
         (("--scheme", "best"), "there is none of this name"),
         (("--gate", tmp_path), "no gate.json"),
     ):
-        assert message in error_of(*usual, *options)
-    single = [world / "initial" if argument == world / "model" else argument for argument in usual]
+        assert message in error_of(*arguments, *options)
+    single = [
+        world / "initial" if argument == world / "model" else argument for argument in arguments
+    ]
     assert "there is nothing to weigh" in error_of(*single)
     for usage in ((), ("study", "--table", "html"), ("study", "--k", 0), ("study", "--seed", -1)):
         assert invoke(*usage).exit_code == 2

@@ -1,4 +1,4 @@
-"""`encore judge`: a table with intervals, a warning where a judge deserves one, clear refusals."""
+"""`encore judge`: a table with intervals, notes on the judge, clear refusals."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def arguments(tmp_path: Path) -> list[object]:
 
 
 #: Opinions on the ten pairs. 0 to 4 are judged rightly in both orders; 5 and 6 follow the first
-#: place, 7 the second; 8 is wrong in both orders; of 9 see `say`.
+#: place, 7 the second; 8 is wrong in both orders; of 9 see `reply_to`.
 OPINIONS: list[Opinion] = [*["right"] * 5, "A", "A", "B", "wrong"]
 
 
-def say(prompt: str) -> str:
+def reply_to(prompt: str) -> str:
     """Return the judge's reply. Pair 9 gets a verdict only if its chosen answer is first."""
     if index_in(prompt) == 9:
         return "[[A]]" if is_chosen_first(prompt) else "I cannot say."
@@ -56,7 +56,7 @@ def say(prompt: str) -> str:
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> ScriptedJudge:
     """Return a judge that replaces the engine."""
-    replacement = ScriptedJudge(say)
+    replacement = ScriptedJudge(reply_to)
     opener = "encore.benchmarks.judging.judge_report.open_judge"
     monkeypatch.setattr(opener, lambda config: replacement)
     return replacement
@@ -84,7 +84,7 @@ def test_a_judging_prints_tables_warnings_and_the_folder_of_replies(arguments, s
     assert scripted.num_asked == 20
 
 
-def test_what_does_not_fit_together_is_refused_before_anything_is_read(tmp_path):
+def test_options_that_do_not_fit_together_are_refused_before_anything_is_read(tmp_path):
     """The training study and the benchmark's rows do not exist: they are not read."""
     nowhere = ["--judge", "m", "--out", tmp_path, "--data", tmp_path / "no-rows.jsonl"]
     weights = ["--weights-from", tmp_path / "no-study"]

@@ -21,7 +21,7 @@ error_of = invoke.error_of
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("score")
     make_study(folder / "study", num_pairs=NUM_PAIRS)
     make_model(folder / "model", synthetic=["backbone (made up)"])
@@ -29,35 +29,37 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def study(made: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made / "study", tmp_path / "study"))
+def study(world: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(world / "study", tmp_path / "study"))
 
 
-def test_scoring_ends_with_a_table_of_heads_and_what_to_do_next(study, made):
-    result = invoke(study, "--model", made / "model", "--shard-size", 5)
+def test_scoring_ends_with_a_table_of_heads_and_the_next_command(study, world):
+    result = invoke(study, "--model", world / "model", "--shard-size", 5)
     assert result.exit_code == 0, result.output
     assert all(rule in result.stdout for rule in RULES)
     assert "strict" in result.stdout
     assert f"Heads on {NUM_PAIRS} pairs" in result.stdout
-    said = result.stderr
-    assert "shard 2 scored (3 of 3)" in said
-    assert "tokens/s" in said
-    assert "synthetic: model: backbone (made up)" in said
-    assert "next: encore sql --query head_accuracy" in said
+    for message in (
+        "shard 2 scored (3 of 3)",
+        "tokens/s",
+        "synthetic: model: backbone (made up)",
+        "next: encore sql --query head_accuracy",
+    ):
+        assert message in result.stderr
 
 
-def test_pairs_that_training_held_out_are_shown_apart(study, made, tmp_path):
+def test_pairs_that_training_held_out_have_their_own_accuracy(study, world, tmp_path):
     model = make_model(tmp_path / "split", config={"evaluation_share": 0.5, "seed": 1})
     result = json.loads(invoke(study, "--model", model, "--json").stdout)
-    assert [one["num_pairs"] for one in result["accuracy"]] == [NUM_PAIRS] * len(RULES)
-    (num_held_out,) = {one["num_pairs"] for one in result["accuracy_held_out"]}
+    assert [head["num_pairs"] for head in result["accuracy"]] == [NUM_PAIRS] * len(RULES)
+    (num_held_out,) = {head["num_pairs"] for head in result["accuracy_held_out"]}
     assert 0 < num_held_out < NUM_PAIRS
-    shown = invoke(study, "--model", model)
-    assert f"{num_held_out} of them held out from training" in " ".join(shown.stdout.split())
+    stdout = invoke(study, "--model", model).stdout
+    assert f"{num_held_out} of them held out from training" in " ".join(stdout.split())
 
 
-def test_a_scoring_is_complete_with_its_last_slice_and_not_before(study, made):
-    command = (study, "--model", made / "model", "--shard-size", 5, "--json")
+def test_only_the_last_slice_completes_a_scoring(study, world):
+    command = (study, "--model", world / "model", "--shard-size", 5, "--json")
     slices = [invoke(*command, "--slice", f"{index}/2") for index in range(2)]
     assert [finished.exit_code for finished in slices] == [0, 0], slices[0].output
     first, last = [json.loads(finished.stdout) for finished in slices]  # shards 0 and 2; shard 1
@@ -66,12 +68,12 @@ def test_a_scoring_is_complete_with_its_last_slice_and_not_before(study, made):
     assert (last["is_complete"], len(last["accuracy"])) == (True, len(RULES))
 
 
-def test_a_shard_that_fails_makes_the_exit_code_3(study, made, monkeypatch):
+def test_a_shard_that_fails_makes_the_exit_code_3(study, world, monkeypatch):
     def refuse(*_: object, **__: object) -> None:
         raise InputError("pair abc: the template refuses it")
 
     monkeypatch.setattr("encore.scoring.scoring_run.score_encoded", refuse)
-    result = invoke(study, "--model", made / "model", "--shard-size", 5)
+    result = invoke(study, "--model", world / "model", "--shard-size", 5)
     assert result.exit_code == 3
     assert "3 of 3 shards failed; run the same command again" in result.error
     assert "shard 0: InputError: pair abc: the template refuses it" in result.stderr

@@ -23,15 +23,15 @@ def rows(result: ScoreResult) -> list[dict[str, object]]:
 def test_two_engines_score_what_one_process_scores(study, model, tmp_path):
     copied_study = shutil.copytree(study, tmp_path / "other")
     options = {"model": str(model), "shard_size": 5}
-    alone = score_study(open_study(study), ScoreConfig(study=study, **options))
-    shared = score_study(
+    single = score_study(open_study(study), ScoreConfig(study=study, **options))
+    of_two_engines = score_study(
         open_study(copied_study), ScoreConfig(study=copied_study, engines=2, **options)
     )
 
-    assert shared.key == alone.key
-    assert rows(shared) == rows(alone)
-    assert (shared.num_tokens, shared.split) == (alone.num_tokens, alone.split)
-    assert list((shared.out / "engines").glob("0-*.json"))  # scored by an engine, not here
+    assert of_two_engines.key == single.key
+    assert rows(of_two_engines) == rows(single)
+    assert (of_two_engines.num_tokens, of_two_engines.split) == (single.num_tokens, single.split)
+    assert list((of_two_engines.out / "engines").glob("0-*.json"))  # scored by an engine, not here
 
 
 def test_a_model_that_no_engine_can_open_is_one_error(study, tmp_path):

@@ -7,8 +7,8 @@ import pytest
 
 from encore.core.errors import InputError, StudyIncompleteError
 from encore.scoring.head_accuracy import head_accuracies
-from encore.scoring.head_scores import HeadScores, head_scores_schema, read_head_scores
-from tests.worlds.scorings import score
+from encore.scoring.head_scores import head_scores_schema, read_head_scores
+from tests.worlds.scorings import head_scores, score
 from tests.worlds.studies import shard_path
 
 
@@ -41,13 +41,8 @@ def test_accuracy_counts_a_tie_half_or_as_a_miss():
         [[2.0, 1.0], [2.0, 0.0]],  # tie, win
         [[3.0, 0.0], [2.0, 1.0]],  # win, loss
     ]
-    scores = HeadScores(
-        pair_id_P=np.array(["p0", "p1", "p2", "p3"], dtype=np.object_),
-        source_P=np.full(4, "hh", dtype=np.object_),
-        subset_P=np.full(4, None, dtype=np.object_),
-        score_P2R=np.array(score_P2R, dtype=np.float32),
-        head_ids=("kind", "brief"),
-        mean_R=np.zeros(2),
+    scores = head_scores(
+        score_P2R, head_ids=("kind", "brief"), pair_ids=["p0", "p1", "p2", "p3"], sources=["hh"] * 4
     )
     kind, brief = head_accuracies(scores)
     assert (kind.num_pairs, kind.num_ties, kind.half, kind.strict) == (4, 1, 2.5 / 4, 2 / 4)

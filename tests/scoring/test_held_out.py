@@ -1,4 +1,4 @@
-"""Scores of pairs that training held out are told apart from those it learnt from."""
+"""Accuracies are also computed on the pairs that training held out."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from encore.data.records import Message, PreferencePair
 from encore.data.study import open_study
 from encore.model.opening import open_reward_model
 from encore.scoring.head_accuracy import head_accuracies, held_out_P
-from encore.scoring.head_scores import HeadScores, read_head_scores
+from encore.scoring.head_scores import read_head_scores
 from encore.training.training_examples import group_draw, prompt_group, read_examples, split
-from tests.worlds.scorings import make_model, score
+from tests.worlds.scorings import head_scores, make_model, score
 from tests.worlds.trainings import make_study
 
 NUM_PAIRS = 40
@@ -51,12 +51,7 @@ def test_a_pair_of_another_source_is_another_pair():
         pair = PreferencePair(pair_id="1", source="hh", prompt=prompt, chosen="a", rejected="b")
         pair_by_side[group_draw(prompt_group(pair), seed=0) < 0.5] = pair
     pairs = [pair_by_side[True], dataclasses.replace(pair_by_side[False], source="pku")]
-    scores = HeadScores(
-        pair_id_P=np.array(["1", "1"], dtype=np.object_),
-        source_P=np.array(["pku", "hh"], dtype=np.object_),
-        subset_P=np.array([None, None], dtype=np.object_),
-        score_P2R=np.zeros((2, 2, 1), dtype=np.float32),
-        head_ids=("reward",),
-        mean_R=np.zeros(1),
+    scores = head_scores(
+        np.zeros((2, 2, 1)), head_ids=("reward",), pair_ids=["1", "1"], sources=["pku", "hh"]
     )
     assert held_out_P(split_of_model, pairs, scores).tolist() == [False, True]

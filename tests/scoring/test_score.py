@@ -38,8 +38,8 @@ def test_every_response_has_the_score_that_it_has_alone(study, opened):
     pairs = list(iter_pairs(open_study(study)))
     expected = {}
     for pair in pairs:
-        [both] = score_pairs(opened, [pair], layout="single")
-        expected |= {(pair.pair_id, name): both[n] for n, name in enumerate(RESPONSES)}
+        [score_2R] = score_pairs(opened, [pair], layout="single")
+        expected |= {(pair.pair_id, name): score_2R[n] for n, name in enumerate(RESPONSES)}
     tables = [pq.read_table(path) for path in run_status(result.out, ScoreManifest).paths]
     rows = [row for table in tables for row in table.to_pylist()]
     assert len(rows) == len(expected) == 2 * NUM_PAIRS
@@ -57,15 +57,14 @@ def test_every_response_has_the_score_that_it_has_alone(study, opened):
     assert str(study.parent) not in (result.out / "score.json").read_text()
 
 
-def test_what_is_there_is_not_scored_again(study, opened, monkeypatch):
+def test_finished_shards_are_not_scored_again(study, opened, monkeypatch):
     first = score(study, opened, shard_size=SHARD_SIZE)
     before = digests(first.out)
     with monkeypatch.context() as patch:
         patch.setattr("encore.scoring.scoring_run.score_encoded", None)  # would fail if called
-        again = score(study, opened, shard_size=SHARD_SIZE)
-    assert again.num_reused == NUM_SHARDS
-    assert (again.num_tokens, again.padding_share, again.tokens_per_second) == (0, None, None)
-    assert again.num_scores == first.num_scores
+        second = score(study, opened, shard_size=SHARD_SIZE)
+    assert (second.num_reused, second.num_scores) == (NUM_SHARDS, first.num_scores)
+    assert (second.num_tokens, second.padding_share, second.tokens_per_second) == (0, None, None)
     shard_path(first.out, 2).unlink()
     assert score(study, opened, shard_size=SHARD_SIZE).num_reused == NUM_SHARDS - 1
     assert digests(first.out) == before
@@ -80,28 +79,27 @@ def test_what_is_there_is_not_scored_again(study, opened, monkeypatch):
     ],
     ids=str,
 )
-def test_how_it_is_computed_changes_neither_key_nor_scores(study, opened, tmp_path, settings):
-    usual = score(study, opened, out=tmp_path / "usual")
+def test_the_layout_changes_neither_key_nor_scores(study, opened, tmp_path, settings):
+    default = score(study, opened, out=tmp_path / "usual")
     changed = score(study, opened, out=tmp_path / "other", **settings)
-    assert usual.key == changed.key
-    first, second = (read_head_scores(result.out) for result in (usual, changed))
+    assert default.key == changed.key
+    first, second = (read_head_scores(result.out) for result in (default, changed))
     np.testing.assert_allclose(first.score_P2R, second.score_P2R, atol=1e-5)
 
 
-def test_what_was_cut_is_counted_also_when_nothing_is_computed(study, model):
+def test_cut_responses_are_counted_also_when_nothing_is_computed(study, model):
     opened = open_reward_model(model, max_length=16)
-    lengths = [
-        (response.num_cut > 0, response.num_cut)
+    num_cut_by_response = [
+        response.num_cut
         for pair in opened.tokenizer.encode_pairs(list(iter_pairs(open_study(study))))
         for response in (pair.chosen, pair.rejected)
     ]
-    num_cut, num_tokens = (sum(values) for values in zip(*lengths, strict=True))
-    expected = (
-        f"{num_cut} of {2 * NUM_PAIRS} responses were too long and lost {num_tokens} tokens of "
-        "their oldest text"
+    num_cut = sum(num > 0 for num in num_cut_by_response)
+    note = (
+        f"{num_cut} of {2 * NUM_PAIRS} responses were too long and lost "
+        f"{sum(num_cut_by_response)} tokens of their oldest text"
     )
-    assert score(study, opened).notes == (expected,)
-    assert score(study, opened).notes == (expected,)
+    assert [score(study, opened).notes for _ in range(2)] == [(note,)] * 2
 
 
 def test_every_ingredient_changes_the_key(opened, tmp_path):
@@ -110,10 +108,10 @@ def test_every_ingredient_changes_the_key(opened, tmp_path):
     other_mean = open_reward_model(make_model(tmp_path / "mean"))
     other_mean.model.mean_R[0] = 0.75
     other_heads = open_reward_model(make_model(tmp_path / "heads", head_ids=("a", "b", "c")))
-    alike = [
+    models_of_one_digest = [
         dataclasses.replace(model, digest=opened.digest) for model in (other_mean, other_heads)
     ]
-    models = [dataclasses.replace(opened, digest="another"), *alike]
+    models = [dataclasses.replace(opened, digest="another"), *models_of_one_digest]
     keys = [score_manifest(model, **plan).key for model in models]
     plan_changes = ({"data_sha256": "e"}, {"num_pairs": 7}, {"shard_size": 7})
     keys += [score_manifest(opened, **plan | change).key for change in plan_changes]
@@ -124,30 +122,26 @@ def test_every_ingredient_changes_the_key(opened, tmp_path):
 # --- what fails -----------------------------------------------------------------------------------
 
 
-def test_a_shard_that_fails_is_recorded_and_the_others_go_on(study, opened, monkeypatch):
-    in_third = sorted(pair.pair_id for pair in iter_pairs(open_study(study)))[12]
+def test_a_failed_shard_is_recorded_and_the_others_are_scored(study, opened, monkeypatch):
+    refused_id = sorted(pair.pair_id for pair in iter_pairs(open_study(study)))[12]
     encode = opened.tokenizer.encode_pairs
 
-    def refusing(pairs):
-        if any(pair.pair_id == in_third for pair in pairs):
-            raise InputError(f"pair {in_third}: the template refuses it")
+    def refuse(pairs):
+        if any(pair.pair_id == refused_id for pair in pairs):
+            raise InputError(f"pair {refused_id}: the template refuses it")
         return encode(pairs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(opened.tokenizer, "encode_pairs", refusing)
+        patch.setattr(opened.tokenizer, "encode_pairs", refuse)
         result = score(study, opened, shard_size=SHARD_SIZE)
-    assert not result.is_complete
-    assert list(result.failures) == [2]
-    assert in_third in result.failures[2]
-    assert in_third in run_status(result.out, ScoreManifest).shards[2].detail
+    assert (result.is_complete, list(result.failures)) == (False, [2])
+    assert refused_id in result.failures[2]
     assert result.num_scores == (NUM_PAIRS - SHARD_SIZE) * 2 * len(RULES)
-    before = digests(result.out)
-    again = score(study, opened, shard_size=SHARD_SIZE)
-    assert (again.is_complete, again.num_reused) == (True, NUM_SHARDS - 1)
-    assert before.items() <= digests(result.out).items()
+    second = score(study, opened, shard_size=SHARD_SIZE)
+    assert (second.is_complete, second.num_reused) == (True, NUM_SHARDS - 1)
 
 
-def test_a_score_that_is_no_number_is_never_written(study, tmp_path):
+def test_a_score_that_is_not_finite_is_not_written(study, tmp_path):
     opened = open_reward_model(make_model(tmp_path / "broken"), device="cpu")
     with torch.no_grad():
         opened.model.heads.weight[1] = float("nan")
@@ -167,7 +161,7 @@ def test_an_error_of_the_device_ends_the_scoring(study, opened, monkeypatch):
             score(study, opened)
 
 
-def test_what_cannot_be_scored_is_refused(study, opened, tmp_path):
+def test_wrong_models_studies_and_folders_are_refused(study, opened, tmp_path):
     score(study, opened, out=tmp_path / "scores")
     with pytest.raises(InputError, match="another model, other data or another plan"):
         score(study, opened, out=tmp_path / "scores", limit=3)

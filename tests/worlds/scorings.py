@@ -1,4 +1,4 @@
-"""Make the smallest real reward model and score studies with it, for tests of scoring."""
+"""Make the smallest real reward model, score studies with it, and build head scores by hand."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from encore.model.loading import load_reward_model, load_tokenizer
 from encore.model.model_options import ComputingConfig
 from encore.model.opening import OpenedModel
 from encore.model.saved_model import save_model
+from encore.scoring.head_scores import HeadScores
 from encore.scoring.scoring_config import ScoringConfig
 from encore.scoring.scoring_run import ScoreResult, score_encoded, score_study
 from tests.worlds.trainings import RULES, backbone_config, make_backbone
@@ -52,3 +53,22 @@ def score(study: Path, model: OpenedModel | Path, **settings: Any) -> ScoreResul
     config = ScoringConfig(model=model.name if is_open else str(model), **settings)
     opened = model if is_open else None
     return score_study(study, config, opened=opened, reporter=reporter)
+
+
+def head_scores(
+    score_P2R: Any,
+    *,
+    head_ids: Sequence[str],
+    pair_ids: Sequence[str],
+    sources: Sequence[str],
+    subsets: Sequence[str | None] | None = None,
+) -> HeadScores:
+    """Return head scores of these pairs, the chosen response first; all means are 0."""
+    return HeadScores(
+        pair_id_P=np.array(pair_ids, dtype=np.object_),
+        source_P=np.array(sources, dtype=np.object_),
+        subset_P=np.array(subsets or [None] * len(pair_ids), dtype=np.object_),
+        score_P2R=np.array(score_P2R, dtype=np.float32),
+        head_ids=tuple(head_ids),
+        mean_R=np.zeros(len(head_ids)),
+    )

@@ -31,7 +31,7 @@ from encore.data.records import Message, PreferencePair
 from encore.scoring.head_scores import HeadScores
 from encore.weighting.weigh import open_evidence
 from tests.worlds.ratings import table_of
-from tests.worlds.scorings import make_model
+from tests.worlds.scorings import head_scores, make_model
 from tests.worlds.studies import write_lines
 from tests.worlds.trainings import make_study, write_ratings
 
@@ -100,13 +100,12 @@ def scores_of(
 ) -> HeadScores:
     """Return head scores with these margins. Rejected responses score 0."""
     chosen_PR = np.asarray(margin_PR, dtype=np.float32)
-    return HeadScores(
-        pair_id_P=np.array([pair.pair_id for pair in pairs.pairs], dtype=object),
-        source_P=np.array([pair.source for pair in pairs.pairs], dtype=object),
-        subset_P=np.array(pairs.subset_P, dtype=object),
-        score_P2R=np.stack([chosen_PR, np.zeros_like(chosen_PR)], axis=1),
-        head_ids=tuple(head_ids),
-        mean_R=np.zeros(len(head_ids)),
+    return head_scores(
+        np.stack([chosen_PR, np.zeros_like(chosen_PR)], axis=1),
+        head_ids=head_ids,
+        pair_ids=[pair.pair_id for pair in pairs.pairs],
+        sources=[pair.source for pair in pairs.pairs],
+        subsets=pairs.subset_P,
     )
 
 

@@ -123,9 +123,9 @@ def test_equal_pairs_are_rated_once_and_the_study_is_reused(tmp_path, config):
     first = rated(pairs, config)
     assert len(records_of(read_pairs(create_rated_study(pairs, out=tmp_path)))) == 2
     assert len(first.credit_P) == 3
-    again = rated(pairs, config, script=lambda _: "0.5")
-    assert (again.study, again.manifest.run_key) == (first.study, first.manifest.run_key)
-    assert again.credit_P.tolist() == first.credit_P.tolist()
+    second = rated(pairs, config, script=lambda _: "0.5")
+    assert (second.study, second.manifest.run_key) == (first.study, first.manifest.run_key)
+    assert second.credit_P.tolist() == first.credit_P.tolist()
 
 
 def test_weights_of_other_rules_or_of_the_benchmark_itself_are_refused(tmp_path, config):
