@@ -5,8 +5,11 @@ from __future__ import annotations
 import random
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 _KILL_TIMEOUT_SECONDS = 300
 
@@ -14,6 +17,27 @@ _KILL_TIMEOUT_SECONDS = 300
 def enable_ctrl_c() -> None:
     """Enable Ctrl-C in a child (``preexec_fn``): a suite in the background disables it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@contextmanager
+def encore_process(*arguments: object, **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """Start `encore` as a shell does, in a process that hears Ctrl-C. The end kills it.
+
+    Args:
+        arguments: Arguments of the command.
+        options: Options of `subprocess.Popen`, such as another ``stderr`` than a pipe.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-m", "encore.cli", *map(str, arguments)],
+        text=True,
+        preexec_fn=enable_ctrl_c,  # noqa: PLW1509 - sets one signal
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def start_and_kill(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ _FORMAT_VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """An export as its card and `encore_export.json` describe it.
+    """Facts of an export for its card and for `encore_export.json`.
 
     Attributes:
         folder: Final folder of the export.
@@ -67,7 +67,7 @@ class Exported:
 
     @property
     def synthetic(self) -> tuple[str, ...]:
-        """Return the parts of the model's origin that are synthetic, in words."""
+        """Return the synthetic parts of the model's origin, as phrases for people."""
         return tuple(map(str, self.written.source.metadata.get("synthetic", ())))
 
     @property
@@ -85,33 +85,30 @@ class Exported:
         return sum(weights[rule] * mean for rule, mean in self.mean_by_rule.items())
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> list[str]:
         """Return sentences that people should read before they pass the export on."""
-        return tuple(self._notes())
-
-    def _notes(self) -> Iterator[str]:
         composition, verification = self.composition, self.verification
-        for part in self.synthetic:
-            yield f"synthetic: {part}; an example, not evidence"
+        notes = [f"synthetic: {part}; an example, not evidence" for part in self.synthetic]
         if composition.num_missing_shards:
-            yield (
+            notes.append(
                 "the weights come from an incomplete rating run: "
                 f"{composition.num_missing_shards} of {composition.num_shards} shards were not read"
             )
         if composition.learnt_from:
-            yield (
+            notes.append(
                 f"the weights were learnt from {' and '.join(composition.learnt_from)}: a "
                 "score on the same data is too high"
             )
         if self.minimum_transformers != OLDEST_TESTED:
-            yield f"readers need transformers {self.minimum_transformers} or newer"
+            notes.append(f"readers need transformers {self.minimum_transformers} or newer")
         if verification.num_flipped:
-            yield (
+            notes.append(
                 f"{self.written.dtype} flips or ties {verification.num_flipped:,} of "
                 f"{verification.num_margins:,} rankings"
             )
         if self.licence is None:
-            yield "no licence was stated: those of the backbone and of the data apply"
+            notes.append("no licence was stated: those of the backbone and of the data apply")
+        return notes
 
     def as_dict(self) -> dict[str, Any]:
         """Return the content of `encore_export.json`: the facts of the card, for programs."""

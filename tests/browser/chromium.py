@@ -1,7 +1,7 @@
-"""Look at a page as a person would: headless Chromium, steered over its debugging port.
+"""Drive a page in headless Chromium over its debugging port.
 
-A single-page application has rendered when its text is there, not when its files are loaded, so
-pages are waited for by the words that they must show.
+A single-page application has rendered when its text is displayed, not when its files are loaded.
+Tests therefore wait for the texts that the page must show.
 """
 
 from __future__ import annotations
@@ -31,17 +31,22 @@ _FLAGS = (
     "--hide-scrollbars",
     "--remote-debugging-port=0",
 )
-#: Their codes, and the text that they type.
+#: Code and typed text of keys with names.
 _NAMED_KEYS = {"Enter": (13, "\r"), "Escape": (27, ""), "ArrowDown": (40, ""), "ArrowUp": (38, "")}
 _START_SECONDS = 60.0
 _ANSWER_SECONDS = 60.0
 
 
 class Page:
-    """One tab; its console messages, errors and requests are kept."""
+    """One tab.
+
+    Attributes:
+        complaints: Console messages and errors so far, as JSON.
+        requests: URLs requested so far.
+    """
 
     def __init__(self, connection: ClientConnection) -> None:
-        """Talk to a tab over its connection."""
+        """Connect to a tab."""
         self._connection = connection
         self._num_calls = 0
         self.complaints: list[str] = []
@@ -52,7 +57,7 @@ class Page:
     def open(
         self, url: str, *, width: int = 1440, height: int = 1000, theme: str = "light"
     ) -> None:
-        """Go to a page, as a person who prefers a theme sees it on a screen."""
+        """Open a page on a screen of this size with this preferred theme."""
         self._call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -65,14 +70,14 @@ class Page:
         self._call("Page.navigate", url=url)
 
     def text(self) -> str:
-        """What the page says, as it is displayed."""
+        """Return the displayed text of the page."""
         return str(self.evaluate("document.body ? document.body.innerText : ''"))
 
-    def wait_for(self, *words: str, timeout_seconds: float = 60.0) -> None:
-        """Until all of these words are displayed, and have been for a moment."""
-        give_up = time.monotonic() + timeout_seconds
-        while missing := [word for word in words if word not in self.text()]:
-            if time.monotonic() > give_up:
+    def wait_for(self, *texts: str, timeout_seconds: float = 60.0) -> None:
+        """Wait until all of these texts are displayed, and one second longer."""
+        deadline = time.monotonic() + timeout_seconds
+        while missing := [text for text in texts if text not in self.text()]:
+            if time.monotonic() > deadline:
                 raise AssertionError(f"the page does not show {missing}; it shows: {self.text()}")
             time.sleep(0.2)
         time.sleep(1.0)  # transitions and fonts
@@ -86,15 +91,15 @@ class Page:
                 self._call("Input.dispatchKeyEvent", type=kind, **down, **typed)
 
     def save_downloads(self, folder: Path) -> None:
-        """Where files go that pages offer."""
+        """Save files that pages offer to a folder."""
         self._call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
 
     def screenshot(self, file: Path) -> None:
-        """Write what is displayed as PNG."""
+        """Write a PNG image of the page."""
         file.write_bytes(base64.b64decode(self._call("Page.captureScreenshot")["data"]))
 
     def evaluate(self, javascript: str) -> Any:
-        """The value of an expression in the page."""
+        """Return the value of an expression in the page."""
         answer = self._call("Runtime.evaluate", expression=javascript, returnByValue=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
@@ -117,7 +122,7 @@ class Page:
 
 @contextlib.contextmanager
 def browser_page(executable: str) -> Iterator[Page]:
-    """A tab of a new browser with an empty profile; the browser is gone afterwards."""
+    """Start a browser with an empty profile, yield its tab, and stop the browser."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         process = subprocess.Popen(
             [executable, *_FLAGS, f"--user-data-dir={profile}", "about:blank"],
@@ -134,10 +139,10 @@ def browser_page(executable: str) -> Iterator[Page]:
 
 
 def _port(profile: Path, process: subprocess.Popen[bytes]) -> int:
-    """The debugging port, which Chromium writes into its profile when it is ready."""
+    """Return the debugging port, which Chromium writes into its profile when it is ready."""
     file = profile / "DevToolsActivePort"
-    give_up = time.monotonic() + _START_SECONDS
-    while time.monotonic() < give_up:
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline:
         assert process.poll() is None, f"Chromium ended at once with code {process.returncode}"
         if file.exists() and len(lines := file.read_text().splitlines()) == 2:
             return int(lines[0])

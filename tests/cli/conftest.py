@@ -1,4 +1,4 @@
-"""Run the `encore` command in this process and see what a shell would see."""
+"""Studies and a reward model for commands, and the commands in this process."""
 
 from __future__ import annotations
 
@@ -8,38 +8,38 @@ from pathlib import Path
 
 import pytest
 
-from encore.data.ingestion import ingest
 from encore.judges.judge_config import JudgeConfig
+from encore.model.saved_model import save_model
 from encore.rating.rate_study import rate
 from encore.rating.rating_config import RatingConfig
 from tests.golden import command_line
 from tests.golden.command_line import Finished
-from tests.rating.test_rating_run import write_source
+from tests.worlds.models import opened_model
+from tests.worlds.studies import numbered_pairs, study_of
 from tests.worlds.tiny_judge import make_tiny_judge
 
 NUM_PAIRS = 6
-
 
 Run = Callable[..., Finished]
 
 
 @pytest.fixture
 def encore() -> Run:
-    """`encore("status", study)` runs that command."""
+    """Return a function that runs a command: `encore("status", study)`."""
     return command_line.encore
 
 
 @pytest.fixture(scope="session")
 def judge_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny real judge."""
+    """Make a tiny real judge."""
     return make_tiny_judge(tmp_path_factory.mktemp("judge") / "tiny", max_model_len=1024)
 
 
 @pytest.fixture(scope="session")
 def made_studies(judge_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two studies with the same few pairs: ``fresh``, and ``rated`` in two shards."""
+    """Make two studies with the same few pairs: ``fresh``, and ``rated`` in two shards."""
     folder = tmp_path_factory.mktemp("studies")
-    ingest([f"mine={write_source(folder, num_pairs=NUM_PAIRS)}"], out=folder / "fresh")
+    study_of(numbered_pairs(NUM_PAIRS), folder / "fresh")
     shutil.copytree(folder / "fresh", folder / "rated")
     judge = JudgeConfig(model=str(judge_folder), backend="transformers")
     rate(folder / "rated", RatingConfig(judge=judge, shard_size=4))
@@ -48,11 +48,19 @@ def made_studies(judge_folder: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture
 def study(made_studies: Path, tmp_path: Path) -> Path:
-    """A study with a few pairs and no ratings."""
+    """Copy a study with a few pairs and no ratings."""
     return Path(shutil.copytree(made_studies / "fresh", tmp_path / "study"))
 
 
 @pytest.fixture
 def rated(made_studies: Path, tmp_path: Path) -> Path:
-    """A study with the same pairs, rated in two shards by the tiny judge."""
+    """Copy a study with the same pairs, rated in two shards by the tiny judge."""
     return Path(shutil.copytree(made_studies / "rated", tmp_path / "rated"))
+
+
+@pytest.fixture(scope="session")
+def reward_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Save a reward model with the heads `tests.worlds.models.RULES`."""
+    folder, opened = tmp_path_factory.mktemp("reward") / "model", opened_model()
+    save_model(folder, opened.model, opened.tokenizer, metadata={"run_key": "0123"})
+    return folder

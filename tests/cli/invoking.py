@@ -1,4 +1,4 @@
-"""One command as a user calls it."""
+"""Run one command as a user calls it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.golden.command_line import encore
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a call ended and what it wrote."""
+    """Exit code and output of a call."""
 
     exit_code: int
     stdout: str
@@ -20,12 +20,12 @@ class Result:
 
     @property
     def output(self) -> str:
-        """Both streams, one after the other."""
+        """Return stdout, then stderr."""
         return self.stdout + self.stderr
 
     @property
     def error(self) -> str:
-        """The one line that says what is wrong."""
+        """Return the only line of error, without its prefix."""
         [line] = [line for line in self.stderr.splitlines() if line.startswith("error: ")]
         return line.removeprefix("error: ")
 
@@ -34,16 +34,14 @@ class Command:
     """One command of the program, by its function."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        name = function.__name__
-        [self._words] = [
-            one.split() for one in COMMANDS if one.replace(" ", "_").replace("-", "_") == name
-        ]
+        names = {name.replace(" ", "_").replace("-", "_"): name for name in COMMANDS}
+        self._name = names[function.__name__].split()
 
     def __call__(self, *arguments: object) -> Result:
-        """What it does with these arguments."""
-        done = encore(*self._words, *arguments)
-        return Result(done.code, done.out, done.err)
+        """Run the command with these arguments."""
+        finished = encore(*self._name, *arguments)
+        return Result(finished.code, finished.out, finished.err)
 
     def error_of(self, *arguments: object) -> str:
-        """The error that it ends with."""
+        """Run the command and return its error."""
         return self(*arguments).error

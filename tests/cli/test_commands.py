@@ -1,20 +1,22 @@
-"""Every command: results on stdout, the rest on stderr, one clear line and a code on bad input."""
+"""Several commands agree on exit codes, on synthetic data and on names."""
 
 from __future__ import annotations
 
 import json
+
+import pytest
 
 from encore.core.model_files import folder_digest
 from encore.data.pairs import read_pairs
 from encore.data.study import open_study
 from encore.demo import JUDGE_NAME, JUDGE_PATH
 from tests.cli.conftest import NUM_PAIRS
-from tests.rating.test_rating_run import write_source
 from tests.worlds.judges import ScriptedJudge
+from tests.worlds.studies import numbered_pairs, rate_study, study_of
 
 
 def the_error(finished) -> str:
-    """The single line that says what is wrong."""
+    """Return the only line of error."""
     lines = [line for line in finished.err.splitlines() if line.startswith("error: ")]
     assert len(lines) == 1, finished.err
     assert "Traceback" not in finished.err
@@ -37,27 +39,24 @@ def test_an_incomplete_run_exits_3_everywhere_and_names_the_shard(encore, rated)
 
 def test_show_prints_markup_in_a_conversation_as_it_is(encore, tmp_path):
     text = "[bold]not bold[/bold] [/x] [red]"
-    source = tmp_path / "odd.jsonl"
-    source.write_text(json.dumps({"prompt": text, "chosen": "a [b]", "rejected": "c"}) + "\n")
-    assert encore("ingest", source, "--out", tmp_path / "odd").code == 0
-    pair_id = read_pairs(open_study(tmp_path / "odd"))["pair_id"][0].as_py()
-    shown = encore("show", pair_id, "--study", tmp_path / "odd")
-    assert text in shown.out
-    assert "a [b]" in shown.out
+    row = {"prompt": text, "chosen": "a [b]", "rejected": "c"}
+    study = study_of([row], tmp_path / "study")
+    pair_id = read_pairs(open_study(study))["pair_id"][0].as_py()
+    finished = encore("show", pair_id, "--study", study)
+    assert text in finished.out
+    assert "a [b]" in finished.out
 
 
-def test_synthetic_pairs_are_said_to_be_synthetic(encore, tmp_path, rated, judge_folder):
-    study = tmp_path / "synthetic"
-    source = write_source(tmp_path, num_pairs=NUM_PAIRS)
-    assert encore("ingest", f"synthetic-pairs={source}", "--out", study).code == 0
-    backend = ("--backend", "transformers", "--shard-size", 4)
-    assert encore("rate", study, "--judge", judge_folder, *backend).code == 0
+@pytest.mark.parametrize("label", ["mine", "synthetic-pairs"])
+def test_commands_warn_of_synthetic_pairs_alone(encore, tmp_path, label):
+    study = study_of(numbered_pairs(NUM_PAIRS), tmp_path / "study", label=label)
+    rate_study(study)
+    warning = f"warning: synthetic: source {label}" if label != "mine" else ""
     for command in ("analyze", "weights", "theory"):
-        for folder, is_synthetic in ((study, True), (rated, False)):
-            finished = encore(command, folder, "--json")
-            assert json.loads(finished.out)
-            said = "warning: synthetic: source synthetic-pairs" in finished.err
-            assert said == is_synthetic == ("synthetic" in finished.err)
+        finished = encore(command, study, "--json")
+        assert json.loads(finished.out)
+        assert warning in finished.err
+        assert ("synthetic" in finished.err) == bool(warning)
 
 
 def test_the_demos_judge_is_not_called_judge_judge(encore, study, monkeypatch):
@@ -65,8 +64,8 @@ def test_the_demos_judge_is_not_called_judge_judge(encore, study, monkeypatch):
     revision = f"sha256:{folder_digest(JUDGE_PATH)}"
     judge = ScriptedJudge(name="judge", revision=revision)
     monkeypatch.setattr("encore.rating.rating_run.open_judge", lambda _: judge)
-    said = encore("rate", study, "--judge", "scripted").err
-    assert f": {JUDGE_NAME}, 10 rules" in said
-    shown = encore("status", study).out
-    assert f"  {JUDGE_NAME}  rules encore-10" in shown
-    assert "judge judge" not in said + shown
+    rating_messages = encore("rate", study, "--judge", "scripted").err
+    assert f": {JUDGE_NAME}, 10 rules" in rating_messages
+    status_table = encore("status", study).out
+    assert f"  {JUDGE_NAME}  rules encore-10" in status_table
+    assert "judge judge" not in rating_messages + status_table

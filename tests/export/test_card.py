@@ -1,4 +1,4 @@
-"""The card tells a stranger what the scores are, how to get them and where they come from."""
+"""The model card says what the scores mean, how to get them and where they come from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from encore.export.weights_input import Composition
 from encore.export.write_export import export_model
-from tests.export.opened import WEIGHTS, opened_model
+from tests.worlds.models import WEIGHTS, opened_model
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "export.md"
 METADATA = {
@@ -42,7 +42,7 @@ def card(tmp_path: Path, *, weights=WEIGHTS, **settings) -> str:
     return (tmp_path / "my-model" / "README.md").read_text(encoding="utf-8")
 
 
-def test_a_composed_model_states_rules_weights_entropies_and_where_they_come_from(tmp_path):
+def test_the_card_of_a_composed_model_has_weights_entropies_and_their_origin(tmp_path):
     text = card(tmp_path, weights=COMPOSITION)
     for line in (
         "| rule | mean rating | weight | entropy (nats) |",
@@ -59,7 +59,7 @@ def test_a_composed_model_states_rules_weights_entropies_and_where_they_come_fro
         assert line in text
 
 
-def test_what_is_synthetic_is_marked_and_a_name_stays_within_its_cell(tmp_path):
+def test_synthetic_parts_are_marked_and_a_hostile_name_is_escaped(tmp_path):
     hostile = {"backbone_name": "a|b<script>\nc", "synthetic": ["backbone (made up)"]}
     text = card(tmp_path, metadata=METADATA | hostile)
     assert "> **Synthetic** (backbone (made up))" in text
@@ -72,7 +72,7 @@ def test_what_is_synthetic_is_marked_and_a_name_stays_within_its_cell(tmp_path):
     assert "nothing but transformers (4.51 or newer) is needed" in text
 
 
-def test_the_ten_lines_run_as_they_are_and_print_what_the_card_says(tmp_path, monkeypatch):
+def test_the_example_code_of_the_card_prints_the_scores_of_the_card(tmp_path, monkeypatch):
     text = card(tmp_path)
     [code] = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     assert len([line for line in code.splitlines() if line]) == 10
@@ -80,26 +80,26 @@ def test_the_ten_lines_run_as_they_are_and_print_what_the_card_says(tmp_path, mo
     monkeypatch.chdir(tmp_path)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(compile(code, "card", "exec"), {})  # noqa: S102 - what a reader is told to do
-    [said] = re.findall(r"prints `({'reward': -?[\d.]+})`", text)
-    expected = ast.literal_eval(said)["reward"]
+        exec(compile(code, "card", "exec"), {})  # noqa: S102 - the card asks its reader to run it
+    [stated] = re.findall(r"prints `({'reward': -?[\d.]+})`", text)
+    expected = ast.literal_eval(stated)["reward"]
     assert ast.literal_eval(printed.getvalue())["reward"] == pytest.approx(expected, abs=2e-6)
 
 
-def test_weights_that_have_seen_the_answers_say_so(tmp_path):
+def test_weights_learnt_from_answers_are_marked(tmp_path):
     provenance = {"uses_labels": True, "uses_benchmark": True}
     weights = COMPOSITION.model_copy(update={"scheme": "bradley-terry", "provenance": provenance})
     result = export_model(opened_model(), out=tmp_path / "my-model", weights=weights)
-    words = "people's preferences and a benchmark's answers"
-    assert f"**They were learnt from {words}**" in (tmp_path / "my-model/README.md").read_text()
-    assert any(f"weights were learnt from {words}:" in note for note in result.notes)
+    answers = "people's preferences and a benchmark's answers"
+    assert f"**They were learnt from {answers}**" in (tmp_path / "my-model/README.md").read_text()
+    assert any(f"weights were learnt from {answers}:" in note for note in result.notes)
 
 
-def test_nothing_is_claimed_that_is_not_known(tmp_path):
+def test_unknown_facts_are_not_claimed(tmp_path):
     opened = opened_model("olmo2")
-    opened.model.mean_R.zero_()  # a downloaded model: nobody says that it is centred
-    late = export_model(opened, out=tmp_path / "my-model", dtype="bfloat16")
-    assert any("need transformers 5.19 or newer" in note for note in late.notes)
+    opened.model.mean_R.zero_()  # as of a downloaded model, which may not be centred
+    exported = export_model(opened, out=tmp_path / "my-model", dtype="bfloat16")
+    assert any("need transformers 5.19 or newer" in note for note in exported.notes)
     text = (tmp_path / "my-model" / "README.md").read_text()
     assert "None was recorded." in text
     for absent in ("mean rating", "## Scale", "longrope", "rewardbench --model"):

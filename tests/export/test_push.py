@@ -1,4 +1,4 @@
-"""An export goes to a hub through its own client: whole, private, and without showing a token."""
+"""An export is uploaded by the hub's client: in one commit, private, without showing a token."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def hub() -> Mock:
-    """The part of `huggingface_hub.HfApi` that a push calls, over one repository."""
+    """Return a mock of the methods of `huggingface_hub.HfApi` that a push calls."""
     hub = Mock(spec=["create_repo", "list_repo_files", "upload_folder"])
     hub.create_repo.side_effect = lambda repo_id, **_: SimpleNamespace(repo_id=repo_id)
-    hub.list_repo_files.return_value = ["README.md", ".gitattributes"]  # a new one's
+    hub.list_repo_files.return_value = ["README.md", ".gitattributes"]  # of a new one
     hub.upload_folder.return_value = SimpleNamespace(commit_url="https://hub/commit/1", oid="1")
     return hub
 
 
-def test_a_folder_replaces_an_earlier_export_in_a_private_repository(folder, hub):
+def test_an_export_replaces_an_earlier_one_in_a_private_repository(folder, hub):
     assert push_export(folder, repo_id="team/model", api=hub)["url"] == "https://hub/commit/1"
     hub.list_repo_files.return_value = [*STALE, "encore_export.json", "notes.md"]
     push_export(folder, repo_id="team/model", api=hub)
     assert hub.create_repo.call_args.kwargs["private"]
-    sent = hub.upload_folder.call_args.kwargs
-    assert (sent["folder_path"], sent["repo_id"]) == (folder, "team/model")
-    # Files of the earlier one do not stay to contradict the new ones.
+    upload = hub.upload_folder.call_args.kwargs
+    assert (upload["folder_path"], upload["repo_id"]) == (folder, "team/model")
+    # Files of the earlier export that contradict the new one are deleted.
     for name in (*STALE, "notes.md"):
-        is_deleted = any(fnmatch(name, pattern) for pattern in sent["delete_patterns"])
+        is_deleted = any(fnmatch(name, pattern) for pattern in upload["delete_patterns"])
         assert is_deleted == (name in STALE), name
 
 
-def test_a_repository_or_a_folder_of_something_else_is_left_alone(folder, hub):
+def test_a_repository_or_folder_with_other_content_is_refused(folder, hub):
     hub.list_repo_files.return_value.append("model.safetensors")
     with pytest.raises(InputError, match=r"something else in it .*model\.safetensors"):
         push_export(folder, repo_id="team/model", api=hub)
@@ -60,11 +60,11 @@ def test_a_repository_or_a_folder_of_something_else_is_left_alone(folder, hub):
     hub.upload_folder.assert_not_called()
 
 
-def test_a_refusal_is_one_line_that_keeps_the_token_to_itself(folder, hub):
+def test_a_refused_push_is_one_line_without_the_token(folder, hub):
     hub.upload_folder.side_effect = RuntimeError(f"token {SECRET} may not\nwrite here")
     with pytest.raises(EncoreError, match="the hub did not take it") as caught:
         push_export(folder, repo_id="team/model", api=hub)
     message = str(caught.value)
     assert SECRET not in message
     assert "\n" not in message
-    assert str(folder) in message  # it is complete, and can be pushed again
+    assert str(folder) in message

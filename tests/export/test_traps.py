@@ -1,4 +1,4 @@
-"""One claim per known way in which another tool reads a reward model otherwise than it is meant."""
+"""Known ways in which other tools misread a reward model, and what an export does about them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from encore.core.errors import InputError
 from encore.data.records import Message
 from encore.export.classifier import rope_in_both_forms
 from encore.export.write_export import export_model
-from tests.export.opened import MAX_LENGTH, RULES, opened_model, trapful_tokenizer
+from tests.export.tokenizers import misleading_tokenizer
+from tests.worlds.models import MAX_LENGTH, RULES, opened_model
 
 MESSAGES = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello there."}]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An export with all heads."""
-    folder = tmp_path_factory.mktemp("traps") / "export"
-    export_model(opened_model(), out=folder)
+    """Export all heads of a model whose backbone's config names code."""
+    folder, opened = tmp_path_factory.mktemp("traps") / "export", opened_model()
+    opened.model.trunk.config.auto_map = {"AutoModel": "somebody--code.Model"}
+    export_model(opened, out=folder)
     return folder
 
 
@@ -33,8 +35,8 @@ def read(folder: Path, name: str = "config.json"):
 # --- versions of transformers ---------------------------------------------------------------------
 
 
-def test_rope_is_said_in_both_forms_or_refused_where_version_4_would_take_it_for_another():
-    """Version 4 takes every key of rope_scaling for one of the scaling's own."""
+def test_rope_is_written_in_both_forms_or_refused_if_version_4_would_misread_it():
+    """Version 4 reads every key of rope_scaling as a parameter of the scaling."""
     base = {"rope_theta": 10000.0, "original_max_position_embeddings": 256}
     factors = {"short_factor": [1.0, 1.0], "long_factor": [2.0, 4.0]}
     phi_3 = {"rope_type": "longrope", **base, **factors}
@@ -55,36 +57,37 @@ def test_rope_is_said_in_both_forms_or_refused_where_version_4_would_take_it_for
         ("llama", {"rope_theta": 1e4, "rope_type": "default"}, None),
     ):
         config = {"rope_parameters": rope, "max_position_embeddings": 512}
-        both = rope_in_both_forms(config, model_type=model_type)
-        found = [both[f"rope_{name}"] for name in ("parameters", "theta", "scaling")]
-        assert found == [rope, 1e4, expected]
+        rope_settings = rope_in_both_forms(config, model_type=model_type)
+        values = [rope_settings[f"rope_{name}"] for name in ("parameters", "theta", "scaling")]
+        assert values == [rope, 1e4, expected]
 
 
 # --- text -----------------------------------------------------------------------------------------
 
 
-def test_what_a_tokenizer_adds_to_every_text_is_left_to_the_template(tmp_path):
-    """It pads with an end and adds a first token; its template ends behind the turn's end."""
-    hf_tokenizer = trapful_tokenizer()
+def test_an_exported_tokenizer_adds_no_token_that_the_template_writes(tmp_path):
+    hf_tokenizer = misleading_tokenizer()
     opened = opened_model(tokenizer=hf_tokenizer)
     export_model(opened, out=tmp_path / "export")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "export")
     prompt = [Message(role="user", content="Hi.")]
-    own = opened.tokenizer.encode(prompt, "Hello there.").token_ids.tolist()
+    expected = opened.tokenizer.encode(prompt, "Hello there.").token_ids.tolist()
     text = tokenizer.apply_chat_template(MESSAGES, tokenize=False)
-    assert tokenizer(text)["input_ids"] == own
-    uncured = hf_tokenizer(hf_tokenizer.apply_chat_template(MESSAGES, tokenize=False))
-    assert uncured["input_ids"] == [own[0], *own, *hf_tokenizer("\n")["input_ids"][1:]]
-    # Between turns, and before a response, nothing has changed.
+    assert tokenizer(text)["input_ids"] == expected
+    # The original tokenizer writes the first token twice, and a line break after the last turn.
+    original = hf_tokenizer(hf_tokenizer.apply_chat_template(MESSAGES, tokenize=False))
+    line_break = hf_tokenizer("\n")["input_ids"][1:]
+    assert original["input_ids"] == [expected[0], *expected, *line_break]
+    # The text between turns and before a response has not changed.
     for generation in (True, False):
-        ours, theirs = (
-            one.apply_chat_template(MESSAGES[:1], tokenize=False, add_generation_prompt=generation)
-            for one in (tokenizer, hf_tokenizer)
+        exported_text, original_text = (
+            each.apply_chat_template(MESSAGES[:1], tokenize=False, add_generation_prompt=generation)
+            for each in (tokenizer, hf_tokenizer)
         )
-        assert ours == (theirs if generation else theirs.rstrip())
+        assert exported_text == (original_text if generation else original_text.rstrip())
 
 
-def test_readers_that_cut_cut_the_oldest_at_the_length_it_was_trained_with(folder):
+def test_readers_cut_the_oldest_tokens_at_the_length_of_training(folder):
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert tokenizer.padding_side == "right"
     ids = tokenizer("x" * (MAX_LENGTH - 1) + "y" * 9, truncation=True)["input_ids"]
@@ -95,16 +98,16 @@ def test_readers_that_cut_cut_the_oldest_at_the_length_it_was_trained_with(folde
 # --- files ----------------------------------------------------------------------------------------
 
 
-def test_the_files_say_what_every_version_has_to_read_and_nothing_else(folder):
+def test_the_files_have_every_setting_that_any_version_needs_and_no_path(folder):
     config, tokenizer = read(folder), read(folder, "tokenizer_config.json")
     assert config["id2label"] == {str(index): rule for index, rule in enumerate(RULES)}
     assert config["label2id"] == {rule: index for index, rule in enumerate(RULES)}
     assert (config["dtype"], config["torch_dtype"]) == ("float32", "float32")
     # Defaults change from version to version.
     assert {"head_dim", "attention_bias", "mlp_bias", "rms_norm_eps", "hidden_act"} <= set(config)
-    assert "auto_map" not in config  # the backbone had one
+    assert "auto_map" not in config  # the backbone's config has it
     assert config["architectures"] == ["LlamaForSequenceClassification"]
-    # By itself the class of version 4 adds token_type_ids, which its decoders refuse.
+    # By default the class of version 4 adds token_type_ids, which its decoders refuse.
     assert tokenizer["model_input_names"] == ["input_ids", "attention_mask"]
     assert tokenizer["chat_template"] == (folder / "chat_template.jinja").read_text()
     with safe_open(folder / "model.safetensors", framework="pt") as file:
@@ -113,6 +116,6 @@ def test_the_files_say_what_every_version_has_to_read_and_nothing_else(folder):
     assert tokenizer["tokenizer_class"] == "PreTrainedTokenizerFast"
     # A list here, as version 5 writes it, is an error in version 4.
     assert "extra_special_tokens" not in tokenizer
-    # No path of this machine.
+    # No path of this machine is in the files.
     for path in folder.iterdir():
         assert str(folder.parent).encode() not in path.read_bytes(), path.name

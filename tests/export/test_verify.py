@@ -1,4 +1,4 @@
-"""A folder that says something else than the model is never kept, whatever is wrong with it."""
+"""A folder that does not describe the model is refused, whatever is wrong with it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ from tokenizers.processors import TemplateProcessing
 from encore.core.errors import EncoreError
 from encore.export.classifier import Written
 from encore.export.verify import verify_export
-from encore.export.weights_input import Composition
 from encore.export.write_export import export_model
-from tests.export.opened import RULES, opened_model
-from tests.worlds.models import edit_json, edit_tensors
+from tests.worlds.models import RULES, edit_json, edit_tensors, opened_model
 from tests.worlds.tokenizers import LLAMA_3_TOKENS
 
 TENSORS, UP = "model.safetensors", "model.layers.0.mlp.up_proj.weight"
@@ -27,34 +25,26 @@ Damage = Callable[[Path], None]
 
 
 def written(folder: Path, *, dtype: str = "float32") -> Written:
-    opened = opened_model()
-    export_model(opened, out=folder, dtype=dtype)
-    tensors = {f"model.{key}": value for key, value in opened.model.trunk.state_dict().items()}
-    return Written(
-        folder=folder,
-        source=opened,
-        tensors=tensors | {"score.weight": opened.model.heads.weight.detach()},
-        composition=Composition(weights={}),
-        dtype=dtype,
-        architecture="LlamaForSequenceClassification",
-    )
+    """Export a model, and return the record of its files and of the model in memory."""
+    exported = export_model(opened_model(), out=folder, dtype=dtype)
+    return dataclasses.replace(exported.written, folder=folder)
 
 
-def configured(**values: object) -> Damage:
+def change_config(**values: object) -> Damage:
     return lambda folder: edit_json(folder / "config.json", **values)
 
 
-def weighed(change: Callable[[dict[str, Any]], object]) -> Damage:
+def change_tensors(change: Callable[[dict[str, Any]], object]) -> Damage:
     return lambda folder: edit_tensors(folder / TENSORS, change)
 
 
-def template_with_a_line_break(folder: Path) -> None:
+def add_line_break_to_template(folder: Path) -> None:
     path = folder / "chat_template.jinja"
     path.write_text(path.read_text() + "{{ '\\n' }}")
 
 
-def first_token_left_to_the_tokenizer(folder: Path) -> None:
-    """Right for readers that add special tokens, wrong for those that do not."""
+def let_tokenizer_add_first_token(folder: Path) -> None:
+    """Damage an export for readers that add no special tokens; for others it stays right."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.post_processor = TemplateProcessing(
         single="<|begin_of_text|> $A", special_tokens=[("<|begin_of_text|>", 0)]
@@ -66,16 +56,16 @@ def first_token_left_to_the_tokenizer(folder: Path) -> None:
 
 ROPE = {"rope_type": "default", "rope_theta": 500.0}
 DAMAGES: dict[str, tuple[Damage, str]] = {
-    "another rope": (configured(rope_parameters=ROPE, rope_theta=500.0), "differ by"),
-    "pads with an end": (configured(pad_token_id=END), "differ by"),
-    "one weight": (weighed(lambda t: t[UP][0].mul_(1.02)), "1 of its tensors"),
+    "another rope": (change_config(rope_parameters=ROPE, rope_theta=500.0), "differ by"),
+    "pads with an end": (change_config(pad_token_id=END), "differ by"),
+    "one weight": (change_tensors(lambda t: t[UP][0].mul_(1.02)), "1 of its tensors"),
     "a weight less": (
-        weighed(lambda t: t.pop("model.norm.weight")),
+        change_tensors(lambda t: t.pop("model.norm.weight")),
         r"1 weights missing .* first model\.norm\.weight",
     ),
-    "a line break": (template_with_a_line_break, "its text gives .* tokens other than"),
+    "a line break": (add_line_break_to_template, "its text gives .* tokens other than"),
     "no special tokens": (
-        first_token_left_to_the_tokenizer,
+        let_tokenizer_add_first_token,
         "its text without special tokens added gives",
     ),
     "no tokenizer": (lambda f: (f / "tokenizer.json").write_text("{"), "does not load"),
@@ -83,7 +73,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_whatever_readers_would_misread_is_found(tmp_path, name):
+def test_an_export_that_readers_would_misread_is_refused(tmp_path, name):
     damage, message = DAMAGES[name]
     is_rounded = name in ("another rope", "one weight", "a weight less")
     export = written(tmp_path / "export", dtype="bfloat16" if is_rounded else "float32")
@@ -93,9 +83,9 @@ def test_whatever_readers_would_misread_is_found(tmp_path, name):
     assert "\n" not in str(caught.value)
 
 
-def test_a_label_of_large_scores_does_not_hide_what_is_wrong_with_another(tmp_path):
+def test_large_scores_of_one_label_do_not_hide_wrong_scores_of_another(tmp_path):
     export = written(tmp_path / "export")
-    with torch.no_grad():  # one label scores in the thousands: 1e-5 of that is much elsewhere
+    with torch.no_grad():  # a label scores in the thousands: 1e-5 of that is much for the others
         export.source.model.heads.weight[0] *= 1e4
         tensors = {**export.tensors, "score.weight": export.source.model.heads.weight.clone()}
         tensors["score.weight"][1] *= 1 + 1e-3

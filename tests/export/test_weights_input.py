@@ -1,4 +1,4 @@
-"""Weights come from a file, a scheme or a rule, and always fit the model's heads."""
+"""Weights of a file fit the model's heads, or they are refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from encore.export.weights_input import read_weights
 HEADS = ("be-kind", "be-brief")
 
 
-def test_a_file_is_what_weights_prints_or_any_composers_plain_object(tmp_path):
+def test_a_file_has_the_output_of_weights_or_an_object_of_weights_by_rule(tmp_path):
     path = tmp_path / "w.json"
     content = {
         "rule_ids": list(HEADS),
@@ -29,7 +29,7 @@ def test_a_file_is_what_weights_prints_or_any_composers_plain_object(tmp_path):
     assert (composition.scheme, composition.entropy_nats) == ("given", {})
 
 
-def test_a_file_that_holds_no_such_weights_is_refused_in_one_line(tmp_path):
+def test_a_file_without_weights_of_the_heads_is_refused_in_one_line(tmp_path):
     path = tmp_path / "w.json"
     for content, message in (
         ("{", "cannot be used"),

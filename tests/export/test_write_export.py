@@ -1,4 +1,4 @@
-"""An export scores as the model does, in every architecture, whole or not at all."""
+"""An export scores as the model does in every architecture, and is written completely or not."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ from encore.export.write_export import export_model
 from encore.model.opening import open_reward_model
 from encore.model.score_sequences import score_sequences
 from encore.model.trunks import TRUNKS
-from tests.export.opened import MEANS, RULES, WEIGHTS, opened_model
 from tests.export.readers.conversations import reader_pairs
-from tests.worlds.models import tiny_model, token_ids
+from tests.worlds.models import MEANS, RULES, WEIGHTS, opened_model, tiny_model, token_ids
 
 SEQUENCES = [token_ids(length, seed=length) for length in (3, 50, 17)]
 DECODERS = sorted(name for name, kind in TRUNKS.items() if kind.is_causal)
@@ -36,7 +35,7 @@ def plain_scores(folder, sequences=SEQUENCES, **options) -> np.ndarray:
     return torch.stack(rows).double().numpy()
 
 
-def own_scores(opened, sequences=SEQUENCES) -> np.ndarray:
+def scores_in_memory(opened, sequences=SEQUENCES) -> np.ndarray:
     pad = opened.tokenizer.pad_token_id
     return score_sequences(opened.model, sequences, pad_token_id=pad).astype(np.float64)
 
@@ -48,8 +47,8 @@ def own_scores(opened, sequences=SEQUENCES) -> np.ndarray:
 def test_every_causal_architecture_scores_the_same_in_its_own_class(model_type, tmp_path):
     opened = opened_model(model_type)
     export_model(opened, out=tmp_path / "heads")
-    expected_NR = own_scores(opened)
-    assert expected_NR.std() > 0.01  # else anything would agree
+    expected_NR = scores_in_memory(opened)
+    assert expected_NR.std() > 0.01  # equal scores would not tell models apart
     np.testing.assert_allclose(plain_scores(tmp_path / "heads"), expected_NR, atol=1e-5, rtol=0)
 
 
@@ -66,17 +65,17 @@ def test_scoring_then_weighing_is_weighing_then_scoring(weights, seed):
     composed_N = (hidden_ND @ weight_RD.double().T) @ torch.tensor(weights, dtype=torch.float64)
     folded_D = fold(weight_RD, by_id, head_ids)[0]
     torch.testing.assert_close(hidden_ND @ folded_D, composed_N, rtol=1e-12, atol=1e-12)
-    # In float32 1e8 + 1 is 1e8, and what is left of a small head would be 0.
+    # In float32 1e8 + 1 is 1e8, so the small head would be lost.
     small = torch.tensor([[1e8], [1.0], [-1e8]])
     assert fold(small, {"a": 1.0, "b": 1.0, "c": 1.0}, "abc").item() == 1.0
 
 
-def test_folding_what_was_exported_with_all_heads_is_folding_the_model(tmp_path):
+def test_folding_an_export_of_all_heads_equals_folding_the_model(tmp_path):
     opened = opened_model()
     export_model(opened, out=tmp_path / "direct", weights=WEIGHTS)
     export_model(opened, out=tmp_path / "heads")
-    again = open_reward_model(tmp_path / "heads", device="cpu", dtype="float32")
-    export_model(again, out=tmp_path / "again", weights=WEIGHTS)
+    reopened = open_reward_model(tmp_path / "heads", device="cpu", dtype="float32")
+    export_model(reopened, out=tmp_path / "again", weights=WEIGHTS)
     # bfloat16 is the same weights rounded once: the folded head from float64 in one step.
     export_model(opened, out=tmp_path / "half", weights=WEIGHTS, dtype="bfloat16")
     direct, refolded, half = (
@@ -86,9 +85,9 @@ def test_folding_what_was_exported_with_all_heads_is_folding_the_model(tmp_path)
     score = (half.pop("score.weight").float(), direct["score.weight"])
     assert all(torch.equal(half[name], direct[name].bfloat16()) for name in half)
     torch.testing.assert_close(*score, rtol=2**-8, atol=0)
-    expected_N = own_scores(opened) @ [WEIGHTS[rule] for rule in RULES]
-    found_N = plain_scores(tmp_path / "direct")[:, 0]
-    np.testing.assert_allclose(found_N, expected_N, atol=1e-5, rtol=0)
+    expected_N = scores_in_memory(opened) @ [WEIGHTS[rule] for rule in RULES]
+    plain_N = plain_scores(tmp_path / "direct")[:, 0]
+    np.testing.assert_allclose(plain_N, expected_N, atol=1e-5, rtol=0)
 
 
 def test_rankings_that_bfloat16_flips_are_counted_over_pairs_and_labels(tmp_path):
@@ -96,13 +95,14 @@ def test_rankings_that_bfloat16_flips_are_counted_over_pairs_and_labels(tmp_path
     half = export_model(opened, out=tmp_path / "half", dtype="bfloat16", pairs=pairs)
     # The same count by hand: margins in memory against margins of the folder as it is read.
     encoded = opened.tokenizer.encode_pairs(pairs)
-    sequences = [one.token_ids for pair in encoded for one in pair]
-    ours = own_scores(opened, sequences)
-    theirs = plain_scores(tmp_path / "half", sequences, dtype=torch.bfloat16)
-    ours, theirs = ours[::2] - ours[1::2], theirs[::2] - theirs[1::2]
-    checked = half.verification
-    assert checked.num_margins == len(pairs) * len(RULES)
-    assert checked.num_flipped == (np.sign(ours) != np.sign(theirs)).sum()
+    sequences = [response.token_ids for pair in encoded for response in pair]
+    memory_NR = scores_in_memory(opened, sequences)
+    plain_NR = plain_scores(tmp_path / "half", sequences, dtype=torch.bfloat16)
+    memory_sign_PR, plain_sign_PR = (
+        np.sign(score_NR[::2] - score_NR[1::2]) for score_NR in (memory_NR, plain_NR)
+    )
+    assert half.verification.num_margins == len(pairs) * len(RULES)
+    assert half.verification.num_flipped == (memory_sign_PR != plain_sign_PR).sum()
 
 
 def test_large_models_are_written_in_shards_that_read_as_one(tmp_path):
@@ -118,7 +118,7 @@ def test_large_models_are_written_in_shards_that_read_as_one(tmp_path):
         assert torch.equal(load_file(tmp_path / file)[name], tensors[name].bfloat16())
 
 
-# --- places ---------------------------------------------------------------------------------------
+# --- output folders -------------------------------------------------------------------------------
 
 
 def test_an_export_replaces_an_earlier_one_and_nothing_else(tmp_path, monkeypatch):
@@ -132,7 +132,7 @@ def test_an_export_replaces_an_earlier_one_and_nothing_else(tmp_path, monkeypatc
         (tmp_path / folder).mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
     monkeypatch.chdir(tmp_path / "empty")
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    contents = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     for out, message in (
         (tmp_path / "mine", "something else in it than an export"),
         (tmp_path / "mine" / "notes.txt", r"something else in it than an export \(notes\.txt\)"),
@@ -142,24 +142,24 @@ def test_an_export_replaces_an_earlier_one_and_nothing_else(tmp_path, monkeypatc
     ):
         with pytest.raises(InputError, match=message):
             export_model(opened, out=out, weights=WEIGHTS)
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == contents
 
 
-def test_an_export_that_fails_is_removed_and_the_earlier_one_stays(tmp_path):
+def test_a_failed_export_leaves_the_earlier_one_as_it_was(tmp_path):
     opened = opened_model()
     export_model(opened, out=tmp_path / "export")
-    before = {path.name: path.read_bytes() for path in (tmp_path / "export").iterdir()}
-    opened.model.trunk.config.rms_norm_eps += 0.1  # the config no longer tells the truth
+    contents = {path.name: path.read_bytes() for path in (tmp_path / "export").iterdir()}
+    opened.model.trunk.config.rms_norm_eps += 0.1  # now the config is wrong
     with pytest.raises(EncoreError, match="nothing was kept"):
         export_model(opened, out=tmp_path / "export")
-    assert {path.name: path.read_bytes() for path in (tmp_path / "export").iterdir()} == before
+    assert {path.name: path.read_bytes() for path in (tmp_path / "export").iterdir()} == contents
     assert [path.name for path in tmp_path.iterdir()] == ["export"]
 
 
 # --- refusals -------------------------------------------------------------------------------------
 
 
-def test_what_no_plain_classifier_can_say_is_refused_in_one_line(tmp_path):
+def test_a_model_that_no_plain_classifier_can_represent_is_refused_in_one_line(tmp_path):
     encoder = dataclasses.replace(opened_model(), model=tiny_model("bert", vocab_size=300).eval())
     rounded, sigmoid = opened_model(), opened_model()
     rounded.model.trunk.bfloat16()
@@ -177,17 +177,17 @@ def test_what_no_plain_classifier_can_say_is_refused_in_one_line(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_notes_of_another_model_are_refused(tmp_path):
+def test_an_export_file_of_another_model_is_refused(tmp_path):
     export_model(opened_model(), out=tmp_path / "heads")
     path = tmp_path / "heads" / "encore_export.json"
-    whole = json.loads(path.read_text())
+    original = json.loads(path.read_text())
     for damaged in ({"labels": None}, {"mean": []}, {"kind": "composed"}, {"labels": ["other"]}):
-        path.write_text(json.dumps({**whole, **damaged}))
+        path.write_text(json.dumps({**original, **damaged}))
         with pytest.raises(InputError, match="does not describe this model"):
             open_reward_model(tmp_path / "heads", device="cpu")
 
 
-def test_a_composed_export_that_is_exported_again_keeps_its_story(tmp_path):
+def test_a_composed_export_that_is_exported_again_keeps_its_origin(tmp_path):
     composition = Composition(
         weights=WEIGHTS,
         scheme="encore",
@@ -200,7 +200,7 @@ def test_a_composed_export_that_is_exported_again_keeps_its_story(tmp_path):
     reopened = open_reward_model(tmp_path / "first", device="cpu", dtype="float32")
     # 0.5 x 0.25 + 0.3 x 0.5 + 0.2 x 0.75
     assert reopened.model.mean_R.tolist() == pytest.approx([0.425])
-    again = export_model(reopened, out=tmp_path / "again")
+    second_export = export_model(reopened, out=tmp_path / "again")
     export_model(reopened, out=tmp_path / "twice", weights={"reward": 2.0})
     first, second, twice = (
         json.loads((tmp_path / name / "encore_export.json").read_text())
@@ -208,10 +208,10 @@ def test_a_composed_export_that_is_exported_again_keeps_its_story(tmp_path):
     )
     assert first["mean"] == dict(zip(RULES, MEANS, strict=True))
     assert (second["labels"], second["weights"]) == (["reward"], None)
-    story = second["model_metadata"]["composed"]
-    assert {name: first[name] for name in story} == story
-    assert (story["weights"], story["scheme"]) == (WEIGHTS, "encore")
+    origin = second["model_metadata"]["composed"]
+    assert {name: first[name] for name in origin} == origin
+    assert (origin["weights"], origin["scheme"]) == (WEIGHTS, "encore")
     assert second["model_metadata"]["evaluation"] == {"num_pairs": 9}
-    assert "no licence was stated" in again.notes[-1]
+    assert "no licence was stated" in second_export.notes[-1]
     assert "license: apache-2.0" in (tmp_path / "first" / "README.md").read_text()
     assert (twice["weights"], twice["mean"]) == ({"reward": 2.0}, {"reward": pytest.approx(0.425)})

@@ -25,13 +25,15 @@ ENVIRONMENT = {
 
 
 @contextmanager
-def vllm_server(folder: Path, log: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """Start a server of the judge in a folder, under the folder's name. Wait until it is ready."""
+def vllm_server(
+    folder: Path, log: Path, *options: str
+) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Start a server of the model in a folder, under the folder's name; it may not be ready yet."""
     port = free_port()
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1"]
     command += ["--port", str(port), "--model", str(folder), "--served-model-name", folder.name]
     command += ["--dtype", "float32", "--max-model-len", "2048", "--enforce-eager"]
-    command += ["--block-size", "32", "--enable-prompt-tokens-details"]
+    command += ["--block-size", "32", "--enable-prompt-tokens-details", *options]
     with _running(command, log) as process:
         yield f"http://127.0.0.1:{port}", process
 

@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def _measure(options: argparse.Namespace, folder: Path, process: Executor) -> None:
-    from tests.serving.models import running
+    from tests.serving.servers import running
 
     process.submit(write_llama, folder / "model").result()
     opened = opened_model(folder / "model")

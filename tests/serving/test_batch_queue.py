@@ -1,4 +1,4 @@
-"""Texts of many clients are scored together, a full queue says so, and nobody waits for ever."""
+"""Texts of many clients are scored together; a full or dead queue answers every client."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def started(scorer: Scorer) -> None:
         await asyncio.sleep(0.005)
 
 
-def test_everybody_gets_their_own_scores_in_their_own_order():
+def test_every_client_gets_its_scores_in_its_order():
     scorer = Scorer()
 
     async def use(queue):
@@ -82,7 +82,7 @@ def test_everybody_gets_their_own_scores_in_their_own_order():
     assert len(scorer.batches) < 300
 
 
-def test_batches_hold_what_fits_and_a_large_request_takes_turns_with_a_small_one():
+def test_batches_keep_the_token_limit_and_small_requests_share_those_of_large_ones():
     scorer = Scorer(is_held=True)
 
     async def use(queue):
@@ -100,13 +100,13 @@ def test_batches_hold_what_fits_and_a_large_request_takes_turns_with_a_small_one
     assert scorer.batches == [[10], [60], [60], [60], [500], [50, 40]]
 
 
-def test_a_full_queue_says_when_to_come_back():
+def test_a_full_queue_answers_503_with_retry_after():
     scorer = Scorer(is_held=True)
 
     async def use(queue):
         first = submit(queue, text(1, 10))
         await started(scorer)
-        second = submit(queue, text(2, 5_000))  # an empty queue takes what would never fit
+        second = submit(queue, text(2, 5_000))  # an empty queue takes any request
         await asyncio.sleep(0)
         with pytest.raises(HTTPException, match="5000 tokens wait") as caught:
             await queue.score([text(3, 1)])
@@ -118,7 +118,7 @@ def test_a_full_queue_says_when_to_come_back():
 
 
 @pytest.mark.parametrize("error", [MemoryError, None])
-def test_an_error_fails_its_own_batch_and_several_in_a_row_are_reported(error, caplog):
+def test_an_error_fails_its_batch_and_three_in_a_row_make_the_queue_not_alive(error, caplog):
     def score(sequences):
         is_bad = sequences[0][0] == 13
         if is_bad and error is not None:
@@ -131,7 +131,7 @@ def test_an_error_fails_its_own_batch_and_several_in_a_row_are_reported(error, c
                 await queue.score([text(13, 10)])
             assert caught.value.status_code == 500
             assert queue.is_alive == is_alive_after
-        # Requests are answered all the same, and one success makes it well again.
+        # Requests are still answered, and one success makes the queue alive again.
         assert (await queue.score([text(1, 10)])).tolist() == [[0.0]]
         assert queue.is_alive
 
@@ -139,7 +139,7 @@ def test_an_error_fails_its_own_batch_and_several_in_a_row_are_reported(error, c
     assert "a batch of 1 texts could not be scored" in caplog.text
 
 
-def test_a_lost_device_ends_the_queue_and_leaves_nobody_waiting():
+def test_a_lost_device_ends_the_queue_and_answers_every_client():
     def score(_sequences):
         raise torch.AcceleratorError("device-side assert triggered")
 
@@ -157,12 +157,12 @@ def test_a_lost_device_ends_the_queue_and_leaves_nobody_waiting():
 
 
 class PanicError(BaseException):
-    """Error of a library in Rust: no subclass of Exception."""
+    """Error of a library in Rust, which is no subclass of Exception."""
 
 
 @pytest.mark.parametrize("num_done", [0, 1])
 def test_no_client_of_a_dead_worker_is_left_waiting(num_done):
-    """Neither those of the batch in progress nor those that wait behind it."""
+    """Clients of the batch in progress and clients that wait get an answer."""
     scorer = Scorer()
 
     def score(sequences):
@@ -173,9 +173,9 @@ def test_no_client_of_a_dead_worker_is_left_waiting(num_done):
     async def use(queue):
         # The last text of the first request is the batch that fails.
         tasks = [submit(queue, *[text(n, 10)] * (1 + num_done)) for n in range(3)]
-        done, pending = await asyncio.wait(tasks, timeout=PATIENCE / 2)
+        finished, pending = await asyncio.wait(tasks, timeout=PATIENCE / 2)
         assert not pending
-        assert {task.exception().status_code for task in done} == {503}
+        assert {task.exception().status_code for task in finished} == {503}
         assert not queue.is_alive
 
     with_queue(score, use, batch=10)

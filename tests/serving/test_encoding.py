@@ -1,4 +1,4 @@
-"""A query is read as its tokens: what the template rendered is the conversation it came from."""
+"""A query gets the tokens of the conversation that the template rendered."""
 
 from __future__ import annotations
 
@@ -9,14 +9,21 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from encore.data.records import Message
+from encore.demo import JUDGE_PATH
+from encore.model.backbone_config import BackboneConfig
 from encore.model.conversation import ConversationTokenizer, EncodedResponse
+from encore.model.loading import load_tokenizer
 from encore.serving.request_encoding import RequestEncoder
 from encore.serving.reward_requests import Conversation, Turn
-from tests.serving.models import make_conversations, opened_model
+from tests.serving.servers import make_conversations
 from tests.worlds.tokenizers import bert, byte_level, llama_3
 
 PAD, BEGIN, END = "<|finetune_right_pad_id|>", "<|begin_of_text|>", "<|eot_id|>"
 PROMPT = (Message(role="user", content="Hello there."),)
+
+
+def demo_tokenizer() -> ConversationTokenizer:
+    return load_tokenizer(BackboneConfig(model=str(JUDGE_PATH), max_length=256))
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +38,8 @@ def conversation(
         Turn(role=("user", "assistant")[index % 2], content=content)
         for index, content in enumerate(contents)
     ]
-    asked = [Conversation(messages=turns, response=response)]
-    [encoded] = RequestEncoder(tokenizer, num_embeddings=1 << 20).encode(asked, 7)
+    texts = [Conversation(messages=turns, response=response)]
+    [encoded] = RequestEncoder(tokenizer, num_embeddings=1 << 20).encode(texts, 7)
     return encoded
 
 
@@ -44,16 +51,16 @@ def queries(tokenizer: ConversationTokenizer, *texts: str) -> list[EncodedRespon
     return RequestEncoder(tokenizer, num_embeddings=1 << 20).encode(texts, 8)
 
 
-@pytest.mark.parametrize("make", [llama_3, bert, None])
+@pytest.mark.parametrize("make", [llama_3, bert, lambda: demo_tokenizer().hf_tokenizer])
 def test_a_rendered_query_has_the_tokens_of_its_conversation(make):
-    tokenizer = ConversationTokenizer(make(), max_length=2000) if make else opened_model().tokenizer
+    tokenizer = ConversationTokenizer(make(), max_length=2000)
     dialogues = make_conversations(20)
     texts = [tokenizer.render(*dialogue) for dialogue in dialogues]
     expected = [tokenizer.encode(*dialogue).token_ids.tolist() for dialogue in dialogues]
     assert ids(tokenizer, *texts) == expected
 
 
-def test_padding_makes_no_difference_and_the_end_is_kept_as_it_came(llama):
+def test_padding_is_dropped_and_a_missing_end_token_is_not_added(llama):
     text = llama.render(PROMPT, "Be kind.")
     bare = text.removesuffix(END)
     [expected] = ids(llama, text)
@@ -72,7 +79,7 @@ def test_padding_makes_no_difference_and_the_end_is_kept_as_it_came(llama):
     assert len(ids(llama, bare + "\n  " + END)[0]) == len(expected) + 3
 
 
-def test_the_token_that_every_text_begins_with_stays_where_it_is_also_the_end():
+def test_the_first_token_is_kept_if_it_is_also_the_end_token():
     specials = ("<|endoftext|>", "<pad>")
     template = "{{ bos_token }}{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}"
     named = {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>", "pad_token": "<pad>"}
@@ -84,7 +91,7 @@ def test_the_token_that_every_text_begins_with_stays_where_it_is_also_the_end():
 
 
 def test_a_very_long_text_costs_little_and_has_the_same_tokens():
-    tokenizer = opened_model().tokenizer
+    tokenizer = demo_tokenizer()
     long = "Many words, one after the other, and é ≥ 5. " * 8_000  # 0.35 MB
     prompt = [Message(role="user", content=long)]
     rendered, expected = tokenizer.render(prompt, long), tokenizer.encode(prompt, long)
@@ -108,19 +115,19 @@ def test_a_query_without_text_is_refused_by_its_number(llama, empty):
 
 
 def test_a_million_end_tokens_take_no_longer_than_their_length(llama):
-    many = 200_000
+    num_tokens = 200_000
     started = time.perf_counter()
     for hostile, bare in (
-        (END * many + "x" + END, "x" + END),
-        ("x" + END * many, "x" + END),
-        # Space beside the text is its own.
-        ("x" + (" " + END) * many, "x " + END),
+        (END * num_tokens + "x" + END, "x" + END),
+        ("x" + END * num_tokens, "x" + END),
+        # Space beside the text belongs to the text.
+        ("x" + (" " + END) * num_tokens, "x " + END),
     ):
         assert ids(llama, hostile) == ids(llama, bare)
     assert time.perf_counter() - started < 15  # quadratic: hours
 
 
-def test_turns_that_the_template_refuses_are_named_without_the_models_folder():
+def test_refused_turns_are_named_without_the_models_folder():
     template = (
         "{% if messages|length > 2 %}{{ raise_exception('one turn') }}{% endif %}"
         "{% for m in messages %}{{ m.content }}<|eot_id|>{% endfor %}"

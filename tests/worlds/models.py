@@ -1,9 +1,9 @@
-"""Random trunks of every supported kind, small enough to compare their gradients in a second."""
+"""Random models of every supported kind, small enough to compare their gradients in a second."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,13 @@ from transformers import (
 from encore.model.attention import register_segment_attention
 from encore.model.backbone_config import LayoutName
 from encore.model.backbone_shape import BackboneShape
+from encore.model.conversation import ConversationTokenizer
 from encore.model.layouts import lay_out
 from encore.model.loading import quiet_transformers
+from encore.model.opening import OpenedModel
 from encore.model.reward_model import MultiHeadRewardModel
 from encore.model.trunks import TRUNKS, position_offset
+from tests.worlds.tokenizers import llama_3
 
 VOCABULARY = 97
 PAD = 1
@@ -112,6 +115,40 @@ def make_classifier(folder: Path, config: Any, tokenizer: Any, *, std: float = 0
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
     return folder
+
+
+RULES = ("be-kind", "be-brief", "be-true")
+WEIGHTS = {"be-true": 0.2, "be-kind": 0.5, "be-brief": 0.3}  # not in head order
+MEANS = (0.25, 0.5, 0.75)
+MAX_LENGTH = 500
+
+
+def opened_model(
+    model_type: str = "llama",
+    *,
+    tokenizer: Any = None,
+    metadata: Mapping[str, Any] | None = None,
+    **config: Any,
+) -> OpenedModel:
+    """Return a random model of the heads `RULES` that is ready to score.
+
+    Args:
+        model_type: Kind of the trunk.
+        tokenizer: Byte-level tokenizer. By default Llama 3's, which pads with the end of a turn.
+        metadata: Metadata of the model.
+        config: Changed settings of the trunk.
+    """
+    # Every token of the byte-level tokenizers has one of the 300 embeddings.
+    sizes = {"vocab_size": 300, "max_position_embeddings": 512}
+    model = tiny_model(model_type, head_ids=RULES, **(sizes | config))
+    model.mean_R.copy_(torch.tensor(MEANS, dtype=torch.float64))
+    return OpenedModel(
+        model=model.eval(),
+        tokenizer=ConversationTokenizer(tokenizer or llama_3(), max_length=MAX_LENGTH),
+        metadata=metadata or {},
+        name="tiny",
+        digest="0" * 64,
+    )
 
 
 def token_ids(length: int, *, seed: int) -> NDArray[np.int32]:

@@ -1,1 +1,1 @@
-"""Other people's programs that read an export, each in an environment of its own."""
+"""Other programs that read an export, each in its own environment."""

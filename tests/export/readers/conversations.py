@@ -1,4 +1,4 @@
-"""What every reader is given: pairs of conversations, a third of them awkward on purpose."""
+"""Pairs of conversations for every reader; a third of them are hard to render."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _NUM_PAIRS = 24
 
 
 def reader_pairs() -> list[PreferencePair]:
-    """The awkward pairs first, then synthetic ones of several turns."""
+    """Return the awkward pairs, then synthetic pairs of several turns."""
     awkward = [
         PreferencePair(
-            pair_id=f"{place:032x}",
+            pair_id=f"{number:032x}",
             source="awkward",
             prompt=tuple(
                 Message(role="assistant" if index % 2 else "user", content=text)
@@ -41,14 +41,14 @@ def reader_pairs() -> list[PreferencePair]:
             chosen=chosen,
             rejected=rejected,
         )
-        for place, (turns, chosen, rejected) in enumerate(_AWKWARD)
+        for number, (turns, chosen, rejected) in enumerate(_AWKWARD)
     ]
     demo = read_hh(DATA_PATHS["synthetic-hh"])
     return [*awkward, *alternating(demo, count=_NUM_PAIRS - len(awkward))]
 
 
 def read_hh(path: Path) -> Iterator[PreferencePair]:
-    """The pairs of a raw hh-rlhf file, without what `encore ingest` would set aside."""
+    """Yield the pairs of a raw hh-rlhf file, without those that `encore ingest` sets aside."""
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         for line in lines:
             with contextlib.suppress(MalformedRecordError):
@@ -56,7 +56,7 @@ def read_hh(path: Path) -> Iterator[PreferencePair]:
 
 
 def alternating(pairs: Iterator[PreferencePair], *, count: int) -> list[PreferencePair]:
-    """The first of them whose turns alternate: `rewardbench` names the roles by counting turns."""
+    """Return the first pairs whose turns alternate: `rewardbench` reads roles from their order."""
 
     def fits(pair: PreferencePair) -> bool:
         roles = [message.role for message in pair.prompt]
@@ -66,7 +66,7 @@ def alternating(pairs: Iterator[PreferencePair], *, count: int) -> list[Preferen
 
 
 def messages_of(pair: PreferencePair) -> list[list[dict[str, str]]]:
-    """Both conversations of a pair, chosen first, as chat messages."""
+    """Return both conversations of a pair as chat messages, chosen first."""
     prompt = [{"role": turn.role, "content": turn.content} for turn in pair.prompt]
     return [
         [*prompt, {"role": "assistant", "content": pair.response_text(response)}]

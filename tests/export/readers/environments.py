@@ -1,8 +1,8 @@
 """Virtual environments for readers of other versions, and scripts that run in them.
 
-An environment lies at ``ENCORE_TEST_ENVS/<name>`` (default: in the user's cache folder). What was
-installed is written beside it last, so one that was cut off, or is for other requirements, is
-built again. About 1.1 GB and one minute each; ``rewardbench`` takes 1.7 GB.
+An environment lies at ``ENCORE_TEST_ENVS/<name>`` (default: in the user's cache folder). A file in
+it names the installed requirements and is written last: an incomplete environment, or one of other
+requirements, is built again. Each takes about 1.1 GB and one minute; ``rewardbench`` 1.7 GB.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SCRIPTS = Path(__file__).resolve().parent / "scripts"
 #: Never PyPI's own torch on Linux: that is the CUDA build, with gigabytes of libraries beside it.
 _TORCH = "torch==2.13.0+cpu" if sys.platform == "linux" else "torch==2.13.0"
 _TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-#: By name, what pip is asked for.
+#: Requirements for pip, by name of the environment.
 ENVIRONMENTS: Mapping[str, tuple[str, ...]] = {
     # The last of the line that `rewardbench` from PyPI pins, and the last before transformers 5.
     "transformers-4.51": (_TORCH, "transformers==4.51.3", "jinja2==3.1.6"),
@@ -44,18 +44,18 @@ _OFFLINE = {
 
 
 def reader_python(name: str) -> Path:
-    """The interpreter of an environment, which is built first where it is not there.
+    """Return the interpreter of an environment; build it if it does not exist.
 
-    Where none can be built the test is skipped.
+    If it cannot be built, the test is skipped.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "encore" / "test-envs"
     folder = Path(os.environ.get("ENCORE_TEST_ENVS") or cache).expanduser().resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    venv, wanted = folder / name, "\n".join(ENVIRONMENTS[name]) + "\n"
+    venv, requirements = folder / name, "\n".join(ENVIRONMENTS[name]) + "\n"
     stamp, python = venv / "requirements.txt", venv / "bin" / "python"
     with (folder / f".{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # while another process builds it, wait
-        if not (stamp.is_file() and stamp.read_text() == wanted and python.exists()):
+        fcntl.flock(lock, fcntl.LOCK_EX)  # wait if another process builds it
+        if not (stamp.is_file() and stamp.read_text() == requirements and python.exists()):
             shutil.rmtree(venv, ignore_errors=True)
             install = [str(python), "-m", "pip", "install", "--quiet", "--no-input"]
             try:
@@ -65,42 +65,44 @@ def reader_python(name: str) -> Path:
                 except subprocess.CalledProcessError:  # the CPU build is in PyTorch's own index
                     _run([*install, "--extra-index-url", _TORCH_CPU_INDEX, *ENVIRONMENTS[name]])
             except subprocess.SubprocessError as error:
-                said = (getattr(error, "stderr", None) or b"")[-300:]
-                pytest.skip(f"environment {name} cannot be built: {said!r}")
-            stamp.write_text(wanted)
+                stderr = (getattr(error, "stderr", None) or b"")[-300:]
+                pytest.skip(f"environment {name} cannot be built: {stderr!r}")
+            stamp.write_text(requirements)
     return python
 
 
 def _run(command: Sequence[str]) -> None:
-    # A PYTHONPATH would let the packages of another environment in.
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    subprocess.run(command, check=True, capture_output=True, env=environ, timeout=_SECONDS)
+    subprocess.run(command, check=True, capture_output=True, env=_environ(), timeout=_SECONDS)
+
+
+def _environ() -> dict[str, str]:
+    # A PYTHONPATH would add the packages of another environment.
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 
 def offline_environ(**changes: str) -> dict[str, str]:
-    """This process's environment without network and without another Python's packages."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    return kept | _OFFLINE | changes
+    """Return this process's environment without network and without another Python's packages."""
+    return _environ() | _OFFLINE | changes
 
 
 def ask(python: Path, script: str, request: Mapping[str, Any], *, folder: Path) -> dict[str, Any]:
-    """The JSON answer of a script that runs with an interpreter and sees nothing of this checkout.
+    """Run a script that imports nothing of this checkout, and return its JSON answer.
 
     Args:
-        python: Of an environment.
-        script: The name of a file in ``scripts/``, called with the paths of request and answer.
-        request: JSON values.
-        folder: Where it runs and writes.
+        python: Interpreter of an environment.
+        script: Name of a file in ``scripts/``, called with the paths of request and answer.
+        request: JSON values for the script.
+        folder: Working folder of the script.
 
     Raises:
-        AssertionError: It ended with an error; the end of what it said.
+        AssertionError: The script failed; the message has the end of its stderr.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    asked, answered = folder / "request.json", folder / "answer.json"
-    asked.write_text(json.dumps(request), encoding="utf-8")
-    # -I: neither the working folder nor this environment's variables lend it any package.
-    done = subprocess.run(
-        [str(python), "-I", str(SCRIPTS / script), str(asked), str(answered)],
+    request_file, answer_file = folder / "request.json", folder / "answer.json"
+    request_file.write_text(json.dumps(request), encoding="utf-8")
+    # -I: no package from the working folder or from this environment's variables.
+    finished = subprocess.run(
+        [str(python), "-I", str(SCRIPTS / script), str(request_file), str(answer_file)],
         check=False,
         capture_output=True,
         text=True,
@@ -108,6 +110,6 @@ def ask(python: Path, script: str, request: Mapping[str, Any], *, folder: Path) 
         env=offline_environ(HF_HOME=str(folder / "hf")),
         timeout=_SECONDS,
     )
-    assert done.returncode == 0, f"{script} in {python.parts[-3]}: {done.stderr[-3000:]}"
-    answer: dict[str, Any] = json.loads(answered.read_text(encoding="utf-8"))
+    assert finished.returncode == 0, f"{script} in {python.parts[-3]}: {finished.stderr[-3000:]}"
+    answer: dict[str, Any] = json.loads(answer_file.read_text(encoding="utf-8"))
     return answer

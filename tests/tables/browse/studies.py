@@ -4,35 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 
-from encore.data.ingestion import ingest
 from encore.data.study import open_study
-from encore.judges.judge_config import JudgeConfig
-from encore.rating.rating_config import RatingConfig
-from encore.rating.rating_run import open_run
-from encore.runs.shard_runner import work_through
-from encore.serving.listening import listen, make_server, url_of
+from encore.serving.listening import listen
 from encore.tables.browse_app import browse_app
 from encore.tables.pair_index import open_pair_index
+from tests.serving.servers import answering
 from tests.worlds.judges import ScriptedJudge, hashed_score
-from tests.worlds.studies import shard_path
+from tests.worlds.studies import rate_study, shard_path, study_of, write_rules
 
 PATIENCE = 30.0
 NUM_PAIRS = {"hh": 40, "pku": 20}
 HOSTILE = (
     "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
     " \x1b]0;owned\x07 \u202egnp.exe &lt;b&gt; ${1} </textarea> \u200b"
-)
-RULES = "".join(
-    f'[[rules]]\ntitle = "{title}"\ndescription = "d"\npreference_rule = "p"\n'
-    f'rating_rule = "Rule {title}."\n'
-    for title in ("Calm", "Fair", "Kind <b>words</b>")
 )
 
 
@@ -50,9 +39,12 @@ def odd_judge(name: str) -> ScriptedJudge:
 
 
 def write_hostile_study(folder: Path) -> Path:
-    """Two sources and three runs; of the second the last shard, of 10 pairs, is missing."""
-    for label, num_pairs in NUM_PAIRS.items():
-        records = [
+    """Make a study of two sources and three runs; the second run lacks its last shard, of 10 pairs.
+
+    Every run has three rules.
+    """
+    rows_by_label = {
+        label: [
             {
                 "prompt": f"{label} question {index}? {HOSTILE if index == 3 else ''}",
                 "chosen": f"Gentle answer {index}.",
@@ -60,31 +52,26 @@ def write_hostile_study(folder: Path) -> Path:
             }
             for index in range(num_pairs)
         ]
-        (folder / f"{label}.jsonl").write_text("\n".join(map(json.dumps, records)))
-    ingest([f"{label}={folder / label}.jsonl" for label in NUM_PAIRS], out=folder / "study")
-    (folder / "rules.toml").write_text(f'name = "three"\n{RULES}')
-    rest = {"rules": str(folder / "rules.toml"), "shard_size": 25, "max_reply_tokens": 300}
+        for label, num_pairs in NUM_PAIRS.items()
+    }
+    study = study_of(rows_by_label, folder / "study")
+    rules = write_rules(folder / "rules.toml", ("Calm", "Fair", "Kind <b>words</b>"))
+    options = {"rules": str(rules), "shard_size": 25, "max_reply_tokens": 300}
     expected = {"decode": "expected", "layout": "conversation-first"}
-    for name, options in (("one", {}), ("two<i>", {}), ("one", expected)):
-        config = RatingConfig(judge=JudgeConfig(model=name), **rest, **options)
-        run = open_run(open_study(folder / "study"), config, judge=odd_judge(name))
-        work_through(run.job())
-        if name == "two<i>":
-            shard_path(folder / "study" / "ratings" / run.manifest.run_key, 2).unlink()
-    return folder / "study"
+    rate_study(study, odd_judge("one"), **options)
+    second_run = rate_study(study, odd_judge("two<i>"), **options)
+    rate_study(study, odd_judge("one"), **options, **expected)
+    shard_path(study / "ratings" / second_run.manifest.run_key, 2).unlink()
+    return study
 
 
 @contextlib.contextmanager
 def browsing(study: Path) -> Iterator[httpx.Client]:
-    """A client of a study's page, which a thread of this process answers until the end."""
-    with listen("127.0.0.1", 0) as listener, open_pair_index(open_study(study)) as index:
-        server = make_server(browse_app(index, host="127.0.0.1"), stop_seconds=1)
-        thread = threading.Thread(target=server.run, args=([listener],), name="browse")
-        thread.start()
-        try:
-            with httpx.Client(base_url=url_of(listener), timeout=PATIENCE) as client:
-                yield client
-        finally:
-            server.should_exit = True
-            thread.join(PATIENCE)
-            assert not thread.is_alive()
+    """Serve a study's page in a thread of this process; yield a client of it."""
+    with (
+        listen("127.0.0.1", 0) as listener,
+        open_pair_index(open_study(study)) as index,
+        answering(browse_app(index, host="127.0.0.1"), listener, stop_seconds=1) as url,
+        httpx.Client(base_url=url, timeout=PATIENCE) as client,
+    ):
+        yield client

@@ -1,4 +1,4 @@
-"""What the page is told: filters, single pairs, hostile texts, and whom it answers."""
+"""The page's API: filters, single pairs, hostile texts, and refused hosts and requests."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from tests.tables.sql.studies import digest_of_tree
 
 @pytest.fixture(scope="module")
 def cells(hostile_study: Path) -> pd.DataFrame:
-    """A row for each (pair, rule, run), read from the shards' files without SQL."""
-    files = [path for found in status(hostile_study) for path in found.paths]
+    """Read a row for each (pair, rule, run) from the shards' files without SQL."""
+    files = [path for run in status(hostile_study) for path in run.paths]
     rows = pd.concat(pq.read_table(path).to_pandas() for path in files).fillna({"null_reason": ""})
     keys = ["pair_id", "source", "rule_id", "run_key"]
     sides = rows.pivot(index=keys, columns="response", values=["rating", "null_reason"])
-    found = sides["rating"].astype(float).reset_index()
-    found["null"] = sides["null_reason"].agg(" ".join, axis=1).to_numpy()
-    margin = found["chosen"] - found["rejected"]
-    margins = margin.groupby([found[key] for key in keys[:3]])
+    cells = sides["rating"].astype(float).reset_index()
+    cells["null"] = sides["null_reason"].agg(" ".join, axis=1).to_numpy()
+    margin = cells["chosen"] - cells["rejected"]
+    margins = margin.groupby([cells[key] for key in keys[:3]])
     low, high = margins.transform("min"), margins.transform("max")
     is_decided = margin.notna() & (margin != 0)
-    found["judges"] = (high - low).where((low < 0) & (high > 0) & is_decided)
-    found["responses"] = -margin.where(margin < 0)
+    cells["judges"] = (high - low).where((low < 0) & (high > 0) & is_decided)
+    cells["responses"] = -margin.where(margin < 0)
     pairs = iter_pairs(open_study(hostile_study))
-    found["text"] = found["pair_id"].map({one.pair_id: f"{one}".lower() for one in pairs})
-    return found
+    cells["text"] = cells["pair_id"].map({pair.pair_id: f"{pair}".lower() for pair in pairs})
+    return cells
 
 
-def rows_of(browsed: httpx.Client, **wanted: Any) -> list[dict[str, Any]]:
-    """The rows of all pages."""
-    first = browsed.get("/api/pairs", params=wanted).json()
+def rows_of(browsed: httpx.Client, **filters: Any) -> list[dict[str, Any]]:
+    """Return the rows of all pages."""
+    first = browsed.get("/api/pairs", params=filters).json()
     rows = list(first["rows"])
     for number in range(2, first["num_pages"] + 1):
-        rows += browsed.get("/api/pairs", params={**wanted, "page": number}).json()["rows"]
+        rows += browsed.get("/api/pairs", params={**filters, "page": number}).json()["rows"]
     assert len(rows) == first["num_pairs"]
     return rows
 
@@ -64,70 +64,75 @@ def rows_of(browsed: httpx.Client, **wanted: Any) -> list[dict[str, Any]]:
         "text=<script>",
     ],
 )
-def test_a_filter_leaves_what_the_same_condition_leaves_in_pandas(browsed, cells, query):
-    wanted = dict(parse_qsl(query))
-    if "run" in wanted:
-        wanted["run"] = sorted(set(cells["run_key"]))[int(wanted["run"])]
-    left = cells
-    for name, value in wanted.items():
+def test_a_filter_returns_the_pairs_of_the_same_condition_in_pandas(browsed, cells, query):
+    filters = dict(parse_qsl(query))
+    if "run" in filters:
+        filters["run"] = sorted(set(cells["run_key"]))[int(filters["run"])]
+    matching = cells
+    for name, value in filters.items():
         masks = {
-            "null": left["null"].str.contains(value.replace("any", "_")),  # every reason has one
-            "text": left["text"].str.contains(value.lower(), regex=False),
-            "disagreement": left.get(value, left["null"]).notna(),
+            # Every reason has an underscore.
+            "null": matching["null"].str.contains(value.replace("any", "_")),
+            "text": matching["text"].str.contains(value.lower(), regex=False),
+            "disagreement": matching.get(value, matching["null"]).notna(),
         }
         column = {"rule": "rule_id", "run": "run_key"}.get(name, name)
-        left = left[masks[name] if name in masks else left[column] == value]
-    difference = left.get(wanted.get("disagreement"), left["chosen"] * 0).fillna(0).round(9)
-    largest = difference.groupby([left["pair_id"], left["source"]]).max()
+        matching = matching[masks[name] if name in masks else matching[column] == value]
+    no_difference = matching["chosen"] * 0
+    difference = matching.get(filters.get("disagreement"), no_difference).fillna(0).round(9)
+    largest = difference.groupby([matching["pair_id"], matching["source"]]).max()
     expected = largest.sort_values(ascending=False, kind="stable").index.tolist()
-    assert [(row["pair_id"], row["source"]) for row in rows_of(browsed, **wanted)] == expected
-    assert 0 < len(expected) < 60 or not wanted
+    assert [(row["pair_id"], row["source"]) for row in rows_of(browsed, **filters)] == expected
+    assert 0 < len(expected) < 60 or not filters
 
 
 def test_a_row_has_the_means_nulls_and_contradictions_of_each_run(browsed, cells):
     rows = {
         (row["pair_id"], run["run_key"]): run for row in rows_of(browsed) for run in row["runs"]
     }
-    for key, own in cells.groupby(["pair_id", "run_key"]):
-        mean = pytest.approx(own["chosen"].mean(), nan_ok=True)
-        assert np.float64(rows[key]["chosen"]) == mean  # null is NaN here
-        assert rows[key]["num_nulls"] == own[["chosen", "rejected"]].isna().sum().sum()
-        assert rows[key]["num_against"] == own["responses"].notna().sum()
+    for key, ratings in cells.groupby(["pair_id", "run_key"]):
+        mean = pytest.approx(ratings["chosen"].mean(), nan_ok=True)
+        assert np.float64(rows[key]["chosen"]) == mean  # null becomes NaN
+        assert rows[key]["num_nulls"] == ratings[["chosen", "rejected"]].isna().sum().sum()
+        assert rows[key]["num_against"] == ratings["responses"].notna().sum()
 
 
-def test_a_pair_opened_is_what_encore_show_says_of_it(browsed, hostile_study):
-    pairs = sorted(iter_pairs(open_study(hostile_study)), key=lambda one: (one.pair_id, one.source))
-    for place in (0, 30, 59):
-        found = browsed.get(f"/api/pairs/{place}").json()
-        assert found["chosen"] == pairs[place].chosen
-        assert found["runs"] == [
-            pair_in_run(pairs[place], run.manifest, run.paths) for run in status(hostile_study)
+def test_an_opened_pair_has_the_ratings_that_encore_show_prints(browsed, hostile_study):
+    pairs = sorted(
+        iter_pairs(open_study(hostile_study)), key=lambda pair: (pair.pair_id, pair.source)
+    )
+    for position in (0, 30, 59):
+        opened = browsed.get(f"/api/pairs/{position}").json()
+        assert opened["chosen"] == pairs[position].chosen
+        assert opened["runs"] == [
+            pair_in_run(pairs[position], run.manifest, run.paths) for run in status(hostile_study)
         ]
-    # The last 10 pairs are in the second run's missing shard. Labels are known in the third:
+    # The last 10 pairs are in the second run's missing shard. The third run has label masses:
     # 7 e^-5 + e^-1 + e^-1.5 + e^-2 = 0.7735.
-    assert sorted(len(run["ratings"]) for run in found["runs"]) == [0, 6, 6]
-    masses = [run["ratings"][0].get("label_mass") for run in found["runs"] if run["ratings"]]
+    assert sorted(len(run["ratings"]) for run in opened["runs"]) == [0, 6, 6]
+    masses = [run["ratings"][0].get("label_mass") for run in opened["runs"] if run["ratings"]]
     assert sorted(masses, key=bool) == [None, pytest.approx(0.7735, abs=1e-4)]
-    (only,) = rows_of(browsed, text=pairs[7].pair_id[:9].upper())
-    assert only["position"] == 7
+    (row,) = rows_of(browsed, text=pairs[7].pair_id[:9].upper())
+    assert row["position"] == 7
 
 
-def test_what_is_missing_and_how_runs_differ_is_said(browsed):
+def test_the_summary_has_missing_shards_and_distinct_names_of_runs(browsed):
     summary = browsed.get("/api/study").json()
     runs = {run["name"]: run["num_missing_shards"] for run in summary["runs"]}
     assert runs == {"one": 0, "two<i>": 1, "one, conversation-first, expected": 0}
     assert summary["null_reasons"].keys() == {"not_a_single_number", "empty_reply"}
 
 
-def test_hostile_texts_come_back_as_they_are_and_as_nothing_but_json(browsed):
+def test_hostile_texts_are_returned_unchanged_and_only_as_json(browsed):
     row, *_ = rows_of(browsed, null="not_a_single_number")
     answer = browsed.get(f"/api/pairs/{row['position']}")
-    assert HOSTILE in [one["raw_reply"] for run in answer.json()["runs"] for one in run["ratings"]]
+    ratings = [rating for run in answer.json()["runs"] for rating in run["ratings"]]
+    assert HOSTILE in [rating["raw_reply"] for rating in ratings]
     assert answer.headers["content-type"] == "application/json"
 
 
 @pytest.mark.parametrize(
-    ("path", "status_code", "said"),
+    ("path", "status_code", "text"),
     [
         ("/", 200, "<title>ENCORE browse</title>"),
         ("/report.css", 200, "light-dark"),
@@ -141,9 +146,9 @@ def test_hostile_texts_come_back_as_they_are_and_as_nothing_but_json(browsed):
         ("/api/pairs?text=%00%27%22%ff", 200, '"num_pairs":0'),
     ],
 )
-def test_every_answer_keeps_a_browser_from_running_or_guessing(browsed, path, status_code, said):
+def test_every_answer_forbids_scripts_and_guessed_types(browsed, path, status_code, text):
     answer = browsed.get(path)
-    assert (answer.status_code, said in answer.text) == (status_code, True)
+    assert (answer.status_code, text in answer.text) == (status_code, True)
     policy = set(answer.headers["content-security-policy"].split("; "))
     assert {"default-src 'none'", "script-src 'self'", "style-src 'self'"} <= policy
     assert "unsafe" not in str(policy)
@@ -158,22 +163,22 @@ def test_every_answer_keeps_a_browser_from_running_or_guessing(browsed, path, st
         (("evil.example", "127.0.0.1.evil.example", "evil.example@localhost", "", "[", "a b"), 403),
     ],
 )
-def test_another_name_than_its_own_is_refused(browsed, hosts, status_code):
+def test_a_request_for_a_foreign_host_is_refused(browsed, hosts, status_code):
     for path in ("/", "/api/study"):
-        found = {host: browsed.get(path, headers={"host": host}).status_code for host in hosts}
-        assert found == dict.fromkeys(hosts, status_code)
+        codes = {host: browsed.get(path, headers={"host": host}).status_code for host in hosts}
+        assert codes == dict.fromkeys(hosts, status_code)
 
 
-def test_it_is_get_alone_and_changes_no_file(browsed, hostile_study):
-    before = digest_of_tree(hostile_study)
+def test_only_get_is_answered_and_no_file_changes(browsed, hostile_study):
+    digest = digest_of_tree(hostile_study)
     for method in ("POST", "PUT", "DELETE", "OPTIONS"):
         assert browsed.request(method, "/api/pairs").status_code == 405
     rows_of(browsed, disagreement="judges", text="a")
     browsed.get("/api/pairs/1")
-    assert digest_of_tree(hostile_study) == before
+    assert digest_of_tree(hostile_study) == digest
 
 
-def test_a_shard_that_went_away_is_one_clear_answer(tmp_path):
+def test_a_deleted_shard_is_one_clear_error(tmp_path):
     study = write_hostile_study(tmp_path)
     with browsing(study) as page:
         for path in (study / "ratings").glob("*/shard-*.parquet"):

@@ -1,4 +1,4 @@
-"""The page of `encore browse` in a browser: by keys alone, quiet, and texts stay texts."""
+"""The page of `encore browse` in a browser: keys suffice, hostile texts stay texts, no errors."""
 
 from __future__ import annotations
 
@@ -23,26 +23,31 @@ def page(chromium: str) -> Iterator[Page]:
 
 @pytest.fixture(scope="module")
 def attacked(browsed: httpx.Client) -> str:
-    """The address of a pair with an attack among its replies."""
-    wanted = {"null": "not_a_single_number"}
-    row, *_ = browsed.get("/api/pairs", params=wanted).json()["rows"]
-    return str(browsed.base_url.copy_with(params={**wanted, "pair": row["position"]}))
+    """Return the address of a pair with an attack among its replies."""
+    filters = {"null": "not_a_single_number"}
+    row, *_ = browsed.get("/api/pairs", params=filters).json()["rows"]
+    return str(browsed.base_url.copy_with(params={**filters, "pair": row["position"]}))
 
 
-def test_the_page_fits_its_screen_and_asks_this_server_alone(page, browsed, attacked):
+def test_the_page_fits_its_screen_and_sends_requests_to_its_server_alone(page, browsed, attacked):
     kind = browsed.base_url.copy_with(params={"rule": "kind-b-words-b", "disagreement": "judges"})
-    looks = {str(browsed.base_url): "mean ratings", str(kind): "under “Kind <b>", attacked: "Harsh"}
+    text_by_url = {
+        str(browsed.base_url): "mean ratings",
+        str(kind): "under “Kind <b>",
+        attacked: "Harsh",
+    }
     for width, height in SCREENS.values():
         for theme in THEMES:
-            for url, words in looks.items():
+            for url, text in text_by_url.items():
                 page.complaints.clear()
                 page.requests.clear()
                 page.open(url, width=width, height=height, theme=theme)
-                page.wait_for(words)
+                page.wait_for(text)
                 page.evaluate("for (const d of document.querySelectorAll('details')) d.open = true")
                 assert page.evaluate("document.documentElement.scrollWidth") <= width
                 assert page.complaints == []
-                assert {httpx.URL(one).netloc for one in page.requests} == {browsed.base_url.netloc}
+                servers = {httpx.URL(url).netloc for url in page.requests}
+                assert servers == {browsed.base_url.netloc}
 
 
 def test_a_reply_with_a_script_stays_text(page, attacked):
@@ -50,30 +55,30 @@ def test_a_reply_with_a_script_stays_text(page, attacked):
     page.wait_for("Ratings")
     assert page.evaluate("document.title") == "study · ENCORE browse"
     assert page.evaluate("document.querySelectorAll('main img, main script').length") == 0
-    said = HOSTILE
-    for unseen in "\x1b\x07\u202e\u200b":
-        said = said.replace(unseen, f"U+{ord(unseen):04X}")
+    displayed = HOSTILE
+    for invisible in "\x1b\x07\u202e\u200b":
+        displayed = displayed.replace(invisible, f"U+{ord(invisible):04X}")
     replies = "[...document.querySelectorAll('code')].map(code => code.innerText)"
-    assert said in page.evaluate(replies)
-    # Even code of our own that took a text for markup would be stopped.
+    assert displayed in page.evaluate(replies)
+    # The policy also stops code of the page itself that uses a text as markup.
     attempt = "try { document.body.innerHTML = '<b>x</b>'; } catch (error) { return error.name; }"
     assert page.evaluate(f"(() => {{ {attempt} }})()") == "TypeError"
 
 
-def test_every_step_can_be_made_with_keys(page, browsed):
+def test_keys_suffice_for_every_step(page, browsed):
     page.open(str(browsed.base_url))
     page.wait_for("60 pairs", "Page 1 of 2")
     page.press("j", "ArrowDown", "j", "k")
     assert page.evaluate(_FOCUSED) == "1"
     outline = "getComputedStyle(document.activeElement).outlineWidth"
     assert page.evaluate(outline) == "3px"
-    for keys, words in (
+    for keys, text in (
         (["Enter"], "2 of 60 pairs"),
         (["j"], "3 of 60 pairs"),
         (["Escape"], "Page 1 of 2"),
         (["n"], "Page 2 of 2"),
         (["Enter"], "51 of 60 pairs"),
-        (["k"], "50 of 60 pairs"),  # onto the page before
+        (["k"], "50 of 60 pairs"),  # on the previous page
         (["?"], "this list"),
         (["Escape", "/"], "Page 1 of 2"),
         ([*"answer 7", "Enter"], "2 pairs."),
@@ -81,18 +86,18 @@ def test_every_step_can_be_made_with_keys(page, browsed):
         (["Escape"], "Page 1 of 1"),
     ):
         page.press(*keys)
-        page.wait_for(words)
+        page.wait_for(text)
         assert page.evaluate("document.querySelector('dialog').open") is (keys == ["?"])
-        assert words[:4] != "Page" or "/" in keys or page.evaluate(_FOCUSED) is not None
+        assert text[:4] != "Page" or "/" in keys or page.evaluate(_FOCUSED) is not None
     page.evaluate("history.back()")
     page.wait_for("1 of 2 pairs")
 
 
-def test_a_wrong_address_and_a_server_that_ended_are_said(page, browsed, hostile_study):
+def test_a_wrong_address_and_a_stopped_server_are_shown(page, browsed, hostile_study):
     page.open(str(browsed.base_url.copy_with(params={"rule": "unknown"})))
     page.wait_for("rule 'unknown': expected one of calm")
-    with browsing(hostile_study) as other:
-        page.open(str(other.base_url))
+    with browsing(hostile_study) as client:
+        page.open(str(client.base_url))
         page.wait_for("Page 1 of 2")
     page.press("n")
     page.wait_for("is `encore browse` still running?")

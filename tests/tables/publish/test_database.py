@@ -1,4 +1,4 @@
-"""A published database holds the whole study, says where it is from, and is written whole."""
+"""A published database has the whole study and its provenance, and is written completely or not."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import duckdb
 import pytest
@@ -43,7 +44,7 @@ def published(one_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_the_tables_are_real_and_hold_what_the_study_does(published: Path, one_run: Path) -> None:
+def test_the_database_has_tables_with_the_rows_of_the_study(published: Path, one_run: Path) -> None:
     kinds = dict(ask(published, "select table_name, table_type from information_schema.tables"))
     tables = {name for name, kind in kinds.items() if kind == "BASE TABLE"}
     assert tables == {*table_docs(), "other_ratings", "provenance"} - {"all_ratings"}
@@ -52,7 +53,9 @@ def test_the_tables_are_real_and_hold_what_the_study_does(published: Path, one_r
         assert comparable(ask(published, f"from {name}")) == expected, name
 
 
-def test_every_query_is_there_and_answers_as_in_the_study(published: Path, one_run: Path) -> None:
+def test_every_query_gives_the_rows_that_it_gives_in_the_study(
+    published: Path, one_run: Path
+) -> None:
     for file in query_files():
         text = f"from {file.name}(2)" if file.call else f"from {file.name}"
         expected = comparable(ask_in_study(one_run, text))
@@ -62,20 +65,21 @@ def test_every_query_is_there_and_answers_as_in_the_study(published: Path, one_r
 
 
 @pytest.mark.parametrize("name", ["it's.duckdb", 'a "b" né;--.db'])
-def test_it_is_portable_and_has_any_name(one_run: Path, tmp_path: Path, name: str) -> None:
-    """Under another name, in another folder, attached to another database."""
+def test_a_database_of_any_name_can_be_renamed_and_attached(
+    one_run: Path, tmp_path: Path, name: str
+) -> None:
     publish_database(one_run, out=tmp_path / name)
     moved = (tmp_path / name).rename(tmp_path / "else where.db")
     with duckdb.connect() as connection:
-        connection.execute(f"attach '{moved}' as theirs (read_only)")
+        connection.execute(f"attach '{moved}' as published (read_only)")
         connection.execute("set enable_external_access = false")
-        rows = connection.execute("from theirs.rule_statistics").fetchall()
+        rows = connection.execute("from published.rule_statistics").fetchall()
         assert len(rows) == NUM_RULES * 3  # two sources and all
-        connection.execute("use theirs")
+        connection.execute("use published")
         assert len(connection.execute("from weights_at(2)").fetchall()) == NUM_RULES
 
 
-def test_it_is_of_duckdb_1_4_and_says_what_it_holds(published: Path) -> None:
+def test_the_storage_is_of_duckdb_1_4_and_tables_have_comments(published: Path) -> None:
     [(tags,)] = ask(published, "select tags from duckdb_databases() where database_name = 'study'")
     assert tags["storage_version"].startswith("v1.4")
     comments = dict(ask(published, "select table_name, comment from duckdb_tables()"))
@@ -84,11 +88,11 @@ def test_it_is_of_duckdb_1_4_and_says_what_it_holds(published: Path) -> None:
     assert "one row per (source, rule_id)" in views["rule_accuracy"]
 
 
-def test_provenance_names_keys_digests_versions_and_what_is_synthetic(
+def test_provenance_has_keys_digests_versions_and_synthetic_parts(
     published: Path, one_run: Path, tmp_path: Path
 ) -> None:
     rows = ask(published, "select about, name, value from provenance")
-    facts = {(about, name): value for about, name, value in rows}
+    facts = {(subject, name): value for subject, name, value in rows}
     [run_dir] = list_runs(one_run / "ratings")
     identity = json.loads((run_dir / "run.json").read_text())["identity"]
     assert facts["publication", "run_of_ratings"] == run_dir.name
@@ -106,9 +110,7 @@ def test_provenance_names_keys_digests_versions_and_what_is_synthetic(
     assert rows == [("true",)]
 
 
-def test_of_several_runs_one_is_chosen_and_all_are_published(
-    two_runs: Path, tmp_path: Path
-) -> None:
+def test_the_chosen_run_and_all_other_runs_are_published(two_runs: Path, tmp_path: Path) -> None:
     out = tmp_path / "two.duckdb"
     with pytest.raises(InputError, match="choose one with --run"):
         publish_database(two_runs, out=out)
@@ -121,55 +123,48 @@ def test_of_several_runs_one_is_chosen_and_all_are_published(
     assert len(ask(out, "from judge_comparison")) == NUM_RULES
 
 
-def test_the_file_is_written_whole_and_replaces_only_its_like(
+def test_a_failed_write_changes_nothing_and_other_files_are_never_replaced(
     one_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before_study = digest_of_tree(one_run)
+    study_digest = digest_of_tree(one_run)
     out = tmp_path / "study.duckdb"
     publish_database(one_run, out=out)
-    before = digest_of_tree(tmp_path)
+    digest = digest_of_tree(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["study.duckdb"]
     with pytest.raises(InputError, match="--force"):
         publish_database(one_run, out=out)
 
-    def fail(_database: object) -> None:
-        raise OSError("disk full")
-
     with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
-        patch.setattr("encore.tables.publish_database._create_views", fail)
+        failure = Mock(side_effect=OSError("disk full"))
+        patch.setattr("encore.tables.publish_database._create_views", failure)
         publish_database(one_run, out=out, force=True)
-    assert digest_of_tree(tmp_path) == before
+    assert digest_of_tree(tmp_path) == digest
     publish_database(one_run, out=out, force=True)
     assert [path.name for path in tmp_path.iterdir()] == ["study.duckdb"]
     (tmp_path / "thesis.txt").write_text("years of work")
-    for place in (tmp_path / "thesis.txt", tmp_path):
+    for path in (tmp_path / "thesis.txt", tmp_path):
         with pytest.raises(InputError, match="has other content"):
-            publish_database(one_run, out=place, force=True)
+            publish_database(one_run, out=path, force=True)
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
-    assert digest_of_tree(one_run) == before_study
+    assert digest_of_tree(one_run) == study_digest
 
 
-def test_the_command_writes_study_duckdb_and_reports(
+def test_the_command_publishes_an_incomplete_run_as_study_duckdb_with_code_3(
     one_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    result = Command(publish)(one_run, "--json")
-    assert result.exit_code == 0, result.stderr
-    report = json.loads(result.stdout)
-    assert report["dataset"] is None
-    assert report["database"]["path"] == "study.duckdb"
-    assert report["database"]["tables"]["ratings"] == NUM_RATINGS
-    assert report["database"]["num_bytes"] == (tmp_path / "study.duckdb").stat().st_size
-    assert not report["database"]["is_synthetic"]
-
-
-def test_an_incomplete_run_is_published_with_a_warning_and_code_3(
-    one_run: Path, tmp_path: Path
 ) -> None:
     study = Path(shutil.copytree(one_run, tmp_path / "study"))
     shard_path(list_runs(study / "ratings")[0], 1).unlink()
-    folder, file = tmp_path / "part", tmp_path / "part.duckdb"
-    result = Command(publish)(study, "--out", file, "--dataset", folder)
+    monkeypatch.chdir(tmp_path)
+    result = Command(publish)(study, "--json")
     assert result.exit_code == 3
     assert "1 of 3 shards missing" in result.error
-    assert ask(file, "select num_missing from shard_status") == [(1,)]
+    database = Path("study.duckdb")
+    assert ask(database, "select num_missing from shard_status") == [(1,)]
+    report = json.loads(result.stdout)
+    assert report["dataset"] is None
+    assert report["database"]["path"] == "study.duckdb"
+    assert [(report["database"]["tables"]["ratings"],)] == ask(
+        database, "select count(*) from ratings"
+    )
+    assert report["database"]["num_bytes"] == database.stat().st_size
+    assert not report["database"]["is_synthetic"]

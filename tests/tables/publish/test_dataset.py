@@ -1,10 +1,11 @@
-"""A published data set is what `datasets` loads, what the study holds, and what its card says."""
+"""A published data set is loaded by `datasets`, has the study's ratings, and a true card."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow.parquet as pq
 import pytest
@@ -12,7 +13,6 @@ import yaml
 
 from encore.cli.publish import publish
 from encore.core.errors import InputError
-from encore.data.ingestion import ingest
 from encore.data.pairs import read_pairs
 from encore.data.rating_runs import list_runs, run_status
 from encore.data.rule_sets import load_rule_set
@@ -20,6 +20,7 @@ from encore.data.study import open_study
 from encore.tables.publish_dataset import publish_dataset
 from tests.cli.invoking import Command
 from tests.tables.sql.studies import NUM_PAIRS, digest_of_tree, make_pairs, rate_study
+from tests.worlds.studies import numbered_pairs, study_of
 
 ALL_PAIRS = sum(NUM_PAIRS.values())
 RULE_IDS = load_rule_set("encore-10").rule_ids
@@ -33,7 +34,7 @@ def published(one_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rated_by_hand(study: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    """Every row as it must be, put together from the study's own files."""
+    """Return every expected row by source and pair id, from the study's own files."""
     rows = {
         (pair["source"], pair["pair_id"]): pair
         | {f"{response}_ratings": {} for response in ("chosen", "rejected")}
@@ -81,7 +82,7 @@ def test_datasets_loads_every_pair_with_its_ratings(
     assert "synthetic" not in header_of(published)["tags"]
 
 
-def test_the_card_says_what_a_reader_must_know(published: Path, one_run: Path) -> None:
+def test_the_card_has_counts_rules_licences_and_nulls(published: Path, one_run: Path) -> None:
     card = (published / "README.md").read_text(encoding="utf-8")
     [run_dir] = list_runs(one_run / "ratings")
     assert run_dir.name in card
@@ -89,7 +90,7 @@ def test_the_card_says_what_a_reader_must_know(published: Path, one_run: Path) -
     for rule in load_rule_set("encore-10").rules:
         assert rule.rating_rule in card
     for label, num_pairs in NUM_PAIRS.items():
-        assert f"| {label} | {num_pairs} | {label}.jsonl" in card
+        assert f"| {label} | {num_pairs} | study-{label}.jsonl" in card
     assert card.count("state it before you pass this on") == 2
     assert "Synthetic" not in card
     nulls = sum(
@@ -103,7 +104,7 @@ def test_the_card_says_what_a_reader_must_know(published: Path, one_run: Path) -
     assert "not_a_single_number" in section
 
 
-def test_synthetic_pairs_are_called_so(tmp_path: Path) -> None:
+def test_synthetic_pairs_are_marked_in_the_card(tmp_path: Path) -> None:
     study = make_pairs(tmp_path, prefix="synthetic-")
     rate_study(study)
     publish_dataset(study, out=tmp_path / "out")
@@ -127,24 +128,23 @@ def test_pairs_without_ratings_are_left_out_and_counted(tmp_path: Path) -> None:
     assert report["dataset"]["rule_ids"] == list(RULE_IDS)
 
 
-def test_ratings_of_pairs_that_are_gone_are_refused(tmp_path: Path) -> None:
+def test_ratings_of_pairs_that_the_study_no_longer_has_are_refused(tmp_path: Path) -> None:
     study = make_pairs(tmp_path)
     rate_study(study)
-    (tmp_path / "hh.jsonl").write_text('{"prompt": "q", "chosen": "a", "rejected": "b"}\n')
-    ingest([f"hh={tmp_path / 'hh.jsonl'}"], out=study, replace=True)
+    study_of(numbered_pairs(1), study, label="hh", replace=True)
     with pytest.raises(InputError, match=r"7 rated pairs of source 'hh' are no longer in it"):
         publish_dataset(study, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_the_folder_is_written_whole_and_replaces_only_its_like(
+def test_a_failed_write_changes_nothing_and_other_folders_are_never_replaced(
     one_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before_study = digest_of_tree(one_run)
+    study_digest = digest_of_tree(one_run)
     out = tmp_path / "out"
     out.mkdir()
-    publish_dataset(one_run, out=out)  # an empty folder is as good as none
-    before = digest_of_tree(tmp_path)
+    publish_dataset(one_run, out=out)  # an empty folder is replaced
+    digest = digest_of_tree(tmp_path)
     with pytest.raises(InputError, match="--force"):
         publish_dataset(one_run, out=out)
     rename = Path.rename
@@ -154,22 +154,19 @@ def test_the_folder_is_written_whole_and_replaces_only_its_like(
             raise OSError("disk full")
         return rename(self, target)
 
-    def fail(*_arguments: object, **_facts: object) -> str:
-        raise OSError("disk full")
-
-    for name, broken in (
-        ("encore.tables.publish_dataset.data_set_card", fail),
+    for name, failure in (
+        ("encore.tables.publish_dataset.data_set_card", Mock(side_effect=OSError("disk full"))),
         ("pathlib.Path.rename", fail_to_publish),
     ):
         with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
-            patch.setattr(name, broken)
+            patch.setattr(name, failure)
             publish_dataset(one_run, out=out, force=True)
-        assert digest_of_tree(tmp_path) == before
+        assert digest_of_tree(tmp_path) == digest
     publish_dataset(one_run, out=out, force=True)
-    assert digest_of_tree(tmp_path) == before
+    assert digest_of_tree(tmp_path) == digest
     (out / "notes.txt").write_text("mine")
-    for place in (out, one_run, out / "notes.txt"):
+    for path in (out, one_run, out / "notes.txt"):
         with pytest.raises(InputError, match="has other content"):
-            publish_dataset(one_run, out=place, force=True)
+            publish_dataset(one_run, out=path, force=True)
     assert (out / "notes.txt").read_text() == "mine"
-    assert digest_of_tree(one_run) == before_study
+    assert digest_of_tree(one_run) == study_digest

@@ -1,4 +1,4 @@
-"""What is synthetic is called so wherever it shows."""
+"""Manifests and ratings know which pairs and judges are synthetic."""
 
 from __future__ import annotations
 
@@ -9,22 +9,15 @@ import pytest
 from encore.core.model_files import folder_digest
 from encore.data.pairs_manifest import Origin, PairsManifest
 from encore.data.rating_runs import RatingManifest
+from encore.data.study import open_study
 from encore.demo import DATA_PATHS, JUDGE_PATH
 from encore.warehouse import Ratings
-from tests.worlds.studies import create_study
+from tests.worlds.studies import numbered_pairs, study_of
 
 
 def source(label: str, *, file: str, kind: str = "local") -> PairsManifest:
-    counts = ("num_read", "num_kept", "num_duplicates", "num_set_aside", "num_contradicting")
-    return PairsManifest(
-        label=label,
-        origins=(Origin(kind=kind, name=file, format="hh", num_read=1),),
-        set_aside_by_reason={},
-        data_digest="",
-        parquet_sha256="",
-        encore_version="",
-        **dict.fromkeys(counts, 0),
-    )
+    origin = Origin(kind=kind, name=file, format="hh", num_read=1)
+    return PairsManifest.model_construct(label=label, origins=(origin,))
 
 
 def run(revision: str | None) -> RatingManifest:
@@ -38,7 +31,7 @@ def test_the_demos_pairs_are_synthetic_under_any_label(label: str, path) -> None
     assert source("mine", file=path.name).synthetic
 
 
-def test_the_demos_judge_is_known_by_its_content() -> None:
+def test_the_demos_judge_is_recognised_by_its_files() -> None:
     assert run(f"sha256:{folder_digest(JUDGE_PATH)}").synthetic == ("judge of run k",)
     assert run("sha256:" + "0" * 64).synthetic == ()
     assert run(None).synthetic == ()
@@ -46,11 +39,8 @@ def test_the_demos_judge_is_known_by_its_content() -> None:
 
 def test_ratings_name_their_synthetic_sources_and_judge(tmp_path: Path) -> None:
     assert not source("hh", file="Anthropic/hh-rlhf", kind="hub").synthetic
-    study = create_study(tmp_path / "study")
-    study.pairs_dir.mkdir()
-    for manifest in (source("hh", file="a"), source("Synthetic-x", file="b")):
-        path = study.pairs_dir / f"{manifest.label}.manifest.json"
-        path.write_text(manifest.model_dump_json())
+    rows_by_label = dict.fromkeys(("hh", "Synthetic-x"), numbered_pairs(1))
+    study = open_study(study_of(rows_by_label, tmp_path / "study"))
     demo = run(f"sha256:{folder_digest(JUDGE_PATH)}")
     ratings = Ratings(label="study", study=study, manifest=demo)
     assert ratings.synthetic == ("source Synthetic-x", "judge of run k")

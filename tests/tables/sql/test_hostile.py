@@ -1,4 +1,4 @@
-"""The locked connection of `encore sql` reads the study's tables alone and changes nothing."""
+"""The locked connection of `encore sql` reads only the study's tables and changes nothing."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from encore.tables.study_tables import StudyTables, study_tables
 from tests.tables.sql.studies import digest_of_tree, locked
 from tests.worlds.studies import shard_path
 
-SECRET = "the-secret-of-another-file"  # noqa: S105 - what must not be shown
+SECRET = "the-secret-of-another-file"  # noqa: S105 - no query may return it
 
-#: {out}: a file beside the study with a secret in it. {own}: a shard of the study, which exists.
-#: {new}: a file that must not come to be. {folder}: where all of it lies.
+#: {out} is a file beside the study with a secret, {own} a shard of the study, {new} a path that no
+#: statement may create, {folder} the folder of all of them.
 HOSTILE = [
     "copy pairs to '{new}'",
     "copy pairs from '{out}'",
@@ -44,7 +44,7 @@ HOSTILE = [
     "call enable_logging(storage = 'file', storage_path = '{new}')",
     "select * from 'https://example.org/x.parquet'",
 ]
-#: Each would change the tables.
+#: Statements that would change the tables.
 CHANGES = [
     "create or replace view pairs as select 1",
     "insert into pairs select * from pairs",
@@ -54,7 +54,7 @@ CHANGES = [
     "detach memory",
     "",
 ]
-#: Each would open the connection again.
+#: Statements that would unlock the connection.
 SETTINGS = [
     "set enable_external_access = true",
     "set lock_configuration = false",
@@ -66,7 +66,7 @@ SETTINGS = [
 
 @pytest.fixture(scope="module")
 def world(one_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a study and a secret."""
+    """Make a folder with a study and a secret."""
     folder = tmp_path_factory.mktemp("world")
     shutil.copytree(one_run, folder / "study")
     (folder / "secret.csv").write_text(f"a,b\n{SECRET},1\n")
@@ -74,15 +74,15 @@ def world(one_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(world: Path) -> StudyTables:
+def tables(world: Path) -> StudyTables:
     return study_tables(open_study(world / "study"))
 
 
 @pytest.mark.parametrize("statement", HOSTILE)
 def test_the_locked_connection_opens_no_file_and_writes_none(
-    statement: str, world: Path, found: StudyTables
+    statement: str, world: Path, tables: StudyTables
 ) -> None:
-    """Also where our look at the statement's kind is left out."""
+    """`fetch` and `execute` do not check the kind of the statement; the lock holds for them too."""
     [run_dir] = list_runs(world / "study" / "ratings")
     for mark, path in {
         "{out}": world / "secret.csv",
@@ -91,25 +91,25 @@ def test_the_locked_connection_opens_no_file_and_writes_none(
         "{folder}": world,
     }.items():
         statement = statement.replace(mark, str(path))
-    before = digest_of_tree(world)
-    with locked(found) as database:
+    digest = digest_of_tree(world)
+    with locked(tables) as database:
         for run in (database.select, database.fetch, database.execute):
             try:
-                told = str(run(statement))
+                text = str(run(statement))
             except (EncoreError, AttributeError) as error:  # no rows, no table
-                told = str(error)
-                assert "\n" not in told
-            assert SECRET not in told
-    assert digest_of_tree(world) == before
+                text = str(error)
+                assert "\n" not in text
+            assert SECRET not in text
+    assert digest_of_tree(world) == digest
 
 
-def test_only_one_statement_that_reads_is_run_and_settings_stay(found: StudyTables) -> None:
-    with locked(found) as database:
+def test_statements_that_change_tables_or_settings_are_refused(tables: StudyTables) -> None:
+    with locked(tables) as database:
         for statement in CHANGES + SETTINGS:
             with pytest.raises(InputError, match="expected one SELECT"):
                 database.select(statement)
         for statement in SETTINGS:
             with pytest.raises(EncoreError):
                 database.execute(statement)
-        # Else all of the above would hold of a connection that refuses everything.
+        # The connection does not simply refuse everything.
         assert "hh question 0?" in str(database.fetch("from pairs"))

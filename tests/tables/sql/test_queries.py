@@ -1,4 +1,4 @@
-"""Every file in `sql/` runs as it stands and says what numpy says."""
+"""Every file in `sql/` gives the figures of numpy, pandas or a calculation by hand."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from encore.warehouse.connection import load_query
 from tests.reference import Row, rows_of
 from tests.worlds.ratings import random_table, ratings_table
 
-#: The queries of which the five columns of a ratings table are enough.
+#: The queries that need only the five columns of a ratings table.
 QUERIES = [file.name for file in query_files() if file.reads == ("ratings",) and not file.call]
 
 # One source, three rules. Rule a: chosen 0.9 beats 0.1, ties at 0.5, loses 0.1 : 0.9; one null.
 # Rule b: a loss on p1 and a win on p2. Rule c: constant, without a rating of one response of p2.
 SMALL = [
     (pair, "hh", response, rule, x)
-    for rule, of_rule in {
+    for rule, ratings_by_pair in {
         "a": {"p1": (0.9, 0.1), "p2": (0.5, 0.5), "p3": (0.1, 0.9), "p4": (None, 0.9)},
         "b": {"p1": (0.2, 0.4), "p2": (0.7, 0.6)},
         "c": {"p1": (0.5, 0.5), "p2": (0.5, None)},
     }.items()
-    for pair, ratings in of_rule.items()
+    for pair, ratings in ratings_by_pair.items()
     for response, x in zip(("chosen", "rejected"), ratings, strict=True)
 ]
 
@@ -55,13 +55,13 @@ def random_rows(request: pytest.FixtureRequest) -> tuple[pa.Table, list[Row]]:
 
 
 def margins_of(rows: list[Row]) -> dict[tuple[str, str], dict[str, float]]:
-    """chosen - rejected of each (source, pair) under each rule that rated both."""
-    given = {(s, p, rule, response): x for p, s, response, rule, x in rows}
+    """Return chosen - rejected by (source, pair) and by rule, if the rule rated both responses."""
+    ratings = {(s, p, rule, response): x for p, s, response, rule, x in rows}
     margins: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
-    for (source, pair, rule, response), x in given.items():
-        other = given.get((source, pair, rule, "rejected"))
-        if response == "chosen" and x is not None and other is not None:
-            margins[source, pair][rule] = x - other
+    for (source, pair, rule, response), chosen in ratings.items():
+        rejected = ratings.get((source, pair, rule, "rejected"))
+        if response == "chosen" and chosen is not None and rejected is not None:
+            margins[source, pair][rule] = chosen - rejected
     return margins
 
 
@@ -78,9 +78,9 @@ def test_the_histogram_agrees_with_numpy(random_rows: tuple[pa.Table, list[Row]]
     totals: Counter[Any] = Counter()
     for (where, rule, _), count in counts.items():
         totals[where, rule] += count
-    found = run("rule_histogram", ratings=table)
-    assert len(found) == len(counts)
-    for row in found:
+    histogram = run("rule_histogram", ratings=table)
+    assert len(histogram) == len(counts)
+    for row in histogram:
         key = (row["source"], row["rule_id"], row["rating"])
         assert row["num_ratings"] == counts[key]
         assert row["share"] == pytest.approx(counts[key] / totals[key[:2]], abs=1e-15)
@@ -131,8 +131,8 @@ def test_rules_have_the_accuracies_of_each_tie_policy(name: str) -> None:
     for row in rows:
         assert row["num_pairs"] == num_pairs_by_source[row["source"]]
         assert row["tie_rate"] == 1 / 4
-        found = {policy: row[f"{policy}_accuracy"] for policy in ACCURACIES}
-        assert found == pytest.approx(ACCURACIES)
+        accuracies = {policy: row[f"{policy}_accuracy"] for policy in ACCURACIES}
+        assert accuracies == pytest.approx(ACCURACIES)
 
 
 def test_a_tie_of_a_head_counts_one_half_or_as_a_miss() -> None:
@@ -161,23 +161,21 @@ def test_disagreements_agree_with_numpy(random_rows: tuple[pa.Table, list[Row]])
     table, rows = random_rows
     expected: Counter[tuple[Any, ...]] = Counter()
     for (source, _), margins in margins_of(rows).items():
-        for one, other in itertools.combinations(sorted(margins), 2):
-            product = np.sign(margins[one]) * np.sign(margins[other])
-            both = margins[one] == margins[other] == 0
-            kind = {1.0: "agreed", -1.0: "opposed"}.get(
-                float(product), "both_tied" if both else "one_tied"
-            )
+        for rule_ids in itertools.combinations(sorted(margins), 2):
+            first, second = (np.sign(margins[rule_id]) for rule_id in rule_ids)
+            tie = "both_tied" if first == second == 0 else "one_tied"
+            kind = {1.0: "agreed", -1.0: "opposed"}.get(float(first * second), tie)
             for where in (source, None):
-                expected[where, one, other, kind] += 1
-    found = run("rule_disagreements", ratings=table)
+                expected[where, *rule_ids, kind] += 1
+    disagreements = run("rule_disagreements", ratings=table)
     kinds = ("agreed", "opposed", "both_tied", "one_tied")
     counted = {
         (row["source"], row["rule_id"], row["other_rule_id"], kind): row[f"num_{kind}"]
-        for row in found
+        for row in disagreements
         for kind in kinds
     }
     assert {key: count for key, count in counted.items() if count} == dict(expected)
-    for row in found:
+    for row in disagreements:
         assert row["num_pairs"] == sum(row[f"num_{kind}"] for kind in kinds)
         untied = row["num_agreed"] + row["num_opposed"]
         share = row["num_opposed"] / untied if untied else None
@@ -191,26 +189,26 @@ def test_controversy_is_the_share_of_opposed_pairs_of_rules(
     expected = {}
     for key, margins in margins_of(rows).items():
         pairs = list(itertools.combinations(margins.values(), 2))
-        if opposed := sum(np.sign(one) * np.sign(other) < 0 for one, other in pairs):
+        if opposed := sum(first * second < 0 for first, second in pairs):
             tied = sum(margin == 0 for margin in margins.values())
             spread = max(margins.values()) - min(margins.values())
             expected[key] = (opposed / len(pairs), spread, len(margins), tied)
-    found = run("controversial_pairs", ratings=table)
-    assert len(found) == len(expected)
+    controversial = run("controversial_pairs", ratings=table)
+    assert len(controversial) == len(expected)
     names = ("controversy", "margin_range", "num_rules", "num_tied")
-    for row in found:
+    for row in controversial:
         values = expected[row["source"], row["pair_id"]]
         assert [row[name] for name in names] == pytest.approx(values, abs=1e-12)
-    order = [(-row["controversy"], -row["margin_range"]) for row in found]
+    order = [(-row["controversy"], -row["margin_range"]) for row in controversial]
     assert order == sorted(order)
 
 
-def test_a_null_rating_and_the_ends_of_the_scale_are_valid_and_repeats_are_found() -> None:
+def test_nulls_and_the_ends_of_the_scale_are_valid_and_repeated_ratings_are_listed() -> None:
     rows = [("p", "s", "chosen", "r", x) for x in (None, 0.0, 1.0)]
     assert run("invalid_ratings", ratings=ratings_table(rows)) == []
     repeated = ratings_table([*SMALL, ("p1", "hh", "chosen", "a", None)])
-    (found,) = run("repeated_ratings", ratings=repeated)
-    assert (found["pair_id"], found["response"], found["num_rows"]) == ("p1", "chosen", 2)
+    (row,) = run("repeated_ratings", ratings=repeated)
+    assert (row["pair_id"], row["response"], row["num_rows"]) == ("p1", "chosen", 2)
     for name in ("pair_patterns", "pair_ratings"):
         assert sum(row["num_repeats"] for row in run(name, ratings=repeated)) == 1
 
@@ -220,7 +218,7 @@ def test_a_null_rating_and_the_ends_of_the_scale_are_valid_and_repeats_are_found
 
 @pytest.fixture(scope="module")
 def all_ratings() -> pa.Table:
-    """The same responses rated by three runs, a tenth null with one of two reasons."""
+    """Return ratings of the same responses by three runs, a tenth of them null."""
     rng = np.random.default_rng(4)
     rows = []
     for run_number, pair, source, response, rule in itertools.product(
@@ -248,25 +246,25 @@ def test_null_ratings_are_counted_by_reason(all_ratings: pa.Table) -> None:
     nulls = Counter(
         tuple(row[key] for key in keys) for row in all_ratings.to_pylist() if row["rating"] is None
     )
-    found = run("null_ratings", all_ratings=all_ratings)
-    assert {tuple(row[key] for key in keys): row["num_nulls"] for row in found} == dict(nulls)
+    counts = run("null_ratings", all_ratings=all_ratings)
+    assert {tuple(row[key] for key in keys): row["num_nulls"] for row in counts} == dict(nulls)
     # 12 pairs of two responses each: 24 rows per run, source and rule.
-    assert all(row["share"] == pytest.approx(row["num_nulls"] / 24) for row in found)
+    assert all(row["share"] == pytest.approx(row["num_nulls"] / 24) for row in counts)
 
 
-def test_judges_are_compared_on_what_both_rated(all_ratings: pa.Table) -> None:
+def test_judges_are_compared_on_responses_that_both_rated(all_ratings: pa.Table) -> None:
     rated = all_ratings.to_pandas().dropna(subset="rating")
     keys = ["rule_id", "source", "pair_id", "response"]
     twice = rated.merge(rated, on=keys, suffixes=("", "_other"))
     shared = dict(list(twice.groupby(["run_key", "run_key_other", "rule_id"])))
-    found = run("judge_comparison", all_ratings=all_ratings)
-    assert len(found) == 3 * 3  # pairs of three runs, three rules; none with itself
-    for row in found:
-        both = shared[row["run_key"], row["other_run_key"], row["rule_id"]]
-        x, y = both["rating"], both["rating_other"]
+    comparison = run("judge_comparison", all_ratings=all_ratings)
+    assert len(comparison) == 3 * 3  # three pairs of runs, three rules
+    for row in comparison:
+        responses = shared[row["run_key"], row["other_run_key"], row["rule_id"]]
+        x, y = responses["rating"], responses["rating_other"]
         assert row["run_key"] < row["other_run_key"]
         assert row["judge"] == f"judge {row['run_key'][-1]}"
-        assert row["num_ratings"] == len(both)
+        assert row["num_ratings"] == len(responses)
         expected = {
             "mean_rating": x.mean(),
             "other_mean_rating": y.mean(),
@@ -278,20 +276,20 @@ def test_judges_are_compared_on_what_both_rated(all_ratings: pa.Table) -> None:
         assert row["rating_r"] == r
 
 
-def test_ties_are_counted_for_each_way_of_asking(all_ratings: pa.Table) -> None:
+def test_ties_are_counted_by_run_and_rule(all_ratings: pa.Table) -> None:
     rated = all_ratings.to_pandas()
     rated["expected_rating"] = rated["rating"].where(rated["run_key"] == "run-1")
-    keys = [f"run-{number}" for number in range(3)]
-    runs = {"run_key": keys, "judge": keys, "layout": ["paper"] * 3, "decode": ["text"] * 3}
-    found = run("tie_rates", all_ratings=pa.Table.from_pandas(rated), runs=pa.table(runs))
-    both = rated.pivot(index=["run_key", "rule_id", "source", "pair_id"], columns="response")
-    both = both["rating"].dropna()
-    ties = (both["chosen"] == both["rejected"]).groupby(["run_key", "rule_id"])
-    assert len(found) == 9
-    for row in found:
-        place = row["run_key"], row["rule_id"]
-        assert row["num_pairs"] == ties.size()[place]
-        assert row["tie_rate"] == pytest.approx(ties.mean()[place])
+    run_keys = [f"run-{number}" for number in range(3)]
+    runs = {"run_key": run_keys, "judge": run_keys, "layout": ["paper"] * 3, "decode": ["text"] * 3}
+    tie_rates = run("tie_rates", all_ratings=pa.Table.from_pandas(rated), runs=pa.table(runs))
+    keys = ["run_key", "rule_id"]
+    pairs = rated.pivot(index=[*keys, "source", "pair_id"], columns="response")["rating"].dropna()
+    ties = (pairs["chosen"] == pairs["rejected"]).groupby(keys)
+    assert len(tie_rates) == 9
+    for row in tie_rates:
+        key = row["run_key"], row["rule_id"]
+        assert row["num_pairs"] == ties.size()[key]
+        assert row["tie_rate"] == pytest.approx(ties.mean()[key])
         expected = pytest.approx(row["tie_rate"]) if row["run_key"] == "run-1" else None
         assert row["expected_tie_rate"] == expected
 

@@ -1,4 +1,4 @@
-"""`encore sql`: answers, formats, limits, and one clear line for a mistake."""
+"""`encore sql`: answers, formats, limits, and one clear line for each mistake."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ import json
 import shutil
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +22,10 @@ from encore.data.study import open_study
 from encore.tables.sql_query import run_query
 from encore.tables.study_tables import StudyTables, study_tables
 from tests.cli.invoking import Command
-from tests.signals import enable_ctrl_c
+from tests.signals import encore_process
 from tests.tables.sql.studies import NUM_PAIRS, NUM_RULES, locked
 from tests.worlds.studies import shard_path
 
-ROOT = Path(__file__).resolve().parents[3]
 ALL_PAIRS = sum(NUM_PAIRS.values())
 ENDLESS = "select count(*) from range(1e9::bigint) a, range(1e9::bigint) b where a < b"
 
@@ -37,7 +33,7 @@ invoke = Command(sql)
 
 
 @pytest.fixture(scope="module")
-def found(one_run: Path) -> StudyTables:
+def tables(one_run: Path) -> StudyTables:
     return study_tables(open_study(one_run))
 
 
@@ -47,17 +43,10 @@ def as_json(*arguments: object) -> Any:
     return json.loads(result.stdout)
 
 
-def refusal(*arguments: object) -> str:
-    """The one line that says what is wrong."""
-    result = invoke(*arguments)
-    assert result.stdout == ""
-    return result.error
-
-
 # --- answers --------------------------------------------------------------------------------------
 
 
-def test_whatever_only_looks_at_the_tables_runs(found: StudyTables) -> None:
+def test_every_kind_of_select_runs(tables: StudyTables) -> None:
     statements = [
         "values (1)",
         "from (select 1 as a)",
@@ -73,7 +62,7 @@ def test_whatever_only_looks_at_the_tables_runs(found: StudyTables) -> None:
         "from weights_at(0.5) -- the macro",
         "/* a comment; with a semicolon */ select ';' as a",
     ]
-    with locked(found) as database:
+    with locked(tables) as database:
         for statement in statements:
             assert database.select(statement).read_all().num_rows, statement
 
@@ -82,20 +71,18 @@ def test_a_query_may_come_from_the_library(one_run: Path) -> None:
     by_name = as_json("--query", "rule_ids", "--study", one_run)
     assert by_name == as_json("from rule_ids", "--study", one_run)
     assert len(by_name) == NUM_RULES
-    assert "call it in a query" in refusal("--query", "weights_at", "--study", one_run)
-    assert "expected one of" in refusal("--query", "nonsense", "--study", one_run)
 
 
 def test_only_the_chosen_run_is_in_ratings(two_runs: Path) -> None:
     statement = "select distinct judge from ratings"
     assert as_json(statement, "--study", two_runs, "--judge", "two") == [{"judge": "two"}]
     for text in (statement, "from weights_at(2)"):
-        assert "choose one with --run" in refusal(text, "--study", two_runs)
+        assert "choose one with --run" in invoke.error_of(text, "--study", two_runs)
     compared = as_json("--query", "judge_comparison", "--study", two_runs)
     assert len(compared) == NUM_RULES
 
 
-def test_ratings_of_shards_that_are_not_done_are_missed_aloud(
+def test_unfinished_shards_of_the_read_tables_cause_a_warning(
     one_run: Path, tmp_path: Path
 ) -> None:
     study = Path(shutil.copytree(one_run, tmp_path / "study"))
@@ -110,7 +97,7 @@ def test_ratings_of_shards_that_are_not_done_are_missed_aloud(
 # --- formats --------------------------------------------------------------------------------------
 
 
-def test_csv_is_read_back_as_it_was(one_run: Path) -> None:
+def test_csv_keeps_texts_nulls_and_nested_values(one_run: Path) -> None:
     statement = "select source, pair_id, chosen, null as nothing, prompt from pairs order by all"
     result = invoke(statement, "--study", one_run, "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(result.stdout)))
@@ -123,7 +110,7 @@ def test_csv_is_read_back_as_it_was(one_run: Path) -> None:
 
 def test_values_keep_their_meaning_in_json(one_run: Path) -> None:
     [row] = as_json(
-        "select sum(1)::hugeint as whole, 1.25::decimal(9, 2) as part, 'nan'::double as nan, "
+        "select sum(1)::hugeint as integer, 1.25::decimal(9, 2) as part, 'nan'::double as nan, "
         "date '2026-01-02' as day, null as nothing, [1, null] as list, {'a': 'b'} as struct, "
         "map {'k': 1} as map, '\\xff'::blob as bytes, true as yes, "
         "12345678901234567890123::hugeint as huge",
@@ -131,7 +118,7 @@ def test_values_keep_their_meaning_in_json(one_run: Path) -> None:
         one_run,
     )
     assert row == {
-        "whole": 1,
+        "integer": 1,
         "part": 1.25,
         "nan": "nan",
         "day": "2026-01-02",
@@ -145,14 +132,15 @@ def test_values_keep_their_meaning_in_json(one_run: Path) -> None:
     }
 
 
-def test_two_columns_of_one_name_are_not_lost(one_run: Path) -> None:
+def test_columns_of_the_same_name_are_refused_in_json_and_kept_in_csv(one_run: Path) -> None:
     statement = "select 1 as source, 2 as source"
-    assert "'source' names several columns" in refusal(statement, "--study", one_run, "--json")
+    error = invoke.error_of(statement, "--study", one_run, "--json")
+    assert "'source' names several columns" in error
     result = invoke(statement, "--study", one_run, "--format", "csv")
     assert result.stdout == "source,source\n1,2\n"
 
 
-def test_no_rows_are_an_empty_list_a_header_and_a_word(one_run: Path) -> None:
+def test_a_result_without_rows_is_valid_in_every_format(one_run: Path) -> None:
     statement = "select pair_id from pairs where false"
     assert as_json(statement, "--study", one_run) == []
     assert invoke(statement, "--study", one_run, "--format", "csv").stdout == "pair_id\n"
@@ -161,7 +149,7 @@ def test_no_rows_are_an_empty_list_a_header_and_a_word(one_run: Path) -> None:
     assert "no rows" in result.stderr
 
 
-def test_a_table_says_what_it_leaves_out_and_aligns_numbers_right(one_run: Path) -> None:
+def test_a_table_reports_cut_rows_and_cells_and_aligns_numbers_right(one_run: Path) -> None:
     statement = "select i, i::varchar as t, repeat('x', 500) as x from range(5, 105) t(i)"
     result = invoke(statement, "--study", one_run, "--rows", "7")
     rows = [line.rstrip() for line in result.stdout.splitlines()[-8:-1]]
@@ -173,7 +161,7 @@ def test_a_table_says_what_it_leaves_out_and_aligns_numbers_right(one_run: Path)
     assert "the first 7 rows" in result.stderr
 
 
-def test_hostile_text_in_a_table_cannot_touch_the_terminal(one_run: Path) -> None:
+def test_control_characters_in_a_table_are_escaped(one_run: Path) -> None:
     result = invoke("select chr(27) || '[31m' as a", "--study", one_run)
     assert "\x1b" not in result.stdout
     assert "\\x1b[31m" in result.stdout
@@ -183,7 +171,7 @@ def test_hostile_text_in_a_table_cannot_touch_the_terminal(one_run: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("statement", "said"),
+    ("statement", "message"),
     [
         ("selec 1", "syntax error"),
         ("/* only a comment */", "expected one SELECT"),
@@ -195,86 +183,69 @@ def test_hostile_text_in_a_table_cannot_touch_the_terminal(one_run: Path) -> Non
         ("select " + "(" * 9000 + "1" + ")" * 9000, ""),
     ],
 )
-def test_a_mistake_is_one_line(found: StudyTables, statement: str, said: str) -> None:
-    with locked(found) as database:
-        with pytest.raises(InputError) as refused:
-            database.select(statement).read_all()
-        assert said.casefold() in str(refused.value).casefold()
-        assert "\n" not in str(refused.value)
-        assert "Stack Trace" not in str(refused.value)
+def test_a_mistake_is_one_line(tables: StudyTables, statement: str, message: str) -> None:
+    with locked(tables) as database, pytest.raises(InputError) as caught:
+        database.select(statement).read_all()
+    assert message.casefold() in str(caught.value).casefold()
+    assert "\n" not in str(caught.value)
+    assert "Stack Trace" not in str(caught.value)
 
 
-def test_a_mistake_in_a_late_row_is_one_line_too(one_run: Path) -> None:
+def test_an_error_in_a_late_row_is_one_line(one_run: Path) -> None:
     statement = (
         "select case when i = 999999 then error('too late') else 'x' end from range(1000000) t(i)"
     )
-    result = invoke(statement, "--study", one_run, "--format", "csv")
-    assert "too late" in result.error
+    assert "too late" in invoke.error_of(statement, "--study", one_run, "--format", "csv")
 
 
-def test_a_query_without_end_is_stopped_however_slowly_it_is_read(
+def test_an_endless_query_is_stopped_at_its_time_limit_and_leaves_no_file(
     one_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     for statement in (ENDLESS, "from range(1e15::bigint)"):
         started = time.monotonic()
-        arguments = (statement, "--study", one_run, "--timeout", "0.5")
-        result = invoke(*arguments, "--format", "csv")
-        assert "limit of 0.5 s" in result.error
+        arguments = (statement, "--study", one_run, "--timeout", "0.5", "--format", "csv")
+        assert "limit of 0.5 s" in invoke.error_of(*arguments)
         assert time.monotonic() - started < 30
-    assert list(tmp_path.iterdir()) == []  # what it has put on disk is gone
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_a_query_that_needs_too_much_memory_is_stopped(found: StudyTables) -> None:
-    """DuckDB sees the first, but allocates the second outside of what its own limit sees."""
-    cases = {
-        "select list(i) from range(1e8::bigint) t(i)": "larger --memory-limit",
-        "select length(repeat('x', 3000000000))": "memory limit of 200MB",
-    }
-    for statement, said in cases.items():
-        with (
-            pytest.raises(EncoreError, match=said),
-            run_query(found, statement, memory="200MB") as result,
-        ):
-            list(result.rows())
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("select list(i) from range(1e8::bigint) t(i)", "larger --memory-limit"),
+        # DuckDB's own limit does not count this value.
+        ("select length(repeat('x', 3000000000))", "memory limit of 200MB"),
+    ],
+)
+def test_a_query_that_needs_too_much_memory_is_stopped(
+    tables: StudyTables, statement: str, message: str
+) -> None:
+    with (
+        pytest.raises(EncoreError, match=message),
+        run_query(tables, statement, memory="200MB") as result,
+    ):
+        list(result.rows())
 
 
 # --- as a process ---------------------------------------------------------------------------------
 
 
-@contextmanager
-def as_process(*arguments: object) -> Iterator[subprocess.Popen[str]]:
-    """The command in a process of its own, as a shell starts it."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "encore.cli", "sql", *map(str, arguments)],
-        cwd=ROOT,
-        text=True,
-        preexec_fn=enable_ctrl_c,  # noqa: PLW1509 - sets one signal
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    with process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def test_ctrl_c_stops_a_query_at_once_and_nothing_is_drawn_on_stdout(one_run: Path) -> None:
-    with as_process(ENDLESS, "--study", one_run) as process:
+def test_ctrl_c_stops_a_query_at_once_and_stdout_stays_empty(one_run: Path) -> None:
+    with encore_process("sql", ENDLESS, "--study", one_run) as process:
         with pytest.raises(subprocess.TimeoutExpired):  # long enough for a progress bar
             process.wait(timeout=6)
         workers = [child.pid for child in psutil.Process(process.pid).children()]
         process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=60)  # without Ctrl-C it would take years
+        out, _ = process.communicate(timeout=60)  # the query itself would take years
     assert [psutil.pid_exists(pid) for pid in workers] == [False]
     assert (process.returncode, out) == (130, "")
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(one_run: Path) -> None:
+def test_a_reader_that_closes_the_pipe_early_is_no_error(one_run: Path) -> None:
     endless = ("from range(1e9::bigint)", "--study", one_run, "--format", "csv")
-    with as_process(*endless) as process:
+    with encore_process("sql", *endless) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline() == "range\n"

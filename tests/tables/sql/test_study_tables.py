@@ -1,4 +1,4 @@
-"""The tables of a study hold everything that its files say, and nothing that does not validate."""
+"""The tables of a study have all valid data of its files, and no invalid data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from encore.benchmarks.benchmark_table import read_table, table_folders
@@ -15,7 +14,6 @@ from encore.core.errors import EncoreError, InputError
 from encore.data.rating_runs import list_runs
 from encore.data.study import open_study
 from encore.model.opening import open_reward_model
-from encore.scoring.head_accuracy import head_accuracies
 from encore.scoring.head_scores import read_head_scores
 from encore.tables.study_tables import study_tables, table_docs
 from tests.tables.sql.studies import NUM_PAIRS, NUM_RULES, SHARD_SIZE, ask, ask_records
@@ -32,7 +30,7 @@ TABLE_KEYS = ("a" * 16, "b" * 16)
 
 @pytest.fixture(scope="module")
 def full(one_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A rated study, scored by a synthetic model of two heads, with two benchmark tables."""
+    """Make a rated study with scores of a synthetic model of two heads and two benchmark tables."""
     folder = tmp_path_factory.mktemp("full")
     study = Path(shutil.copytree(one_run, folder / "study"))
     model = make_model(folder / "model", head_ids=HEADS, synthetic=["judge of run 12"])
@@ -49,21 +47,20 @@ def copied(full: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(full, tmp_path / "copied"))
 
 
-def test_tables_hold_what_the_files_say(full: Path) -> None:
+def test_tables_have_the_content_of_the_files(full: Path) -> None:
     counts = "select (select count(*) from pairs), (select count(*) from ratings)"
     assert ask(full, counts) == [(ALL_PAIRS, NUM_RATINGS)]
     shards = ask_records(full, "from shards order by shard")
     assert [row["num_pairs"] for row in shards] == [SHARD_SIZE, SHARD_SIZE, ALL_PAIRS % SHARD_SIZE]
     assert sum(row["num_ratings"] + row["num_nulls"] for row in shards) == NUM_RATINGS
     assert all(len(row["sha256"]) == 64 for row in shards)
-    places = [row[0] for row in ask(full, "select place from rules order by place")]
-    assert places == list(range(NUM_RULES))
-    [aside] = ask_records(full, "from set_aside")
-    assert (aside["source"], aside["record"], bool(aside["reason"])) == ("pku", 3, True)
+    assert ask(full, "select place from rules order by place") == [(n,) for n in range(NUM_RULES)]
+    [record] = ask_records(full, "from set_aside")
+    assert (record["source"], record["record"], bool(record["reason"])) == ("pku", 3, True)
     sources = {row["source"]: row for row in ask_records(full, "from sources")}
     assert {name: row["num_kept"] for name, row in sources.items()} == NUM_PAIRS
     assert sources["pku"]["num_set_aside"] == 1
-    assert json.loads(sources["hh"]["origins"])[0]["name"] == "hh.jsonl"
+    assert json.loads(sources["hh"]["origins"])[0]["name"] == "study-hh.jsonl"
     [run] = ask_records(full, "from runs")
     identity = json.loads(run["identity"])
     assert (run["judge"], run["judge_backend"]) == ("one", "scripted")
@@ -71,7 +68,7 @@ def test_tables_hold_what_the_files_say(full: Path) -> None:
     assert (run["num_shards"], run["num_done"], run["is_complete"]) == (3, 3, True)
 
 
-# --- what does not validate -----------------------------------------------------------------------
+# --- invalid files --------------------------------------------------------------------------------
 
 
 def test_a_damaged_shard_is_listed_and_not_read(copied: Path) -> None:
@@ -87,13 +84,13 @@ def test_a_damaged_shard_is_listed_and_not_read(copied: Path) -> None:
     states = ask(copied, "select state, num_ratings, sha256 from shards order by shard")
     assert [state for state, *_ in states] == ["done", "damaged", "done"]
     assert states[1][1:] == (None, None)
-    left = ALL_PAIRS - SHARD_SIZE
-    assert ask(copied, "select count(*) from ratings") == [(left * 2 * NUM_RULES,)]
-    assert ask(copied, "select count(*) from head_scores") == [(left * 2 * len(HEADS),)]
+    num_rows = 2 * (ALL_PAIRS - SHARD_SIZE)
+    assert ask(copied, "select count(*) from ratings") == [(num_rows * NUM_RULES,)]
+    assert ask(copied, "select count(*) from head_scores") == [(num_rows * len(HEADS),)]
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "said"),
+    ("file", "content", "message"),
     [
         ("pairs/hh.parquet", "changed", "changed since it was ingested"),
         ("pairs/pku.set-aside.jsonl", '{"source": "pku"}\n', "line 1 is not a record"),
@@ -102,16 +99,14 @@ def test_a_damaged_shard_is_listed_and_not_read(copied: Path) -> None:
         (f"benchmarks/{TABLE_KEYS[0]}/table.json", "{}", r"table\.json: no table of a benchmark"),
     ],
 )
-def test_a_file_that_cannot_be_believed_is_named(
-    copied: Path, file: str, content: str, said: str
-) -> None:
+def test_a_damaged_file_is_named(copied: Path, file: str, content: str, message: str) -> None:
     [path] = copied.glob(file)
     path.write_text(content)
-    with pytest.raises(EncoreError, match=said):
+    with pytest.raises(EncoreError, match=message):
         study_tables(open_study(copied))
 
 
-def test_half_a_surrogate_pair_in_an_excerpt_is_shown_as_an_escape(copied: Path) -> None:
+def test_half_a_surrogate_pair_in_an_excerpt_becomes_an_escape(copied: Path) -> None:
     path = copied / "pairs" / "pku.set-aside.jsonl"
     record = json.loads(path.read_text())
     path.write_text(json.dumps(record | {"excerpt": "\ud83d"}) + "\n")
@@ -121,7 +116,7 @@ def test_half_a_surrogate_pair_in_an_excerpt_is_shown_as_an_escape(copied: Path)
 # --- which run ------------------------------------------------------------------------------------
 
 
-def test_of_several_runs_ratings_are_those_of_the_chosen_one(two_runs: Path) -> None:
+def test_ratings_are_those_of_the_chosen_run(two_runs: Path) -> None:
     study = open_study(two_runs)
     undecided = study_tables(study)
     assert "ratings" not in undecided.by_name
@@ -136,7 +131,7 @@ def test_of_several_runs_ratings_are_those_of_the_chosen_one(two_runs: Path) -> 
     assert study_tables(study, run=key[:10]).require_run().manifest.run_key == key
 
 
-def test_a_study_without_anything_has_empty_tables(tmp_path: Path) -> None:
+def test_an_empty_study_has_empty_tables(tmp_path: Path) -> None:
     empty = create_study(tmp_path / "empty").path
     for name in table_docs():
         assert ask(empty, f"from {name}") == []
@@ -151,9 +146,9 @@ def test_every_score_is_a_row(full: Path) -> None:
     scores = read_head_scores(full)
     keys = list(zip(scores.source_P, scores.pair_id_P, strict=True))
     expected = {
-        (*key, response, head_id): scores.score_P2R[row, place, head]
+        (*key, response, head_id): scores.score_P2R[row, side, head]
         for row, key in enumerate(keys)
-        for place, response in enumerate(("chosen", "rejected"))
+        for side, response in enumerate(("chosen", "rejected"))
         for head, head_id in enumerate(HEADS)
     }
     rows = ask(full, "select source, pair_id, response, head_id, score from head_scores")
@@ -162,25 +157,10 @@ def test_every_score_is_a_row(full: Path) -> None:
     assert ask(full, "select distinct model, subset from head_scores") == [("model", None)]
 
 
-def test_head_accuracy_is_what_numpy_says(full: Path) -> None:
-    rows = ask(
-        full,
-        "select head_id, sum(num_pairs), sum(half_accuracy * num_pairs) / sum(num_pairs), "
-        "sum(strict_accuracy * num_pairs) / sum(num_pairs), sum(num_ties), "
-        "sum(mean_margin * num_pairs) / sum(num_pairs) from head_accuracy group by head_id",
-    )
-    scores = read_head_scores(full)
-    margin_PR = (scores.score_P2R[:, 0] - scores.score_P2R[:, 1]).astype(np.float64)
-    found = {head_id: figures for head_id, *figures in rows}
-    for place, one in enumerate(head_accuracies(scores)):
-        expected = [one.num_pairs, one.half, one.strict, one.num_ties, margin_PR[:, place].mean()]
-        assert found[one.head_id] == pytest.approx(expected, rel=1e-6)
-
-
 # --- benchmark tables -----------------------------------------------------------------------------
 
 
-def test_every_row_of_a_table_stands_there_with_its_figures(full: Path) -> None:
+def test_benchmark_rows_have_the_figures_of_the_tables(full: Path) -> None:
     sql = """
         select table_key, row, kind, tau, score, ci_low, ci_high, difference, mcnemar_p,
             is_synthetic
@@ -190,20 +170,22 @@ def test_every_row_of_a_table_stands_there_with_its_figures(full: Path) -> None:
     expected: list[tuple[Any, ...]] = []
     for folder in table_folders(full):
         for row in read_table(folder).rows_with_figures:
-            figure, found = (
-                row.our_figures.headline,
-                row.our_figures.comparison,
-            )  # the reference has none
-            compared = (None, None) if found is None else (found.difference, found.mcnemar_p)
-            own = (folder.name, row.name, row.kind, row.our_figures.params.get("tau"))
-            figures = (figure.score, figure.ci_low, figure.ci_high, *compared)
-            expected.append((*own, *figures, folder.name == TABLE_KEYS[1]))
+            figures, headline = row.our_figures, row.our_figures.headline
+            comparison = figures.comparison  # None for the reference
+            expected.append(
+                (
+                    *(folder.name, row.name, row.kind, figures.params.get("tau")),
+                    *(headline.score, headline.ci_low, headline.ci_high),
+                    *(comparison and comparison.difference, comparison and comparison.mcnemar_p),
+                    folder.name == TABLE_KEYS[1],
+                )
+            )
     assert ask(full, sql) == expected
     reference = "select distinct row, reference from benchmark_rows where difference is null"
     assert ask(full, reference) == [("uniform", "uniform")]
 
 
-def test_scores_follow_from_the_pairs_and_tables_do_not_mix(full: Path) -> None:
+def test_scores_of_rows_are_the_means_of_their_own_pairs(full: Path) -> None:
     sql = """
         select count(*), max(abs(score - mean_credit)) < 1e-9
         from benchmark_rows
@@ -214,7 +196,7 @@ def test_scores_follow_from_the_pairs_and_tables_do_not_mix(full: Path) -> None:
         ) using (table_key, row)
         where num_pairs = num_units
     """
-    # As many rows as the tables have: no row lacks its pairs, none has those of both tables.
-    [(num_rows, follows)] = ask(full, sql)
+    # No row lacks its pairs, and none has the pairs of both tables: their numbers are equal.
+    [(num_rows, is_equal)] = ask(full, sql)
     assert (num_rows,) == ask(full, "select count(*) from benchmark_rows")[0]
-    assert follows
+    assert is_equal

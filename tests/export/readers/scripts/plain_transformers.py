@@ -1,6 +1,6 @@
-"""Scores by whatever transformers is installed: its own classes, its own defaults, batches of 8.
+"""Score with the installed transformers: its classes, its defaults, batches of 8.
 
-Called with the paths of a request and of the answer. Nothing but torch and transformers is needed.
+Called with the paths of the request and of the answer. It needs torch and transformers alone.
 """
 
 import json
@@ -14,10 +14,10 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 
 def read(folder: str, conversations: list) -> dict[str, Any]:
-    """What one model says."""
+    """Return the scores and labels of one model."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForSequenceClassification.from_pretrained(folder)
-    texts = [tokenizer.apply_chat_template(one, tokenize=False) for one in conversations]
+    texts = [tokenizer.apply_chat_template(messages, tokenize=False) for messages in conversations]
     scores: list = []
     for start in range(0, len(texts), 8):
         batch = tokenizer(texts[start : start + 8], padding=True, return_tensors="pt")

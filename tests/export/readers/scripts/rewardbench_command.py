@@ -1,4 +1,4 @@
-"""The `rewardbench` command as it is, on a machine without CUDA too.
+"""Run the unchanged `rewardbench` command, also on a machine without CUDA.
 
 Version 0.1.4 moves every batch to "cuda" by name, whatever device the model is on. Without CUDA
 the batch goes to the CPU instead; nothing else is changed.
@@ -11,10 +11,10 @@ import torch
 from transformers import BatchEncoding
 
 if __name__ == "__main__":
-    own = BatchEncoding.to
+    original_to = BatchEncoding.to
 
     def to(self: Any, device: Any, **options: Any) -> Any:
-        return own(self, "cpu" if device == "cuda" else device, **options)
+        return original_to(self, "cpu" if device == "cuda" else device, **options)
 
     if not torch.cuda.is_available():
         BatchEncoding.to = to

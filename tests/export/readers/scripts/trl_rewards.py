@@ -1,7 +1,7 @@
-"""The rewards that TRL's GRPOTrainer computes when it is given an export as `reward_funcs`.
+"""Compute the rewards of TRL's GRPOTrainer with an export as `reward_funcs`.
 
-Called with the paths of a request and of the answer. The trainer is built as a user builds it and
-asked for the rewards of completions that the request brings, in place of generated ones.
+Called with the paths of the request and of the answer. The trainer is built as a user builds it.
+It rewards the completions of the request instead of generated ones.
 """
 
 import json

@@ -1,9 +1,9 @@
-"""A reward model with three heads on the demo's backbone, and servers around it."""
+"""Servers of applications in threads of this process, and offline scores to compare with."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
+import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,24 +11,18 @@ from typing import Any
 
 import httpx
 import numpy as np
-import torch
 from numpy.typing import NDArray
+from starlette.types import ASGIApp
 
 from encore.data.records import Message
-from encore.demo import JUDGE_PATH
 from encore.export.weights_input import Composition
-from encore.model.backbone_config import BackboneConfig
-from encore.model.loading import load_reward_model, load_tokenizer
 from encore.model.opening import OpenedModel
 from encore.model.score_sequences import score_sequences
 from encore.serving.listening import listen, make_server, url_of
 from encore.serving.reward_app import RewardApp
 from encore.serving.serve_config import ServeLimits
+from tests.worlds.models import WEIGHTS, opened_model
 
-HEAD_IDS = ("privacy", "no-violence", "honesty")
-WEIGHTS = {"honesty": 0.5, "privacy": 0.2, "no-violence": 0.3}  # not in head order
-MEANS = (0.9, 0.25, 0.5)
-MAX_LENGTH = 256
 PATIENCE = 60.0
 
 Conversation = tuple[Sequence[Message], str]
@@ -46,36 +40,30 @@ def make_conversations(count: int) -> list[Conversation]:
     return conversations
 
 
-@functools.cache
-def opened_model() -> OpenedModel:
-    """Return seeded heads on the demo judge's backbone; tests never change the model."""
-    config = BackboneConfig(model=str(JUDGE_PATH), max_length=MAX_LENGTH)
-    model = load_reward_model(config, head_ids=HEAD_IDS)
-    generator = torch.Generator().manual_seed(5)
-    with torch.no_grad():
-        model.heads.weight.normal_(std=0.05, generator=generator)
-        model.mean_R.copy_(torch.tensor(MEANS, dtype=torch.float64))
-    return OpenedModel(
-        model=model.eval(),
-        tokenizer=load_tokenizer(config),
-        metadata={},
-        name="three-heads",
-        digest="d" * 64,
-    )
-
-
 def score_offline(conversations: Sequence[Conversation]) -> NDArray[np.float64]:
     """Score conversations one at a time without a server: score_NR."""
     opened = opened_model()
+    pad_token_id = opened.tokenizer.pad_token_id
+    sequences = [opened.tokenizer.encode(*dialogue).token_ids for dialogue in conversations]
     rows = [
-        score_sequences(
-            opened.model,
-            [opened.tokenizer.encode(prompt, response).token_ids],
-            pad_token_id=opened.tokenizer.pad_token_id,
-        )
-        for prompt, response in conversations
+        score_sequences(opened.model, [token_ids], pad_token_id=pad_token_id)
+        for token_ids in sequences
     ]
     return np.concatenate(rows).astype(np.float64)
+
+
+@contextlib.contextmanager
+def answering(app: ASGIApp, listener: socket.socket, *, stop_seconds: int = 25) -> Iterator[str]:
+    """Answer requests of a listener in a thread of this process; yield the URL."""
+    server = make_server(app, stop_seconds=stop_seconds)
+    thread = threading.Thread(target=server.run, args=([listener],), name="server")
+    thread.start()
+    try:
+        yield url_of(listener)
+    finally:
+        server.should_exit = True
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,12 +80,6 @@ class Running:
         return httpx.get(self.url + path, timeout=PATIENCE)
 
 
-def as_json(prompt: Sequence[Message], response: str) -> dict[str, Any]:
-    """Return a conversation in the form that POST /score reads."""
-    messages = [{"role": turn.role, "content": turn.content} for turn in prompt]
-    return {"messages": messages, "response": response}
-
-
 @contextlib.contextmanager
 def running(
     opened: OpenedModel | None = None,
@@ -106,22 +88,15 @@ def running(
     stop_seconds: int = 25,
     **limits: Any,
 ) -> Iterator[Running]:
-    """Run a server in a thread of this process; stop it afterwards."""
-    listener = listen("127.0.0.1", 0)
-    is_ready = threading.Event()
+    """Serve a model, by default `opened_model`, in a thread of this process."""
     app = RewardApp(
         opened or opened_model(),
         composition=Composition(weights=weights, scheme="given"),
         limits=ServeLimits(**limits),
-        on_ready=lambda _: is_ready.set(),
+        on_ready=lambda _app: None,
     )
-    server = make_server(app, stop_seconds=stop_seconds)
-    thread = threading.Thread(target=server.run, args=([listener],), name="server")
-    thread.start()
-    try:
-        assert is_ready.wait(PATIENCE)
-        yield Running(url=url_of(listener), port=listener.getsockname()[1])
-    finally:
-        server.should_exit = True
-        thread.join(PATIENCE)
-        assert not thread.is_alive()
+    with (
+        listen("127.0.0.1", 0) as listener,
+        answering(app, listener, stop_seconds=stop_seconds) as url,
+    ):
+        yield Running(url=url, port=listener.getsockname()[1])
