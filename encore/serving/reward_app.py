@@ -1,4 +1,4 @@
-"""The paths of the reward server: read, encode, score and answer a request; count and log it."""
+"""Web application of `encore serve`: read, encode, score and answer requests, and log them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _EXPECTED = "expected POST /get_reward or /score, or GET /health, /metrics or /m
 
 
 class RewardApp:
-    """The ASGI application of one model.
+    """ASGI application that serves one model.
 
     Every request is counted and logged in one line with path, status, sizes and time. A client's
     text is never logged.

@@ -1,15 +1,15 @@
-// The page of `encore browse`. What it shows is in its address: filters, page and pair.
+// The page of `encore browse`. Its address has all of its state: filters, page and pair.
 // A text of the study always becomes a text node, never markup.
 
 const byId = (id) => document.getElementById(id);
 const FILTERS = ["text", "rule", "null", "disagreement", "run", "source"];
-// Characters that nobody sees and that can turn a line around; joiners stay, emoji need them.
+// Invisible characters, some of which reverse a line. Joiners are kept, because emoji need them.
 const UNSEEN = /((?![\t\n\r\u200c\u200d])[\p{Cc}\p{Cf}])/u;
 
 let study = null; // the answer of /api/study
-let list = null; // the shown answer of /api/pairs
-let listAddress = null; // what it was asked for
-let lastPosition = null; // of the pair that was open
+let list = null; // the displayed answer of /api/pairs
+let listAddress = null; // the query of that answer
+let lastPosition = null; // position of the pair that was open
 
 // --- addresses and answers ---------------------------------------------------------------------
 
@@ -36,39 +36,39 @@ async function ask(path) {
   return content;
 }
 
-async function loadList(wanted) {
-  const asked = new URLSearchParams(wanted);
-  asked.delete("pair");
-  if (listAddress === `${asked}`) return;
-  list = await ask(`/api/pairs?${asked}`);
-  listAddress = `${asked}`;
+async function loadList(query) {
+  const listQuery = new URLSearchParams(query);
+  listQuery.delete("pair");
+  if (listAddress === `${listQuery}`) return;
+  list = await ask(`/api/pairs?${listQuery}`);
+  listAddress = `${listQuery}`;
 }
 
 async function show() {
-  const here = location.search;
+  const search = location.search;
   try {
-    const wanted = inAddress();
-    const position = wanted.get("pair");
+    const query = inAddress();
+    const position = query.get("pair");
     const pair = position === null ? null : await ask(`/api/pairs/${encodeURIComponent(position)}`);
-    await loadList(wanted);
-    if (here !== location.search) return; // the reader has gone on
+    await loadList(query);
+    if (search !== location.search) return; // the reader has moved on meanwhile
     byId("problem").hidden = true;
     byId("list").hidden = pair !== null;
     byId("pair").hidden = pair === null;
-    if (pair === null) showList(wanted);
+    if (pair === null) showList(query);
     else showPair(pair);
   } catch (error) {
-    byId("problem").replaceChildren(shown(error.message));
+    byId("problem").replaceChildren(textNodes(error.message));
     byId("problem").hidden = false;
   }
 }
 
 // --- elements ------------------------------------------------------------------------------------
 
-function shown(text) {
+function textNodes(text) {
   const nodes = document.createDocumentFragment();
-  text.split(UNSEEN).forEach((part, at) => {
-    if (at % 2 === 0) return nodes.append(part);
+  text.split(UNSEEN).forEach((part, index) => {
+    if (index % 2 === 0) return nodes.append(part);
     const code = document.createElement("span");
     code.className = "unseen";
     code.textContent = `U+${part.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
@@ -78,10 +78,10 @@ function shown(text) {
 }
 
 function element(name, attributes, ...children) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children.map((child) => (typeof child === "string" ? shown(child) : child)));
-  return made;
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  node.append(...children.map((child) => (typeof child === "string" ? textNodes(child) : child)));
+  return node;
 }
 
 const number = (value, digits = 2) => (value === null ? "null" : value.toFixed(digits));
@@ -104,26 +104,26 @@ function scale(chosen, rejected) {
 }
 
 function link(changes, attributes, ...children) {
-  const made = element("a", { href: address(changes), ...attributes }, ...children);
-  made.addEventListener("click", (event) => {
-    if (event.ctrlKey || event.metaKey || event.shiftKey) return; // a tab of its own
+  const node = element("a", { href: address(changes), ...attributes }, ...children);
+  node.addEventListener("click", (event) => {
+    if (event.ctrlKey || event.metaKey || event.shiftKey) return; // open a new tab
     event.preventDefault();
     go(changes);
   });
-  return made;
+  return node;
 }
 
 // --- the list --------------------------------------------------------------------------------------
 
 function showStudy() {
   document.title = `${study.study} · ENCORE browse`;
-  byId("study").replaceChildren(shown(study.study));
+  byId("study").replaceChildren(textNodes(study.study));
   const counts = [[study.num_pairs, "pair"], [study.sources.length, "source"]];
   counts.push([study.rules.length, "rule"], [study.runs.length, "run"]);
   byId("facts").textContent = counts.map(([count, noun]) => counted(count, noun)).join(" · ");
   byId("synthetic").hidden = study.synthetic.length === 0;
   byId("synthetic").lastElementChild.replaceChildren(
-    shown(`${study.synthetic.join(", ")}: an example, not evidence.`),
+    textNodes(`${study.synthetic.join(", ")}: an example, not evidence.`),
   );
   const missing = study.runs.filter((run) => run.num_missing_shards);
   byId("missing").hidden = missing.length === 0;
@@ -147,17 +147,17 @@ function showStudy() {
   byId("filters").elements.disagreement.lastElementChild.disabled = study.runs.length < 2;
 }
 
-function showList(wanted) {
-  for (const name of FILTERS) byId("filters").elements[name].value = wanted.get(name) ?? "";
-  const order = wanted.get("disagreement") ? "; the largest difference first" : "";
-  const rule = wanted.get("rule");
-  const about = rule ? `ratings under “${title(rule)}”` : "mean ratings over the rules";
+function showList(query) {
+  for (const name of FILTERS) byId("filters").elements[name].value = query.get(name) ?? "";
+  const order = query.get("disagreement") ? "; the largest difference first" : "";
+  const rule = query.get("rule");
+  const figures = rule ? `ratings under “${title(rule)}”` : "mean ratings over the rules";
   byId("count").replaceChildren(
-    shown(`${counted(list.num_pairs, "pair")}${order}. Figures: ${about}, `),
+    textNodes(`${counted(list.num_pairs, "pair")}${order}. Figures: ${figures}, `),
     element("span", { class: "legend chosen" }, "chosen"), " and ",
     element("span", { class: "legend rejected" }, "rejected"), ".",
   );
-  byId("pairs").replaceChildren(...list.rows.map((row) => element("li", {}, listed(row))));
+  byId("pairs").replaceChildren(...list.rows.map((row) => element("li", {}, listRow(row))));
   byId("pairs").start = (list.page - 1) * list.page_size + 1;
   const pages = [`Page ${list.page} of ${Math.max(list.num_pages, 1)}`];
   if (list.page > 1) pages.unshift(link({ page: list.page - 1 }, {}, "← previous"));
@@ -167,15 +167,15 @@ function showList(wanted) {
   lastPosition = null;
 }
 
-function listed(row) {
+function listRow(row) {
   return link({ pair: row.position }, { class: "row", "data-position": row.position },
     element("span", { class: "opening", dir: "auto" }, row.opening || "(an empty message)"),
     element("span", {},
       element("span", { class: "about" }, `${row.source} · ${row.pair_id.slice(0, 8)} `),
-      ...(row.runs.length ? row.runs.map(listedRun) : [chip("not rated")])));
+      ...(row.runs.length ? row.runs.map(runFigures) : [chip("not rated")])));
 }
 
-function listedRun(run) {
+function runFigures(run) {
   const chips = [];
   if (run.num_nulls) chips.push(chip(counted(run.num_nulls, "null")));
   if (run.num_against) {
@@ -194,27 +194,27 @@ function listedRun(run) {
 
 function showPair(pair) {
   lastPosition = pair.position;
-  const at = list.rows.findIndex((row) => row.position === pair.position);
-  const ordinal = (list.page - 1) * list.page_size + at + 1;
+  const index = list.rows.findIndex((row) => row.position === pair.position);
+  const ordinal = (list.page - 1) * list.page_size + index + 1;
   const block = (name, text, kind = "") => element("section", { class: `text ${kind}` },
     element("h3", {}, name), element("p", { class: "said", dir: "auto" }, text));
   const rated = pair.runs.filter((run) => run.ratings.length);
-  const absent = pair.runs.filter((run) => !run.ratings.length);
-  const others = rated.filter((run) => !run.is_prompt_current);
+  const unratedRuns = pair.runs.filter((run) => !run.ratings.length);
+  const otherPromptRuns = rated.filter((run) => !run.is_prompt_current);
   byId("pair").replaceChildren(
     element("p", { class: "pages" },
       link({ pair: null }, {}, "← list"),
-      at < 0 ? "" : `${ordinal.toLocaleString("en")} of ${counted(list.num_pairs, "pair")}`),
+      index < 0 ? "" : `${ordinal.toLocaleString("en")} of ${counted(list.num_pairs, "pair")}`),
     element("h2", { tabindex: "-1" }, `Pair ${pair.pair_id}`),
     element("p", { class: "about" }, `source ${pair.source}`),
     ...pair.prompt.map((turn) => block(turn.role, turn.content)),
     element("div", { class: "responses" },
       block("chosen", pair.chosen, "chosen"), block("rejected", pair.rejected, "rejected")),
     element("h2", {}, "Ratings"),
-    ...absent.map((run) => element("p", { class: "missing" },
+    ...unratedRuns.map((run) => element("p", { class: "missing" },
       `Not rated in run ${runName(run.run_key)}: its shard is not done, or a pilot left it out.`)),
-    ...others.map((run) => element("p", { class: "missing" },
-      `Run ${runName(run.run_key)} asked with another version's prompt than the one shown.`)),
+    ...otherPromptRuns.map((run) => element("p", { class: "missing" },
+      `Run ${runName(run.run_key)} used another version of the prompt than the one displayed.`)),
     element("div", { class: "rules-of-pair" },
       ...study.rules.map((rule) => ruleCard(rule, rated)).filter((card) => card !== null)),
   );
@@ -226,14 +226,14 @@ function ruleCard(rule, runs) {
   const lines = [];
   for (const run of runs) {
     const of = (response) => run.ratings.find(
-      (one) => one.rule_id === rule.rule_id && one.response === response);
+      (rating) => rating.rule_id === rule.rule_id && rating.response === response);
     const [chosen, rejected] = [of("chosen"), of("rejected")];
     if (!chosen || !rejected) continue;
     lines.push(
       element("p", { class: "judge" }, runName(run.run_key),
         ...(isBelow(chosen, rejected) ? [" ", chip("chosen below rejected")] : [])),
       scale(chosen.rating, rejected.rating),
-      element("div", { class: "responses" }, rating(chosen), rating(rejected)),
+      element("div", { class: "responses" }, ratingBlock(chosen), ratingBlock(rejected)),
       prompts(chosen, rejected));
   }
   if (!lines.length) return null;
@@ -244,24 +244,25 @@ function ruleCard(rule, runs) {
 const isBelow = (chosen, rejected) =>
   chosen.rating !== null && rejected.rating !== null && chosen.rating < rejected.rating;
 
-function rating(one) {
+function ratingBlock(rating) {
   const notes = [];
-  if (one.raw_reply !== null) notes.push(
-    element("p", {}, "reply ", element("code", { class: "said", dir: "auto" }, one.raw_reply)));
-  if (one.null_reason !== null) notes.push(chip(one.null_reason));
-  if (one.num_truncated_tokens) notes.push(chip(`${one.num_truncated_tokens} tokens cut`));
-  const more = { expected_rating: "mean", label_mass: "label mass", reply_entropy: "entropy" };
-  for (const [column, name] of Object.entries(more)) {
-    if (one[column] != null) notes.push(element("small", {}, `${name} ${number(one[column], 3)}`));
+  if (rating.raw_reply !== null) notes.push(
+    element("p", {}, "reply ", element("code", { class: "said", dir: "auto" }, rating.raw_reply)));
+  if (rating.null_reason !== null) notes.push(chip(rating.null_reason));
+  if (rating.num_truncated_tokens) notes.push(chip(`${rating.num_truncated_tokens} tokens cut`));
+  const names = { expected_rating: "mean", label_mass: "label mass", reply_entropy: "entropy" };
+  for (const [column, name] of Object.entries(names)) {
+    const value = rating[column] ?? null;
+    if (value !== null) notes.push(element("small", {}, `${name} ${number(value, 3)}`));
   }
-  return element("div", { class: `rating ${one.response}` },
-    element("strong", {}, number(one.rating)), one.response, ...notes);
+  return element("div", { class: `rating ${rating.response}` },
+    element("strong", {}, number(rating.rating)), rating.response, ...notes);
 }
 
 function prompts(...ratings) {
   const details = element("details", {}, element("summary", {}, "Prompts"));
-  const fill = () => details.append(...ratings.map((one) =>
-    element("p", { class: "said prompt", dir: "auto" }, one.prompt)));
+  const fill = () => details.append(...ratings.map((rating) =>
+    element("p", { class: "said prompt", dir: "auto" }, rating.prompt)));
   details.addEventListener("toggle", fill, { once: true });
   return details;
 }
@@ -272,8 +273,8 @@ const rowOf = (position) => document.querySelector(`.row[data-position="${positi
 
 function moveInList(by) {
   const rows = [...document.querySelectorAll(".row")];
-  const at = rows.indexOf(document.activeElement);
-  rows[Math.min(Math.max(at < 0 ? 0 : at + by, 0), rows.length - 1)]?.focus();
+  const index = rows.indexOf(document.activeElement);
+  rows[Math.min(Math.max(index < 0 ? 0 : index + by, 0), rows.length - 1)]?.focus();
 }
 
 async function turnPage(by) {
@@ -284,11 +285,11 @@ async function turnPage(by) {
 }
 
 async function nextPair(by) {
-  const at = list.rows.findIndex((row) => row.position === lastPosition) + by;
-  if (list.rows[at]) return go({ pair: list.rows[at].position });
+  const index = list.rows.findIndex((row) => row.position === lastPosition) + by;
+  if (list.rows[index]) return go({ pair: list.rows[index].position });
   const page = list.page + by;
   if (page < 1 || page > list.num_pages) return;
-  await loadList(address({ page })).catch(() => {}); // `show` says what is wrong
+  await loadList(address({ page })).catch(() => {}); // `show` displays the error
   await go({ page, pair: list.rows.at(by > 0 ? 0 : -1).position });
 }
 

@@ -16,8 +16,15 @@ from tests.worlds.studies import numbered_pairs, study_of
 
 
 def source(label: str, *, file: str, kind: str = "local") -> PairsManifest:
-    origin = Origin(kind=kind, name=file, format="hh", num_read=1)
-    return PairsManifest.model_construct(label=label, origins=(origin,))
+    texts = ("data_digest", "parquet_sha256", "encore_version")
+    counts = ("num_read", "num_kept", "num_duplicates", "num_set_aside", "num_contradicting")
+    return PairsManifest(
+        label=label,
+        origins=(Origin(kind=kind, name=file, format="hh", num_read=1),),
+        set_aside_by_reason={},
+        **dict.fromkeys(texts, ""),
+        **dict.fromkeys(counts, 0),
+    )
 
 
 def run(revision: str | None) -> RatingManifest:

@@ -234,12 +234,15 @@ def test_a_query_that_needs_too_much_memory_is_stopped(
 
 def test_ctrl_c_stops_a_query_at_once_and_stdout_stays_empty(one_run: Path) -> None:
     with encore_process("sql", ENDLESS, "--study", one_run) as process:
+        deadline = time.monotonic() + 60
+        while not (workers := psutil.Process(process.pid).children()):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
         with pytest.raises(subprocess.TimeoutExpired):  # long enough for a progress bar
             process.wait(timeout=6)
-        workers = [child.pid for child in psutil.Process(process.pid).children()]
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=60)  # the query itself would take years
-    assert [psutil.pid_exists(pid) for pid in workers] == [False]
+    assert not any(worker.is_running() for worker in workers)
     assert (process.returncode, out) == (130, "")
 
 
