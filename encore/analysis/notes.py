@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from encore.analysis.correlation import MIN_RULES, Correlation
 from encore.analysis.statistics import RuleStats, SourceStatistics
-from encore.core.number_text import count, counted
+from encore.core.number_text import count, counted, first_names
 
 #: With as many ratings, it is no accident of a small sample that they hardly repeat.
 _MANY_RATINGS = 100
@@ -112,7 +112,5 @@ def _tie_notes(source: SourceStatistics, correlation: Sequence[Correlation]) -> 
 
 def _names(rules: Sequence[RuleStats]) -> str:
     """Return ``rule A``, or ``rules A, B, C and 4 more``."""
-    names = ", ".join(rule.rule_id for rule in rules[:_MAX_NAMES])
-    num_more = len(rules) - _MAX_NAMES
-    plural = "s" if len(rules) > 1 else ""
-    return f"rule{plural} {names}" + (f" and {num_more} more" if num_more > 0 else "")
+    names = first_names([rule.rule_id for rule in rules], limit=_MAX_NAMES)
+    return f"rule{'s' if len(rules) > 1 else ''} {names}"

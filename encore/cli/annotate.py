@@ -67,19 +67,16 @@ def annotate_import(config: AnnotateImportConfig, *, json: JsonOption = False) -
     from encore.people.people_and_judges import people_report
 
     study = open_study(config.study)
-    sample, imported = import_answers(study, config)
-    for row in imported:
+    imported = import_answers(study, config)
+    sample = imported.sample
+    for row in imported.annotators:
         total = row.num_answers + row.num_missing
         say(f"{row.annotator}: {row.num_answers:,} of {total:,} answers")
         if row.always is not None:
             warn(f"{row.annotator} gave the same answer to every item: {row.always}")
     report = people_report(study, sample)
     tables = _win_rate_lines(report) if sample.kind == "rules" else _agreement_lines(report, sample)
-    record = {
-        "sample": sample.key,
-        "imported": [dataclasses.asdict(row) for row in imported],
-        **dataclasses.asdict(report),
-    }
+    record = {"sample": sample.key, "imported": imported.annotators, **dataclasses.asdict(report)}
     show_result(record, tables, as_json=json)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 
 from encore.core.terminal import minus_signs
 
@@ -52,6 +53,12 @@ def amount(value: float | None) -> str:
 def count(value: int) -> str:
     """Return a whole number with commas between its thousands."""
     return f"{value:,}"
+
+
+def first_names(names: Sequence[str], *, limit: int = 5) -> str:
+    """Return the first names of a list and the number of the others: ``a, b and 2 more``."""
+    num_more = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {count(num_more)} more" if num_more > 0 else "")
 
 
 def counted(value: int, noun: str) -> str:

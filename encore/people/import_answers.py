@@ -40,15 +40,23 @@ class ImportedAnnotator:
     always: str | None
 
 
-def import_answers(
-    study: Study, config: AnnotateImportConfig
-) -> tuple[Sample, list[ImportedAnnotator]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedAnswers:
+    """Result of `import_answers`.
+
+    Attributes:
+        sample: The sample that the files answer.
+        annotators: The imported answers of each annotator.
+    """
+
+    sample: Sample
+    annotators: tuple[ImportedAnnotator, ...]
+
+
+def import_answers(study: Study, config: AnnotateImportConfig) -> ImportedAnswers:
     """Check the files of annotators and put their answers in the study, all or none.
 
     An annotator's earlier answers are replaced; the answers of other annotators stay.
-
-    Returns:
-        The sample that the files answer, and the imported answers of each annotator.
 
     Raises:
         InputError: A file cannot be read, belongs to another sample, or has an annotator that
@@ -74,7 +82,8 @@ def import_answers(
         rows_after.sort(key=lambda row: (row["annotator"], row["item_id"], row.get("question", "")))
         table = pa.Table.from_pylist(rows_after, schema=earlier.schema)
         pq.write_table(table, change.path(sample.path(ANSWERS_FILE)), compression="zstd")
-    return sample, [_imported_annotator(sample, rows, annotator) for annotator in file_of]
+    annotators = tuple(_imported_annotator(sample, rows, annotator) for annotator in file_of)
+    return ImportedAnswers(sample=sample, annotators=annotators)
 
 
 def _sample_of(study: Study, files: Sequence[tuple[Path, list[Answer]]]) -> Sample:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from encore.core.files import file_sha256
-from encore.core.number_text import count, counted
+from encore.core.number_text import count, counted, first_names
 from encore.core.versions import package_versions
 from encore.data.pairs_manifest import SYNTHETIC_LABEL
 from encore.data.rating_runs import RatingStatus, null_reasons, run_status
@@ -97,9 +97,8 @@ def _run_facts(status: RatingStatus) -> dict[str, str]:
 
 def _file_facts(source: Ratings, judge: str | None, run_key: str | None) -> dict[str, str]:
     names = [path.name for path in source.files]
-    further = f" and {count(len(names) - 3)} more" if len(names) > 3 else ""
     facts = {
-        "files": ", ".join(names[:3]) + further if names else "a table in memory",
+        "files": first_names(names, limit=3) or "a table in memory",
         "file, SHA-256": file_sha256(source.files[0]) if len(names) == 1 else None,
         "run key": run_key,
         "judge": judge,

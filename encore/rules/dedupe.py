@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from encore.core.number_text import first_names
 from encore.core.reporting import SILENT, Reporter
 from encore.data.rule_sets import rule_file
 from encore.rules.polarity import are_opposed
-from encore.rules.pool import PoolRule, check_output, first_of, read_pool, write_pool
+from encore.rules.pool import PoolRule, check_output, read_pool, write_pool
 from encore.rules.rules_config import DedupeConfig
 from encore.rules.sentence_embeddings import embed
 
@@ -177,11 +178,11 @@ def _notes(clusters: Iterable[Mapping[str, Any]], unreadable: Sequence[str]) -> 
     if opposite:
         yield (
             f"{len(opposite):,} dropped rules may say the opposite of the rule that was kept; "
-            f"read them: {first_of(opposite)}"
+            f"read them: {first_names(opposite)}"
         )
     if unreadable:
         yield (
             f"{len(unreadable):,} rules are in a script that the packaged model cannot read; they "
             "were kept without a comparison (--model FOLDER names a model for their language): "
-            f"{first_of(unreadable)}"
+            f"{first_names(unreadable)}"
         )

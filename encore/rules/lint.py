@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from functools import cache
 from textwrap import shorten
 
+from encore.core.number_text import first_names
 from encore.rules.merge import plain_text
 from encore.rules.polarity import are_opposed, verb_forms
-from encore.rules.pool import TEXTS, PoolRule, first_of, read_pool
+from encore.rules.pool import TEXTS, PoolRule, read_pool
 from encore.rules.rules_config import LintConfig
 
 #: Name of the check, field of the rule, and message.
@@ -65,7 +66,7 @@ def lint(config: LintConfig) -> LintReport:
             problems.append(("opposed", "rating_rule", message))
         findings += [(rule.rule_id, *problem) for problem in problems]
     drafts = [rule.rule_id for rule in pool.rules if rule.is_draft]
-    notes = [f"{len(drafts):,} rules are drafts: {first_of(drafts)}"] if drafts else []
+    notes = [f"{len(drafts):,} rules are drafts: {first_names(drafts)}"] if drafts else []
     if is_plain:
         notes.append("no rule has the texts that a judge reads; `encore rules draft` writes them")
     keys = ("rule_id", "check", "field", "said")
@@ -105,7 +106,7 @@ def _two_things(rule: PoolRule) -> Iterator[_Finding]:
     matches = [match.group().strip() for match in _second_request().finditer(text)]
     if matches := matches + requests[1:2]:
         quotes = [repr(shorten(match, _MAX_QUOTED, placeholder="…")) for match in matches]
-        yield "two-things", field, f"seems to ask two things: {first_of(quotes)}"
+        yield "two-things", field, f"seems to ask two things: {first_names(quotes)}"
 
 
 @cache

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from encore.core.errors import InputError
+from encore.core.number_text import first_names
 from encore.core.spreadsheets import is_formula
 from encore.data.rule_sets import rule_file
-from encore.rules.pool import Pool, PoolRule, check_output, first_of, read_pool, write_pool
+from encore.rules.pool import Pool, PoolRule, check_output, read_pool, write_pool
 from encore.rules.rules_config import MergeConfig
 
 
@@ -139,20 +140,20 @@ def _notes(
 ) -> Iterator[str]:
     for pool in pools:
         if pool.empty:
-            labels = first_of(pool.empty)
+            labels = first_names(pool.empty)
             yield f"pool {pool.name}: {len(pool.empty):,} records have no text, left out: {labels}"
     if renamed:
         yield (
             f"{len(renamed):,} rules have the id of an earlier rule with another text and got a "
-            f"new id: {first_of(renamed)}"
+            f"new id: {first_names(renamed)}"
         )
     if formulas := [rule.rule_id for rule in rules if any(map(is_formula, rule.texts.values()))]:
         yield (
             f"{len(formulas):,} rules have texts that begin like a spreadsheet formula; they are "
-            f"kept as text: {first_of(formulas)}"
+            f"kept as text: {first_names(formulas)}"
         )
     if unlicensed := sorted({rule.source for rule in rules if not rule.licence}):
         yield (
-            f"no licence is named for rules of {first_of(unlicensed)}; if you know it, add "
+            f"no licence is named for rules of {first_names(unlicensed)}; if you know it, add "
             f"--licence {unlicensed[0]}=TEXT"
         )

@@ -7,7 +7,7 @@ import json
 import tomllib
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from textwrap import shorten
@@ -105,12 +105,6 @@ class Pool:
     name: str
     rules: tuple[PoolRule, ...]
     empty: tuple[str, ...]
-
-
-def first_of(names: Sequence[str], *, count: int = 5) -> str:
-    """Return the first names of a list as text, and the number of the remaining ones."""
-    ending = f" and {len(names) - count:,} more" if len(names) > count else ""
-    return ", ".join(names[:count]) + ending
 
 
 # --- read -----------------------------------------------------------------------------------------

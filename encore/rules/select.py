@@ -15,10 +15,11 @@ import numpy as np
 
 from encore.core.errors import InputError
 from encore.core.files import write_json
+from encore.core.number_text import first_names
 from encore.rules.importance import POOL_FILE, ImportanceRun, answers_of, read_people
 from encore.rules.importance_agreement import RaterAgreement, rater_agreement
 from encore.rules.people_importance import People
-from encore.rules.pool import TEXTS, PoolRule, check_output, first_of, read_pool, write_pool
+from encore.rules.pool import TEXTS, PoolRule, check_output, read_pool, write_pool
 from encore.rules.rule_questions import read_replies
 from encore.rules.rules_config import SelectConfig
 from encore.runs.run_files import list_runs
@@ -138,7 +139,7 @@ def _notes(rows: Sequence[Mapping[str, Any]], raters: People, *, top: int) -> It
     if partly_rated:
         yield (
             f"{len(partly_rated)} rules lack some of {len(raters)} ratings, and have no rank with "
-            f"less than half of them: {first_of(partly_rated)}"
+            f"less than half of them: {first_names(partly_rated)}"
         )
     for name, answers in raters.items():
         if len(answers) > 1 and len(set(answers.values())) == 1:

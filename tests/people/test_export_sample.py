@@ -191,7 +191,7 @@ def test_a_response_that_is_a_formula_is_text_in_the_table(tmp_path):
     assert (row["response"], row["clarity"], row["reliability"]) == ("'=1+1", "", "")
 
 
-def test_hostile_texts_leave_every_format_whole(study):
+def test_hostile_texts_are_complete_in_every_format_and_add_no_markup(study):
     files = [
         exported(study, items=400, format=name).files[0] for name in ("html", "csv", "label-studio")
     ]

@@ -28,8 +28,8 @@ invoke = Command(annotate_import)
 def import_files(study: Path, *files: Path) -> PeopleReport:
     """Import files of answers, and compare all annotators and judges."""
     opened = open_study(study)
-    sample, _ = import_answers(opened, AnnotateImportConfig(study=study, files=files))
-    return people_report(opened, sample)
+    imported = import_answers(opened, AnnotateImportConfig(study=study, files=files))
+    return people_report(opened, imported.sample)
 
 
 def items_of(study: Path, sample: Sample) -> list[dict[str, Any]]:
@@ -78,7 +78,7 @@ def test_answers_are_the_same_from_every_format(study, tmp_path):
         assert (len(pair_id), response in ("chosen", "rejected")) == (32, True)
 
 
-def test_an_export_with_several_annotators_and_skipped_tasks(study, tmp_path):
+def test_skipped_tasks_are_missing_answers_and_constant_annotators_are_named(study, tmp_path):
     export = exported(study, items=20, format="label-studio")
     file = export_tasks(
         export.files[0],

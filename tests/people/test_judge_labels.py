@@ -127,7 +127,12 @@ def test_kappa_and_alpha_are_those_of_other_packages(tmp_path):
     label_I = rng.random(60) < 0.4
     rating_I = np.clip(0.5 * label_I + 0.6 * rng.random(60), 0, 1).round(2)
     rows = [
-        {"response_id": f"r{index}", "rule_id": "kind", "label": bool(label), "rating": rating}
+        {
+            "response_id": f"r{index}",
+            "rule_id": "kind",
+            "label": "Yes" if label else "no",
+            "rating": rating,
+        }
         for index, (label, rating) in enumerate(zip(label_I, rating_I, strict=True))
     ]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
@@ -207,6 +212,7 @@ def test_a_yaml_file_without_the_propositions_is_refused(tmp_path, text, problem
         ({"rule": "kind", "label": 1}, "one is empty"),
         (label_row(0, response="\ud800"), "surrogate"),
         (label_row(0, label=None), "no labels; expected"),
+        (label_row(0, label=" "), "no labels; expected"),
         ([1], "expected an object"),
         ({"propositions": {"a": 1}, "prompt": [], "completion": []}, "completion ends with"),
         ({"propositions": {"a": 1}, "prompt": []}, "column 'completion' is missing"),

@@ -89,7 +89,7 @@ def test_what_the_study_and_other_probes_have_is_not_asked_again(study: Path) ->
     assert len(judge.asked) == len(set(judge.asked))
 
 
-def test_paraphrases_are_one_form_more(study: Path, tmp_path: Path) -> None:
+def test_paraphrases_are_rated_as_one_more_form(study: Path, tmp_path: Path) -> None:
     judge = weak_judge(noise=0.2)
     paraphrases = write_rules(tmp_path / "words.toml", verb="seem", rule_ids=RULES[::-1])
     probe(study, judge)
