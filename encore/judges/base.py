@@ -103,7 +103,7 @@ class JudgeIdentity:
 
 
 class Judge(Protocol):
-    """A judge: prompts in, replies out. The model is loaded by `start` or the first `reply`."""
+    """Judge: prompts in, replies out. The model is loaded by `start` or the first `reply`."""
 
     @property
     def identity(self) -> JudgeIdentity:

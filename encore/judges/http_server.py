@@ -48,7 +48,7 @@ _Result = TypeVar("_Result")
 
 
 class HttpJudge:
-    """A `encore.judges.base.Judge` on a server.
+    """Judge (`encore.judges.base.Judge`) on a server.
 
     With a tokenizer the server must be vLLM, and gets token ids. Without a tokenizer any server
     does, and gets the user message as a chat.

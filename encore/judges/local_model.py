@@ -21,7 +21,7 @@ _JUDGE = ModelFinder(name="judge", error=JudgeUnavailableError)
 
 
 class LocalJudge(ABC):
-    """A `encore.judges.base.Judge` on a folder or a hub model. A backend is a subclass.
+    """Judge (`encore.judges.base.Judge`) on a folder or a hub model. A backend is a subclass.
 
     Opening it finds the model's files and loads the tokenizer. The weights are loaded by `start`
     or by the first reply.

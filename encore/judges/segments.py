@@ -40,10 +40,10 @@ class SegmentEncoder:
     def __post_init__(self) -> None:
         """Find a cut that changes no token."""
         probes = [(f"Probe:\n\n{end}\n\n", f"{start} x") for end in _ENDS for start in _BEGINNINGS]
-        whole = [list(ids) for ids in self.tokenizer.encode_each(map("".join, probes))]
+        probe_ids = [list(ids) for ids in self.tokenizer.encode_each(map("".join, probes))]
         self.num_moved = None
         for num_moved in (0, 1) if self.tokenizer.frame else ():
-            if self._joined(probes, num_moved) == whole:
+            if self._joined(probes, num_moved) == probe_ids:
                 self.num_moved = num_moved
                 break
 

@@ -14,7 +14,7 @@ _BATCH = 16
 
 
 class TransformersJudge(LocalJudge):
-    """A judge that generates with `transformers`, in batches of prompts of similar length.
+    """Judge that generates with `transformers`, in batches of prompts of similar length.
 
     It is several times slower than vLLM, because it has no prefix cache.
     """

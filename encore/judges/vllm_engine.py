@@ -39,7 +39,7 @@ _UNSAFE_ARGS = frozenset(
 
 
 class VllmJudge(LocalJudge):
-    """A judge on `vllm.LLM`.
+    """Judge on `vllm.LLM`.
 
     Prefill takes most of the time: a reply has four or five tokens, its prompt some hundreds.
     Neighbouring prompts with the same beginning share its computation (prefix caching), so

@@ -39,7 +39,7 @@ _DIGEST_LENGTH = 32
 
 @dataclass(slots=True)
 class BatchJudge:
-    """A judge whose answers are read from files. Its identity is that of the provider's server.
+    """Judge whose answers are read from files. Its identity is that of the provider's server.
 
     Attributes:
         config: Options of the server.

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from encore.data.records import Message
 from encore.data.rule_sets import load_rule_set
 from encore.judges.base import Decoding, Judge, ProgressHook, Reply
-from encore.rating.prompts import render_conversation, render_rating_prompt
+from encore.rating.prompts import RatingPrompt
 
 
-def rating_prompts(*, num_conversations: int) -> list[str]:
-    """Return the prompts of each conversation under each of the ten rules."""
+def rating_prompts(*, num_conversations: int, prompt: RatingPrompt | None = None) -> list[str]:
+    """Return the prompts of each conversation under each of the ten rules.
+
+    Args:
+        num_conversations: Number of conversations.
+        prompt: Layout and scale of the prompts; None takes the paper's.
+    """
+    prompt = prompt or RatingPrompt()
     return [
-        render_rating_prompt(
-            render_conversation((Message(role="user", content=f"Why {index}?"),), "So " * index),
-            rating_rule=rule.rating_rule,
+        "".join(
+            prompt.parts(f"Human: Why {index}?\n\nAssistant: {'So ' * index}", rating_rule=text)
         )
         for index in range(num_conversations)
-        for rule in load_rule_set("encore-10").rules
+        for text in [rule.rating_rule for rule in load_rule_set("encore-10").rules]
     ]
 
 

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from encore.core.errors import JudgeUnavailableError
-from encore.data.rule_sets import load_rule_set
 from encore.judges import open_judge
 from encore.judges.base import Decoding, Judge, Reply
 from encore.judges.judge_config import JudgeConfig
 from encore.rating.prompts import RatingPrompt
-from tests.judges.asking import replies_to
+from tests.judges.asking import rating_prompts, replies_to
 from tests.worlds.tiny_judge import make_tiny_judge
 
 DIGITS = tuple("0123456789")
@@ -28,12 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def replies(judge: Judge, decoding: Decoding, *, num_conversations: int = 4) -> list[Reply]:
     prompt = RatingPrompt(layout="conversation-first", labels=decoding.labels)
-    texts = [
-        "".join(prompt.parts(f"Human: Why?\n\n{answer}", rating_rule=rule.rating_rule))
-        for index in range(num_conversations)
-        for answer in [f"Assistant: {'So ' * index}"]
-        for rule in load_rule_set("encore-10").rules
-    ]
+    texts = rating_prompts(num_conversations=num_conversations, prompt=prompt)
     return replies_to(judge, texts, decoding)
 
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
+from tokenizers import Regex, pre_tokenizers
 
 from encore.core.chat_tokenizer import ChatTokenizer
 from encore.data.rule_sets import load_rule_set
 from encore.judges.segments import Parts, SegmentEncoder
 from encore.rating.prompts import RATING_TEMPLATE, RatingPrompt
 from tests.worlds.judges import CHAT_TEMPLATE, SPECIAL_TOKENS, byte_tokenizer
+from tests.worlds.tokenizers import trained
 
 #: How Llama 3 cuts text before it merges bytes.
 LLAMA_3 = (
@@ -36,21 +36,16 @@ PRE_TOKENIZERS = {
 }
 
 
-def trained(pre_tokenizer: Any) -> ChatTokenizer:
+def chat_tokenizer(pre_tokenizer: Any) -> ChatTokenizer:
     """Return a tokenizer that cuts text as a family does and merges line feeds where it can."""
-    bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizer
-    corpus = [RATING_TEMPLATE, "a.\n\nB\n\n\nC \n\n D\n", *(rule.rating_rule for rule in RULES)]
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    options = {"vocab_size": 800, "special_tokens": SPECIAL_TOKENS, "initial_alphabet": alphabet}
-    bpe.train_from_iterator(corpus * 5, trainers.BpeTrainer(**options, show_progress=False))
-    fast = PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token="<bos>")  # noqa: S106
-    fast.chat_template = CHAT_TEMPLATE
-    return ChatTokenizer(fast)
+    texts = [RATING_TEMPLATE, "a.\n\nB\n\n\nC \n\n D\n", *(rule.rating_rule for rule in RULES)]
+    tokenizer = trained(texts * 5, SPECIAL_TOKENS, pre_tokenizer, vocab_size=800)
+    tokenizer.bos_token, tokenizer.chat_template = "<bos>", CHAT_TEMPLATE
+    return ChatTokenizer(tokenizer)
 
 
 ENCODERS = {
-    **{kind: SegmentEncoder(trained(cutter)) for kind, cutter in PRE_TOKENIZERS.items()},
+    **{kind: SegmentEncoder(chat_tokenizer(cutter)) for kind, cutter in PRE_TOKENIZERS.items()},
     "bytes": SegmentEncoder(ChatTokenizer(byte_tokenizer())),
 }
 

@@ -1,7 +1,7 @@
 """Make a judge for tests: a small Llama with tokenizer and chat template, but untrained.
 
 It answers ``0.1`` to ``0.9``, as its random attention decides, or nonsense if asked to. It is made
-in seconds, and its files are the same bytes for the same seed.
+in seconds, and its files are always the same bytes.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from encore.core.chat_tokenizer import ChatTokenizer
 from encore.data.rule_sets import load_rule_set
 from encore.rating.prompts import RATING_TEMPLATE
 from tests.worlds.judges import CHAT_TEMPLATE, SPECIAL_TOKENS
+from tests.worlds.tokenizers import trained
 
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
@@ -23,10 +24,8 @@ def make_tiny_judge(
     *,
     hidden_size: int = 64,
     max_model_len: int = 4096,
-    vocab_size: int = 2048,
     num_layers: int = 2,
     tokenizer: PreTrainedTokenizerFast | None = None,
-    seed: int = 0,
     answers_scores: bool = True,
 ) -> Path:
     """Write a random Llama with tokenizer and chat template into ``folder`` and return it.
@@ -35,16 +34,14 @@ def make_tiny_judge(
         folder: Folder to write, created if missing. Its name becomes the judge's name.
         hidden_size: Hidden size, a multiple of 32: vLLM's CPU attention has no smaller heads.
         max_model_len: Context in tokens; a small one makes real prompts too long.
-        vocab_size: Largest number of tokens, trained on the rating prompt and the rules.
         num_layers: Number of layers. Layers after the second compute but change nothing.
-        tokenizer: Tokenizer with a chat template, instead of a trained one.
-        seed: Seed of the weights: another seed is another judge.
+        tokenizer: Tokenizer with a chat template, instead of one trained on prompt and rules.
         answers_scores: False leaves all weights random: replies are incomplete nonsense, null.
     """
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    tokenizer = tokenizer or _tokenizer(vocab_size)
+    tokenizer = tokenizer or _tokenizer()
     tokenizer.save_pretrained(folder)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
@@ -61,44 +58,28 @@ def make_tiny_judge(
         dtype="float32",
     )
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.manual_seed(0)
         model = LlamaForCausalLM(config).float()
     if answers_scores:
-        _teach_to_spell_scores(model, tokenizer, seed=seed)
+        _teach_to_spell_scores(model, tokenizer)
     model.save_pretrained(folder)
     return folder
 
 
-def _tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
+def _tokenizer() -> PreTrainedTokenizerFast:
+    from tokenizers import pre_tokenizers
 
-    bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False),
-        ]
-    )
-    bpe.decoder = decoders.ByteLevel()
-    bpe.train_from_iterator(
-        [RATING_TEMPLATE, *(rule.rating_rule for rule in load_rule_set("encore-20").rules)],
-        trainers.BpeTrainer(
-            vocab_size=vocab_size,
-            special_tokens=SPECIAL_TOKENS,
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-            show_progress=False,
-        ),
-    )
-    special = {"bos_token": "<bos>", "eos_token": "<eot>", "pad_token": "<pad>"}
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, **special)
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    bytes_ = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    texts = [RATING_TEMPLATE, *(rule.rating_rule for rule in load_rule_set("encore-20").rules)]
+    pre_tokenizer = pre_tokenizers.Sequence([digits, bytes_])
+    tokenizer = trained(texts, SPECIAL_TOKENS, pre_tokenizer, vocab_size=2048)
+    tokenizer.pad_token, tokenizer.bos_token, tokenizer.eos_token = SPECIAL_TOKENS[:3]
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
 
 
-def _teach_to_spell_scores(
-    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, *, seed: int
-) -> None:
+def _teach_to_spell_scores(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
     """Set the weights so that the reply is ``0``, ``.``, a digit and the end token.
 
     The output row of a token is the embedding of the token before it, and other rows are zero, so
@@ -110,7 +91,7 @@ def _teach_to_spell_scores(
     spelt = tokenizer.convert_tokens_to_ids(["0", ".", *"123456789"])
     header = ChatTokenizer(tokenizer).encode(["?"])[0][-1]
     header, end, zero, point, *digits = ids = [header, tokenizer.eos_token_id, *spelt]
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
 
     def random(*shape: int) -> Any:
         return torch.randn(*shape, generator=generator)

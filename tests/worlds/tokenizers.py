@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 LLAMA_3_TOKENS = (
@@ -37,6 +37,26 @@ def byte_level(
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **tokens_by_role)
     fast.chat_template = template
     return fast
+
+
+def trained(
+    texts: Iterable[str], specials: Sequence[str], pre_tokenizer: Any, *, vocab_size: int
+) -> Any:
+    """Return a byte-pair tokenizer trained on texts; none of its special tokens has a role."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizer
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        special_tokens=list(specials),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+        vocab_size=vocab_size,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
 
 
 def llama_3(**tokens_by_role: str) -> Any:
