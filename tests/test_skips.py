@@ -16,7 +16,7 @@ SUITE = {
     "conftest.py": """
 from tests.conftest import pytest_make_collect_report, pytest_runtest_makereport
 """,
-    "test_allowed.py": """
+    "test_functions.py": """
 import pytest
 
 def test_compose():
@@ -29,9 +29,6 @@ def test_attention():
 @pytest.mark.xfail
 def test_expected_failure():
     assert False
-""",
-    "test_unknown.py": """
-import pytest
 
 @pytest.fixture
 def browser():
@@ -44,11 +41,7 @@ def test_page(browser):
 def test_slow():
     pass
 """,
-    "test_module.py": """
-import pytest
-
-pytest.importorskip("no_such_package")
-""",
+    "test_module.py": "import pytest; pytest.importorskip('no_such_package')",
 }
 
 

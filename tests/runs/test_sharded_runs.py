@@ -73,10 +73,8 @@ def compute(shard: Shard, report_rows: ReportRows) -> ShardTable:
 
 
 def make_job(folder: Path, **changes: Any) -> Job:
-    manifest = make_manifest()
-    return dataclasses.replace(
-        Job(run_dir=folder / "run", manifest=manifest, compute=compute), **changes
-    )
+    job = Job(run_dir=folder / "run", manifest=make_manifest(), compute=compute)
+    return dataclasses.replace(job, **changes)
 
 
 @pytest.fixture
