@@ -22,14 +22,13 @@ from prefect.settings import (
 )
 
 from encore.core.errors import EncoreError
-from encore.data.ingestion import ingest
 from encore.judges.judge_config import JudgeConfig
 from encore.rating.rating_config import RatingConfig
 from tasks import server
 from tasks.artifacts import artifact_key
 from tests.prefect_server import PrefectServer, running_server
 from tests.tasks.tracking.mlflow_store import copy_store, new_template
-from tests.worlds.studies import write_lines
+from tests.worlds.studies import numbered_pairs, study_of, write_lines
 from tests.worlds.tiny_judge import make_tiny_judge
 
 NUM_PAIRS = 6
@@ -114,22 +113,14 @@ def tiny_judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def pairs_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    rows = [
-        {
-            "prompt": f"Tell me about topic {number}.",
-            "chosen": f"Topic {number} is harmless, and here is why: {'because ' * number}.",
-            "rejected": f"No. Find out about {number} yourself.",
-        }
-        for number in range(NUM_PAIRS)
-    ]
-    return write_lines(tmp_path_factory.mktemp("pairs") / "pairs.jsonl", rows)
+    path = tmp_path_factory.mktemp("pairs") / "pairs.jsonl"
+    return write_lines(path, numbered_pairs(NUM_PAIRS))
 
 
 @pytest.fixture(scope="session")
-def _ingested(tmp_path_factory: pytest.TempPathFactory, pairs_file: Path) -> Path:
-    study = tmp_path_factory.mktemp("studies") / "study"
-    ingest([f"small={pairs_file}"], out=study)
-    return study
+def _ingested(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("studies")
+    return study_of(numbered_pairs(NUM_PAIRS), folder / "study", label="small")
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ from encore.recipes.recipe import (
 )
 from encore.recipes.recipe_run import Work, check_names, check_readable, run_recipe
 from encore.training.training_config import GateConfig, TrainingConfig
-from tests.worlds.studies import file_digests, study_of, write_lines
+from tests.worlds.studies import file_digests, numbered_pairs, study_of, write_lines
 from tests.worlds.tiny_judge import make_tiny_judge
 from tests.worlds.trainings import backbone_config, make_backbone
 
@@ -235,11 +235,7 @@ class Stopped(BaseException):
 
 def tiny_recipe(folder: Path, **changes: Any) -> Recipe:
     """Return a small version of the demo's recipe: six pairs, two steps, random weights."""
-    lines = [
-        {"prompt": f"About {n}?", "chosen": f"{n} is {'so ' * n}good.", "rejected": f"Not {n}."}
-        for n in range(6)
-    ]
-    pairs = write_lines(folder / "pairs.jsonl", lines)
+    pairs = write_lines(folder / "pairs.jsonl", numbered_pairs(6))
     judge = JudgeConfig(model=str(make_tiny_judge(folder / "judge")), backend="transformers")
     trunk = backbone_config(make_backbone(folder / "trunk"))
     fast = TrainingConfig(

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from encore.benchmarks.benchmark_config import BenchmarkStudyConfig, PairsConfig, RowsConfig
-from tests.worlds.studies import study_of, write_lines
+from tests.worlds.studies import numbered_pairs, study_of, write_lines
 from tests.worlds.tables import make_world
 
 RUN_KEY = "ab12" * 4
@@ -27,8 +27,7 @@ _RATINGS = {"run_key": "0c" * 8, "judge": "j", "ratings_sha256": "f5" * 32}
 
 def make_study(folder: Path) -> Path:
     """Make a study of two pairs."""
-    rows = [{"prompt": f"Q {n}", "chosen": f"yes {n}", "rejected": f"no {n}"} for n in range(2)]
-    return study_of(rows, folder, label="small")
+    return study_of(numbered_pairs(2), folder, label="small")
 
 
 def train(study: Path, *, num_steps: int, is_finished: bool = False) -> Path:
