@@ -107,14 +107,10 @@ def test_the_flow_makes_the_model_of_the_command_and_shows_it(
     assert logged.run().info.status == "FINISHED"
     assert logged.steps("train/loss") == list(range(1, NUM_STEPS + 1))
     assert logged.steps("eval/loss") == [4, 8, 12]
-    models = logged.models()
-    assert sorted(models) == ["model", *(f"step-{step:08d}" for step in (4, 8, 12))]
-    metric_keys = {"eval/loss", f"eval/r2/{RULES[0]}"}
-    assert all({metric.key for metric in model.metrics} >= metric_keys for model in models.values())
+    assert logged.steps(f"eval/r2/{RULES[0]}") == [4, 8, 12]
+    assert sorted(logged.models()) == ["model", *(f"step-{step:08d}" for step in (4, 8, 12))]
     assert logged.run().data.params["config.learning_rate"] == "0.001"
     assert logged.run().data.tags["encore.prefect_flow_run"]
-    datasets = [data.dataset.name for data in logged.run().inputs.dataset_inputs]
-    assert datasets == ["study", "ratings by an unknown judge"]
 
     steps = {"evaluate_every": 4, "checkpoint_every": 4, "max_steps": NUM_STEPS}
     options = {"batch_pairs": 4, "evaluation_share": 0.2, **steps}
