@@ -102,7 +102,7 @@ def test_eight_workers_on_postgres_meet_no_lock(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_a_host_whose_link_is_cut_for_a_minute_ends_no_run(tmp_path: Path) -> None:
+def test_a_run_survives_a_link_that_is_cut_for_a_minute(tmp_path: Path) -> None:
     with (
         network("a", "b") as net,
         running_farm(tmp_path / "farm", num_engines=0, host=net.address) as farm,

@@ -97,7 +97,9 @@ def test_engines_that_cannot_do_the_run_are_named_and_the_others_go_on(
     assert "judge.revision is " in text
 
 
-def test_a_judge_that_no_engine_can_load_is_one_clear_end(farm: Farm, study: Path) -> None:
+def test_a_judge_that_no_engine_can_load_fails_the_run_with_its_error(
+    farm: Farm, study: Path
+) -> None:
     farm.control.order(cannot_load=["w1", "w2", "w3"])
     ended_run = farm.wait_for(start(farm, study), seconds=_SECONDS)
 

@@ -133,7 +133,7 @@ def test_engines_end_with_a_killed_parent_and_the_same_command_goes_on(
     check_ratings(study, control)
 
 
-def test_a_shard_that_fails_on_every_engine_is_named_and_rated_alone_when_it_can_be(
+def test_a_shard_that_fails_on_every_engine_is_named_and_rated_by_a_later_command(
     study: Path, control: Control
 ) -> None:
     bad = shard_names(study)[5]

@@ -33,14 +33,10 @@ from encore.rating.rating_run import RatingRun, open_run
 from encore.runs.shard_runner import RunReport, work_through
 from tests.run_identities import differing_parts
 from tests.worlds.judges import ScriptedJudge, hashed_score
-from tests.worlds.studies import create_study, numbered_pairs, study_of, write_lines, write_shard
+from tests.worlds.studies import create_study, numbered_pairs, study_of, write_shard
 
 NUM_PAIRS = 25
 RULES = load_rule_set("encore-10").rules
-
-
-def write_source(folder: Path, *, num_pairs: int = NUM_PAIRS) -> Path:
-    return write_lines(folder / "pairs.jsonl", numbered_pairs(num_pairs))
 
 
 @pytest.fixture
@@ -162,7 +158,7 @@ def test_no_call_is_made_twice_when_pairs_are_added(study, tmp_path):
     assert ratings(run) == rows
 
 
-def test_ratings_of_another_rule_text_or_way_of_asking_are_asked_again(study, tmp_path):
+def test_ratings_of_another_rule_text_layout_or_decoding_are_not_taken_over(study, tmp_path):
     rate(study)
     rules = tmp_path / "mine.toml"
     text = rule_file("encore-10").read_text(encoding="utf-8")
@@ -319,7 +315,7 @@ def test_where_nothing_may_be_written_a_complete_run_is_reused_and_others_refuse
 
 
 @pytest.mark.parametrize("value", [float("nan"), 7.5])
-def test_a_shard_with_a_rating_that_is_none_is_damaged_whatever_its_digest(study, value):
+def test_a_shard_with_a_rating_outside_0_to_1_is_damaged_whatever_its_digest(study, value):
     run = opened(study)
     work_through(run.job())
     [first, *_] = run_status(run.run_dir).shards
