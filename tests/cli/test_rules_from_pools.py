@@ -41,12 +41,17 @@ def test_a_judge_and_people_rate_and_the_first_rules_become_drafts(
     assert "people and judges (the paper: 0.71)" in finished.out
     agreement = json.loads((tmp_path / "two.json").read_text())["among_people"]
     assert agreement["r"]["value"] == pytest.approx(1)  # anna and ben differ by a constant
-    monkeypatch.setattr(rule_questions, "open_judge", lambda config: judge_of(draft_reply))
-    finished = encore("rules", "draft", selected, "--judge", "scripted", "--output", rules)
-    assert "2 rules, 2 of them drafts" in finished.err
-    finished = encore("rules", "draft", rules, "--accept", "ALL")
-    assert finished.err == f"{rules}: 2 drafts accepted\n"
-    assert not any(rule.is_draft for rule in rules_in(rules))
+    first, second = (rule.rule_id for rule in rules_in(selected))
+    judge = judge_of(lambda index: draft_reply(index) if first.endswith(str(index)) else "no")
+    monkeypatch.setattr(rule_questions, "open_judge", lambda config: judge)
+    draft = ("rules", "draft", selected, "--judge", "scripted", "--output", rules)
+    finished = encore(*draft, "--json")
+    assert (finished.json["drafted"], finished.json["num_drafts"]) == ([first], 1)
+    assert f"rule {second} is still a principle: not the four texts as json" in finished.err
+    assert "2 rules, 1 of them drafts" in finished.err
+    finished = encore("rules", "draft", rules, "--accept", "ALL", "--json")
+    assert finished.json == {"output": str(rules), "accepted": [first]}
+    assert finished.err == f"{rules}: 1 draft accepted\n"
 
 
 def test_people_alone_rate_and_the_record_has_no_fields_of_a_judge(encore, pool, tmp_path):

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from encore.cli.annotate import annotate_export
 from encore.core.errors import InputError
 from encore.data.annotations import read_items, read_samples
+from encore.data.ingestion import ingest
 from encore.data.pairs import iter_pairs
 from encore.data.study import open_study
 from encore.people.handouts import handouts
@@ -28,6 +29,7 @@ from tests.people.answering import page_data, table_rows
 from tests.people.conftest import exported, run_of
 from tests.tables.browse.studies import HOSTILE
 from tests.worlds.ratings import stats, table_of
+from tests.worlds.studies import numbered_pairs, write_lines
 
 invoke = Command(annotate_export)
 #: Titles of the study's rules by rule id.
@@ -178,6 +180,13 @@ def test_a_file_with_answers_is_not_overwritten(study):
     with pytest.raises(InputError, match=r"annotator-1\.csv exists with other content"):
         exported(study, items=5, format="csv")
     assert export.files[0].read_bytes() == filled
+
+
+def test_ratings_of_pairs_that_the_study_no_longer_has_are_refused(study, tmp_path):
+    rows = write_lines(tmp_path / "one.jsonl", numbered_pairs(1))
+    ingest([f"hh={rows}"], out=study, replace=True)
+    with pytest.raises(InputError, match="is rated but not among the study's pairs; rate the"):
+        exported(study, items=60)
 
 
 def test_a_response_that_is_a_formula_is_text_in_the_table(tmp_path):

@@ -173,6 +173,7 @@ def test_files_of_two_samples_are_refused(study, tmp_path):
     error = invoke.error_of(study, *files)
     assert all(export.sample.key in error for export in exports)
     assert "import one sample at a time" in error
+    assert people_report(open_study(study), exports[0].sample) == PeopleReport(annotators=())
 
 
 # --- agreement ------------------------------------------------------------------------------------

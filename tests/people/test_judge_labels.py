@@ -116,8 +116,8 @@ def test_a_judge_is_asked_once_for_each_response_and_rule(tmp_path):
 
 def test_the_command_reads_the_table_that_it_wrote_without_a_judge(tmp_path):
     report = judged(tmp_path, write_eight(tmp_path))
-    record = encore("labels", report.table, "--json").json
-    assert record["judge"] is None
+    record = encore("labels", report.table, "--to", tmp_path / "copy", "--json").json
+    assert (record["judge"], pq.read_table(record["table"]).num_rows) == (None, 15)
     assert record["rules"] == json.loads(json.dumps(dataclasses.asdict(report)["rules"]))
     assert "paper's claim" in encore("labels", report.table).out
 
@@ -216,6 +216,14 @@ def test_a_yaml_file_without_the_propositions_is_refused(tmp_path, text, problem
         ([1], "expected an object"),
         ({"propositions": {"a": 1}, "prompt": [], "completion": []}, "completion ends with"),
         ({"propositions": {"a": 1}, "prompt": []}, "column 'completion' is missing"),
+        (
+            {
+                "propositions": [1],
+                "prompt": [],
+                "completion": [{"role": "assistant", "content": "a"}],
+            },
+            "propositions: expected an object of labels",
+        ),
         (label_row(0), "no ratings in it; give --judge"),
     ],
 )

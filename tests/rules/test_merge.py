@@ -55,13 +55,15 @@ def test_an_id_with_two_texts_gets_a_suffix_and_is_reported(tmp_path):
     assert ids == {"one": "a", "two": "a-3", "three": "a-4", "four": "a-2"}
 
 
-def test_records_without_text_are_left_out_and_named(tmp_path):
-    rows = [{"text": " "}, {"title": "Only a title"}, {}]
+def test_records_without_text_are_left_out_and_named_and_formulas_are_kept(tmp_path):
+    rows = [{"text": " "}, {"title": "Only a title"}, {}, {"rule_id": "sum", "text": "=1+1"}]
     report, rules = merged(tmp_path, write_lines(tmp_path / "p.jsonl", rows))
-    assert [rule.description for rule in rules] == ["Only a title"]
+    assert [rule.description for rule in rules] == ["Only a title", "=1+1"]
     assert report.pools[0]["num_empty"] == 2
-    assert report.notes[0] == "pool p: 2 records have no text, left out: line 1, line 3"
-    assert "no licence is named for rules of p" in report.notes[1]
+    empty, formulas, licence = report.notes
+    assert empty == "pool p: 2 records have no text, left out: line 1, line 3"
+    assert formulas.startswith("1 rules have texts that begin like a spreadsheet formula")
+    assert "no licence is named for rules of p" in licence
 
 
 def test_ten_thousand_rules_are_merged(tmp_path):
