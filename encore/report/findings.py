@@ -152,21 +152,21 @@ def gather(
     Raises:
         InputError: The input is not a ratings table. The message names file, column and value.
     """
-    source = open_ratings(ratings)
+    opened = open_ratings(ratings)
     on_step("measuring rules")
     notes = []
     try:
-        analysis = analyze(source, by_source=True)
+        analysis = analyze(opened, by_source=True)
     except InputError as error:  # a source is called "all"; any other error is raised again
-        analysis = analyze(source)
+        analysis = analyze(opened)
         notes = [f"sources are not told apart: {printable(error)}"]
     notes += analysis.notes
     rule_ids = tuple(rule.rule_id for rule in analysis.rules if rule.source == POOLED)
     comparison: SchemeComparison | Missing
     sweep: TauSweep | Missing
-    with open_warehouse(source) as warehouse:
+    with open_warehouse(opened) as warehouse:
         on_step("reading pairs")
-        evidence = _attempt(partial(pooled_evidence, warehouse, source))
+        evidence = _attempt(partial(pooled_evidence, warehouse, opened))
         if isinstance(evidence, Missing):
             pairs = read_pair_ratings(warehouse, rule_ids=rule_ids)
             comparison, sweep, enough = evidence, evidence, None
@@ -184,10 +184,10 @@ def gather(
             f"{counted(len(sources), 'source')}: the tables list each one, the charts show all of "
             "them together"
         )
-    provenance = provenance_of(source, sources=sources)
+    provenance = provenance_of(opened, sources=sources)
     titles = {rule_id: printable(provenance.titles.get(rule_id) or rule_id) for rule_id in rule_ids}
     pooled = tuple(rule for rule in analysis.rules if rule.source == POOLED)
-    label = "ratings" if source.table is not None else Path(source.label).resolve().name
+    label = "ratings" if opened.table is not None else Path(opened.label).resolve().name
     return Findings(
         label=printable(label),
         titles=titles,
@@ -195,9 +195,9 @@ def gather(
         pairs=pairs,
         comparison=comparison,
         sweep=sweep,
-        people=rules_and_people(source, titles, pooled),
+        people=rules_and_people(opened, titles, pooled),
         enough=enough,
-        benchmarks=_benchmarks(source.study),
+        benchmarks=_benchmarks(opened.study),
         provenance=provenance,
         notes=[sentence(note) for note in dict.fromkeys(notes)],
     )

@@ -41,17 +41,17 @@ class Provenance:
     versions: Mapping[str, Mapping[str, str]]
 
 
-def provenance_of(source: Ratings, *, sources: Sequence[str]) -> Provenance:
+def provenance_of(ratings: Ratings, *, sources: Sequence[str]) -> Provenance:
     """Return what is recorded about the origin of some ratings.
 
     Args:
-        source: The opened ratings.
+        ratings: The opened ratings, of a run or of any files.
         sources: Names of the data sets that the ratings come from.
     """
-    status = None if source.run_dir is None else run_status(source.run_dir)
+    status = None if ratings.run_dir is None else run_status(ratings.run_dir)
     manifest = None if status is None else status.manifest
-    judge = manifest.judge if manifest else source.judge or _recorded(source, "judge")
-    run_key = manifest.run_key if manifest else source.run or _recorded(source, "run_key")
+    judge = manifest.judge if manifest else ratings.judge or _recorded(ratings, "judge")
+    run_key = manifest.run_key if manifest else ratings.run or _recorded(ratings, "run_key")
     names = (*(f"source {name}" for name in sources), f"judge {judge}")
     is_called_synthetic = re.compile(f"(source|judge) {SYNTHETIC_LABEL}", re.IGNORECASE).match
     recorded = {"rating": manifest.versions} if manifest and manifest.versions else {}
@@ -59,23 +59,23 @@ def provenance_of(source: Ratings, *, sources: Sequence[str]) -> Provenance:
         name: version(name) for name in ("matplotlib", "jinja2")
     }
     return Provenance(
-        facts=_run_facts(status) if status else _file_facts(source, judge, run_key),
+        facts=_run_facts(status) if status else _file_facts(ratings, judge, run_key),
         null_reasons=null_reasons(status) if status else None,
         titles={rule["rule_id"]: rule["title"] for rule in manifest.rules} if manifest else {},
         judge=judge,
         run_key=run_key,
-        synthetic=list(dict.fromkeys((*source.synthetic, *filter(is_called_synthetic, names)))),
+        synthetic=list(dict.fromkeys((*ratings.synthetic, *filter(is_called_synthetic, names)))),
         versions={**recorded, "this report": report_versions},
     )
 
 
-def _recorded(source: Ratings, column: str) -> str | None:
+def _recorded(ratings: Ratings, column: str) -> str | None:
     """Return the value of a provenance column, or None if the files do not have the column.
 
     The value is the same in every row: `encore.warehouse.Warehouse` refuses ratings of several
     runs or judges unless one is chosen.
     """
-    for path in source.files:
+    for path in ratings.files:
         with pq.ParquetFile(path) as file:
             if column in file.schema_arrow.names and file.metadata.num_rows:
                 rows = next(file.iter_batches(batch_size=1, columns=[column]))
@@ -95,11 +95,11 @@ def _run_facts(status: RatingStatus) -> dict[str, str]:
     return {name.replace("_", " "): _fact_text(value) for name, value in facts.items() if value}
 
 
-def _file_facts(source: Ratings, judge: str | None, run_key: str | None) -> dict[str, str]:
-    names = [path.name for path in source.files]
+def _file_facts(ratings: Ratings, judge: str | None, run_key: str | None) -> dict[str, str]:
+    names = [path.name for path in ratings.files]
     facts = {
         "files": first_names(names, limit=3) or "a table in memory",
-        "file, SHA-256": file_sha256(source.files[0]) if len(names) == 1 else None,
+        "file, SHA-256": file_sha256(ratings.files[0]) if len(names) == 1 else None,
         "run key": run_key,
         "judge": judge,
         "revision, rules, prompt": "not recorded: these ratings are not a run of a study",

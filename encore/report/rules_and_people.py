@@ -25,16 +25,16 @@ _BOUGHT_TEXT = {True: "yes", False: "no", None: NONE}
 
 
 def rules_and_people(
-    source: Ratings, rules: Mapping[str, str], statistics: tuple[RuleStats, ...]
+    ratings: Ratings, rules: Mapping[str, str], statistics: tuple[RuleStats, ...]
 ) -> DataTable | None:
     """Return a table of all rules; None if nobody labelled them and nothing was probed.
 
     Args:
-        source: The opened ratings.
+        ratings: The opened ratings, of a study or not.
         rules: Titles of the rules, by rule id.
         statistics: Statistics of the rules over all sources.
     """
-    study, manifest = source.study, source.manifest
+    study, manifest = ratings.study, ratings.manifest
     if study is None or manifest is None:
         return None
     agreements = sorted(

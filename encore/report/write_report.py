@@ -125,11 +125,11 @@ def default_folder(ratings: str | Path | Ratings) -> Path:
     Raises:
         InputError: There are no ratings, or several runs and none is chosen.
     """
-    source = open_ratings(ratings)
-    study = source.study
-    if study is None or source.run_dir is None:
+    opened = open_ratings(ratings)
+    study = opened.study
+    if study is None or opened.run_dir is None:
         return Path("report")
-    return study.path / REPORTS_FOLDER / source.run_dir.name
+    return study.path / REPORTS_FOLDER / opened.run_dir.name
 
 
 def draw_all(
@@ -182,7 +182,7 @@ def render_page(findings: Findings, drawn: Drawn) -> str:
     """Return the page as HTML. The same findings and drawings give the same text.
 
     Args:
-        findings: Results to show.
+        findings: Results that the page shows.
         drawn: Every figure by name, drawn or missing.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined

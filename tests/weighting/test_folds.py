@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
+import pytest
 
 from encore.data.pairs import read_pairs
-from encore.data.study import Study
+from encore.data.study import Study, open_study
 from encore.weighting.folds import HeldOut, fold_notes, held_out
 from encore.weighting.scheme import Evidence, SchemeResult, WeightingScheme
 from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.schemes import load_scheme
 from encore.weighting.weigh import open_evidence
-from tests.weighting.conftest import NUM_PAIRS, NUM_PROMPTS
 from tests.worlds.ratings import evidence_of_margins
+from tests.worlds.studies import rate_study, study_of
 
 BRADLEY_TERRY = load_scheme("bradley-terry")
+NUM_PROMPTS = 8
+NUM_PAIRS = 3 * NUM_PROMPTS
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Study:
+    """Return a study of eight prompts with three pairs each, rated under ten rules."""
+    records = [
+        {"prompt": f"Question {n // 3}?", "chosen": f"Answer {n}.", "rejected": f"No {n}."}
+        for n in range(NUM_PAIRS)
+    ]
+    path = study_of(records, tmp_path / "study")
+    rate_study(path)
+    return open_study(path)
 
 
 def random_margins(num_pairs: int, num_rules: int, *, seed: int = 0) -> np.ndarray:
