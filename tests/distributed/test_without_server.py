@@ -109,11 +109,21 @@ def test_an_engine_that_is_killed_in_mid_shard_costs_that_shard_alone(
         begun = [event for event in control.events("began") if event["shard"] not in rated]
         return [event["pid"] for event in begun] if len(rated) > 2 else []
 
+    def loaded() -> set[int]:
+        return {event["pid"] for event in control.events("loaded")}
+
     os.kill(wait_until(at_work, seconds=_SECONDS, event="a shard at work")[-1], signal.SIGKILL)
+    control.order(seconds=3.0)  # there is work until the replacement has loaded, however slowly
+    wait_until(
+        lambda: len(loaded()) == 3 or process.poll() is not None,
+        seconds=_SECONDS,
+        event="the replacement",
+    )
+    control.order(seconds=0.1)
     wait_for_end(process)
 
     check_ratings(study, control)
-    assert len({event["pid"] for event in control.events("loaded")}) == 3  # its replacement
+    assert len(loaded()) == 3
 
 
 def test_engines_end_with_a_killed_parent_and_the_same_command_goes_on(
