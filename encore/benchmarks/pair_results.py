@@ -170,13 +170,13 @@ def stored_rows(
     definition_of_file = (results.benchmark, results.data_digest, results.weighting)
     definition = (benchmark.name, pairs.digest, benchmark.weighting)
     if definition_of_file != definition:
-        theirs, ours = (
+        stored, expected = (
             f"{name} {digest[:12]}, all {weighting} alike"
             for name, digest, weighting in (definition_of_file, definition)
         )
         raise InputError(
-            f"{path}: results on {theirs}, not on {ours}; only results on the same pairs, counted "
-            "alike, can be compared: run both on the same data"
+            f"{path}: results on {stored}, not on {expected}; only results on the same pairs, "
+            "counted alike, can be compared: run both on the same data"
         )
     order_P, is_only_row = results.order_of(pairs.keys), len(results.rows) == 1
     benchmark_label = f"benchmark {benchmark.name}"  # the table on this benchmark has it already

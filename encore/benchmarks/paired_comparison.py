@@ -76,24 +76,22 @@ def compare_credits(
         drawn_D += weight_P[mask_P].sum() * _drawn_means(delta_P[mask_P], rng)
     low, high = middle_95(drawn_D)
     num_first, num_second = int((delta_P > 0).sum()), int((delta_P < 0).sum())
+    mcnemar_p = None
     are_whole = bool(np.isin([first_P, second_P], (0, 1)).all())
+    if are_whole:  # a fair coin for each pair that differs
+        from scipy.stats import binomtest
+
+        num_differing = num_first + num_second
+        mcnemar_p = float(binomtest(num_first, num_differing).pvalue) if num_differing else 1.0
     return Comparison(
         difference=difference,
         ci_low=min(low, difference),
         ci_high=max(high, difference),
-        mcnemar_p=_mcnemar_p(num_first, num_second) if are_whole else None,
+        mcnemar_p=mcnemar_p,
         num_only_first=num_first,
         num_only_second=num_second,
         num_pairs=len(delta_P),
     )
-
-
-def _mcnemar_p(num_only_first: int, num_only_second: int) -> float:
-    """Return the exact two-sided p-value of McNemar's test: a fair coin per differing pair."""
-    from scipy.stats import binomtest
-
-    num = num_only_first + num_only_second
-    return float(binomtest(num_only_first, num).pvalue) if num else 1.0
 
 
 def _drawn_means(delta_S: _Floats, rng: np.random.Generator) -> _Floats:

@@ -47,7 +47,6 @@ from encore.scoring.scoring_config import ScoreConfig, ScoringConfig
 
 #: A pair of a shard with its subset, or None if its data have no subsets.
 PairInSubset = tuple[PreferencePair, str | None]
-_STORED_COUNTS = ("num_tokens", "num_cut_responses", "num_cut_pairs", "num_cut_tokens")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,7 +318,8 @@ def score_job(
                 f"scoring with {manifest.model}: {' '.join(str(error).split())[:500]}; {advice}"
                 "finished shards are kept"
             ) from error
-        footer = {name: counts[name] for name in _STORED_COUNTS}
+        stored_counts = ("num_tokens", "num_cut_responses", "num_cut_pairs", "num_cut_tokens")
+        footer = {name: counts[name] for name in stored_counts}
         return ShardTable(
             table=_score_table(manifest, shard_pairs, score_NR), footer=footer, counts=counts
         )

@@ -63,15 +63,15 @@ def test_random_rows_are_means_over_their_seeds(rows):
     def accuracies(seeds: range) -> list[float]:
         return [(MARGIN_PR @ random_weights(RULES, seed=seed) > 0).mean() for seed in seeds]
 
-    accuracies_of_draws = accuracies(range(50))
+    accuracy_by_draw = accuracies(range(50))
     names = ("random (mean of 3)", "random (50 draws)")
     three, fifty = (figures_of(rows[name], PAIRS) for name in names)
-    assert three.headline.score == pytest.approx(np.mean(accuracies_of_draws[:3]))
+    assert three.headline.score == pytest.approx(np.mean(accuracy_by_draw[:3]))
     assert (three.draws.num_draws, three.method, fifty.method) == (3, "random", None)
-    expected = pytest.approx(np.mean(accuracies_of_draws))
+    expected = pytest.approx(np.mean(accuracy_by_draw))
     assert fifty.draws.mean == expected == fifty.headline.score
     assert (fifty.draws.low, fifty.draws.high) == pytest.approx(
-        np.quantile(accuracies_of_draws, [0.025, 0.975])
+        np.quantile(accuracy_by_draw, [0.025, 0.975])
     )
     for subset in fifty.subsets:  # what is neither right nor wrong is no loss
         assert subset.num_wins + subset.num_losses < subset.num_pairs

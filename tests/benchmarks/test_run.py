@@ -50,6 +50,8 @@ from tests.worlds.trainings import RULES, write_ratings
 NUM_PAIRS = 20
 HIDDEN_SIZE = 32
 SHARD_SIZE = 4
+#: Text of the shipped definition `generic`.
+GENERIC = Path(definition.__file__).with_name("generic.toml").read_text(encoding="utf-8")
 ROWS = {"schemes": ("encore", "random"), "taus": (2.0,), "num_random": 10}
 
 
@@ -284,9 +286,8 @@ def test_every_ingredient_changes_a_tables_key(study, world, tmp_path):
     rows = tmp_path / "rows.jsonl"
     rows.write_text((world / "rows.jsonl").read_text().replace("Question 3?", "Question 33?"))
     make_model(tmp_path / "model", seed=5)
-    generic = Path(definition.__file__).with_name("generic.toml").read_text(encoding="utf-8")
     definition_path = tmp_path / "generic.toml"
-    definition_path.write_text(generic.replace('version = "1"', 'version = "2"'), encoding="utf-8")
+    definition_path.write_text(GENERIC.replace('version = "1"', 'version = "2"'))
     for parts, change in {
         "benchmark.version": {"benchmark": str(definition_path)},
         "data_sha256": {"data": rows},
@@ -333,13 +334,10 @@ def test_pairs_that_training_may_have_used_are_counted(study, world, complete_ru
 
 
 def test_a_synthetic_benchmark_marks_its_table(study, world, tmp_path):
-    definition = tmp_path / "mine.toml"
-    definition.write_text(
-        'name = "synthetic-safety"\nversion = "1"\ntitle = "Made up"\ncitation = "none"\n'
-        'headline = "Safety"\nlicence = "Apache-2.0"\n'
-    )
+    definition_path = tmp_path / "synthetic.toml"
+    definition_path.write_text(GENERIC.replace('name = "generic"', 'name = "synthetic-safety"'))
     models = {"model": None, "reward_models": {"initial model": world / "initial"}}
-    result = run(study, world, benchmark=str(definition), **models)
+    result = run(study, world, benchmark=str(definition_path), **models)
     assert "benchmark synthetic-safety" in result.table.synthetic
     assert "example, not as evidence" in result.markdown_path.read_text(encoding="utf-8")
 

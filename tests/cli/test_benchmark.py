@@ -47,9 +47,8 @@ def test_one_command_prints_every_row_and_a_second_one_scores_nothing(arguments,
 
 
 def test_a_partial_benchmark_is_refused_or_marked(arguments, world):
-    partial = [
-        "rewardbench-safety" if argument == "generic" else argument for argument in arguments
-    ]
+    partial = list(arguments)
+    partial[partial.index("generic")] = "rewardbench-safety"
     rows = jsonl_rows(6, subsets=("donotanswer", "refusals-dangerous"))
     partial[-1] = write_lines(world / "partial.jsonl", rows)
     assert "--allow-partial" in error_of(*partial)
@@ -73,9 +72,7 @@ def test_bad_input_is_one_line(arguments, world, tmp_path):
         (("--gate", tmp_path), "no gate.json"),
     ):
         assert message in error_of(*arguments, *options)
-    single = [
-        world / "initial" if argument == world / "model" else argument for argument in arguments
-    ]
-    assert "there is nothing to weigh" in error_of(*single)
+    arguments[arguments.index(world / "model")] = world / "initial"
+    assert "there is nothing to weigh" in error_of(*arguments)
     for usage in ((), ("study", "--table", "html"), ("study", "--k", 0), ("study", "--seed", -1)):
         assert invoke(*usage).exit_code == 2

@@ -95,3 +95,29 @@ def judged(
     """Judge pairs, two in a shard; options are fields of the config."""
     settings = {"judge": JudgeConfig(model="scripted"), "out": out, "shard_size": 2, **options}
     return judge_pairs(pairs, JudgeBenchmarkConfig(**settings), judge=judge)
+
+
+RULES_TOML = """
+name = "two"
+
+[[rules]]
+title = "Kind"
+description = "d"
+preference_rule = "Accept the kinder response."
+rating_rule = "The response should be kind."
+
+[[rules]]
+title = "Long"
+description = "d"
+preference_rule = "Accept the longer response."
+rating_rule = "The response should be long."
+"""
+
+
+def rating_config(out: Path) -> JudgeBenchmarkConfig:
+    """Return the config of a judging by rating under two rules, two pairs in a shard."""
+    out.mkdir(exist_ok=True)
+    rules = out / "two.toml"
+    rules.write_text(RULES_TOML)
+    judge = JudgeConfig(model="scripted")
+    return JudgeBenchmarkConfig(judge=judge, out=out, rules=str(rules), shard_size=2)

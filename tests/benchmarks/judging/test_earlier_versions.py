@@ -12,10 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
 from encore.benchmarks.judging.judged_pairs import JudgingManifest
 from encore.benchmarks.judging.rated_pairs import rate_pairs
-from encore.judges.judge_config import JudgeConfig
 from encore.runs.run_files import ShardTable, claim_folder, run_status, write_shard
 from tests.benchmarks.judging.scripted import (
     VERDICTS,
@@ -23,6 +21,7 @@ from tests.benchmarks.judging.scripted import (
     judged,
     make_benchmark,
     opposed_judge,
+    rating_config,
 )
 from tests.worlds.judges import ScriptedJudge
 
@@ -110,30 +109,17 @@ def test_the_folder_with_most_verdicts_is_continued(tmp_path, current):
     assert run_status(current, JudgingManifest).is_complete
 
 
-@pytest.fixture
-def rated(tmp_path: Path):
-    """Return a function that rates three pairs under one rule, with a count of the prompts."""
-    rules = tmp_path / "kind.toml"
-    rules.write_text(
-        'name = "kind"\n[[rules]]\ntitle = "Kind"\ndescription = "d"\n'
-        'preference_rule = "Accept the kinder response."\n'
-        'rating_rule = "The response should be kind."\n'
-    )
-
-    def rate_in(out: Path, *, judge: str) -> tuple[Path, int]:
-        config = JudgeBenchmarkConfig(
-            judge=JudgeConfig(model="scripted"), out=out, rules=str(rules), shard_size=2
-        )
-        scripted = ScriptedJudge(lambda _: "0.5", name=judge)
-        result = rate_pairs(make_benchmark(3), config, {"kind": 1.0}, judge=scripted)
-        return result.study, scripted.num_asked
-
-    return rate_in
+def rated(out: Path, *, judge: str) -> tuple[Path, int]:
+    """Rate three pairs under two rules; return their study and the number of prompts."""
+    scripted = ScriptedJudge(lambda _: "0.5", name=judge)
+    weights = {"kind": 0.5, "long": 0.5}
+    result = rate_pairs(make_benchmark(3), rating_config(out), weights, judge=scripted)
+    return result.study, scripted.num_asked
 
 
-def test_ratings_of_a_benchmark_by_earlier_versions_are_read(tmp_path, rated):
+def test_ratings_of_a_benchmark_by_earlier_versions_are_read(tmp_path):
     study, num_asked = rated(tmp_path / "before", judge="a")
-    assert num_asked == 6
+    assert num_asked == 12  # three pairs, two answers, two rules
     now = tmp_path / "now"
     now.mkdir()
     earlier = study.rename(now / "rated-f8242e4c8a6452bb")
@@ -143,4 +129,4 @@ def test_ratings_of_a_benchmark_by_earlier_versions_are_read(tmp_path, rated):
     current = study.rename(now / study.name)
     assert rated(now, judge="a") == (earlier, 0)
     assert rated(now, judge="b") == (current, 0)
-    assert rated(now, judge="c") == (current, 6)
+    assert rated(now, judge="c") == (current, 12)

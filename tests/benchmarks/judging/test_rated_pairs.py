@@ -19,35 +19,22 @@ from encore.benchmarks.judging.rated_pairs import (
 from encore.core.errors import InputError
 from encore.data.pairs import read_pairs, records_of
 from encore.data.rule_sets import load_rule_set
-from encore.judges.judge_config import JudgeConfig
 from encore.weighting.weigh import weights as weigh
 from encore.weighting.weight_vector import WeightVector
-from tests.benchmarks.judging.scripted import benchmark_of, index_in, make_benchmark, make_pair
+from tests.benchmarks.judging.scripted import (
+    RULES_TOML,
+    benchmark_of,
+    index_in,
+    make_benchmark,
+    make_pair,
+    rating_config,
+)
 from tests.worlds.judges import ScriptedJudge
-
-RULES_TOML = """
-name = "two"
-
-[[rules]]
-title = "Kind"
-description = "d"
-preference_rule = "Accept the kinder response."
-rating_rule = "The response should be kind."
-
-[[rules]]
-title = "Long"
-description = "d"
-preference_rule = "Accept the longer response."
-rating_rule = "The response should be long."
-"""
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> JudgeBenchmarkConfig:
-    path = tmp_path / "two.toml"
-    path.write_text(RULES_TOML)
-    judge = JudgeConfig(model="scripted")
-    return JudgeBenchmarkConfig(judge=judge, out=tmp_path, rules=str(path), shard_size=2)
+    return rating_config(tmp_path)
 
 
 def rate_by_rule(prompt: str) -> str:
