@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from encore.core.errors import InputError
 from encore.data.records import Message, PreferencePair
 from encore.model.conversation import ConversationTokenizer, freeze_template
-from tests.worlds.tokenizers import LLAMA_3_TEMPLATE, LLAMA_3_TOKENS, bert, byte_level, llama_3
+from tests.worlds.tokenizers import LLAMA_3_TOKENS, bert, byte_level, llama_3
 
 QUESTION = (Message(role="user", content="Hello there."),)
 PLAIN_TURNS = (
@@ -112,16 +112,14 @@ def test_text_that_spells_special_tokens_adds_none():
     ],
 )
 def test_the_oldest_tokens_are_cut_and_the_first_token_kept(max_length, response, expected):
-    whole = conversation().encode(QUESTION, response).token_ids.tolist()
+    uncut = conversation().encode(QUESTION, response).token_ids.tolist()
     cut = conversation(max_length=max_length).encode(QUESTION, response)
     assert (len(cut.token_ids), cut.num_prompt, cut.num_cut) == expected
-    assert cut.token_ids.tolist() == [whole[0], *whole[cut.num_cut + 1 :]]
+    assert cut.token_ids.tolist() == [uncut[0], *uncut[cut.num_cut + 1 :]]
 
 
 def test_an_end_token_is_never_the_pad_token():
-    tokenizer = ConversationTokenizer(
-        llama_3(), max_length=100
-    )  # its pad token was the end of a turn
+    tokenizer = TOKENIZERS["trimmed"]  # its pad token was the end of a turn
     assert tokenizer.end_token_id == LLAMA_3_TOKENS.index("<|eot_id|>")
     assert tokenizer.pad_token_id == LLAMA_3_TOKENS.index("<|finetune_right_pad_id|>")
     assert tokenizer.hf_tokenizer.pad_token_id == tokenizer.pad_token_id
@@ -159,8 +157,7 @@ TODAY = (
 )
 
 
-@pytest.mark.parametrize("template", [LLAMA_3_TEMPLATE, TODAY], ids=["llama-3", "other"])
-def test_a_frozen_template_renders_the_same_on_every_day(template, monkeypatch):
+def test_a_frozen_template_renders_the_same_on_every_day(monkeypatch):
     class Clock(datetime.datetime):
         @classmethod
         def now(cls, tz=None):
@@ -171,11 +168,9 @@ def test_a_frozen_template_renders_the_same_on_every_day(template, monkeypatch):
         return str(tokenizer.apply_chat_template(messages, tokenize=False, **variables))
 
     monkeypatch.setattr("transformers.utils.chat_template_utils.datetime", Clock)
-    specials = ["<bos>", "<eot>", "<pad>", "<user>", "<assistant>", "<|eot_id|>"]
-    named = {"bos_token": "<bos>"}
     stock, frozen = (
-        byte_level(specials, template=text, **named)
-        for text in (template, freeze_template(template))
+        byte_level(SPECIALS, template=template, **NAMED)
+        for template in (TODAY, freeze_template(TODAY))
     )
     year = 2025
     before, frozen_before = rendered(stock), rendered(frozen)
@@ -186,7 +181,7 @@ def test_a_frozen_template_renders_the_same_on_every_day(template, monkeypatch):
 
 
 def test_the_frozen_template_of_llama_3_prints_no_date():
-    text = ConversationTokenizer(llama_3(), max_length=100).render(QUESTION, "Be kind.")
+    text = TOKENIZERS["trimmed"].render(QUESTION, "Be kind.")
     assert text == (
         "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHello there.<|eot_id|>"
         "<|start_header_id|>assistant<|end_header_id|>\n\nBe kind.<|eot_id|>"

@@ -1,4 +1,4 @@
-"""How fast are `encore analyze`, `encore weights --compare`, a benchmark's table, `rules dedupe`?
+"""Measure `encore analyze`, `encore weights --compare`, a benchmark's table and `rules dedupe`.
 
     python -m tests.perf.analysis_speed [--millions 1.4 7] [--table-pairs 740 70000] [--rules 10000]
         [--rounds 3]
@@ -72,8 +72,8 @@ with open_evidence(sys.argv[1]) as evidence:
     compare_schemes(evidence)
 print(time.perf_counter() - started)
 """
-DEDUPE = "import tests.perf.analysis_speed as it; it.dedupe_pool()"
-TABLE = "import tests.perf.analysis_speed as it; it.make_whole_table()"
+DEDUPE = "import tests.perf.analysis_speed as speed; speed.dedupe_pool()"
+TABLE = "import tests.perf.analysis_speed as speed; speed.make_whole_table()"
 
 
 def main() -> None:
@@ -90,17 +90,14 @@ def main() -> None:
             _measure_ratings(Path(folder), num_pairs, rounds=options.rounds)
     for num_pairs in options.table_pairs:
         with tempfile.TemporaryDirectory() as folder:
-            _measure_table(Path(folder), num_pairs, rounds=options.rounds)
+            study = write_study(Path(folder) / "study", num_pairs, num_rules=NUM_HEADS)
+            title = f"benchmark of {num_pairs:,} pairs, {NUM_HEADS} heads"
+            calls = {"whole table": (TABLE, study, num_pairs)}
+            _compare(calls, title=title, rounds=options.rounds)
+    spreads = {"none alike": 1.0, "about 0.8": 0.5, "all alike": 0.01}
     for num_rules in options.rules:
         with tempfile.TemporaryDirectory() as folder:
-            calls = {
-                name: (DEDUPE, folder, num_rules, spread_of_rules)
-                for name, spread_of_rules in {
-                    "none alike": 1.0,
-                    "about 0.8": 0.5,
-                    "all alike": 0.01,
-                }.items()
-            }
+            calls = {name: (DEDUPE, folder, num_rules, spread) for name, spread in spreads.items()}
             _compare(calls, title=f"dedupe {num_rules:,} rules", rounds=options.rounds)
 
 
@@ -115,12 +112,6 @@ def _measure_ratings(folder: Path, num_pairs: int, *, rounds: int) -> None:
         "weights --compare": (COMPARE, study),
     }
     _compare(calls, title=f"{2 * NUM_RULES * num_pairs:,} ratings", rounds=rounds)
-
-
-def _measure_table(folder: Path, num_pairs: int, *, rounds: int) -> None:
-    study = write_study(folder / "study", num_pairs, num_rules=NUM_HEADS)
-    title = f"benchmark of {num_pairs:,} pairs, {NUM_HEADS} heads"
-    _compare({"whole table": (TABLE, study, num_pairs)}, title=title, rounds=rounds)
 
 
 def make_whole_table() -> None:
@@ -166,7 +157,7 @@ def _compare(calls: Mapping[str, Sequence[object]], *, title: str, rounds: int) 
     sides = {name: partial(call, *arguments) for name, arguments in calls.items()}
     rows = [
         {
-            "what": name,
+            "call": name,
             "seconds": median_and_range([seconds for seconds, _ in results]),
             "MiB": max(results)[1],
         }

@@ -1,4 +1,4 @@
-"""How fast is `encore ingest`, does its memory stay the same, and how soon does a command start?
+"""Measure the start of commands, and the speed and memory of `encore ingest`.
 
     python -m tests.perf.command_speed [--pairs 30000 100000] [--rounds 5]
 

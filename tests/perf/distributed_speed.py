@@ -19,6 +19,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tests.distributed.farm import Farm, make_study, options, rating, running_farm, wait_until
 from tests.perf.harness import (
@@ -63,15 +64,11 @@ def main() -> None:
         _costs(farm, studies, rounds=arguments.rounds)
         study = studies[arguments.shards[-1]]
         farm.control.order(seconds=arguments.wait_seconds)
-        rows = [
-            _as_command(farm, study, num_engines=1),
-            _as_command(farm, study, num_engines=2),
-            _as_deployment(farm, study, num_engines=1),
-            _as_deployment(farm, study, num_engines=2),
-        ]
-        for one_engine, two_engines in (rows[:2], rows[2:]):
-            speed_up = _as_float(two_engines["shards/s"]) / _as_float(one_engine["shards/s"])
-            two_engines["speed-up"] = speed_up
+        rows = []
+        for measure in (_as_command, _as_deployment):
+            one_engine, two_engines = (measure(farm, study, num_engines=n) for n in (1, 2))
+            two_engines["speed-up"] = two_engines["shards/s"] / one_engine["shards/s"]
+            rows += [one_engine, two_engines]
         print_table(
             f"engines that wait {arguments.wait_seconds:g} s a shard, from when all are ready", rows
         )
@@ -111,14 +108,14 @@ def _run(farm: Farm, study: Path, *module: str, changes: Mapping[str, object]) -
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def _as_command(farm: Farm, study: Path, *, num_engines: int) -> dict[str, object]:
+def _as_command(farm: Farm, study: Path, *, num_engines: int) -> dict[str, Any]:
     farm.control.forget()
     began = time.monotonic()
     _run(farm, study, *_MODULES["encore rate"], changes={"engines": num_engines})
     return _timing(farm, "encore rate", num_engines, began=began)
 
 
-def _as_deployment(farm: Farm, study: Path, *, num_engines: int) -> dict[str, object]:
+def _as_deployment(farm: Farm, study: Path, *, num_engines: int) -> dict[str, Any]:
     farm.control.forget()
     with tempfile.TemporaryDirectory() as folder:
         copy = shutil.copytree(study, Path(folder) / "study")
@@ -132,7 +129,7 @@ def _as_deployment(farm: Farm, study: Path, *, num_engines: int) -> dict[str, ob
     return _timing(farm, "deployment", num_engines, began=began)
 
 
-def _timing(farm: Farm, name: str, num_engines: int, *, began: float) -> dict[str, object]:
+def _timing(farm: Farm, name: str, num_engines: int, *, began: float) -> dict[str, Any]:
     loaded = [event["time"] for event in farm.control.events("loaded")]
     rated = [event["time"] for event in farm.control.events("rated")]
     assert len(loaded) == num_engines
@@ -145,11 +142,6 @@ def _timing(farm: Farm, name: str, num_engines: int, *, began: float) -> dict[st
         "shards/s": num_rated_since / (max(rated) - all_ready_at),
         "speed-up": "",
     }
-
-
-def _as_float(value: object) -> float:
-    assert isinstance(value, float)
-    return value
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A plan with `--calibrate` against the run that it plans: seconds within 20 %, tokens within 2 %.
+"""Compare a plan with `--calibrate` with its run: seconds within 20 %, tokens within 2 %.
 
     python -m tests.perf.plan_accuracy [--pairs hh=FILE] [--judge FOLDER] [--limit 1000]
 
@@ -43,7 +43,7 @@ def main() -> None:
             rows += planned_and_actual(study, layout, options)
     print_table(f"{options.limit} pairs, planned with {options.calibrate}", rows)
     for row in rows:
-        limit = SECONDS_WITHIN if row["of"] == "seconds" else TOKENS_WITHIN
+        limit = SECONDS_WITHIN if row["quantity"] == "seconds" else TOKENS_WITHIN
         assert abs(float(row["planned / actual"]) - 1) <= limit, row
 
 
@@ -67,7 +67,7 @@ def planned_and_actual(
     return [
         {
             "layout": layout,
-            "of": name,
+            "quantity": name,
             "planned": float(planned),
             "actual": float(actual),
             "planned / actual": planned / actual,

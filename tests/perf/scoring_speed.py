@@ -44,7 +44,7 @@ TIMEOUT_SECONDS = 600.0
 
 
 def main() -> None:
-    """Measure, print; or be the clients."""
+    """Measure and print the table."""
     parser = make_parser(__doc__)
     parser.add_argument("--pairs", type=Path, help="raw hh-rlhf, .jsonl.gz; default: synthetic")
     parser.add_argument("--num-pairs", type=int, default=96)
@@ -78,7 +78,7 @@ def _measure(options: argparse.Namespace, folder: Path, process: Executor) -> No
     (folder / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
 
     def served(url: str) -> float:
-        code = "import tests.perf.scoring_speed as it; it.ask_all()"
+        code = "import tests.perf.scoring_speed as speed; speed.ask_all()"
         text, _, _ = run_python("-c", code, url, folder / "texts.json", options.clients)
         answer = json.loads(text)
         latencies[:] = answer["latencies"]
@@ -150,9 +150,8 @@ def ask_all() -> None:
             answer = client.post(f"{url}/get_reward", json={"query": [text]}).raise_for_status()
             return answer.json()["rewards"][0], time.perf_counter() - started
 
-        list(
-            pool.map(lambda _: client.get(f"{url}/health"), range(num_clients))
-        )  # opens connections
+        for _ in pool.map(lambda _: client.get(f"{url}/health"), range(num_clients)):
+            pass  # opens the connections
         started = time.perf_counter()
         answers = list(pool.map(ask, texts))
         seconds = time.perf_counter() - started

@@ -25,6 +25,7 @@ from encore.training.baselines.gating_network import (
 from encore.training.train import train as train_model
 from encore.training.training_config import GateConfig, TrainConfig, TrainGateConfig
 from tests.cli.invoking import Command
+from tests.worlds.scorings import make_model
 from tests.worlds.trainings import (
     RULES,
     backbone_config,
@@ -47,15 +48,6 @@ def prompts_and_margins(num_pairs=800, seed=0):
     rows = np.arange(num_pairs)
     margin_PR[rows, expert_P] = 0.3 + 0.3 * generator.normal(size=num_pairs)
     return prompt_PD, margin_PR.astype(np.float32)
-
-
-def small_margins(num_pairs=600):
-    """Heads that predict ratings: mean margins of 0.01 to 0.09, noise of 0.15."""
-    generator = np.random.default_rng(3)
-    mean_R = np.linspace(0.01, 0.09, 5)
-    margin_PR = (mean_R + 0.15 * generator.normal(size=(num_pairs, 5))).astype(np.float32)
-    prompt_PD = generator.normal(size=(num_pairs, 8)).astype(np.float32)
-    return prompt_PD, margin_PR
 
 
 def fitted(data, *, head_ids=HEADS, **settings):
@@ -99,7 +91,11 @@ def test_the_seed_draws_the_first_weights_and_the_pairs_of_a_step(monkeypatch):
 
 
 def test_small_margins_do_not_make_a_gate_one_hot():
-    prompt_PD, margin_PR = small_margins()
+    """Heads that predict ratings have mean margins of 0.01 to 0.09, here with noise of 0.15."""
+    generator = np.random.default_rng(3)
+    noise_PR = 0.15 * generator.normal(size=(600, 5))
+    margin_PR = (np.linspace(0.01, 0.09, 5) + noise_PR).astype(np.float32)
+    prompt_PD = generator.normal(size=(600, 8)).astype(np.float32)
     gate = fitted((prompt_PD, margin_PR), head_ids="abcde")
     _, best_loss = best_constant_weights(margin_PR)
     assert gate.mean_loss(prompt_PD, margin_PR) <= best_loss + 1e-3
@@ -167,15 +163,12 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def model(study: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return probe_model(study, tmp_path_factory.mktemp("gated"))
-
-
-def probe_model(study: Path, folder: Path, **settings) -> Path:
+    folder = tmp_path_factory.mktemp("gated")
     config = TrainConfig(
         study=study,
         backbone=backbone_config(make_backbone(folder / "tiny")),
-        ratings=None if settings else write_ratings(study, folder / "ratings.parquet"),
-        **dict(training_config(method="probe", **settings)),
+        ratings=write_ratings(study, folder / "ratings.parquet"),
+        **dict(training_config(method="probe")),
     )
     return train_model(open_study(study), config).model_dir
 
@@ -217,4 +210,4 @@ def test_training_again_gives_the_same_gate_from_stored_states(study, model, tmp
 
 def test_a_model_with_a_single_head_has_nothing_to_weigh(study, tmp_path):
     with pytest.raises(InputError, match="its only head is 'reward'"):
-        train(study, probe_model(study, tmp_path, objective="bradley-terry"))
+        train(study, make_model(tmp_path / "model", head_ids=("reward",)))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
 
 from encore.model.layouts import lay_out
 from encore.model.reward_model import MultiHeadRewardModel
 from encore.training.lora import add_adapters, merge_adapters
-from encore.training.optimizers import make_optimizer
+from encore.training.optimizers import make_optimizer, trainable_parameters
 from encore.training.training_config import TrainingConfig
 from tests.worlds.models import PAD, pair_with_shared_beginning, tiny_model
 
@@ -35,13 +34,9 @@ def train(model: MultiHeadRewardModel) -> None:
         optimizer.finish()
 
 
-def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
-    return {name: p for name, p in model.named_parameters() if p.requires_grad}
-
-
 def test_only_adapters_and_heads_are_trained_and_they_change_the_scores():
     (model, _), untouched = adapted(), tiny_model("llama")
-    names = trainable(model)
+    names = trainable_parameters(model)
     assert sum("lora" in name for name in names) == 2 * NUM_LINEAR
     assert {name for name in names if "lora" not in name} == {"heads.weight"}
     torch.testing.assert_close(scores(model), scores(untouched), rtol=0, atol=0)

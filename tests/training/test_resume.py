@@ -27,17 +27,6 @@ def newest(out: Path) -> int:
     return max(steps_in(out / "checkpoints"), default=0)
 
 
-def train_and_kill(command: list[str], out: Path, *, rng: random.Random) -> None:
-    """Start training and kill -9 it at a random moment after it has written a checkpoint."""
-    start_and_kill(
-        command,
-        one_thread(),
-        progress=lambda: newest(out),
-        rng=rng,
-        latest_seconds=LATEST_KILL_SECONDS,
-    )
-
-
 @pytest.mark.parametrize(
     ("num_kills", "num_steps"),
     [
@@ -57,7 +46,13 @@ def test_after_kills_weights_and_logged_losses_equal_those_of_an_undisturbed_run
         for out in (killed, undisturbed)
     ]
     for _ in range(num_kills):
-        train_and_kill(commands[0], killed, rng=rng)
+        start_and_kill(
+            commands[0],
+            one_thread(),
+            progress=lambda: newest(killed),
+            rng=rng,
+            latest_seconds=LATEST_KILL_SECONDS,
+        )
         assert 0 < newest(killed) < num_steps  # after the first checkpoint, before the last
     messages = [
         subprocess.run(command, env=one_thread(), check=True, capture_output=True, text=True).stderr
