@@ -99,11 +99,9 @@ def write_ratings(
 # --- runs ---------------------------------------------------------------------------------------
 
 
-def make_backbone(folder: Path, *, seed: int = 0) -> Path:
+def make_backbone(folder: Path) -> Path:
     """Write a random Llama of two layers, 32 wide, with tokenizer and chat template."""
-    return make_tiny_judge(
-        folder, hidden_size=32, vocab_size=512, max_model_len=256, answers_scores=False, seed=seed
-    )
+    return make_tiny_judge(folder, hidden_size=32, max_model_len=256, answers_scores=False)
 
 
 def backbone_config(folder: Path) -> BackboneConfig:
