@@ -8,7 +8,7 @@ sources as (
 
     select
         source,
-        row_number() over (order by source) - 1 as source_index
+        row_number() over (order by source) - 1 as source_place
     from (select distinct source from ratings)
 
 ),
@@ -17,15 +17,15 @@ rules as (
 
     select
         rule_id,
-        row_number() over (order by rule_id) - 1 as rule_index
+        row_number() over (order by rule_id) - 1 as rule_place
     from (select distinct rule_id from ratings)
 
 )
 
 select
     hash(ratings.source, ratings.pair_id) as pair_key,
-    sources.source_index::integer as source_index,
-    rules.rule_index::integer as rule_index,
+    sources.source_place::integer as source_place,
+    rules.rule_place::integer as rule_place,
     (ratings.response = 'rejected')::utinyint as is_rejected,
     coalesce(ratings.rating, 'nan'::double) as rating
 from ratings
