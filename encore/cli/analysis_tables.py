@@ -10,7 +10,7 @@ from encore.analysis.analyze import Analysis
 from encore.analysis.resampling import Estimate
 from encore.analysis.statistics import POOLED, RuleStats
 from encore.cli.output import (
-    Shown,
+    Renderable,
     TableColumns,
     percent_of,
     record_table,
@@ -35,7 +35,7 @@ _LEGEND = (
 _MAX_RATINGS = 2_000_000
 
 
-def analysis_tables(analysis: Analysis) -> Iterator[Shown]:
+def analysis_tables(analysis: Analysis) -> Iterator[Renderable]:
     """Yield tables of entropy, accuracy and correlation, and verdicts, by source.
 
     Ratings of a single source are shown once: the figures of all sources would repeat them. The
@@ -54,7 +54,7 @@ def analysis_tables(analysis: Analysis) -> Iterator[Shown]:
         yield f"How many ratings are enough? {sentence(needed)}\n"
 
 
-def comparison_tables(comparison: RunComparison) -> Iterator[Shown]:
+def comparison_tables(comparison: RunComparison) -> Iterator[Renderable]:
     """Yield tables of the agreement of two runs, rule by rule."""
     rule_ids = [row.rule_id for row in comparison.rules]
     columns: TableColumns = {
@@ -78,7 +78,9 @@ def comparison_tables(comparison: RunComparison) -> Iterator[Shown]:
     yield "κ: Cohen's kappa with squared differences; weights at tau 2."
 
 
-def _source_tables(analysis: Analysis, rule_ids: Sequence[str], source: str) -> Iterator[Shown]:
+def _source_tables(
+    analysis: Analysis, rule_ids: Sequence[str], source: str
+) -> Iterator[Renderable]:
     subject = "all sources" if source == POOLED else f"source {source}"
     rules = [rule for rule in analysis.rules if rule.source == source]
     intervals = {row.rule_id: row for row in analysis.intervals if row.source == source}

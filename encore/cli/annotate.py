@@ -6,7 +6,14 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from encore.cli.output import Shown, TableColumns, estimate_of, percent, record_table, show_result
+from encore.cli.output import (
+    Renderable,
+    TableColumns,
+    estimate_of,
+    percent,
+    record_table,
+    show_result,
+)
 from encore.core.number_text import counted
 from encore.core.options import JsonOption, command
 from encore.core.terminal import say, warn
@@ -80,7 +87,7 @@ def annotate_import(config: AnnotateImportConfig, *, json: JsonOption = False) -
     show_result(record, tables, as_json=json)
 
 
-def _agreement_lines(report: PeopleReport, sample: Sample) -> Iterator[Shown]:
+def _agreement_lines(report: PeopleReport, sample: Sample) -> Iterator[Renderable]:
     columns: TableColumns = {
         "rule": "rule_id",
         "people and": "who",
@@ -98,7 +105,7 @@ def _agreement_lines(report: PeopleReport, sample: Sample) -> Iterator[Shown]:
         yield f"  {row['rule_id']}, {row['response_id']}: {labels}"
 
 
-def _win_rate_lines(report: PeopleReport) -> Iterator[Shown]:
+def _win_rate_lines(report: PeopleReport) -> Iterator[Renderable]:
     columns: TableColumns = {
         "question": "question",
         "comparisons": "num_comparisons",

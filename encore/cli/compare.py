@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from encore.benchmarks.benchmark_config import CompareConfig
-from encore.cli.output import Shown, compact_table, percent, show_result, span
+from encore.cli.output import Renderable, compact_table, percent, show_result, span
 from encore.core.options import JsonOption, command
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def compare(config: CompareConfig, *, json: JsonOption = False) -> None:
     show_result({"datasets": tables}, parts, synthetic=synthetic, as_json=json)
 
 
-def _table_parts(table: ComparedTable) -> Iterator[Shown]:
+def _table_parts(table: ComparedTable) -> Iterator[Renderable]:
     """Yield a line on the benchmark, then its rows."""
     from encore.core.number_text import p_value, points
 

@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
-from encore.cli.output import Shown, compact_table, percent, show_result, span_of, warn_of_unused
+from encore.cli.output import (
+    Renderable,
+    compact_table,
+    percent,
+    show_result,
+    span_of,
+    warn_of_unused,
+)
 from encore.core.options import JsonOption, command
 from encore.core.terminal import say, terminal_reporter
 
@@ -48,7 +55,7 @@ def judge(config: JudgeBenchmarkConfig, *, json: JsonOption = False) -> None:
     say(f"next: encore benchmark STUDY --results {report.results}")
 
 
-def _accuracy(report: JudgeReport) -> Iterator[Shown]:
+def _accuracy(report: JudgeReport) -> Iterator[Renderable]:
     """Yield the accuracy by subset; by pair also a sentence on the verdicts."""
     score = report.score
     partial = ", partial" if score.is_partial else ""

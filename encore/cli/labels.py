@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from encore.cli.output import (
-    Shown,
+    Renderable,
     TableColumns,
     percent_of,
     rule_legend,
@@ -48,7 +48,7 @@ def labels(config: LabelsConfig, *, json: JsonOption = False) -> None:
         say(f"labels and ratings: {report.table}")
 
 
-def _tables(report: LabelAgreement) -> Iterator[Shown]:
+def _tables(report: LabelAgreement) -> Iterator[Renderable]:
     rule_ids = [rule.rule_id for rule in report.rules]
     two_digits = partial(number, digits=2)
     columns: TableColumns = {

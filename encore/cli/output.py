@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from encore.warehouse import Ratings
 
 #: A part of a command's output for people.
-Shown = Table | Padding | str
+Renderable = Table | Padding | str
 
 _MIN_FIRST_COLUMN = 12
 #: Characters between two columns, and at both edges together.
@@ -52,7 +52,7 @@ def opened_ratings(config: RatingsConfig) -> Ratings:
 
 def show_result(
     result: Any,
-    parts: Iterable[Shown],
+    parts: Iterable[Renderable],
     notes: Iterable[str] = (),
     *,
     as_json: bool,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from encore.cli.output import Shown, compact_table, show_result, span
+from encore.cli.output import Renderable, compact_table, show_result, span
 from encore.core.number_text import number, significant
 from encore.core.options import JsonOption, command
 
@@ -38,7 +38,7 @@ def paper(*, json: JsonOption = False) -> None:
     show_result(check, _tables(check), as_json=json)
 
 
-def _tables(check: Mapping[str, Any]) -> Iterator[Shown]:
+def _tables(check: Mapping[str, Any]) -> Iterator[Renderable]:
     for table in check["tables"]:
         columns = ("method", *map(_SHORT.__getitem__, check["subset_counts"]), "Safety", "follows")
         rows = [

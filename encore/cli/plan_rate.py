@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from encore.cli.output import Shown, compact_table, show_result
+from encore.cli.output import Renderable, compact_table, show_result
 from encore.core.number_text import amount
 from encore.core.options import JsonOption, command
 from encore.core.terminal import terminal_reporter
@@ -36,7 +36,7 @@ def plan_rate(config: PlanRateConfig, *, json: JsonOption = False) -> None:
     show_result(plan, _tables(plan), plan.notes, as_json=json)
 
 
-def _tables(plan: RatingPlan) -> Iterator[Shown]:
+def _tables(plan: RatingPlan) -> Iterator[Renderable]:
     yield (
         f"judge {plan.judge}: {plan.num_pairs:,} pairs x 2 responses x {plan.num_rules} rules; "
         f"tokens counted on {plan.num_counted_pairs:,} of the pairs"

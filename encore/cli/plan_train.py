@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from encore.cli.output import Shown, compact_table, show_result
+from encore.cli.output import Renderable, compact_table, show_result
 from encore.core.errors import EncoreError
 from encore.core.options import JsonOption, UsageError, command
 from encore.training.training_plan import PlanTrainConfig
@@ -42,7 +42,7 @@ def plan_train(config: PlanTrainConfig, *, json: JsonOption = False) -> None:
         raise EncoreError(problem)
 
 
-def _tables(plan: TrainingPlan, layout: str) -> Iterator[Shown]:
+def _tables(plan: TrainingPlan, layout: str) -> Iterator[Renderable]:
     """Yield the tables and lines of a plan; the chosen recipe and layout are marked with *."""
     model, gpu = plan.model, plan.gpu
     yield (

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from encore.cli.output import (
-    Shown,
+    Renderable,
     TableColumns,
     compact_table,
     rule_legend,
@@ -261,7 +261,7 @@ def rules_probe(config: ProbeConfig, *, json: JsonOption = False) -> None:
     show_result(probe, _probe_tables(probe), probe.notes, synthetic=probe.synthetic, as_json=json)
 
 
-def _probe_tables(probe: Probe) -> Iterator[Shown]:
+def _probe_tables(probe: Probe) -> Iterator[Renderable]:
     rule_ids = [rule.rule_id for rule in probe.rules]
     for name, description in probe.variants.items():
         columns = _change_columns(name)

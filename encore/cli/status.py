@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any, get_args
 
-from encore.cli.output import Shown, judge_title, record_table, show_result
+from encore.cli.output import Renderable, judge_title, record_table, show_result
 from encore.core.errors import InputError, StudyIncompleteError
 from encore.core.number_text import counted
 from encore.core.options import JsonOption, command
@@ -68,7 +68,7 @@ def _num_shards_by_state(status: RatingStatus) -> dict[str, int]:
     return {state: status.count(state) for state in get_args(ShardStateName)}
 
 
-def _output_of(status: RatingStatus) -> Iterator[Shown]:
+def _output_of(status: RatingStatus) -> Iterator[Renderable]:
     from encore.data.rating_runs import sufficiency_note
 
     manifest, plan = status.manifest, status.manifest.identity["plan"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from encore.cli.output import (
-    Shown,
+    Renderable,
     TableColumns,
     opened_ratings,
     percent_of,
@@ -77,7 +77,7 @@ def theory(config: TheoryConfig, *, json: JsonOption = False) -> None:
     show_result(asdict(checked), _tables(checked), checked.notes, ratings=ratings, as_json=json)
 
 
-def _tables(checked: Theory) -> Iterator[Shown]:
+def _tables(checked: Theory) -> Iterator[Renderable]:
     mark = ": SYNTHETIC DATA" if checked.is_synthetic else ""
     rule_ids = [rule.rule_id for rule in checked.rules]
     entropy: TableColumns = {"entropy": "entropy_nats"}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from encore.cli.output import (
-    Shown,
+    Renderable,
     TableColumns,
     compact_table,
     percent,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from encore.weighting.weigh import WeighedRules
 
 
-def weights_tables(weighed: WeighedRules) -> Iterator[Shown]:
+def weights_tables(weighed: WeighedRules) -> Iterator[Renderable]:
     """Yield a table of every rule's weight, effective weight, entropy, accuracy and ties."""
     from encore.weighting.scheme_comparison import scheme_label
 
@@ -54,7 +54,7 @@ def weights_tables(weighed: WeighedRules) -> Iterator[Shown]:
         )
 
 
-def comparison_tables(comparison: SchemeComparison) -> Iterator[Shown]:
+def comparison_tables(comparison: SchemeComparison) -> Iterator[Renderable]:
     """Yield tables of the schemes' accuracy, of the accuracy of chance, and of the weights."""
     schemes = comparison.rows
     title = f"Accuracy of the composed ratings, {comparison.num_pairs} pairs"
@@ -84,7 +84,7 @@ def comparison_tables(comparison: SchemeComparison) -> Iterator[Shown]:
     yield rule_legend(comparison.rule_ids)
 
 
-def sweep_tables(sweep: TauSweep) -> Iterator[Shown]:
+def sweep_tables(sweep: TauSweep) -> Iterator[Renderable]:
     """Yield a table of accuracy and largest weight of scheme encore at each temperature."""
     taus = ["→ 0: lowest entropy", *(f"{tau:g}" for tau in sweep.taus), "→ ∞: uniform"]
     accuracies = (sweep.lowest_entropy_accuracy, *sweep.accuracies, sweep.uniform_accuracy)

@@ -7,8 +7,8 @@ the rows through a pipe as an Arrow stream. It can be killed at any time.
 
 from __future__ import annotations
 
+import json
 import os
-import pickle
 import re
 import subprocess
 import sys
@@ -27,6 +27,7 @@ from encore.core.errors import EncoreError, InputError
 from encore.core.settings import duckdb_config
 from encore.tables.query_files import query_files
 from encore.tables.sql_worker import EXIT_ERROR, EXIT_INPUT, EXIT_MEMORY, EXIT_TIME
+from encore.tables.study_database import encode_table
 from encore.tables.study_tables import StudyTables
 
 
@@ -69,15 +70,18 @@ def run_query(
     config = duckdb_config(memory=memory)
     request = {
         "sql": sql,
-        "tables": dict(tables.by_name),
-        "views": tables.views,
+        "views": list(tables.views),
         "config": config,
         "seconds": seconds,
         "num_bytes": int(TypeAdapter(ByteSize).validate_python(config["memory_limit"])),
     }
     with tempfile.TemporaryDirectory(prefix="encore-sql-") as folder:
+        encoded_tables = {
+            name: encode_table(table, Path(folder, f"{name}.parquet"))
+            for name, table in tables.by_name.items()
+        }
         request_file = Path(folder, "request")
-        request_file.write_bytes(pickle.dumps(request))
+        request_file.write_text(json.dumps({**request, "tables": encoded_tables}), encoding="utf-8")
         with subprocess.Popen(  # noqa: S603 - our own module
             [sys.executable, "-m", "encore.tables.sql_worker", str(request_file)],
             stdout=subprocess.PIPE,

@@ -1,14 +1,13 @@
 """Run one query in a process of its own.
 
-It reads a pickled request from a file and writes the rows to stdout as an Arrow stream. It ends
-itself at the limits of time and memory. An error is the last line of stderr; the exit code is its
-kind.
+It reads a JSON request from a file and writes the rows to stdout as an Arrow stream. It ends itself
+at the limits of time and memory. An error is the last line of stderr; the exit code is its kind.
 """
 
 from __future__ import annotations
 
+import json
 import os
-import pickle
 import signal
 import sys
 import threading
@@ -40,17 +39,15 @@ def main() -> None:
     import pyarrow as pa
 
     from encore.core.errors import EncoreError, InputError
-    from encore.tables.study_database import named_errors, open_database
+    from encore.tables.study_database import decode_table, named_errors, open_database
 
-    # The parent process wrote the request to a folder of its own.
-    request: dict[str, Any] = pickle.loads(Path(sys.argv[1]).read_bytes())  # noqa: S301
+    request: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     signal.setitimer(signal.ITIMER_REAL, request["seconds"])  # its signal ends this process
     _watch_memory(request["num_bytes"])
+    tables = {name: decode_table(content) for name, content in request["tables"].items()}
     try:
         with (
-            open_database(
-                request["tables"], views=request["views"], config=request["config"]
-            ) as database,
+            open_database(tables, views=request["views"], config=request["config"]) as database,
             named_errors(),
         ):
             reader = database.select(request["sql"])

@@ -10,12 +10,14 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
 from encore.core.errors import EncoreError, InputError
@@ -52,6 +54,25 @@ class FilePart:
 
 #: A table for SQL: rows in memory, or files. Rows of several parts follow each other.
 StudyTable: TypeAlias = pa.Table | tuple[FilePart, ...]
+
+
+def encode_table(table: StudyTable, spill_file: Path) -> list[dict[str, Any]]:
+    """Return a table as JSON for another process. Rows in memory are written to ``spill_file``."""
+    if isinstance(table, pa.Table):
+        pq.write_table(table, spill_file)
+        table = (FilePart(paths=(str(spill_file),), schema=table.schema),)
+    return [
+        {**asdict(part), "schema": part.schema.serialize().to_pybytes().hex()} for part in table
+    ]
+
+
+def decode_table(content: list[dict[str, Any]]) -> tuple[FilePart, ...]:
+    """Return the table that `encode_table` made JSON of."""
+    parts = []
+    for part in content:
+        schema = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(part["schema"])))
+        parts.append(FilePart(**part | {"schema": schema}))
+    return tuple(parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -253,3 +253,18 @@ def test_the_power_of_the_papers_study_is_that_of_the_exact_binomial_test():
         assert float(win_rate_power(number, win_rate=0.83)) == pytest.approx(exact_power(number))
     # Five wins of six: 83 %, and nothing is shown.
     assert independent([True] * 5 + [False]).low < 0.5
+
+
+def test_three_annotators_whose_choices_correlate_need_twice_the_comparisons():
+    # Correlation 0.5 of two choices on a pair: the design effect is 1 + (3 - 1) · 0.5 = 2. Each
+    # pair's win rate is from a beta distribution; its parameters sum to 1 / 0.5 - 1 = 1.
+    num_pairs = -(-2 * comparisons_needed() // 3)
+    win_rate = agreement.PAPER_WIN_RATE
+    rng = np.random.default_rng(83)
+    wins = rng.binomial(3, rng.beta(win_rate, 1 - win_rate, size=(600, num_pairs)))
+    pair_ids = np.repeat([str(pair) for pair in range(num_pairs)], 3)
+    lows = [
+        win_rate_interval((np.arange(3) < row[:, None]).ravel(), group_C=pair_ids).low
+        for row in wins
+    ]
+    assert np.mean(np.array(lows) > 0.5) >= 0.75

@@ -22,6 +22,7 @@ REFUSALS = [
     (1, "browse rated --run ffff", "ffff"),
     (1, "browse rated --port PORT", "Address already in use"),
     (1, "browse rated --host no.such.host.invalid", "--host no.such.host.invalid"),
+    (2, "compare", "parameter STUDIES requires an argument"),
     (2, "export MODEL --out new --rule be-kind --ratings .", "--ratings belongs to --scheme"),
     (1, "export MODEL --out new --rule be-late", "--rule be-late: the model has no such head"),
     (1, "export MODEL --out new --weights none.json", "weights none.json: cannot be used"),
