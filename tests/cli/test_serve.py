@@ -16,10 +16,8 @@ from tests.worlds.models import WEIGHTS
 PATIENCE = 60.0
 
 
-@pytest.mark.parametrize(
-    ("number", "code"),
-    [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.services)],
-)
+@pytest.mark.services
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_stops_it_after_the_requests_in_progress(reward_model, tmp_path, number, code):
     weights, log = tmp_path / "weights.json", tmp_path / "serve.log"
     rule_ids, values = list(WEIGHTS), list(WEIGHTS.values())

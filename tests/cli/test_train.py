@@ -76,7 +76,11 @@ def test_options_that_change_nothing_are_named(train):
 
 
 @pytest.mark.parametrize(
-    "stop", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.full)]
+    "stop",
+    [
+        pytest.param(signal.SIGTERM, marks=pytest.mark.services),
+        pytest.param(signal.SIGINT, marks=pytest.mark.full),
+    ],
 )
 def test_a_stopped_training_keeps_its_checkpoint(encore, folder, tmp_path, stop):
     """While it runs, a second one in the same folder is refused."""

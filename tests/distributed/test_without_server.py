@@ -97,6 +97,7 @@ def test_two_local_engines_keep_a_budget_together_and_a_larger_one_goes_on(
     check_ratings(study, control)
 
 
+@pytest.mark.services
 def test_an_engine_that_is_killed_in_mid_shard_costs_that_shard_alone(
     study: Path, control: Control
 ) -> None:
@@ -126,6 +127,7 @@ def test_an_engine_that_is_killed_in_mid_shard_costs_that_shard_alone(
     assert len(loaded()) == 3
 
 
+@pytest.mark.services
 def test_engines_end_with_a_killed_parent_and_the_same_command_goes_on(
     study: Path, control: Control
 ) -> None:

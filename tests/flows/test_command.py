@@ -52,6 +52,7 @@ def test_without_a_server_failed_shards_end_in_exit_code_3(
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.services
 def test_a_complete_pipeline_ends_in_exit_code_0(
     tmp_path: Path, pairs_file: Path, tiny_judge: Path, with_server: dict[str, str]
 ) -> None:

@@ -112,6 +112,7 @@ def single_run(folder) -> Path:
     return out
 
 
+@pytest.mark.services
 def test_two_processes_train_the_model_of_one_and_only_rank_zero_prints(single_run, folder):
     out, logs = folder / "two", folder / "two-logs"
     run(train_command(folder, out=out, **SETTINGS), logs=logs)
