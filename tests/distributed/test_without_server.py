@@ -33,6 +33,8 @@ from tests.distributed.farm import (
 from tests.distributed.steered_judge import ALWAYS, Control
 from tests.worlds.judges import ScriptedJudge
 
+pytestmark = pytest.mark.services  # several processes
+
 NUM_PAIRS = 12
 _SECONDS = 120
 
@@ -79,7 +81,6 @@ def test_two_local_engines_share_the_shards_and_give_what_one_process_gives(
     assert min(share.values()) >= NUM_PAIRS // 4
 
 
-@pytest.mark.services
 def test_two_local_engines_keep_a_budget_together_and_a_larger_one_goes_on(
     study: Path, control: Control
 ) -> None:
@@ -97,7 +98,6 @@ def test_two_local_engines_keep_a_budget_together_and_a_larger_one_goes_on(
     check_ratings(study, control)
 
 
-@pytest.mark.services
 def test_an_engine_that_is_killed_in_mid_shard_costs_that_shard_alone(
     study: Path, control: Control
 ) -> None:
@@ -127,7 +127,6 @@ def test_an_engine_that_is_killed_in_mid_shard_costs_that_shard_alone(
     assert len(loaded()) == 3
 
 
-@pytest.mark.services
 def test_engines_end_with_a_killed_parent_and_the_same_command_goes_on(
     study: Path, control: Control
 ) -> None:

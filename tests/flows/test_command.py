@@ -66,6 +66,7 @@ def test_a_complete_pipeline_ends_in_exit_code_0(
     assert last_line(result) == "pipeline: 2 rated, 0 reused, 0 failed"
 
 
+@pytest.mark.services
 def test_an_expected_error_and_a_server_away_are_one_line_and_exit_code_1(
     tmp_path: Path, with_server: dict[str, str]
 ) -> None:
@@ -84,6 +85,7 @@ def test_an_expected_error_and_a_server_away_are_one_line_and_exit_code_1(
     assert result.stderr.startswith("error: Prefect server http://127.0.0.1:9/api: ")
 
 
+@pytest.mark.services
 def test_a_command_has_an_option_for_engines_but_none_for_the_spec_of_an_engine() -> None:
     help_text = run("flows.score", "--help").stdout
     assert help_text.startswith("Usage: python -m flows.score ")

@@ -36,6 +36,7 @@ def ask() -> str:
         return client.api_version()
 
 
+@pytest.mark.services
 def test_a_call_to_a_server_that_is_away_is_made_when_it_is_back(
     prefect_server: PrefectServer, caplog: pytest.LogCaptureFixture
 ) -> None:

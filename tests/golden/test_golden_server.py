@@ -96,6 +96,7 @@ def url(golden_study: GoldenStudy, tmp_path_factory: pytest.TempPathFactory) -> 
     assert "Traceback" not in Path(log).read_text()
 
 
+@pytest.mark.services
 def test_answers_and_refusals(url: str):
     """The text of a refusal may change; its status and keys may not, and it stays one line."""
     seen = {name: answer_to(url, *request) for name, request in REQUESTS.items()}

@@ -40,6 +40,7 @@ def test_replies_do_not_depend_on_order_or_batch_and_are_counted(vllm_judge):
     assert num_done[-1] == len(TEXTS)
 
 
+@pytest.mark.services
 def test_an_interrupted_engine_is_replaced_and_the_next_call_replies(vllm_judge):
     before = reply_texts(vllm_judge, TEXTS)
 

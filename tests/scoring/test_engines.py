@@ -14,6 +14,8 @@ from encore.scoring.head_scores import ScoreManifest
 from encore.scoring.scoring_config import ScoreConfig
 from encore.scoring.scoring_run import ScoreResult, score_study
 
+pytestmark = pytest.mark.services  # several processes
+
 
 def rows(result: ScoreResult) -> list[dict[str, object]]:
     paths = run_status(result.out, ScoreManifest).paths
