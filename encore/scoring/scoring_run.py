@@ -125,7 +125,9 @@ def score_study(
         KeyboardInterrupt: The user interrupted. Finished shards are kept.
     """
     study = as_study(study)
-    environments = engine_environments(config.engines, 1) if run_job is None else []
+    environments: list[dict[str, str]] = []
+    if run_job is None and config.engines != 1:  # one engine is this process: no GPU to look for
+        environments = engine_environments(config.engines, 1)
     if len(environments) > 1:  # local engines: only they open the model
         all_options = ScoreConfig.model_validate({"study": study.path, **dict(config)})
         logs = config.out or study.path / head_scores.SCORES_DIR
