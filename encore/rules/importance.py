@@ -116,8 +116,8 @@ def rate_importance(
         judge=run.judge,
         run_key=run.key,
         summary=summary,
-        num_ratings=reasons.pop(None, 0),
-        null_reasons={str(reason): count for reason, count in reasons.items()},
+        num_ratings=reasons[None],
+        null_reasons={reason: count for reason, count in reasons.items() if reason is not None},
     )
 
 
