@@ -95,8 +95,9 @@ class CheckpointManager:
         """
         is_bad = [~torch.isfinite(local_part(tensor)).all() for tensor in self.weights.values()]
         num_bad_shards = self._ranks.sum(torch.stack(is_bad).cpu().long()).tolist()
-        for name in compress(self.weights, num_bad_shards):
-            raise TrainingDivergedError(problem=f"weight {name} is not a finite number", step=step)
+        if not_finite := [*compress(self.weights, num_bad_shards)]:
+            problem = f"weight {not_finite[0]} is not a finite number"
+            raise TrainingDivergedError(problem=problem, step=step)
         tensors = {
             WEIGHTS_FILE: self._ranks.gather(self.weights),
             OPTIMIZER_FILE: self._ranks.gather(self._optimizer.state()),
