@@ -46,13 +46,13 @@ class Analysis:
         """Return the JSON of ``encore analyze --json``."""
         tables = {
             name: [dataclasses.asdict(row) for row in getattr(self, name)]
-            for name in ("rules", "correlation", "intervals", "verdicts", "paper")
+            for name in ("rules", "correlation", "verdicts", "paper")
         }
         for row, rule in zip(tables["rules"], self.rules, strict=True):
             row["coverage"] = rule.coverage
-        tables["intervals"] = [row.as_dict() for row in self.intervals]
         return {
             **tables,
+            "intervals": [row.as_dict() for row in self.intervals],
             "notes": list(self.notes),
             "draws": {
                 "bootstrap": {"number": NUM_DRAWS, "seed": SEED},
