@@ -98,10 +98,9 @@ def export(config: ExportConfig, *, json: JsonOption = False) -> None:
 
 def _sample_pairs(ratings: Path | None) -> Sequence[PreferencePair]:
     """Return the first pairs of a study by content hash; no pairs if the path is no study."""
-    from encore.data.pairs import iter_pairs
+    from encore.data.pairs import planned_pairs, read_pairs, records_of
     from encore.data.study import is_study, open_study
 
     if ratings is None or not is_study(ratings):
         return ()
-    pairs = sorted(iter_pairs(open_study(ratings)), key=lambda pair: pair.pair_id)
-    return pairs[:_MAX_PAIRS]
+    return records_of(planned_pairs(read_pairs(open_study(ratings)), limit=_MAX_PAIRS))

@@ -28,6 +28,7 @@ from encore.data import pairs
 from encore.data.ingestion import ingest
 from encore.data.pairs_manifest import Origin
 from encore.data.rating_runs import list_runs, run_status
+from encore.data.records import PreferencePair
 from encore.data.rule_sets import load_rule_set
 from encore.data.sources.locate import locate
 from encore.data.study import is_new_study, open_study
@@ -445,14 +446,16 @@ class _RecipeRun:
             # On the CPU: the export is opened beside it, and both may not fit on a GPU.
             opened = open_reward_model(model, device="cpu", dtype="float32")
             head_ids = opened.model.head_ids
-            study_pairs = pairs.iter_pairs(open_study(self.study))
-            pairs_by_hash = sorted(study_pairs, key=lambda pair: pair.pair_id)
+            sample: Sequence[PreferencePair] = ()
+            if dtype == "bfloat16":
+                study_pairs = pairs.read_pairs(open_study(self.study))
+                sample = pairs.records_of(pairs.planned_pairs(study_pairs, limit=_FLIP_PAIRS))
             export_model(
                 opened,
                 out=out,
                 weights=None if weights is None else read_weights(weights, head_ids=head_ids),
                 dtype=dtype,
-                pairs=pairs_by_hash[:_FLIP_PAIRS] if dtype == "bfloat16" else (),
+                pairs=sample,
             )
 
         return _make_folder(out, inputs, work)
