@@ -250,6 +250,7 @@ class _RecipeRun:
         rating = self.recipe.rating
 
         def work(reporter: Reporter) -> tuple[Path, RunReport]:
+            """Rate with the open judge. A failed shard is an error: later stages need them all."""
             study = open_study(self.study)
             run = open_run(study, rating, judge=judge)
             report = run_rating_job(run.job(reporter=reporter), study, rating, reporter=reporter)
@@ -335,6 +336,7 @@ class _RecipeRun:
         config = TrainConfig(study=root, backbone=initial.backbone, **dict(probe))
 
         def work(reporter: Reporter) -> bool:
+            """Ingest, train and export in a study of its own. Return True if the export is new."""
             ingest(initial.sources, out=root)
             trained = train(open_study(root), config, reporter=reporter)
             return self._export(trained.model_dir, self.initial_dir, weights=None)
@@ -391,6 +393,7 @@ class _RecipeRun:
         config = ScoringConfig(model=str(model), limit=limit, shard_size=recipe.rating.shard_size)
 
         def work(reporter: Reporter) -> ScoreResult:
+            """Score the pairs that have no scores. A failed shard is an error."""
             result = score_study(self.study, config, reporter=reporter)
             raise_for_failed_shards(result.out, result.failures, num_shards=result.num_shards)
             return result
@@ -473,16 +476,9 @@ class _RecipeRun:
     def _written_stage(self, stage: str, name: str, work: Work) -> Any:
         """Run a stage, write its result as JSON if the file differs, and return the result."""
         path = self.folder / name
-
-        def is_new(result: Any) -> bool:
-            content = result.as_dict()
-            if path.is_file() and path.read_text(encoding="utf-8") == json_text(content):
-                return False
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_json(path, content)
-            return True
-
-        return self._stage(stage, work, is_new=is_new)
+        return self._stage(
+            stage, work, is_new=lambda result: _write_if_changed(path, result.as_dict())
+        )
 
     def lock(self) -> AcquireReturnProxy[Any]:
         """Acquire the recipe's lock; wait for another process however long its stages take.
@@ -496,6 +492,15 @@ class _RecipeRun:
         except Timeout:
             logger.warning("another process runs this recipe here; waiting for it")
             return file_lock.acquire()
+
+
+def _write_if_changed(path: Path, content: Mapping[str, Any]) -> bool:
+    """Write JSON unless the file has this content. Return True if it was written."""
+    if path.is_file() and path.read_text(encoding="utf-8") == json_text(content):
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, content)
+    return True
 
 
 def _make_folder(folder: Path, inputs: Mapping[str, Any], make: Callable[[], Any]) -> bool:
