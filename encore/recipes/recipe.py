@@ -126,7 +126,10 @@ class Recipe(StageConfig):
         unused = ", ".join(sorted(self.model_fields_set - _WEIGHING_FIELDS))
         problem = ""
         if self.training is None and unused:
-            problem = f"without a training it ends after the weights; leave out {unused}"
+            problem = (
+                f"without a training it ends after the weights; leave out {unused}, "
+                "or add a training"
+            )
         elif self.training is not None and self.backbone is None:
             problem = "the training needs a backbone"
         elif self.training is not None and self.training.objective != "multi-head":
@@ -221,4 +224,5 @@ def make_recipe(content: Mapping[str, Any], *, origin: str) -> Recipe:
         return Recipe.model_validate(content)
     except ValidationError as error:
         problem = first_problem(error)
-        raise InputError(f"recipe {origin}: {problem.path}: {problem.message}") from error
+        field = f"{problem.path}: " if problem.path else ""  # else the fields contradict each other
+        raise InputError(f"recipe {origin}: {field}{problem.message}") from error
