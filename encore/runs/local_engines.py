@@ -159,9 +159,11 @@ class LocalLauncher:
             return EngineState("running")
         if code < 0:
             return EngineState("lost", f"signal {-code} ended it ({signal.strsignal(-code)})")
-        lines = self._log(name).read_text(encoding="utf-8", errors="replace").splitlines()
-        last_line = lines[-1].strip() if lines else "nothing"
-        return EngineState("ended", f"exit code {code}, last line: {last_line}" if code else "")
+        log_path = self._log(name)
+        lines = log_path.read_text(encoding="utf-8", errors="replace").splitlines()
+        last_line = lines[-1].strip() if lines else "no output"
+        message = f"exit code {code}: {last_line} (log: {log_path})"
+        return EngineState("ended", message if code else "")
 
     def stop(self, name: str, *, kill: bool = False) -> None:
         """Send a process and all that it started a signal to end."""
