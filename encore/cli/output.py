@@ -22,10 +22,8 @@ from encore.core import number_text
 from encore.core.errors import EncoreError, StudyIncompleteError
 from encore.core.number_text import NONE, number
 from encore.core.terminal import minus_signs, out, print_json, say, visible, warn
-from encore.demo import JUDGE_NAME
 
 if TYPE_CHECKING:
-    from encore.data.rating_runs import RatingManifest
     from encore.data.study_config import RatingsConfig
     from encore.warehouse import Ratings
 
@@ -242,7 +240,7 @@ def span_of(name: str, show: Callable[[float | None], str] = percent) -> Callabl
 
 
 def estimate_of(name: str, show: Callable[[float | None], str] = number) -> Callable[[Any], str]:
-    """Return a column that shows an `encore.analysis.rater_agreement.Estimate`."""
+    """Return a column that shows an `encore.analysis.resampling.Estimate`."""
     estimate_in = attrgetter(name)
 
     def cell(record: Any) -> str:
@@ -251,8 +249,3 @@ def estimate_of(name: str, show: Callable[[float | None], str] = number) -> Call
         return show(estimate.value) + interval * (estimate.value is not None)
 
     return cell
-
-
-def judge_title(manifest: RatingManifest) -> str:
-    """Return a run's judge for people. The demo's judge is called only ``judge``, by its folder."""
-    return JUDGE_NAME if manifest.synthetic else f"judge {manifest.judge}"

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any, get_args
 
-from encore.cli.output import Renderable, judge_title, record_table, show_result
+from encore.cli.output import Renderable, record_table, show_result
 from encore.core.errors import InputError, StudyIncompleteError
 from encore.core.number_text import counted
 from encore.core.options import JsonOption, command
 from encore.data.study_config import RunKeyConfig, StudyConfig
+from encore.demo import judge_title
 
 if TYPE_CHECKING:
     from encore.data.rating_runs import RatingStatus
@@ -73,7 +74,8 @@ def _output_of(status: RatingStatus) -> Iterator[Renderable]:
 
     manifest, plan = status.manifest, status.manifest.identity["plan"]
     counts = ", ".join(f"{num} {state}" for state, num in _num_shards_by_state(status).items())
-    judge = ", ".join((judge_title(manifest), *manifest.deviations))
+    title = judge_title(manifest.judge, is_synthetic=bool(manifest.synthetic))
+    judge = ", ".join((title, *manifest.deviations))
     yield (
         f"run {manifest.run_key}  {judge}  rules "
         f"{manifest.rule_set} ({len(manifest.rules)})  {plan['num_pairs']} pairs, "

@@ -24,3 +24,8 @@ INITIAL_PAIRS_PATH = _FOLDER / "data" / "synthetic-initial.jsonl.gz"
 #: The synthetic benchmark: its definition, and its rows in RewardBench's columns.
 BENCHMARK_PATH = _FOLDER / "data" / "synthetic-safety.toml"
 BENCHMARK_DATA_PATH = _FOLDER / "data" / "synthetic-safety.jsonl.gz"
+
+
+def judge_title(name: str, *, is_synthetic: bool) -> str:
+    """Return a judge for people: ``judge`` and its name, or the name of the demo's judge."""
+    return JUDGE_NAME if is_synthetic else f"judge {name}"

@@ -27,7 +27,7 @@ from encore.data.records import RESPONSES, Response, RuleSet
 from encore.data.rule_sets import load_rule_set
 from encore.data.schemas import RATINGS
 from encore.data.study import Study
-from encore.demo import JUDGE_NAME
+from encore.demo import judge_title
 from encore.judges import open_judge
 from encore.judges.base import Decoding, Judge
 from encore.judges.segments import SegmentEncoder
@@ -85,7 +85,7 @@ class RatingRun:
     def title(self, shards: Sequence[Shard]) -> str:
         """Return a line on the run: judge, rules, plan, and the number of ratings in shards."""
         manifest = self.manifest
-        judge = JUDGE_NAME if manifest.synthetic else f"judge {manifest.judge}"
+        judge = judge_title(manifest.judge, is_synthetic=bool(manifest.synthetic))
         num_ratings = sum(shard.num_pairs for shard in shards) * manifest.rows_per_pair
         return (
             f"run {manifest.run_key}: {judge}, {len(manifest.rules)} rules, "
