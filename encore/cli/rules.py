@@ -16,7 +16,7 @@ from encore.cli.output import (
     show_result,
     span,
 )
-from encore.core.number_text import counted, number
+from encore.core.number_text import counted, number, sentence
 from encore.core.options import JsonOption, command
 from encore.core.terminal import print_json, say, terminal_reporter, warn
 from encore.rules.probe_variants import PLANTED
@@ -277,7 +277,7 @@ def _probe_tables(probe: Probe) -> Iterator[Renderable]:
         f"± is half of the 95 % interval over {probe.num_pairs:,} pairs; bound is the lower bound "
         "of the rise, at a risk of 5% for all rules and sentences together; weights are at tau 2."
     )
-    yield f"{probe.sentence[:1].upper()}{probe.sentence[1:]}."
+    yield sentence(probe.sentence)
 
 
 def _change_columns(variant: str) -> TableColumns:
