@@ -42,6 +42,7 @@ def serve(config: ServeConfig, *, json: JsonOption = False) -> None:
         url = url_of(listener)
 
         def on_ready(app: RewardApp) -> None:
+            """Print the address and the model, now that the server answers requests."""
             name, digest, composition = app.opened.name, app.opened.digest, app.composition
             if json:
                 print_json({"url": url, "model": name, "digest": digest})

@@ -182,6 +182,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     ]
 
     def run(*positional: Any, **keywords: Any) -> None:
+        """Build the configs of the parsed options, and call the function with them."""
         names = [parameter.name for parameter in ordered]
         values = dict(zip(names, positional, strict=False)) | keywords
         built: dict[str, StageConfig] = {}

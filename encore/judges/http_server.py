@@ -196,6 +196,7 @@ class HttpJudge:
         requests = self._prompts_of_requests(sessions)
 
         async def send_requests() -> None:
+            """Send one request after the other, until the tasks together have sent all."""
             for indices in requests:
                 batch, session = [prompts[index] for index in indices], sessions[indices[0]]
                 async with server.request_limit:

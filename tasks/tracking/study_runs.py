@@ -440,7 +440,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _safe_name(text: str) -> str:
-    """Return the text with an underscore for each character that MLflow allows in no name."""
+    """Return the text as a name for MLflow: an underscore replaces each character it refuses."""
     return _NOT_IN_NAMES.sub("_", text)
 
 

@@ -31,7 +31,10 @@ _LOCK_ERRORS = re.compile(r"database is locked|deadlock|could not serialize", re
 
 
 def rate_amid_faults(farm: Farm, folder: Path, *, num_engines: int, away_seconds: float) -> None:
-    """Rate with two failing shards, a killed child, a killed worker and a server that is away."""
+    """Rate amid faults, then retry; check the end of both runs and the ratings.
+
+    Two shards fail, a child and a worker are killed, and the server is away for a while.
+    """
     study = make_study(folder, num_pairs=NUM_SHARDS)
     names = shard_names(study)
     farm.control.order(seconds=0.9 * num_engines, fails={names[11]: 2, names[23]: ALWAYS})
