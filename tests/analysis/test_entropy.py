@@ -36,6 +36,11 @@ def test_a_rare_level_far_away_adds_a_gaussian() -> None:
     assert entropy_of(ratings) == pytest.approx(expected, abs=1e-9)
 
 
+@pytest.mark.parametrize("ratings", [[0.4], [0.4, 0.4, 0.4], [None, None], [0.4, None]])
+def test_fewer_than_two_levels_have_no_density(ratings: list[float | None]) -> None:
+    assert entropy_of(ratings) is None
+
+
 def test_the_miller_madow_correction_is_levels_less_1_over_twice_the_ratings() -> None:
     # Eight ratings on three levels, four, two and two; two are missing and count for nothing.
     # Entropy: 1/2 ln 2 + 2 · 1/4 ln 4 = 3/2 ln 2. The correction is (3 - 1) / (2 · 8) = 1/8. The
