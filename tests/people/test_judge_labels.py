@@ -12,6 +12,7 @@ from typing import Any
 import krippendorff
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from sklearn.metrics import cohen_kappa_score
@@ -135,8 +136,9 @@ def test_kappa_and_alpha_are_those_of_other_packages(tmp_path):
         }
         for index, (label, rating) in enumerate(zip(label_I, rating_I, strict=True))
     ]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
-    [rule] = judge_labels(LabelsConfig(files=(tmp_path / "t.parquet",))).rules
+    # In CSV a rating is text; the command reads Parquet in the test of the table that it wrote.
+    pyarrow.csv.write_csv(pa.Table.from_pylist(rows), tmp_path / "t.csv")
+    [rule] = judge_labels(LabelsConfig(files=(tmp_path / "t.csv",))).rules
     judged_I = rating_I >= 0.5
     assert rule.kappa.value == pytest.approx(cohen_kappa_score(label_I, judged_I))
     alpha = krippendorff.alpha([label_I * 1, judged_I * 1], level_of_measurement="nominal")
