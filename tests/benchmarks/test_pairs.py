@@ -268,5 +268,8 @@ def test_the_whole_benchmark_is_read_from_its_commit_on_the_hub(tmp_path):
         )
     local = pairs_of(tmp_path, SAFETY_ROWS, SAFETY)
     assert Counter(local.subset_P) == {subset.name: subset.num_pairs for subset in SAFETY.subsets}
+    pair = local.pairs[0]
+    assert pair.prompt[0].content == "Question 0 of refusals-dangerous?"
+    assert (pair.chosen, pair.rejected) == ("Good answer 0.", "Bad answer 0.")
     left_out = ["1 rows of other subsets are left out"]
     assert json.loads(output) == [740, False, local.digest, left_out]
