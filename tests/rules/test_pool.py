@@ -61,7 +61,11 @@ def test_texts_of_any_language_and_length_get_a_title_and_an_id(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
-        ("p.csv", "titel,text\nA,B\n", "line 2, key 'titel': Extra inputs are not permitted; did"),
+        (
+            "p.csv",
+            "titel,text\nA,B\n",
+            "line 2, key 'titel': Extra inputs are not permitted; did you mean title?",
+        ),
         ("p.csv", "text,text\nA,B\n", "line 1: column 'text' is there twice"),
         ("p.csv", 'text\n"A\nB"\nC,D\n', "line 4: more cells than the header has columns"),
         ("p.csv", 'text\n"A\n', "unexpected end of data (after line 0); expected a CSV file"),
@@ -76,7 +80,7 @@ def test_texts_of_any_language_and_length_get_a_title_and_an_id(tmp_path):
         ("p.toml", "= 1", "Invalid statement (at line 1, column 1); expected a pool in TOML"),
         ("p.toml", 'nane = "x"\n', "unknown key 'nane'; did you mean name?"),
         ("p.toml", "rules = 3\n", "key 'rules': expected a [[rules]] table for each rule"),
-        ("p.toml", '[[rules]]\ntext="b"\nrule_id="B"', "rule 0, key 'rule_id': String should"),
+        ("p.toml", '[[rules]]\n[[rules]]\ntext="b"\nrule_id="B"', "rule 1, key 'rule_id': String"),
         ("p.xlsx", "", "no such file, or none of records; expected .csv, .jsonl"),
         ("none.csv", None, "no such file"),
     ],
