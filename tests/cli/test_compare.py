@@ -37,6 +37,7 @@ def test_the_rows_are_printed_best_first_with_their_intervals(study):
     [uniform] = [row for row in rows if row.split()[0] == "uniform"]
     assert uniform.split()[-3:] == ["–", "–", "–"]
     assert "synthetic: model made (made up)" in result.stderr
+    assert "there is none of this name" in invoke.error_of(study, "--reference", "best")
 
 
 def test_the_documented_table_is_on_the_same_pairs_as_the_demo_s():

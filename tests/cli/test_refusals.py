@@ -36,6 +36,7 @@ REFUSALS = [
     # An address that cannot be used is refused before a model is loaded.
     (1, "serve no/model --port PORT", "Address already in use"),
     (1, "serve no/model --host no.such.host.invalid --port 0", "no.such.host.invalid --port 0: "),
+    (1, "sql --study rated --query nonsense", "expected one of"),
     (1, "sql --study rated --query weights_at", 'call it in a query: encore sql "from weights_at'),
 ]
 
