@@ -356,6 +356,7 @@ def test_an_incomplete_run(golden_study: GoldenStudy, tmp_path: Path):
     analysis = encore("analyze", study, "--json")
     weights = encore("weights", study, "--json")
     assert (status.code, analysis.code, weights.code) == (3, 3, 3)
+    assert [encore("weights", study, view).code for view in ("--compare", "--sweep")] == [3, 3]
     again = encore("rate", study, *golden_study.judge_options, "--shard-size", 12, "--json").json
     assert again["run_key"] == run
     again.pop("plan")  # has seconds
