@@ -98,14 +98,14 @@ def test_a_scheme_without_its_rule_is_refused_before_anything_is_rated(
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Any, dict[str, Any]]]:
-    """Record the flows that a command starts, with their parameters; each writes a table."""
+    """Record the flows that a command starts, each with a table while that file exists."""
     calls: list[tuple[Any, dict[str, Any]]] = []
     table = tmp_path / "table.md"
     table.write_text("| row | score |\n")
 
     def run_flow(flow: Any, **parameters: Any) -> Any:
         calls.append((flow, parameters))
-        return SimpleNamespace(table=table)
+        return SimpleNamespace(table=table if table.exists() else None)
 
     monkeypatch.setattr(module, "run_flow", run_flow)
     return calls
@@ -149,6 +149,18 @@ def test_options_beside_a_recipe_are_changes_of_the_recipe(
     call("--recipe", "demo", "--out", str(tmp_path / "study"), "--backend", "transformers")
     rating = changed(load_recipe("demo"), started[1][1]["changes"]).rating
     assert (rating.shard_size, rating.judge.backend) == (60, "transformers")
+
+
+def test_a_recipe_file_without_training_prints_no_table(
+    tmp_path: Path, started: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = 'name = "w"\nabout = "a"\nsources = ["p.jsonl"]\nrating.judge.model = "j"\n'
+    (tmp_path / "weights.toml").write_text(text)
+    (tmp_path / "table.md").unlink()
+    call("--recipe", str(tmp_path / "weights.toml"), "--out", str(tmp_path / "study"))
+    [(flow, parameters)] = started
+    assert (flow, parameters["recipe"].models) == (run_recipe, [])
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(
