@@ -203,12 +203,14 @@ class JudgeBenchmarkConfig(StageConfig):
     rules: str | None = option(
         None,
         only_for=_BY_RATING,
-        help="By rating: encore-10 (the default), encore-20, or your own rule set (TOML).",
+        help="With --by rating: encore-10 (the default), encore-20, or your own rule set (TOML).",
     )
     weights_from: Path | None = _weights(
-        metavar="RATINGS", help="By rating: training study whose ratings weigh the rules."
+        metavar="RATINGS", help="With --by rating: training study whose ratings weigh the rules."
     )
-    weights_run: str | None = _weights(metavar="RUN_KEY", help="Its rating run, if it has several.")
+    weights_run: str | None = _weights(
+        metavar="RUN_KEY", help="Rating run of --weights-from, if it has several."
+    )
     scheme: str | None = _weights(help=f"One of: {', '.join(SCHEMES)}. Default: encore.")
     tau: float | None = tau_option(None, group="Weights of rules", only_for=_BY_RATING)
     k: int | None = k_option(None, group="Weights of rules", only_for=_BY_RATING)
@@ -224,7 +226,7 @@ class JudgeBenchmarkConfig(StageConfig):
         ge=2,
         le=8192,
         help="A longer reply is cut off and gives no verdict. Default: 2048 explained, else "
-        f"16. By rating at most {MAX_RATING_REPLY_TOKENS}.",
+        f"16. With --by rating at most {MAX_RATING_REPLY_TOKENS}.",
     )
 
     @property

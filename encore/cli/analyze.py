@@ -17,8 +17,8 @@ class AnalyzeConfig(RatingsConfig):
     compare: str | None = option(
         None,
         metavar="OTHER",
-        help="Also: how far do these ratings and OTHER agree? Two judges, two repeats or two "
-        "layouts of the same pairs: a path like RATINGS, or a run key or judge of RATINGS.",
+        help="Also compare these ratings with OTHER: two judges, two repeats or two layouts on the "
+        "same pairs. OTHER is a path like RATINGS, or a run key or judge of RATINGS.",
     )
 
 

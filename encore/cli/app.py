@@ -30,9 +30,9 @@ HELP = (
 
 
 _GROUPS = {
-    "plan": "What a run will take, before anything is loaded.",
-    "rules": "From pools of principles to a rule set.",
-    "annotate": "What people say of responses and rules, and how far they agree with judges.",
+    "plan": "Estimate what a run will take, before anything is loaded.",
+    "rules": "Make a rule set from pools of principles, and test how sound each rule is.",
+    "annotate": "Ask people about responses and rules, and measure their agreement with judges.",
 }
 
 

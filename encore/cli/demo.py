@@ -52,7 +52,7 @@ _COMPARED = ("uniform", "encore (τ 2)", "encore (τ 5)", "encore (τ 10)")
 
 @command
 def demo(config: DemoConfig) -> None:
-    """From preference pairs to weights and a reward model on shipped synthetic data, offline.
+    """Make weights and a reward model from shipped synthetic preference pairs, offline.
 
     Ingests the synthetic pairs, has the small shipped judge rate every response under the paper's
     ten rules on a real vLLM engine, measures the rules, prints their table with the weights,

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 def plan_rate(config: PlanRateConfig, *, json: JsonOption = False) -> None:
     """Plan calls, tokens by prompt layout, hours and money of a rating run. Loads no weights.
 
-    Prompts are made and tokenised as for the judge, those of at most 1,000 pairs, evenly from the
-    shortest to the longest. Computed are the tokens that the engine's prefix cache does not save.
-    Hours are without the engine's start. Money is that of what has a price; a service that bills
-    cached tokens at less costs less.
+    The prompts of at most 1,000 pairs are made and tokenised as for the judge; the pairs are taken
+    evenly from the shortest to the longest. Computed tokens are those that the engine's prefix
+    cache does not save. Hours do not include the engine's start. Money covers everything that has
+    a price. Cached tokens count in full, although some services bill less for them.
 
     Examples: `encore plan rate study --judge ./my-judge --gpu h100-80 --count 4
     --price-gpu-hour 2.5`, `encore plan rate study --judge ./my-judge --calibrate 200`.

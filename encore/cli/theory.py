@@ -38,8 +38,8 @@ class TheoryConfig(RatingsConfig):
     )
     synthetic: bool = option(
         False,
-        help="Instead of ratings: a synthetic world in which the theorem's premise holds, ten "
-        "rules that are more and more noise.",
+        help="Use a synthetic world instead of ratings. The theorem's premise holds there: its ten "
+        "rules contain more and more noise.",
     )
     tau: float = tau_option(DEFAULT_TAU)
     seed: int = option(0, ge=0, help="Seed of the synthetic world and of the weights near zero.")

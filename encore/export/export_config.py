@@ -36,8 +36,8 @@ class ExportConfig(ModelOptions):
         None,
         metavar="REPO",
         identity=False,
-        help="Then upload it to this repository of the Hugging Face hub (owner/name); the token is "
-        "that of `hf auth login` or HF_TOKEN. A new repository is private.",
+        help="Upload the written export to this repository of the Hugging Face hub (owner/name). "
+        "The token is that of `hf auth login` or HF_TOKEN. A new repository is private.",
     )
 
     @model_validator(mode="after")

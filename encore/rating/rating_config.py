@@ -55,7 +55,7 @@ class RatingConfig(StageConfig):
         ge=1,
         le=100_000,
         beside_recipe=True,
-        help="Pairs per shard: per file, and what one crash can cost.",
+        help="Pairs per shard. A shard is one file; a crash loses at most the shard in progress.",
     )
     limit: int | None = option(
         None,
@@ -65,15 +65,16 @@ class RatingConfig(StageConfig):
     )
     overlong: Literal["set-aside", "truncate-left"] = option(
         "set-aside",
-        help="A prompt beyond the judge's context: a null row with its reason, or the "
-        "conversation's oldest text is cut. Both are counted.",
+        help="What happens to a prompt that is longer than the judge's context. set-aside: its "
+        "rating is null, with the reason. truncate-left: the conversation's oldest text is cut. "
+        "Both are counted.",
     )
     layout: PromptLayout = option(
         "paper",
         since=True,
-        help="Of the prompt. paper: the rule, then the conversation. conversation-first: the other "
-        "way round, so that all rules of a response share most of their prompt, which is then "
-        "computed once.",
+        help="Layout of the prompt. paper: the rule, then the conversation. conversation-first: "
+        "the other way round, so that all rules of a response share most of their prompt, which "
+        "is then computed once.",
         source="appendix Prompts",
     )
     decode: Decode = option(
@@ -88,16 +89,17 @@ class RatingConfig(StageConfig):
         since=True,
         metavar="LABELS",
         examples=["0,1,2,3,4,5,6,7,8,9", "0.0,0.25,0.5,0.75,1.0"],
-        help="Of choice and expected: labels with commas, the lowest first. Numbers from 0 to 1 "
-        "are ratings as they stand, other labels are evenly spaced. Default: 0.0 to 1.0 in tenths; "
-        "of expected, whose labels are single tokens, the digits.",
+        help="Labels for --decode choice and expected, with commas, the lowest first. Numbers from "
+        "0 to 1 are ratings as they stand; other labels are evenly spaced. Default for choice: 0.0 "
+        "to 1.0 in tenths. Default for expected, whose labels are single tokens: the digits.",
     )
     min_label_mass: float = option(
         0.5,
         gt=0,
         le=1,
         since=True,
-        help="Of expected: if the labels together are less likely than this, the rating is null.",
+        help="For --decode expected: if the labels together are less likely than this, the rating "
+        "is null.",
     )
     max_reply_tokens: int = option(
         16, ge=2, le=MAX_RATING_REPLY_TOKENS, help="A longer reply is cut off and therefore null."

@@ -20,8 +20,9 @@ class EnginesConfig(StageConfig):
 
     engines: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = _shared_engines(
         1,
-        help="Engines that share the shards, each a process with GPUs of its own: local processes, "
-        "or on a Prefect server as many runs on its GPU pool. auto: all there are.",
+        help="Number of engines that share the shards. Each is a process with its own GPUs: a "
+        "local process, or on a Prefect server a run on the GPU pool. auto: as many as the local "
+        "GPUs allow, or one for each online worker of the pool.",
     )
     silence_seconds: float = _shared_engines(
         600, ge=1, help="Replace an engine that finished no request for so long (seconds)."

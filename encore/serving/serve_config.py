@@ -30,7 +30,7 @@ class ServeConfig(ModelOptions):
 
     model: str = option(
         positional=True,
-        help="What `encore train` or `encore export` wrote, or a reward model's hub id.",
+        help="Folder that `encore train` or `encore export` wrote, or a reward model's hub id.",
     )
     composition: WeightChoice = WeightChoice()
     host: str = option("127.0.0.1", help="Address to listen on; the default is this machine alone.")
