@@ -5,8 +5,9 @@ It shares no code with `encore`; it is slow and simple on purpose.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -40,6 +41,33 @@ def reference_analysis(rows: Sequence[Row], *, by_source: bool = False) -> dict[
             for accuracy in ("half", "strict", "untied", "inclusive")
         ],
     }
+
+
+def reference_alpha(labels: np.ndarray) -> float:
+    """Return Krippendorff's ordinal alpha by its definition, a pair of labels at a time.
+
+    Args:
+        labels: One row per rater, one column per unit, NaN where there is no label.
+    """
+    units = [unit[~np.isnan(unit)].tolist() for unit in labels.T]
+    units = [unit for unit in units if len(unit) >= 2]
+    counts = Counter(label for unit in units for label in unit)
+    total = sum(counts.values())
+
+    def distance(first: float, second: float) -> float:
+        low, high = sorted((first, second))
+        between = sum(count for label, count in counts.items() if low <= label <= high)
+        return (between - (counts[first] + counts[second]) / 2) ** 2 if low < high else 0.0
+
+    observed = sum(
+        sum(itertools.starmap(distance, itertools.product(unit, unit))) / (len(unit) - 1)
+        for unit in units
+    )
+    expected = sum(
+        counts[first] * counts[second] * distance(first, second)
+        for first, second in itertools.product(counts, counts)
+    )
+    return 1 - (total - 1) * observed / expected
 
 
 def reference_weights(rows: Sequence[Row], *, tau: float) -> dict[str, float]:

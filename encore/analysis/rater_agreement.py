@@ -25,8 +25,6 @@ PAPER_WIN_RATE = 0.83
 
 #: Levels and ratings that differ by less are equally near.
 _LEVEL_DIGITS = 9
-#: The package `krippendorff` holds items times squared values, several times over.
-_MAX_PACKAGE_CELLS = 20_000_000
 
 _Floats = NDArray[np.float64]
 
@@ -66,8 +64,9 @@ def _patterns(label_RI: _Floats) -> tuple[NDArray[np.intp], _Floats, _Floats]:
 def alpha_interval(label_RI: _Floats) -> Estimate:
     """Return Krippendorff's ordinal alpha and its interval over resampled items.
 
-    1 is perfect agreement, 0 agreement by chance. With two values it is the nominal alpha too. It
-    is None if no item has two labels, or if all labels are equal.
+    Source: Krippendorff, Computing Krippendorff's Alpha-Reliability (2011). 1 is perfect
+    agreement, 0 agreement by chance. With two values it is the nominal alpha too. It is None if no
+    item has two labels, or if all labels are equal.
 
     Args:
         label_RI: Labels, one row per rater, NaN where there is none. Items with fewer than two
@@ -79,16 +78,7 @@ def alpha_interval(label_RI: _Floats) -> Estimate:
         return Estimate()
     count_PV = _label_counts(code_RP, len(value_V))
     alphas_of = partial(_alphas, count_PV)
-    if count_P.sum() * len(value_V) ** 2 > _MAX_PACKAGE_CELLS:
-        value = float(alphas_of(count_P[None])[0])
-    else:
-        from krippendorff import alpha
-
-        count_IV = np.repeat(count_PV.toarray(), count_P.astype(np.int64), axis=0)
-        value = float(
-            alpha(value_counts=count_IV, value_domain=value_V, level_of_measurement="ordinal")
-        )
-    return resampled_interval(value, alphas_of, count_P)
+    return resampled_interval(float(alphas_of(count_P[None])[0]), alphas_of, count_P)
 
 
 def _label_counts(code_RP: NDArray[np.intp], num_values: int) -> Any:

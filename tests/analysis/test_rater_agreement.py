@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-import krippendorff
 import numpy as np
 import pytest
 import scipy.stats
@@ -20,6 +19,7 @@ from encore.analysis.rater_agreement import (
     win_rate_power,
 )
 from encore.analysis.resampling import Estimate, resampled_interval
+from tests.reference import reference_alpha
 
 #: Krippendorff's own example (Computing Krippendorff's Alpha-Reliability, 2011, C).
 N = np.nan
@@ -51,11 +51,18 @@ def test_alpha_of_krippendorffs_example_is_the_one_he_printed():
     assert alpha_interval(EXAMPLE).value == pytest.approx(0.815, abs=5e-4)
 
 
-def test_every_draw_is_the_packages_alpha_of_the_items_that_were_drawn(monkeypatch):
+def test_alpha_of_two_values_is_the_one_derived_by_hand():
+    # Krippendorff's example A, ten units. Four of them have labels 0 and 1, so the coincidences
+    # o(0, 1) are 4. Of the 20 labels 14 are 0 and 6 are 1: alpha = 1 - (20 - 1) · 4 / (14 · 6).
+    labels = np.array([[0, 1, 0, 0, 0, 0, 0, 0, 1, 0], [1, 1, 1, 0, 0, 1, 0, 0, 0, 0.0]])
+    assert alpha_interval(labels).value == pytest.approx(1 - 76 / 84, abs=1e-12)  # 0.095
+    assert reference_alpha(EXAMPLE) == pytest.approx(0.815, abs=5e-4)
+
+
+def test_every_draw_is_alpha_by_definition_of_the_items_that_were_drawn():
     for seed in range(5):
         labels = graded(seed)
-        expected = krippendorff.alpha(labels, level_of_measurement="ordinal")
-        assert alpha_interval(labels).value == pytest.approx(expected, abs=1e-12)
+        assert alpha_interval(labels).value == pytest.approx(reference_alpha(labels), abs=1e-12)
         labels_of_two = labels[:, (~np.isnan(labels)).sum(axis=0) >= 2]
         codes, times, values = agreement._patterns(np.sort(labels_of_two, axis=0))
         sparse, times = agreement._label_counts(codes, len(values)), times.astype(int)
@@ -63,15 +70,8 @@ def test_every_draw_is_the_packages_alpha_of_the_items_that_were_drawn(monkeypat
         weights = rng.multinomial(times.sum(), times / times.sum(), size=20)
         figures = agreement._alphas(sparse, weights.astype(float))
         for weight, alpha in zip(weights, figures, strict=True):
-            drawn = np.repeat(sparse.toarray().astype(int), weight, axis=0)
-            package = krippendorff.alpha(
-                value_counts=drawn, value_domain=values, level_of_measurement="ordinal"
-            )
-            assert alpha == pytest.approx(package, abs=1e-12)
-        # Too many values for the package's memory: the same figure without it.
-        monkeypatch.setattr(agreement, "_MAX_PACKAGE_CELLS", 0)
-        assert alpha_interval(labels).value == pytest.approx(expected, abs=1e-12)
-        monkeypatch.undo()
+            drawn = np.append(values, np.nan)[np.repeat(codes, weight, axis=1)]
+            assert alpha == pytest.approx(reference_alpha(drawn), abs=1e-12)
 
 
 def test_every_draw_is_scikit_learns_kappa_of_the_items_that_were_drawn():

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import krippendorff
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
@@ -28,6 +27,7 @@ from encore.runs.run_files import run_status
 from encore.training.training_examples import read_examples
 from encore.warehouse import open_ratings
 from tests.golden.command_line import encore
+from tests.reference import reference_alpha
 from tests.run_identities import differing_parts
 from tests.worlds.judges import ScriptedJudge
 from tests.worlds.studies import write_lines, write_rules
@@ -141,7 +141,7 @@ def test_kappa_and_alpha_are_those_of_other_packages(tmp_path):
     [rule] = judge_labels(LabelsConfig(files=(tmp_path / "t.csv",))).rules
     judged_I = rating_I >= 0.5
     assert rule.kappa.value == pytest.approx(cohen_kappa_score(label_I, judged_I))
-    alpha = krippendorff.alpha([label_I * 1, judged_I * 1], level_of_measurement="nominal")
+    alpha = reference_alpha(np.array([label_I, judged_I], dtype=float))
     assert rule.alpha.value == pytest.approx(alpha)
     assert rule.agreement == pytest.approx((label_I == judged_I).mean())
 

@@ -1,21 +1,21 @@
-"""The agreement of a weak real judge with real labels is that of two other packages."""
+"""The agreement of a weak real judge with real labels is that of other definitions."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import krippendorff
 import numpy as np
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
 from encore.people.rule_agreement import label_agreement
+from tests.reference import reference_alpha
 
 pytest.importorskip("sentence_transformers")
 
 
 @pytest.mark.services  # loads an embedding model
-def test_agreement_with_real_labels_is_that_of_other_packages(shared_data: Path) -> None:
+def test_agreement_with_real_labels_is_that_of_other_definitions(shared_data: Path) -> None:
     from examples.rbr_probe import rate_half
 
     gold = shared_data / "rbr-gold-dev.jsonl.gz"
@@ -35,7 +35,7 @@ def test_agreement_with_real_labels_is_that_of_other_packages(shared_data: Path)
         else:
             assert rule.kappa.value is None
         if rule.alpha.value is not None:
-            alpha = krippendorff.alpha([people, judge], level_of_measurement="nominal")
+            alpha = reference_alpha(np.array([people, judge], dtype=float))
             assert rule.alpha.value == pytest.approx(alpha)
     assert num_kappas >= 5
     assert report.entropy_with["agreement"].value is not None
