@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from encore.analysis.analyze import analyze as analyze
-    from encore.benchmarks.benchmark_config import BenchmarkConfig as BenchmarkConfig
-    from encore.benchmarks.judging.judge_report import judge_benchmark as judge_benchmark
+    from encore.benchmarks.benchmark_options import BenchmarkConfig as BenchmarkConfig
+    from encore.benchmarks.judging.run_judge import judge_benchmark as judge_benchmark
     from encore.benchmarks.run_benchmark import run_benchmark as run_benchmark
     from encore.core.errors import EncoreError as EncoreError
     from encore.data.ingestion import ingest as ingest
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from encore.data.rule_sets import load_rule_set as load_rule_set
     from encore.data.study import open_study as open_study
     from encore.export.write_export import export_model as export_model
-    from encore.judges.judge_config import JudgeConfig as JudgeConfig
-    from encore.model.opening import open_reward_model as open_reward_model
+    from encore.judges.judge_options import JudgeConfig as JudgeConfig
+    from encore.model.open_model import open_reward_model as open_reward_model
     from encore.rating.rate_study import rate as rate
     from encore.rating.rating_config import RatingConfig as RatingConfig
     from encore.scoring.head_scores import read_head_scores as read_head_scores
@@ -47,20 +47,20 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _WHERE = {
-    "BenchmarkConfig": "encore.benchmarks.benchmark_config",
+    "BenchmarkConfig": "encore.benchmarks.benchmark_options",
     "EncoreError": "encore.core.errors",
-    "JudgeConfig": "encore.judges.judge_config",
+    "JudgeConfig": "encore.judges.judge_options",
     "RatingConfig": "encore.rating.rating_config",
     "analyze": "encore.analysis.analyze",
     "compare_schemes": "encore.weighting.scheme_comparison",
     "compare_runs": "encore.weighting.run_comparison",
     "export_model": "encore.export.write_export",
     "ingest": "encore.data.ingestion",
-    "judge_benchmark": "encore.benchmarks.judging.judge_report",
+    "judge_benchmark": "encore.benchmarks.judging.run_judge",
     "load_rule_set": "encore.data.rule_sets",
     "open_ratings": "encore.warehouse",
     "open_study": "encore.data.study",
-    "open_reward_model": "encore.model.opening",
+    "open_reward_model": "encore.model.open_model",
     "publish_database": "encore.tables.publish_database",
     "publish_dataset": "encore.tables.publish_dataset",
     "rate": "encore.rating.rate_study",

@@ -10,12 +10,12 @@ from prefect.states import Completed
 
 from encore.analysis.analyze import analyze as analyze_ratings
 from encore.core.errors import StudyIncompleteError
-from encore.data.study_config import RatingsConfig
+from encore.data.study_options import RatingsConfig
 from encore.warehouse import Ratings, open_ratings
 from flows.command import run_command
 from flows.study_flow import study_flow
 from tasks.artifacts import publish_statistics
-from tasks.stage import Attempts, run_stage
+from tasks.stage_task import Attempts, run_stage
 
 
 @study_flow("analyze", stage="analyze")

@@ -15,8 +15,8 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.flows import Flow
 
+from encore.core.command_parser import run_main, single_command
 from encore.core.errors import EncoreError
-from encore.core.options import run_main, single_command
 from encore.core.settings import prepare_environment
 from encore.core.terminal import say
 from tasks.tracking.store_uri import hide_secrets

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from encore.core.options import run_main, single_command
+from encore.core.command_parser import run_main, single_command
 from encore.core.settings import prepare_environment
 from encore.core.terminal import say
 from encore.recipes.recipe import DemoConfig

@@ -8,7 +8,7 @@ from __future__ import annotations
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
-from encore.benchmarks.benchmark_config import BenchmarkStudyConfig
+from encore.benchmarks.benchmark_options import BenchmarkStudyConfig
 from encore.core.config import StageConfig, option
 from encore.data.study import open_study
 from flows.command import run_command
@@ -16,9 +16,9 @@ from flows.score import ScoringAttempts
 from flows.study_flow import study_flow
 from tasks.artifacts import publish_table, publish_tracked
 from tasks.flow_reporter import FlowReporter, Tracker
-from tasks.stage import run_stage
-from tasks.tracking.config import TrackingConfig
+from tasks.stage_task import run_stage
 from tasks.tracking.register_model import DEFAULT_MODEL, set_alias
+from tasks.tracking.tracking_options import TrackingConfig
 
 
 class AliasConfig(StageConfig):

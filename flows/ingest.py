@@ -8,14 +8,14 @@ from __future__ import annotations
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
-from encore.data.ingest_config import IngestConfig
+from encore.data.ingest_options import IngestConfig
 from encore.data.ingestion import ingest as ingest_sources
 from flows.command import run_command
 from flows.study_flow import study_flow
 from tasks.artifacts import publish_pairs
 from tasks.flow_reporter import FlowReporter
-from tasks.server import run_logger
-from tasks.stage import Attempts, run_stage
+from tasks.server_calls import run_logger
+from tasks.stage_task import Attempts, run_stage
 
 
 @study_flow("ingest", stage="ingest")

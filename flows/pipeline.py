@@ -15,12 +15,12 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 from pydantic import BaseModel
 
+from encore.core.command_parser import UsageError
 from encore.core.config import StageConfig, option, option_metadata
-from encore.core.options import UsageError
 from encore.core.terminal import visible
 from encore.data.sources.pku import Prefer
 from encore.data.study import open_study
-from encore.judges.judge_config import JudgeConfig
+from encore.judges.judge_options import JudgeConfig
 from encore.rating.rating_config import LimitedRatingConfig
 from encore.recipes.recipe import RECIPE_NAMES, Weighing, load_recipe, make_recipe
 from flows.command import call_main, run_flow
@@ -29,8 +29,8 @@ from flows.study_flow import study_flow
 from tasks.artifacts import publish_tracked
 from tasks.flow_reporter import Tracker
 from tasks.rate import ShardAttempts
-from tasks.tracking.config import TrackingConfig
 from tasks.tracking.study_runs import weighing_run
+from tasks.tracking.tracking_options import TrackingConfig
 
 _sources = partial(
     option,

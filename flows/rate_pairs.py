@@ -15,7 +15,7 @@ from flows.command import run_command
 from flows.study_flow import study_flow
 from tasks.artifacts import publish_statistics
 from tasks.rate import ShardAttempts, rate_shards
-from tasks.stage import run_stage
+from tasks.stage_task import run_stage
 
 
 @study_flow("rate-pairs", stage="rate")

@@ -21,8 +21,8 @@ from flows.study_flow import study_flow
 from tasks import artifacts
 from tasks.flow_reporter import FlowReporter, Tracker
 from tasks.rate import ShardAttempts, rate_shards
-from tasks.stage import run_stage
-from tasks.tracking.config import TrackingConfig
+from tasks.stage_task import run_stage
+from tasks.tracking.tracking_options import TrackingConfig
 
 _PUBLISHERS: dict[str, Callable[..., None]] = {
     "analyze": artifacts.publish_statistics,

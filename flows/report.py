@@ -8,7 +8,7 @@ from __future__ import annotations
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
-from encore.report.report_config import ReportConfig
+from encore.report.report_options import ReportConfig
 from encore.report.write_report import Report
 from encore.report.write_report import report as write_report
 from encore.warehouse import open_ratings
@@ -16,8 +16,8 @@ from flows.analyze import raise_if_incomplete
 from flows.command import run_command
 from flows.study_flow import study_flow
 from tasks.artifacts import publish_report
-from tasks.server import run_logger
-from tasks.stage import Attempts, run_stage
+from tasks.server_calls import run_logger
+from tasks.stage_task import Attempts, run_stage
 
 
 @study_flow("report", stage="report")

@@ -12,12 +12,12 @@ from encore.data.study import open_study
 from encore.runs.engine_messages import EngineSpec
 from encore.runs.shard_runner import raise_for_failed_shards
 from encore.scoring.head_accuracy import scoring_accuracies
-from encore.scoring.scoring_config import ScoreConfig
+from encore.scoring.scoring_options import ScoreConfig
 from encore.scoring.scoring_run import ScoreResult
 from flows.command import run_command
 from flows.study_flow import study_flow
 from tasks.artifacts import publish_head_accuracy
-from tasks.stage import Attempts, retries_option, run_stage
+from tasks.stage_task import Attempts, retries_option, run_stage
 
 
 class ScoringAttempts(Attempts):

@@ -14,7 +14,7 @@ from prefect.flows import Flow
 from prefect.runtime import flow_run
 
 from tasks.notify import notify_of_failure
-from tasks.server import forget_waiting_calls, wait_for_server
+from tasks.server_calls import forget_waiting_calls, wait_for_server
 
 Parameters = ParamSpec("Parameters")
 

@@ -11,13 +11,13 @@ from prefect.states import Completed
 
 from encore.data.study import open_study
 from encore.training.run_folder import TrainingResult
-from encore.training.training_config import TrainConfig
+from encore.training.training_options import TrainConfig
 from flows.command import run_command
 from flows.study_flow import study_flow
 from tasks.artifacts import publish_evaluation, publish_tracked
 from tasks.flow_reporter import FlowReporter, Tracker
-from tasks.stage import Attempts, retries_option, run_stage
-from tasks.tracking.config import TrackingConfig
+from tasks.stage_task import Attempts, retries_option, run_stage
+from tasks.tracking.tracking_options import TrackingConfig
 
 
 class TrainingAttempts(Attempts):

@@ -18,8 +18,8 @@ from typing import NoReturn
 
 import httpx
 
+from encore.core.command_parser import new_app, run_main
 from encore.core.errors import EncoreError, InputError
-from encore.core.options import new_app, run_main
 from encore.core.terminal import say
 from encore.runs.local_engines import engine_environments, visible_gpus
 from infra.prefect_setup import (

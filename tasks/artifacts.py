@@ -18,7 +18,7 @@ from prefect.client.schemas.actions import ArtifactUpdate
 
 from encore.data.records import slug
 from encore.runs.engine_supervisor import EngineRows
-from tasks.server import best_effort
+from tasks.server_calls import best_effort
 
 if TYPE_CHECKING:  # torch, which rating does not want
     from encore.analysis.analyze import Analysis
@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # torch, which rating does not want
     from encore.warehouse import Ratings
     from encore.weighting.weigh import WeighedRules
     from encore.weighting.weight_vector import Origin
-    from tasks.tracking.projection import Projection
+    from tasks.tracking.log_runs import Projection
 
 #: Pause between two updates of the table of engines.
 _ENGINES_SECONDS = 10.0

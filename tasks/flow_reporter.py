@@ -17,13 +17,13 @@ from prefect.runtime import flow_run
 
 from encore.core.reporting import Reporter
 from tasks.artifacts import LiveArtifact
-from tasks.server import run_logger
-from tasks.tracking.config import TrackingConfig
+from tasks.server_calls import run_logger
 from tasks.tracking.connection import TrackingUnavailableError, check_server
-from tasks.tracking.projection import Projection
+from tasks.tracking.log_runs import Projection
 from tasks.tracking.store_uri import choose_tracking_uri
 from tasks.tracking.study_runs import StudyRun
 from tasks.tracking.sync import sync
+from tasks.tracking.tracking_options import TrackingConfig
 
 logger = logging.getLogger(__name__)
 

@@ -22,9 +22,9 @@ from encore.core.errors import EncoreError
 from encore.rating.rating_config import RateConfig
 from encore.runs.engine_messages import EngineSpec
 from encore.runs.engine_supervisor import EngineState, ShowEngines
-from encore.scoring.scoring_config import ScoreConfig
+from encore.scoring.scoring_options import ScoreConfig
 from tasks.artifacts import EngineTable
-from tasks.server import best_effort, run_logger
+from tasks.server_calls import best_effort, run_logger
 
 Result = TypeVar("Result")
 

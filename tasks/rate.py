@@ -27,7 +27,7 @@ from encore.runs.shard_runner import RunReport
 from tasks.artifacts import publish_failed_shards
 from tasks.flow_reporter import FlowReporter
 from tasks.pool_engines import pool_engines
-from tasks.stage import Attempts, run_stage
+from tasks.stage_task import Attempts, run_stage
 
 logger = logging.getLogger(__name__)
 

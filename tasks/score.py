@@ -10,7 +10,7 @@ from encore.core.config import StageConfig
 from encore.data.study import open_study
 from encore.runs.engine import work_as_engine
 from encore.runs.engine_messages import EngineSpec
-from encore.scoring.scoring_config import ScoreConfig
+from encore.scoring.scoring_options import ScoreConfig
 from encore.scoring.scoring_run import ScoreResult, score_study, score_with_engines
 from tasks.flow_reporter import FlowReporter
 from tasks.pool_engines import pool_engines

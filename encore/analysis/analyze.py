@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from encore.analysis.bootstrap import NUM_DRAWS
 from encore.analysis.claim_verdicts import Verdict, verdicts
 from encore.analysis.correlation import NULL_SEED, NUM_NULL_DRAWS, Correlation, correlations
 from encore.analysis.intervals import SEED, RuleInterval, rule_intervals
 from encore.analysis.notes import analysis_notes
 from encore.analysis.paper_figures import PaperComparison, paper_comparisons
-from encore.analysis.resampling import NUM_DRAWS
 from encore.analysis.statistics import POOLED, RuleStats, rating_statistics
 from encore.core.errors import InputError
 from encore.warehouse import Ratings, open_ratings, open_warehouse

@@ -9,8 +9,8 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from encore.analysis.bootstrap import middle_95
 from encore.analysis.pair_counts import PairCounts
-from encore.analysis.resampling import middle_95
 from encore.analysis.statistics import (
     ENTROPY_KINDS,
     TIE_POLICIES,

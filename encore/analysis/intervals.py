@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.analysis.resampling import Estimate, draw_counts, middle_95
+from encore.analysis.bootstrap import Estimate, draw_counts, middle_95
 from encore.analysis.statistics import (
     TIE_POLICIES,
     Z_95,

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from encore.analysis.bootstrap import TAIL, Estimate, resampled_interval
 from encore.analysis.correlation import fisher_interval, pearson_r
-from encore.analysis.resampling import TAIL, Estimate, resampled_interval
 
 # Suffixes: R raters, I items, P patterns, V values that labels have, D draws, C comparisons,
 # G groups.

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from encore.benchmarks.benchmark_config import BenchmarkConfig
+from encore.benchmarks.benchmark_options import BenchmarkConfig
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.table_rows import RowMetadata, TableRow, reward_row
 from encore.core.errors import EncoreError, InputError
@@ -31,7 +31,7 @@ from encore.core.model_files import folder_digest
 from encore.core.reporting import SILENT, Reporter
 from encore.data.records import PreferencePair
 from encore.model.conversation import EncodedPair, EncodedResponse
-from encore.model.opening import OpenedModel, open_reward_model
+from encore.model.open_model import OpenedModel, open_reward_model
 from encore.runs.shard_runner import RunReport, work_through
 from encore.scoring.head_scores import HeadScores, read_head_scores
 from encore.scoring.scoring_run import score_job, score_manifest

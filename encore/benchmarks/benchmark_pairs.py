@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from encore.benchmarks.benchmark_config import PairsConfig
+from encore.benchmarks.benchmark_options import PairsConfig
 from encore.benchmarks.definition import Benchmark, load_benchmark
 from encore.core.errors import InputError
 from encore.data.pairs_manifest import SYNTHETIC_LABEL

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from encore.benchmarks.benchmark_config import PaperTables
+from encore.benchmarks.benchmark_options import PaperTables
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.definition import Ties, Weighting, load_benchmark
 from encore.benchmarks.metrics import Headline, SubsetScore, benchmark_score, units_of_pairs

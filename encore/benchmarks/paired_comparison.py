@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.analysis.resampling import draw_counts, middle_95
+from encore.analysis.bootstrap import draw_counts, middle_95
 from encore.benchmarks.definition import Weighting
 from encore.benchmarks.metrics import unit_weights
 

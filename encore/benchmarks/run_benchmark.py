@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from encore.benchmarks import benchmark_table as tables
-from encore.benchmarks.benchmark_config import BenchmarkConfig
 from encore.benchmarks.benchmark_models import ScoredModel, Scorer
+from encore.benchmarks.benchmark_options import BenchmarkConfig
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs, configured_pairs
 from encore.benchmarks.pair_results import stored_rows, write_pair_results
 from encore.benchmarks.render_table import render_markdown
@@ -23,7 +23,7 @@ from encore.core.reporting import SILENT, Reporter
 from encore.data.pairs import read_pairs
 from encore.data.study import Study, as_study
 from encore.runs.run_files import run_key_of
-from encore.training.disk import report_full_disk
+from encore.training.disk_space import report_full_disk
 from encore.warehouse import open_ratings
 from encore.weighting.weigh import open_evidence
 from encore.weighting.weight_vector import Origin

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.benchmarks.benchmark_config import RowsConfig
+from encore.benchmarks.benchmark_options import RowsConfig
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.table_rows import RowMetadata, TableRow, mean_row, reward_row
 from encore.core.errors import EncoreError

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from encore.analysis.resampling import middle_95
+from encore.analysis.bootstrap import middle_95
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.definition import Ties, Weighting
 from encore.benchmarks.metrics import (

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from encore.analysis.analyze import Analysis
-from encore.analysis.resampling import Estimate
+from encore.analysis.bootstrap import Estimate
 from encore.analysis.statistics import POOLED, RuleStats
 from encore.cli.output import (
     Renderable,

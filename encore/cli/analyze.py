@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import chain
 
 from encore.cli.output import opened_ratings, show_result
+from encore.core.command_parser import JsonOption, command
 from encore.core.config import option
-from encore.core.options import JsonOption, command
-from encore.data.study_config import RatingsConfig
+from encore.data.study_options import RatingsConfig
 
 
 class AnalyzeConfig(RatingsConfig):

@@ -14,10 +14,10 @@ from encore.cli.output import (
     record_table,
     show_result,
 )
+from encore.core.command_parser import JsonOption, command
 from encore.core.number_text import counted
-from encore.core.options import JsonOption, command
 from encore.core.terminal import say, warn
-from encore.people.people_config import AnnotateExportConfig, AnnotateImportConfig
+from encore.people.people_options import AnnotateExportConfig, AnnotateImportConfig
 
 if TYPE_CHECKING:
     from encore.data.annotations import Sample

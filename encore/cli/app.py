@@ -8,7 +8,7 @@ from importlib import import_module
 
 from cyclopts import App
 
-from encore.core.options import new_app, run_main
+from encore.core.command_parser import new_app, run_main
 
 #: In the order in which a study goes through them. ``GROUP NAME`` is a command of a group.
 COMMANDS = (

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from encore.benchmarks.benchmark_config import BenchmarkStudyConfig
+from encore.benchmarks.benchmark_options import BenchmarkStudyConfig
 from encore.cli.output import warn_of_synthetic
-from encore.core.options import JsonOption, command
+from encore.core.command_parser import JsonOption, command
 from encore.core.terminal import print_json, say, terminal_reporter, visible, warn
 
 

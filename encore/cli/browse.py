@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 
 from encore.cli.output import require_packages
+from encore.core.command_parser import JsonOption, command
 from encore.core.config import option
 from encore.core.number_text import counted
-from encore.core.options import JsonOption, command
 from encore.core.terminal import console, print_json, say
-from encore.data.study_config import RunChoice, StudyConfig
+from encore.data.study_options import RunChoice, StudyConfig
 
 
 class BrowseConfig(RunChoice, StudyConfig):

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from encore.benchmarks.benchmark_config import CompareConfig
+from encore.benchmarks.benchmark_options import CompareConfig
 from encore.cli.output import Renderable, compact_table, percent, show_result, span
-from encore.core.options import JsonOption, command
+from encore.core.command_parser import JsonOption, command
 
 if TYPE_CHECKING:
     from encore.benchmarks.compare_tables import ComparedTable

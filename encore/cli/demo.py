@@ -11,7 +11,7 @@ from shutil import which
 from typing import TYPE_CHECKING, Any
 
 from encore.cli.output import TableColumns, percent_of, record_table, span_of
-from encore.core.options import command
+from encore.core.command_parser import command
 from encore.core.terminal import out, say, terminal_reporter, warn
 from encore.recipes.recipe import DemoConfig, changed, load_recipe
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from encore.core.options import JsonOption, command
+from encore.core.command_parser import JsonOption, command
 from encore.core.terminal import out, print_json
 
 

@@ -12,13 +12,13 @@ import threading
 from contextlib import closing
 from functools import partial
 
-from encore.core.options import run_main, single_command
+from encore.core.command_parser import run_main, single_command
 from encore.core.settings import prepare_environment
 from encore.data.study import open_study
 from encore.rating.rating_config import RateConfig
 from encore.runs.engine import work_as_engine
 from encore.runs.local_engines import EngineRequest
-from encore.scoring.scoring_config import ScoreConfig
+from encore.scoring.scoring_options import ScoreConfig
 
 
 def main() -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from encore.cli.output import compact_table, show_result, warn_of_unused
+from encore.core.command_parser import JsonOption, command
 from encore.core.errors import InputError, StudyIncompleteError
 from encore.core.number_text import counted
-from encore.core.options import JsonOption, command
 from encore.core.terminal import say
-from encore.export.export_config import ExportConfig
+from encore.export.export_options import ExportConfig
 
 if TYPE_CHECKING:
     from encore.data.records import PreferencePair
@@ -40,7 +40,7 @@ def export(config: ExportConfig, *, json: JsonOption = False) -> None:
     from encore.export.push import push_export
     from encore.export.weights_input import chosen_weights
     from encore.export.write_export import export_model, refuse_occupied
-    from encore.model.opening import open_reward_model
+    from encore.model.open_model import open_reward_model
 
     refuse_occupied(config.out, source=config.model)  # before a large model is loaded
     if (Path(config.model).expanduser() / "gate.json").is_file():

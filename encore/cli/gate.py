@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from encore.cli.output import compact_table, show_result
-from encore.core.options import JsonOption, command
+from encore.core.command_parser import JsonOption, command
 from encore.core.terminal import say, terminal_reporter
-from encore.training.training_config import TrainGateConfig
+from encore.training.training_options import TrainGateConfig
 
 
 @command

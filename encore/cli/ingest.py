@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from encore.cli.output import TableColumns, record_table, show_result
-from encore.core.options import JsonOption, command
+from encore.core.command_parser import JsonOption, command
 from encore.core.terminal import say, terminal_reporter
-from encore.data.ingest_config import IngestConfig
+from encore.data.ingest_options import IngestConfig
 
 if TYPE_CHECKING:
     from rich.table import Table

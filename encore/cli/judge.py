@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
+from encore.benchmarks.benchmark_options import JudgeBenchmarkConfig
 from encore.cli.output import (
     Renderable,
     compact_table,
@@ -14,11 +14,11 @@ from encore.cli.output import (
     span_of,
     warn_of_unused,
 )
-from encore.core.options import JsonOption, command
+from encore.core.command_parser import JsonOption, command
 from encore.core.terminal import say, terminal_reporter
 
 if TYPE_CHECKING:
-    from encore.benchmarks.judging.judge_report import JudgeReport
+    from encore.benchmarks.judging.run_judge import JudgeReport
     from encore.benchmarks.metrics import Headline, SubsetScore
 
 
@@ -35,7 +35,7 @@ def judge(config: JudgeBenchmarkConfig, *, json: JsonOption = False) -> None:
 
     encore judge --judge ./my-judge --out judged --by rating --weights-from my-study
     """
-    from encore.benchmarks.judging.judge_report import judge_benchmark
+    from encore.benchmarks.judging.run_judge import judge_benchmark
     from encore.weighting.schemes import load_scheme
 
     scheme = load_scheme(config.scheme or "encore")

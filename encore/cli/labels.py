@@ -15,10 +15,10 @@ from encore.cli.output import (
     show_result,
     span,
 )
+from encore.core.command_parser import JsonOption, command
 from encore.core.number_text import number
-from encore.core.options import JsonOption, command
 from encore.core.terminal import say, terminal_reporter
-from encore.people.people_config import LabelsConfig
+from encore.people.people_options import LabelsConfig
 
 if TYPE_CHECKING:
     from encore.people.rule_agreement import LabelAgreement

@@ -24,7 +24,7 @@ from encore.core.number_text import NONE, number
 from encore.core.terminal import minus_signs, out, print_json, say, visible, warn
 
 if TYPE_CHECKING:
-    from encore.data.study_config import RatingsConfig
+    from encore.data.study_options import RatingsConfig
     from encore.warehouse import Ratings
 
 #: A part of a command's output for people.
@@ -240,7 +240,7 @@ def span_of(name: str, show: Callable[[float | None], str] = percent) -> Callabl
 
 
 def estimate_of(name: str, show: Callable[[float | None], str] = number) -> Callable[[Any], str]:
-    """Return a column that shows an `encore.analysis.resampling.Estimate`."""
+    """Return a column that shows an `encore.analysis.bootstrap.Estimate`."""
     estimate_in = attrgetter(name)
 
     def cell(record: Any) -> str:

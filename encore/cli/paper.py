@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from encore.cli.output import Renderable, compact_table, show_result, span
+from encore.core.command_parser import JsonOption, command
 from encore.core.number_text import number, significant
-from encore.core.options import JsonOption, command
 
 #: Short names of RewardBench's subsets, for 80 columns. The table has a legend.
 _SHORT = {

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from encore.cli.output import Renderable, compact_table, show_result
+from encore.core.command_parser import JsonOption, command
 from encore.core.number_text import amount
-from encore.core.options import JsonOption, command
 from encore.core.terminal import terminal_reporter
 from encore.rating.rating_config import PlanRateConfig
 

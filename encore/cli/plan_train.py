@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from encore.cli.output import Renderable, compact_table, show_result
+from encore.core.command_parser import JsonOption, UsageError, command
 from encore.core.errors import EncoreError
-from encore.core.options import JsonOption, UsageError, command
 from encore.training.training_plan import PlanTrainConfig
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from encore.cli.output import exit_if_incomplete, require_packages
+from encore.core.command_parser import JsonOption, command
 from encore.core.number_text import counted
-from encore.core.options import JsonOption, command
 from encore.core.terminal import print_json, say, warn
-from encore.tables.publish_config import PublishConfig
+from encore.tables.publish_options import PublishConfig
 
 if TYPE_CHECKING:
     from encore.tables.publication import Publication

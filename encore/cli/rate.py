@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from encore.cli.output import warn_of_failures
+from encore.core.command_parser import JsonOption, command
 from encore.core.errors import StudyIncompleteError
 from encore.core.number_text import amount, counted
-from encore.core.options import JsonOption, command
 from encore.core.terminal import print_json, say, terminal_reporter, warn
 from encore.rating.rating_config import BatchConfig, RateConfig
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from encore.cli.output import show_result
-from encore.core.options import JsonOption, command
+from encore.core.command_parser import JsonOption, command
 from encore.core.terminal import console
-from encore.report.report_config import ReportConfig
+from encore.report.report_options import ReportConfig
 
 
 @command

@@ -16,11 +16,11 @@ from encore.cli.output import (
     show_result,
     span,
 )
+from encore.core.command_parser import JsonOption, command
 from encore.core.number_text import counted, number, sentence
-from encore.core.options import JsonOption, command
 from encore.core.terminal import print_json, say, terminal_reporter, warn
 from encore.rules.probe_variants import PLANTED
-from encore.rules.rules_config import (
+from encore.rules.rules_options import (
     DedupeConfig,
     DraftConfig,
     ImportanceConfig,

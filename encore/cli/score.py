@@ -6,9 +6,9 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from encore.cli.output import percent, percent_of, record_table, show_result, warn_of_failures
-from encore.core.options import JsonOption, command
+from encore.core.command_parser import JsonOption, command
 from encore.core.terminal import say, terminal_reporter
-from encore.scoring.scoring_config import ScoreConfig
+from encore.scoring.scoring_options import ScoreConfig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 from encore.cli.output import require_packages, warn_of_unused
-from encore.core.options import JsonOption, command
+from encore.core.command_parser import JsonOption, command
 from encore.core.terminal import print_json, say
-from encore.serving.serve_config import ServeConfig
+from encore.serving.serve_options import ServeConfig
 
 _PACKAGES = ("prometheus_client", "starlette", "uvicorn")
 

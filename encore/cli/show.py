@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from encore.cli.output import compact_table
+from encore.core.command_parser import JsonOption, command
 from encore.core.config import option
 from encore.core.errors import InputError
-from encore.core.options import JsonOption, command
 from encore.core.terminal import out, print_json, say, visible, warn
-from encore.data.study_config import RunKeyConfig
+from encore.data.study_options import RunKeyConfig
 
 
 class ShowConfig(RunKeyConfig):

@@ -7,11 +7,11 @@ from typing import Literal
 
 from encore.cli.output import compact_table, show_result
 from encore.cli.query_output import print_result
+from encore.core.command_parser import JsonOption, UsageError, command
 from encore.core.config import option
 from encore.core.number_text import counted
-from encore.core.options import JsonOption, UsageError, command
 from encore.core.terminal import warn
-from encore.data.study_config import RunChoice
+from encore.data.study_options import RunChoice
 
 
 class SqlConfig(RunChoice):

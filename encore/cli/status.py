@@ -7,10 +7,10 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, get_args
 
 from encore.cli.output import Renderable, record_table, show_result
+from encore.core.command_parser import JsonOption, command
 from encore.core.errors import InputError, StudyIncompleteError
 from encore.core.number_text import counted
-from encore.core.options import JsonOption, command
-from encore.data.study_config import RunKeyConfig, StudyConfig
+from encore.data.study_options import RunKeyConfig, StudyConfig
 from encore.demo import judge_title
 
 if TYPE_CHECKING:

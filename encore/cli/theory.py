@@ -18,9 +18,9 @@ from encore.cli.output import (
     rule_table,
     show_result,
 )
+from encore.core.command_parser import JsonOption, UsageError, command
 from encore.core.config import option
-from encore.core.options import JsonOption, UsageError, command
-from encore.data.study_config import RatingsConfig
+from encore.data.study_options import RatingsConfig
 from encore.weighting.scheme_options import DEFAULT_TAU, tau_option
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from encore.cli.output import compact_table, percent, show_result, warn_of_unused
+from encore.core.command_parser import JsonOption, command
 from encore.core.config import unused_options
 from encore.core.errors import EncoreError
-from encore.core.options import JsonOption, command
 from encore.core.terminal import console, out, say, terminal_reporter, warn
-from encore.training.training_config import TrainConfig
+from encore.training.training_options import TrainConfig
 
 if TYPE_CHECKING:
     from encore.training.run_folder import EvaluationRecord

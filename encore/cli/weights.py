@@ -8,9 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from encore.cli.output import opened_ratings, show_result, warn_of_unused
-from encore.core.options import JsonOption, UsageError, command
+from encore.core.command_parser import JsonOption, UsageError, command
 from encore.weighting.scheme_options import SchemeOptions
-from encore.weighting.weights_config import WeightsConfig
+from encore.weighting.weights_options import WeightsConfig
 
 if TYPE_CHECKING:
     from encore.weighting.weigh import WeighedRules
@@ -73,7 +73,7 @@ def _warn_of_idle_options(config: WeightsConfig) -> None:
 
 
 def _notes(weighed: WeighedRules, options: SchemeOptions) -> Iterator[str]:
-    from encore.weighting.folds import fold_notes
+    from encore.weighting.cross_validation import fold_notes
 
     params = weighed.vector.params
     if weighed.uses_labels:

@@ -27,7 +27,7 @@ from encore.core.files import write_json
 from encore.export.weights_input import Composition
 from encore.model.conversation import ConversationTokenizer
 from encore.model.layouts import TokenIds
-from encore.model.opening import OpenedModel
+from encore.model.open_model import OpenedModel
 from encore.model.reward_model import MultiHeadRewardModel, WholeClassifier
 from encore.model.score_sequences import score_sequences
 from encore.weighting.weight_vector import head_weights

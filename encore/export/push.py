@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from encore.core.errors import EncoreError, InputError
-from encore.model.backbone_config import EXPORT_FILE
+from encore.model.backbone_options import EXPORT_FILE
 
 #: Access tokens as hubs write them. They are cut from every error text of the client.
 _TOKEN = re.compile(r"\b(hf|api_org)_[A-Za-z0-9]{8,}|(?i:bearer)\s+\S+")

@@ -20,7 +20,7 @@ from encore.core.errors import InputError
 from encore.data.records import Message, PreferencePair
 from encore.export.classifier import ExportDtype, Scores, Written, rounded
 from encore.model.layouts import TokenIds
-from encore.model.loading import load_weights, loading_errors
+from encore.model.load_backbone import load_weights, loading_errors
 
 #: Largest allowed difference of two float32 computations of one score. Relative to the label's
 #: largest score where that exceeds 1.

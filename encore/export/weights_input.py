@@ -14,7 +14,7 @@ from encore.warehouse import open_ratings
 from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.weigh import weigh_rules
 from encore.weighting.weight_vector import head_weights
-from encore.weighting.weights_config import WeightChoice
+from encore.weighting.weights_options import WeightChoice
 
 #: Flags of `encore.weighting.weight_vector.Provenance`, in words.
 _ANSWERS_BY_FLAG = {

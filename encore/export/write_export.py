@@ -26,8 +26,8 @@ from encore.export.classifier import (
 from encore.export.model_card import Exported, model_card
 from encore.export.verify import verify_export
 from encore.export.weights_input import Composition
-from encore.model.backbone_config import EXPORT_FILE
-from encore.model.opening import OpenedModel
+from encore.model.backbone_options import EXPORT_FILE
+from encore.model.open_model import OpenedModel
 
 #: Names of the files of an export.
 _EXPORT_FILES = re.compile(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from encore.judges.base import Judge
-    from encore.judges.judge_config import JudgeConfig
+    from encore.judges.judge_options import JudgeConfig
 
 #: Module and class of each backend.
 BACKENDS = {

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from encore.core.chat_tokenizer import ChatTokenizer
-from encore.judges.judge_config import Decode
+from encore.judges.judge_options import Decode
 
 #: Receives the number of finished replies: 0 before an engine starts and when the generation
 #: begins, then at least once per engine step that finishes a reply. It may raise to interrupt.

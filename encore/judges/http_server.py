@@ -20,7 +20,7 @@ from encore.core.model_files import ModelFinder
 from encore.judges import http_protocol as protocol
 from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply
 from encore.judges.http_protocol import UnreadableAnswerError, first_words
-from encore.judges.judge_config import JudgeConfig
+from encore.judges.judge_options import JudgeConfig
 
 try:
     import openai

@@ -13,7 +13,7 @@ from encore.core.chat_tokenizer import FROZEN_DATE, load_tokenizer
 from encore.core.errors import JudgeUnavailableError
 from encore.core.model_files import ModelFiles, ModelFinder
 from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply
-from encore.judges.judge_config import JudgeConfig
+from encore.judges.judge_options import JudgeConfig
 
 _DEFAULT_CONTEXT = 8192
 _DTYPES = ("float32", "bfloat16", "float16")

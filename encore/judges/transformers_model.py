@@ -7,7 +7,7 @@ from typing import Any
 
 from encore.core.errors import JudgeUnavailableError
 from encore.judges.base import Decoding, ProgressHook, Reply, Usage, label_reply
-from encore.judges.judge_config import JudgeConfig
+from encore.judges.judge_options import JudgeConfig
 from encore.judges.local_model import LocalJudge
 
 _BATCH = 16

@@ -15,7 +15,7 @@ from typing import Any
 from encore.core.errors import JudgeUnavailableError
 from encore.core.settings import load_settings, prepare_environment
 from encore.judges.base import Decoding, ProgressHook, Reply, Usage, label_reply
-from encore.judges.judge_config import JudgeConfig
+from encore.judges.judge_options import JudgeConfig
 from encore.judges.local_model import LocalJudge
 
 logger = logging.getLogger(__name__)

@@ -151,7 +151,7 @@ def segment_attention(
         scaling: Factor of the scores before the softmax.
         sliding_window: The layer's window in tokens. Longer sequences are refused.
         segment_plan: Plan of a packed row; None for padded rows.
-        _: Further arguments of an architecture. For the architectures in `encore.model.trunks`
+        _: Further arguments of an architecture. For those in `encore.model.architectures`
             they change no score.
 
     Raises:

@@ -14,7 +14,7 @@ from typing import Any
 
 from encore.core.errors import InputError
 from encore.core.model_files import ModelFinder
-from encore.model.trunks import max_positions, trunk_kind
+from encore.model.architectures import max_positions, trunk_kind
 
 _BACKBONE = ModelFinder(name="backbone", error=InputError)
 #: Field of `BackboneShape` by key of config.json; also the order of the numbers in `_NAMED`.

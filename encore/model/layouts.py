@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch.nn.utils.rnn import pad_sequence
 
 from encore.core.errors import InputError
-from encore.model.backbone_config import LayoutName
+from encore.model.backbone_options import LayoutName
 
 #: Rows are computed together only while padding is less than this share of their positions.
 MAX_PADDING_SHARE = 0.02

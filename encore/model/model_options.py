@@ -15,7 +15,7 @@ Layout = Literal["auto", "packed", "prefix-shared", "sorted", "single"]
 
 
 class ModelOptions(StageConfig):
-    """Options with which a reward model is opened; see `encore.model.opening`."""
+    """Options with which a reward model is opened; see `encore.model.open_model`."""
 
     max_length: int | None = _computing(
         None,

@@ -114,7 +114,7 @@ class MultiHeadRewardModel(nn.Module):  # type: ignore[misc]  # mypy sees torch 
 class WholeClassifier(MultiHeadRewardModel):
     """A …ForSequenceClassification that transformers runs as it is; each label is a head.
 
-    A decoder of `encore.model.trunks` with one linear layer on the last token is loaded as a
+    A decoder of `encore.model.architectures` with one linear layer on the last token is loaded as a
     `MultiHeadRewardModel` and computed without padding. This class is for all other classifiers:
     encoders with a pooler, a dense layer and a bias, and decoders that are not in that table. Rows
     are padded, so sequences of nearly equal length should be computed together.

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from encore.model.backbone_config import LayoutName
+from encore.model.backbone_options import LayoutName
 from encore.model.layouts import Microbatch, TokenIds, cut_rows, fill_bins, lay_out, shared_length
 from encore.model.reward_model import MultiHeadRewardModel, WholeClassifier
 

@@ -23,7 +23,7 @@ from encore.data.records import PreferencePair
 from encore.data.schemas import SAMPLED_RESPONSES, SAMPLED_RULES
 from encore.data.study import Study, changed_study
 from encore.people.handouts import handouts
-from encore.people.people_config import AnnotateExportConfig
+from encore.people.people_options import AnnotateExportConfig
 from encore.people.questionnaire import SIDES, Card, Item, Questionnaire, questions_of
 from encore.people.stratified_draw import Row, draw_responses, draw_rules
 from encore.warehouse import Ratings, open_ratings

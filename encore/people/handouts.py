@@ -15,7 +15,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 
 from encore.core.spreadsheets import to_cell
-from encore.people.people_config import AnnotateExportConfig
+from encore.people.people_options import AnnotateExportConfig
 from encore.people.questionnaire import Questionnaire
 
 _PAGE = Path(__file__).parent / "page"

@@ -14,7 +14,7 @@ from encore.core.errors import InputError
 from encore.data.annotations import ANSWERS_FILE, Sample, read_answers, read_items, read_samples
 from encore.data.study import Study, changed_study
 from encore.people.answer_files import Answer, read_answer_file
-from encore.people.people_config import AnnotateImportConfig
+from encore.people.people_options import AnnotateImportConfig
 from encore.people.questionnaire import Question, questions_of
 
 #: From this number of answers on, an annotator whose answers are all equal is reported.

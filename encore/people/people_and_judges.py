@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from encore.analysis.bootstrap import Estimate
 from encore.analysis.rater_agreement import (
     alpha_interval,
     comparisons_needed,
@@ -25,7 +26,6 @@ from encore.analysis.rater_agreement import (
     nearest_level,
     win_rate_interval,
 )
-from encore.analysis.resampling import Estimate
 from encore.data.annotations import Sample, read_answers, read_items
 from encore.data.rating_runs import RatingManifest, list_runs, ratings_of, run_status
 from encore.data.study import Study

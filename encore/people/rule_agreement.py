@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from encore.analysis.bootstrap import Estimate
 from encore.analysis.level_codes import rule_entropies
 from encore.analysis.rater_agreement import (
     alpha_interval,
@@ -22,7 +23,6 @@ from encore.analysis.rater_agreement import (
     nearest_level,
     pearson_interval,
 )
-from encore.analysis.resampling import Estimate
 
 _Floats = NDArray[np.float64]
 

@@ -23,7 +23,7 @@ from encore.judges import http_protocol as protocol
 from encore.judges import open_judge
 from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply
 from encore.judges.http_protocol import UnreadableAnswerError, first_words
-from encore.judges.judge_config import JudgeConfig
+from encore.judges.judge_options import JudgeConfig
 from encore.rating.rate_study import RatingResult, rate_run
 from encore.rating.rating_config import BatchConfig, RatingConfig
 from encore.rating.rating_run import RatingRun, open_run

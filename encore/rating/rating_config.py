@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from encore.core.config import StageConfig, option, unkeyed_option
-from encore.data.study_config import StudyConfig
-from encore.judges.judge_config import Decode, JudgeConfig
+from encore.data.study_options import StudyConfig
+from encore.judges.judge_options import Decode, JudgeConfig
 from encore.model.gpus import UTILISATION
-from encore.runs.engines_config import EnginesConfig, SlicedConfig
+from encore.runs.engine_options import EnginesConfig, SlicedConfig
 
 _http = partial(unkeyed_option, group="Judge over HTTP")
 _limits = partial(unkeyed_option, group="Limits")

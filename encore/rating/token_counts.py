@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from encore.data.pairs import num_bytes_of
 from encore.data.records import RESPONSES
-from encore.judges.judge_config import JudgeConfig
+from encore.judges.judge_options import JudgeConfig
 from encore.judges.vllm_engine import CPU_BLOCK_SIZE, GPU_BLOCK_SIZE
 from encore.rating.shard_rating import ShardRater
 

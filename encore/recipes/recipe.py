@@ -14,13 +14,13 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
-from encore.benchmarks.benchmark_config import BenchmarkConfig
+from encore.benchmarks.benchmark_options import BenchmarkConfig
 from encore.core.config import StageConfig, option
 from encore.core.errors import InputError, first_problem
 from encore.data.sources.pku import Prefer
-from encore.model.backbone_config import BackboneConfig
+from encore.model.backbone_options import BackboneConfig
 from encore.rating.rating_config import EngineRatingConfig
-from encore.training.training_config import GateConfig, TrainingConfig
+from encore.training.training_options import GateConfig, TrainingConfig
 from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.schemes import SCHEMES
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import AcquireReturnProxy, FileLock, Timeout
 
 from encore.analysis.analyze import analyze
-from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
+from encore.benchmarks.benchmark_options import JudgeBenchmarkConfig
 from encore.benchmarks.benchmark_pairs import configured_pairs
 from encore.benchmarks.definition import load_benchmark
 from encore.core.errors import InputError
@@ -34,15 +34,24 @@ from encore.data.sources.locate import locate
 from encore.data.study import is_new_study, open_study
 from encore.judges import open_judge
 from encore.judges.base import Judge
-from encore.model.backbone_config import BackboneConfig
+from encore.model.backbone_options import BackboneConfig
 from encore.rating.rate_study import run_rating_job
 from encore.rating.rating_config import RatingConfig
 from encore.rating.rating_run import open_run
-from encore.recipes.machine import refuse_judge_too_large, refuse_training_too_large, this_machine
+from encore.recipes.machine_check import (
+    refuse_judge_too_large,
+    refuse_training_too_large,
+    this_machine,
+)
 from encore.recipes.recipe import INITIAL, InitialModel, Recipe, RowModel
 from encore.runs.shard_runner import RunReport, raise_for_failed_shards
-from encore.scoring.scoring_config import ScoringConfig
-from encore.training.training_config import GateConfig, TrainConfig, TrainGateConfig, TrainingConfig
+from encore.scoring.scoring_options import ScoringConfig
+from encore.training.training_options import (
+    GateConfig,
+    TrainConfig,
+    TrainGateConfig,
+    TrainingConfig,
+)
 from encore.weighting.schemes import load_scheme
 from encore.weighting.weigh import WeighedRules, weigh_rules
 
@@ -82,7 +91,7 @@ def check_readable(recipe: Recipe) -> None:
     Raises:
         EncoreError: Something cannot be read. The message names it and the reason.
     """
-    from encore.model.loading import load_tokenizer  # brings transformers
+    from encore.model.load_backbone import load_tokenizer  # brings transformers
 
     try:
         configured_pairs(recipe.benchmark.pairs)
@@ -271,7 +280,7 @@ class _RecipeRun:
         recipe, rating = self.recipe, self.recipe.rating
         if recipe.judge_row is None:
             return ()
-        from encore.benchmarks.judging.judge_report import judge_benchmark
+        from encore.benchmarks.judging.run_judge import judge_benchmark
 
         config = JudgeBenchmarkConfig(
             out=self.study / "judged",
@@ -439,7 +448,7 @@ class _RecipeRun:
     def _export(self, model: Path, out: Path, *, weights: Path | None) -> bool:
         from encore.export.weights_input import read_weights
         from encore.export.write_export import export_model
-        from encore.model.opening import open_reward_model
+        from encore.model.open_model import open_reward_model
 
         dtype = self.recipe.export_dtype
         content = None if weights is None else json.loads(weights.read_text(encoding="utf-8"))

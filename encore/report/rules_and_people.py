@@ -7,7 +7,7 @@ from operator import itemgetter
 
 import pyarrow.parquet as pq
 
-from encore.analysis.resampling import Estimate
+from encore.analysis.bootstrap import Estimate
 from encore.analysis.statistics import RuleStats
 from encore.core.number_text import NONE, interval, number, percent
 from encore.data.annotations import read_samples

@@ -22,7 +22,7 @@ from encore.core.reporting import SILENT, Reporter
 from encore.data.rule_sets import rule_file
 from encore.rules.polarity import are_opposed
 from encore.rules.pool import PoolRule, check_output, read_pool, write_pool
-from encore.rules.rules_config import DedupeConfig
+from encore.rules.rules_options import DedupeConfig
 from encore.rules.sentence_embeddings import embed
 
 #: The number of kept rules is reported for these thresholds and for the configured one.

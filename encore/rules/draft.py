@@ -21,7 +21,7 @@ from encore.data.rule_sets import rule_file
 from encore.judges.base import Judge, Reply
 from encore.rules.pool import PoolRule, check_output, read_pool, title_of, write_pool
 from encore.rules.rule_questions import RuleRun, ask_about_rules
-from encore.rules.rules_config import ALL, DraftConfig
+from encore.rules.rules_options import ALL, DraftConfig
 
 _FENCED = re.compile(r"```(?:json)?\n(.*)\n```", re.DOTALL)
 _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]

@@ -24,7 +24,7 @@ from encore.rating.replies import Answer, read_reply
 from encore.rules.people_importance import People, read_answers
 from encore.rules.pool import read_pool, write_pool
 from encore.rules.rule_questions import Replies, RuleRun, ask_about_rules, texts_digest
-from encore.rules.rules_config import ImportanceConfig
+from encore.rules.rules_options import ImportanceConfig
 
 POOL_FILE, PEOPLE_FILE = "pool.toml", "people.json"
 

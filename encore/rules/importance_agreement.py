@@ -11,8 +11,8 @@ from itertools import combinations, product
 import numpy as np
 from numpy.typing import NDArray
 
+from encore.analysis.bootstrap import Estimate, resampled_interval
 from encore.analysis.correlation import MIN_RULES
-from encore.analysis.resampling import Estimate, resampled_interval
 
 #: A smaller variance is rounding error of a rater who gives one answer only.
 _MIN_VARIANCE = 1e-12

@@ -17,7 +17,7 @@ from encore.core.number_text import first_names
 from encore.rules.merge import plain_text
 from encore.rules.polarity import are_opposed, verb_forms
 from encore.rules.pool import TEXTS, PoolRule, read_pool
-from encore.rules.rules_config import LintConfig
+from encore.rules.rules_options import LintConfig
 
 #: Name of the check, field of the rule, and message.
 _Finding = tuple[str, str, str]

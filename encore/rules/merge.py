@@ -13,7 +13,7 @@ from encore.core.number_text import first_names
 from encore.core.spreadsheets import is_formula
 from encore.data.rule_sets import rule_file
 from encore.rules.pool import Pool, PoolRule, check_output, read_pool, write_pool
-from encore.rules.rules_config import MergeConfig
+from encore.rules.rules_options import MergeConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,7 +41,7 @@ class RuleProbe(_Record):
     Attributes:
         rule_id: Id of the probed rule.
         is_bought: True if a planted sentence buys the rule's score: a ``rise_bound`` exceeds
-            `encore.rules.soundness.MARGIN`. None if these ratings cannot decide it.
+            `encore.rules.probe_effects.MARGIN`. None if these ratings cannot decide it.
         effects: Effect of each changed form, by the form's name.
     """
 

@@ -38,10 +38,10 @@ from encore.rating.rating_config import RatingConfig
 from encore.rating.rating_run import open_run
 from encore.rules import probe_variants as fixed
 from encore.rules.pool import PoolRule, write_pool
+from encore.rules.probe_effects import MARGIN, MIN_PAIRS, measure
 from encore.rules.probe_record import Probe, RuleProbe
 from encore.rules.probe_variants import UNCHANGED
-from encore.rules.rules_config import ProbeConfig
-from encore.rules.soundness import MARGIN, MIN_PAIRS, measure
+from encore.rules.rules_options import ProbeConfig
 from encore.runs.run_files import run_key_of
 from encore.runs.shard_runner import raise_for_failed_shards
 from encore.warehouse import open_ratings, open_warehouse, read_pair_ratings

@@ -22,7 +22,7 @@ from encore.core.versions import package_versions
 from encore.judges import open_judge
 from encore.judges.base import Decoding, Judge, Reply, ask_judge, encode_prompts
 from encore.rules.pool import PoolRule, title_of
-from encore.rules.rules_config import QuestionConfig
+from encore.rules.rules_options import QuestionConfig
 from encore.runs.run_files import JudgedManifest, Shard, ShardTable, run_key_of, run_status
 from encore.runs.shard_runner import Job, ReportRows, raise_for_failed_shards, work_through
 

@@ -21,7 +21,7 @@ from encore.rules.importance_agreement import RaterAgreement, rater_agreement
 from encore.rules.people_importance import People
 from encore.rules.pool import TEXTS, PoolRule, check_output, read_pool, write_pool
 from encore.rules.rule_questions import read_replies
-from encore.rules.rules_config import SelectConfig
+from encore.rules.rules_options import SelectConfig
 from encore.runs.run_files import list_runs
 
 

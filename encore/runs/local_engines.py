@@ -20,8 +20,8 @@ from pydantic import BaseModel, ConfigDict
 from encore.core.doctor import output_of
 from encore.core.errors import InputError
 from encore.runs.engine_messages import EngineSpec, heartbeat_path
+from encore.runs.engine_options import EnginesConfig
 from encore.runs.engine_supervisor import EngineState
-from encore.runs.engines_config import EnginesConfig
 from encore.runs.shard_runner import Job, RunReport
 
 GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"

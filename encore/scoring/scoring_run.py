@@ -29,7 +29,7 @@ from encore.data.records import RESPONSES, PreferencePair
 from encore.data.study import Study, as_study
 from encore.model.conversation import EncodedPair
 from encore.model.model_options import ComputingConfig
-from encore.model.opening import OpenedModel, open_reward_model
+from encore.model.open_model import OpenedModel, open_reward_model
 from encore.model.score_sequences import best_layout, computed_batches
 from encore.runs.engine_supervisor import (
     Launcher,
@@ -43,7 +43,7 @@ from encore.runs.run_files import Shard, ShardTable, run_key_of, run_status
 from encore.runs.shard_runner import Job, ReportRows, RunReport, work_through
 from encore.scoring import head_scores
 from encore.scoring.head_scores import ScoreManifest
-from encore.scoring.scoring_config import ScoreConfig, ScoringConfig
+from encore.scoring.scoring_options import ScoreConfig, ScoringConfig
 
 #: A pair of a shard with its subset, or None if its data have no subsets.
 PairInSubset = tuple[PreferencePair, str | None]

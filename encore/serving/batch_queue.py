@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from starlette.exceptions import HTTPException
 
 from encore.model.layouts import TokenIds
-from encore.serving.serve_config import ServeLimits
+from encore.serving.serve_options import ServeLimits
 
 # Legend: N texts, R rules.
 

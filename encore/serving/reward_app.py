@@ -24,12 +24,12 @@ from encore.core.errors import InputError
 from encore.export.weights_input import Composition, chosen_weights, one_rule
 from encore.model.conversation import EncodedResponse
 from encore.model.layouts import TokenIds
-from encore.model.opening import OpenedModel, open_reward_model
+from encore.model.open_model import OpenedModel, open_reward_model
 from encore.model.score_sequences import score_sequences
 from encore.serving.batch_queue import BatchQueue, stopping_error
 from encore.serving.request_encoding import RequestEncoder
 from encore.serving.reward_requests import RewardRequest, ScoreRequest, Texts, read_request
-from encore.serving.serve_config import ServeConfig, ServeLimits
+from encore.serving.serve_options import ServeConfig, ServeLimits
 from encore.weighting.weight_vector import head_weights
 
 # Legend: N texts, R rules.

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
 from encore.core.errors import EncoreError, InputError
-from encore.core.stopping import stop_on_signal
+from encore.core.stop_signals import stop_on_signal
 
 #: Disk space of a running query. Its folder is deleted afterwards.
 _SPILL_LIMIT = "20GB"

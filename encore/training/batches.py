@@ -18,10 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from encore.model.backbone_config import LayoutName
+from encore.model.backbone_options import LayoutName
 from encore.model.layouts import cut_rows, fill_bins, lay_out, shared_length
-from encore.training.ranks import Ranks
-from encore.training.training_config import MICROBATCH_TOKENS, TrainingConfig
+from encore.training.distributed import Ranks
+from encore.training.training_options import MICROBATCH_TOKENS, TrainingConfig
 
 if TYPE_CHECKING:
     from encore.model.reward_model import MultiHeadRewardModel

@@ -22,10 +22,10 @@ from torch import Tensor
 
 from encore.core.errors import EncoreError, InputError
 from encore.core.files import atomic_folder, file_sha256, write_json
-from encore.training.disk import check_free_space, report_full_disk
+from encore.training.disk_space import check_free_space, report_full_disk
+from encore.training.distributed import local_part
 from encore.training.evaluation import TrainingDivergedError
 from encore.training.optimizers import restore_tensors, trainable_parameters
-from encore.training.ranks import local_part
 from encore.training.run_folder import TrainingRun, check_same_run
 
 if TYPE_CHECKING:

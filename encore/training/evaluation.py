@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from encore.core.errors import EncoreError
 from encore.training.batches import Training, plan_rows, score_microbatch
 from encore.training.run_folder import EvaluationRecord
-from encore.training.training_config import Objective
+from encore.training.training_options import Objective
 
 _Floats = NDArray[np.float32]
 #: Most pairs that an error message names.

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from encore.core.errors import InputError
+from encore.training.distributed import copy_to_shard, local_part, shard_group
 from encore.training.gradient_norms import clip, gradient_norm, total_norm
-from encore.training.ranks import copy_to_shard, local_part, shard_group
 from encore.training.stochastic_adamw import StochasticAdamW
 
 if TYPE_CHECKING:
-    from encore.training.training_config import TrainingConfig
+    from encore.training.training_options import TrainingConfig
 
 
 class StepOptimizer(Protocol):

@@ -19,12 +19,12 @@ from safetensors.numpy import save_file
 
 from encore.core.files import atomic_path
 from encore.core.reporting import SILENT, Reporter
-from encore.model.backbone_config import LayoutName
+from encore.model.backbone_options import LayoutName
 from encore.model.layouts import TokenIds
-from encore.model.opening import architecture_text, parameter_digest
+from encore.model.open_model import architecture_text, parameter_digest
 from encore.model.reward_model import MultiHeadRewardModel
 from encore.model.score_sequences import best_layout, computed_batches
-from encore.training.disk import report_full_disk
+from encore.training.disk_space import report_full_disk
 from encore.training.training_examples import add_sequences
 
 _log = logging.getLogger(__name__)

@@ -27,7 +27,7 @@ from encore.core.config import identity_of
 from encore.core.errors import EncoreError, InputError
 from encore.core.files import atomic_write_bytes, file_sha256, fsync_path, json_text, write_json
 from encore.runs.run_files import differences, run_key_of
-from encore.training.training_config import TrainConfig
+from encore.training.training_options import TrainConfig
 
 TRAINING_DIR = "training"
 MANIFEST_FILE = "training.json"
@@ -79,8 +79,8 @@ def run_identity(
 
     Args:
         config: Settings of the training and of the backbone.
-        backbone: Identity of the backbone, from `encore.model.loading.backbone_identity`. Its name
-            is left out, because it is only the name of a folder.
+        backbone: Identity of the backbone, from `encore.model.load_backbone.backbone_identity`. Its
+            name is left out, because it is only the name of a folder.
         data_sha256: Digest of the training data (`TrainingExamples.digest`).
     """
     settings = identity_of(config.backbone)

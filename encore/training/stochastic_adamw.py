@@ -28,11 +28,11 @@ import torch
 from torch import Tensor, nn
 
 from encore.model.fusing import has_compiler
+from encore.training.distributed import first_element, local_part, shard_group
 from encore.training.gradient_norms import clip, gradient_norm, total_norm
-from encore.training.ranks import first_element, local_part, shard_group
 
 if TYPE_CHECKING:
-    from encore.training.training_config import TrainingConfig
+    from encore.training.training_options import TrainingConfig
 
 
 class StochasticAdamW:

@@ -19,20 +19,24 @@ from encore.core.versions import package_versions
 from encore.data.study import Study
 from encore.model.backbone_shape import find_shape
 from encore.model.fusing import fuse_elementwise, has_compiler
-from encore.model.loading import backbone_identity, load_reward_model, load_tokenizer, trunk_dtype
+from encore.model.load_backbone import (
+    backbone_identity,
+    load_reward_model,
+    load_tokenizer,
+    trunk_dtype,
+)
 from encore.model.saved_model import save_model
 from encore.runs.run_files import run_key_of
 from encore.training import run_folder
 from encore.training.baselines.linear_probe import solve_heads
 from encore.training.batches import Training
 from encore.training.checkpoints import CheckpointManager, checkpoint_steps
-from encore.training.disk import check_free_space, report_full_disk
+from encore.training.disk_space import check_free_space, report_full_disk
+from encore.training.distributed import Ranks, joined_ranks
 from encore.training.evaluation import evaluate
 from encore.training.lora import add_adapters, merge_adapters
 from encore.training.optimizers import make_optimizer
-from encore.training.ranks import Ranks, joined_ranks
 from encore.training.run_folder import EvaluationRecord, LogRecord, TrainingResult, TrainingRun
-from encore.training.training_config import TrainConfig
 from encore.training.training_examples import (
     Split,
     TrainingExamples,
@@ -42,6 +46,7 @@ from encore.training.training_examples import (
     split,
 )
 from encore.training.training_loop import run_steps
+from encore.training.training_options import TrainConfig
 
 if TYPE_CHECKING:
     from encore.model.conversation import ConversationTokenizer
@@ -95,7 +100,7 @@ def train(study: Study, config: TrainConfig, *, reporter: Reporter = SILENT) -> 
     (package versions, number of threads).
 
     Processes that torchrun or accelerate starts on one machine train together, one on each GPU.
-    Rank 0 reports and writes (`encore.training.ranks`).
+    Rank 0 reports and writes (`encore.training.distributed`).
 
     Raises:
         InputError: The input is bad, ``config.out`` holds a run with another configuration, or

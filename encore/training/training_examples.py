@@ -23,7 +23,7 @@ from encore.core.errors import InputError
 from encore.data.pairs import missing_pairs_error, read_pairs, records_of
 from encore.data.records import PreferencePair
 from encore.data.study import Study
-from encore.training.training_config import Objective
+from encore.training.training_options import Objective
 from encore.warehouse import PairRatings, open_ratings
 from encore.weighting.weigh import open_evidence
 from encore.weighting.weight_vector import Origin

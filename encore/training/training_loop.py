@@ -28,7 +28,7 @@ from encore.training.evaluation import TrainingDivergedError, evaluate, loss_ter
 from encore.training.gradient_norms import NonFiniteGradientError
 from encore.training.optimizers import StepOptimizer
 from encore.training.run_folder import EvaluationRecord, LogRecord, StepRecord
-from encore.training.training_config import OPERATION_SHARES, TrainingConfig
+from encore.training.training_options import OPERATION_SHARES, TrainingConfig
 
 _EVALUATIONS_PER_EPOCH = 4
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from encore.core.config import StageConfig, option
 from encore.core.errors import InputError
-from encore.model.backbone_config import BackboneConfig, LayoutName
+from encore.model.backbone_options import BackboneConfig, LayoutName
 from encore.model.backbone_shape import BackboneShape, find_shape, flops_per_token
 from encore.model.gpus import UTILISATION, find_gpu
-from encore.training.training_config import (
+from encore.training.training_options import (
     MICROBATCH_TOKENS,
     OPERATION_SHARES,
     Method,

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from encore.core.errors import EncoreError, InputError
 from encore.core.settings import duckdb_config
-from encore.core.stopping import stop_on_signal
+from encore.core.stop_signals import stop_on_signal
 from encore.data.records import RESPONSES
 from encore.data.schemas import RATINGS, RATINGS_CONTRACT
 from encore.warehouse.ratings import Ratings, check_schema, read_schema

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.analysis.resampling import Estimate
+from encore.analysis.bootstrap import Estimate
 from encore.analysis.statistics import Z_95, Accuracy
 
 # Suffixes: P pairs, R rules, V weight vectors, B pairs of one block.

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from encore.analysis.bootstrap import Estimate, draw_rows, middle_95
 from encore.analysis.level_codes import LevelCodes, rule_entropies
-from encore.analysis.resampling import Estimate, draw_rows, middle_95
 from encore.core.errors import InputError
 from encore.warehouse import PairRatings, Ratings, open_ratings, read_pairs_of
 from encore.weighting.schemes.encore import entropy_weights

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.analysis.resampling import middle_95
+from encore.analysis.bootstrap import middle_95
 from encore.analysis.statistics import Accuracy, RuleStats
 from encore.core.errors import EncoreError
 from encore.data.annotations import people_labels
 from encore.warehouse import PairRatings, Ratings
 from encore.weighting.composed_ratings import Outcome, composed_outcomes, rule_margin_sds
-from encore.weighting.folds import GroupedBy, HeldOut, fold_notes, held_out
+from encore.weighting.cross_validation import GroupedBy, HeldOut, fold_notes, held_out
 from encore.weighting.scheme import Evidence, WeightingScheme
 from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.schemes import SCHEMES, SCHEMES_OF_RATINGS, load_scheme

@@ -22,7 +22,7 @@ from encore.warehouse import (
     read_pair_ratings,
 )
 from encore.weighting.composed_ratings import rule_margin_sds
-from encore.weighting.folds import HeldOut, held_out
+from encore.weighting.cross_validation import HeldOut, held_out
 from encore.weighting.scheme import Evidence
 from encore.weighting.scheme_options import DEFAULT_K, DEFAULT_TAU, SchemeOptions
 from encore.weighting.schemes import load_scheme

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from encore.core.options import run_main, single_command
+from encore.core.command_parser import run_main, single_command
 from encore.core.terminal import say
-from encore.data.study_config import StudyConfig
-from tasks.tracking.config import TrackingConfig
+from encore.data.study_options import StudyConfig
 from tasks.tracking.store_uri import hide_secrets
 from tasks.tracking.sync import sync
+from tasks.tracking.tracking_options import TrackingConfig
 
 
 class TrackConfig(TrackingConfig, StudyConfig):

@@ -24,7 +24,7 @@ from tasks.tracking.local_store import (
     make_store,
     record_path,
 )
-from tasks.tracking.projection import VERSIONS_TAG, Projection, tag_with_versions
+from tasks.tracking.log_runs import VERSIONS_TAG, Projection, tag_with_versions
 from tasks.tracking.store_uri import sqlite_uri
 from tasks.tracking.study_runs import KEY_TAG
 

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING
 from filelock import FileLock
 from packaging.version import Version
 
-from encore.benchmarks.benchmark_config import BenchmarkStudyConfig
+from encore.benchmarks.benchmark_options import BenchmarkStudyConfig
 from encore.core.errors import InputError
 from encore.data.study import open_study
-from tasks.tracking.config import TrackingConfig
 from tasks.tracking.connection import connected
-from tasks.tracking.projection import Projection, tag_with_versions
+from tasks.tracking.log_runs import Projection, tag_with_versions
 from tasks.tracking.store_uri import choose_tracking_uri
 from tasks.tracking.study_runs import KEY_TAG, StudyRun, read_tables
 from tasks.tracking.sync import LOCK_FILE, sync
+from tasks.tracking.tracking_options import TrackingConfig
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -164,7 +164,7 @@ def _export(row: StudyRun, config: BenchmarkStudyConfig, folder: Path) -> None:
     """Write the row's reward as a plain transformers folder, in float32."""
     from encore.export.weights_input import Composition
     from encore.export.write_export import export_model
-    from encore.model.opening import open_reward_model
+    from encore.model.open_model import open_reward_model
 
     ours = json.loads(row.row_json)["ours"]
     composition, revision = None, config.row_revisions.get(row.name)

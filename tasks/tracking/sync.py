@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Literal
 from filelock import FileLock
 
 from encore.data.study import open_study
-from tasks.tracking.config import DEFAULT_EXPERIMENT
 from tasks.tracking.connection import TrackingUnavailableError, connected, mlflow_errors
 from tasks.tracking.copied_store import make_anew
 from tasks.tracking.local_store import is_copied
-from tasks.tracking.projection import Projection
+from tasks.tracking.log_runs import Projection
 from tasks.tracking.store_uri import STUDY_STORE, choose_tracking_uri, hide_secrets, sqlite_path
 from tasks.tracking.study_runs import StudyRun, read_tables, read_trainings
+from tasks.tracking.tracking_options import DEFAULT_EXPERIMENT
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -10,6 +10,7 @@ import scipy.stats
 from sklearn.metrics import cohen_kappa_score
 
 from encore.analysis import rater_agreement as agreement
+from encore.analysis.bootstrap import Estimate, resampled_interval
 from encore.analysis.rater_agreement import (
     alpha_interval,
     comparisons_needed,
@@ -18,7 +19,6 @@ from encore.analysis.rater_agreement import (
     win_rate_interval,
     win_rate_power,
 )
-from encore.analysis.resampling import Estimate, resampled_interval
 from tests.reference import reference_alpha
 
 #: Krippendorff's own example (Computing Krippendorff's Alpha-Reliability, 2011, C).

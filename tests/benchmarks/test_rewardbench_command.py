@@ -12,16 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from encore.benchmarks.benchmark_config import BenchmarkConfig, PairsConfig
+from encore.benchmarks.benchmark_options import BenchmarkConfig, PairsConfig
 from encore.benchmarks.run_benchmark import run_benchmark
 from encore.data.ingestion import ingest
 from encore.data.study import open_study
 from encore.demo import JUDGE_PATH
 from encore.export.write_export import export_model
-from encore.model.backbone_config import EXPORT_FILE, BackboneConfig
-from encore.model.opening import open_reward_model
+from encore.model.backbone_options import EXPORT_FILE, BackboneConfig
+from encore.model.open_model import open_reward_model
 from encore.training.train import train
-from encore.training.training_config import TrainConfig
+from encore.training.training_options import TrainConfig
 from tests.export.readers.rewardbench import run_rewardbench
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(2400)]

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from encore.benchmarks import definition
-from encore.benchmarks.benchmark_config import BenchmarkConfig, PairsConfig, RowsConfig
 from encore.benchmarks.benchmark_models import ScoredModel, Scorer, encoded_pairs
+from encore.benchmarks.benchmark_options import BenchmarkConfig, PairsConfig, RowsConfig
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.benchmark_table import table_folders
 from encore.benchmarks.compare_tables import compare_tables, read_studies
@@ -32,13 +32,13 @@ from encore.core.errors import InputError
 from encore.core.model_files import folder_digest
 from encore.data.pairs import iter_pairs
 from encore.data.study import open_study
-from encore.model.opening import OpenedModel, open_reward_model
+from encore.model.open_model import OpenedModel, open_reward_model
 from encore.model.score_sequences import computed_batches
 from encore.runs.run_files import run_status
 from encore.scoring.head_scores import ScoreManifest, read_head_scores
 from encore.training.baselines.gate import RESULT_FILE
 from encore.training.baselines.gating_network import fit_gate, save_gate
-from encore.training.training_config import GateConfig
+from encore.training.training_options import GateConfig
 from tests.run_identities import differing_parts
 from tests.worlds.models import make_classifier, tiny_config
 from tests.worlds.scorings import make_model, score_pairs

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from encore.judges.judge_config import JudgeConfig
+from encore.judges.judge_options import JudgeConfig
 from encore.model.saved_model import save_model
 from encore.rating.rate_study import rate
 from encore.rating.rating_config import RatingConfig

@@ -15,7 +15,7 @@ from tests.signals import encore_process
 
 PATIENCE = 60.0
 LONG_QUERY = """
-from encore.core.options import run_main, single_command
+from encore.core.command_parser import run_main, single_command
 from encore.tables.study_database import open_database
 def ask() -> None:
     with open_database({}) as database:

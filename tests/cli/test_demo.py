@@ -14,14 +14,14 @@ from unittest.mock import Mock
 
 import pytest
 
-from encore.benchmarks.benchmark_config import BenchmarkConfig, PairsConfig, RowsConfig
+from encore.benchmarks.benchmark_options import BenchmarkConfig, PairsConfig, RowsConfig
 from encore.benchmarks.benchmark_table import read_table, table_folders
 from encore.cli import demo as command
 from encore.data.rule_sets import load_rule_set
 from encore.demo import BENCHMARK_DATA_PATH, BENCHMARK_PATH, DATA_PATHS, INITIAL_PAIRS_PATH
 from encore.recipes.recipe import DemoConfig, load_recipe
 from encore.training.run_folder import RESULT_FILE
-from encore.training.training_config import GateConfig
+from encore.training.training_options import GateConfig
 from flows import demo as flow
 from tests.tasks.tracking.mlflow_store import Logged
 

@@ -87,7 +87,7 @@ def test_an_export_does_not_replace_its_own_model(
 ):
     assert export(out="heads").code == 0
     (tmp_path / "link").symlink_to("heads", target_is_directory=True)
-    monkeypatch.setattr("encore.model.opening.open_reward_model", None)  # nothing is loaded
+    monkeypatch.setattr("encore.model.open_model.open_reward_model", None)  # nothing is loaded
     for model, out in (("heads", "heads"), ("link", "heads"), ("heads", "link"), ("heads", ".")):
         finished = export("--rule", "be-kind", model=tmp_path / model, out=out)
         assert finished.code == 1

@@ -57,7 +57,7 @@ def reply_to(prompt: str) -> str:
 def scripted(monkeypatch: pytest.MonkeyPatch) -> ScriptedJudge:
     """Return a judge that replaces the engine."""
     replacement = ScriptedJudge(reply_to)
-    opener = "encore.benchmarks.judging.judge_report.open_judge"
+    opener = "encore.benchmarks.judging.run_judge.open_judge"
     monkeypatch.setattr(opener, lambda config: replacement)
     return replacement
 

@@ -16,7 +16,7 @@ from encore.core.errors import JudgeUnavailableError
 from encore.core.model_files import ModelFinder
 from encore.judges import BACKENDS, open_judge
 from encore.judges.base import Decoding
-from encore.judges.judge_config import JudgeConfig
+from encore.judges.judge_options import JudgeConfig
 from encore.judges.local_model import LocalJudge
 from tests.worlds.tiny_judge import make_tiny_judge
 

@@ -47,7 +47,7 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("changed")
     for name in ("encore", "tasks", "flows", "sql"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    config = folder / "encore" / "training" / "training_config.py"
+    config = folder / "encore" / "training" / "training_options.py"
     text = config.read_text(encoding="utf-8")
     assert text.count("    objective: Objective") == 1
     config.write_text(text.replace("    objective: Objective", FIELD), encoding="utf-8")

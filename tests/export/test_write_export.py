@@ -18,9 +18,9 @@ from encore.core.errors import EncoreError, InputError
 from encore.export.classifier import fold, write_tensors
 from encore.export.weights_input import Composition
 from encore.export.write_export import export_model
-from encore.model.opening import open_reward_model
+from encore.model.architectures import TRUNKS
+from encore.model.open_model import open_reward_model
 from encore.model.score_sequences import score_sequences
-from encore.model.trunks import TRUNKS
 from tests.export.readers.conversations import reader_pairs
 from tests.worlds.models import MEANS, RULES, WEIGHTS, opened_model, tiny_model, token_ids
 

@@ -22,9 +22,9 @@ from prefect.settings import (
 )
 
 from encore.core.errors import EncoreError
-from encore.judges.judge_config import JudgeConfig
+from encore.judges.judge_options import JudgeConfig
 from encore.rating.rating_config import RatingConfig
-from tasks import server
+from tasks import server_calls
 from tasks.artifacts import artifact_key
 from tests.prefect_server import PrefectServer, running_server
 from tests.tasks.tracking.mlflow_store import copy_store, new_template
@@ -51,7 +51,7 @@ def _close_clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr(PrefectHttpxSyncClient, "__init__", init_and_list)
     yield
-    server._health_client.cache_clear()  # its client is closed below
+    server_calls._health_client.cache_clear()  # its client is closed below
     for client in clients:
         client.close()
     gc.collect()  # a socket that is still open is an error of this test, not of a later one

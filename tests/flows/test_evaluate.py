@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from prefect.client.schemas.objects import State
 
-from encore.benchmarks.benchmark_config import BenchmarkStudyConfig
+from encore.benchmarks.benchmark_options import BenchmarkStudyConfig
 from encore.benchmarks.run_benchmark import run_benchmark
 from encore.data.study import open_study
 from flows.evaluate import AliasConfig, evaluate
 from flows.score import ScoringAttempts
-from tasks import stage
-from tasks.tracking.config import TrackingConfig
+from tasks import stage_task
+from tasks.tracking.tracking_options import TrackingConfig
 from tests.flows.conftest import artifact, error_of
 from tests.tasks.tracking.mlflow_store import Logged
 from tests.tasks.tracking.study_files import make_evaluation
@@ -45,7 +45,7 @@ def start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> EvaluateFlow:
     """Return a function that runs the flow on a small model and ten pairs, without retry pauses."""
-    monkeypatch.setattr(stage, "_RETRY_DELAYS_SECONDS", [0.0])
+    monkeypatch.setattr(stage_task, "_RETRY_DELAYS_SECONDS", [0.0])
 
     def run_flow(
         *, tracking_uri: str = store_uri, aliases: AliasConfig | None = None, **options: Any

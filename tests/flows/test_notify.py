@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from prefect.blocks.notifications import CustomWebhookNotificationBlock
 
-from encore.data.study_config import RatingsConfig
+from encore.data.study_options import RatingsConfig
 from flows.analyze import analyze
 from tasks.notify import BLOCK_VARIABLE
 from tests.prefect_server import PrefectServer, free_port

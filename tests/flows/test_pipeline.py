@@ -12,7 +12,7 @@ import pytest
 from prefect.client.schemas.objects import State
 
 from encore.analysis.analyze import analyze
-from encore.core.options import UsageError, single_command
+from encore.core.command_parser import UsageError, single_command
 from encore.data.rating_runs import choose_run, list_runs, read_run
 from encore.data.study import open_study
 from encore.rating.rating_config import LimitedRatingConfig, RatingConfig
@@ -22,7 +22,7 @@ from encore.weighting.weight_vector import WeightVector
 from flows import pipeline as module
 from flows.pipeline import PipelineConfig, main, pipeline
 from flows.recipes import run_recipe
-from tasks.tracking.config import TrackingConfig
+from tasks.tracking.tracking_options import TrackingConfig
 from tests.flows.conftest import artifact, error_of
 from tests.tasks.tracking.mlflow_store import Logged
 from tests.worlds.studies import shard_path

@@ -18,7 +18,7 @@ from encore.data.rating_runs import choose_run, run_status
 from encore.data.study import open_study
 from encore.judges import open_judge
 from encore.judges.base import Judge, ProgressHook
-from encore.judges.judge_config import JudgeConfig
+from encore.judges.judge_options import JudgeConfig
 from encore.judges.vllm_engine import VllmJudge
 from encore.rating import rating_run
 from encore.rating.rating_config import RateConfig, RatingConfig

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flows.recipes import run_recipe
-from tasks.tracking.config import TrackingConfig
+from tasks.tracking.tracking_options import TrackingConfig
 from tests.flows.conftest import artifact
 from tests.recipes.test_recipes import tiny_recipe
 from tests.tasks.tracking.mlflow_store import Logged

@@ -13,10 +13,10 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.settings import PREFECT_RESULTS_LOCAL_STORAGE_PATH
 
-from encore.data.ingest_config import IngestConfig
-from encore.data.study_config import RatingsConfig
+from encore.data.ingest_options import IngestConfig
+from encore.data.study_options import RatingsConfig
 from encore.recipes.recipe import load_recipe
-from encore.report.report_config import ReportConfig
+from encore.report.report_options import ReportConfig
 from flows.analyze import analyze
 from flows.ingest import ingest
 from flows.report import report

@@ -14,11 +14,11 @@ from prefect.client.schemas.objects import State
 from prefect.settings import PREFECT_API_URL
 
 from encore.core.errors import InputError
-from encore.training.training_config import TrainConfig
+from encore.training.training_options import TrainConfig
 from flows.train_reward_model import TrainingAttempts, train_reward_model
-from tasks import stage
+from tasks import stage_task
 from tasks.flow_reporter import FlowReporter
-from tasks.tracking.config import TrackingConfig
+from tasks.tracking.tracking_options import TrackingConfig
 from tests.flows.conftest import artifact, error_of
 from tests.tasks.tracking.mlflow_store import Logged
 from tests.worlds.studies import file_digests
@@ -38,7 +38,7 @@ def training_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def train(training_folder: Path, store_uri: str, tmp_path: Path, monkeypatch) -> TrainFlow:
     """Return a function that runs the flow on the small study, without retry pauses."""
-    monkeypatch.setattr(stage, "_RETRY_DELAYS_SECONDS", [0.0])
+    monkeypatch.setattr(stage_task, "_RETRY_DELAYS_SECONDS", [0.0])
 
     def start(
         *, out: str = "run", tracking_uri: str = store_uri, retries: int = 2, **options: Any

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from encore.judges.judge_config import JudgeConfig
+from encore.judges.judge_options import JudgeConfig
 from encore.rating.rate_study import rate
 from encore.rating.rating_config import RatingConfig
 from tests.infra.programs import write_program

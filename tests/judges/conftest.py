@@ -9,7 +9,7 @@ import pytest
 
 from encore.judges import open_judge
 from encore.judges.base import Judge
-from encore.judges.judge_config import JudgeConfig
+from encore.judges.judge_options import JudgeConfig
 from tests.worlds.tiny_judge import make_tiny_judge
 
 

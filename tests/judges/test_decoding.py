@@ -9,7 +9,7 @@ import pytest
 from encore.core.errors import JudgeUnavailableError
 from encore.judges import open_judge
 from encore.judges.base import Decoding, Judge, Reply
-from encore.judges.judge_config import JudgeConfig
+from encore.judges.judge_options import JudgeConfig
 from encore.rating.prompts import RatingPrompt
 from tests.judges.asking import rating_prompts, replies_to
 from tests.worlds.tiny_judge import make_tiny_judge

@@ -14,7 +14,7 @@ from encore.data.rule_sets import load_rule_set
 from encore.demo import JUDGE_PATH
 from encore.judges import open_judge
 from encore.judges.base import Decoding
-from encore.judges.judge_config import JudgeConfig
+from encore.judges.judge_options import JudgeConfig
 from encore.rating.prompts import render_rating_prompt
 from examples.demo_judge.make_data import split_texts, texts_of
 from examples.demo_judge.train_judge import Teacher, train, words_of

@@ -8,7 +8,7 @@ import pytest
 
 from encore.judges import open_judge
 from encore.judges.base import Decoding, Judge
-from encore.judges.judge_config import JudgeConfig
+from encore.judges.judge_options import JudgeConfig
 from tests.judges.asking import rating_prompts, replies_to
 
 TEXTS = rating_prompts(num_conversations=20)

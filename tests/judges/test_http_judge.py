@@ -14,7 +14,7 @@ from encore.data.rating_runs import status
 from encore.judges import http_server, open_judge
 from encore.judges.base import Decoding, Reply
 from encore.judges.http_server import HttpJudge
-from encore.judges.judge_config import JudgeConfig
+from encore.judges.judge_options import JudgeConfig
 from tests.golden.command_line import Finished, encore
 from tests.judges.hostile_server import (
     ANSWERS,

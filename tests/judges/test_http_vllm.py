@@ -15,7 +15,7 @@ from encore.data.rating_runs import list_runs, run_status
 from encore.data.study import open_study
 from encore.judges import open_judge
 from encore.judges.base import Decoding, Reply
-from encore.judges.judge_config import JudgeConfig
+from encore.judges.judge_options import JudgeConfig
 from encore.rating.rate_study import rate
 from encore.rating.rating_config import RatingConfig
 from tests.judges.asking import rating_prompts, replies_to

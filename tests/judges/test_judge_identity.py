@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from encore.judges import open_judge
-from encore.judges.judge_config import JudgeConfig
+from encore.judges.judge_options import JudgeConfig
 from tests.run_identities import differing_parts
 from tests.worlds.tiny_judge import make_tiny_judge
 

@@ -10,7 +10,7 @@ import pytest
 from encore.data.rating_runs import list_runs, read_run
 from encore.data.study import open_study
 from encore.people.export_sample import ExportedSample, export_sample
-from encore.people.people_config import AnnotateExportConfig
+from encore.people.people_options import AnnotateExportConfig
 from tests.tables.browse.studies import write_hostile_study
 
 

@@ -12,7 +12,7 @@ import pytest
 from encore.data.annotations import read_answers
 from encore.data.study import open_study
 from encore.people.import_answers import import_answers
-from encore.people.people_config import AnnotateImportConfig
+from encore.people.people_options import AnnotateImportConfig
 from tests.browser.chromium import Page, browser_page
 from tests.people.answering import page_data
 from tests.people.conftest import exported

@@ -20,7 +20,7 @@ from encore.data.ingestion import ingest
 from encore.data.pairs import iter_pairs
 from encore.data.study import open_study
 from encore.people.handouts import handouts
-from encore.people.people_config import AnnotateExportConfig
+from encore.people.people_options import AnnotateExportConfig
 from encore.people.questionnaire import Card, Item, Questionnaire, questions_of
 from encore.people.stratified_draw import NUM_EXAMPLES, draw_rules, pair_rules, stratified_order
 from encore.warehouse import open_ratings

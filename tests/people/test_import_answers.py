@@ -17,7 +17,7 @@ from encore.data.annotations import Sample, people_labels, read_answers, read_it
 from encore.data.study import open_study
 from encore.people.import_answers import import_answers
 from encore.people.people_and_judges import ALL_RULES, PEOPLE, PeopleReport, people_report
-from encore.people.people_config import AnnotateImportConfig
+from encore.people.people_options import AnnotateImportConfig
 from tests.cli.invoking import Command
 from tests.people.answering import export_tasks, fill_table, save_page, save_pages
 from tests.people.conftest import exported, run_of

@@ -19,9 +19,9 @@ from sklearn.metrics import cohen_kappa_score
 from encore.core.errors import InputError, StudyIncompleteError
 from encore.data.schemas import LABELS
 from encore.data.study import open_study
-from encore.judges.judge_config import JudgeConfig
+from encore.judges.judge_options import JudgeConfig
 from encore.people.judge_labels import LabelManifest, judge_labels
-from encore.people.people_config import LabelsConfig
+from encore.people.people_options import LabelsConfig
 from encore.people.rule_agreement import label_agreement
 from encore.runs.run_files import run_status
 from encore.training.training_examples import read_examples

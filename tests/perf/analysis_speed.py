@@ -38,7 +38,7 @@ from encore.data.rule_sets import rules_digest
 from encore.data.schemas import RATINGS, RATINGS_CONTRACT
 from encore.rules.dedupe import dedupe
 from encore.rules.pool import PoolRule, write_pool
-from encore.rules.rules_config import DedupeConfig
+from encore.rules.rules_options import DedupeConfig
 from encore.runs.run_files import claim_folder, run_key_of
 from tests.perf.harness import (
     make_parser,

@@ -26,7 +26,7 @@ from encore.data.ingestion import ingest
 from encore.data.study import open_study
 from encore.demo import DATA_PATHS, JUDGE_PATH
 from encore.judges import open_judge
-from encore.judges.judge_config import JudgeConfig
+from encore.judges.judge_options import JudgeConfig
 from encore.rating.rating_config import RatingConfig
 from encore.rating.rating_run import RatingRun, open_run
 from encore.runs.shard_runner import work_through

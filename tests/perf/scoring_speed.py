@@ -115,7 +115,7 @@ def _measure(options: argparse.Namespace, folder: Path, process: Executor) -> No
 @cache
 def opened_model(folder: Path) -> Any:
     """Open the model, once in each process."""
-    from encore.model.opening import open_reward_model
+    from encore.model.open_model import open_reward_model
 
     return open_reward_model(folder, dtype="float32", max_length=MAX_LENGTH)
 

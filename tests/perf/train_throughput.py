@@ -29,17 +29,17 @@ import torch
 from numpy.typing import NDArray
 
 from encore.data.records import RESPONSES
-from encore.model.backbone_config import BackboneConfig
+from encore.model.backbone_options import BackboneConfig
 from encore.model.backbone_shape import find_shape
-from encore.model.loading import load_reward_model, load_tokenizer
+from encore.model.load_backbone import load_reward_model, load_tokenizer
 from encore.model.reward_model import MultiHeadRewardModel
 from encore.training.batches import Training
 from encore.training.checkpoints import CheckpointManager
 from encore.training.optimizers import StepOptimizer, make_optimizer
 from encore.training.run_folder import StepRecord, TrainingRun
-from encore.training.training_config import TrainingConfig
 from encore.training.training_examples import TrainingExamples
 from encore.training.training_loop import run_steps
+from encore.training.training_options import TrainingConfig
 from encore.training.training_plan import PlanTrainConfig, plan_training
 from tests.perf.harness import (
     make_parser,

@@ -11,7 +11,7 @@ from encore.core.errors import InputError
 from encore.data.ingestion import ingest
 from encore.data.study import Study, open_study
 from encore.demo import DATA_PATHS, JUDGE_PATH
-from encore.judges.judge_config import JudgeConfig
+from encore.judges.judge_options import JudgeConfig
 from encore.model.backbone_shape import find_shape
 from encore.rating import rating_run
 from encore.rating.rate_study import rate

@@ -25,7 +25,7 @@ from encore.data.records import RESPONSES
 from encore.data.rule_sets import load_rule_set, rule_file
 from encore.data.schemas import RATINGS
 from encore.data.study import Study, open_study
-from encore.judges.judge_config import JudgeConfig
+from encore.judges.judge_options import JudgeConfig
 from encore.rating import rating_run, shard_rating
 from encore.rating.prompts import render_conversation, render_rating_prompt
 from encore.rating.rating_config import RatingConfig

@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
-from encore.benchmarks.benchmark_config import PairsConfig, RowsConfig
+from encore.benchmarks.benchmark_options import PairsConfig, RowsConfig
 from encore.core.errors import EncoreError, InputError
 from encore.core.reporting import SILENT
 from encore.data.rule_sets import load_rule_set
 from encore.data.sources.locate import locate
 from encore.demo import BENCHMARK_DATA_PATH
-from encore.judges.judge_config import JudgeConfig
-from encore.model.backbone_config import BackboneConfig
-from encore.model.opening import open_reward_model
+from encore.judges.judge_options import JudgeConfig
+from encore.model.backbone_options import BackboneConfig
+from encore.model.open_model import open_reward_model
 from encore.rating.rating_config import EngineRatingConfig
-from encore.recipes.machine import Machine, refuse_judge_too_large, refuse_training_too_large
+from encore.recipes.machine_check import Machine, refuse_judge_too_large, refuse_training_too_large
 from encore.recipes.recipe import (
     RECIPE_NAMES,
     Recipe,
@@ -35,7 +35,7 @@ from encore.recipes.recipe import (
     make_recipe,
 )
 from encore.recipes.recipe_run import Work, check_names, check_readable, run_recipe
-from encore.training.training_config import GateConfig, TrainingConfig
+from encore.training.training_options import GateConfig, TrainingConfig
 from tests.worlds.studies import file_digests, numbered_pairs, study_of, write_lines
 from tests.worlds.tiny_judge import make_tiny_judge
 from tests.worlds.trainings import backbone_config, make_backbone

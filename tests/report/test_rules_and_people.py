@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from encore.data.study import open_study
-from encore.judges.judge_config import JudgeConfig
+from encore.judges.judge_options import JudgeConfig
 from encore.people.export_sample import export_sample
 from encore.people.import_answers import import_answers
 from encore.people.judge_labels import judge_labels
-from encore.people.people_config import AnnotateExportConfig, AnnotateImportConfig, LabelsConfig
+from encore.people.people_options import AnnotateExportConfig, AnnotateImportConfig, LabelsConfig
 from encore.rating.rating_run import open_run
 from encore.report.write_report import report
 from encore.runs.shard_runner import work_through

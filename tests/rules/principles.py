@@ -8,10 +8,10 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from encore.judges.judge_config import JudgeConfig
+from encore.judges.judge_options import JudgeConfig
 from encore.rules.importance import ImportanceReport, rate_importance
 from encore.rules.pool import PoolRule, read_pool, title_of, write_pool
-from encore.rules.rules_config import ImportanceConfig
+from encore.rules.rules_options import ImportanceConfig
 from tests.worlds.judges import ScriptedJudge
 
 SCRIPTED = JudgeConfig(model="scripted")

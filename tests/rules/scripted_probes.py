@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from encore.data.study import open_study
-from encore.judges.judge_config import JudgeConfig
+from encore.judges.judge_options import JudgeConfig
 from encore.rules.probe_record import Probe
 from encore.rules.rule_probe import probe_rules
-from encore.rules.rules_config import ProbeConfig
+from encore.rules.rules_options import ProbeConfig
 from tests.worlds.judges import ScriptedJudge
 from tests.worlds.studies import numbered_pairs, study_of
 

@@ -16,7 +16,7 @@ from encore.rules import dedupe as dedupe_module
 from encore.rules.dedupe import THRESHOLDS, dedupe, find_near_duplicates
 from encore.rules.merge import merge
 from encore.rules.pool import PoolRule, write_pool
-from encore.rules.rules_config import DedupeConfig, MergeConfig
+from encore.rules.rules_options import DedupeConfig, MergeConfig
 from encore.rules.sentence_embeddings import embed
 from tests.cli.invoking import Command
 from tests.rules.principles import rules_in, write_in_any_format

@@ -14,7 +14,7 @@ from encore.data.rule_sets import load_rule_set
 from encore.judges.base import Reply
 from encore.rules.draft import DraftReport, DraftTexts, accept_drafts, draft_rules, parse_draft
 from encore.rules.pool import write_pool
-from encore.rules.rules_config import DraftConfig
+from encore.rules.rules_options import DraftConfig
 from tests.rules.principles import (
     SCRIPTED,
     judge_of,

@@ -12,7 +12,7 @@ from encore.rules import rule_questions
 from encore.rules.importance import ImportanceRun, answers_of, rate_importance
 from encore.rules.pool import write_pool
 from encore.rules.rule_questions import ask_about_rules, read_replies
-from encore.rules.rules_config import ImportanceConfig
+from encore.rules.rules_options import ImportanceConfig
 from tests.rules.principles import (
     SCRIPTED,
     judge_of,

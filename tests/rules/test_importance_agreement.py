@@ -7,7 +7,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from encore.analysis.resampling import Estimate
+from encore.analysis.bootstrap import Estimate
 from encore.rules.importance_agreement import RaterAgreement, rater_agreement
 
 RATER_RHO = 0.71  # the paper's mean correlation of people and judges

@@ -9,7 +9,7 @@ from encore.cli.rules import rules_lint
 from encore.rules.lint import lint
 from encore.rules.polarity import are_opposed
 from encore.rules.pool import PoolRule, read_pool, write_pool
-from encore.rules.rules_config import LintConfig
+from encore.rules.rules_options import LintConfig
 from tests.cli.invoking import Command
 from tests.worlds.studies import write_lines
 

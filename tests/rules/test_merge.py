@@ -9,7 +9,7 @@ import pytest
 from encore.cli.rules import rules_merge
 from encore.rules.merge import MergedPool, merge
 from encore.rules.pool import PoolRule, read_pool
-from encore.rules.rules_config import MergeConfig
+from encore.rules.rules_options import MergeConfig
 from tests.cli.invoking import Command
 from tests.rules.principles import rules_in
 from tests.worlds.studies import write_lines

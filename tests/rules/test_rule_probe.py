@@ -12,7 +12,7 @@ from encore.data.rating_runs import read_run
 from encore.data.rule_sets import load_rule_set
 from encore.data.study import open_study
 from encore.rating.rating_run import open_run
-from encore.rules import rule_probe, soundness
+from encore.rules import probe_effects, rule_probe
 from encore.rules.probe_record import Probe, read_probe
 from encore.runs.shard_runner import work_through
 from tests.rules.scripted_probes import (
@@ -160,7 +160,7 @@ def test_over_a_hundred_noisy_judges_the_weak_rule_is_named_and_others_as_the_ri
     for seed in range(100):
         judge = weak_judge(obeys=("kind",), noise=0.15, seed=seed)
         for margin in num_alarms:
-            monkeypatch.setattr(soundness, "MARGIN", margin)
+            monkeypatch.setattr(probe_effects, "MARGIN", margin)
             named = bought(probe(study, judge))
             assert "kind" in named
             num_alarms[margin] += named != ["kind"]

@@ -11,7 +11,7 @@ import pytest
 
 from encore.core.errors import InputError, StudyIncompleteError
 from encore.rules.importance import rate_importance
-from encore.rules.rules_config import ImportanceConfig, SelectConfig
+from encore.rules.rules_options import ImportanceConfig, SelectConfig
 from encore.rules.select import Selection, select_rules
 from tests.rules.principles import rated, rules_in, write_principles, write_text_lines
 

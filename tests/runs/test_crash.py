@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from encore.data.rating_runs import list_runs, run_status
-from encore.judges.judge_config import JudgeConfig
+from encore.judges.judge_options import JudgeConfig
 from encore.rating.rate_study import rate
 from encore.rating.rating_config import RatingConfig
 from tests.signals import start_and_kill

@@ -10,7 +10,7 @@ import pytest
 from encore.core.errors import EveryShardError
 from encore.core.versions import code_digest
 from encore.data.study import open_study
-from encore.judges.judge_config import JudgeConfig
+from encore.judges.judge_options import JudgeConfig
 from encore.rating.rating_config import RatingConfig
 from encore.rating.rating_run import open_run
 from encore.runs.engine import work_as_engine

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from encore.model.opening import OpenedModel, open_reward_model
+from encore.model.open_model import OpenedModel, open_reward_model
 from tests.worlds.scorings import make_model
 from tests.worlds.trainings import make_study
 

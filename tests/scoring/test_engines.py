@@ -11,7 +11,7 @@ from encore.core.errors import EncoreError
 from encore.data.study import open_study
 from encore.runs.run_files import run_status
 from encore.scoring.head_scores import ScoreManifest
-from encore.scoring.scoring_config import ScoreConfig
+from encore.scoring.scoring_options import ScoreConfig
 from encore.scoring.scoring_run import ScoreResult, score_study
 
 pytestmark = pytest.mark.services  # several processes

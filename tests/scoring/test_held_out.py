@@ -9,7 +9,7 @@ import numpy as np
 from encore.data.pairs import iter_pairs
 from encore.data.records import Message, PreferencePair
 from encore.data.study import open_study
-from encore.model.opening import open_reward_model
+from encore.model.open_model import open_reward_model
 from encore.scoring.head_accuracy import head_accuracies, held_out_P
 from encore.scoring.head_scores import read_head_scores
 from encore.training.training_examples import group_draw, prompt_group, read_examples, split

@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 from encore.demo import JUDGE_PATH
-from encore.model.backbone_config import BackboneConfig
+from encore.model.backbone_options import BackboneConfig
 from encore.model.layouts import lay_out
-from encore.model.loading import load_reward_model, load_tokenizer
-from encore.model.opening import OpenedModel, model_digest
+from encore.model.load_backbone import load_reward_model, load_tokenizer
+from encore.model.open_model import OpenedModel, model_digest
 from tests.export.readers.conversations import read_hh
 from tests.worlds.scorings import score_pairs
 

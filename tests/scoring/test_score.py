@@ -16,7 +16,7 @@ from encore.core.files import file_sha256
 from encore.data.pairs import iter_pairs
 from encore.data.records import RESPONSES
 from encore.data.study import open_study
-from encore.model.opening import open_reward_model
+from encore.model.open_model import open_reward_model
 from encore.runs.run_files import run_status
 from encore.scoring.head_scores import ScoreManifest, read_head_scores
 from encore.scoring.scoring_run import score_manifest

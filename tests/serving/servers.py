@@ -16,11 +16,11 @@ from starlette.types import ASGIApp
 
 from encore.data.records import Message
 from encore.export.weights_input import Composition
-from encore.model.opening import OpenedModel
+from encore.model.open_model import OpenedModel
 from encore.model.score_sequences import score_sequences
 from encore.serving.listening import listen, make_server, url_of
 from encore.serving.reward_app import RewardApp
-from encore.serving.serve_config import ServeLimits
+from encore.serving.serve_options import ServeLimits
 from tests.worlds.models import WEIGHTS, opened_model
 
 PATIENCE = 60.0

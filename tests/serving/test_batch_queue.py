@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from starlette.exceptions import HTTPException
 
 from encore.serving.batch_queue import BatchQueue
-from encore.serving.serve_config import ServeLimits
+from encore.serving.serve_options import ServeLimits
 
 PATIENCE = 20.0
 

@@ -10,9 +10,9 @@ from starlette.exceptions import HTTPException
 
 from encore.data.records import Message
 from encore.demo import JUDGE_PATH
-from encore.model.backbone_config import BackboneConfig
+from encore.model.backbone_options import BackboneConfig
 from encore.model.conversation import ConversationTokenizer, EncodedResponse
-from encore.model.loading import load_tokenizer
+from encore.model.load_backbone import load_tokenizer
 from encore.serving.request_encoding import RequestEncoder
 from encore.serving.reward_requests import Conversation, Turn
 from tests.serving.servers import make_conversations

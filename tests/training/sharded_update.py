@@ -10,9 +10,9 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.distributed.tensor import distribute_tensor
 
-from encore.training.ranks import joined_ranks
+from encore.training.distributed import joined_ranks
 from encore.training.stochastic_adamw import StochasticAdamW
-from encore.training.training_config import TrainingConfig
+from encore.training.training_options import TrainingConfig
 
 NUM_UPDATES = 5
 

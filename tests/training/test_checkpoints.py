@@ -21,11 +21,11 @@ from encore.training.checkpoints import (
     checkpoint_steps,
     newest_checkpoint,
 )
-from encore.training.disk import NoRoomError
+from encore.training.disk_space import NoRoomError
+from encore.training.distributed import Ranks
 from encore.training.evaluation import TrainingDivergedError
-from encore.training.ranks import Ranks
 from encore.training.run_folder import TrainingRun
-from encore.training.training_config import TrainingConfig
+from encore.training.training_options import TrainingConfig
 from tests.worlds.models import flip_bit
 
 CONFIG = {"config": {"learning_rate": 2e-5, "seed": 0}, "data_sha256": "d1"}

@@ -16,7 +16,7 @@ from encore.training.evaluation import (
     num_terms,
     r_squared,
 )
-from encore.training.training_config import TrainingConfig
+from encore.training.training_options import TrainingConfig
 from tests.worlds.models import HEAD_IDS, tiny_model
 from tests.worlds.trainings import random_examples, training_of
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from encore.core.errors import InputError
 from encore.data.study import open_study
 from encore.demo import JUDGE_PATH
-from encore.model.backbone_config import BackboneConfig
+from encore.model.backbone_options import BackboneConfig
 from encore.model.conversation import ConversationTokenizer
-from encore.model.loading import load_tokenizer
+from encore.model.load_backbone import load_tokenizer
 from encore.training.training_examples import (
     REWARD_HEAD,
     centre,

@@ -23,7 +23,7 @@ from encore.training.baselines.gating_network import (
     save_gate,
 )
 from encore.training.train import train as train_model
-from encore.training.training_config import GateConfig, TrainConfig, TrainGateConfig
+from encore.training.training_options import GateConfig, TrainConfig, TrainGateConfig
 from tests.cli.invoking import Command
 from tests.worlds.scorings import make_model
 from tests.worlds.trainings import (

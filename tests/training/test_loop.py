@@ -14,8 +14,8 @@ from encore.model.backbone_shape import find_shape, flops_per_token, useful_flop
 from encore.training.batches import shuffle_pairs
 from encore.training.evaluation import TrainingDivergedError
 from encore.training.optimizers import PlainAdamW, make_optimizer, trainable_parameters
-from encore.training.training_config import TrainingConfig
 from encore.training.training_loop import learning_rate_at, run_steps
+from encore.training.training_options import TrainingConfig
 from tests.worlds.models import HEAD_IDS, tiny_model
 from tests.worlds.trainings import UnconnectedRanks, random_examples, training_of
 

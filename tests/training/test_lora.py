@@ -9,7 +9,7 @@ from encore.model.layouts import lay_out
 from encore.model.reward_model import MultiHeadRewardModel
 from encore.training.lora import add_adapters, merge_adapters
 from encore.training.optimizers import make_optimizer, trainable_parameters
-from encore.training.training_config import TrainingConfig
+from encore.training.training_options import TrainingConfig
 from tests.worlds.models import PAD, pair_with_shared_beginning, tiny_model
 
 # Each of two layers: queries, keys, values, output, gate, up, down.

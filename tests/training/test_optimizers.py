@@ -20,7 +20,7 @@ from encore.training.optimizers import (
     trainable_parameters,
 )
 from encore.training.stochastic_adamw import StochasticAdamW
-from encore.training.training_config import TrainingConfig
+from encore.training.training_options import TrainingConfig
 
 CONFIG = TrainingConfig(weight_decay=0.1, seed=5)
 VOCABULARY, WIDTH = 40, 24

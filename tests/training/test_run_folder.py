@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from encore.core.errors import EncoreError, InputError
-from encore.model.backbone_config import BackboneConfig
+from encore.model.backbone_options import BackboneConfig
 from encore.training.run_folder import (
     MANIFEST_FILE,
     EvaluationRecord,
@@ -24,7 +24,7 @@ from encore.training.run_folder import (
     truncate_logs,
     write_result,
 )
-from encore.training.training_config import TrainConfig
+from encore.training.training_options import TrainConfig
 
 
 def run_in(folder: Path = Path(), **changes: object) -> TrainingRun:

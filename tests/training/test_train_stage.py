@@ -21,9 +21,9 @@ from encore.data.study import open_study
 from encore.model.saved_model import load_model
 from encore.training import train as stage
 from encore.training.checkpoints import WEIGHTS_FILE, checkpoint_path, checkpoint_steps
-from encore.training.disk import NoRoomError
+from encore.training.disk_space import NoRoomError
 from encore.training.run_folder import TrainingResult, read_log
-from encore.training.training_config import TrainConfig
+from encore.training.training_options import TrainConfig
 from tests.worlds.models import flip_bit
 from tests.worlds.trainings import (
     RULES,

@@ -10,7 +10,7 @@ import pytest
 
 from encore.core.errors import InputError
 from encore.data.study import Study
-from encore.weighting.folds import held_out
+from encore.weighting.cross_validation import held_out
 from encore.weighting.scheme import Evidence
 from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.schemes import load_scheme

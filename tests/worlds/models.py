@@ -20,15 +20,15 @@ from transformers import (
     LlamaModel,
 )
 
+from encore.model.architectures import TRUNKS, position_offset
 from encore.model.attention import register_segment_attention
-from encore.model.backbone_config import LayoutName
+from encore.model.backbone_options import LayoutName
 from encore.model.backbone_shape import BackboneShape
 from encore.model.conversation import ConversationTokenizer
 from encore.model.layouts import lay_out
-from encore.model.loading import quiet_transformers
-from encore.model.opening import OpenedModel
+from encore.model.load_backbone import quiet_transformers
+from encore.model.open_model import OpenedModel
 from encore.model.reward_model import MultiHeadRewardModel
-from encore.model.trunks import TRUNKS, position_offset
 from tests.worlds.tokenizers import llama_3
 
 VOCABULARY = 97

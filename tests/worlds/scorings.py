@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from encore.core.reporting import SILENT
 from encore.data.records import PreferencePair
-from encore.model.loading import load_reward_model, load_tokenizer
+from encore.model.load_backbone import load_reward_model, load_tokenizer
 from encore.model.model_options import ComputingConfig
-from encore.model.opening import OpenedModel
+from encore.model.open_model import OpenedModel
 from encore.model.saved_model import save_model
 from encore.scoring.head_scores import HeadScores
-from encore.scoring.scoring_config import ScoringConfig
+from encore.scoring.scoring_options import ScoringConfig
 from encore.scoring.scoring_run import ScoreResult, score_encoded, score_study
 from tests.worlds.trainings import RULES, backbone_config, make_backbone
 

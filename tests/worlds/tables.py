@@ -11,7 +11,7 @@ from types import MappingProxyType
 import numpy as np
 import pyarrow as pa
 
-from encore.benchmarks.benchmark_config import RowsConfig
+from encore.benchmarks.benchmark_options import RowsConfig
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.benchmark_table import (
     BENCHMARKS_DIR,

@@ -17,14 +17,14 @@ from torch import Tensor
 from encore.data.pairs import iter_pairs
 from encore.data.records import RESPONSES, PreferencePair
 from encore.data.study import open_study
-from encore.model.backbone_config import BackboneConfig
+from encore.model.backbone_options import BackboneConfig
 from encore.model.layouts import TokenIds
 from encore.model.reward_model import MultiHeadRewardModel
 from encore.training.batches import Training
-from encore.training.ranks import Ranks
+from encore.training.distributed import Ranks
 from encore.training.run_folder import read_log
-from encore.training.training_config import TrainingConfig
 from encore.training.training_examples import Split, TrainingExamples
+from encore.training.training_options import TrainingConfig
 from tests.worlds.models import PAD, VOCABULARY
 from tests.worlds.ratings import ratings_table
 from tests.worlds.studies import study_of

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pydantic import AliasChoices, Field
 
-from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
+from encore.benchmarks.benchmark_options import JudgeBenchmarkConfig
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.judging import pairwise_protocol
 from encore.benchmarks.judging.earlier_versions import earlier_identities

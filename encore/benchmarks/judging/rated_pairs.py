@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
+from encore.benchmarks.benchmark_options import JudgeBenchmarkConfig
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.judging.earlier_versions import earlier_rated_study_path, rated_study_path
 from encore.core.errors import InputError

@@ -22,8 +22,8 @@ from encore.model.saved_model import load_model
 from encore.training.baselines.gating_network import best_constant_weights, fit_gate, save_gate
 from encore.training.evaluation import accuracy_half
 from encore.training.pooled_states import embed, prompt_tokens
-from encore.training.training_config import TrainGateConfig, TrainingConfig
 from encore.training.training_examples import TrainingExamples, read_examples, split
+from encore.training.training_options import TrainGateConfig, TrainingConfig
 
 RESULT_FILE = "gate-result.json"
 #: A head with more than this share of the mean weight is in effect the only head.

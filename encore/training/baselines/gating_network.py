@@ -27,7 +27,7 @@ from torch.nn import functional as F
 from encore.core.errors import EncoreError, InputError
 from encore.core.files import atomic_path, write_json
 from encore.training.baselines.linear_probe import minimise_logistic
-from encore.training.training_config import GateConfig
+from encore.training.training_options import GateConfig
 
 GATE_FILE = "gate.json"
 WEIGHTS_FILE = "gate.safetensors"

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
+from encore.benchmarks.benchmark_options import JudgeBenchmarkConfig
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.definition import load_benchmark
 from encore.benchmarks.judging.judged_pairs import Verdicts, judge_pairs
 from encore.data.records import Message, PreferencePair, pair_id_of
-from encore.judges.judge_config import JudgeConfig
+from encore.judges.judge_options import JudgeConfig
 from tests.worlds.judges import ScriptedJudge
 
 #: Opinion of a scripted judge on a pair: the chosen answer is better, the rejected one is, or it

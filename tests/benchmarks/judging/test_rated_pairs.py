@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig
-from encore.benchmarks.judging import judge_report
-from encore.benchmarks.judging.judge_report import judge_benchmark
+from encore.benchmarks.benchmark_options import JudgeBenchmarkConfig
+from encore.benchmarks.judging import run_judge
 from encore.benchmarks.judging.rated_pairs import (
     RatedPairs,
     check_weights,
     create_rated_study,
     rate_pairs,
 )
+from encore.benchmarks.judging.run_judge import judge_benchmark
 from encore.core.errors import InputError
 from encore.data.pairs import read_pairs, records_of
 from encore.data.rule_sets import load_rule_set
@@ -93,7 +93,7 @@ def test_a_note_gives_the_score_with_ties_as_losses(tmp_path, config, monkeypatc
 
     training = rated(make_benchmark(5), config).study
     pairs = make_benchmark(4)
-    monkeypatch.setattr(judge_report, "configured_pairs", lambda _config: pairs)
+    monkeypatch.setattr(run_judge, "configured_pairs", lambda _config: pairs)
     by_rating = config.model_copy(
         update={"by": "rating", "weights_from": training, "scheme": "uniform"}
     )

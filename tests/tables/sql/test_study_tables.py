@@ -13,7 +13,7 @@ from encore.benchmarks.benchmark_table import read_table, table_folders
 from encore.core.errors import EncoreError, InputError
 from encore.data.rating_runs import list_runs
 from encore.data.study import open_study
-from encore.model.opening import open_reward_model
+from encore.model.open_model import open_reward_model
 from encore.scoring.head_scores import read_head_scores
 from encore.tables.study_tables import study_tables, table_docs
 from tests.tables.sql.studies import NUM_PAIRS, NUM_RULES, SHARD_SIZE, ask, ask_records

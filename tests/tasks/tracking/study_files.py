@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from encore.benchmarks.benchmark_config import BenchmarkStudyConfig, PairsConfig, RowsConfig
+from encore.benchmarks.benchmark_options import BenchmarkStudyConfig, PairsConfig, RowsConfig
 from tests.worlds.studies import numbered_pairs, study_of, write_lines
 from tests.worlds.tables import make_world
 

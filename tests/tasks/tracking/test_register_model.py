@@ -15,14 +15,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from encore.benchmarks.benchmark_config import BenchmarkStudyConfig, RowsConfig
+from encore.benchmarks.benchmark_options import BenchmarkStudyConfig, RowsConfig
 from encore.benchmarks.run_benchmark import run_benchmark
 from encore.core.errors import InputError
 from encore.data.study import open_study
-from tasks.tracking.config import TrackingConfig
 from tasks.tracking.register_model import DEFAULT_MODEL, set_alias
 from tasks.tracking.store_uri import TRACKING_URI_VARIABLE
 from tasks.tracking.sync import sync
+from tasks.tracking.tracking_options import TrackingConfig
 from tests.mlflow_server import mlflow_server
 from tests.tasks.tracking import study_files
 from tests.tasks.tracking.mlflow_store import MlflowClient, copy_store, mlflow, new_template

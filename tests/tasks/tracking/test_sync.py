@@ -13,10 +13,10 @@ from threading import Thread
 import pytest
 
 from tasks.flow_reporter import Tracker
-from tasks.tracking.config import TrackingConfig
 from tasks.tracking.connection import NotMLflowError, TrackingUnavailableError
 from tasks.tracking.store_uri import TRACKING_URI_VARIABLE
 from tasks.tracking.sync import sync
+from tasks.tracking.tracking_options import TrackingConfig
 from tests.mlflow_server import mlflow_server
 from tests.prefect_server import free_port
 from tests.tasks.tracking.conftest import TABLES, logged

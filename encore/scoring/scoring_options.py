@@ -8,9 +8,9 @@ from typing import Annotated
 from pydantic import Field
 
 from encore.core.config import option, unkeyed_option
-from encore.data.study_config import StudyConfig
+from encore.data.study_options import StudyConfig
 from encore.model.model_options import ComputingConfig
-from encore.runs.engines_config import EnginesConfig, SlicedConfig
+from encore.runs.engine_options import EnginesConfig, SlicedConfig
 
 
 class ScoringConfig(EnginesConfig, ComputingConfig):

@@ -8,9 +8,9 @@ from typing import Literal
 import pytest
 
 from encore.cli.reference import reference_page
+from encore.core.command_parser import UsageError, build, command, new_app, run_main
 from encore.core.config import StageConfig, identity_of, option
 from encore.core.errors import InputError
-from encore.core.options import UsageError, build, command, new_app, run_main
 
 
 class InnerConfig(StageConfig):

@@ -27,7 +27,7 @@ _DECODER = TrunkKind(is_causal=True)
 _ROBERTA = TrunkKind(is_causal=False, counts_from_pad=True, has_pooler=True)
 
 #: Kind of each ``model_type``. The table has only architectures whose packed and single scores
-#: agree (tests/model/test_trunks.py). An architecture that ignores positions or mixes tokens
+#: agree (tests/model/test_architectures.py). An architecture that ignores positions or mixes tokens
 #: outside of attention would silently leak one sequence into the next.
 TRUNKS = {
     **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "gemma", "olmo2", "phi3"), _DECODER),

@@ -17,11 +17,11 @@ import torch
 from safetensors.torch import load_file
 
 from encore.core.errors import InputError
-from encore.model.backbone_config import BackboneConfig
+from encore.model.backbone_options import BackboneConfig
 from encore.training.checkpoints import OPTIMIZER_FILE, WEIGHTS_FILE, checkpoint_path
 from encore.training.checkpoints import checkpoint_steps as steps_in
-from encore.training.ranks import Ranks, joined_ranks
-from encore.training.training_config import TrainingConfig
+from encore.training.distributed import Ranks, joined_ranks
+from encore.training.training_options import TrainingConfig
 from tests.training import sharded_update
 from tests.worlds.trainings import (
     UnconnectedRanks,

@@ -15,9 +15,9 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from tasks import server
+from tasks import server_calls
 from tasks.artifacts import artifact_key
-from tasks.server import best_effort, forget_waiting_calls, server_answers, wait_for_server
+from tasks.server_calls import best_effort, forget_waiting_calls, server_answers, wait_for_server
 from tests.prefect_server import PrefectServer, free_port, running_server
 
 PAUSE_SECONDS = 0.5
@@ -25,8 +25,8 @@ PAUSE_SECONDS = 0.5
 
 @pytest.fixture(autouse=True)
 def _fresh_state(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(server, "_server", server._ServerState())
-    monkeypatch.setattr(server, "_MIN_PAUSE_SECONDS", PAUSE_SECONDS)
+    monkeypatch.setattr(server_calls, "_server", server_calls._ServerState())
+    monkeypatch.setattr(server_calls, "_MIN_PAUSE_SECONDS", PAUSE_SECONDS)
     yield
     forget_waiting_calls()
 
@@ -67,9 +67,9 @@ def test_a_server_that_hangs_costs_seconds_and_then_none_until_the_pause_is_over
         asked_at.append(now)
         return server_answers()
 
-    monkeypatch.setattr(server, "time", SimpleNamespace(monotonic=lambda: now))
-    monkeypatch.setattr(server, "server_answers", counted_server_answers)
-    monkeypatch.setattr(server, "_ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(server_calls, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(server_calls, "server_answers", counted_server_answers)
+    monkeypatch.setattr(server_calls, "_ANSWER_SECONDS", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as hanging:
         url = f"http://127.0.0.1:{hanging.getsockname()[1]}/api"
         with temporary_settings(updates={PREFECT_API_URL: url}):
@@ -106,7 +106,7 @@ from prefect.states import Completed
 from flows.study_flow import study_flow
 from tasks.artifacts import publish_text
 from tasks.flow_reporter import FlowReporter
-from tasks.stage import run_stage
+from tasks.stage_task import run_stage
 
 study, end = map(Path, sys.argv[1:])
 

@@ -7,10 +7,10 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
+from encore.core.command_parser import UsageError
 from encore.core.config import option
-from encore.core.options import UsageError
 from encore.model.model_options import ModelOptions
-from encore.weighting.weights_config import WeightChoice
+from encore.weighting.weights_options import WeightChoice
 
 
 class ExportConfig(ModelOptions):

@@ -26,7 +26,7 @@ from pydantic.fields import FieldInfo
 
 from encore.core.config import StageConfig, option_metadata
 from encore.core.errors import EncoreError, InputError, first_problem
-from encore.core.stopping import call_stops
+from encore.core.stop_signals import call_stops
 from encore.core.terminal import console, fail, say
 
 USAGE_ERROR, INTERRUPTED, TERMINATED = 2, 130, 143

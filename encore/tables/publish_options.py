@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from encore.core.config import option
-from encore.data.study_config import RunChoice, StudyConfig
+from encore.data.study_options import RunChoice, StudyConfig
 
 
 class PublishConfig(RunChoice, StudyConfig):

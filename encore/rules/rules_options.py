@@ -8,8 +8,8 @@ from typing import Self
 from pydantic import model_validator
 
 from encore.core.config import StageConfig, option
-from encore.data.study_config import StudyConfig
-from encore.judges.judge_config import JudgeConfig
+from encore.data.study_options import StudyConfig
+from encore.judges.judge_options import JudgeConfig
 from encore.rating.rating_config import MAX_RATING_REPLY_TOKENS, EngineRatingConfig
 
 #: Value of ``--accept`` for every draft of a file. No rule_id has capital letters.

@@ -11,8 +11,8 @@ from pydantic import Field
 
 from encore.core.config import StageConfig, option
 from encore.core.errors import InputError
-from encore.data.study_config import StudyConfig
-from encore.judges.judge_config import JudgeConfig
+from encore.data.study_options import StudyConfig
+from encore.judges.judge_options import JudgeConfig
 from encore.model.model_options import ComputingConfig
 from encore.rating.rating_config import MAX_RATING_REPLY_TOKENS, RatingConfig
 from encore.weighting.scheme_options import DEFAULT_K, k_option, rule_option, tau_option

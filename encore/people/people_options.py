@@ -10,8 +10,8 @@ from pydantic import AfterValidator
 
 from encore.core.config import option
 from encore.data.records import SampleKind
-from encore.data.study_config import RunChoice, StudyConfig
-from encore.judges.judge_config import JudgeConfig
+from encore.data.study_options import RunChoice, StudyConfig
+from encore.judges.judge_options import JudgeConfig
 from encore.rating.rating_config import RatingConfig
 
 Format = Literal["html", "csv", "label-studio"]

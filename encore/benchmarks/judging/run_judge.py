@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from encore.benchmarks.benchmark_config import JudgeBenchmarkConfig, JudgeBy
+from encore.benchmarks.benchmark_options import JudgeBenchmarkConfig, JudgeBy
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs, configured_pairs
 from encore.benchmarks.judging.judged_pairs import judge_pairs
 from encore.benchmarks.judging.rated_pairs import (
@@ -32,10 +32,10 @@ from encore.benchmarks.judging.verdict_summary import (
 from encore.benchmarks.metrics import BenchmarkScore, Headline, benchmark_score
 from encore.benchmarks.pair_results import write_pair_results
 from encore.benchmarks.table_rows import RowMetadata, TableRow
+from encore.core.command_parser import UsageError
 from encore.core.config import unused_options
 from encore.core.errors import InputError
 from encore.core.model_files import is_demo_judge
-from encore.core.options import UsageError
 from encore.core.reporting import SILENT, Reporter
 from encore.data.records import slug
 from encore.data.rule_sets import load_rule_set

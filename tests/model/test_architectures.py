@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from encore.core.errors import InputError
+from encore.model.architectures import TRUNKS, max_positions, trunk_kind
 from encore.model.layouts import lay_out
-from encore.model.trunks import TRUNKS, max_positions, trunk_kind
 from tests.worlds.models import pair_with_shared_beginning, tiny_config, tiny_model, token_ids
 
 

@@ -8,9 +8,9 @@ from typing import Self
 
 from pydantic import model_validator
 
+from encore.core.command_parser import UsageError
 from encore.core.config import StageConfig, option
-from encore.core.options import UsageError
-from encore.data.study_config import RatingsConfig
+from encore.data.study_options import RatingsConfig
 from encore.weighting.scheme_options import SchemeOptions, k_option, seed_option, tau_option
 from encore.weighting.schemes import SCHEMES, load_scheme
 

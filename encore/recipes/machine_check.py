@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import psutil
 
 from encore.core.errors import InputError
-from encore.judges.judge_config import JudgeConfig
-from encore.model.backbone_config import BackboneConfig
+from encore.judges.judge_options import JudgeConfig
+from encore.model.backbone_options import BackboneConfig
 from encore.model.backbone_shape import find_shape
 from encore.runs.local_engines import visible_gpus
-from encore.training.training_config import TrainingConfig
+from encore.training.training_options import TrainingConfig
 
 _GIB = 1 << 30
 #: Short names in `encore plan` of models whose dimensions are known without asking the hub.

@@ -9,9 +9,9 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from encore.core.errors import EncoreError, InputError
-from encore.model.backbone_config import BackboneConfig
+from encore.model.backbone_options import BackboneConfig
 from encore.model.layouts import lay_out
-from encore.model.loading import load_reward_model, load_tokenizer
+from encore.model.load_backbone import load_reward_model, load_tokenizer
 from tests.worlds.models import edit_json, edit_tensors, make_classifier, tiny_config, token_ids
 from tests.worlds.tokenizers import bert, llama_3
 

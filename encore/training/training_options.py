@@ -13,8 +13,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from encore.core.config import StageConfig, option
-from encore.data.study_config import RunChoice, StudyConfig
-from encore.model.backbone_config import BackboneConfig, LayoutName
+from encore.data.study_options import RunChoice, StudyConfig
+from encore.model.backbone_options import BackboneConfig, LayoutName
 
 Objective = Literal["multi-head", "bradley-terry"]
 Method = Literal["full", "lora", "probe"]

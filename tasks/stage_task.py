@@ -24,7 +24,7 @@ from prefect.tasks import Task
 from encore.core.config import StageConfig, option
 from encore.core.errors import EncoreError, stops_the_run
 from encore.core.settings import prepare_environment
-from tasks.server import best_effort, is_server_away
+from tasks.server_calls import best_effort, is_server_away
 
 Result = TypeVar("Result")
 

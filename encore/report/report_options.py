@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from encore.core.config import option
-from encore.data.study_config import RatingsConfig
+from encore.data.study_options import RatingsConfig
 
 
 class ReportConfig(RatingsConfig):

@@ -15,13 +15,13 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICA
 from encore.core.errors import InputError
 from encore.core.model_files import ModelFiles, ModelFinder
 from encore.data.records import Message
-from encore.model.backbone_config import COMPOSED, EXPORT_FILE, BackboneConfig
+from encore.model.architectures import TRUNKS, UNKNOWN_KIND
+from encore.model.backbone_options import COMPOSED, EXPORT_FILE, BackboneConfig
 from encore.model.conversation import ConversationTokenizer
 from encore.model.layouts import lay_out
-from encore.model.loading import load_reward_model, load_tokenizer, load_whole_classifier
+from encore.model.load_backbone import load_reward_model, load_tokenizer, load_whole_classifier
 from encore.model.reward_model import MultiHeadRewardModel, WholeClassifier
 from encore.model.saved_model import DESCRIPTION_FILE, LoadedModel, load_model
-from encore.model.trunks import TRUNKS, UNKNOWN_KIND
 
 #: Head id of a downloaded reward model with one unnamed label.
 _SINGLE_HEAD = "reward"

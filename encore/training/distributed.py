@@ -6,7 +6,7 @@ optimizer states into shards, layer by layer. Each process computes its share of
 every update is that of the whole step. Files contain whole tensors, so a run may continue with
 another number of processes.
 
-Tests run on CPUs with gloo (tests/training/test_ranks.py). On several GPUs the same calls use NCCL,
+Tests run on CPUs with gloo (tests/training/test_distributed.py). On GPUs the same calls use NCCL,
 but no machine with several GPUs was available: neither speed nor memory was measured there.
 """
 
@@ -24,11 +24,11 @@ import torch
 from torch import Tensor, distributed, nn
 
 from encore.core.errors import EncoreError, InputError
-from encore.model.backbone_config import BackboneConfig
+from encore.model.backbone_options import BackboneConfig
 
 if TYPE_CHECKING:
     from encore.model.reward_model import MultiHeadRewardModel
-    from encore.training.training_config import TrainingConfig
+    from encore.training.training_options import TrainingConfig
 
 #: Longest wait for a collective: the other processes wait while rank 0 writes a checkpoint. The
 #: launcher, not this timeout, detects a dead process.

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from encore.analysis.resampling import Estimate
+from encore.analysis.bootstrap import Estimate
+from encore.rules.probe_effects import RISK, lower_bounds, measure
 from encore.rules.probe_variants import CONTROL, PLANTED, UNCHANGED
-from encore.rules.soundness import RISK, lower_bounds, measure
 from encore.weighting.schemes.encore import entropy_weights
 from tests.weighting.test_run_comparison import entropy
 

@@ -15,11 +15,17 @@ from transformers.utils import logging as transformers_logging
 
 from encore.core.errors import EncoreError, InputError
 from encore.core.model_files import ModelFiles, ModelFinder
+from encore.model.architectures import (
+    TRUNKS,
+    UNKNOWN_KIND,
+    max_positions,
+    position_offset,
+    trunk_kind,
+)
 from encore.model.attention import register_segment_attention
-from encore.model.backbone_config import BackboneConfig
+from encore.model.backbone_options import BackboneConfig
 from encore.model.conversation import ConversationTokenizer
 from encore.model.reward_model import MultiHeadRewardModel, WholeClassifier
-from encore.model.trunks import TRUNKS, UNKNOWN_KIND, max_positions, position_offset, trunk_kind
 
 _BACKBONE = ModelFinder(name="backbone", error=EncoreError)
 

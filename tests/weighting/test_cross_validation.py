@@ -10,7 +10,7 @@ import pytest
 
 from encore.data.pairs import read_pairs
 from encore.data.study import Study, open_study
-from encore.weighting.folds import HeldOut, fold_notes, held_out
+from encore.weighting.cross_validation import HeldOut, fold_notes, held_out
 from encore.weighting.scheme import Evidence, SchemeResult, WeightingScheme
 from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.schemes import load_scheme
