@@ -1,4 +1,4 @@
-"""Compute the entropy of a kernel density over ratings (the paper's appendix)."""
+"""Compute the entropy of a kernel density over ratings, and weights that follow from entropies."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
+
+from encore.analysis.answer_options import DEFAULT_TAU
 
 # Suffixes: C cells of ratings, U points of integration. Positions are in bandwidths.
 
@@ -64,6 +66,22 @@ def scott_bandwidth(level_L: NDArray[np.float64], num_ratings_L: NDArray[np.int6
     mean = float(num_ratings_L @ height_L) / total
     variance = float(num_ratings_L @ (height_L - mean) ** 2) / (total - 1)
     return float(total**-0.2 * math.sqrt(variance))
+
+
+def entropy_weights(
+    entropy_R: NDArray[np.float64], *, tau: float = DEFAULT_TAU
+) -> NDArray[np.float64]:
+    """Return the softmax of negative rating entropy (the paper's "entropy-penalized weights").
+
+    Args:
+        entropy_R: Rating entropy of each rule in nats, shape [..., R].
+        tau: Temperature, above 0. A large one approaches uniform weights, a small one the rule of
+            lowest entropy.
+    """
+    # Shifted before the division, so that neither it nor exp can overflow for a tiny tau.
+    with np.errstate(over="ignore"):
+        mass_R = np.exp(-(entropy_R - entropy_R.min(axis=-1, keepdims=True)) / tau)
+    return np.asarray(mass_R / mass_R.sum(axis=-1, keepdims=True), dtype=np.float64)
 
 
 def _points(position_C: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:

@@ -50,6 +50,10 @@ class PairCounts:
         ties_R: Pairs with two equal ratings, shape [R].
         sign_gram_RR: S'S with S = sign(chosen - rejected), one row per pair and 0 where a rating
             is missing, shape [R, R].
+        margin_product_RR: Sum over pairs of the two rules' margins, rating(chosen) -
+            rating(rejected), multiplied, shape [R, R].
+        margin_square_RR: Sum of the squared margins of the row's rule over the pairs that the
+            column's rule rated fully as well, shape [R, R].
         cells: For each rule the number of pairs by the states of the chosen and the rejected
             response, shape [M, M]. Resampling whole pairs needs it. None for a rule of too many
             levels.
@@ -61,16 +65,21 @@ class PairCounts:
     losses_R: _Counts
     ties_R: _Counts
     sign_gram_RR: _Counts
+    margin_product_RR: _Floats
+    margin_square_RR: _Floats
     cells: tuple[_Counts | None, ...]
 
     def select_rules(self, rule_indices: Sequence[int]) -> PairCounts:
         """Return the counts of the rules at these indices, in this order."""
+        rows_and_columns = np.ix_(rule_indices, rule_indices)
         return dataclasses.replace(
             self,
             wins_R=self.wins_R[rule_indices],
             losses_R=self.losses_R[rule_indices],
             ties_R=self.ties_R[rule_indices],
-            sign_gram_RR=self.sign_gram_RR[np.ix_(rule_indices, rule_indices)],
+            sign_gram_RR=self.sign_gram_RR[rows_and_columns],
+            margin_product_RR=self.margin_product_RR[rows_and_columns],
+            margin_square_RR=self.margin_square_RR[rows_and_columns],
             cells=tuple(self.cells[index] for index in rule_indices),
         )
 
@@ -182,6 +191,8 @@ class _Tally:
         #: Wins, losses and ties.
         self._outcomes_S3R = np.zeros((num_sources, 3, num_rules), dtype=np.int64)
         self._sign_gram_SRR = np.zeros((num_sources, num_rules, num_rules), dtype=np.int64)
+        #: Sums of products of margins, and of squared margins.
+        self._margin_sums_S2RR = np.zeros((num_sources, 2, num_rules, num_rules))
         #: Levels of each rule, and its counts of pairs by their two states, shape [S, M, M].
         self._cells: list[tuple[_Floats, _Counts] | None] = []
         num_free_counts = _MAX_CELL_COUNTS
@@ -223,6 +234,7 @@ class _Tally:
     def counts(self, source_index: slice) -> PairCounts:
         """Return the counts of these sources together."""
         wins_R, losses_R, ties_R = self._outcomes_S3R[source_index].sum(axis=0)
+        product_RR, square_RR = self._margin_sums_S2RR[source_index].sum(axis=0)
         return PairCounts(
             num_pairs=int(self._num_pairs_S[source_index].sum()),
             num_one_sided=int(self._num_one_sided_S[source_index].sum()),
@@ -230,6 +242,8 @@ class _Tally:
             losses_R=losses_R,
             ties_R=ties_R,
             sign_gram_RR=self._sign_gram_SRR[source_index].sum(axis=0),
+            margin_product_RR=product_RR,
+            margin_square_RR=square_RR,
             cells=tuple(
                 None if cells is None else cells[1][source_index].sum(axis=0)
                 for cells in self._cells
@@ -248,6 +262,13 @@ class _Tally:
         for outcome, is_outcome_RP in enumerate((win_RP, loss_RP, chosen_RP == rejected_RP)):
             self._outcomes_S3R[source, outcome] += np.count_nonzero(is_outcome_RP, axis=1)
         self._sign_gram_SRR[source] += (sign_RP @ sign_RP.T).astype(np.int64)
+        margin_RP = chosen_RP - rejected_RP
+        is_rated_RP = ~np.isnan(margin_RP)
+        margin_RP[~is_rated_RP] = 0.0
+        self._margin_sums_S2RR[source] += (
+            margin_RP @ margin_RP.T,
+            margin_RP**2 @ is_rated_RP.T.astype(np.float64),
+        )
         for cells, chosen_P, rejected_P in zip(self._cells, chosen_RP, rejected_RP, strict=True):
             if cells is not None:
                 level_L, count_SMM = cells

@@ -136,6 +136,21 @@ class SourceStatistics:
     counts: PairCounts
     mean_squared_surprisals: tuple[float | None, ...]
 
+    @property
+    def correlation_RR(self) -> _Floats:
+        """Return the correlation of the rules' ratings within pairs, shape [R, R].
+
+        Each rating is taken less the mean of its pair's two ratings. What makes all ratings of a
+        prompt high or low under two rules is therefore no correlation, and the labels do not enter.
+        It is the sum of the products of two margins, by the root of the product of their sums of
+        squares, over the pairs that both rules rated fully. NaN where a rule has ties only.
+        """
+        square_RR = self.counts.margin_square_RR
+        with np.errstate(invalid="ignore"):
+            ratio_RR = self.counts.margin_product_RR / np.sqrt(square_RR * square_RR.T)
+        # Sums of floats depend on the order of rows in their last digits.
+        return np.asarray(np.clip(ratio_RR, -1, 1).round(10), dtype=np.float64)
+
 
 #: Columns of ``rule_statistics.sql`` that are fields of `RuleStats`.
 _SPREAD_COLUMNS = (

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from encore.analysis.answer_options import DEFAULT_TAU
 from encore.benchmarks.benchmark_options import RowsConfig
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.table_rows import RowMetadata, TableRow, mean_row, reward_row
@@ -22,7 +23,7 @@ from encore.core.errors import EncoreError
 from encore.scoring.head_scores import HeadScores
 from encore.weighting.scheme import Evidence
 from encore.weighting.scheme_comparison import scheme_label
-from encore.weighting.scheme_options import DEFAULT_K, DEFAULT_TAU, SchemeOptions
+from encore.weighting.scheme_options import DEFAULT_K, SchemeOptions
 from encore.weighting.schemes import load_scheme
 from encore.weighting.schemes.random import random_weights
 from encore.weighting.schemes.random_k import random_k_weights

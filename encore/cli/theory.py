@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from encore.analysis.answer_options import DEFAULT_TAU
 from encore.cli.output import (
     Renderable,
     TableColumns,
@@ -21,7 +22,7 @@ from encore.cli.output import (
 from encore.core.command_parser import JsonOption, UsageError, command
 from encore.core.config import option
 from encore.data.study_options import RatingsConfig
-from encore.weighting.scheme_options import DEFAULT_TAU, tau_option
+from encore.weighting.scheme_options import tau_option
 
 if TYPE_CHECKING:
     from encore.weighting.theory import Theory, TheoryRule

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from encore.analysis.answer_options import DEFAULT_TAU
 from encore.benchmarks.benchmark_table import BenchmarkTable, TableLine
 from encore.core.number_text import (
     NONE,
@@ -36,7 +37,6 @@ from encore.report.figure_drawing import (
     rows_height,
 )
 from encore.report.findings import Findings
-from encore.weighting.scheme_options import DEFAULT_TAU
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,6 +11,7 @@ from inspect import getmembers, isfunction
 from pathlib import Path
 from typing import Any
 
+from encore.analysis.answer_options import DEFAULT_TAU
 from encore.core import number_text
 from encore.core.errors import EncoreError, InputError
 from encore.core.files import atomic_write_bytes
@@ -20,7 +21,6 @@ from encore.report import rule_charts, weight_charts
 from encore.report.figure_drawing import FORMATS, Chart, DrawnChart, Missing, draw_chart
 from encore.report.findings import BENCHMARK_FIGURE, Findings, gather
 from encore.warehouse import Ratings, open_ratings
-from encore.weighting.scheme_options import DEFAULT_TAU
 
 PAGE_NAME = "report.html"
 FIGURES_FOLDER = "figures"

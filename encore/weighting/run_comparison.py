@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.analysis.bootstrap import Estimate, draw_rows, middle_95
+from encore.analysis.entropy import entropy_weights
 from encore.analysis.level_codes import LevelCodes, rule_entropies
 from encore.core.errors import InputError
 from encore.warehouse import PairRatings, Ratings, open_ratings, read_pairs_of
-from encore.weighting.schemes.encore import entropy_weights
 
 # Suffixes: P pairs, R rules, D draws, N rows taken; 2 before PR: chosen and rejected, and
 # before that the two runs.

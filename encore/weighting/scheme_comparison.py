@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.analysis.bootstrap import middle_95
+from encore.analysis.entropy import entropy_weights
 from encore.analysis.statistics import Accuracy, RuleStats
 from encore.core.errors import EncoreError
 from encore.data.annotations import people_labels
@@ -21,7 +22,6 @@ from encore.weighting.cross_validation import GroupedBy, HeldOut, fold_notes, he
 from encore.weighting.scheme import Evidence, WeightingScheme
 from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.schemes import SCHEMES, SCHEMES_OF_RATINGS, load_scheme
-from encore.weighting.schemes.encore import entropy_weights
 from encore.weighting.schemes.random import random_weights
 from encore.weighting.schemes.random_k import random_k_weights
 from encore.weighting.weigh import open_evidence

@@ -7,10 +7,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from encore.analysis.answer_options import DEFAULT_TAU
 from encore.core.config import StageConfig, option
 from encore.core.errors import InputError, first_problem
 
-DEFAULT_TAU = 2.0
 DEFAULT_K = 5
 
 # The options of schemes, declared once. Configs that include one say its default and its group.

@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.analysis.correlation import pearson_r
+from encore.analysis.entropy import entropy_weights
 from encore.analysis.level_codes import LevelCodes, rule_entropies
 from encore.core.errors import InputError
 from encore.warehouse import PairRatings, Ratings, open_ratings, read_pairs_of
 from encore.weighting.scheme_options import SchemeOptions
-from encore.weighting.schemes.encore import entropy_weights
 
 # Suffixes: P pairs, R rules.
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from encore.analysis.answer_options import DEFAULT_TAU
 from encore.analysis.statistics import RuleStats, rating_statistics
 from encore.core.files import file_sha256
 from encore.warehouse import (
@@ -24,7 +25,7 @@ from encore.warehouse import (
 from encore.weighting.composed_ratings import rule_margin_sds
 from encore.weighting.cross_validation import HeldOut, held_out
 from encore.weighting.scheme import Evidence
-from encore.weighting.scheme_options import DEFAULT_K, DEFAULT_TAU, SchemeOptions
+from encore.weighting.scheme_options import DEFAULT_K, SchemeOptions
 from encore.weighting.schemes import load_scheme
 from encore.weighting.weight_vector import Origin, WeightVector
 

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from encore.analysis.answer_options import DEFAULT_TAU
+from encore.analysis.entropy import entropy_weights
 from encore.analysis.level_codes import LevelCodes, rule_entropies
 from encore.warehouse import PairRatings
-from encore.weighting.scheme_options import DEFAULT_TAU
-from encore.weighting.schemes.encore import entropy_weights
 
 # Suffixes: P pairs, R rules, L levels, D draws.
 

@@ -7,9 +7,9 @@ import pytest
 import scipy.stats
 
 from encore.analysis.bootstrap import Estimate
+from encore.analysis.entropy import entropy_weights
 from encore.rules.probe_effects import RISK, lower_bounds, measure
 from encore.rules.probe_variants import CONTROL, PLANTED, UNCHANGED
-from encore.weighting.schemes.encore import entropy_weights
 from tests.weighting.test_run_comparison import entropy
 
 NUM_PAIRS, NUM_RULES = 60, 4

@@ -10,10 +10,10 @@ import pytest
 import scipy.stats
 from sklearn.metrics import cohen_kappa_score
 
+from encore.analysis.entropy import entropy_weights
 from encore.core.errors import InputError
 from encore.warehouse import PairRatings
 from encore.weighting.run_comparison import RunComparison, compare_runs
-from encore.weighting.schemes.encore import entropy_weights
 from tests.worlds.ratings import rated_pairs, table_of_pairs
 
 NUM_PAIRS = 150

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from encore.analysis.entropy import entropy_weights
 from encore.core.errors import InputError
 from encore.data.study import Study
 from encore.weighting.scheme import Evidence
 from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.schemes import SCHEMES, load_scheme
-from encore.weighting.schemes.encore import entropy_weights
 from encore.weighting.schemes.random import random_weights
 from encore.weighting.weigh import weights
 from encore.weighting.weight_vector import WeightVector

@@ -1,0 +1,324 @@
+"""Say of each rule whether its ratings can be trusted to rank responses as people do.
+
+The question is asked of all rules of a source at once. Each interval of untied accuracy therefore
+has the confidence 1 - 0.05 / R for R rules (Bonferroni), and is exact (Clopper and Pearson): with
+meaningless labels, at most one study in twenty says *trust* or *against* of any rule, whatever the
+number of untied pairs. Pairs count as independent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaincinv, ndtri
+
+from encore.analysis.answer_options import AnswerOptions
+from encore.analysis.bootstrap import Estimate
+from encore.analysis.entropy import entropy_weights
+from encore.analysis.statistics import RuleStats, SourceStatistics
+from encore.core.number_text import count, counted, first_names, number, percent, percent_interval
+
+RuleVerdictName = Literal["trust", "against", "undecided", "says little", "double"]
+
+#: With fewer untied pairs two rules can correlate by chance.
+_MIN_UNTIED_PAIRS_OF_DOUBLE = 20
+#: Probability of any false verdict in a source whose labels mean nothing.
+ERROR_RATE = 0.05
+#: Probability that the further pairs decide, if the estimate is the truth.
+POWER = 0.8
+#: Differences below this are rounding.
+_ROUNDING = 1e-12
+#: Verdicts that do not go with a large weight.
+_NOT_TRUSTED: tuple[RuleVerdictName, ...] = ("against", "undecided", "says little")
+_INTERVAL_SENTENCE = (
+    "The intervals hold for all {rules} at once: with meaningless labels at most 1 study in 20 "
+    "would call any rule trusted or against people. Pairs count as independent."
+)
+_VERDICT_WORDS: dict[RuleVerdictName, str] = {
+    "trust": "to trust",
+    "against": "against people",
+    "undecided": "undecided",
+    "says little": "with little to say",
+    "double": "said twice",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleVerdict:
+    """Verdict on one rule in one source.
+
+    Attributes:
+        number: Number of the rule, from 1, the same in all sources.
+        rule_id: The rule, as in the rule set.
+        source: The data set, or `POOLED` for all together.
+        verdict: "trust": the interval of untied accuracy is above 50 %; "against": below it;
+            "undecided": it contains 50 %; "says little": nearly all pairs are tied; "double": its
+            ratings are those of another rule that is kept.
+        reason: Reason of the verdict in words, with its figures.
+        remedy: Action that would settle or mend it; empty if there is nothing to do.
+        untied: Accuracy over pairs without a tie, with an interval that holds for all rules of the
+            source at once.
+        tie_rate: Share of the fully rated pairs that are tied; None without such pairs.
+        num_untied_pairs: Number of pairs with two different ratings.
+        num_missing_pairs: Number of the source's pairs that lack a rating of this rule.
+        num_more_pairs: For an undecided rule, the number of further pairs that decide with a
+            probability of 80 % if estimate and tie rate are the true ones; None if the estimate is
+            50 %, or there is none.
+        double_of: The rule that is kept, for a double.
+        correlation: Correlation with that rule within pairs.
+        weight: ENCORE's weight of the rule in this source; None if a rule has no entropy.
+    """
+
+    number: int
+    rule_id: str
+    source: str
+    verdict: RuleVerdictName
+    reason: str
+    remedy: str
+    untied: Estimate
+    tie_rate: float | None
+    num_untied_pairs: int
+    num_missing_pairs: int
+    num_more_pairs: int | None = None
+    double_of: str | None = None
+    correlation: float | None = None
+    weight: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleAnswer:
+    """Answer to "which rules can I trust?" in one source.
+
+    Attributes:
+        source: The data set, or `POOLED` for all together.
+        rows: Verdicts on the rules, by descending lower end of the interval, then rules without
+            an interval.
+        summary: Sentences on all rules together.
+    """
+
+    source: str
+    rows: tuple[RuleVerdict, ...]
+    summary: tuple[str, ...]
+
+
+def rule_answer(
+    statistics: SourceStatistics, *, rule_numbers: Mapping[str, int], options: AnswerOptions
+) -> RuleAnswer:
+    """Return the verdicts on the rules of a source.
+
+    Args:
+        statistics: Statistics and counts of the source.
+        rule_numbers: Number of each rule, from 1.
+        options: Thresholds of the verdicts, and the temperature of ENCORE's weights.
+    """
+    rules = statistics.rules
+    entropies = [rule.entropy_nats for rule in rules]
+    weights: list[float | None] = [None] * len(rules)
+    if None not in entropies:
+        weights = entropy_weights(np.array(entropies, dtype=np.float64), tau=options.tau).tolist()
+    verdicts = [
+        _verdict(
+            rule,
+            wins=int(statistics.counts.wins_R[index]),
+            losses=int(statistics.counts.losses_R[index]),
+            rule_number=rule_numbers[rule.rule_id],
+            max_tie_rate=options.max_tie_rate,
+            confidence=1 - ERROR_RATE / len(rules),
+            weight=weights[index],
+        )
+        for index, rule in enumerate(rules)
+    ]
+    verdicts = _with_doubles(
+        verdicts, statistics.correlation_RR, threshold=options.double_correlation
+    )
+    summary = (
+        _counts_sentence(verdicts),
+        *_weight_sentences(verdicts),
+        _INTERVAL_SENTENCE.format(rules=counted(len(rules), "rule")),
+    )
+    rows = sorted(verdicts, key=lambda row: 1.0 if row.untied.low is None else -row.untied.low)
+    return RuleAnswer(source=statistics.source, rows=tuple(rows), summary=summary)
+
+
+# --- verdicts -------------------------------------------------------------------------------------
+
+
+def _verdict(
+    rule: RuleStats,
+    *,
+    wins: int,
+    losses: int,
+    rule_number: int,
+    max_tie_rate: float,
+    confidence: float,
+    weight: float | None,
+) -> RuleVerdict:
+    """Return the verdict on a rule, without regard to other rules."""
+    num_untied = wins + losses
+    untied = exact_interval(wins, num_untied, confidence=confidence)
+    num_more_pairs = None
+    remedy = ""
+    share = f"{percent(untied.value)} of {counted(num_untied, 'untied pair')}"
+    name: RuleVerdictName
+    if rule.num_levels == 1 or (rule.tie_rate is not None and rule.tie_rate >= max_tie_rate):
+        name, reason = "says little", _sameness(rule)
+        remedy = "rate on a finer scale, or with expected values; else reword or drop the rule"
+    elif untied.low is None or untied.high is None:
+        name, reason = "undecided", "no pair has both responses rated"
+        remedy = "rate both responses of pairs"
+    elif untied.low > 0.5:
+        name, reason = "trust", f"agrees with people on {share}, at least {percent(untied.low)}"
+    elif untied.high < 0.5:
+        name, reason = "against", f"agrees with people on {share}, at most {percent(untied.high)}"
+        remedy = "read pairs that it ranks against people, then reword or drop the rule"
+    else:
+        name = "undecided"
+        reason = (
+            f"agrees with people on {share}; {percent_interval(untied.low, untied.high)} "
+            "contains 50 %"
+        )
+        num_more_pairs = _num_more_pairs(rule, wins, losses, confidence=confidence)
+        remedy = (
+            "no number of pairs can be named, because the estimate is 50 %"
+            if num_more_pairs is None
+            else f"about {count(num_more_pairs)} more pairs, if the estimate is right"
+        )
+    return RuleVerdict(
+        number=rule_number,
+        rule_id=rule.rule_id,
+        source=rule.source,
+        verdict=name,
+        reason=reason,
+        remedy=remedy,
+        untied=untied,
+        tie_rate=rule.tie_rate,
+        num_untied_pairs=num_untied,
+        num_missing_pairs=rule.num_pairs_total - rule.num_pairs,
+        num_more_pairs=num_more_pairs,
+        weight=weight,
+    )
+
+
+def exact_interval(hits: int, total: int, *, confidence: float) -> Estimate:
+    """Return a share with its exact interval (Clopper and Pearson 1934); empty for no items.
+
+    Args:
+        hits: Number of hits.
+        total: Number of items, hits or not.
+        confidence: Probability, at least, that the interval contains the true share.
+    """
+    if not total:
+        return Estimate()
+    tail = (1 - confidence) / 2
+    low = float(betaincinv(hits, total - hits + 1, tail)) if hits else 0.0
+    high = float(betaincinv(hits + 1, total - hits, 1 - tail)) if hits < total else 1.0
+    return Estimate(value=hits / total, low=low, high=high)
+
+
+def _num_more_pairs(rule: RuleStats, wins: int, losses: int, *, confidence: float) -> int | None:
+    """Return the number of further pairs that decide, at this accuracy and tie rate.
+
+    With n untied pairs of true accuracy p, the interval leaves out 50 % with probability `POWER` if
+    |p - 0.5| sqrt(n) = z / 2 + z' sqrt(p (1 - p)), with the normal quantiles z of the confidence
+    and z' of the power. The exact interval needs 1 / |p - 0.5| pairs more (Fleiss's correction).
+    """
+    if wins == losses or rule.tie_rate is None:
+        return None
+    accuracy = wins / (wins + losses)
+    distance = abs(accuracy - 0.5)
+    z_confidence, z_power = ndtri([(1 + confidence) / 2, POWER]).tolist()
+    width = z_confidence / 2 + z_power * math.sqrt(accuracy * (1 - accuracy))
+    num_untied: float = (width / distance) ** 2 + 1 / distance
+    return max(1, math.ceil(num_untied / (1 - rule.tie_rate)) - rule.num_pairs)
+
+
+def _sameness(rule: RuleStats) -> str:
+    """Return in words how often the rule's ratings are the same."""
+    level = f"{percent(rule.top_level_share)} of its ratings are {number(rule.top_level, digits=2)}"
+    if rule.tie_rate is None:
+        return level
+    return f"{percent(rule.tie_rate)} of {counted(rule.num_pairs, 'pair')} are ties; {level}"
+
+
+def _with_doubles(
+    verdicts: Sequence[RuleVerdict], correlation_RR: NDArray[np.float64], *, threshold: float
+) -> list[RuleVerdict]:
+    """Return the verdicts with doubles marked.
+
+    Rules are kept by descending certainty, which is the distance of the interval from 50 %. A rule
+    that correlates with a kept one is its double. A rule of few untied pairs is never one.
+    """
+    marked = list(verdicts)
+    kept: list[int] = []
+    for index in sorted(range(len(verdicts)), key=lambda index: -_certainty(verdicts[index])):
+        row = verdicts[index]
+        if row.verdict == "says little" or row.num_untied_pairs < _MIN_UNTIED_PAIRS_OF_DOUBLE:
+            continue
+        closest = max(kept, key=lambda other: float(correlation_RR[index, other]), default=None)
+        if closest is None or not correlation_RR[index, closest] >= threshold:
+            kept.append(index)
+            continue
+        kept_row, correlation = verdicts[closest], float(correlation_RR[index, closest])
+        marked[index] = replace(
+            row,
+            verdict="double",
+            reason=(
+                f"says what rule {kept_row.number} says (correlation {correlation:.2f}), which is "
+                f"more certain; by itself: {row.verdict}"
+            ),
+            remedy="drop it, or reword it so that it says something else",
+            num_more_pairs=None,
+            double_of=kept_row.rule_id,
+            correlation=correlation,
+        )
+    return marked
+
+
+def _certainty(row: RuleVerdict) -> float:
+    """Return the distance of the interval from 50 %; negative if the interval contains it."""
+    low, high = row.untied.low, row.untied.high
+    return -1.0 if low is None or high is None else max(low - 0.5, 0.5 - high)
+
+
+# --- summary --------------------------------------------------------------------------------------
+
+
+def _counts_sentence(verdicts: Sequence[RuleVerdict]) -> str:
+    num_by_verdict = Counter(row.verdict for row in verdicts)
+    parts = [
+        f"{num_by_verdict[name]} {words}"
+        for name, words in _VERDICT_WORDS.items()
+        if num_by_verdict[name]
+    ]
+    return f"Of {counted(len(verdicts), 'rule')}: {', '.join(parts)}."
+
+
+def _weight_sentences(verdicts: Sequence[RuleVerdict]) -> Iterator[str]:
+    """Yield a sentence on rules whose weight and verdict disagree."""
+    equal_share = 1 / len(verdicts)
+    weighed = [(row, row.weight) for row in verdicts if row.weight is not None]
+    over = [
+        f"rule {row.number} ({row.verdict}) {weight:.3f}"
+        for row, weight in weighed
+        if row.verdict in _NOT_TRUSTED and weight > equal_share + _ROUNDING
+    ]
+    under = [
+        f"rule {row.number} (trust) {weight:.3f}"
+        for row, weight in weighed
+        if row.verdict == "trust" and weight < equal_share - _ROUNDING
+    ]
+    if over or under:
+        parts = [
+            f"{side} than the equal share of {equal_share:.3f} to {first_names(names, limit=3)}"
+            for side, names in (("more", over), ("less", under))
+            if names
+        ]
+        yield f"ENCORE's weights disagree: {'; '.join(parts)}."
+    elif weighed:
+        yield "ENCORE's weights agree with the verdicts."
