@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from encore.export.write_export import export_model as export_model
     from encore.judges.judge_options import JudgeConfig as JudgeConfig
     from encore.model.open_model import open_reward_model as open_reward_model
-    from encore.rating.rate_study import rate as rate
     from encore.rating.rating_config import RatingConfig as RatingConfig
+    from encore.rating.rating_run import rate as rate
     from encore.scoring.head_scores import read_head_scores as read_head_scores
     from encore.scoring.scoring_run import score_study as score_study
     from encore.tables.publish_database import publish_database as publish_database
@@ -63,7 +63,7 @@ _WHERE = {
     "open_reward_model": "encore.model.open_model",
     "publish_database": "encore.tables.publish_database",
     "publish_dataset": "encore.tables.publish_dataset",
-    "rate": "encore.rating.rate_study",
+    "rate": "encore.rating.rating_run",
     "read_head_scores": "encore.scoring.head_scores",
     "run_benchmark": "encore.benchmarks.run_benchmark",
     "score_study": "encore.scoring.scoring_run",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from encore.cli.output import warn_of_failures
@@ -12,8 +13,7 @@ from encore.core.terminal import print_json, say, terminal_reporter, warn
 from encore.rating.rating_config import BatchConfig, RateConfig
 
 if TYPE_CHECKING:
-    from encore.rating.batch_files import BatchRequests
-    from encore.rating.rate_study import RatingResult
+    from encore.rating.rating_run import RatingResult
 
 
 @command
@@ -28,25 +28,27 @@ def rate(config: RateConfig, batch: BatchConfig, *, json: JsonOption = False) ->
     Example: encore rate my-study --judge ./my-judge --limit 200
     """
     from encore.data.study import open_study
-    from encore.rating.batch_files import rate_from_files, write_requests
-    from encore.rating.rate_study import rate as rate_study
+    from encore.rating.batch_files import BatchJudge, write_requests
+    from encore.rating.rating_run import open_run, rate_run, run_rating_job
+    from encore.runs.shard_runner import work_through
 
     study = open_study(config.study)
+    judge = BatchJudge(config.judge) if batch.batch_file or batch.batch_results else None
     with terminal_reporter() as reporter:
+        run = open_run(study, config, judge=judge)
+        if judge is None:
+            run_job = partial(run_rating_job, study=study, config=config, reporter=reporter)
+        else:  # the answers are in this process, so no engines are started
+            judge.read_results(run, batch.batch_results)
+            run_job = partial(work_through, reporter=reporter)
         if batch.batch_file is not None:
-            requests = write_requests(study, config, batch, reporter=reporter)
-        elif batch.batch_results:
-            result = rate_from_files(study, config, batch, reporter=reporter)
+            requests = write_requests(run, batch.batch_file, reporter=reporter)
         else:
-            result = rate_study(study, config, reporter=reporter)
-    if batch.batch_file is not None:
-        _show_requests(requests, as_json=json)
-    else:
+            result = rate_run(run, run_job, reporter=reporter)
+    if batch.batch_file is None:
         _show_result(config, result, as_json=json)
-
-
-def _show_requests(requests: BatchRequests, *, as_json: bool) -> None:
-    if as_json:
+        return
+    if json:
         files = {str(path): num_requests for path, num_requests in requests.files.items()}
         print_json({"run_key": requests.run_key, "files": files})
     if not requests.files:

@@ -11,24 +11,19 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 from encore.core.errors import EncoreError, InputError
 from encore.core.files import atomic_path
 from encore.core.reporting import Reporter
-from encore.data.study import Study
 from encore.judges import http_protocol as protocol
 from encore.judges import open_judge
 from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply
 from encore.judges.http_protocol import UnreadableAnswerError, first_words
 from encore.judges.judge_options import JudgeConfig
-from encore.rating.rate_study import RatingResult, rate_run
-from encore.rating.rating_config import BatchConfig, RatingConfig
-from encore.rating.rating_run import RatingRun, open_run
+from encore.rating.rating_run import RatingRun
 from encore.runs.run_files import inspect_shards
-from encore.runs.shard_runner import Job, work_through
 
 #: Largest number of requests and bytes that providers accept in one file.
 MAX_REQUESTS, MAX_BYTES = 50_000, 200_000_000
@@ -41,9 +36,11 @@ _DIGEST_LENGTH = 32
 class BatchJudge:
     """Judge whose answers are read from files. Its identity is that of the provider's server.
 
+    A run is opened with this judge; then the judge reads the results of the run's requests.
+
     Attributes:
         config: Options of the server.
-        run_key: Key of the run whose prompts are asked.
+        run_key: Key of the run whose prompts are asked; empty until `read_results`.
         replies: Replies in the files, by ``custom_id``.
         errors: The server's reason for a missing reply, by ``custom_id``.
     """
@@ -55,6 +52,18 @@ class BatchJudge:
 
     tokenizer: None = field(default=None, init=False)
     is_on_cpu: bool = field(default=True, init=False)  # nothing to wait for, so one shard at a time
+
+    def __post_init__(self) -> None:
+        """Check that the server is asked for chat completions over HTTP.
+
+        Raises:
+            InputError: It is not.
+        """
+        if self.config.backend != "http" or self.config.tokenizer is not None:
+            raise InputError(
+                "batch files are chat completions for a server: they need --backend http and "
+                "--base-url, and no --tokenizer"
+            )
 
     @property
     def identity(self) -> JudgeIdentity:
@@ -69,6 +78,20 @@ class BatchJudge:
 
     def close(self) -> None:
         """Do nothing: there is no engine to release."""
+
+    def read_results(self, run: RatingRun, paths: Sequence[Path]) -> None:
+        """Take the answers to a run's prompts from a provider's result files.
+
+        Args:
+            run: The run, opened with this judge.
+            paths: Result files; none if only requests are written.
+
+        Raises:
+            InputError: A file cannot be read, or is not a result of this run.
+        """
+        self.run_key = run.manifest.run_key
+        for path in paths:
+            _read_results(path, self, run.rater.decoding)
 
     def custom_id(self, prompt: Prompt) -> str:
         """Return the id that a prompt's request and its answer share."""
@@ -110,42 +133,23 @@ class BatchRequests:
     files: Mapping[Path, int]
 
 
-def rate_from_files(
-    study: Study, config: RatingConfig, batch: BatchConfig, *, reporter: Reporter
-) -> RatingResult:
-    """Rate the shards whose answers are in the batch's result files.
-
-    The answers are in this process, so it does not start engines.
-
-    Raises:
-        InputError: See `write_requests`.
-    """
-    run = _open_batch_run(study, config, batch)
-    return rate_run(run, partial(work_through, reporter=reporter), reporter=reporter)
-
-
-def write_requests(
-    study: Study, config: RatingConfig, batch: BatchConfig, *, reporter: Reporter
-) -> BatchRequests:
+def write_requests(run: RatingRun, path: Path, *, reporter: Reporter) -> BatchRequests:
     """Write the open requests of a run to one file, or to several if one cannot hold them.
 
-    Requests that are answered in the batch's result files are not open.
+    Requests that the run's judge has read an answer to are not open.
 
-    Raises:
-        InputError: The judge is not one for chat completions over HTTP, or a file is not a result
-            of this run.
+    Args:
+        run: The run, opened with a `BatchJudge`.
+        path: First file; the next ones have its name with -2, -3 and so on.
+        reporter: Receiver of a message on the run.
     """
-    assert batch.batch_file is not None, "the caller asks for a file"
-    run = _open_batch_run(study, config, batch)
-    job = run.job()
-    reporter.message(run.title(job.shards))
     num_requests_by_path: dict[Path, int] = {}
     with contextlib.ExitStack() as stack:
         file: IO[bytes] | None = None
         num_bytes = num_requests = 0
-        for line in _request_lines(run, job):
+        for line in _request_lines(run, reporter=reporter):
             if file is None or num_requests == MAX_REQUESTS or num_bytes + len(line) > MAX_BYTES:
-                number, path = len(num_requests_by_path) + 1, batch.batch_file
+                number = len(num_requests_by_path) + 1
                 part = path if number == 1 else path.with_stem(f"{path.stem}-{number}")
                 file = stack.enter_context(stack.enter_context(atomic_path(part)).open("wb"))
                 num_bytes = num_requests = 0
@@ -155,30 +159,12 @@ def write_requests(
     return BatchRequests(run_key=run.manifest.run_key, files=num_requests_by_path)
 
 
-def _open_batch_run(study: Study, config: RatingConfig, batch: BatchConfig) -> RatingRun:
-    """Open a run whose judge answers from result files.
-
-    Raises:
-        InputError: The judge is not one for chat completions over HTTP, or a file is not a result
-            of this run.
-    """
-    if config.judge.backend != "http" or config.judge.tokenizer is not None:
-        raise InputError(
-            "batch files are chat completions for a server: they need --backend http and "
-            "--base-url, and no --tokenizer"
-        )
-    judge = BatchJudge(config.judge)
-    run = open_run(study, config, judge=judge)
-    judge.run_key = run.manifest.run_key
-    for path in batch.batch_results:
-        _read_results(path, judge, run.rater.decoding)
-    return run
-
-
-def _request_lines(run: RatingRun, job: Job) -> Iterator[bytes]:
+def _request_lines(run: RatingRun, *, reporter: Reporter) -> Iterator[bytes]:
     """Yield the open requests of a run as lines: one for each prompt without an answer."""
     judge, model, written_ids = run.judge, run.config.judge.model, set[str]()
-    assert isinstance(judge, BatchJudge), "opened by _open_batch_run"
+    assert isinstance(judge, BatchJudge), "the run was opened with one"
+    job = run.job()
+    reporter.message(run.title(job.shards))
     states = inspect_shards(run.run_dir, run.manifest, job.shards)
     done = {state.index: state for state in states if state.state == "done"}
     job.stop_rule.update([*done.values()])

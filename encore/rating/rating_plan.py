@@ -1,36 +1,33 @@
-"""Plan a rating run: calls, tokens by layout, hours and money; and compare with the real cost.
+"""Plan a rating run: calls, tokens by layout, hours and money.
 
-Tokens are counted (`encore.rating.token_counts`). Hours are measured on a pilot, or estimated for a
+Tokens are counted (`encore.rating.rating_cost`). Hours are measured on a pilot, or estimated for a
 GPU from the judge's size.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Literal, get_args
-
-import pyarrow as pa
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import get_args
 
 from encore.core.errors import EncoreError
 from encore.core.reporting import SILENT, Reporter
 from encore.data.study import Study
-from encore.model.backbone_shape import find_shape, flops_per_token
 from encore.model.gpus import Gpu, find_gpu
-from encore.rating.rating_config import EngineRatingConfig, PlanRateConfig, PromptLayout
+from encore.rating.rating_config import PlanRateConfig, PromptLayout
+from encore.rating.rating_cost import (
+    MAX_COUNTED_PAIRS,
+    Clock,
+    TokenCounts,
+    count_tokens,
+    estimated_clock,
+    kv_block_size,
+    recorded_tokens,
+)
 from encore.rating.rating_run import RatingRun, open_run
-from encore.rating.token_counts import MAX_COUNTED_PAIRS, TokenCounts, count_tokens, kv_block_size
 from encore.runs.local_engines import visible_gpus
-from encore.runs.shard_runner import RunReport, work_through
-
-#: Replies that an engine writes in parallel; each step of the engine reads all weights.
-_PARALLEL_REPLIES = 256
-
-#: Returns the seconds that some tokens take, without the engines' start.
-Clock = Callable[[TokenCounts], float]
-#: Planned and actual values by name: calls, kinds of tokens, seconds.
-Comparison = dict[str, dict[Literal["planned", "actual"], float | None]]
+from encore.runs.shard_runner import work_through
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,32 +117,6 @@ def plan_rating(study: Study, config: PlanRateConfig, *, reporter: Reporter = SI
     )
 
 
-def compare_with_plan(run: RatingRun, report: RunReport) -> Comparison:
-    """Return planned and actual cost of the shards that a call rated; empty if it rated none.
-
-    Calls that were saved by ratings of another run are not in the plan. Time is planned only for
-    known GPUs.
-    """
-    rated_indices = sorted(
-        outcome.index for outcome in report.outcomes if outcome.action == report.kind.DONE
-    )
-    if not rated_indices:
-        return {}
-    actual = {field.name: report.total_now(field.name) for field in fields(TokenCounts)}
-    num_known = report.computed("num_known")
-    shards = [run.manifest.shards[index] for index in rated_indices]
-    pairs = pa.concat_tables([run.pairs.slice(shard.start, shard.num_pairs) for shard in shards])
-    block_size = kv_block_size(run.config.judge, is_on_cpu=not visible_gpus())
-    counts = count_tokens(run.rater, pairs, block_size=block_size)
-    planned = counts.scaled(1 - num_known / (pairs.num_rows * run.manifest.rows_per_pair))
-    comparison: Comparison = {
-        name: {"planned": value, "actual": actual[name]} for name, value in asdict(planned).items()
-    }
-    return comparison | {
-        "seconds": {"planned": _planned_seconds(run, planned), "actual": report.seconds}
-    }
-
-
 def _counts_by_layout(
     run: RatingRun, pilot: Pilot | None, *, is_on_cpu: bool
 ) -> dict[PromptLayout, TokenCounts]:
@@ -183,7 +154,7 @@ def _calibrate(run: RatingRun, study: Study, config: PlanRateConfig, reporter: R
         raise EncoreError(f"the calibration failed: {next(iter(report.failures.values()))}")
     return Pilot(
         num_pairs=opened.pairs.num_rows,
-        tokens=TokenCounts(**{f.name: report.total_now(f.name) for f in fields(TokenCounts)}),
+        tokens=recorded_tokens(report),
         seconds=report.seconds,
         startup_seconds=seconds - report.seconds,
     )
@@ -195,9 +166,9 @@ def _clock(
     """Return the clock of the run, None if there is none, and a sentence on its origin."""
     if pilot and pilot.tokens.num_calls:
         num_engines = max(1, config.count // config.judge.num_devices)
-        seconds_per_unit = pilot.seconds / _work_units(pilot.tokens) / num_engines
+        seconds_per_unit = pilot.seconds / pilot.tokens.work_units / num_engines
         return (
-            lambda counts: seconds_per_unit * _work_units(counts),
+            lambda counts: seconds_per_unit * counts.work_units,
             f"measured on {pilot.num_pairs} pairs",
         )
     if pilot:
@@ -205,53 +176,13 @@ def _clock(
     if gpu is None or run.judge.tokenizer is None:
         return None, "not known: --gpu NAME estimates them, --calibrate PAIRS measures them here"
     try:
-        seconds_of = _estimate(run, gpu, count=config.count, utilisation=config.utilisation)
+        seconds_of = estimated_clock(
+            run.rater, gpu, count=config.count, utilisation=config.utilisation
+        )
     except EncoreError as error:
         return None, f"not known: {error}; --calibrate PAIRS measures them"
     origin = f"estimated for {config.count} {gpu.name} at {config.utilisation:.0%} of its peak"
     return seconds_of, origin
-
-
-def _estimate(run: RatingRun, gpu: Gpu, *, count: int, utilisation: float) -> Clock:
-    """Return a clock of the arithmetic on all tokens and of reading the weights for each reply.
-
-    Attention and the output layer are left out: a few percent for prompts of a thousand tokens.
-
-    Raises:
-        EncoreError: The judge's config.json does not give its dimensions.
-    """
-    shape = find_shape(run.config.judge.model, revision=run.config.judge.revision)
-    weight_bytes = 4 if run.judge.identity.dtype == "float32" else 2
-    forward_flops = flops_per_token(shape) / 3  # two thirds are the backward pass
-    per_token = forward_flops / (gpu.peak_flops(weight_bytes=weight_bytes) * utilisation)
-    per_step = shape.num_parameters * weight_bytes / (1e9 * gpu.bandwidth_gb_s)
-
-    def seconds_of(counts: TokenCounts) -> float:
-        num_steps = (counts.output_tokens or 0) / _PARALLEL_REPLIES
-        return (_work_units(counts) * per_token + num_steps * per_step) / count
-
-    return seconds_of
-
-
-def _planned_seconds(run: RatingRun, planned: TokenCounts) -> float | None:
-    """Return the estimate for this machine's GPUs; None without GPUs or for an unknown GPU."""
-    if not (gpus := visible_gpus()) or planned.computed_tokens is None:
-        return None
-    import torch
-
-    engines = run.config.engines if isinstance(run.config, EngineRatingConfig) else 1
-    count = len(gpus) if engines == "auto" else engines * run.config.judge.num_devices
-    try:
-        gpu = find_gpu(torch.cuda.get_device_name())
-        utilisation = PlanRateConfig.model_fields["utilisation"].default
-        return _estimate(run, gpu, count=count, utilisation=utilisation)(planned)
-    except EncoreError:
-        return None
-
-
-def _work_units(counts: TokenCounts) -> int:
-    """Return the amount of work: computed tokens of prompts and replies, or calls if unknown."""
-    return (counts.computed_tokens or 0) + (counts.output_tokens or 0) or counts.num_calls
 
 
 def _layout_cost(

@@ -1,4 +1,4 @@
-"""Open the run that a study and a rating config define: its key, its plan, its judge.
+"""Open the run that a study and a rating config define (key, plan, judge), and rate its shards.
 
 The judge's prefill bounds the speed: a prompt has some hundreds of tokens, a reply four or five.
 Therefore all prompts of a pair stand together (prefix caching computes their common part once), and
@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -26,18 +27,26 @@ from encore.data.rating_runs import RatingManifest, list_runs
 from encore.data.records import RESPONSES, Response, RuleSet
 from encore.data.rule_sets import load_rule_set
 from encore.data.schemas import RATINGS
-from encore.data.study import Study
+from encore.data.study import Study, as_study
 from encore.demo import judge_title
 from encore.judges import open_judge
 from encore.judges.base import Decoding, Judge
 from encore.judges.segments import SegmentEncoder
 from encore.rating.earlier_ratings import EarlierRatings, earlier_ratings
 from encore.rating.prompts import RatingPrompt
-from encore.rating.rating_config import LimitedRatingConfig, RateConfig, RatingConfig
+from encore.rating.rating_config import (
+    EngineRatingConfig,
+    LimitedRatingConfig,
+    RateConfig,
+    RatingConfig,
+)
+from encore.rating.rating_cost import Comparison, compare_with_plan
 from encore.rating.replies import PARSER_VERSION
 from encore.rating.shard_rating import ShardRater
+from encore.runs.engine_supervisor import supervise
+from encore.runs.local_engines import JobRunner, LocalLauncher, engine_environments
 from encore.runs.run_files import Shard, ShardTable, run_key_of
-from encore.runs.shard_runner import NEVER_STOP, Job, ReportRows
+from encore.runs.shard_runner import NEVER_STOP, Job, ReportRows, RunReport, work_through
 
 #: Shards in work at once on a GPU. An engine on the CPU takes all cores and waits for its slowest
 #: one, so there it is one shard at a time: two were a tenth slower on 2 cores.
@@ -123,6 +132,110 @@ class RatingRun:
             column = pa.repeat(pa.scalar(value, pa.string()), table.num_rows)
             table = table.append_column(RATINGS.field(name), column)
         return replace(rated, table=table)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RatingResult:
+    """Result of a call that rated a study.
+
+    Attributes:
+        run: The run. Its judge is closed.
+        report: Shards that are done or failed, with their counts.
+    """
+
+    run: RatingRun
+    report: RunReport
+
+    @property
+    def run_dir(self) -> Path:
+        """Return the folder of the run."""
+        return self.run.run_dir
+
+    @property
+    def manifest(self) -> RatingManifest:
+        """Return the identity and plan of the run."""
+        return self.run.manifest
+
+    @cached_property
+    def plan(self) -> Comparison:
+        """Return planned and actual cost of the shards that the call rated; empty without any.
+
+        It is computed when it is first read, because it tokenises the prompts of many pairs.
+        """
+        computed = {
+            outcome.index
+            for outcome in self.report.outcomes
+            if outcome.action == self.report.kind.DONE
+        }
+        pairs = [
+            self.run.pairs.slice(shard.start, shard.num_pairs)
+            for shard in self.manifest.shards
+            if shard.index in computed
+        ]
+        if not pairs:
+            return {}
+        return compare_with_plan(self.run.rater, pa.concat_tables(pairs), self.report)
+
+
+def rate(
+    study: Study | Path, config: RatingConfig, *, retries: int = 0, reporter: Reporter = SILENT
+) -> RatingResult:
+    """Rate the shards of a study that are not done, and release the judge.
+
+    Args:
+        study: The opened study, or its directory.
+        config: Judge, rules and plan. A `RateConfig` also says which shards are rated and when
+            the run stops early.
+        retries: Further attempts for a shard whose error may pass.
+        reporter: Receiver of progress events.
+
+    Raises:
+        EncoreError: See `open_run` and `encore.runs.shard_runner.work_through`.
+    """
+    opened = as_study(study)
+    run = open_run(opened, config)
+    run_job = partial(
+        run_rating_job, study=opened, config=config, retries=retries, reporter=reporter
+    )
+    return rate_run(run, run_job, retries=retries, reporter=reporter)
+
+
+def rate_run(
+    run: RatingRun, run_job: JobRunner, *, retries: int = 0, reporter: Reporter
+) -> RatingResult:
+    """Rate the shards of an opened run that are not done, and release the judge.
+
+    Args:
+        run: The opened run.
+        run_job: Function that does the run's job, in this process or with engines.
+        retries: Further attempts for a shard whose error may pass.
+        reporter: Receiver of progress events.
+    """
+    with closing(run.judge):
+        job = run.job(retries=retries, reporter=reporter)
+        reporter.message(run.title(job.shards))
+        return RatingResult(run=run, report=run_job(job))
+
+
+def run_rating_job(
+    job: Job, study: Study, config: RatingConfig, *, retries: int = 0, reporter: Reporter = SILENT
+) -> RunReport:
+    """Do the job of a study's run in this process, or with as many local engines as configured."""
+    if isinstance(config, EngineRatingConfig) and config.engines != 1:
+        environments = engine_environments(config.engines, config.judge.num_devices)
+        if len(environments) > 1:
+            rate_config = RateConfig.model_validate({"study": study.path, **dict(config)})
+            launcher = LocalLauncher(
+                "rate", rate_config, environments, run_dir=job.run_dir, retries=retries
+            )
+            return supervise(
+                job,
+                launcher,
+                num_engines=len(environments),
+                silence_seconds=config.silence_seconds,
+                reporter=reporter,
+            )
+    return work_through(job, reporter=reporter)
 
 
 def open_run(study: Study, config: RatingConfig, *, judge: Judge | None = None) -> RatingRun:

@@ -76,6 +76,11 @@ class ShardRater:
     encoder: SegmentEncoder | None
     responses: tuple[Response, ...] = RESPONSES
 
+    @property
+    def num_prompts_per_pair(self) -> int:
+        """Return the number of prompts about one pair: its responses under all rules."""
+        return len(self.responses) * len(self.rule_set.rules)
+
     def questions(self, pairs: pa.Table) -> list[Question]:
         """Return all questions about some pairs, in the order in which they are asked.
 

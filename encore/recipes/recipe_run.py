@@ -35,9 +35,8 @@ from encore.data.study import is_new_study, open_study
 from encore.judges import open_judge
 from encore.judges.base import Judge
 from encore.model.backbone_options import BackboneConfig
-from encore.rating.rate_study import run_rating_job
 from encore.rating.rating_config import RatingConfig
-from encore.rating.rating_run import open_run
+from encore.rating.rating_run import open_run, run_rating_job
 from encore.recipes.machine_check import (
     refuse_judge_too_large,
     refuse_training_too_large,

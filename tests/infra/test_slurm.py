@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from encore.judges.judge_options import JudgeConfig
-from encore.rating.rate_study import rate
 from encore.rating.rating_config import RatingConfig
+from encore.rating.rating_run import rate
 from tests.infra.programs import write_program
 from tests.runs.test_crash import all_ratings
 from tests.worlds.tiny_judge import make_tiny_judge

@@ -14,9 +14,9 @@ from encore.demo import DATA_PATHS, JUDGE_PATH
 from encore.judges.judge_options import JudgeConfig
 from encore.model.backbone_shape import find_shape
 from encore.rating import rating_run
-from encore.rating.rate_study import rate
 from encore.rating.rating_config import PlanRateConfig, RatingConfig
-from encore.rating.rating_plan import LayoutCost, RatingPlan, compare_with_plan, plan_rating
+from encore.rating.rating_plan import LayoutCost, RatingPlan, plan_rating
+from encore.rating.rating_run import RatingResult, rate
 from encore.runs.shard_runner import work_through
 from tests.judges.hostile_server import KEY, MODEL, HostileServer, serving
 from tests.rating.test_rating_run import opened
@@ -125,13 +125,13 @@ def test_a_calibration_is_a_run_whose_ratings_stay(study, monkeypatch):
 def test_plan_and_actual_cost_are_compared_for_the_shards_of_a_call(study):
     run = opened(study)
     report = work_through(run.job())
-    compared = compare_with_plan(run, report)
+    compared = RatingResult(run=run, report=report).plan
     for name in ("num_calls", "prompt_tokens"):
         assert compared[name]["planned"] == compared[name]["actual"] > 0
     assert compared["seconds"] == {"planned": None, "actual": report.seconds}
-    assert compare_with_plan(run, work_through(run.job())) == {}  # nothing was rated
+    assert RatingResult(run=run, report=work_through(run.job())).plan == {}  # nothing was rated
     shard_path(run.run_dir, 2).unlink()
-    compared = compare_with_plan(run, work_through(run.job()))
+    compared = RatingResult(run=run, report=work_through(run.job())).plan
     assert compared["num_calls"] == {"planned": 5 * 20, "actual": 5 * 20}  # 25 pairs, 10 a shard
 
 

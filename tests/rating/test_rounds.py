@@ -19,8 +19,8 @@ from encore.data.pairs import planned_pairs, read_pairs, records_of
 from encore.data.rating_runs import run_status
 from encore.data.study import open_study
 from encore.rating import rating_run, rounds
-from encore.rating.rate_study import rate
 from encore.rating.rating_config import PricesConfig, RateConfig
+from encore.rating.rating_run import rate
 from encore.runs.run_files import ShardState
 from encore.runs.shard_runner import RunReport
 from tests.golden.command_line import Finished, encore

@@ -15,8 +15,8 @@ import pytest
 
 from encore.data.rating_runs import list_runs, run_status
 from encore.judges.judge_options import JudgeConfig
-from encore.rating.rate_study import rate
 from encore.rating.rating_config import RatingConfig
+from encore.rating.rating_run import rate
 from tests.signals import start_and_kill
 from tests.worlds.studies import numbered_pairs, study_of
 from tests.worlds.tiny_judge import make_tiny_judge

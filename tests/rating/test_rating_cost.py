@@ -9,7 +9,7 @@ from encore.data.ingestion import ingest
 from encore.data.study import Study, open_study
 from encore.demo import DATA_PATHS
 from encore.judges.judge_options import JudgeConfig
-from encore.rating.token_counts import _num_computed, count_tokens, kv_block_size
+from encore.rating.rating_cost import _num_computed, count_tokens, kv_block_size
 from encore.runs.shard_runner import work_through
 from tests.rating.test_rating_run import opened
 from tests.worlds.judges import ScriptedJudge

@@ -1,28 +1,36 @@
-"""Count the calls and tokens of a rating run with the judge's tokenizer alone.
+"""Estimate what rating some pairs costs: calls, tokens, seconds; compare it with the real cost.
 
-Tokenising bounds the time of a count, so of a large study a sample of pairs is tokenised.
+Tokens are counted with the judge's tokenizer alone. Tokenising bounds the time of a count, so of a
+large study a sample of pairs is tokenised. Seconds are estimated for a GPU from the judge's size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from encore.core.errors import EncoreError
 from encore.data.pairs import num_bytes_of
-from encore.data.records import RESPONSES
 from encore.judges.judge_options import JudgeConfig
 from encore.judges.vllm_engine import CPU_BLOCK_SIZE, GPU_BLOCK_SIZE
+from encore.model.backbone_shape import find_shape, flops_per_token
+from encore.model.gpus import Gpu, find_gpu
+from encore.rating.rating_config import EngineRatingConfig, PlanRateConfig
 from encore.rating.shard_rating import ShardRater
+from encore.runs.local_engines import visible_gpus
+from encore.runs.shard_runner import RunReport
 
 #: Tokenising this many pairs takes a second or two; for HH's 1,500 pairs the error is 1 %.
 MAX_COUNTED_PAIRS = 1000
 #: The most frequent reply of judges that may write any number.
 _USUAL_REPLY = "0.8"
+#: Replies that an engine writes in parallel; each step of the engine reads all weights.
+_PARALLEL_REPLIES = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +49,11 @@ class TokenCounts:
     computed_tokens: int | None = None
     output_tokens: int | None = None
 
+    @property
+    def work_units(self) -> int:
+        """Return the amount of work: computed tokens of prompts and replies; calls if unknown."""
+        return (self.computed_tokens or 0) + (self.output_tokens or 0) or self.num_calls
+
     def scaled(self, factor: float) -> TokenCounts:
         """Return the counts multiplied by a factor and rounded."""
         scaled: dict[str, Any] = {
@@ -48,6 +61,12 @@ class TokenCounts:
             for name, value in asdict(self).items()
         }
         return TokenCounts(**scaled)
+
+
+#: Returns the seconds that some tokens take, without the engines' start.
+Clock = Callable[[TokenCounts], float]
+#: Planned and actual values by name: calls, kinds of tokens, seconds.
+Comparison = dict[str, dict[Literal["planned", "actual"], float | None]]
 
 
 def count_tokens(
@@ -70,7 +89,7 @@ def count_tokens(
         block_size: Tokens in a block of the engine's cache; None for an engine without a cache.
         max_counted: Largest number of pairs that are tokenised.
     """
-    num_pairs, per_pair = pairs.num_rows, len(RESPONSES) * len(rater.rule_set.rules)
+    num_pairs, per_pair = pairs.num_rows, rater.num_prompts_per_pair
     if rater.encoder is None:
         return TokenCounts(num_calls=num_pairs * per_pair)
     if num_pairs > max_counted:
@@ -106,6 +125,64 @@ def kv_block_size(judge: JudgeConfig, *, is_on_cpu: bool) -> int | None:
     return int(engine_args.get("block_size", CPU_BLOCK_SIZE if is_cpu_engine else GPU_BLOCK_SIZE))
 
 
+def compare_with_plan(rater: ShardRater, pairs: pa.Table, report: RunReport) -> Comparison:
+    """Return planned and actual cost of the pairs that a call rated.
+
+    Calls that were saved by ratings of another run are not in the plan. Time is planned only for
+    known GPUs.
+
+    Args:
+        rater: Rater of the run.
+        pairs: Pairs of the shards that the call rated, in the plan's order.
+        report: Report of the call, with the actual cost.
+    """
+    block_size = kv_block_size(rater.config.judge, is_on_cpu=not visible_gpus())
+    counts = count_tokens(rater, pairs, block_size=block_size)
+    share_known = report.computed("num_known") / (pairs.num_rows * rater.num_prompts_per_pair)
+    planned, actual = counts.scaled(1 - share_known), recorded_tokens(report)
+    comparison: Comparison = {
+        name: {"planned": value, "actual": getattr(actual, name)}
+        for name, value in asdict(planned).items()
+    }
+    return comparison | {
+        "seconds": {"planned": _planned_seconds(rater, planned), "actual": report.seconds}
+    }
+
+
+def recorded_tokens(report: RunReport) -> TokenCounts:
+    """Return the calls and tokens that the shards rated by a call recorded."""
+    return TokenCounts(
+        **{field.name: report.total_now(field.name) for field in fields(TokenCounts)}
+    )
+
+
+def estimated_clock(rater: ShardRater, gpu: Gpu, *, count: int, utilisation: float) -> Clock:
+    """Return a clock of the arithmetic on all tokens and of reading the weights for each reply.
+
+    Attention and the output layer are left out: a few percent for prompts of a thousand tokens.
+
+    Args:
+        rater: Rater of the run, which knows the judge.
+        gpu: Kind of the GPUs.
+        count: Number of GPUs.
+        utilisation: Share of a GPU's peak that useful arithmetic reaches, above 0 to 1.
+
+    Raises:
+        EncoreError: The judge's config.json does not give its dimensions.
+    """
+    shape = find_shape(rater.config.judge.model, revision=rater.config.judge.revision)
+    weight_bytes = 4 if rater.judge.identity.dtype == "float32" else 2
+    forward_flops = flops_per_token(shape) / 3  # two thirds are the backward pass
+    per_token = forward_flops / (gpu.peak_flops(weight_bytes=weight_bytes) * utilisation)
+    per_step = shape.num_parameters * weight_bytes / (1e9 * gpu.bandwidth_gb_s)
+
+    def seconds_of(counts: TokenCounts) -> float:
+        num_steps = (counts.output_tokens or 0) / _PARALLEL_REPLIES
+        return (counts.work_units * per_token + num_steps * per_step) / count
+
+    return seconds_of
+
+
 def _num_computed(ids: NDArray[np.uint32], block_size: int | None, cached_blocks: set[int]) -> int:
     """Count the tokens of a prompt that are not in the cache; add its full blocks to the cache.
 
@@ -138,3 +215,20 @@ def _usual_output(rater: ShardRater) -> float:
     replies: Sequence[str] = decoding.labels or [_USUAL_REPLY]
     lengths = [len(ids) + 1 for ids in tokenizer.encode_text(replies)]
     return min(float(np.mean(lengths)), decoding.max_reply_tokens)
+
+
+def _planned_seconds(rater: ShardRater, planned: TokenCounts) -> float | None:
+    """Return the estimate for this machine's GPUs; None without GPUs or for an unknown GPU."""
+    if not (gpus := visible_gpus()) or planned.computed_tokens is None:
+        return None
+    import torch
+
+    config = rater.config
+    engines = config.engines if isinstance(config, EngineRatingConfig) else 1
+    count = len(gpus) if engines == "auto" else engines * config.judge.num_devices
+    try:
+        gpu = find_gpu(torch.cuda.get_device_name())
+        utilisation = PlanRateConfig.model_fields["utilisation"].default
+        return estimated_clock(rater, gpu, count=count, utilisation=utilisation)(planned)
+    except EncoreError:
+        return None
