@@ -12,6 +12,7 @@ from encore.cli.output import (
     estimate_of,
     percent,
     record_table,
+    rule_legend,
     show_result,
 )
 from encore.core.command_parser import JsonOption, command
@@ -88,8 +89,12 @@ def annotate_import(config: AnnotateImportConfig, *, json: JsonOption = False) -
 
 
 def _agreement_lines(report: PeopleReport, sample: Sample) -> Iterator[Renderable]:
+    from encore.people.people_and_judges import ALL_RULES
+
+    rule_ids = [*dict.fromkeys(row.rule_id for row in report.rules if row.rule_id != ALL_RULES)]
+    number_by_rule = {ALL_RULES: "all"} | {name: str(n) for n, name in enumerate(rule_ids, start=1)}
     columns: TableColumns = {
-        "rule": "rule_id",
+        "#": lambda row: number_by_rule[row.rule_id],
         "people and": "who",
         "items": "num_items",
         "kappa (95 %)": estimate_of("kappa"),
@@ -98,6 +103,7 @@ def _agreement_lines(report: PeopleReport, sample: Sample) -> Iterator[Renderabl
     people = counted(len(report.annotators), "annotator")
     scale = ", ".join(sample.scale)
     yield record_table(report.rules, columns, title=f"Agreement of {people}, scale {scale}")
+    yield rule_legend(rule_ids)
     rows = report.disagreements
     yield f"Disagreements: {counted(len(rows), 'item')}" + ", the largest first" * bool(rows)
     for row in rows[:_NUM_DISAGREEMENTS]:

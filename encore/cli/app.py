@@ -60,7 +60,9 @@ def build_app(names: Sequence[str] = COMMANDS) -> App:
     for position, name in enumerate(names):
         *group, short_name = name.split()
         parent = groups[group[0]] if group else app
-        parent.command(command_of(name), name=short_name, sort_key=position)
+        function = command_of(name)
+        usage = f"Usage: encore {name} {function.usage}"  # type: ignore[attr-defined]
+        parent.command(function, name=short_name, sort_key=position, usage=usage)
         if group and group[0] not in app:
             parent.sort_key = position
             app.command(parent)

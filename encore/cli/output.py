@@ -20,7 +20,7 @@ from rich.table import Table
 
 from encore.core import number_text
 from encore.core.errors import EncoreError, StudyIncompleteError
-from encore.core.number_text import NONE, number
+from encore.core.number_text import NONE, first_names, number
 from encore.core.terminal import minus_signs, out, print_json, say, visible, warn
 
 if TYPE_CHECKING:
@@ -144,8 +144,7 @@ def warn_of_failures(failures: Mapping[int, str], num_shards: int) -> None:
 def warn_of_synthetic(parts: Sequence[str]) -> None:
     """Warn that figures come from synthetic data or judges."""
     if parts:
-        names = ", ".join(parts)
-        warn(f"synthetic: {names}; read these figures as an example, not as evidence")
+        warn(f"synthetic: {first_names(parts, limit=1)}; not evidence")
 
 
 def warn_of_unused(options: Mapping[str, object], *, who: str, used: Collection[str] = ()) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from encore.cli.output import exit_if_incomplete, require_packages
+from encore.cli.output import exit_if_incomplete, require_packages, warn_of_synthetic
 from encore.core.command_parser import JsonOption, command
 from encore.core.number_text import counted
 from encore.core.terminal import print_json, say, warn
@@ -60,6 +60,5 @@ def publish(config: PublishConfig, *, json: JsonOption = False) -> None:
         print_json(published)
     publication = published["dataset"] or published["database"]
     assert publication is not None
-    if publication.is_synthetic:
-        say(f"synthetic, and marked so: {', '.join(publication.synthetic_parts)}")
+    warn_of_synthetic(publication.synthetic_parts)
     exit_if_incomplete(publication.num_missing_shards, publication.num_shards)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, get_args
 
-from encore.cli.output import Renderable, record_table, show_result
+from encore.cli.output import Renderable, show_result
 from encore.core.command_parser import JsonOption, command
-from encore.core.errors import InputError, StudyIncompleteError
-from encore.core.number_text import counted
+from encore.core.errors import StudyIncompleteError
+from encore.core.number_text import count, counted
+from encore.core.terminal import say
 from encore.data.study_options import RunKeyConfig, StudyConfig
 from encore.demo import judge_title
 
@@ -32,12 +33,19 @@ def status(config: StatusConfig, *, json: JsonOption = False) -> None:
     from encore.data.rating_runs import chosen_runs, run_status, sufficiency_note
     from encore.data.study import open_study
 
-    run_dirs = chosen_runs(open_study(config.study).ratings_dir, config.run)
-    if not run_dirs:
-        raise InputError(f"{config.study}: no ratings yet; run `encore rate` first")
+    study = open_study(config.study)
+    run_dirs = chosen_runs(study.ratings_dir, config.run)
     statuses = [run_status(run_dir) for run_dir in run_dirs]
-    runs = [_as_dict(run) for run in statuses]
-    show_result({"runs": runs}, chain.from_iterable(map(_output_of, statuses)), as_json=json)
+    num_pairs = {source.label: source.num_kept for source in study.sources}
+    pairs = ", ".join(f"{label} {count(number)}" for label, number in num_pairs.items())
+    show_result(
+        {"pairs": num_pairs, "runs": [_as_dict(run) for run in statuses]},
+        chain([f"pairs: {pairs or 'none'}"], *map(_output_of, statuses)),
+        as_json=json,
+    )
+    if not statuses:
+        options = "rate STUDY --judge JUDGE" if num_pairs else "ingest STUDY SOURCE"
+        say(f"no ratings yet; next: encore {options.replace('STUDY', str(config.study))}")
     unfinished = [run for run in statuses if run.unfinished and not sufficiency_note(run)]
     if num_open := sum(len(run.unfinished) for run in unfinished):
         raise StudyIncompleteError(
@@ -73,16 +81,34 @@ def _output_of(status: RatingStatus) -> Iterator[Renderable]:
     from encore.data.rating_runs import sufficiency_note
 
     manifest, plan = status.manifest, status.manifest.identity["plan"]
-    counts = ", ".join(f"{num} {state}" for state, num in _num_shards_by_state(status).items())
+    counts = ", ".join(f"{n:,} {state}" for state, n in _num_shards_by_state(status).items())
     title = judge_title(manifest.judge, is_synthetic=bool(manifest.synthetic))
     judge = ", ".join((title, *manifest.deviations))
     yield (
-        f"run {manifest.run_key}  {judge}  rules "
-        f"{manifest.rule_set} ({len(manifest.rules)})  {plan['num_pairs']} pairs, "
-        f"{plan['shard_size']} a shard, overlong prompts: {plan['overlong']}\n"
-        f"  {counts}  ({status.total('num_ratings')} ratings, {status.total('num_nulls')} nulls)"
+        f"run {manifest.run_key}  {judge}  rules {manifest.rule_set} ({len(manifest.rules)})\n"
+        f"  {counted(plan['num_pairs'], 'pair')}, {plan['shard_size']:,} a shard, "
+        f"overlong prompts: {plan['overlong']}\n"
+        f"  shards: {counts}\n"
+        f"  {counted(status.total('num_ratings'), 'rating')}, "
+        f"{counted(status.total('num_nulls'), 'null')}"
     )
     if enough := sufficiency_note(status):
-        yield f"  {enough}\n"
-    else:
-        yield record_table(status.unfinished, {"shard": "index", "state": "state", "why": "detail"})
+        yield f"  {enough}"
+        return
+    shards_by_problem: dict[tuple[str, str], list[int]] = {}
+    for shard in status.unfinished:
+        shards_by_problem.setdefault((shard.state, shard.detail), []).append(shard.index)
+    for (state, reason), indices in shards_by_problem.items():
+        problem = f": {reason}" if reason else ""
+        yield f"  {state}: {'shards' if len(indices) > 1 else 'shard'} {_ranges(indices)}{problem}"
+
+
+def _ranges(indices: Sequence[int]) -> str:
+    """Return ascending numbers as text, runs of neighbours as ranges: ``0 to 4, 7``."""
+    present = frozenset(indices)
+    starts = [index for index in indices if index - 1 not in present]
+    ends = [index for index in indices if index + 1 not in present]
+    return ", ".join(
+        f"{start}" if start == end else f"{start} to {end}"
+        for start, end in zip(starts, ends, strict=True)
+    )

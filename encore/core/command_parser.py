@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import re
 import signal
 import sys
 import types
@@ -20,14 +21,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, NoReturn, Union
 
-from cyclopts import App, CycloptsError, Group, Parameter
+from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from encore.core.config import StageConfig, option_metadata
 from encore.core.errors import EncoreError, InputError, first_problem
 from encore.core.stop_signals import call_stops
-from encore.core.terminal import console, fail, say
+from encore.core.terminal import console, fail, has_printed_json, print_json, say
 
 USAGE_ERROR, INTERRUPTED, TERMINATED = 2, 130, 143
 #: Kinds of problems of a wrong call (exit code 2): closed bounds and choices, which a parser
@@ -36,6 +37,8 @@ _WRONG_CALL = {"greater_than_equal", "less_than_equal", "literal_error", "missin
 
 _ARGUMENTS = Group("Arguments", sort_key=0)
 _OPTIONS = Group("Options", sort_key=1)
+#: ``--no-NAME`` of a flag that is off by default is accepted, and not listed by the help.
+_NEGATIVE_FLAG = re.compile(r"--no-([a-z-]+)")
 
 JsonOption = Annotated[
     bool,
@@ -208,13 +211,15 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in (*ordered, *plain)}
     run.__doc__ = function.__doc__
     run.__name__ = function.__name__
+    run.usage = _usage(all_options)  # type: ignore[attr-defined]
     return run
 
 
 def single_command(function: Callable[..., None], *, name: str) -> App:
     """Return a parser of one function without a command name: ``python -m flows.rate_pairs``."""
     app = new_app(name, help=inspect.getdoc(function) or "")
-    app.default(command(function))
+    app.default(run := command(function))
+    app.usage = f"Usage: {name} {run.usage}"  # type: ignore[attr-defined]
     return app
 
 
@@ -224,15 +229,20 @@ def run_main(app: App, arguments: Sequence[str] | None = None) -> NoReturn:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:  # else a character outside the terminal's encoding is fatal
             reconfigure(errors="backslashreplace")
+    arguments = sys.argv[1:] if arguments is None else arguments
+    has_printed_json.set("--json" not in arguments)
     try:
         with _stopping_on_signals():
             called, bound, _ = app.parse_args(
-                arguments, exit_on_error=False, print_error=False, help_on_error=False
+                [_NEGATIVE_FLAG.sub(r"--\1=False", argument) for argument in arguments],
+                exit_on_error=False,
+                print_error=False,
+                help_on_error=False,
             )
             called(*bound.args, **bound.kwargs)
+            sys.stdout.flush()
     except CycloptsError as error:
-        message = str(error).rstrip(".")
-        _exit(f"{message}; `--help` lists the options", exit_code=USAGE_ERROR)
+        _exit(f"{_usage_problem(error)}; `--help` lists the options", exit_code=USAGE_ERROR)
     except EncoreError as error:
         _exit(str(error), exit_code=error.exit_code)
     except KeyboardInterrupt as error:
@@ -240,7 +250,8 @@ def run_main(app: App, arguments: Sequence[str] | None = None) -> NoReturn:
         event, exit_code = ("terminated", TERMINATED) if is_term else ("interrupted", INTERRUPTED)
         _exit(f"{event}; finished work is kept, the same command continues", exit_code=exit_code)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `| head` has ended
+        for stream in (sys.stdout, sys.stderr):  # `| head` has ended
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     except OSError as error:
         file = error.filename or "writing a file"
         _exit(
@@ -284,7 +295,33 @@ def _stopping_on_signals() -> Iterator[None]:
 def _exit(message: str, *, exit_code: int) -> NoReturn:
     console.quiet = False
     fail(message)
+    if not has_printed_json.get():
+        print_json({"error": {"message": message, "exit_code": exit_code}})
     sys.exit(exit_code)
+
+
+def _usage_problem(error: CycloptsError) -> str:
+    """Return the mistake of a wrong call; a missing argument is explained by its help."""
+    is_missing = isinstance(error, MissingArgumentError) and error.keyword is None
+    argument = error.argument if is_missing else None
+    if argument is None or argument.tokens:
+        return str(error).rstrip(".")
+    sentence = (argument.parameter.help or "").partition(". ")[0].rstrip(".")
+    return f"{argument.name} is missing: {sentence[:1].lower()}{sentence[1:]}"
+
+
+def _usage(options: Sequence[Option]) -> str:
+    """Return the arguments and the required options of a command, e.g. ``STUDY [OPTIONS]``."""
+    usage = []
+    for option in sorted(options, key=lambda option: option.flag.startswith("--")):
+        name, kind = option.flag, typing.get_origin(option.field.annotation)
+        if not name.startswith("--"):
+            name += "..." if kind in (list, tuple) else ""
+            usage.append(name if option.is_required else f"[{name}]")
+        elif option.is_required:
+            value = option.metadata.get("metavar") or option.parameter_name.upper()
+            usage.append(f"{name} {value}")
+    return " ".join((*usage, "[OPTIONS]"))
 
 
 def _config_in(annotation: Any) -> type[StageConfig] | None:
@@ -313,7 +350,7 @@ def _parameter(option: Option, groups: Mapping[str, Group]) -> inspect.Parameter
         metavar="NAME=VALUE" if option.takes_pairs else metadata.get("metavar"),
         show_default=bool(default) and not is_required,
         allow_repeating=True,  # the last value counts, so that scripts can append
-        negative=None if field.annotation in (bool, bool | None) else "",
+        negative="" if default is False or field.annotation not in (bool, bool | None) else None,
     )
     return inspect.Parameter(
         option.parameter_name,

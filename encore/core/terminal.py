@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,21 @@ if TYPE_CHECKING:
 
 # Texts come from data sets, judges and paths: rich must not read markup in them.
 _PLAIN: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}
-console = Console(stderr=True, **_PLAIN)
-out = Console(**_PLAIN)
+
+
+class _PipeConsole(Console):
+    """A console that leaves a closed pipe to `encore.core.command_parser.run_main`."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise the error again, which rich would turn into exit code 1."""
+        raise  # noqa: PLE0704  # rich calls this while it handles the BrokenPipeError
+
+
+console = _PipeConsole(stderr=True, **_PLAIN)
+out = _PipeConsole(**_PLAIN)
+
+#: True once this command has printed a JSON document: an error after it adds no second one.
+has_printed_json = ContextVar("has_printed_json", default=False)
 
 #: Characters that could move the cursor, set a title or reverse the line; no tabs or line breaks.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -63,6 +77,7 @@ def fail(message: str) -> None:
 
 def print_json(value: Any) -> None:
     """Print a value or record to stdout as indented JSON. NaN and infinity are refused."""
+    has_printed_json.set(True)
     sys.stdout.write(json_text(to_jsonable_python(value)))
 
 

@@ -28,4 +28,6 @@ BENCHMARK_DATA_PATH = _FOLDER / "data" / "synthetic-safety.jsonl.gz"
 
 def judge_title(name: str, *, is_synthetic: bool) -> str:
     """Return a judge for people: ``judge`` and its name, or the name of the demo's judge."""
-    return JUDGE_NAME if is_synthetic else f"judge {name}"
+    if is_synthetic:
+        return JUDGE_NAME
+    return name if name == "judge" else f"judge {name}"

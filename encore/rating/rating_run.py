@@ -120,7 +120,7 @@ class RatingRun:
                 f"{self.judge.identity.max_model_len} tokens: {treatment[self.config.overlong]} "
                 "(--overlong)"
             )
-        reporter.started("starting the judge's engine")
+        reporter.started("opening the judge")
         self.judge.start()
         return 1 if self.judge.is_on_cpu else NUM_WORKERS
 

@@ -15,6 +15,7 @@ from encore.core.number_text import count, counted, first_names
 from encore.core.versions import package_versions
 from encore.data.pairs_manifest import SYNTHETIC_LABEL
 from encore.data.rating_runs import RatingStatus, null_reasons, run_status
+from encore.demo import judge_title
 from encore.warehouse import Ratings
 
 
@@ -39,6 +40,12 @@ class Provenance:
     run_key: str | None
     synthetic: Sequence[str]
     versions: Mapping[str, Mapping[str, str]]
+
+    @property
+    def judge_title(self) -> str | None:
+        """Return the judge for people, e.g. ``judge NAME``; None if it is not recorded."""
+        is_synthetic = any(part.startswith("judge ") for part in self.synthetic)
+        return self.judge and judge_title(self.judge, is_synthetic=is_synthetic)
 
 
 def provenance_of(ratings: Ratings, *, sources: Sequence[str]) -> Provenance:

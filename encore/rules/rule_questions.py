@@ -102,7 +102,7 @@ def ask_about_rules(
         manifest = _manifest(plan, kind, config, judge=opened)
 
         def start() -> int:
-            reporter.started("starting the judge's engine")
+            reporter.started("opening the judge")
             opened.start()
             return 1
 

@@ -198,8 +198,8 @@ class JudgedManifest(RunManifest):
 
     @property
     def title(self) -> str:
-        """Return the judge's name after the word judge."""
-        return f"judge {self.judge}"
+        """Return the judge's name after the word judge, which is not said twice."""
+        return self.judge if self.judge == "judge" else f"judge {self.judge}"
 
 
 Manifest = TypeVar("Manifest", bound=RunManifest)

@@ -224,11 +224,11 @@ def open_pair_index(
         judge: Judge of the one run to read, instead of ``run``.
 
     Raises:
-        InputError: The study has no ratings, no such run or judge, or its pairs have changed.
+        InputError: The study has no such run or judge, or its pairs have changed.
         EncoreError: A `run.json` is damaged.
     """
     statuses = status(study)
-    if not statuses or run is not None or judge is not None:
+    if run is not None or judge is not None:
         run_dirs = tuple(status.run_dir for status in statuses)
         chosen_dir = select_run(study.path, run_dirs, run=run, judge=judge)
         statuses = tuple(status for status in statuses if status.run_dir == chosen_dir)

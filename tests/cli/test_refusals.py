@@ -17,12 +17,11 @@ from tests.cli.conftest import Run
 #: a ``gate``, and weights of other rules (``other.json``). MODEL is a model with three heads,
 #: PORT a port in use.
 REFUSALS = [
-    (1, "browse fresh", "fresh: no ratings yet"),
     (1, "browse nowhere", "nowhere: no such directory"),
     (1, "browse rated --run ffff", "ffff"),
     (1, "browse rated --port PORT", "Address already in use"),
     (1, "browse rated --host no.such.host.invalid", "--host no.such.host.invalid"),
-    (2, "compare", "parameter STUDIES requires an argument"),
+    (2, "compare", "STUDIES is missing"),
     (2, "export MODEL --out new --rule be-kind --ratings .", "--ratings belongs to --scheme"),
     (1, "export MODEL --out new --rule be-late", "--rule be-late: the model has no such head"),
     (1, "export MODEL --out new --weights none.json", "weights none.json: cannot be used"),

@@ -105,7 +105,7 @@ def test_a_second_call_reuses_every_shard_and_neither_starts_nor_asks_a_judge(st
         assert judge.num_asked == NUM_PAIRS * 20
     # The bar of ratings begins when the engine has started, and is not shown at 0 until then.
     rating = ("rating", NUM_PAIRS * 20)
-    assert began == [("starting the judge's engine", None), rating, rating]
+    assert began == [("opening the judge", None), rating, rating]
 
 
 def test_only_generation_counts_against_the_time_limit_and_other_shards_complete(

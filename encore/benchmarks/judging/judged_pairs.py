@@ -117,7 +117,7 @@ def judge_pairs(
     plan = sorted(range(pairs.num_pairs), key=pairs.keys.__getitem__)
 
     def start() -> int:
-        reporter.started("starting the judge's engine")
+        reporter.started("opening the judge")
         judge.start()
         return 1
 
