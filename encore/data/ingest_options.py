@@ -17,8 +17,9 @@ class IngestConfig(StageConfig):
         min_length=1,
         help="What to read, each as [LABEL=][FORMAT:]WHERE. WHERE is hh, hh/harmless-base, pku or "
         "hh-pku (the paper's data, from the Hugging Face hub at a pinned commit), a hub id "
-        "OWNER/NAME or OWNER/NAME@REVISION, or a local .jsonl, .json (both also .gz) or .parquet "
-        "file or a folder of such files. FORMAT is hh, pku, rlhflow or pairs; without it, it is "
+        "OWNER/NAME or OWNER/NAME@REVISION, or a local .jsonl, .json, .csv (all also .gz) or "
+        ".parquet file, a folder of such files, or one that save_to_disk of datasets wrote. FORMAT "
+        "is hh, pku, rlhflow or pairs; without it, it is "
         "detected from the first record. LABEL becomes the `source` column.",
     )
     out: Path = unkeyed_option(metavar="STUDY", help="The study directory; created if missing.")

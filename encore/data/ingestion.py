@@ -64,9 +64,9 @@ class IngestReport:
 
 
 def ingest(
-    sources: Sequence[str],
+    sources: str | Path | Sequence[str | Path] | Mapping[str, Any] | Any,
     *,
-    out: Path,
+    out: str | Path,
     prefer: Prefer | None = None,
     split: str | None = None,
     replace: bool = False,
@@ -79,9 +79,17 @@ def ingest(
     kept; records that are not a pair go to ``<label>.set-aside.jsonl`` with their reasons. After
     an error the study is as before.
 
+    >>> pairs = [{"prompt": "How do I pick a lock?", "chosen": "Ask a locksmith.", "rejected": "…"}]
+    >>> report = ingest({"mine": pairs}, out="my-study")
+    >>> report.sources[0].manifest.num_kept
+    1
+
     Args:
-        sources: Sources in the form ``[LABEL=][FORMAT:]WHERE[@REVISION]``, see
-            `encore.data.sources.locate.locate`.
+        sources: A source, or several as a list, or as a dict from labels to sources. A source is a
+            file, a folder, or text in the form ``[LABEL=][FORMAT:]WHERE[@REVISION]`` (see
+            `encore.data.sources.locate.locate`); or it is data: a pandas or Polars data frame, an
+            Arrow table, a Hugging Face data set, a list of dicts. Data without a label have the
+            label ``table``.
         out: Directory of the study.
         prefer: Label of raw PKU-SafeRLHF that says which response is chosen (default: safer).
         split: Split of the sources on the hub (default: train).
@@ -94,6 +102,7 @@ def ingest(
             other pairs.
         EncoreError: Writing failed, or another process is changing the study.
     """
+    out = Path(out)
     resolved = resolve_sources(sources, prefer=prefer, split=split, on_note=on_note)
     labels = sorted({str(source.label) for source in resolved})
     by_label = {label: [source for source in resolved if source.label == label] for label in labels}
@@ -161,7 +170,7 @@ def _read_source(source: Source, writer: PairWriter, *, reporter: Reporter) -> O
     """Read every record of a source into a writer, and return the source's origin."""
     assert source.format is not None, "resolve_sources sets it"
     parse = load_parser(source.format, source=writer.label, prefer=source.prefer)
-    name = source.path.name if source.path is not None else str(source.repo_id)
+    name = source.name
     reasons, first_problem, number = Counter[str](), "", 0
     for number, record in enumerate(source.records(), start=1):
         try:
@@ -187,7 +196,7 @@ def _read_source(source: Source, writer: PairWriter, *, reporter: Reporter) -> O
             f"({common}); {first_problem}"
         )
     return Origin(
-        kind="hub" if source.path is None else "local",
+        kind="hub" if source.repo_id is not None else "local",
         name=name,
         format=source.format,
         revision=source.revision,

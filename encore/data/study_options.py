@@ -38,6 +38,7 @@ class RatingsConfig(RunChoice):
 
     ratings: Path = unkeyed_option(
         positional=True,
-        help="A study, a Parquet file, or a folder of them (with subfolders), with the columns "
-        "pair_id, source, response (chosen or rejected), rule_id and rating (0 to 1, or null).",
+        help="A study, a CSV or Parquet file, a folder of Parquet files (with subfolders), or a "
+        "published data set. Columns of a file: pair_id, source, response (chosen or rejected), "
+        "rule_id and rating (0 to 1, or null); or pair_id, response and a column for each rule.",
     )

@@ -18,6 +18,7 @@ from encore.core.settings import duckdb_config
 from encore.core.stop_signals import stop_on_signal
 from encore.data.records import RESPONSES
 from encore.data.schemas import RATINGS, RATINGS_CONTRACT
+from encore.warehouse.rating_layouts import STRUCT_COLUMNS, long_relation, rule_columns
 from encore.warehouse.ratings import Ratings, check_schema, read_schema
 
 #: Rows per part for queries that group by pair, few enough for the groups to fit the processor's
@@ -140,8 +141,9 @@ class Warehouse:
         return self.in_order(self.query("rule_ids")["rule_id"].to_pylist())
 
     def in_order(self, rule_ids: Collection[str]) -> tuple[str, ...]:
-        """Return rules in the order of the run's rule set, then the remaining ones, sorted."""
-        order = self._ratings.manifest.rule_ids if self._ratings.manifest else ()
+        """Return rules in the order of the rule set or the columns, then the others, sorted."""
+        manifest = self._ratings.manifest
+        order = manifest.rule_ids if manifest else self._rule_columns
         ordered = [rule_id for rule_id in order if rule_id in rule_ids]
         return (*ordered, *sorted(set(rule_ids).difference(ordered)))
 
@@ -167,13 +169,14 @@ class Warehouse:
             table = self._ratings.table
             schemas = [table.schema]
             check_schema(table.schema, label=self._ratings.label)
-            names = [
-                *RATINGS_CONTRACT.names,
-                *(n for n in _SELECTION_OPTIONS if n in table.column_names),
-            ]
+            rules = rule_columns(table.schema)
+            kept = {*RATINGS_CONTRACT.names, *_SELECTION_OPTIONS, *STRUCT_COLUMNS, *(rules or ())}
+            table = table.select([name for name in table.column_names if name in kept])
             # DuckDB can cast to double neither float16 nor a dictionary.
-            rating = table["rating"].cast(pa.float64(), safe=False)
-            table = table.select(names).set_column(names.index("rating"), "rating", rating)
+            for name in rules or ("rating",):
+                if (index := table.schema.get_field_index(name)) >= 0:  # else a field of a struct
+                    numbers = table[name].cast(pa.float64(), safe=False)
+                    table = table.set_column(index, name, numbers)
             self._connection.register("_table", table)
         else:
             is_own = self._ratings.run_dir is not None
@@ -183,6 +186,7 @@ class Warehouse:
             self._relation = (
                 f"read_parquet([{files}], hive_partitioning = false, union_by_name = {not is_own})"
             )
+        self._relation, self._rule_columns = long_relation(schemas, self._relation)
         counted = self._fetch(f"select count(*) as num_rows from {self._relation}")  # noqa: S608 - our own text
         self._num_rows = counted["num_rows"][0].as_py()
         if self._num_rows == 0:
@@ -242,7 +246,7 @@ class Warehouse:
 
     def _file_of(self, row: dict[str, Any]) -> str:
         """Return the path of the file that has a row."""
-        if not self._ratings.files:
+        if not self._ratings.files or self._rule_columns:
             return self._ratings.label
         # Not by the rating: file statistics leave NaN out, so a search for NaN finds nothing.
         names = [name for name in RATINGS_CONTRACT.names if name != "rating"]

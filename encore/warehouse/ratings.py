@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from pyarrow import types
 
 from encore.core.errors import InputError
+from encore.data.arrow_tables import arrow_table
 from encore.data.pairs import missing_pairs_error
 from encore.data.rating_runs import (
     RUN_FILE,
@@ -24,6 +25,13 @@ from encore.data.rating_runs import (
 )
 from encore.data.schemas import RATINGS_CONTRACT
 from encore.data.study import Study, is_study, open_study
+from encore.warehouse.rating_layouts import (
+    CSV_SUFFIXES,
+    WIDE_KEYS,
+    is_published,
+    read_csv_table,
+    rule_columns,
+)
 
 _TEXT = (types.is_string, types.is_large_string, types.is_string_view)
 _ID = (*_TEXT, types.is_integer)
@@ -36,6 +44,13 @@ _EXPECTED = {
     "rule_id": ("text", _ID),
     "rating": ("a number in [0, 1]", _NUMBER),
 }
+_EXPECTED_OF_RULE = (
+    (
+        "numbers in [0, 1]: without rule_id and rating every column beside pair_id, source and "
+        "response is a rule; drop a column that is none"
+    ),
+    _NUMBER,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -81,40 +96,44 @@ class Ratings:
 def open_ratings(
     ratings: Study | str | Path | Ratings | Any, *, run: str | None = None, judge: str | None = None
 ) -> Ratings:
-    """Open a study, a run's folder, a Parquet file, a folder of such files, or a table.
+    """Open a study, a run's folder, a Parquet or CSV file, a folder of Parquet files, or a table.
 
     A folder is searched with its subfolders; names that begin with "." or "_" or do not end in
     ``.parquet`` are ignored. Only valid shards of a study are read.
 
+    >>> open_ratings("ratings.csv").table.num_rows
+    240
+
     Args:
-        ratings: An opened study, a path, a table (pyarrow, pandas or Polars), or opened ratings,
-            which are returned as they are. A missing value of a pandas column counts as null.
+        ratings: An opened study, a path, data in memory (`encore.data.arrow_tables.arrow_table`),
+            or opened ratings, which are returned as they are; of an `Analysis` its ratings. Layouts
+            of columns: `encore.warehouse.rating_layouts`.
         run: Unique prefix of the key of the run to read, if there are several.
         judge: Name of the judge to read, if there are several.
 
     Raises:
         InputError: There are no ratings, or there are several runs and none is chosen.
     """
+    ratings = getattr(ratings, "ratings", ratings)  # those of an Analysis
     if isinstance(ratings, Ratings):
         return ratings
     if not isinstance(ratings, Study | str | Path):
-        try:
-            table = ratings if isinstance(ratings, pa.Table) else pa.table(ratings)
-        except (TypeError, ValueError) as error:
-            raise InputError(
-                f"ratings: cannot read a {type(ratings).__name__} as a table ({error}); give a "
-                "path, a pyarrow Table or a pandas DataFrame"
-            ) from error
-        return Ratings(label="table", table=table, run=run, judge=judge)
+        return Ratings(label="table", table=arrow_table(ratings), run=run, judge=judge)
     path = ratings.path if isinstance(ratings, Study) else Path(ratings)
+    if path.is_file() and path.name.lower().endswith(CSV_SUFFIXES):
+        return Ratings(label=str(path), table=read_csv_table(path), run=run, judge=judge)
+    if not path.exists():
+        raise InputError(f"ratings {path}: no such file or folder")
     study = ratings if isinstance(ratings, Study) else _study_at(path)
     run_dirs = _run_dirs(path) if study is None else list_runs(study.ratings_dir)
     if run_dirs is not None:
         run_dir = select_run(path, run_dirs, run=run, judge=judge)
         return _ratings_of_run(path, run_dir, study=study or _study_at(run_dir.parent.parent))
+    # A published data set has its rules beside its ratings.
+    folder = path / "data" if (path / "data").is_dir() and (path / "rules").is_dir() else path
     files = tuple(
         file
-        for file in ([path] if path.is_file() else sorted(path.rglob("*.parquet")))
+        for file in ([path] if path.is_file() else sorted(folder.rglob("*.parquet")))
         if file.is_file()
         and not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
     )
@@ -173,7 +192,11 @@ def check_schema(schema: pa.Schema, *, label: str) -> None:
     """
     # DuckDB ignores case in names: given `Rating` and `rating`, it might read the wrong column.
     folded = [name.lower() for name in schema.names]
-    names = RATINGS_CONTRACT.names
+    rules, names, allowed_types = rule_columns(schema), RATINGS_CONTRACT.names, _EXPECTED
+    if rules is not None:
+        names = schema.names
+        allowed_types = {name: _EXPECTED[name] for name in WIDE_KEYS if name in names}
+        allowed_types |= {} if is_published(schema) else dict.fromkeys(rules, _EXPECTED_OF_RULE)
     if {"label", "rule_id"} <= {*folded} and "pair_id" not in folded:
         raise InputError(
             f"{label}: a table of labels of single responses, and this needs ratings of pairs "
@@ -182,10 +205,10 @@ def check_schema(schema: pa.Schema, *, label: str) -> None:
     if unusable := [name for name in names if name not in schema.names or folded.count(name) > 1]:
         raise InputError(
             f"{label}: column {', '.join(unusable)} is missing or there more than once (upper and "
-            f"lower case count as the same); a ratings table has {', '.join(names)}, this one has "
-            f"{', '.join(schema.names)}"
+            f"lower case count as the same); a ratings table has {', '.join(names)}, or pair_id, "
+            f"source, response and a column for each rule; this one has {', '.join(schema.names)}"
         )
-    for name, (expected, allowed) in _EXPECTED.items():
+    for name, (expected, allowed) in allowed_types.items():
         column_type = schema.field(name).type
         is_dictionary = types.is_dictionary(column_type)
         value_type = column_type.value_type if is_dictionary else column_type

@@ -25,7 +25,11 @@ REFUSALS = [
     (2, "export MODEL --out new --rule be-kind --ratings .", "--ratings belongs to --scheme"),
     (1, "export MODEL --out new --rule be-late", "--rule be-late: the model has no such head"),
     (1, "export MODEL --out new --weights none.json", "weights none.json: cannot be used"),
-    (1, "export MODEL --out new --scheme encore --ratings nowhere", "nowhere: no Parquet file"),
+    (
+        1,
+        "export MODEL --out new --scheme encore --ratings nowhere",
+        "nowhere: no such file or folder",
+    ),
     (1, "export gate --out new", "this is a gate"),
     (1, "export MODEL --out gate", "something else in it than an export"),
     (1, "export ./none --out new", "no such folder"),

@@ -123,7 +123,7 @@ def test_a_report_that_cannot_be_made_is_refused_in_one_line(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "is a file" in invoke.error_of(file, "--out", file)
-    assert "no Parquet file" in invoke.error_of(tmp_path / "nothing")
+    assert "no such file" in invoke.error_of(tmp_path / "nothing")
     monkeypatch.setattr("encore.report.write_report.find_spec", lambda _: None)
     with pytest.raises(EncoreError, match=r"encore-reward\[report\]"):
         report(file, out=tmp_path / "out")

@@ -149,7 +149,7 @@ def refusal(ratings: Any) -> str:
 
 def test_missing_broken_or_empty_ratings_are_refused(tmp_path: Path) -> None:
     assert "int" in refusal(42)
-    assert "no Parquet file" in refusal(tmp_path / "none")
+    assert "no such file" in refusal(tmp_path / "none")
     (tmp_path / "a.csv").write_text("x")
     assert "no Parquet file" in refusal(tmp_path)
     assert "0 rows" in refusal(TABLE.slice(0, 0))

@@ -1,20 +1,40 @@
-"""Read records from local files: JSON lines, a JSON array or Parquet, also compressed by gzip."""
+"""Read records from local files: JSON lines, a JSON array, CSV, Parquet or Arrow.
+
+JSON and CSV may be compressed by gzip.
+"""
 
 from __future__ import annotations
 
 import codecs
+import csv
 import gzip
+import itertools
 import json
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 from encore.core.errors import InputError
 from encore.data.sources.raw_records import MalformedRecordError, RawRecord
 
-SUFFIXES = (".jsonl", ".json", ".jsonl.gz", ".json.gz", ".parquet")
+SUFFIXES = (
+    *(".csv", ".jsonl", ".json", ".csv.gz", ".jsonl.gz", ".json.gz"),
+    *(".parquet", ".arrow"),
+)
+#: A longer line is no record: decoded it takes several times as much memory.
+MAX_RECORD_BYTES = 64 << 20
+#: A JSON array is decoded as a whole.
+MAX_ARRAY_BYTES = 1 << 30
+#: Files that `save_to_disk` of Hugging Face's `datasets` writes beside a data set, or its splits.
+_SAVED_STATE, _SAVED_SPLITS = "state.json", "dataset_dict.json"
+#: Separators of cells; spreadsheet programs of different countries write different ones.
+_CSV_SEPARATORS = ",;\t"
+#: A carriage return alone ends a line, too.
+_AFTER_CARRIAGE_RETURN = re.compile(r"(?<=\r)(?=[^\n])")
 _ROWS_PER_BATCH = 256
 #: With the default, and with `pre_buffer`, the reader holds the whole file in memory.
 _BUFFER_BYTES = 1 << 20
@@ -28,11 +48,20 @@ def data_suffix(path: Path) -> str | None:
 def data_files(path: Path) -> tuple[Path, ...]:
     """Return the file itself, or the data files of a folder sorted by name.
 
+    Of a folder that `save_to_disk` of `datasets` wrote they are the Arrow files.
+
     Raises:
-        InputError: There is no data file, or it cannot be read.
+        InputError: There is no data file, or it cannot be read, or it is a folder of several
+            splits.
     """
     with _readable(path):
         entries = [path] if path.is_file() else sorted(path.iterdir())
+    names = [entry.name for entry in entries]
+    if _SAVED_SPLITS in names:
+        splits = ", ".join(str(entry) for entry in entries if entry.is_dir())
+        raise InputError(f"{path}: a data set of several splits; name one of its folders: {splits}")
+    if _SAVED_STATE in names:
+        entries = [entry for entry in entries if entry.suffix == ".arrow"]
     files = tuple(
         entry
         for entry in entries
@@ -51,9 +80,9 @@ def data_files(path: Path) -> tuple[Path, ...]:
 def read_records(path: Path, *, columns: Sequence[str] = ()) -> Iterator[RawRecord]:
     """Yield every record of a file in order.
 
-    JSON lines and Parquet are read in constant memory, a JSON array as a whole. Blank lines are
-    skipped. A line that is not UTF-8 or not JSON is yielded with its problem, so that the caller
-    can count it.
+    JSON lines, CSV, Parquet and Arrow are read in constant memory, a JSON array as a whole. Blank
+    lines are skipped. A line that is not UTF-8 or not JSON is yielded with its problem, so that the
+    caller can count it.
 
     Args:
         path: The file. Its content, not its name, decides if it is compressed.
@@ -61,24 +90,58 @@ def read_records(path: Path, *, columns: Sequence[str] = ()) -> Iterator[RawReco
             reads all.
 
     Raises:
-        InputError: The file cannot be read: an incomplete gzip, a damaged array or Parquet, a
-            missing column, no permission.
+        InputError: The file cannot be read: an incomplete gzip, a damaged array, CSV or Parquet, a
+            missing column, a record above `MAX_RECORD_BYTES`, no permission.
     """
     with _readable(path):
-        if data_suffix(path) == ".parquet":
-            yield from _parquet_records(path, columns)
+        if data_suffix(path) in (".parquet", ".arrow"):
+            yield from _table_records(path, columns)
             return
-        with path.open("rb") as plain:
-            # Downloads are often unpacked but keep ".gz" in their names.
-            is_compressed = plain.peek(2).startswith(b"\x1f\x8b")
-            stream = gzip.GzipFile(fileobj=plain) if is_compressed else plain
-            if stream.peek(3).startswith(codecs.BOM_UTF8):
-                stream.read(3)
+        if data_suffix(path) in (".csv", ".csv.gz"):
+            yield from read_csv(path)
+            return
+        with _decompressed(path) as stream:
             is_json = data_suffix(path) in (".json", ".json.gz")
             if is_json and stream.peek(100).lstrip().startswith(b"["):
                 yield from _json_array(stream, name=str(path))
             else:
-                yield from _json_lines(stream)
+                yield from _json_lines(stream, name=str(path))
+
+
+def read_csv(path: Path) -> Iterator[RawRecord]:
+    """Yield each row of a CSV file as spreadsheet programs save it; cells are text, or "".
+
+    The most frequent of comma, semicolon and tab in the header separates cells. A row has the
+    number of its first line.
+
+    Raises:
+        InputError: The file is not CSV in UTF-8, two columns have the same name, or a row has more
+            cells than columns.
+    """
+    with _readable(path), _decompressed(path) as stream:
+        yield from _csv_records(stream, name=str(path))
+
+
+def csv_separator(path: Path) -> str:
+    """Return the separator of a CSV file: the most frequent one in its first line."""
+    with _readable(path), _decompressed(path) as stream:
+        return _separator_of(stream.readline(MAX_RECORD_BYTES).decode("utf-8", "replace"))
+
+
+def _separator_of(header: str) -> str:
+    return max(_CSV_SEPARATORS, key=header.count)
+
+
+@contextmanager
+def _decompressed(path: Path) -> Iterator[BufferedReader | gzip.GzipFile]:
+    """Open a file, decompressed and without its byte-order mark."""
+    with path.open("rb") as plain:
+        # Downloads are often unpacked but keep ".gz" in their names.
+        is_compressed = plain.peek(2).startswith(b"\x1f\x8b")
+        stream = gzip.GzipFile(fileobj=plain) if is_compressed else plain
+        if stream.peek(3).startswith(codecs.BOM_UTF8):
+            stream.read(3)
+        yield stream
 
 
 @contextmanager
@@ -92,8 +155,20 @@ def _readable(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _json_lines(stream: IO[bytes] | gzip.GzipFile) -> Iterator[RawRecord]:
-    for number, line in enumerate(stream, start=1):
+def _lines(stream: BufferedReader | gzip.GzipFile, *, name: str) -> Iterator[bytes]:
+    """Yield the lines of a file; refuse one that is too long before all of it is read."""
+    lines = iter(lambda: stream.readline(MAX_RECORD_BYTES + 1), b"")
+    for number, line in enumerate(lines, start=1):
+        if len(line) > MAX_RECORD_BYTES:
+            raise InputError(
+                f"{name}, line {number}: longer than {MAX_RECORD_BYTES >> 20} MiB; expected a "
+                "record a line; leave this line out"
+            )
+        yield line
+
+
+def _json_lines(stream: BufferedReader | gzip.GzipFile, *, name: str) -> Iterator[RawRecord]:
+    for number, line in enumerate(_lines(stream, name=name), start=1):
         if not line.strip():
             continue
         problem, value = None, None
@@ -106,9 +181,15 @@ def _json_lines(stream: IO[bytes] | gzip.GzipFile) -> Iterator[RawRecord]:
         yield RawRecord(number=number, value=value, problem=problem, raw=line)
 
 
-def _json_array(stream: IO[bytes] | gzip.GzipFile, *, name: str) -> Iterator[RawRecord]:
+def _json_array(stream: BufferedReader | gzip.GzipFile, *, name: str) -> Iterator[RawRecord]:
+    content = stream.read(MAX_ARRAY_BYTES + 1)
+    if len(content) > MAX_ARRAY_BYTES:
+        raise InputError(
+            f"{name}: a JSON array of more than {MAX_ARRAY_BYTES >> 20} MiB, which is decoded as a "
+            "whole; write one object per line (.jsonl)"
+        )
     try:
-        values = json.loads(stream.read())
+        values = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise InputError(
             f"{name}: not valid JSON ({error}); write one object per line (.jsonl), or one array "
@@ -118,26 +199,71 @@ def _json_array(stream: IO[bytes] | gzip.GzipFile, *, name: str) -> Iterator[Raw
         yield RawRecord(number=number, value=value)
 
 
-def _parquet_records(path: Path, columns: Sequence[str]) -> Iterator[RawRecord]:
+def _csv_records(stream: BufferedReader | gzip.GzipFile, *, name: str) -> Iterator[RawRecord]:
+    csv.field_size_limit(MAX_RECORD_BYTES)
+    last_line = 0
+    try:
+        texts = (line.decode("utf-8") for line in _lines(stream, name=name))
+        lines = (line for text in texts for line in _AFTER_CARRIAGE_RETURN.split(text))
+        header = next(lines, "")
+        rows = csv.DictReader(
+            itertools.chain([header], lines),
+            delimiter=_separator_of(header),
+            restval="",
+            strict=True,
+        )
+        columns = list(rows.fieldnames or ())
+        if repeated := [column for column in columns if columns.count(column) > 1]:
+            raise InputError(f"{name}, line 1: column {repeated[0]!r} is there twice")
+        for row in rows:
+            if None in row:
+                raise InputError(
+                    f"{name}, line {rows.line_num}: more cells than the header has columns; put a "
+                    "text with separators in quotes"
+                )
+            last_line = rows.line_num
+            num_breaks = sum(cell.count("\n") for cell in row.values())
+            yield RawRecord(number=last_line - num_breaks, value=row)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(
+            f"{name}: {error} (after line {last_line}); expected a CSV file in UTF-8"
+        ) from error
+
+
+def _table_records(path: Path, columns: Sequence[str]) -> Iterator[RawRecord]:
+    import pyarrow as pa
+
+    try:
+        rows = (row for batch in _batches(path, columns) for row in batch.to_struct_array())
+        for number, row in enumerate(rows, start=1):
+            try:
+                yield RawRecord(number=number, value=row.as_py())
+            except UnicodeDecodeError as error:  # Arrow does not check text when it reads
+                problem = MalformedRecordError("not-utf8", f"row {number}: {error.reason}")
+                yield RawRecord(number=number, problem=problem, raw=bytes(error.object))
+    except pa.ArrowException as error:
+        kind = str(data_suffix(path)).removeprefix(".").capitalize()
+        raise InputError(f"{path}: no valid {kind} ({error}); get the file again") from error
+
+
+def _batches(path: Path, columns: Sequence[str]) -> Iterator[Any]:
+    """Yield the rows of a Parquet file, or of an Arrow stream as `save_to_disk` writes it."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
+    def chosen(existing: list[str]) -> list[str]:
+        for column in columns:
+            if column not in existing:
+                raise InputError(
+                    f"{path}: column {column!r} is missing (found: {', '.join(existing)}); "
+                    "rename a column, or name another format as FORMAT:PATH"
+                )
+        return list(columns) or existing
+
+    if data_suffix(path) == ".parquet":
         with pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER_BYTES) as file:
-            existing = file.schema_arrow.names
-            for column in columns:
-                if column not in existing:
-                    raise InputError(
-                        f"{path}: column {column!r} is missing (found: {', '.join(existing)}); "
-                        "rename a column, or name another format as FORMAT:PATH"
-                    )
-            batches = file.iter_batches(_ROWS_PER_BATCH, columns=list(columns) or None)
-            rows = (row for batch in batches for row in batch.to_struct_array())
-            for number, row in enumerate(rows, start=1):
-                try:
-                    yield RawRecord(number=number, value=row.as_py())
-                except UnicodeDecodeError as error:  # Arrow does not check text when it reads
-                    problem = MalformedRecordError("not-utf8", f"row {number}: {error.reason}")
-                    yield RawRecord(number=number, problem=problem, raw=bytes(error.object))
-    except pa.ArrowException as error:
-        raise InputError(f"{path}: no valid Parquet ({error}); get the file again") from error
+            yield from file.iter_batches(_ROWS_PER_BATCH, columns=chosen(file.schema_arrow.names))
+        return
+    with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as reader:
+        names = chosen(reader.schema.names)
+        yield from (batch.select(names) for batch in reader)

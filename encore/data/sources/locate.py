@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
 from encore.core.errors import InputError, did_you_mean
+from encore.data.arrow_tables import arrow_table
 from encore.data.sources import FORMATS, FormatName
 from encore.data.sources.hh import is_transcript
 from encore.data.sources.hub import resolve_commit, stream_records
@@ -24,13 +25,15 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 #: `encore analyze` gives this name to all sources together.
 _RESERVED_LABEL = "all"
 _DEFAULT_SPLIT = "train"
+#: Name and default label of a data frame or a list of records.
+_DATA_NAME = "table"
 #: The format is detected from the first readable record among so many.
 _MAX_PROBED_RECORDS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A data source: either a local ``path`` or a ``repo_id`` on the hub.
+    """A data source: a local ``path``, a ``repo_id`` on the hub, or ``data`` in memory.
 
     `locate` sets the fields that the argument names; `resolve_sources` sets all of them.
 
@@ -39,6 +42,7 @@ class Source:
         format: Name of the records' format.
         path: Local file; `locate` also takes a folder.
         repo_id: Id of a repository on the hub.
+        data: Data frame, data set or list of records (`encore.data.arrow_tables`).
         revision: Commit of the repository; before resolving a branch, or None for the main branch.
         subset: Folder of the repository to read; None reads all of it.
         split: Split of the repository to read.
@@ -49,16 +53,22 @@ class Source:
     format: FormatName | None = None
     path: Path | None = None
     repo_id: str | None = None
+    data: Any = field(default=None, compare=False)
     revision: str | None = None
     subset: str | None = None
     split: str | None = None
     prefer: Prefer | None = None
 
     @property
+    def name(self) -> str:
+        """Return the name of the file or the folder, of the repository, or of data in memory."""
+        return self.path.name if self.path is not None else self.repo_id or _DATA_NAME
+
+    @property
     def default_label(self) -> str:
         """Return a label made of the name of the file or repository."""
         if self.path is None:
-            stem = str(self.repo_id).rpartition("/")[2]
+            stem = self.name.rpartition("/")[2]
         else:
             stem = self.path.resolve().name.removesuffix(data_suffix(self.path) or "")
         return _checked_label(re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._")[:64])
@@ -69,13 +79,24 @@ class Source:
             columns = FORMATS[self.format].columns if self.format else ()
             extra = (f"{self.prefer}_response_id",) if self.prefer else ()
             return read_records(self.path, columns=columns + extra)
-        assert self.repo_id is not None
+        if self.repo_id is None:
+            return memory_records(self.data)
         return stream_records(
             self.repo_id,
             revision=self.revision,
             split=self.split or _DEFAULT_SPLIT,
             subset=self.subset,
         )
+
+
+def memory_records(data: Any) -> Iterator[RawRecord]:
+    """Yield every record of a data frame, a data set or a list of records, numbered from 1."""
+    if isinstance(data, list):  # a column may hold texts in one record and messages in another
+        records: Iterable[Any] = data
+    else:
+        records = (row for batch in arrow_table(data).to_batches() for row in batch.to_pylist())
+    for number, value in enumerate(records, start=1):
+        yield RawRecord(number=number, value=value)
 
 
 @cache
@@ -122,6 +143,8 @@ def locate(argument: str) -> tuple[Source, ...]:
         )
         return (source,)
     siblings = [str(entry) for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+    if data_suffix(path) or name.startswith((".", "/", "~")):
+        raise InputError(f"{name}: no such file{did_you_mean(name, siblings)}")
     raise InputError(
         f"unknown source {argument!r}: expected {', '.join(hub_sources())}, a file that exists "
         f"({', '.join(SUFFIXES)}), a folder of such files, or a hub id OWNER/NAME, each also as "
@@ -163,19 +186,39 @@ def _split_format(text: str) -> tuple[FormatName | None, str]:
 # --- resolving ----------------------------------------------------------------------------------
 
 
+def located_sources(sources: Any) -> list[Source]:
+    """Return the sources of an argument of `encore.data.ingestion.ingest`, in order.
+
+    Args:
+        sources: A SOURCE argument (`locate`), a path, or data in memory; several of these as a
+            list, or labelled as a dict. A list of dicts is data.
+    """
+    if isinstance(sources, Mapping):
+        return [
+            replace(source, label=_checked_label(label))
+            for label, unlabelled in sources.items()
+            for source in located_sources(unlabelled)
+        ]
+    if isinstance(sources, list | tuple) and not any(isinstance(s, Mapping) for s in sources):
+        return [located for source in sources for located in located_sources(source)]
+    if isinstance(sources, Path):
+        if not sources.exists():
+            raise InputError(f"{sources}: no such file or folder")
+        return [Source(path=sources)]
+    if isinstance(sources, str):
+        return list(locate(sources))
+    return [Source(data=sources)]
+
+
 def resolve_sources(
-    arguments: Sequence[str],
-    *,
-    prefer: Prefer | None,
-    split: str | None,
-    on_note: Callable[[str], None],
+    sources: Any, *, prefer: Prefer | None, split: str | None, on_note: Callable[[str], None]
 ) -> list[Source]:
-    """Return the sources that the arguments name, in order, with every field set.
+    """Return the sources that an argument names, in order, with every field set.
 
     A folder becomes a source per file.
 
     Args:
-        arguments: SOURCE arguments of the command line, see `locate`.
+        sources: Sources as `located_sources` takes them.
         prefer: Preference label for sources of format pku; None takes the default.
         split: Split for sources on the hub; None takes the default.
         on_note: Receives a sentence for each detected format.
@@ -184,7 +227,7 @@ def resolve_sources(
         InputError: A source is unknown, cannot be read or is named twice, its format cannot be
             detected, or an option applies to none of the sources.
     """
-    located = [source for argument in arguments for source in locate(argument)]
+    located = located_sources(sources)
     if not located:
         raise InputError("no source given; name one, for example hh or a JSON-lines file")
     if split is not None and all(source.repo_id is None for source in located):
@@ -193,6 +236,8 @@ def resolve_sources(
     for source in located:
         if source.path is not None:
             parts = [replace(source, path=file) for file in data_files(source.path)]
+        elif source.repo_id is None:
+            parts = [source]
         else:
             commit = resolve_commit(str(source.repo_id), source.revision)
             parts = [replace(source, revision=commit, split=split or _DEFAULT_SPLIT)]
@@ -204,14 +249,12 @@ def resolve_sources(
     if prefer is not None and all(source.prefer is None for source in resolved):
         raise InputError(f"prefer {prefer!r}: no source has format pku; leave out --prefer")
     inputs = [
-        source.path.resolve() if source.path else (source.repo_id, source.subset)
+        source.path.resolve() if source.path else (source.repo_id, source.subset, id(source.data))
         for source in resolved
     ]
     for source, input_id in zip(resolved, inputs, strict=True):
         if inputs.count(input_id) > 1:
-            raise InputError(
-                f"{source.path or source.repo_id}: given twice; name every source once"
-            )
+            raise InputError(f"{source.path or source.name}: given twice; name every source once")
     return resolved
 
 
@@ -220,7 +263,7 @@ def _detect_source_format(source: Source, *, on_note: Callable[[str], None]) -> 
 
     Without a readable record any format does: reading then reports the problem.
     """
-    name = source.path or source.repo_id
+    name = source.path or source.name
     probed = itertools.islice(source.records(), _MAX_PROBED_RECORDS)
     first = next((record.value for record in probed if isinstance(record.value, Mapping)), None)
     if first is None:

@@ -1,0 +1,112 @@
+"""Layouts of ratings: a row a rating, or a row a response or a pair with a column for each rule.
+
+All of them are read as the long layout, the columns of `encore.data.schemas.RATINGS_CONTRACT`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import csv, types
+
+from encore.core.errors import InputError
+from encore.data.records import RESPONSES
+from encore.data.sources.local import csv_separator
+
+CSV_SUFFIXES = (".csv", ".csv.gz")
+#: Columns of a wide table that are no rules. `source` may be missing.
+WIDE_KEYS = ("pair_id", "source", "response")
+#: Source of the pairs of a wide table without a column `source`.
+_DEFAULT_SOURCE = "table"
+#: Names that a pandas index has in files: no rules.
+_INDEX_NAMES = ("", "index", "Unnamed: 0", "__index_level_0__")
+#: Columns of a published data set with the ratings of a response: a field for each rule.
+STRUCT_COLUMNS = tuple(f"{response}_ratings" for response in RESPONSES)
+
+
+def rule_columns(schema: pa.Schema) -> tuple[str, ...] | None:
+    """Return the rules of a wide table, or of a published data set; None for another layout.
+
+    A wide table has the columns ``pair_id`` and ``response`` and neither ``rule_id`` nor
+    ``rating``. A published data set has the ratings of both responses in two columns, as structs.
+    """
+    names = {name.lower() for name in schema.names}
+    if is_published(schema):
+        return tuple(schema.field(STRUCT_COLUMNS[0]).type.names)
+    if not {"pair_id", "response"} <= names or names & {"rule_id", "rating"}:
+        return None
+    return tuple(name for name in schema.names if name not in (*WIDE_KEYS, *_INDEX_NAMES))
+
+
+def is_published(schema: pa.Schema) -> bool:
+    """Return True for the columns that `encore publish --dataset` writes."""
+    return {"pair_id", "source", *STRUCT_COLUMNS} <= {*schema.names} and all(
+        types.is_struct(schema.field(name).type) for name in STRUCT_COLUMNS
+    )
+
+
+def long_relation(schemas: Sequence[pa.Schema], relation: str) -> tuple[str, tuple[str, ...]]:
+    """Return SQL for the long layout of some rows, and the rules if it has a column for each.
+
+    Args:
+        schemas: Schemas of the table or of its files.
+        relation: SQL of the table or the files, to stand after ``from``.
+    """
+    columns = [rule_columns(schema) for schema in schemas]
+    rules = tuple(dict.fromkeys(rule for names in columns for rule in names or ()))
+    if None in columns or not rules:
+        return relation, ()
+    if is_published(schemas[0]):
+        parts = [(f"'{response}'", f"{response}_ratings.", "source") for response in RESPONSES]
+    else:
+        source = (
+            "source"
+            if any("source" in schema.names for schema in schemas)
+            else f"'{_DEFAULT_SOURCE}'"
+        )
+        parts = [("response", "", source)]
+    rows = " union all ".join(
+        f"select pair_id, {source} as source, {response} as response, "  # noqa: S608 - quoted names
+        + ", ".join(f"{prefix}{_quoted(rule)}::double as {_quoted(rule)}" for rule in rules)
+        + f" from {relation}"
+        for response, prefix, source in parts
+    )
+    names = ", ".join(map(_quoted, rules))
+    return f"(from ({rows}) unpivot include nulls (rating for rule_id in ({names})))", rules
+
+
+def read_csv_table(path: Path) -> pa.Table:
+    """Return a CSV file of ratings, in the long or the wide layout, as an Arrow table.
+
+    A byte-order mark, commas, semicolons or tabs, a decimal comma, and columns in any order are
+    accepted. An empty cell, ``NA`` or ``NaN`` means: no valid rating.
+
+    Raises:
+        InputError: It is no CSV in UTF-8, or a rating is no number; with row (from 1, the header)
+            and value.
+    """
+    separator = csv_separator(path)
+    problem, names = "", [""]
+    for decimal_point in ".," if separator != "," else ".":
+        options = {
+            "parse_options": csv.ParseOptions(delimiter=separator, newlines_in_values=True),
+            "read_options": csv.ReadOptions(use_threads=False),  # errors have the row's number
+        }
+        try:
+            with csv.open_csv(path, **options) as reader:
+                schema, names = reader.schema, reader.schema.names
+            rules = rule_columns(schema) or ("rating",)
+            column_types = {n: pa.float64() if n in rules else pa.string() for n in names}
+            conversion = csv.ConvertOptions(column_types=column_types, decimal_point=decimal_point)
+            return csv.read_csv(path, **options, convert_options=conversion)
+        except (pa.ArrowException, OSError) as error:
+            problem = problem or str(error)
+    for index, name in enumerate(names):
+        problem = problem.replace(f"column #{index}:", f"column {name},")
+    raise InputError(f"{path}: {problem}; expected a CSV file in UTF-8, ratings as numbers")
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

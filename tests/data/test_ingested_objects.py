@@ -1,0 +1,97 @@
+"""Pairs are ingested from data frames, records, CSV files and saved data sets."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from encore.core.errors import InputError
+from encore.data.ingestion import ingest
+from encore.data.sources import local
+
+RECORDS = [
+    {"prompt": f"Question {i}, or; not?", "chosen": "Good.", "rejected": "B\nad."} for i in range(3)
+]
+#: A prompt as messages in one record, as text in the others.
+MESSAGES = [{**RECORDS[0], "prompt": [{"role": "user", "content": RECORDS[0]["prompt"]}]}]
+
+
+def _csv(path: Path, **options: Any) -> Path:
+    pd.DataFrame(RECORDS)[["rejected", "prompt", "chosen"]].to_csv(path, **options)
+    return path
+
+
+def _saved(folder: Path) -> Path:
+    """Write the folder that `save_to_disk` of `datasets` writes: an Arrow stream and two JSONs."""
+    folder.mkdir()
+    table = pa.Table.from_pylist(RECORDS)
+    with pa.ipc.new_stream(folder / "data-00000-of-00001.arrow", table.schema) as writer:
+        writer.write_table(table, max_chunksize=2)
+    (folder / "state.json").write_text('{"_split": "train"}')
+    (folder / "dataset_info.json").write_text("{}")
+    return folder
+
+
+def test_every_kind_of_input_gives_the_same_pairs(tmp_path: Path) -> None:
+    expected = ingest({"mine": RECORDS}, out=str(tmp_path / "expected")).data_digest
+    sources = {
+        "messages": MESSAGES + RECORDS[1:],
+        "pandas": pd.DataFrame(RECORDS),
+        "Arrow": pa.Table.from_pylist(RECORDS),
+        "CSV with an index": str(_csv(tmp_path / "p.csv")),
+        "CSV of a spreadsheet": _csv(
+            tmp_path / "s.csv", index=False, sep=";", encoding="utf-8-sig"
+        ),
+        "tabs": _csv(tmp_path / "t.csv.gz", sep="\t", lineterminator="\r\n"),
+        "saved data set": _saved(tmp_path / "saved"),
+    }
+    for kind, source in sources.items():
+        report = ingest({"mine": source}, out=tmp_path / kind)
+        assert (kind, report.data_digest) == (kind, expected)
+        assert report.sources[0].manifest.num_kept == 3
+
+
+def test_several_sources_are_labelled_by_their_names(tmp_path: Path) -> None:
+    report = ingest({"a": RECORDS[:1], "b": pd.DataFrame(RECORDS[1:])}, out=tmp_path / "labelled")
+    counts = {source.manifest.label: source.manifest.num_kept for source in report.sources}
+    assert counts == {"a": 1, "b": 2}
+    (manifest,) = (source.manifest for source in ingest(RECORDS, out=tmp_path / "plain").sources)
+    assert (manifest.label, manifest.origins[0].name, manifest.num_read) == ("table", "table", 3)
+
+
+def test_bad_sources_are_named(tmp_path: Path) -> None:
+    (tmp_path / "splits").mkdir()
+    (tmp_path / "splits" / "dataset_dict.json").write_text("{}")
+    _saved(tmp_path / "splits" / "train")
+    for source, problem in (
+        (str(tmp_path / "nosuch.jsonl"), "nosuch.jsonl: no such file"),
+        (tmp_path / "nosuch", "nosuch: no such file or folder"),
+        (tmp_path / "splits", r"several splits; name one of its folders: .*splits/train$"),
+        (pd.DataFrame(RECORDS)[["prompt", "chosen"]], "cannot tell the format from the columns"),
+        ([*RECORDS, {"prompt": 1}], None),
+    ):
+        if problem is None:  # one bad record is set aside
+            (report,) = ingest(source, out=tmp_path / "study").sources
+            assert report.manifest.set_aside_by_reason == {"wrong-type": 1}
+            continue
+        with pytest.raises(InputError, match=problem):
+            ingest(source, out=tmp_path / "study")
+
+
+def test_a_record_above_the_limit_is_refused_by_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "long.jsonl.gz"
+    long = {**RECORDS[0], "chosen": "x" * (1 << 20)}
+    path.write_bytes(gzip.compress("\n".join(map(json.dumps, [RECORDS[0], long])).encode()))
+    assert len(list(local.read_records(path))) == 2
+    monkeypatch.setattr(local, "MAX_RECORD_BYTES", 1 << 20)  # the line is a little longer
+    with pytest.raises(InputError, match=r"long\.jsonl\.gz, line 2: longer than 1 MiB"):
+        ingest(path, out=tmp_path / "study")
+    assert not (tmp_path / "study").exists()
