@@ -73,7 +73,12 @@ def pipeline(
     recipe = make_recipe(values, origin="of flow pipeline")
     tracker = Tracker(study, tracking)
     result = run_under_prefect(recipe, study, tracker=tracker, attempts=attempts)
-    weights_run = weighing_run(open_study(study), result.run_dir, result.weighed)
+    weights_run = weighing_run(
+        open_study(study),
+        result.run_dir,
+        result.weighed,
+        analysis_file=study / "recipes" / recipe.name / "analysis.json",
+    )
     projection = tracker(now=True, weighings=[weights_run])
     publish_tracked(projection, result.run_dir, study=study)
     return Completed(message=result.report.message, data=result.weighed.vector)

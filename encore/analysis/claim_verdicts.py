@@ -16,7 +16,7 @@ from encore.analysis.statistics import EntropyKind, TiePolicy
 #: The two policies that the verdict is made from.
 HEADLINE_POLICIES: tuple[TiePolicy, TiePolicy] = ("half", "untied")
 
-VerdictName = Literal["reproduced", "not reproduced", "depends on ties"]
+VerdictName = Literal["reproduced", "not reproduced", "inconclusive", "depends on ties"]
 _Side = Literal["below", "above", "inside", "nowhere"]
 
 #: Verdict and its reason, by the sides on which r lies under the headline policies.
@@ -27,7 +27,7 @@ _VERDICTS: dict[frozenset[_Side], tuple[VerdictName, str]] = {
         "the premise does not hold on these data, rules of higher entropy have higher accuracy",
     ),
     frozenset({"inside"}): (
-        "depends on ties",
+        "inconclusive",
         "the premise is not shown on these data, random labels give correlations this large",
     ),
     frozenset({"below", "above"}): ("depends on ties", "the two tie policies say opposite things"),
@@ -46,7 +46,8 @@ class Verdict:
         source: The data set, or `POOLED` for all together.
         entropy: Kind of entropy, discrete or differential.
         verdict: "reproduced": r is negative and below its null band under both headline policies;
-            "not reproduced": positive and above it under both; else "depends on ties".
+            "not reproduced": positive and above it under both; "inconclusive": within it under
+            both; else "depends on ties".
         reason: The verdict in words, with its figures.
     """
 

@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,27 +26,16 @@ from encore.core.number_text import count, counted, first_names, number, percent
 
 RuleVerdictName = Literal["trust", "against", "undecided", "says little", "double"]
 
-#: With fewer untied pairs two rules can correlate by chance.
-_MIN_UNTIED_PAIRS_OF_DOUBLE = 20
-#: Probability of any false verdict in a source whose labels mean nothing.
+#: Probability, at most, of any false verdict in a source whose labels mean nothing.
 ERROR_RATE = 0.05
 #: Probability that the further pairs decide, if the estimate is the truth.
 POWER = 0.8
-#: Differences below this are rounding.
-_ROUNDING = 1e-12
+#: With fewer untied pairs two rules can correlate by chance.
+_MIN_UNTIED_PAIRS_OF_DOUBLE = 20
 #: Verdicts that do not go with a large weight.
 _NOT_TRUSTED: tuple[RuleVerdictName, ...] = ("against", "undecided", "says little")
-_INTERVAL_SENTENCE = (
-    "The intervals hold for all {rules} at once: with meaningless labels at most 1 study in 20 "
-    "would call any rule trusted or against people. Pairs count as independent."
-)
-_VERDICT_WORDS: dict[RuleVerdictName, str] = {
-    "trust": "to trust",
-    "against": "against people",
-    "undecided": "undecided",
-    "says little": "with little to say",
-    "double": "said twice",
-}
+#: Differences below this are rounding.
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,91 +107,22 @@ def rule_answer(
         options: Thresholds of the verdicts, and the temperature of ENCORE's weights.
     """
     rules = statistics.rules
-    entropies = [rule.entropy_nats for rule in rules]
-    weights: list[float | None] = [None] * len(rules)
-    if None not in entropies:
-        weights = entropy_weights(np.array(entropies, dtype=np.float64), tau=options.tau).tolist()
+    entropy_R = np.array([rule.entropy_nats for rule in rules], dtype=np.float64)
+    # NaN without an entropy, and then for all rules.
+    weight_R = entropy_weights(entropy_R, tau=options.tau)
     verdicts = [
-        _verdict(
-            rule,
-            wins=int(statistics.counts.wins_R[index]),
-            losses=int(statistics.counts.losses_R[index]),
-            rule_number=rule_numbers[rule.rule_id],
-            max_tie_rate=options.max_tie_rate,
-            confidence=1 - ERROR_RATE / len(rules),
-            weight=weights[index],
+        replace(
+            _verdict(statistics, index, rule_numbers, max_tie_rate=options.max_tie_rate),
+            weight=None if np.isnan(weight) else weight,
         )
-        for index, rule in enumerate(rules)
+        for index, weight in enumerate(weight_R.tolist())
     ]
     verdicts = _with_doubles(
         verdicts, statistics.correlation_RR, threshold=options.double_correlation
     )
-    summary = (
-        _counts_sentence(verdicts),
-        *_weight_sentences(verdicts),
-        _INTERVAL_SENTENCE.format(rules=counted(len(rules), "rule")),
-    )
     rows = sorted(verdicts, key=lambda row: 1.0 if row.untied.low is None else -row.untied.low)
+    summary = tuple(_summary(verdicts))
     return RuleAnswer(source=statistics.source, rows=tuple(rows), summary=summary)
-
-
-# --- verdicts -------------------------------------------------------------------------------------
-
-
-def _verdict(
-    rule: RuleStats,
-    *,
-    wins: int,
-    losses: int,
-    rule_number: int,
-    max_tie_rate: float,
-    confidence: float,
-    weight: float | None,
-) -> RuleVerdict:
-    """Return the verdict on a rule, without regard to other rules."""
-    num_untied = wins + losses
-    untied = exact_interval(wins, num_untied, confidence=confidence)
-    num_more_pairs = None
-    remedy = ""
-    share = f"{percent(untied.value)} of {counted(num_untied, 'untied pair')}"
-    name: RuleVerdictName
-    if rule.num_levels == 1 or (rule.tie_rate is not None and rule.tie_rate >= max_tie_rate):
-        name, reason = "says little", _sameness(rule)
-        remedy = "rate on a finer scale, or with expected values; else reword or drop the rule"
-    elif untied.low is None or untied.high is None:
-        name, reason = "undecided", "no pair has both responses rated"
-        remedy = "rate both responses of pairs"
-    elif untied.low > 0.5:
-        name, reason = "trust", f"agrees with people on {share}, at least {percent(untied.low)}"
-    elif untied.high < 0.5:
-        name, reason = "against", f"agrees with people on {share}, at most {percent(untied.high)}"
-        remedy = "read pairs that it ranks against people, then reword or drop the rule"
-    else:
-        name = "undecided"
-        reason = (
-            f"agrees with people on {share}; {percent_interval(untied.low, untied.high)} "
-            "contains 50 %"
-        )
-        num_more_pairs = _num_more_pairs(rule, wins, losses, confidence=confidence)
-        remedy = (
-            "no number of pairs can be named, because the estimate is 50 %"
-            if num_more_pairs is None
-            else f"about {count(num_more_pairs)} more pairs, if the estimate is right"
-        )
-    return RuleVerdict(
-        number=rule_number,
-        rule_id=rule.rule_id,
-        source=rule.source,
-        verdict=name,
-        reason=reason,
-        remedy=remedy,
-        untied=untied,
-        tie_rate=rule.tie_rate,
-        num_untied_pairs=num_untied,
-        num_missing_pairs=rule.num_pairs_total - rule.num_pairs,
-        num_more_pairs=num_more_pairs,
-        weight=weight,
-    )
 
 
 def exact_interval(hits: int, total: int, *, confidence: float) -> Estimate:
@@ -221,29 +141,76 @@ def exact_interval(hits: int, total: int, *, confidence: float) -> Estimate:
     return Estimate(value=hits / total, low=low, high=high)
 
 
-def _num_more_pairs(rule: RuleStats, wins: int, losses: int, *, confidence: float) -> int | None:
+def _verdict(
+    statistics: SourceStatistics,
+    rule_index: int,
+    rule_numbers: Mapping[str, int],
+    *,
+    max_tie_rate: float,
+) -> RuleVerdict:
+    """Return the verdict on a rule without regard to other rules, and without its weight."""
+    rule, counts = statistics.rules[rule_index], statistics.counts
+    num_wins, num_losses = int(counts.wins_R[rule_index]), int(counts.losses_R[rule_index])
+    num_untied = num_wins + num_losses
+    confidence = 1 - ERROR_RATE / len(statistics.rules)
+    untied = exact_interval(num_wins, num_untied, confidence=confidence)
+    num_more_pairs = None
+    pairs = counted(num_untied, "untied pair")
+    reason = f"agrees with people on {percent(untied.value)} of {pairs}"
+    name: RuleVerdictName
+    if rule.num_levels == 1 or (rule.tie_rate is not None and rule.tie_rate >= max_tie_rate):
+        name = "says little"
+        level = number(rule.top_level, digits=2)
+        reason = (
+            f"{percent(rule.tie_rate)} of {counted(rule.num_pairs, 'pair')} are ties; "
+            f"{percent(rule.top_level_share)} of its ratings are {level}"
+        )
+        remedy = "a finer scale or expected ratings (`--scale`, `--decode`), or another wording"
+    elif untied.low is None or untied.high is None:
+        name, reason = "undecided", "no pair has both responses rated"
+        remedy = "ratings of both responses"
+    elif untied.low > 0.5:
+        name, remedy = "trust", ""
+        reason += f", at least {percent(untied.low)}"
+    elif untied.high < 0.5:
+        name, remedy = "against", "read pairs that it gets wrong; reword it or leave it out"
+        reason += f", at most {percent(untied.high)}"
+    else:
+        name = "undecided"
+        reason += f"; {percent_interval(untied.low, untied.high)} contains 50 %"
+        num_more_pairs = _num_more_pairs(rule, untied.value, confidence=confidence)
+        remedy = "no number of pairs is known to decide: the estimate is 50 %"
+        if num_more_pairs is not None:
+            remedy = f"about {count(num_more_pairs)} more pairs, if the estimate is right"
+    return RuleVerdict(
+        number=rule_numbers[rule.rule_id],
+        rule_id=rule.rule_id,
+        source=statistics.source,
+        verdict=name,
+        reason=reason,
+        remedy=remedy,
+        untied=untied,
+        tie_rate=rule.tie_rate,
+        num_untied_pairs=num_untied,
+        num_missing_pairs=rule.num_pairs_total - rule.num_pairs,
+        num_more_pairs=num_more_pairs,
+    )
+
+
+def _num_more_pairs(rule: RuleStats, accuracy: float | None, *, confidence: float) -> int | None:
     """Return the number of further pairs that decide, at this accuracy and tie rate.
 
     With n untied pairs of true accuracy p, the interval leaves out 50 % with probability `POWER` if
     |p - 0.5| sqrt(n) = z / 2 + z' sqrt(p (1 - p)), with the normal quantiles z of the confidence
     and z' of the power. The exact interval needs 1 / |p - 0.5| pairs more (Fleiss's correction).
     """
-    if wins == losses or rule.tie_rate is None:
+    if accuracy is None or accuracy == 0.5 or rule.tie_rate is None:
         return None
-    accuracy = wins / (wins + losses)
     distance = abs(accuracy - 0.5)
     z_confidence, z_power = ndtri([(1 + confidence) / 2, POWER]).tolist()
     width = z_confidence / 2 + z_power * math.sqrt(accuracy * (1 - accuracy))
     num_untied: float = (width / distance) ** 2 + 1 / distance
     return max(1, math.ceil(num_untied / (1 - rule.tie_rate)) - rule.num_pairs)
-
-
-def _sameness(rule: RuleStats) -> str:
-    """Return in words how often the rule's ratings are the same."""
-    level = f"{percent(rule.top_level_share)} of its ratings are {number(rule.top_level, digits=2)}"
-    if rule.tie_rate is None:
-        return level
-    return f"{percent(rule.tie_rate)} of {counted(rule.num_pairs, 'pair')} are ties; {level}"
 
 
 def _with_doubles(
@@ -254,71 +221,68 @@ def _with_doubles(
     Rules are kept by descending certainty, which is the distance of the interval from 50 %. A rule
     that correlates with a kept one is its double. A rule of few untied pairs is never one.
     """
+
+    def certainty(row: RuleVerdict) -> float:
+        low, high = row.untied.low, row.untied.high
+        return -1.0 if low is None or high is None else max(low - 0.5, 0.5 - high)
+
+    correlation_RR = np.nan_to_num(correlation_RR)  # NaN without a pair that both rules rated
     marked = list(verdicts)
     kept: list[int] = []
-    for index in sorted(range(len(verdicts)), key=lambda index: -_certainty(verdicts[index])):
+    for index in sorted(range(len(verdicts)), key=lambda index: -certainty(verdicts[index])):
         row = verdicts[index]
         if row.verdict == "says little" or row.num_untied_pairs < _MIN_UNTIED_PAIRS_OF_DOUBLE:
             continue
-        closest = max(kept, key=lambda other: float(correlation_RR[index, other]), default=None)
-        if closest is None or not correlation_RR[index, closest] >= threshold:
+        correlations = {kept_index: float(correlation_RR[index, kept_index]) for kept_index in kept}
+        doubled = max(correlations, key=lambda kept_index: correlations[kept_index], default=None)
+        if doubled is None or correlations[doubled] < threshold:
             kept.append(index)
             continue
-        kept_row, correlation = verdicts[closest], float(correlation_RR[index, closest])
         marked[index] = replace(
             row,
             verdict="double",
-            reason=(
-                f"says what rule {kept_row.number} says (correlation {correlation:.2f}), which is "
-                f"more certain; by itself: {row.verdict}"
-            ),
-            remedy="drop it, or reword it so that it says something else",
+            reason=f"says what rule {verdicts[doubled].number} says (correlation "
+            f"{correlations[doubled]:.2f}), which is more certain; by itself: {row.verdict}",
+            remedy="leave it out, or reword it so that it says something else",
             num_more_pairs=None,
-            double_of=kept_row.rule_id,
-            correlation=correlation,
+            double_of=verdicts[doubled].rule_id,
+            correlation=correlations[doubled],
         )
     return marked
 
 
-def _certainty(row: RuleVerdict) -> float:
-    """Return the distance of the interval from 50 %; negative if the interval contains it."""
-    low, high = row.untied.low, row.untied.high
-    return -1.0 if low is None or high is None else max(low - 0.5, 0.5 - high)
-
-
-# --- summary --------------------------------------------------------------------------------------
-
-
-def _counts_sentence(verdicts: Sequence[RuleVerdict]) -> str:
+def _summary(verdicts: Sequence[RuleVerdict]) -> Iterator[str]:
+    """Yield sentences on all rules: verdicts, weights that disagree with them, intervals."""
+    num_rules = counted(len(verdicts), "rule")
     num_by_verdict = Counter(row.verdict for row in verdicts)
-    parts = [
-        f"{num_by_verdict[name]} {words}"
-        for name, words in _VERDICT_WORDS.items()
-        if num_by_verdict[name]
-    ]
-    return f"Of {counted(len(verdicts), 'rule')}: {', '.join(parts)}."
+    names = [name for name in get_args(RuleVerdictName) if num_by_verdict[name]]
+    yield f"{num_rules}: {', '.join(f'{num_by_verdict[name]} {name}' for name in names)}."
 
-
-def _weight_sentences(verdicts: Sequence[RuleVerdict]) -> Iterator[str]:
-    """Yield a sentence on rules whose weight and verdict disagree."""
     equal_share = 1 / len(verdicts)
-    weighed = [(row, row.weight) for row in verdicts if row.weight is not None]
-    over = [
-        f"rule {row.number} ({row.verdict}) {weight:.3f}"
-        for row, weight in weighed
-        if row.verdict in _NOT_TRUSTED and weight > equal_share + _ROUNDING
-    ]
-    under = [
-        f"rule {row.number} (trust) {weight:.3f}"
-        for row, weight in weighed
-        if row.verdict == "trust" and weight < equal_share - _ROUNDING
-    ]
-    if over or under:
-        parts = [
-            f"{side} than the equal share of {equal_share:.3f} to {first_names(names, limit=3)}"
-            for side, names in (("more", over), ("less", under))
-            if names
-        ]
-        yield f"ENCORE's weights disagree: {'; '.join(parts)}."
-    elif weighed:
-        yield "ENCORE's weights agree with the verdicts."
+    sides = {
+        "more": [
+            row
+            for row in verdicts
+            if row.verdict in _NOT_TRUSTED
+            and row.weight is not None
+            and row.weight > equal_share + _ROUNDING
+        ],
+        "less": [
+            row
+            for row in verdicts
+            if row.verdict == "trust"
+            and row.weight is not None
+            and row.weight < equal_share - _ROUNDING
+        ],
+    }
+    for side, rows in sides.items():
+        if rows:
+            weights = [f"rule {row.number} ({row.verdict}) {number(row.weight)}" for row in rows]
+            yield (
+                f"ENCORE's weights disagree, {side} than an equal share of {equal_share:.3f}: "
+                f"{first_names(weights, limit=3)}."
+            )
+    yield (
+        f"The intervals hold for {num_rules} at once: with meaningless labels at most 1 study in "
+        "20 would have any rule as trust or against. Pairs count as independent."
+    )

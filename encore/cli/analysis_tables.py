@@ -8,6 +8,7 @@ from typing import Any
 
 from encore.analysis.analyze import Analysis
 from encore.analysis.bootstrap import Estimate
+from encore.analysis.rule_verdicts import RuleAnswer
 from encore.analysis.statistics import POOLED, RuleStats
 from encore.cli.output import (
     Renderable,
@@ -16,6 +17,7 @@ from encore.cli.output import (
     record_table,
     rule_legend,
     rule_table,
+    span,
     span_of,
 )
 from encore.core.number_text import NONE, number, sentence, significant
@@ -36,13 +38,14 @@ _MAX_RATINGS = 2_000_000
 
 
 def analysis_tables(analysis: Analysis) -> Iterator[Renderable]:
-    """Yield tables of entropy, accuracy and correlation, and verdicts, by source.
+    """Yield the verdicts on rules, then tables of entropy, accuracy and correlation, by source.
 
     Ratings of a single source are shown once: the figures of all sources would repeat them. The
     last line says how many ratings are enough, if every rule has a weight.
     """
-    sources = list(dict.fromkeys(rule.source for rule in analysis.rules))
-    rule_ids = list(dict.fromkeys(rule.rule_id for rule in analysis.rules))
+    sources = [answer.source for answer in analysis.answers]
+    rule_ids = [rule.rule_id for rule in analysis.rules if rule.source == POOLED]
+    yield from _answer_tables(analysis.answers)
     for source in sources[:1] if len(sources) == 2 else sources:
         yield from _source_tables(analysis, rule_ids, source)
     yield rule_legend(rule_ids)
@@ -78,10 +81,39 @@ def comparison_tables(comparison: RunComparison) -> Iterator[Renderable]:
     yield "κ: Cohen's kappa with squared differences; weights at tau 2."
 
 
+def _answer_tables(answers: Sequence[RuleAnswer]) -> Iterator[Renderable]:
+    """Yield the verdicts on the rules of all sources together, then a table for each source."""
+    *answers_by_source, pooled = answers
+    for answer in (pooled, *(answers_by_source if len(answers_by_source) > 1 else ())):
+        columns: TableColumns = {
+            "rule": lambda row: f"{row.number:>2} {row.rule_id}",
+            "verdict": "verdict",
+            "untied": percent_of("untied.value"),
+            "interval": lambda row: span(row.untied.low, row.untied.high),
+            "ties": percent_of("tie_rate"),
+            "weight": "weight",
+        }
+        title = f"Which rules to trust, {_subject(answer.source)}"
+        yield record_table(answer.rows, columns, title=title)
+        if answer is pooled:
+            reasons: TableColumns = {
+                "#": "number",
+                "reason": lambda row: sentence(row.reason),
+                "what would settle it": lambda row: sentence(row.remedy),
+            }
+            yield record_table([row for row in pooled.rows if row.remedy], reasons)
+            yield "\n".join(pooled.summary)
+            yield ""
+
+
+def _subject(source: str) -> str:
+    return "all sources" if source == POOLED else f"source {source}"
+
+
 def _source_tables(
     analysis: Analysis, rule_ids: Sequence[str], source: str
 ) -> Iterator[Renderable]:
-    subject = "all sources" if source == POOLED else f"source {source}"
+    subject = _subject(source)
     rules = [rule for rule in analysis.rules if rule.source == source]
     intervals = {row.rule_id: row for row in analysis.intervals if row.source == source}
 

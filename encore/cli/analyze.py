@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from itertools import chain
 
+from encore.analysis.answer_options import AnswerOptions
 from encore.cli.output import opened_ratings, show_result
 from encore.core.command_parser import JsonOption, command
 from encore.core.config import option
 from encore.data.study_options import RatingsConfig
 
 
-class AnalyzeConfig(RatingsConfig):
+class AnalyzeConfig(AnswerOptions, RatingsConfig):
     """Options of `encore analyze`."""
 
     by_source: bool = option(False, help="Rows for each source, then for all sources together.")
@@ -24,14 +25,18 @@ class AnalyzeConfig(RatingsConfig):
 
 @command
 def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
-    """Measure each rule: the entropy of its ratings and its accuracy on people's preferences.
+    """Say which rules to trust: how each ranks people's preferences, and how its ratings spread.
+
+    The first table has a verdict for each rule. "trust": the interval of its untied accuracy is
+    above 50 %. "against": below. "undecided": it contains 50 %. "says little": nearly all its pairs
+    are tied. "double": it says what another rule says. The intervals hold for all rules at once.
 
     Ties between chosen and rejected decide what accuracy means, so it is shown four ways: half (a
     tie counts one half), untied (ties left out), strict (a tie is a miss), >= or inclusive (a
     hit). Read half and untied together: the other two are biased by ties. The null band is where
     the correlation r would lie, 95 % of the time, if the labels meant nothing. The verdict is
     "reproduced" or "not reproduced" only where r lies outside its null band, on the same side,
-    under half and untied; otherwise "depends on ties".
+    under half and untied, "inconclusive" where r lies inside under both, else "depends on ties".
 
     Examples: `encore analyze study --by-source`, `encore analyze study --run 3f --compare 9a`.
 
@@ -43,7 +48,7 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
     from encore.weighting.run_comparison import compare_runs
 
     ratings = opened_ratings(config)
-    analysis = analyze_ratings(ratings, by_source=config.by_source)
+    analysis = analyze_ratings(ratings, by_source=config.by_source, options=config)
     document = analysis.as_dict()
     tables = analysis_tables(analysis)
     notes = analysis.notes

@@ -45,6 +45,10 @@ def weights_tables(weighed: WeighedRules) -> Iterator[Renderable]:
     title = f"Weights by scheme {scheme_label(vector)}; leakage: {_leakage(weighed.uses_labels)}"
     yield compact_table(columns, rows, title=title)
     yield rule_legend(vector.rule_ids)
+    yield (
+        "w × sd: how much a rule moves the composed reward. A trainer that divides each rule by "
+        "its standard deviation (GDPO) uses the weight instead."
+    )
     if held_out := weighed.held_out:
         yield (
             f"on held-out pairs: half {percent(held_out.accuracy.half)} (95 %: "

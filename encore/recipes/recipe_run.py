@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import AcquireReturnProxy, FileLock, Timeout
 
 from encore.analysis.analyze import analyze
+from encore.analysis.answer_options import AnswerOptions
 from encore.benchmarks.benchmark_options import JudgeBenchmarkConfig
 from encore.benchmarks.benchmark_pairs import configured_pairs
 from encore.benchmarks.definition import load_benchmark
@@ -301,7 +302,8 @@ class _RecipeRun:
     def weigh(self, run_dir: Path) -> WeighedRules:
         """Measure the rules and weigh them; write both results as JSON."""
         weighing = self.recipe.weighing
-        self._written_stage("analyze", "analysis.json", lambda _: analyze(run_dir))
+        options = AnswerOptions(tau=weighing.tau)
+        self._written_stage("analyze", "analysis.json", lambda _: analyze(run_dir, options=options))
         weighed: WeighedRules = self._written_stage(
             "weigh",
             "weights.json",

@@ -11,13 +11,15 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import pyarrow.parquet as pq
 
+from encore.analysis.rule_verdicts import RuleVerdictName
 from encore.core.versions import installed_version
 from encore.data.pairs import data_digest
 from encore.data.rating_runs import read_run
@@ -133,13 +135,26 @@ def read_tables(study: Study, *, extra_folders: Iterable[Path] = ()) -> Iterator
         yield _study_table(folder, study)
 
 
-def weighing_run(study: Study, run_dir: Path, weighed: WeighedRules) -> StudyRun:
-    """Return the run of a rating run's rules: weight, entropy, accuracy of each, sources pooled."""
+def weighing_run(
+    study: Study, run_dir: Path, weighed: WeighedRules, *, analysis_file: Path
+) -> StudyRun:
+    """Return the run of a rating run's rules: weight, entropy, accuracy of each, sources pooled.
+
+    Metrics ``rules/VERDICT`` count the rules by verdict.
+
+    Args:
+        study: The study.
+        run_dir: Folder of the rating run.
+        weighed: Weights of the rules.
+        analysis_file: The analysis of the same ratings as JSON, logged as a file.
+    """
     vector, manifest = weighed.vector, read_run(run_dir)
     figures: dict[str, float | None] = {}
     for rule, weight in zip(weighed.rules, vector.weights, strict=True):
         values = {"weight": weight, "entropy": rule.entropy_nats, "accuracy": rule.accuracy.half}
         figures |= {f"{name}/{rule.rule_id}": value for name, value in values.items()}
+    num_by_verdict = Counter(row["verdict"] for row in _read_json(analysis_file)["answer"])
+    figures |= {f"rules/{name}": num_by_verdict[name] for name in get_args(RuleVerdictName)}
     settings = {"scheme": vector.scheme, **vector.params, **dict(_flat(manifest.identity, "."))}
     params = {name: _text(value) for name, value in settings.items()}
     pairs = _pairs_data(manifest.identity["data_sha256"], study, "weighting")
@@ -153,6 +168,7 @@ def weighing_run(study: Study, run_dir: Path, weighed: WeighedRules) -> StudyRun
         datasets=[pairs, *_ratings_data(vector.as_dict()["provenance"], study, "weighting")],
         folder=run_dir,
         series={"weighing": [(0, _numbers(dict(sorted(figures.items()))))]},
+        files=[analysis_file],
     )
 
 

@@ -20,10 +20,11 @@ BAND = (-0.6, 0.6)
         (-0.9, 0.8, BAND, "depends on ties"),  # opposite signs
         (-0.9, -0.5, BAND, "depends on ties"),  # untied is within its band
         (0.9, 0.5, BAND, "depends on ties"),
-        (-0.5, -0.5, BAND, "depends on ties"),  # both within: random labels do this
-        (-0.6, -0.6, BAND, "depends on ties"),  # the ends belong to the band
+        (-0.5, -0.5, BAND, "inconclusive"),  # both within: random labels do this
+        (-0.5, 0.5, BAND, "inconclusive"),  # opposite signs, but nothing depends on ties
+        (-0.6, -0.6, BAND, "inconclusive"),  # the ends belong to the band
         (-0.9, None, BAND, "depends on ties"),
-        (-0.3, -0.3, (-0.9, -0.7), "depends on ties"),  # negative, but weaker than by chance
+        (-0.3, -0.3, (-0.9, -0.7), "inconclusive"),  # negative, but weaker than by chance
     ],
 )
 def test_both_policies_must_agree_outside_their_bands(

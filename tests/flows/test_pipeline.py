@@ -6,12 +6,13 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from prefect.client.schemas.objects import State
 
 from encore.analysis.analyze import analyze
+from encore.analysis.rule_verdicts import RuleVerdictName
 from encore.core.command_parser import UsageError, single_command
 from encore.data.rating_runs import choose_run, list_runs, read_run
 from encore.data.study import open_study
@@ -24,7 +25,7 @@ from flows.pipeline import PipelineConfig, main, pipeline
 from flows.recipes import run_recipe
 from tasks.tracking.tracking_options import TrackingConfig
 from tests.flows.conftest import artifact, error_of
-from tests.tasks.tracking.mlflow_store import Logged
+from tests.tasks.tracking.mlflow_store import Logged, MlflowClient
 from tests.worlds.studies import shard_path
 
 RatingOf = Callable[..., RatingConfig]
@@ -79,7 +80,13 @@ def test_each_weighing_is_one_mlflow_run_with_the_figures_of_its_rules(
         assert run.info.status == "FINISHED"
         assert run.data.params["judge.name"] == read_run(run_dir).judge
         assert {data.dataset.name for data in run.inputs.dataset_inputs} >= {"study"}
-        vector, rules = weights(study, tau=tau), analyze(study).rules
+        vector, analysis = weights(study, tau=tau), analyze(study)
+        rules = analysis.rules
+        verdicts = [row.verdict for row in analysis.answers[-1].rows]
+        for name in get_args(RuleVerdictName):
+            assert run.data.metrics[f"rules/{name}"] == verdicts.count(name)
+        files = MlflowClient(store_uri).list_artifacts(run.info.run_id)
+        assert [file.path for file in files] == ["analysis.json"]
         for rule, weight in zip(rules, vector.weights, strict=True):
             metrics, rule_id = run.data.metrics, rule.rule_id
             assert metrics[f"weight/{rule_id}"] == pytest.approx(weight)

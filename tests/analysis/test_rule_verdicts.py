@@ -1,0 +1,286 @@
+"""Verdicts on rules: what each one needs, how often one is false, and what a number promises."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from numpy.typing import NDArray
+
+from encore.analysis.analyze import analyze
+from encore.analysis.answer_options import AnswerOptions
+from encore.analysis.bootstrap import Estimate
+from encore.analysis.pair_counts import PairCounts
+from encore.analysis.rule_verdicts import RuleAnswer, RuleVerdict, exact_interval, rule_answer
+from encore.analysis.statistics import Accuracy, SourceStatistics, rating_statistics
+from encore.warehouse import open_ratings, open_warehouse
+from tests.golden.command_line import encore
+from tests.reference import rows_of
+from tests.worlds.ratings import random_table, rule_names, stats, table_of
+
+# Suffixes: P pairs, R rules.
+
+FULL = pytest.mark.full
+
+
+def answer_of(margin_PR: Any, **options: float) -> RuleAnswer:
+    """Return the answer for rules with these margins; every rule has the same entropy."""
+    margin_PR = np.asarray(margin_PR, dtype=np.float64)
+    num_pairs, num_rules = margin_PR.shape
+    wins_R, losses_R, ties_R = ((np.sign(margin_PR) == sign).sum(axis=0) for sign in (1, -1, 0))
+    rules = [
+        stats(
+            rule_id,
+            0.5,
+            source="all",
+            num_pairs=num_pairs,
+            num_pairs_total=num_pairs,
+            tie_rate=ties / num_pairs,
+            accuracy=Accuracy.from_counts(wins=wins, ties=ties, losses=losses),
+        )
+        for rule_id, wins, ties, losses in zip(
+            rule_names(num_rules), wins_R.tolist(), ties_R.tolist(), losses_R.tolist(), strict=True
+        )
+    ]
+    square_R = (margin_PR**2).sum(axis=0)
+    counts = PairCounts(
+        num_pairs=num_pairs,
+        num_one_sided=0,
+        wins_R=wins_R,
+        losses_R=losses_R,
+        ties_R=ties_R,
+        sign_gram_RR=np.zeros((num_rules, num_rules), dtype=np.int64),
+        margin_product_RR=margin_PR.T @ margin_PR,
+        margin_square_RR=np.repeat(square_R[:, None], num_rules, axis=1),
+        cells=(None,) * num_rules,
+    )
+    statistics = SourceStatistics(
+        source="all", rules=tuple(rules), counts=counts, mean_squared_surprisals=(None,) * num_rules
+    )
+    numbers = {rule.rule_id: number for number, rule in enumerate(rules, start=1)}
+    return rule_answer(statistics, rule_numbers=numbers, options=AnswerOptions(**options))
+
+
+def first_rule(answer: RuleAnswer) -> RuleVerdict:
+    return next(row for row in answer.rows if row.number == 1)
+
+
+def outcomes(wins: int, losses: int, ties: int = 0) -> list[list[float]]:
+    """Return the margins of one rule that wins, loses and ties so often."""
+    return [[1.0]] * wins + [[-1.0]] * losses + [[0.0]] * ties
+
+
+def contains(interval: Estimate, share: float) -> bool:
+    assert interval.low is not None
+    assert interval.high is not None
+    return interval.low <= share <= interval.high
+
+
+# --- the five verdicts ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wins", "losses", "ties", "verdict"),
+    [
+        # Out of 10 labels of coins, 9 or more are heads in 11 of 1,024 cases: 1.1 %, below 2.5 %.
+        (9, 1, 0, "trust"),
+        (1, 9, 0, "against"),
+        (9, 1, 80, "trust"),  # ties are left out
+        (8, 2, 0, "undecided"),  # 8 or more: 5.5 %
+        (9, 1, 90, "says little"),  # 90 % ties are the threshold
+        (900, 100, 9000, "says little"),
+    ],
+)
+def test_the_verdict_follows_from_the_exact_binomial(
+    wins: int, losses: int, ties: int, verdict: str
+) -> None:
+    assert first_rule(answer_of(outcomes(wins, losses, ties))).verdict == verdict
+
+
+def test_a_rule_without_a_fully_rated_pair_is_undecided() -> None:
+    table = table_of([[0.0], [1.0]], [[np.nan], [np.nan]])
+    (row,) = analyze(table).answers[-1].rows
+    assert (row.verdict, row.num_more_pairs, row.num_missing_pairs) == ("undecided", None, 2)
+    assert row.reason == "no pair has both responses rated"
+
+
+def test_ten_rules_need_more_than_one() -> None:
+    """9 of 10 is 1.1 %, and 10 of 10 is 0.1 %; one of ten rules needs 2.5 % / 10."""
+    for wins, verdict in ((9, "undecided"), (10, "trust")):
+        ties_of_nine_rules = np.zeros((10, 9))
+        margin_PR = np.hstack([outcomes(wins, 10 - wins), ties_of_nine_rules])
+        assert first_rule(answer_of(margin_PR)).verdict == verdict
+
+
+def test_a_constant_rule_and_a_threshold_decide_who_says_little() -> None:
+    (row,) = analyze(table_of([[0.5]] * 30, [[0.5]] * 30)).answers[-1].rows
+    assert (row.verdict, row.tie_rate, row.num_untied_pairs) == ("says little", 1.0, 0)
+    assert "100.0 % of its ratings are 0.50" in row.reason
+    margins = outcomes(40, 10, 50)
+    assert first_rule(answer_of(margins, max_tie_rate=0.51)).verdict == "trust"
+    assert first_rule(answer_of(margins, max_tie_rate=0.5)).verdict == "says little"
+
+
+def test_the_less_certain_of_two_like_rules_is_the_double() -> None:
+    """Rule 1 is rule 2, but for two margins of 40: r = (38 - 2) / 40 = 0.9."""
+    first_P = np.repeat([1.0, -1.0], [36, 4])
+    second_P = np.where(np.arange(40) < 2, -first_P, first_P)
+    opposite_P = -first_P
+    rows = {
+        row.number: row for row in answer_of(np.stack([second_P, first_P, opposite_P], axis=1)).rows
+    }
+    assert (rows[1].verdict, rows[1].double_of) == ("double", "rule-01")
+    assert rows[1].correlation == pytest.approx(0.9)
+    assert "says what rule 2 says (correlation 0.90)" in rows[1].reason
+    assert "by itself: trust" in rows[1].reason
+    assert (rows[2].verdict, rows[3].verdict) == ("trust", "against")
+    stricter = answer_of(np.stack([second_P, first_P], axis=1), double_correlation=0.91)
+    assert [row.verdict for row in stricter.rows] == ["trust", "trust"]
+    few = answer_of(np.ones((19, 2)))  # at least 20 untied pairs make a double
+    assert [row.verdict for row in few.rows] == ["trust", "trust"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rules_correlate_within_pairs_as_numpy_says(seed: int) -> None:
+    """Ratings less their pair's mean, over pairs that both rules rated fully."""
+    table = random_table(np.random.default_rng(500 + seed), max_rows=3000)
+    with open_warehouse(open_ratings(table)) as warehouse:
+        statistics = rating_statistics(warehouse)[-1]
+    centred: dict[str, dict[Any, NDArray[np.float64]]] = {}
+    ratings: dict[Any, dict[str, float]] = {}
+    for pair_id, source, response, rule_id, rating in rows_of(table):
+        if rating is not None:
+            ratings.setdefault((source, pair_id, rule_id), {})[response] = rating
+    for (source, pair_id, rule_id), by_response in ratings.items():
+        if len(by_response) == 2:
+            pair = np.array([by_response["chosen"], by_response["rejected"]])
+            centred.setdefault(rule_id, {})[source, pair_id] = pair - pair.mean()
+    rule_ids = [rule.rule_id for rule in statistics.rules]
+    for i, first in enumerate(rule_ids):
+        for j, second in enumerate(rule_ids):
+            one, other = centred.get(first, {}), centred.get(second, {})
+            common = sorted(one.keys() & other.keys())
+            x, y = (np.array([pairs[key] for key in common]).ravel() for pairs in (one, other))
+            expected = np.nan
+            if x.any() and y.any():
+                expected = np.corrcoef(x, y)[0, 1]
+            assert statistics.correlation_RR[i, j] == pytest.approx(expected, abs=1e-9, nan_ok=True)
+
+
+# --- weights and words ----------------------------------------------------------------------------
+
+
+def test_a_rule_against_people_with_a_large_weight_is_named() -> None:
+    """Rule 2 has three levels and is wrong; rule 1 has many levels and is right."""
+    margins = outcomes(30, 10)
+    chosen_P = np.array([0.5 + margin / 4 for (margin,) in margins])
+    spread_P = np.linspace(0, 0.2, 40)
+    chosen_PR = np.stack([chosen_P + spread_P, 1 - chosen_P], axis=1)
+    rejected_PR = np.stack([0.5 + spread_P, np.full(40, 0.5)], axis=1)
+    answer = analyze(table_of(chosen_PR, rejected_PR)).answers[-1]
+    trusted, against = sorted(answer.rows, key=lambda row: row.number)
+    assert (trusted.verdict, against.verdict) == ("trust", "against")
+    assert [row.number for row in answer.rows] == [1, 2]
+    assert (against.weight or 0) > 0.5 > (trusted.weight or 1)
+    assert (
+        f"more than an equal share of 0.500: rule 2 (against) {against.weight:.3f}."
+        in (answer.summary[1])
+    )
+    assert (
+        f"less than an equal share of 0.500: rule 1 (trust) {trusted.weight:.3f}."
+        in (answer.summary[2])
+    )
+    assert answer.summary[0] == "2 rules: 1 trust, 1 against."
+
+
+def test_an_estimate_of_half_names_no_number_of_pairs() -> None:
+    row = first_rule(answer_of(outcomes(20, 20, 10)))
+    assert (row.verdict, row.num_more_pairs) == ("undecided", None)
+    assert "the estimate is 50 %" in row.remedy
+
+
+def test_the_answer_of_all_sources_is_the_first_table_at_80_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("encore.core.terminal.out.width", 80)
+    rng = np.random.default_rng(0)
+    chosen_PR, rejected_PR = rng.integers(0, 11, size=(2, 60, 4)) / 10
+    sources = ["a", "b", "c"] * 20
+    pq.write_table(table_of(chosen_PR, rejected_PR, source=sources), tmp_path / "r.parquet")
+    lines = encore("analyze", tmp_path / "r.parquet", "--by-source").out.splitlines()
+    assert lines[0].strip() == "Which rules to trust, all sources"
+    titles = [line.strip() for line in lines if line.startswith("Which rules to trust")]
+    assert titles[1:] == [f"Which rules to trust, source {name}" for name in "abc"]
+    table = lines[: lines.index("4 rules: 4 undecided.")]
+    assert max(map(len, table)) <= 80
+
+
+# --- simulated studies ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_rules", [10, 20])
+@pytest.mark.parametrize("num_studies", [100, pytest.param(1000, marks=FULL)])
+def test_random_labels_give_a_false_verdict_in_at_most_one_study_in_twenty(
+    num_rules: int, num_studies: int
+) -> None:
+    """Each study has 300 pairs, and ties between 10 % and 80 %.
+
+    A false rate of 5 % in 1,000 studies has a standard error of 0.7 %, in 100 of 2.2 %. Bonferroni
+    and the exact interval make it about 3.7 %.
+    """
+    rng = np.random.default_rng(num_rules)
+    num_false = 0
+    for _ in range(num_studies):
+        tie_rate_R = rng.uniform(0.1, 0.8, size=num_rules)
+        label_PR = rng.choice([-1.0, 1.0], size=(300, num_rules))
+        margin_PR = label_PR * (rng.random((300, num_rules)) > tie_rate_R)
+        verdicts = {row.verdict for row in answer_of(margin_PR).rows}
+        num_false += not verdicts <= {"undecided"}
+    assert num_false <= (0.05 * num_studies if num_studies == 1000 else 10)
+    if num_studies == 1000:
+        assert num_false >= 15  # not absurdly rarely
+
+
+@pytest.mark.parametrize("accuracy", [0.5, 0.7, 0.95])
+def test_all_intervals_of_a_study_cover_in_95_percent_of_studies(accuracy: float) -> None:
+    """Ten rules with 20, 40, … 200 untied pairs; 2,000 studies have a standard error of 0.5 %."""
+    rng = np.random.default_rng(int(100 * accuracy))
+    total_R = np.arange(20, 201, 20)
+    num_covered = 0
+    for hits_R in rng.binomial(total_R, accuracy, size=(2000, 10)).tolist():
+        num_covered += all(
+            contains(exact_interval(hits, total, confidence=0.995), accuracy)
+            for hits, total in zip(hits_R, total_R.tolist(), strict=True)
+        )
+    assert num_covered / 2000 >= 0.945
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "num_studies"),
+    [(0.6, 150), *(pytest.param(p, 1000, marks=FULL) for p in (0.52, 0.55, 0.6, 0.7, 0.8))],
+)
+def test_the_number_of_further_pairs_decides_in_80_percent_of_cases_like_the_estimate(
+    accuracy: float, num_studies: int
+) -> None:
+    """Half of all pairs are tied, in a study of 100 pairs and ten rules.
+
+    If estimate and tie rate are the truth, the further pairs decide in 80 % and somewhat more,
+    because the first pairs are as good as the estimate. A standard error is 3 % at 150 studies.
+    """
+    rng = np.random.default_rng(int(1000 * accuracy))
+    others_PR = np.zeros((100, 9))
+    decided = []
+    while len(decided) < num_studies:
+        margin_P = rng.choice([-1.0, 1.0], p=[1 - accuracy, accuracy], size=100)
+        margin_P *= rng.random(100) < 0.5
+        row = first_rule(answer_of(np.column_stack([margin_P, others_PR])))
+        if row.num_more_pairs is None or row.untied.value is None or row.tie_rate is None:
+            continue
+        num_untied = rng.binomial(row.num_more_pairs, 1 - row.tie_rate)
+        num_wins = int((margin_P > 0).sum()) + rng.binomial(num_untied, row.untied.value)
+        total = row.num_untied_pairs + num_untied
+        decided.append(not contains(exact_interval(num_wins, total, confidence=0.995), 0.5))
+    assert 0.72 <= np.mean(decided) <= 0.95
