@@ -12,7 +12,6 @@ from encore.core.errors import StudyIncompleteError
 from encore.core.number_text import count, counted
 from encore.core.terminal import say
 from encore.data.study_options import RunKeyConfig, StudyConfig
-from encore.demo import judge_title
 
 if TYPE_CHECKING:
     from encore.data.rating_runs import RatingStatus
@@ -82,8 +81,7 @@ def _output_of(status: RatingStatus) -> Iterator[Renderable]:
 
     manifest, plan = status.manifest, status.manifest.identity["plan"]
     counts = ", ".join(f"{n:,} {state}" for state, n in _num_shards_by_state(status).items())
-    title = judge_title(manifest.judge, is_synthetic=bool(manifest.synthetic))
-    judge = ", ".join((title, *manifest.deviations))
+    judge = ", ".join((manifest.judge_title, *manifest.deviations))
     yield (
         f"run {manifest.run_key}  {judge}  rules {manifest.rule_set} ({len(manifest.rules)})\n"
         f"  {counted(plan['num_pairs'], 'pair')}, {plan['shard_size']:,} a shard, "

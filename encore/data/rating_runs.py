@@ -18,6 +18,7 @@ from encore.core.model_files import is_demo_judge
 from encore.data.records import RESPONSES
 from encore.data.rule_sets import rules_digest
 from encore.data.study import Study, as_study
+from encore.demo import judge_title
 from encore.runs import run_files as runs
 from encore.runs.run_files import JudgedManifest, RunStatus
 
@@ -60,6 +61,11 @@ class RatingManifest(JudgedManifest):
     def title(self) -> str:
         """Return the judge's name and the run's deviations from the paper."""
         return ", ".join((super().title, *self.deviations))
+
+    @property
+    def judge_title(self) -> str:
+        """Return the judge for people: the word judge and its name, or the demo's judge."""
+        return judge_title(self.judge, is_synthetic=bool(self.synthetic))
 
     @property
     def deviations(self) -> tuple[str, ...]:

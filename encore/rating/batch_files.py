@@ -171,10 +171,10 @@ def _request_lines(run: RatingRun, *, reporter: Reporter) -> Iterator[bytes]:
     for shard in job.open_shards(job.shards):
         if shard.index in done:
             continue
-        questions = run.rater.questions(run.pairs.slice(shard.start, shard.num_pairs))
+        questions = run.rater.prompts.questions(run.pairs.slice(shard.start, shard.num_pairs))
         earlier_rows = run.earlier.rows(question.pair.pair_id for question in questions)
         open_questions = [question for question in questions if question.key not in earlier_rows]
-        for prompt, _ in run.rater.prompts(open_questions):
+        for prompt, _ in run.rater.prompts.make(open_questions):
             assert prompt is not None, "without a tokenizer no prompt is too long"
             custom_id = judge.custom_id(prompt)
             if custom_id in judge.replies or custom_id in written_ids:  # pairs may share a prompt

@@ -1,14 +1,21 @@
-"""Render the paper's rating prompt (appendix "Prompts"). Pure functions."""
+"""Render the paper's rating prompt (appendix "Prompts"), and make the prompts about pairs."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from encore.data.records import Message, Role
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from encore.data.pairs import num_bytes_of, records_of
+from encore.data.records import RESPONSES, Message, PreferencePair, Response, Role, Rule, RuleSet
+from encore.judges.base import Prompt
+from encore.judges.segments import SegmentEncoder
+from encore.rating.earlier_ratings import Key
 from encore.rating.rating_config import PromptLayout
 
 #: Verbatim from the paper; it is a parameter of the experiment.
@@ -34,6 +41,8 @@ You must return a score between 0 and 1 and nothing else. Score:"""
 _INTRODUCTION, _CRITERION, _CONVERSATION, _DEMAND = re.fullmatch(  # type: ignore[union-attr]
     r"(.*?)(Criterion for.*?)(Conversation example.*?)(You must return.*)", RATING_TEMPLATE, re.S
 ).groups()
+#: Largest number of bytes that a prompt has around the text of a turn, and around the whole.
+_TURN_BYTES = 128
 _SPEAKER: dict[Role, str] = {"system": "System", "user": "Human", "assistant": "Assistant"}
 
 
@@ -109,3 +118,111 @@ def render_conversation(prompt: Sequence[Message], response: str) -> str:
     """
     turns = [f"{_SPEAKER[message.role]}: {message.content}" for message in prompt]
     return "\n\n".join([*turns, f"Assistant: {response}"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One response of a pair to be rated under one rule."""
+
+    pair: PreferencePair
+    response: str
+    rule: Rule
+    conversation: str
+
+    @property
+    def key(self) -> Key:
+        """Return pair id, response and rule id, which identify the rating."""
+        return self.pair.pair_id, self.response, self.rule.rule_id
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Return the columns of the rating's row that identify it."""
+        names = ("pair_id", "response", "rule_id")
+        return {"source": self.pair.source, **dict(zip(names, self.key, strict=True))}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptMaker:
+    """Makes the prompts about pairs: each response under each rule, as the judge can read them.
+
+    Attributes:
+        template: Layout of a prompt: how a conversation and a rule are put together.
+        rule_set: Rules under which each response is rated.
+        responses: Responses of each pair that are rated.
+        encoder: Encoder of prompts to token ids; None for a judge that reads texts.
+        max_tokens: Largest number of tokens of a prompt; not used without an encoder.
+        is_truncated: True if a longer prompt loses the oldest text of its conversation; False if
+            it is not asked.
+    """
+
+    template: RatingPrompt
+    rule_set: RuleSet
+    responses: tuple[Response, ...] = RESPONSES
+    encoder: SegmentEncoder | None
+    max_tokens: int
+    is_truncated: bool
+
+    @property
+    def num_prompts_per_pair(self) -> int:
+        """Return the number of prompts about one pair: its responses under all rules."""
+        return len(self.responses) * len(self.rule_set.rules)
+
+    def questions(self, pairs: pa.Table) -> list[Question]:
+        """Return all questions about some pairs, in the order in which they are asked.
+
+        The questions about a response follow each other, and so do the responses of a pair: the
+        engine then finds the common beginning of their prompts in its cache.
+        """
+        return [
+            Question(pair=pair, response=response, rule=rule, conversation=conversation)
+            for pair in records_of(pairs)
+            for response in self.responses
+            for conversation in [render_conversation(pair.prompt, pair.response_text(response))]
+            for rule in self.rule_set.rules
+        ]
+
+    def make(self, questions: Sequence[Question]) -> Iterator[tuple[Prompt | None, int]]:
+        """Yield each question's prompt, None if it is too long, and the number of tokens cut."""
+        parts = (
+            self.template.parts(question.conversation, rating_rule=question.rule.rating_rule)
+            for question in questions
+        )
+        if self.encoder is None:
+            yield from (("".join(prompt_parts), 0) for prompt_parts in parts)
+            return
+        for question, token_ids in zip(questions, self.encoder.encode_each(parts), strict=True):
+            fitted: Sequence[int] | None = token_ids
+            if len(token_ids) > self.max_tokens:
+                fitted = None
+                if self.is_truncated:
+                    fitted = self._truncated_left(question, token_ids)
+            yield fitted, 0 if fitted is None else len(token_ids) - len(fitted)
+
+    def num_too_long(self, pairs: pa.Table) -> int:
+        """Count the prompts of some pairs that are too long; the judge need not be loaded.
+
+        A token has at least one byte, so only prompts with many bytes have to be tokenised.
+        """
+        if self.encoder is None:
+            return 0
+        max_bytes_around = max(
+            len("".join(self.template.parts("", rating_rule=rule.rating_rule)).encode())
+            for rule in self.rule_set.rules
+        )
+        num_turns = pc.list_value_length(pairs["prompt"]).to_numpy()
+        max_bytes_P = num_bytes_of(pairs) + max_bytes_around + _TURN_BYTES * (num_turns + 2)
+        questions = self.questions(pairs.filter(pa.array(max_bytes_P > self.max_tokens)))
+        return sum(prompt is None or num_cut > 0 for prompt, num_cut in self.make(questions))
+
+    def _truncated_left(self, question: Question, token_ids: Sequence[int]) -> Sequence[int] | None:
+        """Cut a conversation's oldest text until its prompt fits; None if no text would be left."""
+        assert self.encoder is not None, "prompts have lengths only with a tokenizer"
+        tokenizer, num_cut, fitted = self.encoder.tokenizer, 0, token_ids
+        while len(fitted) > self.max_tokens:
+            num_cut += len(fitted) - self.max_tokens
+            conversation = tokenizer.cut_left(question.conversation, num_tokens=num_cut)
+            if not conversation:
+                return None
+            parts = self.template.parts(conversation, rating_rule=question.rule.rating_rule)
+            [fitted] = tokenizer.encode_each(["".join(parts)])
+        return fitted

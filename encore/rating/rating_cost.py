@@ -14,12 +14,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from encore.core.chat_tokenizer import ChatTokenizer
 from encore.core.errors import EncoreError
 from encore.data.pairs import num_bytes_of
+from encore.judges.base import Decoding
 from encore.judges.judge_options import JudgeConfig
 from encore.judges.vllm_engine import CPU_BLOCK_SIZE, GPU_BLOCK_SIZE
 from encore.model.backbone_shape import find_shape, flops_per_token
 from encore.model.gpus import Gpu, find_gpu
+from encore.rating.prompts import PromptMaker
 from encore.rating.rating_config import EngineRatingConfig, PlanRateConfig
 from encore.rating.shard_rating import ShardRater
 from encore.runs.local_engines import visible_gpus
@@ -70,9 +73,10 @@ Comparison = dict[str, dict[Literal["planned", "actual"], float | None]]
 
 
 def count_tokens(
-    rater: ShardRater,
+    prompts: PromptMaker,
     pairs: pa.Table,
     *,
+    decoding: Decoding,
     block_size: int | None,
     max_counted: int = MAX_COUNTED_PAIRS,
 ) -> TokenCounts:
@@ -84,19 +88,20 @@ def count_tokens(
     tokens are those of a usual reply.
 
     Args:
-        rater: Rater of the run, which makes the prompts.
+        prompts: Maker of the run's prompts.
         pairs: All pairs of the run. Prompts that are too long are not counted.
+        decoding: Way in which the judge answers.
         block_size: Tokens in a block of the engine's cache; None for an engine without a cache.
         max_counted: Largest number of pairs that are tokenised.
     """
-    num_pairs, per_pair = pairs.num_rows, rater.num_prompts_per_pair
-    if rater.encoder is None:
+    num_pairs, per_pair = pairs.num_rows, prompts.num_prompts_per_pair
+    if prompts.encoder is None:
         return TokenCounts(num_calls=num_pairs * per_pair)
     if num_pairs > max_counted:
         pairs = pairs.take(_spread_by_length(pairs, max_counted))
     count_P3 = np.zeros((pairs.num_rows, 3))  # calls, prompt tokens, computed tokens of each pair
     cached_blocks: set[int] = set()
-    for prompt_index, (prompt, _) in enumerate(rater.prompts(rater.questions(pairs))):
+    for prompt_index, (prompt, _) in enumerate(prompts.make(prompts.questions(pairs))):
         if prompt is not None:
             ids = np.asarray(prompt, dtype=np.uint32)
             num_computed = _num_computed(ids, block_size, cached_blocks)
@@ -109,7 +114,7 @@ def count_tokens(
         num_calls=num_calls,
         prompt_tokens=prompt_tokens,
         computed_tokens=computed_tokens,
-        output_tokens=round(num_calls * _usual_output(rater)),
+        output_tokens=round(num_calls * _usual_output(prompts.encoder.tokenizer, decoding)),
     )
 
 
@@ -137,8 +142,9 @@ def compare_with_plan(rater: ShardRater, pairs: pa.Table, report: RunReport) -> 
         report: Report of the call, with the actual cost.
     """
     block_size = kv_block_size(rater.config.judge, is_on_cpu=not visible_gpus())
-    counts = count_tokens(rater, pairs, block_size=block_size)
-    share_known = report.computed("num_known") / (pairs.num_rows * rater.num_prompts_per_pair)
+    counts = count_tokens(rater.prompts, pairs, decoding=rater.decoding, block_size=block_size)
+    num_prompts = pairs.num_rows * rater.prompts.num_prompts_per_pair
+    share_known = report.computed("num_known") / num_prompts
     planned, actual = counts.scaled(1 - share_known), recorded_tokens(report)
     comparison: Comparison = {
         name: {"planned": value, "actual": getattr(actual, name)}
@@ -206,10 +212,8 @@ def _spread_by_length(pairs: pa.Table, count: int) -> NDArray[np.int64]:
     return np.sort(np.argsort(length_P, kind="stable")[rank_N.astype(int)])
 
 
-def _usual_output(rater: ShardRater) -> float:
+def _usual_output(tokenizer: ChatTokenizer, decoding: Decoding) -> float:
     """Return the mean tokens of a reply with its end token; 1 for decode ``expected``."""
-    decoding, tokenizer = rater.decoding, rater.judge.tokenizer
-    assert tokenizer is not None, "it has an encoder"
     if decoding.kind == "expected":
         return 1.0
     replies: Sequence[str] = decoding.labels or [_USUAL_REPLY]

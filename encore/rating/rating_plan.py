@@ -127,10 +127,12 @@ def _counts_by_layout(
     block_size = kv_block_size(run.config.judge, is_on_cpu=is_on_cpu and not visible_gpus())
     has_tokens = run.judge.tokenizer is not None
     layouts = get_args(PromptLayout) if has_tokens else [run.config.layout]
+    prompts = run.rater.prompts
     counts = {
         layout: count_tokens(
-            replace(run.rater, prompt=replace(run.rater.prompt, layout=layout)),
+            replace(prompts, template=replace(prompts.template, layout=layout)),
             run.pairs,
+            decoding=run.rater.decoding,
             block_size=block_size,
         )
         for layout in layouts

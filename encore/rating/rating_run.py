@@ -28,12 +28,11 @@ from encore.data.records import RESPONSES, Response, RuleSet
 from encore.data.rule_sets import load_rule_set
 from encore.data.schemas import RATINGS
 from encore.data.study import Study, as_study
-from encore.demo import judge_title
 from encore.judges import open_judge
 from encore.judges.base import Decoding, Judge
 from encore.judges.segments import SegmentEncoder
 from encore.rating.earlier_ratings import EarlierRatings, earlier_ratings
-from encore.rating.prompts import RatingPrompt
+from encore.rating.prompts import PromptMaker, RatingPrompt
 from encore.rating.rating_config import (
     EngineRatingConfig,
     LimitedRatingConfig,
@@ -94,10 +93,9 @@ class RatingRun:
     def title(self, shards: Sequence[Shard]) -> str:
         """Return a line on the run: judge, rules, plan, and the number of ratings in shards."""
         manifest = self.manifest
-        judge = judge_title(manifest.judge, is_synthetic=bool(manifest.synthetic))
         num_ratings = sum(shard.num_pairs for shard in shards) * manifest.rows_per_pair
         return (
-            f"run {manifest.run_key}: {judge}, {len(manifest.rules)} rules, "
+            f"run {manifest.run_key}: {manifest.judge_title}, {len(manifest.rules)} rules, "
             f"{manifest.num_pairs} pairs in {len(manifest.shards)} shards, {num_ratings} ratings"
         )
 
@@ -113,7 +111,7 @@ class RatingRun:
 
     def _start(self, reporter: Reporter) -> int:
         check_writable(self.run_dir)
-        if num_too_long := self.rater.num_too_long(self.pairs):
+        if num_too_long := self.rater.prompts.num_too_long(self.pairs):
             treatment = {"set-aside": "their ratings will be null", "truncate-left": "they are cut"}
             reporter.message(
                 f"{num_too_long} prompts are too long for the judge's context of "
@@ -300,15 +298,15 @@ def run_over(
     is_expected, labels = config.decode == "expected", config.labels
     decoding = Decoding(kind=config.decode, max_reply_tokens=config.max_reply_tokens, labels=labels)
     judge.check(decoding)
-    rater = ShardRater(
-        judge=judge,
-        config=config,
+    prompts = PromptMaker(
+        template=RatingPrompt(layout=config.layout, labels=labels if is_expected else ()),
         rule_set=rule_set,
-        prompt=RatingPrompt(layout=config.layout, labels=labels if is_expected else ()),
-        decoding=decoding,
-        encoder=None if judge.tokenizer is None else SegmentEncoder(judge.tokenizer),
         responses=responses,
+        encoder=None if judge.tokenizer is None else SegmentEncoder(judge.tokenizer),
+        max_tokens=context - decoding.max_new_tokens,
+        is_truncated=config.overlong == "truncate-left",
     )
+    rater = ShardRater(judge=judge, config=config, prompts=prompts, decoding=decoding)
     identity = _identity(rater, data_sha256=data_sha256, num_pairs=pairs.num_rows)
     manifest = kind(
         run_key=run_key_of(identity),
@@ -341,8 +339,8 @@ def _identity(rater: ShardRater, *, data_sha256: str, num_pairs: int) -> dict[st
     identity = {
         "format": 1,
         "judge": dataclasses.asdict(rater.judge.identity),
-        "prompt_sha256": rater.prompt.digest,
-        "rules_sha256": rater.rule_set.digest,
+        "prompt_sha256": rater.prompts.template.digest,
+        "rules_sha256": rater.prompts.rule_set.digest,
         "decoding": decoding_fields,
         "data_sha256": data_sha256,
         "plan": {
@@ -352,6 +350,6 @@ def _identity(rater: ShardRater, *, data_sha256: str, num_pairs: int) -> dict[st
             "overlong": config.overlong,
         },
     }
-    if rater.responses != RESPONSES:
-        identity["responses"] = list(rater.responses)
+    if rater.prompts.responses != RESPONSES:
+        identity["responses"] = list(rater.prompts.responses)
     return identity if config.layout == "paper" else identity | {"layout": config.layout}

@@ -192,7 +192,7 @@ def _engine(run: RatingRun) -> Any:
 
 
 def _token_ids(run: RatingRun) -> list[Sequence[int]]:
-    prompts = run.rater.prompts(run.rater.questions(run.pairs))
+    prompts = run.rater.prompts.make(run.rater.prompts.questions(run.pairs))
     return [list(token_ids) for token_ids, _ in prompts]
 
 

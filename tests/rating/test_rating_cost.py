@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,8 @@ from encore.data.ingestion import ingest
 from encore.data.study import Study, open_study
 from encore.demo import DATA_PATHS
 from encore.judges.judge_options import JudgeConfig
-from encore.rating.rating_cost import _num_computed, count_tokens, kv_block_size
+from encore.rating.rating_cost import TokenCounts, _num_computed, count_tokens, kv_block_size
+from encore.rating.rating_run import RatingRun
 from encore.runs.shard_runner import work_through
 from tests.rating.test_rating_run import opened
 from tests.worlds.judges import ScriptedJudge
@@ -20,6 +23,10 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     folder = tmp_path_factory.mktemp("counted")
     ingest([f"hh={DATA_PATHS['synthetic-hh']}"], out=folder)
     return open_study(folder)
+
+
+def count(run: RatingRun, **options: Any) -> TokenCounts:
+    return count_tokens(run.rater.prompts, run.pairs, decoding=run.rater.decoding, **options)
 
 
 def test_full_blocks_in_the_cache_are_not_computed_but_a_last_token_is():
@@ -41,7 +48,7 @@ def test_counts_equal_the_prompts_that_the_judge_gets_and_leave_out_long_ones(st
         judge = ScriptedJudge(max_model_len=max_model_len)
         run = opened(study, judge, limit=20)
         report = work_through(run.job())
-        counts = count_tokens(run.rater, run.pairs, block_size=None)
+        counts = count(run, block_size=None)
         assert counts.num_calls == judge.num_asked == report.total_now("num_calls")
         assert counts.prompt_tokens == counts.computed_tokens == report.total_now("prompt_tokens")
     assert 0 < judge.num_asked < 400
@@ -49,8 +56,8 @@ def test_counts_equal_the_prompts_that_the_judge_gets_and_leave_out_long_ones(st
 
 def test_a_sample_stands_for_all_pairs(study):
     run = opened(study)
-    exact = count_tokens(run.rater, run.pairs, block_size=16)
-    sampled = count_tokens(run.rater, run.pairs, block_size=16, max_counted=60)
+    exact = count(run, block_size=16)
+    sampled = count(run, block_size=16, max_counted=60)
     assert sampled.num_calls == exact.num_calls == 20 * run.pairs.num_rows
     assert sampled.prompt_tokens == pytest.approx(exact.prompt_tokens, rel=0.01)
     # Among more pairs, more begin alike.
@@ -60,7 +67,7 @@ def test_a_sample_stands_for_all_pairs(study):
 def test_the_conversation_first_needs_fewer_computed_tokens(study):
     # All rules of a response begin with its conversation, which is computed once.
     paper, conversation_first = (
-        count_tokens(run.rater, run.pairs, block_size=16)
+        count(run, block_size=16)
         for layout in ("paper", "conversation-first")
         for run in [opened(study, layout=layout, limit=30)]
     )

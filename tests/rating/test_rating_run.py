@@ -242,7 +242,7 @@ def test_a_prompt_that_just_fits_is_asked_and_a_longer_one_keeps_a_null_row(one_
     run = opened(one_pair, judge)
     num_longest = 0 if spare == 0 else lengths.count(max(lengths))
     expected = {"prompt_too_long": num_longest} if num_longest else {}
-    assert run.rater.num_too_long(run.pairs) == num_longest  # before the judge is loaded
+    assert run.rater.prompts.num_too_long(run.pairs) == num_longest  # before the judge is loaded
     assert work_through(run.job()).counts_by("null_reasons") == expected
     assert judge.num_asked == 20 - num_longest
     assert [row["raw_reply"] for row in ratings(run)].count(None) == num_longest
