@@ -1,6 +1,6 @@
 """Flow: preference pairs into a study.
 
-As a command, with or without a Prefect server: ``python -m flows.ingest SOURCE... --out STUDY``.
+As a command, with or without a Prefect server: ``python -m flows.ingest STUDY SOURCE...``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def ingest(config: IngestConfig, attempts: Attempts = Attempts()) -> State:
     artifact (what was read, kept, merged and set aside) are kept on that server. Pairs that are
     there are kept; after an error the study is as it was before.
 
-    Example: python -m flows.ingest hh-pku --out study
+    Example: python -m flows.ingest study hh-pku
     """
     reporter = FlowReporter("ingest", config.out)
     report = run_stage(

@@ -5,31 +5,39 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from itertools import chain
+from typing import Any
 
-from cyclopts import App
+from cyclopts import App, Group
 
 from encore.core.command_parser import new_app, run_main
 
-#: In the order in which a study goes through them. ``GROUP NAME`` is a command of a group.
-COMMANDS = (
-    "demo",
-    *("rules merge", "rules dedupe", "rules rate-importance", "rules select"),
-    *("rules draft", "rules lint", "rules probe"),
-    *("ingest", "rate", "status", "show", "browse", "analyze", "weights", "theory"),
-    *("report", "plan rate", "plan train", "train", "gate", "score", "benchmark", "judge"),
-    *("annotate export", "annotate import", "labels", "compare", "paper", "export", "serve"),
-    *("sql", "publish", "doctor"),
-)
+#: Commands by group, in the order of the help. ``GROUP NAME`` is a command of a command.
+GROUPS = {
+    "Make a study": (
+        *("demo", "doctor"),
+        *("rules merge", "rules dedupe", "rules rate-importance", "rules select"),
+        *("rules draft", "rules lint", "rules probe"),
+        *("ingest", "plan rate", "plan train", "rate", "status"),
+    ),
+    "Look at it": ("show", "browse", "sql"),
+    "Which rules to trust": ("analyze", "weights", "report"),
+    "Train and score": ("train", "gate", "score", "benchmark", "judge", "compare"),
+    "Serve and publish": ("export", "serve", "publish"),
+    "Ask people": ("annotate export", "annotate import", "labels"),
+    "Check the paper": ("paper", "theory"),
+}
+COMMANDS = tuple(chain.from_iterable(GROUPS.values()))
 
 HELP = (
     "Audit safety rules and compose multi-head reward models.\n\nA study is a directory that holds "
     "everything of one run, from preference pairs (`encore ingest`) to the table of a benchmark "
-    "(`encore benchmark`) and a model for others (`encore export`). Commands stand in the order in "
-    "which a study goes through them; `encore demo` does all of it on shipped synthetic data."
+    "(`encore benchmark`) and a model for others (`encore export`). Most commands take the study "
+    "as their first argument. `encore demo` makes a study of shipped synthetic data."
 )
 
 
-_GROUPS = {
+_PARENTS = {
     "plan": "Estimate what a run will take, before anything is loaded.",
     "rules": "Make a rule set from pools of principles, and test how sound each rule is.",
     "annotate": "Ask people about responses and rules, and measure their agreement with judges.",
@@ -54,18 +62,25 @@ def _version() -> str:
 def build_app(names: Sequence[str] = COMMANDS) -> App:
     """Return the parser of `encore` with these commands. Their modules are imported."""
     app = new_app("encore", help=HELP, version=_version)
-    groups = {group: new_app(group, help=text) for group, text in _GROUPS.items()}
     if len(names) == len(COMMANDS):
         app.help_format = "plaintext"  # reading Markdown would make the list wait
-    for position, name in enumerate(names):
-        *group, short_name = name.split()
-        parent = groups[group[0]] if group else app
-        function = command_of(name)
-        usage = f"Usage: encore {name} {function.usage}"  # type: ignore[attr-defined]
-        parent.command(function, name=short_name, sort_key=position, usage=usage)
-        if group and group[0] not in app:
-            parent.sort_key = position
-            app.command(parent)
+        app.register_install_completion_command(help="Complete commands and options by Tab.")
+        flags = Group("Flags", sort_key=len(GROUPS) + 1)
+        for flag in ("--help", "--install-completion", "--version"):
+            app[flag].group = flags
+    parents = {name: new_app(name, help=text) for name, text in _PARENTS.items()}
+    for position, (title, group_names) in enumerate(GROUPS.items(), start=1):
+        group = Group(title, sort_key=position)
+        for name in filter(names.__contains__, group_names):
+            *parent_name, short_name = name.split()
+            parent = parents[parent_name[0]] if parent_name else app
+            function, key = command_of(name), COMMANDS.index(name)
+            usage = f"Usage: encore {name} {function.usage}"  # type: ignore[attr-defined]
+            options: dict[str, Any] = {} if parent_name else {"group": group}
+            parent.command(function, name=short_name, sort_key=key, usage=usage, **options)
+            if parent_name and parent_name[0] not in app:
+                parent.sort_key, parent.group = key, group
+                app.command(parent)
     return app
 
 

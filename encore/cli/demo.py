@@ -42,7 +42,7 @@ _NEXT_STEPS = {
     "analyze {study} --by-source": "entropy, four accuracies, their correlation",
     "weights {study} --tau 0.5": "a sharper preference for low-entropy rules",
     "compare {study}": "every row of the benchmark's table, sorted",
-    "show PAIR --study {study}": "text, prompts, replies and ratings of one pair",
+    "show {study} PAIR": "text, prompts, replies and ratings of one pair",
     "serve {export}": "its rewards over HTTP",
     "ingest --help": "your own preference pairs",
 }

@@ -27,8 +27,8 @@ def ingest(config: IngestConfig, *, json: JsonOption = False) -> None:
     In the table, merged counts exact duplicates, and swapped counts pairs that are also there
     with chosen and rejected the other way round (both are kept).
 
-    Examples: `encore ingest hh-pku --out study`,
-    `encore ingest mine=my-pairs.jsonl.gz --out study`.
+    Examples: `encore ingest study hh-pku`,
+    `encore ingest study mine=my-pairs.jsonl.gz`.
     """
     from encore.data.ingestion import ingest as ingest_sources
 

@@ -15,7 +15,7 @@ from encore.cli.output import (
     show_result,
     span,
 )
-from encore.core.command_parser import JsonOption, command
+from encore.core.command_parser import JsonOption, UsageError, command
 from encore.core.number_text import number
 from encore.core.terminal import say, terminal_reporter
 from encore.people.people_options import LabelsConfig
@@ -35,12 +35,14 @@ def labels(config: LabelsConfig, *, json: JsonOption = False) -> None:
     with agreement. A rating counts as the nearest value that labels have: as yes from one half on.
     Labels without pairs are no input of `encore analyze`, `weights` and `train`.
 
-    Examples: encore labels gold.jsonl.gz --to study --judge ./my-judge --rules propositions.yaml
+    Examples: encore labels study gold.jsonl.gz --judge ./my-judge --rules propositions.yaml
 
     encore labels rated.csv
     """
     from encore.people.judge_labels import judge_labels
 
+    if not config.files:
+        raise UsageError("FILE is missing: a table of labels")
     with terminal_reporter() as reporter:
         report = judge_labels(config, reporter=reporter)
     show_result(report, _tables(report), report.notes, synthetic=report.synthetic, as_json=json)

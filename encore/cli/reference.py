@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -23,7 +24,9 @@ printed.
 def reference_page() -> str:
     """Return the page as Markdown."""
     sys.argv[0] = "encore"  # usage lines begin with it
-    return _HEAD + build_app().generate_docs(heading_level=2)
+    page: str = build_app().generate_docs(heading_level=2)
+    # The generator puts the command in front of a usage line that names it already.
+    return _HEAD + re.sub(r"(?m)^encore ([a-z -]+) \1 ", r"encore \1 ", page)
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def score(config: ScoreConfig, *, json: JsonOption = False) -> None:
     )
     warn_of_failures(result.failures, result.num_shards)
     if result.is_complete:
-        say(f"next: encore sql --query head_accuracy --study {study.path}")
+        say(f"next: encore sql {study.path} --query head_accuracy")
 
 
 def _accuracy_table(all_pairs: Sequence[HeadAccuracy], held_out: Sequence[HeadAccuracy]) -> Table:

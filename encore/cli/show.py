@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from encore.cli.output import compact_table
-from encore.core.command_parser import JsonOption, command
+from encore.core.command_parser import JsonOption, UsageError, command
 from encore.core.config import option
 from encore.core.errors import InputError
 from encore.core.terminal import out, print_json, say, visible, warn
@@ -18,8 +18,12 @@ from encore.data.study_options import RunKeyConfig
 class ShowConfig(RunKeyConfig):
     """Options of `encore show`."""
 
-    pair: str = option(positional=True, help="A pair_id, or a unique beginning of it.")
-    study: Path = option(Path(), help="The study directory.")
+    study: Path = option(
+        positional=True,
+        alias="study",
+        help="The study directory that has the pair. May be left out inside of it.",
+    )
+    pair: str | None = option(None, positional=True, help="A pair_id, or a unique beginning of it.")
     rule: str | None = option(None, help="Print the two prompts of this rule (a rule_id).")
     all_prompts: bool = option(False, help="Print the prompts of every rule.")
 
@@ -32,14 +36,19 @@ def show(config: ShowConfig, *, json: JsonOption = False) -> None:
     judge's prompts, its replies and the ratings read from them.
     """
     from encore.data.rating_runs import chosen_runs, run_status
-    from encore.data.study import open_study
+    from encore.data.study import is_study, open_study
     from encore.tables.pair_details import find_pair, pair_in_run
 
-    study = open_study(config.study)
+    path, pair_id = config.study, config.pair
+    if pair_id is None and is_study(path):
+        raise UsageError(f"PAIR is missing: a pair_id; `encore browse {path}` lists the pairs")
+    if pair_id is None:  # called inside of a study
+        path, pair_id = Path(), str(path)
+    study = open_study(path)
     statuses = [run_status(run_dir) for run_dir in chosen_runs(study.ratings_dir, config.run)]
     pairs = [
         (pair, [pair_in_run(pair, status.manifest, status.paths) for status in statuses])
-        for pair in find_pair(study, config.pair)
+        for pair in find_pair(study, pair_id)
     ]
     if json:
         records = [dataclasses.asdict(pair) | {"runs": runs} for pair, runs in pairs]

@@ -17,13 +17,18 @@ from encore.data.study_options import RunChoice
 class SqlConfig(RunChoice):
     """One query over the tables of a study."""
 
+    study: str | None = option(
+        None,
+        positional=True,
+        alias="study",
+        help="The study directory. May be left out inside of it.",
+    )
     statement: str | None = option(
         None,
         positional=True,
         name="select",
         help="One SELECT (or FROM, VALUES, WITH … SELECT, PIVOT, EXPLAIN).",
     )
-    study: Path = option(Path(), help="The study directory.")
     query: str | None = option(None, metavar="NAME", help="Run a query of the library, see --list.")
     show_list: bool = option(
         False, name="list", help="Describe the tables and the library's queries."
@@ -45,11 +50,11 @@ class SqlConfig(RunChoice):
 def sql(config: SqlConfig, *, json: JsonOption = False) -> None:
     """Query a study with DuckDB's SQL: pairs, ratings, rules, head scores, benchmarks and more.
 
-    encore sql "select rule_id, avg(rating) from ratings group by all" --study DIR
+    encore sql STUDY "select rule_id, avg(rating) from ratings group by all"
 
-    encore sql --query entropy_accuracy --study DIR
+    encore sql STUDY --query entropy_accuracy
 
-    encore sql "from weights_at(0.5) order by weight desc" --study DIR --format csv
+    encore sql STUDY "from weights_at(0.5) order by weight desc" --format csv
 
     Every query of the library is also a view: from entropy_accuracy where source is null. If there
     are several runs, table ratings has the one of --run or --judge; all_ratings has all runs.
@@ -58,19 +63,23 @@ def sql(config: SqlConfig, *, json: JsonOption = False) -> None:
     database in memory that has no access to files, network and settings. The tables have only
     shards whose digest matches.
     """
-    if [config.statement, config.query, config.show_list or None].count(None) != 2:
+    from encore.data.study import is_study, open_study
+
+    study, statement = Path(config.study or ""), config.statement
+    if config.query is statement is None and not is_study(study):
+        study, statement = Path(), config.study  # a SELECT alone, inside of a study
+    if [statement, config.query, config.show_list or None].count(None) != 2:
         raise UsageError("give one of SELECT, --query, --list")
     format_name = "json" if json else config.format
     if config.show_list:
         _print_list(as_json=format_name == "json")
         return
-    from encore.data.study import open_study
     from encore.tables.query_files import named_query
     from encore.tables.sql_query import run_query
     from encore.tables.study_tables import study_tables
 
-    text = config.statement or named_query(config.query or "")
-    tables = study_tables(open_study(config.study), run=config.run, judge=config.judge)
+    text = statement or named_query(config.query or "")
+    tables = study_tables(open_study(study), run=config.run, judge=config.judge)
     with run_query(tables, text, seconds=config.timeout, memory=config.memory_limit) as result:
         print_result(result, format_name=format_name, max_rows=config.rows)
     if result.num_missing_shards:

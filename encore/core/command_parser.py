@@ -212,6 +212,9 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     run.__doc__ = function.__doc__
     run.__name__ = function.__name__
     run.usage = _usage(all_options)  # type: ignore[attr-defined]
+    arguments = (option for option in all_options if option.metadata.get("positional"))
+    earlier_flags = [f"--{name}" for option in arguments if (name := option.metadata.get("alias"))]
+    run.earlier_flags = earlier_flags  # type: ignore[attr-defined]
     return run
 
 
@@ -234,7 +237,7 @@ def run_main(app: App, arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         with _stopping_on_signals():
             called, bound, _ = app.parse_args(
-                [_NEGATIVE_FLAG.sub(r"--\1=False", argument) for argument in arguments],
+                _of_this_version(app, arguments),
                 exit_on_error=False,
                 print_error=False,
                 help_on_error=False,
@@ -300,6 +303,24 @@ def _exit(message: str, *, exit_code: int) -> NoReturn:
     sys.exit(exit_code)
 
 
+def _of_this_version(app: App, arguments: Sequence[str]) -> list[str]:
+    """Return a call in this version's form: the study first, no ``--no-NAME``.
+
+    Earlier versions named the study by an option, e.g. ``--study``.
+    """
+    commands, apps, _ = app.parse_commands(arguments)
+    rewritten = [_NEGATIVE_FLAG.sub(r"--\1=False", argument) for argument in arguments]
+    for flag in getattr(apps[-1].default_command, "earlier_flags", ()):
+        names = [argument.partition("=")[0] for argument in rewritten]
+        if flag in names:
+            position = names.index(flag)
+            _, equals, study = rewritten.pop(position).partition("=")
+            if not equals and position < len(rewritten):
+                study = rewritten.pop(position)
+            rewritten.insert(len(commands), study)
+    return rewritten
+
+
 def _usage_problem(error: CycloptsError) -> str:
     """Return the mistake of a wrong call; a missing argument is explained by its help."""
     is_missing = isinstance(error, MissingArgumentError) and error.keyword is None
@@ -316,7 +337,8 @@ def _usage(options: Sequence[Option]) -> str:
     for option in sorted(options, key=lambda option: option.flag.startswith("--")):
         name, kind = option.flag, typing.get_origin(option.field.annotation)
         if not name.startswith("--"):
-            name += "..." if kind in (list, tuple) else ""
+            if kind in (list, tuple):
+                name = option.metadata.get("metavar") or f"{name}..."
             usage.append(name if option.is_required else f"[{name}]")
         elif option.is_required:
             value = option.metadata.get("metavar") or option.parameter_name.upper()
@@ -344,7 +366,7 @@ def _parameter(option: Option, groups: Mapping[str, Group]) -> inspect.Parameter
     if default is None and not is_required:
         annotation = annotation | None
     parameter = Parameter(
-        name=(option.flag, f"--{alias}") if alias else option.flag,
+        name=(option.flag, f"--{alias}") if alias and not is_positional else option.flag,
         help=text + f" ({source})" * bool(source),
         group=_ARGUMENTS if is_positional else groups.get(metadata.get("group", ""), _OPTIONS),
         metavar="NAME=VALUE" if option.takes_pairs else metadata.get("metavar"),

@@ -51,7 +51,8 @@ def option(
         help: Help text of the command line, the Prefect form and the reference page.
         group: Title of the panel of the help text.
         name: Option name on the command line, if it is not the field's.
-        alias: Second option name on the command line.
+        alias: Second option name on the command line; of an argument: its name as an option in
+            earlier versions, which is still read and not listed.
         positional: True makes it an argument instead of an option.
         hidden: True leaves it out of the command line.
         identity: True if it changes results and so belongs to a run's key.

@@ -11,6 +11,9 @@ from encore.data.sources.pku import Prefer
 class IngestConfig(StageConfig):
     """Options of `encore ingest`."""
 
+    out: Path = unkeyed_option(
+        positional=True, name="study", alias="out", help="The study directory; created if missing."
+    )
     sources: tuple[str, ...] = option(
         positional=True,
         metavar="SOURCE...",
@@ -22,7 +25,6 @@ class IngestConfig(StageConfig):
         "is hh, pku, rlhflow or pairs; without it, it is "
         "detected from the first record. LABEL becomes the `source` column.",
     )
-    out: Path = unkeyed_option(metavar="STUDY", help="The study directory; created if missing.")
     prefer: Prefer | None = option(
         None,
         help="Label of raw PKU-SafeRLHF that says which response is chosen: safer (harmlessness, "

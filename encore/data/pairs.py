@@ -160,7 +160,7 @@ def missing_pairs_error(study: Study) -> InputError | None:
         return None
     return InputError(
         f"study {study.path}: it has labels of single responses, and this needs pairs; read the "
-        f"labels with `encore labels`, or add pairs: encore ingest SOURCE --out {study.path}"
+        f"labels with `encore labels`, or add pairs: encore ingest {study.path} SOURCE"
     )
 
 

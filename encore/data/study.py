@@ -86,7 +86,7 @@ def open_study(path: Path) -> Study:
         problem = f"not a study (no {_MARKER})" if path.exists() else "no such directory"
         raise InputError(
             f"study {path}: {problem}; name a study's directory, or make one with "
-            f"`encore ingest SOURCE --out {path}`"
+            f"`encore ingest {path} SOURCE`"
         )
     try:
         content = json.loads(marker.read_bytes())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, model_validator
 
 from encore.core.config import option
 from encore.data.records import SampleKind
@@ -91,7 +91,17 @@ class AnnotateImportConfig(StudyConfig):
 class LabelsConfig(RatingConfig):
     """Config of `encore labels`: labels by people, and the judge that is compared with them."""
 
+    to: Path | None = option(
+        None,
+        positional=True,
+        name="study",
+        alias="to",
+        identity=False,
+        help="Study for labels and ratings (in STUDY/labels/KEY). Created if it does not exist. "
+        "A table that has ratings needs none.",
+    )
     files: tuple[Path, ...] = option(
+        (),
         positional=True,
         metavar="FILE...",
         min_length=1,
@@ -100,12 +110,6 @@ class LabelsConfig(RatingConfig):
         "a number from 0 to 1) and optionally prompt; a column rating replaces the judge. Or the "
         "gold data of OpenAI's Rule Based Rewards.",
     )
-    to: Path | None = option(
-        None,
-        metavar="STUDY",
-        identity=False,
-        help="Study for labels and ratings (in STUDY/labels/KEY). Created if it does not exist.",
-    )
     judge: JudgeConfig | None = None  # type: ignore[assignment]  # a table may have ratings
     rules: str = option(
         "encore-10",
@@ -113,3 +117,12 @@ class LabelsConfig(RatingConfig):
         help="Wording of the rules that the labels name, for the judge: encore-10, encore-20, a "
         "rule set (TOML), or the propositions of Rule Based Rewards (YAML).",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_files_without_a_study(cls, values: Any) -> Any:
+        """Take the first argument as a file if it is one, or if it is the only argument."""
+        first, files = values.get("to"), values.get("files") or ()
+        if first is not None and (not files or Path(first).is_file()):
+            return {**values, "to": None, "files": (first, *files)}
+        return values

@@ -42,8 +42,8 @@ class TrainingDivergedError(EncoreError):
         pairs = f" on pairs {', '.join(pair_ids[:_NUM_NAMED_PAIRS])}" if pair_ids else ""
         super().__init__(
             f"training diverged: {problem} at step {step}{pairs}; expected finite numbers; the "
-            "last checkpoint is kept: look at these pairs (encore show PAIR), or start a new run "
-            "with a lower learning rate"
+            "last checkpoint is kept: look at these pairs (encore show STUDY PAIR), or start a new "
+            "run with a lower learning rate"
         )
 
 

@@ -343,7 +343,7 @@ def _count_tokens(study: Study, max_length: int) -> PlannedTokens:
     num_pairs = table.num_rows
     if num_pairs == 0:
         raise InputError(
-            f"study {study.path}: no pairs; run `encore ingest SOURCE --out {study.path}` first"
+            f"study {study.path}: no pairs; run `encore ingest {study.path} SOURCE` first"
         )
     lengths = [
         (sum(len(turn.content) for turn in pair.prompt) + len(text)) / _CHARACTERS_PER_TOKEN
