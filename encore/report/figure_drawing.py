@@ -14,7 +14,7 @@ import re
 import textwrap
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +31,15 @@ Floats = NDArray[np.float64]
 FORMATS = ("svg", "png")
 _STYLE = Path(__file__).parent / "report.mplstyle"
 _POINTS_PER_INCH = 72.0
+#: Width and height in points of the area inside the axes of a panel of the usual size, roughly.
+_PLOT_POINTS = (240.0, 165.0)
 
 # Further colours of the style: text, labels, background, and areas behind the data.
 INK, MUTED, PAPER, BAND = "C4", "C5", "C6", "C7"
+#: Colour of intervals, which must not hide labels.
+GRID = "0.75"
+#: Width in points of the names of rows beside cells.
+NAME_WIDTH = 130.0
 #: Style of a reference line.
 REFERENCE: Mapping[str, Any] = {"color": MUTED, "linewidth": 0.9, "linestyle": "--"}
 
@@ -63,11 +69,13 @@ class Panel:
         title: Subject of the panel in a few words.
         subtitle: Key values, including the number of pairs. Screen readers read the titles.
         draw: Function that draws the panel on Matplotlib's axes.
+        hints: Text that the page shows when the mouse is over a position in the axes' data.
     """
 
     title: str
     subtitle: str
     draw: Callable[[Axes], None]
+    hints: Mapping[tuple[float, float], str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,6 +105,20 @@ class Missing:
     title: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class DrawnPanel:
+    """Picture of a panel.
+
+    Attributes:
+        uri: The picture as SVG in a data URI.
+        hints: Position from the left and from the top in per cent of the picture, and the text, of
+            each hint.
+    """
+
+    uri: str
+    hints: Sequence[tuple[float, float, str]] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DrawnChart:
     """A chart with its title and drawings.
@@ -104,13 +126,13 @@ class DrawnChart:
     Attributes:
         chart: The chart that was drawn.
         title: Title in the files.
-        panels: Each panel as SVG in a data URI.
+        panels: Picture of each panel.
         files: Bytes of the picture with all panels, by format.
     """
 
     chart: Chart
     title: str
-    panels: Sequence[str]
+    panels: Sequence[DrawnPanel]
     files: Mapping[str, bytes]
 
 
@@ -132,19 +154,28 @@ def draw_chart(chart: Chart, *, title: str, mark: str | None = None) -> DrawnCha
         return DrawnChart(
             chart=chart,
             title=title,
-            panels=[_data_uri(panel, chart) for panel in chart.panels],
+            panels=[_drawn_panel(panel, chart) for panel in chart.panels],
             files={kind: _saved(sheet, kind) for kind in FORMATS},
         )
 
 
-def _data_uri(panel: Panel, chart: Chart) -> str:
+def _drawn_panel(panel: Panel, chart: Chart) -> DrawnPanel:
     figure = _figure(chart.width, chart.height)
     axes = figure.add_subplot()
     panel.draw(axes)
     axes.set_title(panel.subtitle)
     figure.tight_layout()
     svg = _saved(figure, "svg", transparent=True)
-    return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
+    to_figure = axes.transData + figure.transFigure.inverted()
+    hints = [
+        (round(100 * x, 2), round(100 - 100 * y, 2), text)
+        for (x, y), text in zip(
+            to_figure.transform(np.array([*panel.hints]).reshape(-1, 2)).tolist(),
+            panel.hints.values(),
+            strict=True,
+        )
+    ]
+    return DrawnPanel(f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}", hints)
 
 
 def _sheet(chart: Chart, *, title: str, mark: str | None) -> Figure:
@@ -190,8 +221,10 @@ def floats(values: object) -> Floats:
     return np.asarray(values, dtype=np.float64)
 
 
-def draw_cells(axes: Axes, value_RC: Floats, texts: Sequence[Sequence[str]]) -> None:
-    """Draw cells with their texts: orange at −1, white at 0, blue at 1, grey for NaN."""
+def draw_cells(
+    axes: Axes, value_RC: Floats, texts: Sequence[Sequence[str]], names: Sequence[str]
+) -> None:
+    """Draw named rows of cells with texts: orange at −1, white at 0, blue at 1, grey for NaN."""
     from matplotlib.colors import LinearSegmentedColormap
 
     tones = LinearSegmentedColormap.from_list("tones", ["C1", PAPER, "C0"]).with_extremes(bad=BAND)
@@ -199,11 +232,11 @@ def draw_cells(axes: Axes, value_RC: Floats, texts: Sequence[Sequence[str]]) -> 
     axes.pcolormesh(edges_C, edges_R, value_RC, cmap=tones, vmin=-1, vmax=1)
     for row, column in np.ndindex(*value_RC.shape):
         tone = PAPER if abs(value_RC[row, column]) > 0.6 else INK
-        text = axes.text(column, row, texts[row][column], color=tone, fontsize=9)
+        text = axes.text(column, row, texts[row][column], color=tone, fontsize=8)
         text.set(ha="center", va="center_baseline")
     axes.spines[:].set_visible(False)
+    axes.set_yticks(range(len(names)), [_wrapped(name, 26) for name in names], fontsize=8)
     axes.invert_yaxis()
-    axes.set_ylabel("rule")
 
 
 def draw_dots(
@@ -218,6 +251,55 @@ def draw_dots(
     axes.scatter(value_N, range(len(names)), 50, colors)
     name_rows(axes, names)
     in_percent(axes.xaxis)
+
+
+def label_points(axes: Axes, x_N: Floats, y_N: Floats, labels: Sequence[str]) -> None:
+    """Write a label beside each point, where it covers the fewest points and other labels.
+
+    Args:
+        axes: Axes with their final limits.
+        x_N: Points to label, in data coordinates.
+        y_N: Points to label, in data coordinates.
+        labels: Text of each label.
+    """
+    x_low, x_high, y_low, y_high = axes.axis()
+    left_N = (x_N - x_low) / (x_high - x_low) * _PLOT_POINTS[0]
+    bottom_N = (y_N - y_low) / (y_high - y_low) * _PLOT_POINTS[1]
+    covered_boxes = [
+        (x - 5, y - 5, x + 5, y + 5)
+        for x, y in zip(left_N.tolist(), bottom_N.tolist(), strict=True)
+    ]
+
+    def cost(box: tuple[float, float, float, float]) -> int:
+        x_min, y_min, x_max, y_max = box
+        is_outside = x_min < 0 or y_min < 0 or x_max > _PLOT_POINTS[0] or y_max > _PLOT_POINTS[1]
+        num_covered = sum(
+            x_min < covered[2] and covered[0] < x_max and y_min < covered[3] and covered[1] < y_max
+            for covered in covered_boxes
+        )
+        return int(num_covered + 9 * is_outside)
+
+    for x, y, left, bottom, label in zip(x_N, y_N, left_N, bottom_N, labels, strict=True):
+        width, height = 6.0 * len(label), 9.0
+        boxes = [
+            (left + shift, bottom + rise, left + shift + width, bottom + rise + height)
+            for radius in (6, 11, 17, 24, 32)
+            for rise in (-height / 2, radius - height / 2, -radius - height / 2)
+            for shift in (radius, -radius - width, -width / 2)
+        ]
+        box = min(boxes, key=cost)  # the first of the best, which is the nearest
+        covered_boxes.append(box)
+        text = axes.annotate(
+            label,
+            (x, y),
+            (box[0] - left, box[1] - bottom + 1),
+            textcoords="offset points",
+            fontsize=9,
+            fontweight="bold",
+            color="C0",
+            arrowprops={"arrowstyle": "-", "color": "C0", "linewidth": 0.6, "shrinkB": 3},
+        )
+        text.set_bbox({"facecolor": PAPER, "linewidth": 0, "pad": 0.2, "alpha": 0.8})
 
 
 def in_percent(axis: Axis) -> None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from encore.analysis.claim_verdicts import Verdict
     from encore.analysis.correlation import Correlation
     from encore.analysis.intervals import RuleInterval
+    from encore.analysis.rule_verdicts import RuleAnswer
     from encore.analysis.statistics import RuleStats
 
 Outcome = TypeVar("Outcome")
@@ -112,6 +113,10 @@ class Findings:
             return "all sources"
         return printable(source if source != POOLED else single[0])
 
+    def answer(self, source: str) -> RuleAnswer:
+        """Return the verdicts on the rules of one source."""
+        return next(answer for answer in self.analysis.answers if answer.source == source)
+
     def of_source(self, source: str) -> tuple[RuleStats, ...]:
         """Return the statistics of each rule in one source."""
         return tuple(rule for rule in self.analysis.rules if rule.source == source)
@@ -129,8 +134,8 @@ class Findings:
         return tuple(row for row in self.analysis.verdicts if row.source == source)
 
     def rule_number(self, rule_id: str) -> int:
-        """Return the number of a rule in the figures: its position in the set, from 0."""
-        return list(self.titles).index(rule_id)
+        """Return the number of a rule: its position in the set, from 1."""
+        return list(self.titles).index(rule_id) + 1
 
     def rule_label(self, rule_id: str) -> str:
         """Return the number and the title of a rule."""

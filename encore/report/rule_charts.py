@@ -22,8 +22,9 @@ from encore.core.number_text import (
 )
 from encore.report.figure_drawing import (
     BAND,
+    GRID,
     INK,
-    MUTED,
+    NAME_WIDTH,
     PAPER,
     REFERENCE,
     Chart,
@@ -34,6 +35,7 @@ from encore.report.figure_drawing import (
     draw_cells,
     floats,
     in_percent,
+    label_points,
     name_rows,
     rows_height,
 )
@@ -96,19 +98,14 @@ def _scatter(findings: Findings, source: str, policy: TiePolicy) -> Panel:
     rules, intervals = findings.of_source(source), findings.intervals(source)
     x_R = floats([rule.entropy_nats for rule in rules])
     y_R = floats([rule.accuracy.for_policy(policy) for rule in rules])
+    labels = [findings.rule_label(rule.rule_id) for rule in rules]
     rows = {(row.entropy, row.accuracy): row for row in findings.correlations(source)}
     row = rows["discrete", policy]
 
     def draw(axes: Axes) -> None:
         x_error, y_error = _ends(intervals, "entropy") - x_R, _ends(intervals, policy) - y_R
-        bars = axes.errorbar(x_R, y_R, np.abs(y_error), np.abs(x_error), fmt="o", ecolor=MUTED)
-        bars[0].set(markersize=12, markeredgecolor=PAPER)
-        for rule, x, y in zip(rules, x_R, y_R, strict=True):
-            if np.isfinite(x + y):
-                text = axes.text(
-                    x, y, str(findings.rule_number(rule.rule_id)), color=PAPER, fontsize=9
-                )
-                text.set(ha="center", va="center_baseline", fontweight="bold")
+        bars = axes.errorbar(x_R, y_R, np.abs(y_error), np.abs(x_error), fmt="o", ecolor=GRID)
+        bars[0].set(markersize=7, markeredgecolor=PAPER)
         for each_policy in _POLICY_TEXT:  # gives both panels the same range, for comparison
             axes.plot(x_R, _ends(intervals, each_policy).T, linestyle="none")
         axes.axhline(0.5, **REFERENCE)
@@ -116,13 +113,21 @@ def _scatter(findings: Findings, source: str, policy: TiePolicy) -> Panel:
         axes.set_xlabel("entropy of the ratings H (nats)")
         axes.set_ylabel(f"accuracy, {_POLICY_TEXT[policy]} (%)")
         in_percent(axes.yaxis)
+        is_drawn_R = np.isfinite(x_R + y_R)
+        number_R = np.array([str(findings.rule_number(rule.rule_id)) for rule in rules])
+        label_points(axes, x_R[is_drawn_R], y_R[is_drawn_R], number_R[is_drawn_R].tolist())
 
     r_text = "r has no value"
     if row.pearson_r is not None:
         r, null = number(row.pearson_r, digits=2), interval(row.null_low, row.null_high)
         r_text = f"r {r} · null {null}"
     title = f"{findings.source_name(source)}: {_POLICY_TEXT[policy]}"
-    return Panel(title, f"{counted(row.num_rules, 'rule')} · {r_text}", draw)
+    hints = {
+        (x, y): f"{label}: entropy {number(x)}, accuracy {percent(y)}"
+        for x, y, label in zip(x_R.tolist(), y_R.tolist(), labels, strict=True)
+        if np.isfinite(x + y)
+    }
+    return Panel(title, f"{counted(row.num_rules, 'rule')} · {r_text}", draw, hints)
 
 
 def _ends(intervals: Sequence[RuleInterval], quantity: str) -> Floats:
@@ -249,18 +254,23 @@ def rule_agreement(findings: Findings) -> Chart | Missing:
     if not np.isfinite(cosines).any():
         return Missing("No two rules ever prefer a response of the same pair.")
     cell_texts = [[number(value, digits=2) for value in row] for row in cosine_RR]
+    labels = [findings.rule_label(rule_id) for rule_id in findings.titles]
+    numbers = [str(findings.rule_number(rule_id)) for rule_id in findings.titles]
 
     def draw(axes: Axes) -> None:
-        draw_cells(axes, cosine_RR, cell_texts)
-        axes.set(xticks=range(num_rules), yticks=range(num_rules), xlabel="rule")
+        draw_cells(axes, cosine_RR, cell_texts, labels)
+        axes.set_xticks(range(num_rules), numbers)
+        axes.set_xlabel("rule")
 
     span = interval(np.nanmin(cosines), np.nanmax(cosines))
     median = number(np.nanmedian(cosines), digits=2)
     subtitle = f"{counted(findings.num_pairs, 'pair')} · {span}, median {median}"
-    rows = [
-        (findings.rule_label(rule_id), *texts)
-        for rule_id, texts in zip(findings.titles, cell_texts, strict=True)
-    ]
-    table = DataTable(("rule", *map(str, range(num_rules))), rows)
-    panel = Panel(findings.source_name(POOLED), subtitle, draw)
-    return Chart([panel], table, width=60 + 27 * num_rules, height=80 + 23 * num_rules)
+    rows = [(label, *texts) for label, texts in zip(labels, cell_texts, strict=True)]
+    table = DataTable(("rule", *numbers), rows)
+    hints = {
+        (float(column), float(row)): f"{labels[row]}; {labels[column]}: {cell_texts[row][column]}"
+        for row, column in np.ndindex(num_rules, num_rules)
+    }
+    panel = Panel(findings.source_name(POOLED), subtitle, draw, hints)
+    width, height = NAME_WIDTH + 25 * num_rules, 80 + 23 * num_rules
+    return Chart([panel], table, width=width, height=height)

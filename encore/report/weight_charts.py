@@ -23,6 +23,7 @@ from encore.core.number_text import (
 )
 from encore.report.figure_drawing import (
     MUTED,
+    NAME_WIDTH,
     PAPER,
     REFERENCE,
     Chart,
@@ -74,7 +75,7 @@ def scheme_weights(findings: Findings) -> Chart | Missing:
         _cells_panel(findings, comparison, "share of what moves the reward", effect_RS),
     ]
     table = DataTable(("rule", *map(scheme_name, comparison.rows)), rows)
-    width, height = max(240, 62 + 36 * num_schemes), 105 + 23 * num_rules
+    width, height = NAME_WIDTH + 29 * num_schemes, 105 + 23 * num_rules
     return Chart(panels, table, width=width, height=height)
 
 
@@ -88,13 +89,17 @@ def _cells_panel(
 
     def draw(axes: Axes) -> None:
         tone_RS = np.clip(share_RS * len(share_RS) - 1, _PALEST, 1)
-        draw_cells(axes, np.where(share_RS > 0, tone_RS, np.nan), texts)
+        draw_cells(axes, np.where(share_RS > 0, tone_RS, np.nan), texts, labels)
         names = [row.vector.scheme + " †" * row.uses_labels for row in comparison.rows]
         axes.set_xticks(range(len(names)), names, rotation=50, ha="right", rotation_mode="anchor")
-        numbers = [str(findings.rule_number(rule_id)) for rule_id in comparison.rule_ids]
-        axes.set_yticks(range(len(numbers)), numbers)
 
-    return Panel(f"{title} (%)", counted(comparison.num_pairs_total, "pair"), draw)
+    labels = [findings.rule_label(rule_id) for rule_id in comparison.rule_ids]
+    hints = {
+        (float(column), float(row)): f"{labels[row]}, {scheme_name(scheme)}: {texts[row][column]} %"
+        for row in range(len(labels))
+        for column, scheme in enumerate(comparison.rows)
+    }
+    return Panel(f"{title} (%)", counted(comparison.num_pairs_total, "pair"), draw, hints)
 
 
 def scheme_accuracy(findings: Findings) -> Chart | Missing:

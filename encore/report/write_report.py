@@ -197,6 +197,7 @@ def render_page(findings: Findings, drawn: Drawn) -> str:
     environment.filters |= {
         **dict(getmembers(number_text, isfunction)),
         "slug": slug,
+        "zip": zip,
         "spread": _spread,
         "scheme_name": weight_charts.scheme_name,
         "leading": weight_charts.leading_rows,

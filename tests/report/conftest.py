@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from encore.report import write_report
-from encore.report.figure_drawing import Chart, DrawnChart
+from encore.report.figure_drawing import Chart, DrawnChart, DrawnPanel
 from encore.report.findings import Findings, gather
 from tests.report.studies import some_ratings
 
@@ -18,9 +18,9 @@ def without_drawing() -> Iterator[None]:
     """Leave figures empty, for tests of texts and files alone."""
 
     def empty_chart(chart: Chart, *, title: str, mark: str | None = None) -> DrawnChart:
-        uris = ["data:image/svg+xml;base64,"] * len(chart.panels)
+        panels = [DrawnPanel("data:image/svg+xml;base64,")] * len(chart.panels)
         files = {"svg": (mark or "").encode(), "png": b"\x89PNG"}
-        return DrawnChart(chart=chart, title=title, panels=uris, files=files)
+        return DrawnChart(chart=chart, title=title, panels=panels, files=files)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(write_report, "draw_chart", empty_chart)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -11,11 +12,13 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
 from encore.core.number_text import number, percent
-from encore.report.figure_drawing import Chart, DataTable, Missing, Panel, draw_chart
+from encore.report.figure_drawing import Chart, DataTable, Missing, Panel, draw_chart, label_points
 from encore.report.findings import MAX_DRAWN_SOURCES, Findings, gather
 from encore.report.rule_charts import correlation_table
 from encore.report.write_report import CHARTS
 from tests.report.studies import some_ratings
+
+RULE_NAMES = [*enumerate(("calm", "fair", "kind", "mild", "neat", "open"), start=1)]
 
 
 def chart_of(name: str, findings: Findings) -> Chart:
@@ -40,7 +43,8 @@ def test_every_figure_has_a_table_a_subtitle_and_labelled_axes(findings: Finding
         assert "rule" in panel.subtitle or "pair" in panel.subtitle or "level" in panel.subtitle
         axes = axes_of(panel)
         assert axes.get_xlabel() or name == "scheme-weights"
-        assert axes.get_ylabel() or not len(axes.get_yticks())
+        row_names = [text.get_text() for text in axes.get_yticklabels()]
+        assert axes.get_ylabel() or row_names in ([], [f"{n} · {r}" for n, r in RULE_NAMES])
 
 
 def test_bars_are_the_shares_of_ratings_in_bins_on_shared_axes(findings: Findings):
@@ -72,13 +76,41 @@ def test_the_fit_is_the_least_squares_line_through_points_at_entropy_and_accurac
         accuracy = [getattr(rule.accuracy, policy) for rule in findings.pooled]
         [dots] = [line.get_xydata() for line in axes.lines if line.get_marker() == "o"]
         assert dots.tolist() == [list(dot) for dot in zip(entropy, accuracy, strict=True)]
-        assert [text.get_text() for text in axes.texts] == list("012345")
+        assert [text.get_text() for text in axes.texts] == list("123456")
         slope, intercept = np.polyfit(entropy, accuracy, 1)
         [fit] = [line.get_xydata() for line in axes.lines if len(line.get_xydata()) == 3]
         np.testing.assert_allclose(fit[:, 1], intercept + slope * fit[:, 0])
         estimate = getattr(findings.intervals("all")[0], policy)
         expected = [estimate.low, estimate.high]
         assert axes.collections[1].get_segments()[0][:, 1].tolist() == pytest.approx(expected)
+
+
+def test_labels_of_near_points_lie_on_no_point_and_no_other_label():
+    figure = Figure(figsize=(295 / 72, 235 / 72))
+    axes = figure.add_subplot()
+    x_N = 0.5 + 0.02 * np.arange(10)
+    y_N = 0.5 + 0.01 * np.tile([0, 1], 5)
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    label_points(axes, x_N, y_N, [str(number) for number in range(1, 11)])
+    figure.draw_without_rendering()
+    boxes = [label.get_bbox_patch().get_window_extent() for label in axes.texts]
+    overlaps = [a for a, b in combinations(boxes, 2) if a.overlaps(b)]
+    points = axes.transData.transform(np.column_stack([x_N, y_N]))
+    assert len(boxes) == 10
+    assert overlaps == []
+    assert not [point for box in boxes for point in points if box.contains(*point)]
+
+
+def test_the_hint_of_a_position_lies_there_on_the_picture():
+    def draw(axes):
+        axes.set(xlim=(0, 1), ylim=(0, 1))
+
+    panel = Panel("t", "s", draw, {(0.0, 0.0): "origin", (1.0, 0.0): "right", (0.0, 1.0): "top"})
+    [drawn] = draw_chart(Chart([panel], DataTable(("a",), (("1",),))), title="T").panels
+    origin, right, top = drawn.hints
+    # Ticks and labels stand left of the origin and below it, so the axes fill most of the picture.
+    assert 0 < origin[0] == top[0] < 20 < 90 < right[0] < 100
+    assert 0 < top[1] < 20 < 80 < origin[1] == right[1] < 100
 
 
 def test_the_table_of_correlations_has_r_of_every_policy(findings: Findings):
@@ -95,7 +127,7 @@ def test_wins_ties_and_losses_fill_the_bar_and_stand_in_the_table(findings: Find
             [rule.accuracy.strict, rule.tie_rate, 1 - rule.accuracy.inclusive]
         )
     first = findings.pooled[0]
-    assert chart.table.rows[0][:2] == ("all sources", "0 · calm")
+    assert chart.table.rows[0][:2] == ("all sources", "1 · calm")
     assert chart.table.rows[0][4] == percent(first.accuracy.half)
     assert chart.table.rows[0][-2:] == (percent(first.tie_rate), "240")
     assert len(chart.table.rows) == 3 * 6

@@ -161,10 +161,21 @@ def test_the_page_states_verdicts_notes_and_the_papers_figures(
     assert "SYNTHETIC" not in html
 
 
+def test_the_page_begins_with_the_verdict_on_each_rule(html: str, findings: Findings) -> None:
+    section = html[html.index('<section id="answer">') : html.index('<section id="rules">')]
+    text = Parsed(section).text
+    answers = [findings.answer(source) for source in findings.sources]
+    assert [sentence for sentence in answers[0].summary if sentence not in text] == []
+    rows = [row for answer in answers for row in answer.rows]
+    cells = re.findall(r'data-value="(\d+)">\d+.*?<strong class="chip ([a-z-]+)">', section, re.S)
+    assert cells == [(str(row.number), row.verdict.replace(" ", "-")) for row in rows]
+    assert {row.number: row.rule_id for row in rows} == dict(enumerate(findings.titles, start=1))
+
+
 def test_the_table_of_rules_has_a_row_each_and_sorts_with_buttons(
     html: str, findings: Findings
 ) -> None:
-    table = html[html.index("data-sortable") :]
+    table = html[html.index("All statistics of every rule") :]
     head, body = table[: table.index("</table>")].split("</thead>")
     assert head.count("<button") == head.count("aria-sort=") >= 14
     assert head.count('aria-sort="ascending"') == 1
@@ -172,7 +183,7 @@ def test_the_table_of_rules_has_a_row_each_and_sorts_with_buttons(
     width = len(values) // len(findings.pooled)
     for index, rule in enumerate(findings.pooled):
         row = values[index * width : (index + 1) * width]
-        assert row[:2] == [str(index), rule.rule_id]
+        assert row[:2] == [str(index + 1), rule.rule_id]
         accuracy = (rule.accuracy.half, rule.accuracy.untied)
         assert [float(cell) for cell in row[2:5]] == [rule.entropy_nats, *accuracy]
 

@@ -39,6 +39,12 @@
     });
   }
 
+  // Names under the mouse, at their places in the pictures.
+  for (const place of document.querySelectorAll('.hint-at')) {
+    place.style.left = `${place.dataset.left}%`;
+    place.style.top = `${place.dataset.top}%`;
+  }
+
   // A hint above a table that is wider than the page.
   const hint = () => {
     for (const box of document.querySelectorAll('.scroll')) {
