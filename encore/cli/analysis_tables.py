@@ -86,7 +86,8 @@ def _answer_tables(answers: Sequence[RuleAnswer]) -> Iterator[Renderable]:
     *answers_by_source, pooled = answers
     for answer in (pooled, *(answers_by_source if len(answers_by_source) > 1 else ())):
         columns: TableColumns = {
-            "rule": lambda row: f"{row.number:>2} {row.rule_id}",
+            "rule": "rule_id",
+            "#": "number",
             "verdict": "verdict",
             "untied": percent_of("untied.value"),
             "interval": lambda row: span(row.untied.low, row.untied.high),
