@@ -1,7 +1,8 @@
-"""Run the demo and show it in MLflow, as `make demo` does.
+"""Run the whole demo and show it in MLflow, as `make demo` does.
 
-``python -m flows.demo --out STUDY``: `encore demo` as a command, no Prefect server, and a tracking
-store in the study, whatever MLFLOW_TRACKING_URI says: example figures belong on no shared server.
+``python -m flows.demo --out STUDY``: `encore demo --full` as a command, no Prefect server, and a
+tracking store in the study, whatever MLFLOW_TRACKING_URI says: example figures belong on no shared
+server.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _POLL_SECONDS = 1.0
 def main(config: DemoConfig) -> None:
     """From preference pairs to weights, reward models and the paper's table, offline.
 
-    The same as `encore demo`; trainings and every row of the table are also shown in a local
+    The same as `encore demo --full`; trainings and every row of the table are also shown in a local
     MLflow store in the study.
     """
     os.environ.pop(TRACKING_URI_VARIABLE, None)
@@ -38,12 +39,13 @@ def main(config: DemoConfig) -> None:
 
 
 def run_demo(config: DemoConfig) -> int:
-    """Run `encore demo`, and return the number of new MLflow runs.
+    """Run `encore demo --full`, and return the number of new MLflow runs.
 
     The store is made, which takes seconds, while the demo's judge starts. The table is logged while
     the demo draws its report.
     """
-    command = [sys.executable, "-m", "encore.cli", "demo", "--out", str(config.study)]
+    command = [sys.executable, "-m", "encore.cli", "demo", "--full", "--out"]
+    command.append(str(config.study))
     command += ["--backend", config.backend] if config.backend else []
     table = config.study / "benchmarks" / "demo" / "table.md"
     num_new = 0

@@ -45,7 +45,7 @@ def analysis_tables(analysis: Analysis) -> Iterator[Renderable]:
     """
     sources = [answer.source for answer in analysis.answers]
     rule_ids = [rule.rule_id for rule in analysis.rules if rule.source == POOLED]
-    yield from _answer_tables(analysis.answers)
+    yield from answer_tables(analysis.answers)
     for source in sources[:1] if len(sources) == 2 else sources:
         yield from _source_tables(analysis, rule_ids, source)
     yield rule_legend(rule_ids)
@@ -81,7 +81,7 @@ def comparison_tables(comparison: RunComparison) -> Iterator[Renderable]:
     yield "κ: Cohen's kappa with squared differences; weights at tau 2."
 
 
-def _answer_tables(answers: Sequence[RuleAnswer]) -> Iterator[Renderable]:
+def answer_tables(answers: Sequence[RuleAnswer]) -> Iterator[Renderable]:
     """Yield the verdicts on the rules of all sources together, then a table for each source."""
     *answers_by_source, pooled = answers
     for answer in (pooled, *(answers_by_source if len(answers_by_source) > 1 else ())):

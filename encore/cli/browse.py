@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from encore.cli.output import require_packages
 from encore.core.command_parser import JsonOption, command
 from encore.core.config import option
 from encore.core.number_text import counted
@@ -32,7 +31,6 @@ def browse(config: BrowseConfig, *, json: JsonOption = False) -> None:
 
     Example: encore browse demo-study, then open the printed address
     """
-    require_packages(("starlette", "uvicorn"), doing="browsing", extras="serve")
     from encore.data.study import open_study
     from encore.serving.listening import listen, make_server, url_of
     from encore.tables.browse_app import browse_app

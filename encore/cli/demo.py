@@ -1,17 +1,20 @@
-"""`encore demo`: run the recipe `demo` and explain each stage."""
+"""`encore demo`: show the shipped ratings, or run the recipe `demo` and explain each stage."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, Any
 
 from encore.cli.output import TableColumns, percent_of, record_table, span_of
-from encore.core.command_parser import command
+from encore.core.command_parser import UsageError, command
+from encore.core.config import option
+from encore.core.extras import require_packages
 from encore.core.terminal import out, say, terminal_reporter, warn
 from encore.recipes.recipe import DemoConfig, changed, load_recipe
 
@@ -21,6 +24,10 @@ if TYPE_CHECKING:
     from encore.recipes.recipe_run import Work
 
 _SYNTHETIC = "synthetic data: read these figures as an example, not as evidence"
+_SHIPPED = (
+    "ENCORE demo: 500 synthetic pairs, and the ratings that the small shipped judge gave them "
+    "under ten rules; --full rates, trains and compares on a real engine"
+)
 _EXPLANATIONS = {
     "rate": "the demo's judge rates every response under every rule",
     "judge": "for comparison: the judge's own ratings of the benchmark's pairs, ENCORE's weights",
@@ -39,6 +46,14 @@ _EXPLANATIONS = {
     "export": "the same with ENCORE's weights folded in: one reward",
 }
 _NEXT_STEPS = {
+    "analyze {study} --by-source": "the same for each source of pairs",
+    "weights {study}": "ENCORE's weights of the rules",
+    "browse {study}": "texts, replies and ratings in a browser",
+    'sql {study} "from rules"': "every table of the study in SQL",
+    "demo --full": "rating on a real engine, training, benchmark; takes minutes",
+    "ingest --help": "your own preference pairs",
+}
+_NEXT_STEPS_OF_ALL = {
     "analyze {study} --by-source": "entropy, four accuracies, their correlation",
     "weights {study} --tau 0.5": "a sharper preference for low-entropy rules",
     "compare {study}": "every row of the benchmark's table, sorted",
@@ -50,18 +65,60 @@ _NEXT_STEPS = {
 _COMPARED = ("uniform", "encore (τ 2)", "encore (τ 5)", "encore (τ 10)")
 
 
-@command
-def demo(config: DemoConfig) -> None:
-    """Make weights and a reward model from shipped synthetic preference pairs, offline.
+class DemoCommandConfig(DemoConfig):
+    """Options of `encore demo`."""
 
-    Ingests the synthetic pairs, has the small shipped judge rate every response under the paper's
-    ten rules on a real vLLM engine, measures the rules, prints their table with the weights,
-    trains a reward model with a head for every rule, scores every response with it and exports it
-    for other tools. Then every row of the paper's tables on a synthetic benchmark, beside two
-    Bradley–Terry models, a gate and the judge itself, and a report. Minutes on a CPU. Pairs,
-    judge and therefore every figure are synthetic: they show how the tool works and say nothing
-    about the paper's claim.
+    full: bool = option(
+        False, help="Rate on a real engine, train, score, benchmark and export: minutes on a CPU."
+    )
+
+
+@command
+def demo(config: DemoCommandConfig) -> None:
+    """Show which rules to trust on shipped synthetic preference pairs and ratings, in seconds.
+
+    Ingests the pairs, adds ratings that the small shipped judge gave them under the paper's ten
+    rules, prints the table of the rules and writes a report. It needs no engine and no network, and
+    leaves a study on which every other command works.
+
+    With --full, the judge rates every response on a real vLLM engine (ratings that the study has
+    are kept), and a reward model with a head for every rule is trained on the ratings, scores every
+    response and is exported for other tools. Then every row of the paper's tables on a synthetic
+    benchmark, beside two Bradley–Terry models, a gate and the judge itself, and a report.
+
+    Pairs, judge and therefore every figure are synthetic: they show how the tool works and say
+    nothing about the paper's claim.
     """
+    if config.full:
+        _run_recipe(config)
+    elif config.backend is not None:
+        raise UsageError(f"--backend {config.backend}: nothing is rated without --full; add --full")
+    else:
+        _show_shipped(config.study)
+
+
+def _show_shipped(folder: Path) -> None:
+    """Make the study from the shipped files, print the table of its rules, write its report."""
+    from encore.analysis.analyze import analyze
+    from encore.cli.analysis_tables import answer_tables
+    from encore.cli.output import show_result
+    from encore.recipes.shipped_demo import make_demo_study
+    from encore.report.write_report import report
+
+    began = time.monotonic()
+    study, run_dir = make_demo_study(folder)
+    analysis = analyze(run_dir)
+    say(_SHIPPED)
+    show_result(None, answer_tables(analysis.answers), as_json=False)
+    out.print(_SYNTHETIC)
+    say(f"all of it on a page: {report(run_dir).page}")
+    say(f"study {study.path}; done in {time.monotonic() - began:.0f} s; next:")
+    _print_next(_NEXT_STEPS, study=folder)
+
+
+def _run_recipe(config: DemoConfig) -> None:
+    """Run the recipe `demo` with explanations, and write its report."""
+    require_packages("torch", "transformers", work="encore demo --full")
     from encore.recipes.recipe_run import run_recipe
     from encore.report.write_report import report
 
@@ -73,17 +130,20 @@ def demo(config: DemoConfig) -> None:
         backend = "transformers"
     recipe = changed(load_recipe("demo"), {"rating": {"judge": {"backend": backend}}})
     result = run_recipe(recipe, study, call=_explained)
-    written = report(study)
-    say(f"all of it on a page: {written.page}")
+    say(f"all of it on a page: {report(result.run_dir).page}")
     if not result.done_now:
         say("nothing was rated, trained or scored: all of it was there")
     say(f"done in {time.monotonic() - began:.0f} s; next:")
+    _print_next(_NEXT_STEPS_OF_ALL, study=study, export=result.export)
+
+
+def _print_next(calls: Mapping[str, str], **values: object) -> None:
+    """Print calls of the program, with values filled in, and their purposes."""
     program = (
         "encore" if which("encore") else os.path.relpath(Path(sys.executable).parent / "encore")
     )
-    for call, purpose in _NEXT_STEPS.items():
-        filled = call.format(study=study, export=result.export)
-        out.print(f"  {program} {filled}  # {purpose}", soft_wrap=True)
+    for call, purpose in calls.items():
+        out.print(f"  {program} {call.format(**values)}  # {purpose}", soft_wrap=True)
 
 
 def _explained(stage: str, work: Work) -> Any:

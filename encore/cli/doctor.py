@@ -12,7 +12,8 @@ from encore.core.terminal import out, print_json
 def doctor(*, json: JsonOption = False) -> None:
     """Explain a broken environment: packages, engine, GPU, memory, hub.
 
-    Prints what is not as expected, with the next step; `--json` prints every check. Exit code 1 if
+    Prints what is not as expected, with the next step, and the extras that are not installed, with
+    the commands that need them; `--json` prints every check. Exit code 1 if
     something required is broken; warnings (an extra you may not need, a hub that does not
     answer) leave it at 0. Secrets are never printed.
     """
@@ -31,6 +32,10 @@ def doctor(*, json: JsonOption = False) -> None:
             )
             advice = f"  expected: {problem.expected}\n  next step: {problem.next_step}"
             out.print(advice, soft_wrap=True)
+        for finding in findings:
+            if finding.verdict == "ok" and finding.next_step:
+                out.print(f"{finding.check}, not installed: {finding.expected}", soft_wrap=True)
+                out.print(f"  {finding.next_step}", soft_wrap=True)
         num_warn = len(problems) - num_fail
         out.print(f"{len(findings)} checks, {num_fail} broken, {num_warn} to look at")
     if num_fail:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from importlib.util import find_spec
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from encore.core import number_text
-from encore.core.errors import EncoreError, StudyIncompleteError
+from encore.core.errors import StudyIncompleteError
 from encore.core.number_text import NONE, first_names, number
 from encore.core.terminal import minus_signs, out, print_json, say, visible, warn
 
@@ -83,25 +82,6 @@ def show_result(
     if ratings is not None:
         exit_if_incomplete(
             ratings.num_missing_shards, ratings.num_shards, enough=ratings.sufficiency_note
-        )
-
-
-def require_packages(packages: Iterable[str], *, doing: str, extras: str) -> None:
-    """Refuse work that needs packages which are not installed.
-
-    Args:
-        packages: Names of the packages as Python imports them.
-        doing: The work, e.g. ``serving``.
-        extras: Extras of encore-reward that install the packages.
-
-    Raises:
-        EncoreError: A package is missing; the message says how to install it.
-    """
-    absent = [package for package in packages if find_spec(package) is None]
-    if absent:
-        raise EncoreError(
-            f"{doing} needs {', '.join(absent)}, not installed here; install what is missing with "
-            f"pip install 'encore-reward[{extras}]'"
         )
 
 

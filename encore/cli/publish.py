@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from encore.cli.output import exit_if_incomplete, require_packages, warn_of_synthetic
+from encore.cli.output import exit_if_incomplete, warn_of_synthetic
 from encore.core.command_parser import JsonOption, command
+from encore.core.extras import require_packages
 from encore.core.number_text import counted
 from encore.core.terminal import print_json, say, warn
 from encore.tables.publish_options import PublishConfig
@@ -45,7 +46,7 @@ def publish(config: PublishConfig, *, json: JsonOption = False) -> None:
             f"{len(database.views)} views; try: duckdb {path} -c 'from entropy_accuracy'"
         )
     if config.dataset is not None:
-        require_packages(("huggingface_hub", "jinja2"), doing="its card", extras="hub,report")
+        require_packages("huggingface_hub", work="encore publish --dataset")
         from encore.tables.publish_dataset import publish_dataset
 
         published["dataset"] = dataset = publish_dataset(study, out=config.dataset, **options)

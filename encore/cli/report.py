@@ -32,7 +32,10 @@ def report(config: ReportConfig, *, json: JsonOption = False) -> None:
         for source in findings.sources
         for verdict in findings.verdicts(source)
     ]
-    notes = [f"no figure {name}: {reason}" for name, reason in written.missing.items()]
+    missing: dict[str, list[str]] = {}
+    for name, reason in written.missing.items():
+        missing.setdefault(reason, []).append(name)
+    notes = [f"no figure {', '.join(names)}: {reason}" for reason, names in missing.items()]
     notes += findings.notes
     lines.append(str(written.page))
     synthetic = findings.provenance.synthetic

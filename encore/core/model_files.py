@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from encore.core.errors import EncoreError
+from encore.core.extras import require_packages
 
 _MIB = 1024 * 1024
 #: A larger weight file is identified by its length and one MiB of every sixteen: reading all of
@@ -147,6 +148,7 @@ class ModelFinder:
         )
 
     def _hub(self, model: str, revision: str | None) -> ModelFiles:
+        require_packages("huggingface_hub", work=f"{self.name} {model!r}, no folder here,")
         try:
             from huggingface_hub import hf_hub_download
 

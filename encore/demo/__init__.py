@@ -19,6 +19,9 @@ DATA_PATHS = {
     "synthetic-hh": _FOLDER / "data" / "hh-like.jsonl.gz",
     "synthetic-pku": _FOLDER / "data" / "pku-like.jsonl.gz",
 }
+#: The finished run of the judge over these pairs, in a folder with its key
+#: (`examples/demo_judge/rate_pairs.py`).
+RATINGS_PATH = _FOLDER / "ratings"
 #: The pairs that the demo's initial reward model learns from, in raw hh-rlhf format.
 INITIAL_PAIRS_PATH = _FOLDER / "data" / "synthetic-initial.jsonl.gz"
 #: The synthetic benchmark: its definition, and its rows in RewardBench's columns.

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from encore.core.chat_tokenizer import FROZEN_DATE, load_tokenizer
 from encore.core.errors import EncoreError, JudgeUnavailableError
+from encore.core.extras import install_command
 from encore.core.model_files import ModelFinder
 from encore.judges import http_protocol as protocol
 from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply
@@ -26,7 +27,7 @@ try:
     import openai
 except ImportError as missing:
     raise JudgeUnavailableError(
-        f"a judge over HTTP needs the package openai ({missing}); install the extra 'http'"
+        f"a judge over HTTP needs the package openai ({missing}): {install_command('openai')}"
     ) from missing
 
 logger = logging.getLogger(__name__)

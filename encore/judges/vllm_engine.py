@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from encore.core.errors import JudgeUnavailableError
+from encore.core.extras import install_command
 from encore.core.settings import load_settings, prepare_environment
 from encore.judges.base import Decoding, ProgressHook, Reply, Usage, label_reply
 from encore.judges.judge_options import JudgeConfig
@@ -125,8 +126,9 @@ class VllmJudge(LocalJudge):
                 from vllm import LLM
         except ImportError as error:
             raise JudgeUnavailableError(
-                f"the vLLM backend needs the package vllm ({error}); install the extra 'judge' "
-                "(CUDA) or 'judge-cpu', run `encore doctor`, or use --backend transformers"
+                f"the vLLM backend needs the package vllm ({error}): {install_command('vllm')}, "
+                "without a GPU 'encore-reward[judge-cpu]', or use --backend transformers; `encore "
+                "doctor` checks an installed one"
             ) from error
         args: dict[str, Any] = {
             "model": self.model.location,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from encore.core.errors import EncoreError, InputError
+from encore.core.errors import InputError
+from encore.core.extras import require_packages
 from encore.data.records import Rule, RuleSet
 from encore.data.rule_sets import load_rule_set, rules_digest
 
@@ -44,8 +44,7 @@ def rules_of_labels(name_or_path: str, rule_ids: Iterable[str]) -> RuleSet:
 
 def _propositions(path: Path) -> tuple[Rule, ...]:
     """Read a file of propositions as rules. Raise InputError if it has another format."""
-    if find_spec("yaml") is None:
-        raise EncoreError(f"{path}: reading YAML needs PyYAML: pip install 'encore-reward[rules]'")
+    require_packages("yaml", work=f"{path}: reading YAML")
     import yaml
 
     try:

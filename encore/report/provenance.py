@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any
 
 import pyarrow.parquet as pq
 
 from encore.core.files import file_sha256
 from encore.core.number_text import count, counted, first_names
-from encore.core.versions import package_versions
+from encore.core.versions import installed_version, package_versions
 from encore.data.pairs_manifest import SYNTHETIC_LABEL
 from encore.data.rating_runs import RatingStatus, null_reasons, run_status
 from encore.demo import judge_title
@@ -63,7 +62,9 @@ def provenance_of(ratings: Ratings, *, sources: Sequence[str]) -> Provenance:
     is_called_synthetic = re.compile(f"(source|judge) {SYNTHETIC_LABEL}", re.IGNORECASE).match
     recorded = {"rating": manifest.versions} if manifest and manifest.versions else {}
     report_versions = package_versions() | {
-        name: version(name) for name in ("matplotlib", "jinja2")
+        name: version
+        for name in ("matplotlib", "jinja2")
+        if (version := installed_version(name)) is not None
     }
     return Provenance(
         facts=_run_facts(status) if status else _file_facts(ratings, judge, run_key),

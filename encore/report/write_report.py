@@ -13,7 +13,8 @@ from typing import Any
 
 from encore.analysis.answer_options import DEFAULT_TAU
 from encore.core import number_text
-from encore.core.errors import EncoreError, InputError
+from encore.core.errors import InputError
+from encore.core.extras import missing_package
 from encore.core.files import atomic_write_bytes
 from encore.core.number_text import printable
 from encore.data.records import slug
@@ -94,20 +95,14 @@ def report(
 
     Raises:
         InputError: Not a ratings table, or ``out`` is a file.
-        EncoreError: Packages that draw the charts are not installed.
     """
     folder = default_folder(ratings) if out is None else Path(out)
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--out {folder}: this is a file; name a folder for the report")
-    absent = [package for package in ("matplotlib", "jinja2") if find_spec(package) is None]
-    if absent:
-        raise EncoreError(
-            f"a report needs {' and '.join(absent)}, which is not installed: "
-            "pip install 'encore-reward[report]'"
-        )
     findings = gather(ratings, on_step=on_step)
     drawn = draw_all(findings, on_step=on_step)
     html = render_page(findings, drawn)
+    folder.mkdir(parents=True, exist_ok=True)
     figures = _write_figures(folder / FIGURES_FOLDER, drawn)
     # The page is written last, so that its figures exist when it does.
     atomic_write_bytes(folder / PAGE_NAME, html.encode())
@@ -135,7 +130,10 @@ def default_folder(ratings: str | Path | Ratings) -> Path:
 def draw_all(
     findings: Findings, *, on_step: Callable[[str], None] = lambda _: None
 ) -> dict[str, DrawnChart | Missing]:
-    """Draw every figure; return each by name, drawn or missing with the reason."""
+    """Draw every figure; return each by name, drawn or missing with the reason.
+
+    Without matplotlib all of them are missing.
+    """
     is_synthetic = bool(findings.provenance.synthetic)
     charts: list[tuple[str, str, Chart | Missing, bool]] = [
         (name, title, make(findings), is_synthetic) for name, (title, make) in CHARTS.items()
@@ -147,6 +145,9 @@ def draw_all(
             title = f"{printable(table.benchmark.headline)}: {printable(table.benchmark.name)}"
             is_marked = bool(table.synthetic)
             charts.append((name, title, weight_charts.interval_chart(table), is_marked))
+    if find_spec("matplotlib") is None:
+        absent = Missing(missing_package("a chart", "matplotlib"))
+        charts = [(name, title, absent, is_marked) for name, title, _, is_marked in charts]
     drawn: dict[str, DrawnChart | Missing] = {}
     for name, title, chart, is_marked in charts:
         on_step(f"drawing {name}")
@@ -160,10 +161,10 @@ def draw_all(
 
 def _write_figures(folder: Path, drawn: Drawn) -> dict[str, dict[str, str]]:
     """Write the files of each figure; remove surplus figures of an earlier report."""
-    folder.mkdir(parents=True, exist_ok=True)
     figures: dict[str, dict[str, str]] = {}
     for name, chart in drawn.items():
         if isinstance(chart, DrawnChart):
+            folder.mkdir(exist_ok=True)
             paths = {kind: folder / f"{name}.{kind}" for kind in chart.files}
             for kind, path in paths.items():
                 atomic_write_bytes(path, chart.files[kind])

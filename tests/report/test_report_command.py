@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from encore.cli.report import report as report_command
-from encore.core.errors import EncoreError
 from encore.data.rating_runs import list_runs
 from encore.report.write_report import CHARTS, default_folder, report
 from tests.cli.invoking import Command, Result
@@ -119,14 +118,21 @@ def test_an_incomplete_run_has_a_report_that_says_so_and_code_3(
     assert "1 of 3 shards" in page
 
 
-def test_a_report_that_cannot_be_made_is_refused_in_one_line(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_that_cannot_be_made_is_refused_in_one_line(file: Path, tmp_path: Path) -> None:
     assert "is a file" in invoke.error_of(file, "--out", file)
     assert "no such file" in invoke.error_of(tmp_path / "nothing")
+
+
+def test_without_matplotlib_the_page_has_no_charts_and_says_why(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("encore.report.write_report.find_spec", lambda _: None)
-    with pytest.raises(EncoreError, match=r"encore-reward\[report\]"):
-        report(file, out=tmp_path / "out")
+    written = report(file, out=tmp_path / "out")
+    assert (written.figures, len(written.missing)) == ({}, 7)
+    assert next(iter(written.missing.values())).endswith("pip install 'encore-reward[report]'")
+    page = written.page.read_text(encoding="utf-8")
+    assert "<table" in page
+    assert "a chart needs matplotlib" in page
 
 
 # --- synthetic ------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from itertools import chain
 
 from encore.core.errors import InputError
+from encore.core.extras import install_command
 from encore.data.sources.raw_records import RawRecord
 
 _SHORT_COMMIT = re.compile(r"[0-9a-f]{7,39}")
@@ -78,8 +79,8 @@ def _hub_errors(repo_id: str, revision: str | None) -> Iterator[None]:
         from huggingface_hub.errors import HfHubHTTPError
     except ImportError as error:
         raise InputError(
-            f"{repo_id}: loading from the hub needs the package {error.name}; install it with "
-            "pip install 'encore-reward[hub]', or give a local copy as FORMAT:PATH"
+            f"{repo_id}: loading from the hub needs the package {error.name}: "
+            f"{install_command('datasets')}, or give a local copy as FORMAT:PATH"
         ) from error
     # If the hub cannot be reached, the error is that of the HTTP library.
     http_errors = HfHubHTTPError.__bases__
