@@ -8,17 +8,16 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from numpy.typing import NDArray
 
 from encore.analysis.analyze import analyze
 from encore.analysis.answer_options import AnswerOptions
 from encore.analysis.bootstrap import Estimate
 from encore.analysis.pair_counts import PairCounts
 from encore.analysis.rule_verdicts import RuleAnswer, RuleVerdict, exact_interval, rule_answer
-from encore.analysis.statistics import Accuracy, SourceStatistics, rating_statistics
+from encore.analysis.statistics import SourceStatistics, rating_statistics
 from encore.warehouse import open_ratings, open_warehouse
 from tests.golden.command_line import encore
-from tests.reference import rows_of
+from tests.reference import pairs_of, rows_of
 from tests.worlds.ratings import random_table, rule_names, stats, table_of
 
 # Suffixes: P pairs, R rules.
@@ -31,21 +30,12 @@ def answer_of(margin_PR: Any, **options: float) -> RuleAnswer:
     margin_PR = np.asarray(margin_PR, dtype=np.float64)
     num_pairs, num_rules = margin_PR.shape
     wins_R, losses_R, ties_R = ((np.sign(margin_PR) == sign).sum(axis=0) for sign in (1, -1, 0))
+    numbers = {rule_id: number for number, rule_id in enumerate(rule_names(num_rules), start=1)}
+    totals = {"num_pairs": num_pairs, "num_pairs_total": num_pairs}
     rules = [
-        stats(
-            rule_id,
-            0.5,
-            source="all",
-            num_pairs=num_pairs,
-            num_pairs_total=num_pairs,
-            tie_rate=ties / num_pairs,
-            accuracy=Accuracy.from_counts(wins=wins, ties=ties, losses=losses),
-        )
-        for rule_id, wins, ties, losses in zip(
-            rule_names(num_rules), wins_R.tolist(), ties_R.tolist(), losses_R.tolist(), strict=True
-        )
+        stats(rule_id, 0.5, tie_rate=ties / num_pairs, **totals)
+        for rule_id, ties in zip(numbers, ties_R.tolist(), strict=True)
     ]
-    square_R = (margin_PR**2).sum(axis=0)
     counts = PairCounts(
         num_pairs=num_pairs,
         num_one_sided=0,
@@ -54,13 +44,12 @@ def answer_of(margin_PR: Any, **options: float) -> RuleAnswer:
         ties_R=ties_R,
         sign_gram_RR=np.zeros((num_rules, num_rules), dtype=np.int64),
         margin_product_RR=margin_PR.T @ margin_PR,
-        margin_square_RR=np.repeat(square_R[:, None], num_rules, axis=1),
+        margin_square_RR=np.tile((margin_PR**2).sum(axis=0), (num_rules, 1)).T,
         cells=(None,) * num_rules,
     )
     statistics = SourceStatistics(
         source="all", rules=tuple(rules), counts=counts, mean_squared_surprisals=(None,) * num_rules
     )
-    numbers = {rule.rule_id: number for number, rule in enumerate(rules, start=1)}
     return rule_answer(statistics, rule_numbers=numbers, options=AnswerOptions(**options))
 
 
@@ -83,21 +72,24 @@ def contains(interval: Estimate, share: float) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("wins", "losses", "ties", "verdict"),
+    ("num_rules", "wins", "losses", "ties", "verdict"),
     [
-        # Out of 10 labels of coins, 9 or more are heads in 11 of 1,024 cases: 1.1 %, below 2.5 %.
-        (9, 1, 0, "trust"),
-        (1, 9, 0, "against"),
-        (9, 1, 80, "trust"),  # ties are left out
-        (8, 2, 0, "undecided"),  # 8 or more: 5.5 %
-        (9, 1, 90, "says little"),  # 90 % ties are the threshold
-        (900, 100, 9000, "says little"),
+        # Of 10 coins 9 or more are heads in 11 of 1,024 cases: 1.1 %, below 2.5 %.
+        (1, 9, 1, 0, "trust"),
+        (1, 1, 9, 0, "against"),
+        (1, 8, 2, 0, "undecided"),  # 8 or more: 5.5 %
+        (1, 9, 1, 80, "trust"),  # ties are left out
+        (1, 9, 1, 90, "says little"),  # 90 % ties are the threshold
+        (10, 9, 1, 0, "undecided"),  # one of ten rules needs less than 2.5 % / 10
+        (10, 10, 0, 0, "trust"),  # all 10: 0.1 %
     ],
 )
 def test_the_verdict_follows_from_the_exact_binomial(
-    wins: int, losses: int, ties: int, verdict: str
+    num_rules: int, wins: int, losses: int, ties: int, verdict: str
 ) -> None:
-    assert first_rule(answer_of(outcomes(wins, losses, ties))).verdict == verdict
+    tied_PR = np.zeros((wins + losses + ties, num_rules - 1))
+    margin_PR = np.hstack([outcomes(wins, losses, ties), tied_PR])
+    assert first_rule(answer_of(margin_PR)).verdict == verdict
 
 
 def test_a_rule_without_a_fully_rated_pair_is_undecided() -> None:
@@ -105,14 +97,6 @@ def test_a_rule_without_a_fully_rated_pair_is_undecided() -> None:
     (row,) = analyze(table).answers[-1].rows
     assert (row.verdict, row.num_more_pairs, row.num_missing_pairs) == ("undecided", None, 2)
     assert row.reason == "no pair has both responses rated"
-
-
-def test_ten_rules_need_more_than_one() -> None:
-    """9 of 10 is 1.1 %, and 10 of 10 is 0.1 %; one of ten rules needs 2.5 % / 10."""
-    for wins, verdict in ((9, "undecided"), (10, "trust")):
-        ties_of_nine_rules = np.zeros((10, 9))
-        margin_PR = np.hstack([outcomes(wins, 10 - wins), ties_of_nine_rules])
-        assert first_rule(answer_of(margin_PR)).verdict == verdict
 
 
 def test_a_constant_rule_and_a_threshold_decide_who_says_little() -> None:
@@ -128,15 +112,12 @@ def test_the_less_certain_of_two_like_rules_is_the_double() -> None:
     """Rule 1 is rule 2, but for two margins of 40: r = (38 - 2) / 40 = 0.9."""
     first_P = np.repeat([1.0, -1.0], [36, 4])
     second_P = np.where(np.arange(40) < 2, -first_P, first_P)
-    opposite_P = -first_P
-    rows = {
-        row.number: row for row in answer_of(np.stack([second_P, first_P, opposite_P], axis=1)).rows
-    }
-    assert (rows[1].verdict, rows[1].double_of) == ("double", "rule-01")
-    assert rows[1].correlation == pytest.approx(0.9)
-    assert "says what rule 2 says (correlation 0.90)" in rows[1].reason
-    assert "by itself: trust" in rows[1].reason
-    assert (rows[2].verdict, rows[3].verdict) == ("trust", "against")
+    kept, double, opposite = answer_of(np.stack([second_P, first_P, -first_P], axis=1)).rows
+    assert (double.number, double.verdict, double.double_of) == (1, "double", "rule-01")
+    assert double.correlation == pytest.approx(0.9)
+    assert "says what rule 2 says (correlation 0.90)" in double.reason
+    assert "by itself: trust" in double.reason
+    assert (kept.verdict, opposite.verdict) == ("trust", "against")
     stricter = answer_of(np.stack([second_P, first_P], axis=1), double_correlation=0.91)
     assert [row.verdict for row in stricter.rows] == ["trust", "trust"]
     few = answer_of(np.ones((19, 2)))  # at least 20 untied pairs make a double
@@ -149,25 +130,18 @@ def test_rules_correlate_within_pairs_as_numpy_says(seed: int) -> None:
     table = random_table(np.random.default_rng(500 + seed), max_rows=3000)
     with open_warehouse(open_ratings(table)) as warehouse:
         statistics = rating_statistics(warehouse)[-1]
-    centred: dict[str, dict[Any, NDArray[np.float64]]] = {}
-    ratings: dict[Any, dict[str, float]] = {}
-    for pair_id, source, response, rule_id, rating in rows_of(table):
-        if rating is not None:
-            ratings.setdefault((source, pair_id, rule_id), {})[response] = rating
-    for (source, pair_id, rule_id), by_response in ratings.items():
-        if len(by_response) == 2:
-            pair = np.array([by_response["chosen"], by_response["rejected"]])
-            centred.setdefault(rule_id, {})[source, pair_id] = pair - pair.mean()
-    rule_ids = [rule.rule_id for rule in statistics.rules]
-    for i, first in enumerate(rule_ids):
-        for j, second in enumerate(rule_ids):
-            one, other = centred.get(first, {}), centred.get(second, {})
-            common = sorted(one.keys() & other.keys())
-            x, y = (np.array([pairs[key] for key in common]).ravel() for pairs in (one, other))
-            expected = np.nan
-            if x.any() and y.any():
-                expected = np.corrcoef(x, y)[0, 1]
-            assert statistics.correlation_RR[i, j] == pytest.approx(expected, abs=1e-9, nan_ok=True)
+    deviations: dict[str, dict[Any, list[float]]] = {rule.rule_id: {} for rule in statistics.rules}
+    for (source, pair_id, rule_id), pair in pairs_of(rows_of(table)).items():
+        if None not in pair:
+            margin = float(np.subtract(*pair))
+            deviations[rule_id][source, pair_id] = [margin / 2, -margin / 2]
+    for i, row_pairs in enumerate(deviations.values()):
+        for j, column_pairs in enumerate(deviations.values()):
+            both = sorted(row_pairs.keys() & column_pairs.keys())
+            x, y = (np.ravel([pairs[key] for key in both]) for pairs in (row_pairs, column_pairs))
+            expected = np.corrcoef(x, y)[0, 1] if x.any() and y.any() else np.nan
+            correlation = statistics.correlation_RR[i, j]
+            assert correlation == pytest.approx(expected, abs=1e-9, nan_ok=True)
 
 
 # --- weights and words ----------------------------------------------------------------------------
@@ -175,8 +149,7 @@ def test_rules_correlate_within_pairs_as_numpy_says(seed: int) -> None:
 
 def test_a_rule_against_people_with_a_large_weight_is_named() -> None:
     """Rule 2 has three levels and is wrong; rule 1 has many levels and is right."""
-    margins = outcomes(30, 10)
-    chosen_P = np.array([0.5 + margin / 4 for (margin,) in margins])
+    chosen_P = np.repeat([0.75, 0.25], [30, 10])
     spread_P = np.linspace(0, 0.2, 40)
     chosen_PR = np.stack([chosen_P + spread_P, 1 - chosen_P], axis=1)
     rejected_PR = np.stack([0.5 + spread_P, np.full(40, 0.5)], axis=1)
@@ -185,14 +158,8 @@ def test_a_rule_against_people_with_a_large_weight_is_named() -> None:
     assert (trusted.verdict, against.verdict) == ("trust", "against")
     assert [row.number for row in answer.rows] == [1, 2]
     assert (against.weight or 0) > 0.5 > (trusted.weight or 1)
-    assert (
-        f"more than an equal share of 0.500: rule 2 (against) {against.weight:.3f}."
-        in (answer.summary[1])
-    )
-    assert (
-        f"less than an equal share of 0.500: rule 1 (trust) {trusted.weight:.3f}."
-        in (answer.summary[2])
-    )
+    assert f"share of 0.500: rule 2 (against) {against.weight:.3f}." in answer.summary[1]
+    assert f"share of 0.500: rule 1 (trust) {trusted.weight:.3f}." in answer.summary[2]
     assert answer.summary[0] == "2 rules: 1 trust, 1 against."
 
 
@@ -239,9 +206,8 @@ def test_random_labels_give_a_false_verdict_in_at_most_one_study_in_twenty(
         margin_PR = label_PR * (rng.random((300, num_rules)) > tie_rate_R)
         verdicts = {row.verdict for row in answer_of(margin_PR).rows}
         num_false += not verdicts <= {"undecided"}
-    assert num_false <= (0.05 * num_studies if num_studies == 1000 else 10)
-    if num_studies == 1000:
-        assert num_false >= 15  # not absurdly rarely
+    # At most 5 %, in 100 studies and two standard errors; in 1,000 not absurdly rarely either.
+    assert (0 if num_studies == 100 else 15) <= num_false <= (10 if num_studies == 100 else 50)
 
 
 @pytest.mark.parametrize("accuracy", [0.5, 0.7, 0.95])
