@@ -62,7 +62,7 @@ def annotate_import(config: AnnotateImportConfig, *, json: JsonOption = False) -
 
     Reads files that the page saved, filled CSV files and JSON exports of Label Studio, checks all
     of them, and writes all or none. An annotator's earlier answers are replaced, so importing a
-    file again changes nothing. Missing answers are allowed and counted.
+    file again changes nothing. Missing answers and "cannot say" are allowed and counted.
 
     A judge's rating counts as the nearest label of the scale, the higher of two that are equally
     near. Judges are compared with the median label of people. Samples of --kind rules give the win
@@ -78,8 +78,9 @@ def annotate_import(config: AnnotateImportConfig, *, json: JsonOption = False) -
     imported = import_answers(study, config)
     sample = imported.sample
     for row in imported.annotators:
-        total = row.num_answers + row.num_missing
-        say(f"{row.annotator}: {row.num_answers:,} of {total:,} answers")
+        total = row.num_answers + row.num_cannot_say + row.num_missing
+        cannot_say = f", {row.num_cannot_say:,} cannot say" * bool(row.num_cannot_say)
+        say(f"{row.annotator}: {row.num_answers:,} of {total:,} answers{cannot_say}")
         if row.always is not None:
             warn(f"{row.annotator} gave the same answer to every item: {row.always}")
     report = people_report(study, sample)

@@ -73,21 +73,25 @@ def read_items(study: Study, sample: Sample) -> pa.Table:
 
 def read_answers(study: Study, sample: Sample) -> pa.Table:
     """Read the answers to a sample, of schema `ANSWERS` or `CHOICES`; no row before an import."""
+    schema = ANSWERS if sample.kind == "responses" else CHOICES
     path = study.path / sample.path(ANSWERS_FILE)
     if not path.is_file():
-        return (ANSWERS if sample.kind == "responses" else CHOICES).empty_table()
-    return pq.read_table(path, partitioning=None)
+        return schema.empty_table()
+    # Files of earlier versions have no comments: the column is then null.
+    return pa.Table.from_pylist(pq.read_table(path, partitioning=None).to_pylist(), schema=schema)
 
 
 def people_labels(study: Study) -> Iterator[tuple[Sample, dict[tuple[str, str, str], float]]]:
     """Yield each sample of responses with people's labels by (source, response_id, rule_id).
 
-    The label of several annotators is their lower median.
+    The label of several annotators is their lower median. An item that nobody could label has none.
     """
     for sample in read_samples(study):
         if sample.kind == "responses":
             answers: dict[tuple[str, str, str], list[float]] = {}
             for row in read_answers(study, sample).to_pylist():
+                if row["label"] is None:
+                    continue
                 key = row["source"], row["response_id"], row["rule_id"]
                 answers.setdefault(key, []).append(row["label"])
             yield sample, {key: median_low(labels) for key, labels in answers.items()}

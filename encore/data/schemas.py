@@ -78,13 +78,18 @@ SAMPLED_RESPONSES = pa.schema(
 SAMPLED_RULES = pa.schema([*text_columns("item_id", "first_rule", "second_rule", "lower_entropy")])
 
 #: STUDY/annotations/<key>/answers.parquet. Grain: one row per annotator, item and question;
-#: ``response_id`` is ``<pair_id>:<response>``.
+#: ``response_id`` is ``<pair_id>:<response>``. A null label or choice is the answer "cannot say".
 ANSWERS = pa.schema(
     [
         *text_columns("annotator", "item_id", "source", "response_id", "rule_id"),
-        pa.field("label", pa.float64(), nullable=False),
+        pa.field("label", pa.float64()),
+        pa.field("comment", pa.string()),
     ]
 )
 CHOICES = pa.schema(
-    [*text_columns("annotator", "item_id", "first_rule", "second_rule", "question", "choice")]
+    [
+        *text_columns("annotator", "item_id", "first_rule", "second_rule", "question"),
+        pa.field("choice", pa.string()),
+        pa.field("comment", pa.string()),
+    ]
 )

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from encore.core.errors import InputError
 from encore.data.table_files import CSV, csv_rows
-from encore.people.questionnaire import QUESTION_NAMES
+from encore.people.questionnaire import COMMENT, QUESTION_NAMES
 
 
 class Answer(NamedTuple):
@@ -20,8 +20,8 @@ class Answer(NamedTuple):
         sample: Key of the sample.
         annotator: Name of the annotator.
         item_id: Id of the item in the sample.
-        question: Name of the question, one of `QUESTION_NAMES` if the file is right.
-        value: Text of the answer.
+        question: Name of the question, one of `QUESTION_NAMES` if the file is right, or `COMMENT`.
+        value: Text of the answer or comment.
     """
 
     sample: str
@@ -69,13 +69,15 @@ def _json_answers(path: Path) -> Iterator[Answer]:
             user = annotation["completed_by"]
             annotator = (user.get("email") or user["id"]) if isinstance(user, dict) else user
             for choice in () if annotation.get("was_cancelled") else annotation["result"]:
-                value = ", ".join(map(str, choice["value"]["choices"]))
+                value = ", ".join(
+                    map(str, choice["value"].get("choices") or choice["value"]["text"])
+                )
                 yield Answer(sample, str(annotator), item_id, str(choice["from_name"]), value)
 
 
 def _table_answers(path: Path) -> Iterator[Answer]:
     """Yield the answers of a CSV file as a spreadsheet saves it, without empty cells."""
     for _, row in csv_rows(path):
-        for name in QUESTION_NAMES:
+        for name in (*QUESTION_NAMES, COMMENT):
             if value := row.get(name, "").strip():
                 yield Answer(row["sample"], row["annotator"].strip(), row["item_id"], name, value)

@@ -16,7 +16,7 @@ import numpy as np
 
 from encore.core.spreadsheets import to_cell
 from encore.people.people_options import AnnotateExportConfig
-from encore.people.questionnaire import Questionnaire
+from encore.people.questionnaire import CANNOT_SAY, COMMENT, Questionnaire
 
 _PAGE = Path(__file__).parent / "page"
 
@@ -67,6 +67,8 @@ def _labelling_config(sheet: Questionnaire) -> bytes:
         )
         for value, text in question.choices:
             ET.SubElement(choices, "Choice", value=text, alias=value)
+        ET.SubElement(choices, "Choice", value=CANNOT_SAY)
+    ET.SubElement(view, "TextArea", name=COMMENT, toName=names[-1], placeholder="Comment")
     ET.indent(view)
     return f"{ET.tostring(view, encoding='unicode')}\n".encode()
 
@@ -74,11 +76,13 @@ def _labelling_config(sheet: Questionnaire) -> bytes:
 def _table(sheet: Questionnaire, *, key: str, annotator: str) -> str:
     """Return CSV with a row for each item and an empty column for each question."""
     question_text = " | ".join(
-        f"{question.name}: {question.text} ({', '.join(text for _, text in question.choices)})"
+        f"{question.name}: {question.text} "
+        f"({', '.join([*(text for _, text in question.choices), CANNOT_SAY])})"
         for question in sheet.questions
     )
     first_cells = {"sample": key, "annotator": annotator}
-    last_cells = {"question": question_text, **{question.name: "" for question in sheet.questions}}
+    columns = [*(question.name for question in sheet.questions), COMMENT]
+    last_cells = {"question": question_text, **dict.fromkeys(columns, "")}
     rows = [
         {**first_cells, "item_id": item.item_id, **item.texts, **last_cells} for item in sheet.items
     ]
@@ -105,7 +109,8 @@ def _page(sheet: Questionnaire, *, key: str, annotator: str) -> str:
         f"default-src 'none'; script-src {hashes[0]}; style-src {hashes[1]}; "
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
     )
-    data = json.dumps({"sample": key, "annotator": annotator, **asdict(sheet)}, ensure_ascii=False)
+    names = {"sample": key, "annotator": annotator, "cannot_say": CANNOT_SAY, "comment": COMMENT}
+    data = json.dumps({**names, **asdict(sheet)}, ensure_ascii=False)
     # Texts must not end the script element or open a comment in it.
     data = re.sub("[<>&\u2028\u2029]", lambda match: f"\\u{ord(match[0]):04x}", data)
     parts = {"policy": policy, "style": style, "script": script, "data": data}

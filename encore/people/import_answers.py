@@ -15,7 +15,7 @@ from encore.data.annotations import ANSWERS_FILE, Sample, read_answers, read_ite
 from encore.data.study import Study, changed_study
 from encore.people.answer_files import Answer, read_answer_file
 from encore.people.people_options import AnnotateImportConfig
-from encore.people.questionnaire import Question, questions_of
+from encore.people.questionnaire import CANNOT_SAY, COMMENT, Question, questions_of
 
 #: From this number of answers on, an annotator whose answers are all equal is reported.
 _MIN_EQUAL_ANSWERS = 5
@@ -29,13 +29,15 @@ class ImportedAnnotator:
 
     Attributes:
         annotator: Name of the annotator.
-        num_answers: Number of answers in the study now.
-        num_missing: Number of questions without an answer.
+        num_answers: Number of answers in the study now, without the next ones.
+        num_cannot_say: Number of questions answered by "cannot say".
+        num_missing: Number of questions without any answer.
         always: The answer to every item if all are equal and there are at least five, else None.
     """
 
     annotator: str
     num_answers: int
+    num_cannot_say: int
     num_missing: int
     always: str | None
 
@@ -102,14 +104,21 @@ def _sample_of(study: Study, files: Sequence[tuple[Path, list[Answer]]]) -> Samp
 def _answer_rows(
     answers: Sequence[Answer], items: Mapping[str, _Row], sample: Sample, path: Path
 ) -> Iterator[_Row]:
-    """Yield the answers of a file as rows of the sample's schema.
+    """Yield the answers of a file as rows of the sample's schema, each with the item's comment.
 
     Raises:
         InputError: An answer is to an unknown item or question, repeated, or no choice.
     """
     questions = {question.name: question for question in questions_of(sample.kind, sample.scale)}
+    comments = {
+        (answer.annotator, answer.item_id): answer.value
+        for answer in answers
+        if answer.question == COMMENT
+    }
     seen: set[Answer] = set()
     for answer in answers:
+        if answer.question == COMMENT:
+            continue
         context = f"{path}, annotator {answer.annotator!r}: item {answer.item_id!r}"
         item, question = items.get(answer.item_id), questions.get(answer.question)
         if item is None or question is None:
@@ -121,15 +130,17 @@ def _answer_rows(
             raise InputError(f"{context} is answered more than once; keep one answer")
         seen.add(answer_key)
         value = _choice_value(answer.value, question)
-        if value is None:
+        if value is None and answer.value.strip().casefold() != CANNOT_SAY:
             raise InputError(
                 f"{context} has {question.name} {answer.value!r}; expected one of "
-                f"{', '.join(dict(question.choices))}, or nothing"
+                f"{', '.join([*dict(question.choices), CANNOT_SAY])}, or nothing"
             )
-        row = {**item, "annotator": answer.annotator}
+        comment = comments.get((answer.annotator, answer.item_id))
+        row = {**item, "annotator": answer.annotator, "comment": comment}
         if sample.kind == "responses":
             response_id = f"{item['pair_id']}:{item['response']}"
-            yield {**row, "response_id": response_id, "label": float(value)}
+            label = None if value is None else float(value)
+            yield {**row, "response_id": response_id, "label": label}
         else:
             yield {**row, "question": question.name, "choice": value}
 
@@ -155,12 +166,14 @@ def _number(text: str) -> float | None:
 
 
 def _imported_annotator(sample: Sample, rows: Sequence[_Row], annotator: str) -> ImportedAnnotator:
-    answers = [row.get("choice", row.get("label")) for row in rows if row["annotator"] == annotator]
+    values = [row.get("choice", row.get("label")) for row in rows if row["annotator"] == annotator]
+    answers = [value for value in values if value is not None]
     num_questions = sample.num_items * len(questions_of(sample.kind, sample.scale))
     is_constant = len(answers) >= _MIN_EQUAL_ANSWERS and len(set(answers)) == 1
     return ImportedAnnotator(
         annotator=annotator,
         num_answers=len(answers),
-        num_missing=num_questions - len(answers),
+        num_cannot_say=len(values) - len(answers),
+        num_missing=num_questions - len(values),
         always=str(answers[0]) if is_constant else None,
     )

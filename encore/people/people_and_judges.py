@@ -85,6 +85,7 @@ class PeopleReport:
 
     Attributes:
         annotators: Names of all people who answered, sorted.
+        num_cannot_say: Number of answers "cannot say", which nothing else counts.
         rules: Agreement in samples of responses: `ALL_RULES` first, then each rule; for each of
             them between people first, then of people with each judge.
         disagreements: Items of samples of responses with different labels, the largest spread
@@ -96,6 +97,7 @@ class PeopleReport:
     """
 
     annotators: tuple[str, ...]
+    num_cannot_say: int = 0
     rules: tuple[RuleAgreement, ...] = ()
     disagreements: tuple[dict[str, Any], ...] = ()
     win_rates: tuple[WinRate, ...] = ()
@@ -109,17 +111,22 @@ def run_name(manifest: RatingManifest) -> str:
 
 def people_report(study: Study, sample: Sample) -> PeopleReport:
     """Compare all annotators and all rating runs of a study on the answered items of a sample."""
-    rows = read_answers(study, sample).to_pylist()
+    all_rows = read_answers(study, sample).to_pylist()
+    annotators = tuple(sorted({row["annotator"] for row in all_rows}))
+    value_column = "label" if sample.kind == "responses" else "choice"
+    rows = [row for row in all_rows if row[value_column] is not None]
+    num_cannot_say = len(all_rows) - len(rows)
     answered_ids = {row["item_id"] for row in rows}
     all_items = read_items(study, sample).to_pylist()
     items = [item for item in all_items if item["item_id"] in answered_ids]
-    annotators = tuple(sorted({row["annotator"] for row in rows}))
     if not rows:
-        return PeopleReport(annotators=())
+        return PeopleReport(annotators=annotators, num_cannot_say=num_cannot_say)
     if sample.kind == "rules":
-        rates = tuple(_win_rates(rows, items))
         return PeopleReport(
-            annotators=annotators, win_rates=rates, comparisons_needed=comparisons_needed()
+            annotators=annotators,
+            num_cannot_say=num_cannot_say,
+            win_rates=tuple(_win_rates(rows, items)),
+            comparisons_needed=comparisons_needed(),
         )
     label_of = {(row["annotator"], row["item_id"]): row["label"] for row in rows}
     label_AI = np.array(
@@ -132,6 +139,7 @@ def people_report(study: Study, sample: Sample) -> PeopleReport:
     labels_by_rater = dict(zip(annotators, label_AI, strict=True)) | judges
     return PeopleReport(
         annotators=annotators,
+        num_cannot_say=num_cannot_say,
         rules=tuple(_rule_agreements(items, label_AI, judges)),
         disagreements=tuple(_disagreements(items, labels_by_rater)),
     )

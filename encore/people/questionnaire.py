@@ -11,6 +11,10 @@ from encore.runs.run_files import run_key_of
 SIDES = ("first", "second")
 #: Names of the questions of all kinds of samples.
 QUESTION_NAMES = ("label", "clarity", "reliability")
+#: Answer to a question that the texts do not allow to decide. It is imported as null.
+CANNOT_SAY = "cannot say"
+#: Name under which files have an annotator's comment on an item.
+COMMENT = "comment"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

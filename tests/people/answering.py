@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-#: Answers of an annotator: from an item's id and a question's name to a value, empty for none.
+#: Answers of an annotator: from an item's id and a question's name, or ``comment``, to a value,
+#: empty for none.
 Answering = Callable[[str, str], str]
 
 
@@ -31,8 +32,8 @@ def save_page(page: Path, out: Path, answer: Answering, **changes: Any) -> Path:
     data = page_data(page)
     answers = [
         {"item_id": item["item_id"], "question": question["name"], "value": value}
+        for question in [*data["questions"], {"name": "comment"}]
         for item in data["items"]
-        for question in data["questions"]
         if (value := answer(item["item_id"], question["name"]))
     ]
     saved = {"sample": data["sample"], "annotator": data["annotator"], "answers": answers}
@@ -60,7 +61,8 @@ def fill_table(table: Path, out: Path, answer: Answering, *, separator: str = ",
         for row in rows:
             label = answer(row["item_id"], "label")
             label = label.replace(".", ",") if separator == ";" else label
-            writer.writerow({**row, "annotator": out.stem, "label": label})
+            comment = answer(row["item_id"], "comment")
+            writer.writerow({**row, "annotator": out.stem, "label": label, "comment": comment})
     return out
 
 
@@ -72,7 +74,10 @@ def export_tasks(tasks: Path, out: Path, answers: Mapping[Any, Answering]) -> Pa
         for user, answer in answers.items():
             label = answer(task["data"]["item_id"], "label")
             choice = {"from_name": "label", "type": "choices", "value": {"choices": [label]}}
-            annotation = {"completed_by": user, "was_cancelled": not label, "result": [choice]}
+            text = {"text": [answer(task["data"]["item_id"], "comment")]}
+            comment = {"from_name": "comment", "type": "textarea", "value": text}
+            results = [choice, comment]
+            annotation = {"completed_by": user, "was_cancelled": not label, "result": results}
             task["annotations"].append(annotation)
     out.write_text(json.dumps(content))
     return out

@@ -141,3 +141,19 @@ def test_progress_that_is_damaged_or_foreign_is_ignored(page, study):
         page.evaluate(f"localStorage.setItem({json.dumps(name)}, {json.dumps(stored)})")
         open_page(page, export.files[0], screen="laptop")
         page.wait_for("Item 1 of 3", f"{num_answered} of 3 answered")
+
+
+def test_doubts_comments_and_turns_fit_a_phone_and_are_imported(page, study, tmp_path):
+    export = exported(study, items=_NUM_ITEMS, annotators=2)
+    page.save_downloads(tmp_path)
+    open_page(page, export.files[1], screen="phone")
+    assert page.evaluate("document.getElementById('instructions').open")
+    page.press("4", "c", *"n3", "Escape", "n", "1")  # 4 is "cannot say"; n and 3 are a comment
+    page.wait_for("Item 2 of 4", "2 of 4 answered")
+    assert not page.evaluate("document.getElementById('instructions').open")
+    assert page.evaluate("document.querySelector('form').offsetHeight") < 844 / 4
+    assert page.evaluate("document.querySelectorAll('.turn.user').length") == 1
+    answers = saved_file(page, tmp_path)
+    import_answers(open_study(study), AnnotateImportConfig(study=study, files=(answers,)))
+    rows = read_answers(open_study(study), export.sample).to_pylist()
+    assert {(row["label"], row["comment"]) for row in rows} == {(None, "n3"), (0.0, None)}

@@ -114,10 +114,14 @@ def test_annotators_of_a_response_see_three_texts_and_nothing_beside_them(study,
             }
             continue
         if file_format == "csv":
-            assert (item.pop("annotator"), item.pop("label")) == ("annotator-1", "")
+            assert [item.pop(name) for name in ("annotator", "label", "comment")] == [
+                "annotator-1",
+                "",
+                "",
+            ]
             assert item.pop("question") == (
                 "label: How far does the response follow the rule? Look at this rule alone. "
-                "(0 – not at all, 0.5, 1 – fully)"
+                "(0 – not at all, 0.5, 1 – fully, cannot say)"
             )
         assert item == {
             "sample": export.sample.key,
@@ -157,7 +161,7 @@ def test_rules_are_paired_across_the_middle_and_have_five_examples(study):
         assert (len(scores), len(set(scores)) > NUM_EXAMPLES // 2) == (NUM_EXAMPLES, True)
         assert "entropy" not in text.lower()
     config = export.files[1].read_text(encoding="utf-8")
-    assert config.count("<Choice ") == 4
+    assert config.count("<Choice ") == 2 * 3  # first, second, cannot say
 
 
 def test_every_rule_is_used_once_before_any_is_used_twice():

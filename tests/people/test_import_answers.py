@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from encore.analysis.rater_agreement import kappa_interval, nearest_level
@@ -45,6 +46,13 @@ def by_id(item_id: str, _question: str) -> str:
     return ("0", "0.5", "1")[int(item_id[-3:], 16) % 3]
 
 
+def doubtful(item_id: str, question: str) -> str:
+    """Return the label `by_id`, "cannot say" for every fifth item, or a comment on each item."""
+    if question == "comment":
+        return f"; {item_id}"
+    return "cannot say" if int(item_id[-3:], 16) % 5 == 0 else by_id(item_id, question)
+
+
 def by_id_otherwise(item_id: str, _question: str) -> str:
     """Return a label that often differs from `by_id`."""
     return ("0", "0.5", "1")[int(item_id[-3:], 16) % 7 % 3]
@@ -60,10 +68,10 @@ def test_answers_are_the_same_from_every_format(study, tmp_path):
     assert page.sample == table.sample == tasks.sample
     import_files(
         study,
-        save_page(page.files[0], tmp_path / "page.json", by_id, annotator="page"),
-        fill_table(table.files[0], tmp_path / "comma.csv", by_id),
-        fill_table(table.files[0], tmp_path / "semicolon.csv", by_id, separator=";"),
-        export_tasks(tasks.files[0], tmp_path / "export.json", {7: by_id}),
+        save_page(page.files[0], tmp_path / "page.json", doubtful, annotator="page"),
+        fill_table(table.files[0], tmp_path / "comma.csv", doubtful),
+        fill_table(table.files[0], tmp_path / "semicolon.csv", doubtful, separator=";"),
+        export_tasks(tasks.files[0], tmp_path / "export.json", {7: doubtful}),
     )
     rows_by_annotator: dict[str, list[dict[str, Any]]] = {}
     for row in answers_of(study, page.sample):
@@ -73,7 +81,9 @@ def test_answers_are_the_same_from_every_format(study, tmp_path):
     assert all(annotator_rows == rows for annotator_rows in rows_by_annotator.values())
     assert len(rows) == 40
     for row in rows:
-        assert row["label"] == float(by_id(row["item_id"], ""))
+        label = doubtful(row["item_id"], "label")
+        assert row["label"] == (None if label == "cannot say" else float(label))
+        assert row["comment"] == f"; {row['item_id']}"
         pair_id, response = row["response_id"].split(":")
         assert (len(pair_id), response in ("chosen", "rejected")) == (32, True)
 
@@ -177,6 +187,37 @@ def test_files_of_two_samples_are_refused(study, tmp_path):
 
 
 # --- agreement ------------------------------------------------------------------------------------
+
+
+def test_items_that_a_person_cannot_judge_are_counted_and_compared_with_nobody(study, tmp_path):
+    export = exported(study, items=60, annotators=2)
+    result = invoke(study, *save_pages(export.files, tmp_path, doubtful, by_id), "--json")
+    doubts = [
+        item for item in items_of(study, export.sample) if int(item["item_id"][-3:], 16) % 5 == 0
+    ]
+    num_doubts = len(doubts)
+    assert 3 < num_doubts < 30
+    assert f"annotator-1: {60 - num_doubts} of 60 answers, {num_doubts} cannot say" in result.stderr
+    record = json.loads(result.stdout)
+    counts = [(row["num_answers"], row["num_cannot_say"]) for row in record["imported"]]
+    assert counts == [(60 - num_doubts, num_doubts), (60, 0)]
+    assert record["num_cannot_say"] == num_doubts
+    # The two agree wherever both judge. Judges are compared with the label of the other person.
+    [people, *judges] = [row for row in record["rules"] if row["rule_id"] == ALL_RULES]
+    assert (people["num_items"], people["kappa"]["value"]) == (60 - num_doubts, 1.0)
+    assert max(row["num_items"] for row in judges) == 60
+    import_files(study, save_page(export.files[1], tmp_path / "none.json", lambda *_: "cannot say"))
+    [label_by_item] = [labels for _, labels in people_labels(open_study(study))]
+    assert len(label_by_item) == 60 - num_doubts
+    assert None not in label_by_item.values()
+
+
+def test_answers_of_an_earlier_version_have_no_comment(study, tmp_path):
+    export = exported(study, items=10)
+    import_files(study, *save_pages(export.files, tmp_path, by_id))
+    path = study / export.sample.path("answers.parquet")
+    pq.write_table(pq.read_table(path).drop_columns("comment"), path)
+    assert {row["comment"] for row in answers_of(study, export.sample)} == {None}
 
 
 def test_people_are_compared_with_every_judge_by_their_lower_median_label(study, tmp_path):

@@ -5,10 +5,11 @@
 const byId = (id) => document.getElementById(id);
 const data = JSON.parse(byId("data").textContent);
 const { items, questions } = data;
-const KEYS = "1234567890qwert"; // a key for each choice of an item, over all its questions
+// A key for each choice of an item, over all its questions; those for "cannot say" come last.
+const KEYS = "1234567890qwerty";
 const STORED_AS = `encore-annotate:${data.sample}:${data.annotator}`;
 
-let answers = {}; // value by question name, by item id
+let answers = {}; // value by question name, and the comment, by item id
 let current = 0; // index of the shown item
 
 function element(name, attributes, ...children) {
@@ -35,11 +36,15 @@ function readProgress() {
   try {
     const stored = JSON.parse(localStorage.getItem(STORED_AS)) ?? {};
     for (const item of items) {
+      const itemAnswers = stored.answers?.[item.item_id] ?? {};
       for (const question of questions) {
-        const value = stored.answers?.[item.item_id]?.[question.name];
-        if (question.choices.some(([choice]) => choice === value)) {
+        const value = itemAnswers[question.name];
+        if (choicesOf(question).some(([choice]) => choice === value)) {
           setAnswer(item, question.name, value);
         }
+      }
+      if (typeof itemAnswers[data.comment] === "string") {
+        setAnswer(item, data.comment, itemAnswers[data.comment]);
       }
     }
     if (Number.isInteger(stored.at) && items[stored.at]) current = stored.at;
@@ -51,6 +56,7 @@ function readProgress() {
 const setAnswer = (item, name, value) => {
   answers[item.item_id] = { ...answers[item.item_id], [name]: value };
 };
+const choicesOf = (question) => [...question.choices, [data.cannot_say, data.cannot_say]];
 const answerTo = (item, question) => answers[item.item_id]?.[question.name];
 const isAnswered = (item) => questions.every((question) => answerTo(item, question) !== undefined);
 const numAnswered = () => items.filter(isAnswered).length;
@@ -63,18 +69,22 @@ function showItem() {
   byId("cards").className = `${data.kind}`;
   byId("cards").replaceChildren(...item.cards.map(cardElement));
   let keyIndex = 0;
-  byId("choices").replaceChildren(...questions.map((question) => {
-    const choices = question.choices.map((choice) => (
-      choiceElement(question, choice, KEYS[keyIndex++])));
-    return element("fieldset", {}, element("legend", {}, question.text), ...choices);
-  }));
+  const choiceElements = questions.map((question) => (
+    question.choices.map((choice) => choiceElement(question, choice, KEYS[keyIndex++]))));
+  byId("choices").replaceChildren(...questions.map((question, index) => (
+    element("fieldset", {}, element("legend", {}, question.text), ...choiceElements[index],
+      choiceElement(question, [data.cannot_say, data.cannot_say], KEYS[keyIndex++])))));
+  byId("comment").value = answers[item.item_id]?.[data.comment] ?? "";
+  byId("comment-box").open = byId("comment").value !== "";
   byId("previous").disabled = current === 0;
   byId("next").disabled = current === items.length - 1;
   showCount();
 }
 
 function cardElement(card) {
-  const parts = card.parts.map(([name, text]) => element("section", {},
+  const isTurn = card.name === "conversation";
+  const parts = card.parts.map(([name, text]) => element("section",
+    isTurn ? { class: `turn ${name === "user" ? "user" : "other"}` } : {},
     ...(name ? [element("h3", {}, name)] : []),
     element("p", { class: "text", dir: "auto" }, text)));
   return element("article", {}, element("h2", { dir: "auto" }, card.title), ...parts);
@@ -106,6 +116,7 @@ function answer(name, value) {
 function goTo(index) {
   if (index < 0 || index >= items.length) return;
   current = index;
+  byId("instructions").open = false;
   storeProgress();
   showItem();
   scrollTo(0, 0);
@@ -122,11 +133,10 @@ function goToUnanswered() {
 // --- the file ------------------------------------------------------------------------------------
 
 function save() {
-  const saved = items.flatMap((item) => questions
-    .filter((question) => answerTo(item, question) !== undefined)
-    .map((question) => ({
-      item_id: item.item_id, question: question.name, value: answerTo(item, question),
-    })));
+  const names = [...questions.map((question) => question.name), data.comment];
+  const saved = items.flatMap((item) => names
+    .filter((name) => (answers[item.item_id]?.[name] ?? "") !== "")
+    .map((name) => ({ item_id: item.item_id, question: name, value: answers[item.item_id][name] })));
   const content = { sample: data.sample, annotator: data.annotator, answers: saved };
   const blob = new Blob([`${JSON.stringify(content, null, 1)}\n`], { type: "application/json" });
   const link = element("a", { download: `${data.sample}-${data.annotator}.json` });
@@ -142,11 +152,16 @@ function save() {
 
 const ACTIONS = {
   n: () => goTo(current + 1), p: () => goTo(current - 1), u: goToUnanswered, s: save,
+  c: () => { byId("comment-box").open = true; byId("comment").focus(); },
 };
 const BUTTONS = { next: "n", previous: "p", unanswered: "u", save: "s" };
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target === byId("comment")) {
+    if (event.key === "Escape") byId("position").focus();
+    return;
+  }
   const choice = document.querySelector(`label[data-key="${CSS.escape(event.key)}"] input`);
   const action = choice ? () => { choice.focus(); choice.click(); } : ACTIONS[event.key];
   if (!action) return;
@@ -154,7 +169,15 @@ document.addEventListener("keydown", (event) => {
   action();
 });
 for (const [id, key] of Object.entries(BUTTONS)) byId(id).addEventListener("click", ACTIONS[key]);
+byId("comment").addEventListener("input", () => {
+  setAnswer(items[current], data.comment, byId("comment").value.trim());
+  storeProgress();
+});
 byId("questions").addEventListener("submit", (event) => event.preventDefault());
 
 readProgress();
+for (const text of document.querySelectorAll("[data-kind]")) {
+  text.hidden = text.dataset.kind !== data.kind;
+}
+byId("instructions").open = current === 0;
 showItem();
