@@ -1,17 +1,22 @@
 """ENCORE: audit safety rules and compose multi-head reward models.
 
-The functions below are what the command line does, for Python: paths in (for `analyze` and
-`weights` also pyarrow Tables and pandas DataFrames), records out. They are loaded when first used.
-
     import encore
 
-    encore.ingest(["mine=pairs.jsonl.gz"], out=Path("study"))
-    encore.rate(Path("study"), encore.RatingConfig(judge=encore.JudgeConfig(model="./judge")))
-    analysis = encore.analyze(Path("study"), by_source=True)
-    vector = encore.weights(Path("study"), scheme="encore", tau=2.0)
-    table = encore.compare_schemes(Path("study"))
-    study, config = encore.open_study(Path("study")), encore.BenchmarkConfig(model="a-model")
-    run = encore.run_benchmark(study, config)  # RewardBench's rows
+    analysis = encore.analyze("ratings.csv")  # or a data frame, a list of dicts, a study, …
+    analysis  # which rules to trust: a table in a notebook, a dozen lines in a terminal
+    analysis.rules.to_pandas()
+    analysis.plot()
+    weights = encore.weights(analysis)
+    weights["respect-for-privacy-and-confidentiality"]
+    encore.report(analysis, "report.html")
+
+The other functions do what the commands of the same names do: paths (strings too) in, records out.
+They are loaded when first used.
+
+    encore.ingest({"mine": pairs}, out="study")  # a file, a data frame, a list of dicts, …
+    encore.rate("study", encore.RatingConfig(judge=encore.JudgeConfig(model="./judge")))
+    run = encore.benchmark("study", encore.BenchmarkConfig(model="a-model"))  # RewardBench's rows
+    encore.sql("study", "from ratings").to_pandas()
 """
 
 from __future__ import annotations
@@ -22,6 +27,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from encore.analysis.analyze import analyze as analyze
     from encore.benchmarks.benchmark_options import BenchmarkConfig as BenchmarkConfig
+    from encore.benchmarks.benchmark_options import JudgeBenchmarkConfig as JudgeBenchmarkConfig
+    from encore.benchmarks.compare_tables import compare as compare
     from encore.benchmarks.judging.run_judge import judge_benchmark as judge_benchmark
     from encore.benchmarks.run_benchmark import run_benchmark as run_benchmark
     from encore.core.errors import EncoreError as EncoreError
@@ -32,44 +39,81 @@ if TYPE_CHECKING:
     from encore.export.write_export import export_model as export_model
     from encore.judges.judge_options import JudgeConfig as JudgeConfig
     from encore.model.open_model import open_reward_model as open_reward_model
+    from encore.rating.rating_config import PlanRateConfig as PlanRateConfig
+    from encore.rating.rating_config import RateConfig as RateConfig
     from encore.rating.rating_config import RatingConfig as RatingConfig
     from encore.rating.rating_run import rate as rate
+    from encore.recipes.plan import plan as plan
+    from encore.report.write_report import report as report
     from encore.scoring.head_scores import read_head_scores as read_head_scores
+    from encore.scoring.scoring_options import ScoreConfig as ScoreConfig
     from encore.scoring.scoring_run import score_study as score_study
+    from encore.tables.pair_details import show as show
+    from encore.tables.publish import publish as publish
     from encore.tables.publish_database import publish_database as publish_database
     from encore.tables.publish_dataset import publish_dataset as publish_dataset
+    from encore.tables.sql_query import sql as sql
+    from encore.training.baselines.gate import train_gate as train_gate
+    from encore.training.train import train as train
+    from encore.training.training_options import TrainConfig as TrainConfig
+    from encore.training.training_options import TrainGateConfig as TrainGateConfig
+    from encore.training.training_plan import PlanTrainConfig as PlanTrainConfig
     from encore.warehouse import open_ratings as open_ratings
     from encore.weighting.run_comparison import compare_runs as compare_runs
     from encore.weighting.scheme_comparison import compare_schemes as compare_schemes
     from encore.weighting.theory import theory as theory
     from encore.weighting.weigh import weights as weights
 
+    benchmark, export, gate = run_benchmark, export_model, train_gate
+    judge, score = judge_benchmark, score_study
+
 __version__ = "0.1.0"
 
+#: Module and name of every public function and class. Two packages are called like functions.
 _WHERE = {
-    "BenchmarkConfig": "encore.benchmarks.benchmark_options",
-    "EncoreError": "encore.core.errors",
-    "JudgeConfig": "encore.judges.judge_options",
-    "RatingConfig": "encore.rating.rating_config",
-    "analyze": "encore.analysis.analyze",
-    "compare_schemes": "encore.weighting.scheme_comparison",
-    "compare_runs": "encore.weighting.run_comparison",
-    "export_model": "encore.export.write_export",
-    "ingest": "encore.data.ingestion",
-    "judge_benchmark": "encore.benchmarks.judging.run_judge",
-    "load_rule_set": "encore.data.rule_sets",
-    "open_ratings": "encore.warehouse",
-    "open_study": "encore.data.study",
-    "open_reward_model": "encore.model.open_model",
-    "publish_database": "encore.tables.publish_database",
-    "publish_dataset": "encore.tables.publish_dataset",
-    "rate": "encore.rating.rating_run",
-    "read_head_scores": "encore.scoring.head_scores",
-    "run_benchmark": "encore.benchmarks.run_benchmark",
-    "score_study": "encore.scoring.scoring_run",
-    "status": "encore.data.rating_runs",
-    "theory": "encore.weighting.theory",
-    "weights": "encore.weighting.weigh",
+    "BenchmarkConfig": "encore.benchmarks.benchmark_options.BenchmarkConfig",
+    "EncoreError": "encore.core.errors.EncoreError",
+    "JudgeBenchmarkConfig": "encore.benchmarks.benchmark_options.JudgeBenchmarkConfig",
+    "JudgeConfig": "encore.judges.judge_options.JudgeConfig",
+    "PlanRateConfig": "encore.rating.rating_config.PlanRateConfig",
+    "PlanTrainConfig": "encore.training.training_plan.PlanTrainConfig",
+    "RateConfig": "encore.rating.rating_config.RateConfig",
+    "RatingConfig": "encore.rating.rating_config.RatingConfig",
+    "ScoreConfig": "encore.scoring.scoring_options.ScoreConfig",
+    "TrainConfig": "encore.training.training_options.TrainConfig",
+    "TrainGateConfig": "encore.training.training_options.TrainGateConfig",
+    "analyze": "encore.analysis.analyze.analyze",
+    "benchmark": "encore.benchmarks.run_benchmark.run_benchmark",
+    "compare": "encore.benchmarks.compare_tables.compare",
+    "compare_runs": "encore.weighting.run_comparison.compare_runs",
+    "compare_schemes": "encore.weighting.scheme_comparison.compare_schemes",
+    "export": "encore.export",
+    "export_model": "encore.export.write_export.export_model",
+    "gate": "encore.training.baselines.gate.train_gate",
+    "ingest": "encore.data.ingestion.ingest",
+    "judge": "encore.benchmarks.judging.run_judge.judge_benchmark",
+    "judge_benchmark": "encore.benchmarks.judging.run_judge.judge_benchmark",
+    "load_rule_set": "encore.data.rule_sets.load_rule_set",
+    "open_ratings": "encore.warehouse.open_ratings",
+    "open_reward_model": "encore.model.open_model.open_reward_model",
+    "open_study": "encore.data.study.open_study",
+    "plan": "encore.recipes.plan.plan",
+    "publish": "encore.tables.publish.publish",
+    "publish_database": "encore.tables.publish_database.publish_database",
+    "publish_dataset": "encore.tables.publish_dataset.publish_dataset",
+    "rate": "encore.rating.rating_run.rate",
+    "read_head_scores": "encore.scoring.head_scores.read_head_scores",
+    "report": "encore.report",
+    "run_benchmark": "encore.benchmarks.run_benchmark.run_benchmark",
+    "score": "encore.scoring.scoring_run.score_study",
+    "score_study": "encore.scoring.scoring_run.score_study",
+    "show": "encore.tables.pair_details.show",
+    "sql": "encore.tables.sql_query.sql",
+    "status": "encore.data.rating_runs.status",
+    "theory": "encore.weighting.theory.theory",
+    "train_gate": "encore.training.baselines.gate.train_gate",
+    "train": "encore.training.train.train",
+    "weights": "encore.weighting.weigh.weights",
 }
 
 __all__ = list(_WHERE)
@@ -78,4 +122,11 @@ __all__ = list(_WHERE)
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module 'encore' has no attribute {name!r}")
-    return getattr(import_module(_WHERE[name]), name)
+    module, _, attribute = _WHERE[name].rpartition(".")
+    if module == __name__:
+        return import_module(_WHERE[name])
+    return getattr(import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

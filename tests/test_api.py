@@ -2,22 +2,48 @@
 
 from __future__ import annotations
 
+import doctest
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from pyarrow import csv
 
 import encore
+from encore.rating.rating_run import RatingRun
+from tests.worlds.studies import numbered_pairs, rate_study, study_of, write_rules
+
+#: Functions that need a model, a server or benchmark tables: they have no example that runs.
+WITHOUT_EXAMPLE = {
+    *("benchmark", "compare", "export_model", "gate", "judge", "judge_benchmark", "plan", "rate"),
+    *("open_reward_model", "read_head_scores", "run_benchmark", "score", "score_study", "train"),
+    "train_gate",
+}
+STAGES = "ingest rate analyze weights train score export benchmark judge sql report gate show plan"
 
 
-def test_every_public_name_can_be_loaded_and_has_a_docstring():
+@pytest.fixture
+def rated_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RatingRun:
+    """Make a study of 40 pairs with the ratings of three rules, also as a CSV file; go there."""
+    monkeypatch.chdir(tmp_path)
+    rules = write_rules(tmp_path / "rules.toml", ["Avoid harm", "Be kind", "Privacy"])
+    run = rate_study(study_of(numbered_pairs(40), tmp_path / "study"), rules=str(rules))
+    table = encore.sql("study", "select pair_id, source, response, rule_id, rating from ratings")
+    csv.write_csv(table, "ratings.csv")
+    return run
+
+
+def test_every_public_name_can_be_loaded_and_has_a_docstring() -> None:
     for name in encore.__all__:
         assert getattr(encore, name).__doc__
     with pytest.raises(AttributeError, match="no_such_thing"):
         encore.no_such_thing  # noqa: B018 - the access is what is tested
+    assert {*STAGES.split(), "compare", "publish", "status", "theory"} <= {*dir(encore)}
+    assert "import_module" not in dir(encore)
 
 
-def test_import_encore_loads_no_heavy_package():
+def test_import_encore_loads_no_heavy_package() -> None:
     code = (
         "import sys, encore; "
         "print([name for name in ('pyarrow', 'numpy', 'duckdb', 'torch') if name in sys.modules])"
@@ -26,3 +52,48 @@ def test_import_encore_loads_no_heavy_package():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert result.stdout == "[]\n"
+
+
+def test_the_examples_of_public_functions_run(rated_study: RatingRun) -> None:
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    functions = {name: getattr(encore, name) for name in encore.__all__ if name[0].islower()}
+    without = set()
+    for name, function in functions.items():
+        if name in ("export", "report"):  # packages; the page on Python has an example
+            continue
+        (example,) = doctest.DocTestFinder(recurse=False).find(function, name)
+        example.globs = dict(vars(sys.modules[function.__module__]))
+        without |= set() if example.examples else {name}
+        runner.run(example)
+    assert runner.summarize(verbose=False).failed == 0
+    assert without == WITHOUT_EXAMPLE
+
+
+def test_the_page_on_python_runs_as_it_says(rated_study: RatingRun) -> None:
+    page = Path(__file__).parents[1] / "docs" / "python.md"
+    outcome = doctest.testfile(str(page), module_relative=False, optionflags=doctest.ELLIPSIS)
+    assert outcome.failed == 0
+    assert outcome.attempted > 10
+
+
+def test_packages_that_are_called_stay_packages(rated_study: RatingRun) -> None:
+    import encore.report.write_report as module
+
+    written = encore.report("ratings.csv", "page/rules.html")  # a page alone
+    assert isinstance(written, module.Report)
+    assert [path.name for path in Path("page").iterdir()] == ["rules.html"]
+    assert encore.export.write_export.export_model is encore.export_model
+    with pytest.raises(encore.EncoreError, match="nowhere"):
+        encore.export("nowhere", out="exported")
+
+
+def test_strings_are_paths(rated_study: RatingRun) -> None:
+    run_key = rated_study.manifest.run_key
+    assert encore.status("study")[0].manifest.run_key == run_key
+    assert encore.open_study("study").labels == ("mine",)
+    assert encore.publish("study", "out.duckdb").path == Path("out.duckdb")
+    with pytest.raises(encore.EncoreError, match="study"):
+        encore.read_head_scores("study")
+    with pytest.raises(encore.EncoreError, match="no benchmark table"):
+        encore.compare(["study"])
+    assert encore.sql("study", "select 1 as one where false").schema.names == ["one"]

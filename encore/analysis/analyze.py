@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from encore.analysis.analysis_views import answer_html, answer_plot, answer_text
 from encore.analysis.answer_options import AnswerOptions
 from encore.analysis.bootstrap import NUM_DRAWS
 from encore.analysis.claim_verdicts import Verdict, verdicts
@@ -17,12 +18,19 @@ from encore.analysis.paper_figures import PaperComparison, paper_comparisons
 from encore.analysis.rule_verdicts import RuleAnswer, rule_answer
 from encore.analysis.statistics import POOLED, RuleStats, rating_statistics
 from encore.core.errors import InputError
+from encore.core.number_text import counted, printable
+from encore.core.record_table import RecordTable
 from encore.warehouse import Ratings, open_ratings, open_warehouse
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Analysis:
-    """Result of `analyze`.
+    """Result of `analyze`. A terminal and a notebook show its answer for all sources together.
+
+    ``rules``, ``correlation`` and ``intervals`` are tuples with ``to_pandas()`` and ``to_arrow()``.
 
     Attributes:
         answers: Verdicts on the rules of each source: which ones to trust.
@@ -38,13 +46,39 @@ class Analysis:
     """
 
     answers: tuple[RuleAnswer, ...]
-    rules: tuple[RuleStats, ...]
-    correlation: tuple[Correlation, ...]
-    intervals: tuple[RuleInterval, ...]
+    rules: RecordTable[RuleStats]
+    correlation: RecordTable[Correlation]
+    intervals: RecordTable[RuleInterval]
     verdicts: tuple[Verdict, ...]
     paper: tuple[PaperComparison, ...]
     notes: tuple[str, ...]
     ratings: Ratings = field(compare=False)
+
+    def __repr__(self) -> str:
+        return answer_text(self.answers[-1], subject=self._subject())
+
+    def _repr_html_(self) -> str:
+        """Return the answer as HTML for a notebook."""
+        return answer_html(self.answers[-1], subject=self._subject())
+
+    def _subject(self) -> str:
+        """Return a line on what was analyzed."""
+        answer, rules = self.answers[-1], self.rules[-len(self.answers[-1].rows) :]
+        counts = (
+            counted(len(answer.rows), "rule"),
+            counted(max(rule.num_pairs_total for rule in rules), "pair"),
+            counted(sum(rule.num_ratings for rule in rules), "rating"),
+        )
+        mark = "; synthetic" if self.ratings.synthetic else ""
+        return f"{printable(Path(self.ratings.label).name)}: {', '.join(counts)}{mark}"
+
+    def plot(self) -> Figure:
+        """Return a Matplotlib figure of the rules' accuracy; no display is needed.
+
+        Raises:
+            EncoreError: Matplotlib is not installed.
+        """
+        return answer_plot(self.answers[-1], subject=self._subject())
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON of ``encore analyze --json``."""
@@ -74,10 +108,20 @@ def analyze(
 ) -> Analysis:
     """Measure each rule's entropy, its accuracy on people's preferences, and their correlation.
 
+    >>> analysis = analyze("ratings.csv")
+    >>> [rule.rule_id for rule in analysis.rules]
+    ['avoid-harm', 'be-kind', 'privacy']
+    >>> analysis.rules.to_pandas()["num_pairs"].tolist()
+    [40, 40, 40]
+
     Args:
-        ratings: A study, a Parquet file, a folder of them, a pyarrow Table or a pandas DataFrame
-            with the columns ``pair_id, source, response, rule_id, rating``; or the result of
-            `encore.open_ratings`, which chooses among runs and judges.
+        ratings: A study, or the data set that `encore publish --dataset` writes; a CSV or Parquet
+            file, a folder of Parquet files; a data frame of pandas or Polars (lazy too), an Arrow
+            table, a Hugging Face data set, a list of dicts; or the result of
+            `encore.open_ratings`, which chooses among runs and judges. The columns are ``pair_id,
+            source, response, rule_id, rating``. A table without ``rule_id`` and ``rating`` is
+            wide: it has ``pair_id``, ``response``, maybe ``source`` (else it is ``table``), and
+            every other column has the ratings of the rule that it is named after.
         by_source: True adds rows for each source before those of all sources together.
         options: Thresholds of the verdicts on rules; by default those of `AnswerOptions`.
 
@@ -98,8 +142,8 @@ def analyze(
     rule_numbers = {
         rule.rule_id: rule_number for rule_number, rule in enumerate(statistics[-1].rules, start=1)
     }
-    rules = tuple(rule for part in statistics for rule in part.rules)
-    correlation = tuple(row for part in statistics for row in correlations(part))
+    rules = RecordTable(rule for part in statistics for rule in part.rules)
+    correlation = RecordTable(row for part in statistics for row in correlations(part))
     return Analysis(
         answers=tuple(
             rule_answer(part, rule_numbers=rule_numbers, options=options or AnswerOptions())
@@ -107,7 +151,7 @@ def analyze(
         ),
         rules=rules,
         correlation=correlation,
-        intervals=tuple(row for part in statistics for row in rule_intervals(part)),
+        intervals=RecordTable(row for part in statistics for row in rule_intervals(part)),
         verdicts=verdicts(correlation),
         paper=paper_comparisons(correlation, rules, sources=sources),
         notes=tuple(analysis_notes(statistics, correlation)),

@@ -167,6 +167,30 @@ def read_studies(studies: Sequence[Path], *, benchmark: str | None = None) -> tu
     return matching
 
 
+def compare(
+    studies: Sequence[str | Path],
+    *,
+    benchmark: str | None = None,
+    by: str | None = None,
+    reference: str | None = None,
+    seed: int = 0,
+) -> tuple[ComparedTable, ...]:
+    """Compare the benchmark tables of studies, as `encore compare` does.
+
+    Args:
+        studies: Paths of the studies.
+        benchmark: Name of a benchmark. None: all benchmarks.
+        by: Name of the headline or of a subset; see `compare_tables`.
+        reference: Name or id of a row; see `compare_tables`.
+        seed: Seed of the bootstrap.
+
+    Raises:
+        InputError: See `read_studies` and `compare_tables`.
+    """
+    rows = read_studies([Path(study) for study in studies], benchmark=benchmark)
+    return compare_tables(rows, by=by, reference=reference, seed=seed)
+
+
 def compare_tables(
     rows: Sequence[StoredRow], *, by: str | None = None, reference: str | None = None, seed: int = 0
 ) -> tuple[ComparedTable, ...]:

@@ -28,10 +28,9 @@ def compare(config: CompareConfig, *, json: JsonOption = False) -> None:
 
     encore compare my-study --reference top-5
     """
-    from encore.benchmarks.compare_tables import compare_tables, read_studies
+    from encore.benchmarks.compare_tables import compare as compare_studies
 
-    rows = read_studies(config.studies, benchmark=config.benchmark)
-    tables = compare_tables(rows, by=config.by, reference=config.reference, seed=config.seed)
+    tables = compare_studies(**dict(config))
     synthetic = list(dict.fromkeys(label for table in tables for label in table.synthetic))
     parts = chain.from_iterable(map(_table_parts, tables))
     show_result({"datasets": tables}, parts, synthetic=synthetic, as_json=json)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -35,34 +34,27 @@ def show(config: ShowConfig, *, json: JsonOption = False) -> None:
     Prints the conversation, both responses and, for every run of the study or the one of --run, the
     judge's prompts, its replies and the ratings read from them.
     """
-    from encore.data.rating_runs import chosen_runs, run_status
-    from encore.data.study import is_study, open_study
-    from encore.tables.pair_details import find_pair, pair_in_run
+    from encore.data.study import is_study
+    from encore.tables.pair_details import show as show_pair
 
     path, pair_id = config.study, config.pair
     if pair_id is None and is_study(path):
         raise UsageError(f"PAIR is missing: a pair_id; `encore browse {path}` lists the pairs")
     if pair_id is None:  # called inside of a study
         path, pair_id = Path(), str(path)
-    study = open_study(path)
-    statuses = [run_status(run_dir) for run_dir in chosen_runs(study.ratings_dir, config.run)]
-    pairs = [
-        (pair, [pair_in_run(pair, status.manifest, status.paths) for status in statuses])
-        for pair in find_pair(study, pair_id)
-    ]
+    pairs = show_pair(path, pair_id, run=config.run)
     if json:
-        records = [dataclasses.asdict(pair) | {"runs": runs} for pair, runs in pairs]
-        print_json(records[0] if len(records) == 1 else records)
+        print_json(pairs[0] if len(pairs) == 1 else pairs)
         return
-    for pair, runs in pairs:
-        out.print(f"pair {pair.pair_id}  source {pair.source}", style="bold")
-        for message in pair.prompt:
-            _print_block(f"prompt · {message.role}", message.content)
-        _print_block("chosen", pair.chosen)
-        _print_block("rejected", pair.rejected)
-        for run in runs:
+    for pair in pairs:
+        out.print(f"pair {pair['pair_id']}  source {pair['source']}", style="bold")
+        for message in pair["prompt"]:
+            _print_block(f"prompt · {message['role']}", message["content"])
+        _print_block("chosen", pair["chosen"])
+        _print_block("rejected", pair["rejected"])
+        for run in pair["runs"]:
             _print_run(run, config)
-    if not statuses:
+    if not pairs[0]["runs"]:
         say("no ratings yet; run `encore rate` first")
 
 

@@ -130,7 +130,11 @@ def ratings_of(
 
 
 def status(study: Study | str | Path) -> tuple[RatingStatus, ...]:
-    """Check every shard of every rating run of a study, and return the runs sorted by key."""
+    """Check every shard of every rating run of a study, and return the runs sorted by key.
+
+    >>> [(run.manifest.judge, run.is_complete) for run in status("study")]
+    [('scripted', True)]
+    """
     return tuple(run_status(run_dir) for run_dir in list_runs(as_study(study).ratings_dir))
 
 

@@ -75,12 +75,16 @@ class Study:
         return tuple(f"source {source.label}" for source in self.sources if source.synthetic)
 
 
-def open_study(path: Path) -> Study:
+def open_study(path: str | Path) -> Study:
     """Open the study in a directory.
+
+    >>> [source.label for source in open_study("study").sources]
+    ['mine']
 
     Raises:
         InputError: The directory does not exist, is not a study, or is of another format.
     """
+    path = Path(path)
     marker = path / _MARKER
     if not marker.is_file():
         problem = f"not a study (no {_MARKER})" if path.exists() else "no such directory"

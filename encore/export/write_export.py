@@ -27,7 +27,8 @@ from encore.export.model_card import Exported, model_card
 from encore.export.verify import verify_export
 from encore.export.weights_input import Composition
 from encore.model.backbone_options import EXPORT_FILE
-from encore.model.open_model import OpenedModel
+from encore.model.open_model import OpenedModel, open_reward_model
+from encore.weighting.weight_vector import WeightVector
 
 #: Names of the files of an export.
 _EXPORT_FILES = re.compile(
@@ -37,10 +38,10 @@ _EXPORT_FILES = re.compile(
 
 
 def export_model(
-    model: OpenedModel,
+    model: OpenedModel | str | Path,
     *,
-    out: Path,
-    weights: Mapping[str, float] | Composition | None = None,
+    out: str | Path,
+    weights: Mapping[str, float] | WeightVector | Composition | None = None,
     dtype: ExportDtype = "float32",
     licence: str | None = None,
     pairs: Sequence[PreferencePair] = (),
@@ -48,8 +49,8 @@ def export_model(
     """Write one folder, whole or not at all. An earlier export in this folder is replaced.
 
     Args:
-        model: Reward model, opened in float32. The export is read back beside it, so memory must
-            hold the model twice.
+        model: Reward model, opened in float32, or its path or hub id. The export is read back
+            beside it, so memory must hold the model twice.
         out: Folder to write.
         weights: Weight of each head, to fold all heads into one label, ``reward``. None: one label
             per head.
@@ -61,6 +62,11 @@ def export_model(
         EncoreError: The model or the weights cannot be exported, or the written files score
             otherwise than the model.
     """
+    out = Path(out)
+    if isinstance(model, str | Path):
+        model = open_reward_model(model, device="cpu", dtype="float32")
+    if isinstance(weights, WeightVector):
+        weights = dict(zip(weights.rule_ids, weights.weights, strict=True))
     weights = Composition(weights=dict(weights)) if isinstance(weights, Mapping) else weights
     refuse_occupied(out)
     if other_dtypes := {p.dtype for p in model.model.parameters()} - {torch.float32}:

@@ -176,7 +176,11 @@ class RatingResult:
 
 
 def rate(
-    study: Study | Path, config: RatingConfig, *, retries: int = 0, reporter: Reporter = SILENT
+    study: Study | str | Path,
+    config: RatingConfig,
+    *,
+    retries: int = 0,
+    reporter: Reporter = SILENT,
 ) -> RatingResult:
     """Rate the shards of a study that are not done, and release the judge.
 

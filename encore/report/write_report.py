@@ -80,34 +80,41 @@ class Report:
 
 def report(
     ratings: str | Path | Ratings | Any,
-    *,
     out: str | Path | None = None,
+    *,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Write a report on some ratings into a folder: ``report.html`` and ``figures/``.
 
     An earlier report in the folder is replaced. The same ratings give the same bytes.
 
+    >>> report("ratings.csv", "rules.html").page.name
+    'rules.html'
+
     Args:
-        ratings: Ratings as `encore.analysis.analyze.analyze` takes them.
-        out: Folder of the report; created if it does not exist. None takes `default_folder`.
+        ratings: Ratings as `encore.analysis.analyze.analyze` takes them, or its result.
+        out: Folder of the report; created if it does not exist. A name that ends in ``.html`` is
+            the page, which is then written alone. None takes `default_folder`.
         on_step: Function that receives the name of each step before it begins.
 
     Raises:
         InputError: Not a ratings table, or ``out`` is a file.
     """
     folder = default_folder(ratings) if out is None else Path(out)
+    page, is_page_alone = folder / PAGE_NAME, folder.suffix == ".html" and not folder.is_dir()
+    if is_page_alone:
+        page, folder = folder, folder.parent
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--out {folder}: this is a file; name a folder for the report")
     findings = gather(ratings, on_step=on_step)
     drawn = draw_all(findings, on_step=on_step)
     html = render_page(findings, drawn)
     folder.mkdir(parents=True, exist_ok=True)
-    figures = _write_figures(folder / FIGURES_FOLDER, drawn)
+    figures = {} if is_page_alone else _write_figures(folder / FIGURES_FOLDER, drawn)
     # The page is written last, so that its figures exist when it does.
-    atomic_write_bytes(folder / PAGE_NAME, html.encode())
+    atomic_write_bytes(page, html.encode())
     return Report(
-        page=folder / PAGE_NAME,
+        page=page,
         figures=figures,
         missing={name: chart.reason for name, chart in drawn.items() if isinstance(chart, Missing)},
         findings=findings,

@@ -159,7 +159,7 @@ class HeadScores:
         return self.score_P2R.astype(np.float64) @ head_weights(weights, head_ids=self.head_ids)
 
 
-def read_head_scores(path: Path) -> HeadScores:
+def read_head_scores(path: str | Path) -> HeadScores:
     """Read the head scores of one scoring.
 
     Args:
@@ -170,6 +170,7 @@ def read_head_scores(path: Path) -> HeadScores:
         StudyIncompleteError: Shards of the scoring are missing or damaged.
         EncoreError: `score.json` is missing or damaged.
     """
+    path = Path(path)
     if is_study(path):
         path = choose_run(path / SCORES_DIR, ScoreManifest)
     status = run_status(path, ScoreManifest)

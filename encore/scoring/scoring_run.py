@@ -95,7 +95,7 @@ class ScoreResult:
 
 
 def score_study(
-    study: Study | Path,
+    study: Study | str | Path,
     config: ScoringConfig,
     *,
     opened: OpenedModel | None = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ import pyarrow.parquet as pq
 
 from encore.core.errors import InputError
 from encore.data.pairs import read_pairs, records_of
-from encore.data.rating_runs import RatingManifest
+from encore.data.rating_runs import RatingManifest, chosen_runs, run_status
 from encore.data.records import PreferencePair
 from encore.data.schemas import EXPECTED
-from encore.data.study import Study
+from encore.data.study import Study, as_study
 from encore.rating.prompts import prompt_of, render_conversation
 
 #: Columns of a rating, where the run has them. Those of `EXPECTED` need ``--decode expected``.
@@ -41,6 +42,33 @@ def find_pair(study: Study, pair_id: str) -> tuple[PreferencePair, ...]:
             "give enough digits of one pair_id of its pairs/*.parquet files"
         )
     return tuple(matching_pairs)
+
+
+def show(
+    study: Study | str | Path, pair_id: str, *, run: str | None = None
+) -> list[dict[str, Any]]:
+    """Return a pair with its texts, and its prompts, replies and ratings in every run, as JSON.
+
+    >>> first = read_pairs(as_study("study"))["pair_id"][0].as_py()
+    >>> (pair,) = show("study", first)
+    >>> pair["prompt"], len(pair["runs"][0]["ratings"])
+    (({'role': 'user', 'content': 'Question 0?'},), 6)
+
+    Args:
+        study: The study, or its directory.
+        pair_id: The pair's id, or a unique beginning of it.
+        run: Unique prefix of the key of the run to show. None: all runs.
+
+    Raises:
+        InputError: No pair matches, or several do. Equal pairs of several sources all match.
+    """
+    study = as_study(study)
+    statuses = [run_status(run_dir) for run_dir in chosen_runs(study.ratings_dir, run)]
+    return [
+        asdict(pair)
+        | {"runs": [pair_in_run(pair, status.manifest, status.paths) for status in statuses]}
+        for pair in find_pair(study, pair_id)
+    ]
 
 
 def pair_in_run(

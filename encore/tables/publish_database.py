@@ -47,12 +47,15 @@ class PublishedDatabase(Publication):
 def publish_database(
     study: Study | str | Path,
     *,
-    out: Path,
+    out: str | Path,
     run: str | None = None,
     judge: str | None = None,
     force: bool = False,
 ) -> PublishedDatabase:
     """Write a DuckDB file with the study's tables, the queries of `sql/` as views, and provenance.
+
+    >>> publish_database("study", out="study.duckdb").tables["ratings"]
+    240
 
     After an error there is no file. Table ``ratings`` and the queries contain one run. Table
     ``other_ratings`` has the ratings of the other runs, view ``all_ratings`` those of all runs.
@@ -68,6 +71,7 @@ def publish_database(
         InputError: There is no study, no ratings or no chosen run, or ``out`` may not be replaced.
         EncoreError: A `run.json` is damaged.
     """
+    out = Path(out)
     if not out.parent.is_dir():
         raise InputError(f"--out {out}: there is no folder {out.parent}; make it first")
     if out.exists():

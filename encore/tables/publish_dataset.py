@@ -44,12 +44,15 @@ class PublishedDataset(Publication):
 def publish_dataset(
     study: Study | str | Path,
     *,
-    out: Path,
+    out: str | Path,
     run: str | None = None,
     judge: str | None = None,
     force: bool = False,
 ) -> PublishedDataset:
     """Write the rated pairs of one run as a folder that ``datasets.load_dataset`` reads.
+
+    >>> publish_dataset("study", out="rated-pairs").rule_ids
+    ('avoid-harm', 'be-kind', 'privacy')
 
     After an error there is no folder. Columns: ``pair_id, source, prompt`` (messages), ``chosen,
     rejected`` (text), ``chosen_ratings, rejected_ratings`` (one field per rule; null if there is no
@@ -67,6 +70,7 @@ def publish_dataset(
             the study, or ``out`` may not be replaced.
         EncoreError: A `run.json` is damaged.
     """
+    out = Path(out)
     names = {path.name for path in out.iterdir()} if out.is_dir() else set()
     if names or out.is_file():
         refuse_occupied("--dataset", out, is_ours=names == {_CARD, _DATA, _RULES}, force=force)

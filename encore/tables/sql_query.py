@@ -25,10 +25,11 @@ from pydantic import ByteSize, TypeAdapter
 
 from encore.core.errors import EncoreError, InputError
 from encore.core.settings import duckdb_config
+from encore.data.study import Study, as_study
 from encore.tables.query_files import query_files
 from encore.tables.sql_worker import EXIT_ERROR, EXIT_INPUT, EXIT_MEMORY, EXIT_TIME
 from encore.tables.study_database import encode_table
-from encore.tables.study_tables import StudyTables
+from encore.tables.study_tables import StudyTables, study_tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,14 +37,19 @@ class QueryResult:
     """Result of one query. Rows are read while they are iterated over.
 
     Attributes:
-        columns: Names of the columns, as in the query. Names may repeat.
+        schema: Names and types of the columns, as in the query. Names may repeat.
         batches: Rows of the result, batch by batch.
         num_missing_shards: Unfinished shards of the runs and scorings that the query reads.
     """
 
-    columns: tuple[str, ...]
+    schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
     num_missing_shards: int = 0
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Return the names of the columns."""
+        return tuple(self.schema.names)
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
         """Yield each row as Python values."""
@@ -95,13 +101,35 @@ def run_query(
                 except pa.ArrowInvalid as error:
                     raise failure() from error
                 yield QueryResult(
-                    columns=tuple(reader.schema.names),
+                    schema=reader.schema,
                     batches=_batches(reader, worker, failure),
                     num_missing_shards=_num_missing(tables, sql),
                 )
             finally:
                 worker.kill()
                 worker.wait()
+
+
+def sql(
+    study: Study | str | Path, query: str, *, run: str | None = None, judge: str | None = None
+) -> pa.Table:
+    """Return the result of one SELECT over the tables of a study as an Arrow table.
+
+    >>> sql("study", "select count(*) as num_pairs from pairs").to_pylist()
+    [{'num_pairs': 40}]
+
+    Args:
+        study: The study, or its directory.
+        query: Exactly one SELECT, within the limits of `run_query`.
+        run: Unique prefix of the key of the run for table ``ratings``.
+        judge: Judge of the run for table ``ratings``, instead of ``run``.
+
+    Raises:
+        InputError: See `run_query`.
+    """
+    tables = study_tables(as_study(study), run=run, judge=judge)
+    with run_query(tables, query) as result:
+        return pa.Table.from_batches(list(result.batches), result.schema)
 
 
 def _batches(

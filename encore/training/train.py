@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,7 +17,7 @@ from encore.core.errors import InputError
 from encore.core.model_files import is_demo_judge
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import package_versions
-from encore.data.study import Study
+from encore.data.study import Study, as_study
 from encore.model.backbone_shape import find_shape
 from encore.model.fusing import fuse_elementwise, has_compiler
 from encore.model.load_backbone import (
@@ -90,7 +91,9 @@ class _Job:
             self.reporter.advanced(note=record.summary)
 
 
-def train(study: Study, config: TrainConfig, *, reporter: Reporter = SILENT) -> TrainingResult:
+def train(
+    study: Study | str | Path, config: TrainConfig, *, reporter: Reporter = SILENT
+) -> TrainingResult:
     """Train a reward model, or continue its training, or return the result of a finished run.
 
     The same config and data always mean the same run. Ratings, texts, the run's folder and the free
@@ -109,7 +112,7 @@ def train(study: Study, config: TrainConfig, *, reporter: Reporter = SILENT) -> 
             too full (`NoRoomError`), or a loss or weight is not finite (`TrainingDivergedError`).
         KeyboardInterrupt: The user stopped the run. Its last checkpoint is kept.
     """
-    began = time.monotonic()
+    study, began = as_study(study), time.monotonic()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     with joined_ranks(device) as ranks:
         ranks.check(config)

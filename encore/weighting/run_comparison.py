@@ -19,6 +19,7 @@ from encore.analysis.bootstrap import Estimate, draw_rows, middle_95
 from encore.analysis.entropy import entropy_weights
 from encore.analysis.level_codes import LevelCodes, rule_entropies
 from encore.core.errors import InputError
+from encore.core.record_table import RecordTable
 from encore.warehouse import PairRatings, Ratings, open_ratings, read_pairs_of
 
 # Suffixes: P pairs, R rules, D draws, N rows taken; 2 before PR: chosen and rejected, and
@@ -85,7 +86,7 @@ class RunComparison:
         notes: Sentences on what limits these figures.
     """
 
-    rules: tuple[RuleComparison, ...]
+    rules: RecordTable[RuleComparison]
     num_pairs: int
     seed: int
     num_draws: int
@@ -101,6 +102,9 @@ def compare_runs(
     num_draws: int = NUM_DRAWS,
 ) -> RunComparison:
     """Compare the ratings of two runs, rule by rule, over the pairs that are in both.
+
+    >>> compare_runs("ratings.csv", "study").rules[0].agreement.value
+    1.0
 
     Pairs are matched by source and pair_id. Both runs are held in memory: 16 bytes per pair and
     rule for each.
@@ -121,7 +125,7 @@ def compare_runs(
     num_draws = min(num_draws, max(_MIN_DRAWS, _MAX_DRAWN_RATINGS // rating_22PR.size))
     rules = compare_ratings(rule_ids, rating_22PR, seed=seed, num_draws=num_draws)
     return RunComparison(
-        rules=rules,
+        rules=RecordTable(rules),
         num_pairs=num_pairs,
         seed=seed,
         num_draws=num_draws,

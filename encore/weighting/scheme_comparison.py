@@ -15,6 +15,7 @@ from encore.analysis.bootstrap import middle_95
 from encore.analysis.entropy import entropy_weights
 from encore.analysis.statistics import Accuracy, RuleStats
 from encore.core.errors import EncoreError
+from encore.core.record_table import RecordTable
 from encore.data.annotations import people_labels
 from encore.warehouse import PairRatings, Ratings
 from encore.weighting.composed_ratings import Outcome, composed_outcomes, rule_margin_sds
@@ -114,7 +115,7 @@ class SchemeComparison:
 
     rule_ids: tuple[str, ...]
     margin_sds: tuple[float | None, ...]
-    rows: tuple[SchemeRow, ...]
+    rows: RecordTable[SchemeRow]
     draws: tuple[Draws, ...]
     num_pairs: int
     num_pairs_total: int
@@ -133,6 +134,10 @@ def compare_schemes(
     ratings: str | Path | Ratings | Evidence | Any, *, options: SchemeOptions | None = None
 ) -> SchemeComparison:
     """Weigh the rules by every scheme, and measure the composed ratings of each.
+
+    >>> comparison = compare_schemes("ratings.csv")
+    >>> comparison.rows.to_pandas()["label"].tolist()[:2]
+    ['encore (τ 2)', 'uniform']
 
     Scheme ``agreement`` is included if the study has labels of people. All schemes are measured on
     the same pairs: those whose two responses every rule rated. All ratings are held in memory: 16
@@ -188,7 +193,7 @@ def compare_schemes(
     return SchemeComparison(
         rule_ids=evidence.rule_ids,
         margin_sds=margin_sds,
-        rows=tuple(rows),
+        rows=RecordTable(rows),
         draws=tuple(_draws(scheme, half_V) for scheme, half_V in draws.items()),
         num_pairs=pairs.num_pairs,
         num_pairs_total=all_pairs.num_pairs,

@@ -146,6 +146,9 @@ def theory(
 ) -> Theory:
     """Compare gradients and learned weights of the Bradley-Terry loss with entropy and ENCORE.
 
+    >>> [rule.rule_id for rule in theory("ratings.csv").rules]
+    ['avoid-harm', 'be-kind', 'privacy']
+
     Args:
         ratings: Ratings, in any form that `encore.analysis.analyze.analyze` takes; all sources are
             pooled. None takes a synthetic world in which the theorem's premise holds

@@ -78,8 +78,12 @@ def weights(
 ) -> WeightVector:
     """Weigh the rules by a scheme, all sources pooled.
 
+    >>> vector = weights("ratings.csv", tau=100.0)
+    >>> round(vector["privacy"], 2)
+    0.33
+
     Args:
-        ratings: Ratings, in any form that `encore.analysis.analyze.analyze` takes.
+        ratings: Ratings, in any form that `encore.analysis.analyze.analyze` takes, or its result.
         scheme: Name of a scheme, one of `encore.weighting.schemes.SCHEMES`.
         tau: Temperature of scheme ``encore``; the default is the paper's.
         seed: Seed of schemes ``random`` and ``random-k``.

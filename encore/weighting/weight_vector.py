@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.core.errors import InputError
+from encore.core.errors import InputError, did_you_mean
+from encore.core.record_table import RecordTable
 from encore.core.versions import installed_version
 
 #: The sum of weights may differ from 1 by this; rounding over thousands of rules is far smaller.
@@ -105,6 +106,23 @@ class WeightVector:
         else:
             return
         raise ValueError(f"weights of scheme {self.scheme}: {problem}")
+
+    def __getitem__(self, rule_id: str) -> float:
+        """Return the weight of a rule.
+
+        Raises:
+            KeyError: There is no such rule; the message has similar names.
+        """
+        if rule_id not in self.rule_ids:
+            similar = did_you_mean(str(rule_id), self.rule_ids)
+            raise KeyError(f"rule {rule_id!r}: it has no weight here{similar}")
+        return self.weights[self.rule_ids.index(rule_id)]
+
+    @property
+    def rows(self) -> RecordTable[Mapping[str, Any]]:
+        """Return a row for each rule: ``rule_id`` and ``weight``."""
+        pairs = zip(self.rule_ids, self.weights, strict=True)
+        return RecordTable({"rule_id": rule_id, "weight": weight} for rule_id, weight in pairs)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as JSON values, as in ``encore weights --json``."""

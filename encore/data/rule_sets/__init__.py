@@ -31,6 +31,9 @@ def rule_file(name_or_path: str | Path) -> Path:
 def load_rule_set(name_or_path: str | Path) -> RuleSet:
     """Load a shipped rule set by its name, or the rule set of a TOML file.
 
+    >>> len(load_rule_set("encore-10").rules)
+    10
+
     Each ``[[rules]]`` table has ``title``, ``description``, ``preference_rule`` and
     ``rating_rule``; ``rule_id`` defaults to the kebab-case title. The order of the file is the
     head order. A table may also name the rule's origin (`encore.rules.pool`), which the digest

@@ -16,7 +16,7 @@ from encore.core.files import write_json
 from encore.core.model_files import folder_digest
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import package_versions
-from encore.data.study import Study
+from encore.data.study import Study, as_study
 from encore.model.reward_model import MultiHeadRewardModel
 from encore.model.saved_model import load_model
 from encore.training.baselines.gating_network import best_constant_weights, fit_gate, save_gate
@@ -67,7 +67,9 @@ class GateResult:
     seconds: float
 
 
-def train_gate(study: Study, config: TrainGateConfig, *, reporter: Reporter = SILENT) -> GateResult:
+def train_gate(
+    study: Study | str | Path, config: TrainGateConfig, *, reporter: Reporter = SILENT
+) -> GateResult:
     """Train a gate over the heads of a model folder. Trunk and heads do not change.
 
     The pairs that were held out from the model's training are held out here too. Pooled states are
@@ -77,7 +79,7 @@ def train_gate(study: Study, config: TrainGateConfig, *, reporter: Reporter = SI
     Raises:
         InputError: There is no such model, or it has a single head.
     """
-    began = time.monotonic()
+    study, began = as_study(study), time.monotonic()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model, tokenizer, metadata = load_model(config.model, device=device)
     if len(model.head_ids) < 2:

@@ -1,0 +1,29 @@
+"""Plan a rating run or a training run, by the kind of its configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from encore.core.reporting import SILENT, Reporter
+from encore.data.study import Study, as_study
+from encore.rating.rating_config import PlanRateConfig
+from encore.rating.rating_plan import RatingPlan, plan_rating
+from encore.training.training_plan import PlanTrainConfig, TrainingPlan, plan_training
+
+
+def plan(
+    study: Study | str | Path | None,
+    config: PlanRateConfig | PlanTrainConfig,
+    *,
+    reporter: Reporter = SILENT,
+) -> RatingPlan | TrainingPlan:
+    """Estimate calls, tokens, hours and money of a rating, or memory and hours of a training.
+
+    Args:
+        study: The study, or its directory; None for a training whose config has the counts.
+        config: Options of `encore plan rate` or `encore plan train`.
+        reporter: Receiver of progress events.
+    """
+    if isinstance(config, PlanTrainConfig):
+        return plan_training(None if study is None else as_study(study), config)
+    return plan_rating(as_study(study or config.study), config, reporter=reporter)
