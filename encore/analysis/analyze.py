@@ -80,6 +80,11 @@ class Analysis:
         """
         return answer_plot(self.answers[-1], subject=self._subject())
 
+    @property
+    def rule_ids(self) -> list[str]:
+        """Return the ids of all rules in the order of their numbers."""
+        return [rule.rule_id for rule in self.rules if rule.source == POOLED]
+
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON of ``encore analyze --json``."""
         tables = {

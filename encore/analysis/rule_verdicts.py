@@ -161,10 +161,10 @@ def _verdict(
     if rule.num_levels == 1 or (rule.tie_rate is not None and rule.tie_rate >= max_tie_rate):
         name = "says little"
         level = number(rule.top_level, digits=2)
-        reason = (
-            f"{percent(rule.tie_rate)} of {counted(rule.num_pairs, 'pair')} are ties; "
-            f"{percent(rule.top_level_share)} of its ratings are {level}"
-        )
+        reason = f"{percent(rule.top_level_share)} of its ratings are {level}"
+        if rule.tie_rate is not None:
+            ties = f"{percent(rule.tie_rate)} of {counted(rule.num_pairs, 'pair')} are ties"
+            reason = f"{ties}; {reason}"
         remedy = "a finer scale or expected ratings (`--scale`, `--decode`), or another wording"
     elif untied.low is None or untied.high is None:
         name, reason = "undecided", "no pair has both responses rated"

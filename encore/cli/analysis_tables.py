@@ -44,7 +44,7 @@ def analysis_tables(analysis: Analysis) -> Iterator[Renderable]:
     last line says how many ratings are enough, if every rule has a weight.
     """
     sources = [answer.source for answer in analysis.answers]
-    rule_ids = [rule.rule_id for rule in analysis.rules if rule.source == POOLED]
+    rule_ids = analysis.rule_ids
     yield from answer_tables(analysis.answers)
     for source in sources[:1] if len(sources) == 2 else sources:
         yield from _source_tables(analysis, rule_ids, source)
@@ -57,9 +57,15 @@ def analysis_tables(analysis: Analysis) -> Iterator[Renderable]:
         yield f"How many ratings are enough? {sentence(needed)}\n"
 
 
-def comparison_tables(comparison: RunComparison) -> Iterator[Renderable]:
-    """Yield tables of the agreement of two runs, rule by rule."""
-    rule_ids = [row.rule_id for row in comparison.rules]
+def comparison_tables(
+    comparison: RunComparison, *, rule_ids: Sequence[str]
+) -> Iterator[Renderable]:
+    """Yield tables of the agreement of two runs, rule by rule.
+
+    Args:
+        comparison: The comparison, of rules that both runs have.
+        rule_ids: All rules of the first run; their order gives their numbers.
+    """
     columns: TableColumns = {
         "both": "num_ratings",
         "equal": percent_of("agreement.value"),

@@ -55,6 +55,6 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
     if config.compare:
         comparison = compare_runs(ratings, open_compared_ratings(config.ratings, config.compare))
         document["comparison"] = comparison
-        tables = chain(tables, comparison_tables(comparison))
+        tables = chain(tables, comparison_tables(comparison, rule_ids=analysis.rule_ids))
         notes += comparison.notes
     show_result(document, tables, notes, ratings=ratings, as_json=json)
