@@ -192,15 +192,15 @@ def test_a_rule_has_one_number_in_every_source_and_in_a_comparison(tmp_path: Pat
     chosen_PR, rejected_PR = np.random.default_rng(0).integers(0, 11, size=(2, 60, 3)) / 10
     table = table_of(chosen_PR, rejected_PR, source=["a", "b"] * 30)
     is_first_rule = pc.equal(table["rule_id"], "rule-00")
-    ratings, other = tmp_path / "ratings.parquet", tmp_path / "other.parquet"
+    ratings, other_run = tmp_path / "ratings.parquet", tmp_path / "other.parquet"
     pq.write_table(
         table.filter(pc.invert(pc.and_(is_first_rule, pc.equal(table["source"], "a")))), ratings
     )
-    pq.write_table(table.filter(pc.invert(is_first_rule)), other)
+    pq.write_table(table.filter(pc.invert(is_first_rule)), other_run)
     answers = analyze(ratings, by_source=True).answers
     numbers = {(row.rule_id, row.number) for answer in answers for row in answer.rows}
     assert numbers == {("rule-00", 1), ("rule-01", 2), ("rule-02", 3)}
-    comparison = encore("analyze", ratings, "--compare", other).out.partition("Two runs")[2]
+    comparison = encore("analyze", ratings, "--compare", other_run).out.partition("Two runs")[2]
     assert re.findall(r"(?m)^ *(\d) ", comparison)[:2] == ["2", "3"]
 
 
