@@ -49,15 +49,26 @@ class Page:
         """Connect to a tab."""
         self._connection = connection
         self._num_calls = 0
+        self._loaded: set[str] = set()
         self.complaints: list[str] = []
         self.requests: list[str] = []
         for domain in ("Page", "Runtime", "Log", "Network"):
             self._call(f"{domain}.enable")
+        self._call("Page.setLifecycleEventsEnabled", enabled=True)
+
+    @contextlib.contextmanager
+    def new_tab(self) -> Iterator[Page]:
+        """Open another tab of the same browser."""
+        with connect(_tab_address(self._connection.remote_address[1])) as connection:
+            yield Page(connection)
 
     def open(
         self, url: str, *, width: int = 1440, height: int = 1000, theme: str = "light"
     ) -> None:
-        """Open a page on a screen of this size with this preferred theme."""
+        """Open a page on a screen of this size with this preferred theme; wait until it is loaded.
+
+        Before that, the displayed texts may be those of the page that it replaces.
+        """
         self._call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -67,7 +78,9 @@ class Page:
         )
         features = [{"name": "prefers-color-scheme", "value": theme}]
         self._call("Emulation.setEmulatedMedia", features=features)
-        self._call("Page.navigate", url=url)
+        loader = self._call("Page.navigate", url=url)["loaderId"]
+        while loader not in self._loaded:
+            self._receive()
 
     def text(self) -> str:
         """Return the displayed text of the page."""
@@ -108,16 +121,22 @@ class Page:
         self._num_calls += 1
         message = {"id": self._num_calls, "method": method, "params": params}
         self._connection.send(json.dumps(message))
-        while True:
-            answer = json.loads(self._connection.recv(timeout=_ANSWER_SECONDS))
-            if answer.get("id") == self._num_calls:
-                assert "error" not in answer, answer
-                return dict(answer["result"])
-            match answer.get("method"):
-                case "Runtime.consoleAPICalled" | "Runtime.exceptionThrown" | "Log.entryAdded":
-                    self.complaints.append(json.dumps(answer["params"]))
-                case "Network.requestWillBeSent":
-                    self.requests.append(answer["params"]["request"]["url"])
+        while (answer := self._receive()).get("id") != self._num_calls:
+            pass
+        assert "error" not in answer, answer
+        return dict(answer["result"])
+
+    def _receive(self) -> dict[str, Any]:
+        """Receive the next message, an answer or an event, and keep what events say."""
+        message: dict[str, Any] = json.loads(self._connection.recv(timeout=_ANSWER_SECONDS))
+        match message.get("method"):
+            case "Runtime.consoleAPICalled" | "Runtime.exceptionThrown" | "Log.entryAdded":
+                self.complaints.append(json.dumps(message["params"]))
+            case "Network.requestWillBeSent":
+                self.requests.append(message["params"]["request"]["url"])
+            case "Page.lifecycleEvent" if message["params"]["name"] == "load":
+                self._loaded.add(message["params"]["loaderId"])
+        return message
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ const { items, questions } = data;
 const KEYS = "1234567890qwerty";
 const STORED_AS = `encore-annotate:${data.sample}:${data.annotator}`;
 
-let answers = {}; // value by question name, and the comment, by item id
+const answers = {}; // value by question name, and the comment, by item id
 let current = 0; // index of the shown item
 
 function element(name, attributes, ...children) {
@@ -21,9 +21,11 @@ function element(name, attributes, ...children) {
 
 // --- progress ------------------------------------------------------------------------------------
 
-function storeProgress() {
+// Each item's answers have a key of their own. So a tab that has not read what another tab stored
+// can replace the answers to the item that it shows, and no others.
+function store(name, value) {
   try {
-    localStorage.setItem(STORED_AS, JSON.stringify({ answers, at: current }));
+    localStorage.setItem(`${STORED_AS}:${name}`, JSON.stringify(value));
   } catch {
     const problem = "This browser keeps no progress: save the file before you close the page.";
     byId("problem").textContent = problem;
@@ -31,25 +33,28 @@ function storeProgress() {
   }
 }
 
-// Stored progress may be damaged or foreign: only values of this page's items and choices are read.
-function readProgress() {
+const storeAnswers = (item) => store(item.item_id, answers[item.item_id]);
+
+function readStored(name) {
   try {
-    const stored = JSON.parse(localStorage.getItem(STORED_AS)) ?? {};
-    for (const item of items) {
-      const itemAnswers = stored.answers?.[item.item_id] ?? {};
-      for (const question of questions) {
-        const value = itemAnswers[question.name];
-        if (choicesOf(question).some(([choice]) => choice === value)) {
-          setAnswer(item, question.name, value);
-        }
-      }
-      if (typeof itemAnswers[data.comment] === "string") {
-        setAnswer(item, data.comment, itemAnswers[data.comment]);
+    return JSON.parse(localStorage.getItem(`${STORED_AS}:${name}`));
+  } catch {
+    return null; // damaged, or the browser stores nothing
+  }
+}
+
+// Stored answers may be foreign: only values of this page's items and choices are read.
+function readAnswers() {
+  for (const item of items) {
+    const stored = readStored(item.item_id);
+    for (const question of questions) {
+      const value = stored?.[question.name];
+      if (choicesOf(question).some(([choice]) => choice === value)) {
+        setAnswer(item, question.name, value);
       }
     }
-    if (Number.isInteger(stored.at) && items[stored.at]) current = stored.at;
-  } catch {
-    answers = {};
+    const comment = stored?.[data.comment];
+    if (typeof comment === "string") setAnswer(item, data.comment, comment);
   }
 }
 
@@ -107,7 +112,7 @@ function showCount() {
 
 function answer(name, value) {
   setAnswer(items[current], name, value);
-  storeProgress();
+  storeAnswers(items[current]);
   showCount();
   const isComplete = numAnswered() === items.length;
   byId("status").textContent = isComplete ? "All items are answered: save the file with s." : "";
@@ -117,7 +122,7 @@ function goTo(index) {
   if (index < 0 || index >= items.length) return;
   current = index;
   byId("instructions").open = false;
-  storeProgress();
+  store("position", current);
   showItem();
   scrollTo(0, 0);
   byId("position").focus({ preventScroll: true });
@@ -171,11 +176,19 @@ document.addEventListener("keydown", (event) => {
 for (const [id, key] of Object.entries(BUTTONS)) byId(id).addEventListener("click", ACTIONS[key]);
 byId("comment").addEventListener("input", () => {
   setAnswer(items[current], data.comment, byId("comment").value.trim());
-  storeProgress();
+  storeAnswers(items[current]);
 });
 byId("questions").addEventListener("submit", (event) => event.preventDefault());
 
-readProgress();
+addEventListener("storage", ({ key }) => { // another tab stored something
+  if (!key?.startsWith(`${STORED_AS}:`)) return;
+  readAnswers();
+  showItem();
+});
+
+readAnswers();
+const position = readStored("position");
+if (Number.isInteger(position) && items[position]) current = position;
 for (const text of document.querySelectorAll("[data-kind]")) {
   text.hidden = text.dataset.kind !== data.kind;
 }
