@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from encore.analysis.analyze import analyze as analyze
+    from encore.analysis.answer_options import AnswerOptions as AnswerOptions
     from encore.benchmarks.benchmark_options import BenchmarkConfig as BenchmarkConfig
     from encore.benchmarks.benchmark_options import JudgeBenchmarkConfig as JudgeBenchmarkConfig
     from encore.benchmarks.compare_tables import compare as compare
@@ -71,6 +72,7 @@ __version__ = "0.1.0"
 
 #: Module and name of every public function and class. Two packages are called like functions.
 _WHERE = {
+    "AnswerOptions": "encore.analysis.answer_options.AnswerOptions",
     "BenchmarkConfig": "encore.benchmarks.benchmark_options.BenchmarkConfig",
     "EncoreError": "encore.core.errors.EncoreError",
     "JudgeBenchmarkConfig": "encore.benchmarks.benchmark_options.JudgeBenchmarkConfig",

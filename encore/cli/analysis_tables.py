@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -21,6 +22,7 @@ from encore.cli.output import (
     span_of,
 )
 from encore.core.number_text import NONE, number, sentence, significant
+from encore.core.terminal import out
 from encore.warehouse import read_pairs_of
 from encore.weighting.run_comparison import RunComparison
 from encore.weighting.weight_error import ratings_needed
@@ -109,7 +111,7 @@ def answer_tables(answers: Sequence[RuleAnswer]) -> Iterator[Renderable]:
                 "what would settle it": lambda row: sentence(row.remedy),
             }
             yield record_table([row for row in pooled.rows if row.remedy], reasons)
-            yield "\n".join(pooled.summary)
+            yield "\n".join(textwrap.fill(line, out.width) for line in pooled.summary)
             yield ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -183,8 +184,9 @@ def test_the_answer_of_all_sources_is_the_first_table_at_80_columns(
     assert lines[0].strip() == "Which rules to trust, all sources"
     titles = [line.strip() for line in lines if line.startswith("Which rules to trust")]
     assert titles[1:] == [f"Which rules to trust, source {name}" for name in "abc"]
-    table = lines[: lines.index("4 rules: 4 undecided.")]
-    assert max(map(len, table)) <= 80
+    assert "4 rules: 4 undecided." in lines
+    first_lines = itertools.takewhile(lambda line: "source a" not in line, lines)
+    assert max(map(len, first_lines)) <= 80
 
 
 def test_a_rule_has_one_number_in_every_source_and_in_a_comparison(tmp_path: Path) -> None:
