@@ -119,6 +119,7 @@ class ComparedTable:
         by: Name of the score by which the rows are sorted.
         reference: Id of the row that all rows are compared with.
         synthetic: Labels of the synthetic parts of all tables.
+        rule_ids: Ids of the weighed rules of all tables, each in the order of its heads.
         rows: Rows, the best first.
     """
 
@@ -131,6 +132,7 @@ class ComparedTable:
     by: str
     reference: str
     synthetic: tuple[str, ...]
+    rule_ids: tuple[str, ...]
     rows: tuple[ComparedRow, ...]
 
 
@@ -309,6 +311,9 @@ def _compared_table(
         by=figure,
         reference=reference_row.row_id,
         synthetic=tuple(dict.fromkeys(label for row in rows for label in row.table.synthetic)),
+        rule_ids=tuple(
+            dict.fromkeys(rule for row in rows for rule in row.line.our_figures.weights or ())
+        ),
         rows=tuple(compared_rows),
     )
 

@@ -8,6 +8,7 @@ from encore.analysis.answer_options import AnswerOptions
 from encore.cli.output import opened_ratings, show_result
 from encore.core.command_parser import JsonOption, command
 from encore.core.config import option
+from encore.core.terminal import say_next
 from encore.data.study_options import RatingsConfig
 
 
@@ -58,3 +59,4 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
         tables = chain(tables, comparison_tables(comparison, rule_ids=analysis.rule_ids))
         notes += comparison.notes
     show_result(document, tables, notes, ratings=ratings, as_json=json)
+    say_next("report", config.ratings)

@@ -17,7 +17,7 @@ from encore.cli.output import (
 )
 from encore.core.command_parser import JsonOption, command
 from encore.core.number_text import counted
-from encore.core.terminal import say, warn
+from encore.core.terminal import say, say_next, warn
 from encore.people.people_options import AnnotateExportConfig, AnnotateImportConfig
 
 if TYPE_CHECKING:
@@ -50,10 +50,8 @@ def annotate_export(config: AnnotateExportConfig, *, json: JsonOption = False) -
     show_result(record, map(str, export.files), notes, as_json=json)
     item_kind = "response" if config.kind == "responses" else "pair of rules"
     items = counted(sample.num_items, "item")
-    say(
-        f"sample {sample.key}: {items}, each a {item_kind}; the same for all annotators. "
-        f"Then: encore annotate import {config.study} FILES"
-    )
+    say(f"sample {sample.key}: {items}, each a {item_kind}; the same for all annotators")
+    say_next("annotate", "import", config.study, "FILES")
 
 
 @command

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from encore.benchmarks.benchmark_options import BenchmarkStudyConfig
 from encore.cli.output import warn_of_synthetic
 from encore.core.command_parser import JsonOption, command
-from encore.core.terminal import print_json, say, terminal_reporter, visible, warn
+from encore.core.terminal import print_json, say, say_next, terminal_reporter, visible, warn
 
 
 @command
@@ -53,3 +53,4 @@ def benchmark(
         warn("partial: pairs of the benchmark are missing; do not compare with published figures")
     say(f"{run.num_computed:,} pairs scored" if run.num_computed else "all pairs scored before")
     say(f"results per pair and row: {run.results_path}")
+    say_next("compare", config.study)

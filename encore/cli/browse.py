@@ -7,7 +7,7 @@ import sys
 from encore.core.command_parser import JsonOption, command
 from encore.core.config import option
 from encore.core.number_text import counted
-from encore.core.terminal import console, print_json, say
+from encore.core.terminal import console, print_json, say, say_next
 from encore.data.study_options import RunChoice, StudyConfig
 
 
@@ -50,5 +50,7 @@ def browse(config: BrowseConfig, *, json: JsonOption = False) -> None:
             runs = counted(len(index.summary["runs"]), "run")
             pairs = counted(index.summary["num_pairs"], "pair")
             say(f"browse {pairs}, {runs}, on {url}; stop with Ctrl-C")
+            if not index.summary["runs"]:
+                say_next("rate", config.study, "--judge", "JUDGE")
             app = browse_app(index, host=config.host)
             make_server(app, stop_seconds=2).run(sockets=[listener])

@@ -7,8 +7,9 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from encore.benchmarks.benchmark_options import CompareConfig
-from encore.cli.output import Renderable, compact_table, percent, show_result, span
+from encore.cli.output import Renderable, compact_table, percent, rule_legend, show_result, span
 from encore.core.command_parser import JsonOption, command
+from encore.core.terminal import say_next
 
 if TYPE_CHECKING:
     from encore.benchmarks.compare_tables import ComparedTable
@@ -34,16 +35,23 @@ def compare(config: CompareConfig, *, json: JsonOption = False) -> None:
     synthetic = list(dict.fromkeys(label for table in tables for label in table.synthetic))
     parts = chain.from_iterable(map(_table_parts, tables))
     show_result({"datasets": tables}, parts, synthetic=synthetic, as_json=json)
+    weights = ("--scheme", "encore", "--ratings", config.studies[0])
+    say_next("export", "MODEL", "--out", "DIR", *weights)
 
 
 def _table_parts(table: ComparedTable) -> Iterator[Renderable]:
-    """Yield a line on the benchmark, then its rows."""
+    """Yield a line on the benchmark, then its rows, then the names of rules by number."""
     from encore.core.number_text import p_value, points
 
     names = [row.name for row in table.rows]
     label_by_id = {
         row.row_id: row.name if names.count(row.name) == 1 else row.row_id for row in table.rows
     }
+    for row in table.rows:
+        if (rule := row.params.get("rule")) in table.rule_ids:
+            label = label_by_id[row.row_id]
+            position = table.rule_ids.index(rule) + 1
+            label_by_id[row.row_id] = label.replace(f": {rule}", f": rule {position}")
     cells = []
     for row in table.rows:
         figure, comparison = row.figures[table.by], row.comparison
@@ -62,3 +70,4 @@ def _table_parts(table: ComparedTable) -> Iterator[Renderable]:
         f"Δ to {label_by_id[table.reference]}, in points, on the headline"
     )
     yield compact_table(("row", table.by, "95 %", "Δ", "95 % of Δ", "p"), cells)
+    yield rule_legend(table.rule_ids)

@@ -86,7 +86,7 @@ def export(config: ExportConfig, *, json: JsonOption = False) -> None:
         f"{written.dtype}, {result.num_bytes / 1e6:.1f} MB; {checked.num_probes} conversations "
         f"score the same with plain transformers (to {checked.max_difference:.0e}){flips}"
     )
-    say(f"next: {config.out / 'README.md'} shows how to load it in ten lines")
+    say(f"{config.out / 'README.md'} shows how to load it in ten lines")
     if pushed is not None:
         say(f"pushed: {pushed['url']}")
     if composition is not None and composition.num_missing_shards:

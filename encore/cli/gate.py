@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from encore.cli.output import compact_table, show_result
 from encore.core.command_parser import JsonOption, command
-from encore.core.terminal import say, terminal_reporter
+from encore.core.terminal import say, say_next, terminal_reporter
 from encore.training.training_options import TrainGateConfig
 
 
@@ -40,3 +40,4 @@ def gate(config: TrainGateConfig, *, json: JsonOption = False) -> None:
             f"{result.accuracy_gated:.1%}, plain mean of the heads {result.accuracy_uniform:.1%}"
         )
     say(f"gate in {result.out}, {result.seconds:.0f} s")
+    say_next("benchmark", config.study, "--model", config.model, "--gate", result.out)

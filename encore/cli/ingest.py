@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from encore.cli.output import TableColumns, record_table, show_result
 from encore.core.command_parser import JsonOption, command
-from encore.core.terminal import say, terminal_reporter
+from encore.core.terminal import say, say_next, terminal_reporter
 from encore.data.ingest_options import IngestConfig
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def ingest(config: IngestConfig, *, json: JsonOption = False) -> None:
     with terminal_reporter() as reporter:
         report = ingest_sources(**dict(config), on_note=say, reporter=reporter)
     show_result(report.as_dict(), [ingest_table(report)], _notes(report), as_json=json)
+    say_next("rate", config.out, "--judge", "JUDGE")
 
 
 def ingest_table(report: IngestReport) -> Table:

@@ -15,7 +15,7 @@ from encore.cli.output import (
     warn_of_unused,
 )
 from encore.core.command_parser import JsonOption, command
-from encore.core.terminal import say, terminal_reporter
+from encore.core.terminal import say, say_next, terminal_reporter
 
 if TYPE_CHECKING:
     from encore.benchmarks.judging.run_judge import JudgeReport
@@ -52,7 +52,7 @@ def judge(config: JudgeBenchmarkConfig, *, json: JsonOption = False) -> None:
     unrated = f"; {report.num_unrated:,} lack a rating" * bool(report.num_unrated)
     say(f"ties: {report.num_ties:,} of {report.num_pairs:,} pairs count one half{unrated}")
     say(f"replies: {report.folder}")
-    say(f"next: encore benchmark STUDY --results {report.results}")
+    say_next("benchmark", "STUDY", "--results", report.results)
 
 
 def _accuracy(report: JudgeReport) -> Iterator[Renderable]:

@@ -20,7 +20,7 @@ from rich.table import Table
 from encore.core import number_text
 from encore.core.errors import StudyIncompleteError
 from encore.core.number_text import NONE, first_names, number
-from encore.core.terminal import minus_signs, out, print_json, say, visible, warn
+from encore.core.terminal import minus_signs, out, print_json, say, visible, warn, wrapped
 
 if TYPE_CHECKING:
     from encore.data.study_options import RatingsConfig
@@ -73,7 +73,7 @@ def show_result(
         print_json(result)
     for part in () if as_json else parts:
         if isinstance(part, str):
-            out.print(visible(minus_signs(part)), soft_wrap=True)
+            out.print(wrapped(visible(minus_signs(part))), soft_wrap=True)
         elif not isinstance(part, Table) or part.rows:
             out.print(part)
     for note in notes:

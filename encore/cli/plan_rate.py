@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from encore.cli.output import Renderable, compact_table, show_result
 from encore.core.command_parser import JsonOption, command
 from encore.core.number_text import amount
-from encore.core.terminal import terminal_reporter
+from encore.core.terminal import say_next, terminal_reporter
 from encore.rating.rating_config import PlanRateConfig
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def plan_rate(config: PlanRateConfig, *, json: JsonOption = False) -> None:
     with terminal_reporter() as reporter:
         plan = plan_rating(open_study(config.study), config, reporter=reporter)
     show_result(plan, _tables(plan), plan.notes, as_json=json)
+    say_next("rate", config.study, "--judge", "JUDGE")
 
 
 def _tables(plan: RatingPlan) -> Iterator[Renderable]:

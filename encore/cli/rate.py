@@ -9,7 +9,7 @@ from encore.cli.output import warn_of_failures
 from encore.core.command_parser import JsonOption, command
 from encore.core.errors import StudyIncompleteError
 from encore.core.number_text import amount, counted
-from encore.core.terminal import print_json, say, terminal_reporter, warn
+from encore.core.terminal import print_json, say, say_next, terminal_reporter, warn
 from encore.rating.rating_config import BatchConfig, RateConfig
 
 if TYPE_CHECKING:
@@ -99,4 +99,4 @@ def _show_result(config: RateConfig, result: RatingResult, *, as_json: bool) -> 
         raise StudyIncompleteError(stop.reason)
     if stop is not None:
         say(stop.reason)
-    say(f"next: encore analyze {config.study}")
+    say_next("analyze", config.study)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from encore.cli.output import show_result
 from encore.core.command_parser import JsonOption, command
-from encore.core.terminal import console
+from encore.core.terminal import console, say_next
 from encore.report.report_options import ReportConfig
 
 
@@ -40,3 +40,4 @@ def report(config: ReportConfig, *, json: JsonOption = False) -> None:
     lines.append(str(written.page))
     synthetic = findings.provenance.synthetic
     show_result(written.as_dict(), lines, notes, synthetic=synthetic, ratings=ratings, as_json=json)
+    say_next("weights", config.ratings)

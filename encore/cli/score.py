@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from encore.cli.output import percent, percent_of, record_table, show_result, warn_of_failures
 from encore.core.command_parser import JsonOption, command
-from encore.core.terminal import say, terminal_reporter
+from encore.core.terminal import say, say_next, terminal_reporter
 from encore.scoring.scoring_options import ScoreConfig
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def score(config: ScoreConfig, *, json: JsonOption = False) -> None:
     )
     warn_of_failures(result.failures, result.num_shards)
     if result.is_complete:
-        say(f"next: encore sql {study.path} --query head_accuracy")
+        say_next("sql", study.path, "--query", "head_accuracy")
 
 
 def _accuracy_table(all_pairs: Sequence[HeadAccuracy], held_out: Sequence[HeadAccuracy]) -> Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,11 @@ from encore.cli.output import compact_table
 from encore.core.command_parser import JsonOption, UsageError, command
 from encore.core.config import option
 from encore.core.errors import InputError
-from encore.core.terminal import out, print_json, say, visible, warn
+from encore.core.number_text import NONE, counted, number
+from encore.core.terminal import minus_signs, out, print_json, say, say_next, visible, warn, wrapped
+from encore.data.records import RESPONSES
 from encore.data.study_options import RunKeyConfig
+from encore.demo import judge_title
 
 
 class ShowConfig(RunKeyConfig):
@@ -55,34 +58,67 @@ def show(config: ShowConfig, *, json: JsonOption = False) -> None:
         for run in pair["runs"]:
             _print_run(run, config)
     if not pairs[0]["runs"]:
-        say("no ratings yet; run `encore rate` first")
+        say("no ratings yet")
+        say_next("rate", path, "--judge", "JUDGE")
 
 
 def _print_run(run: Mapping[str, Any], config: ShowConfig) -> None:
     run_key, ratings = run["run_key"], run["ratings"]
     out.print()
-    out.print(f"run {run_key}  judge {run['judge']}", style="bold")
+    judge = judge_title(run["judge"], is_synthetic=run["is_synthetic"])
+    out.print(f"run {run_key}  {judge}", style="bold")
     if not ratings:
         out.print("not rated in this run (its shard is not done, or a pilot left it out)")
         return
     rule_ids = list(dict.fromkeys(rating["rule_id"] for rating in ratings))
     if config.rule is not None and config.rule not in rule_ids:
         raise InputError(f"--rule {config.rule!r}: not in run {run_key}; {', '.join(rule_ids)}")
-    columns = ("rule_id", "response", "rating", "raw_reply", "null_reason", "num_truncated_tokens")
-    out.print(compact_table(columns, [[rating[name] for name in columns] for rating in ratings]))
+    columns = ("rule", "chosen", "rejected", "difference")
+    by_rule: dict[str, dict[str, Any]] = {rule_id: {} for rule_id in rule_ids}
+    for rating in ratings:
+        by_rule[rating["rule_id"]][rating["response"]] = rating
+    rows = [
+        (f"{position:>{len(str(len(by_rule)))}} {rule_id}", *_rule_row(of_rule))
+        for position, (rule_id, of_rule) in enumerate(by_rule.items(), start=1)
+    ]
+    out.print(compact_table(columns, rows))
+    for rating in ratings:
+        if rating["num_truncated_tokens"]:
+            warn(
+                f"{rating['rule_id']}, {rating['response']}: the prompt was cut from the left by "
+                f"{counted(rating['num_truncated_tokens'], 'token')}"
+            )
     if not run["is_prompt_current"]:
         warn(f"run {run_key} asked with another version's prompt than the one shown")
     chosen_ratings = [
         rating for rating in ratings if config.all_prompts or rating["rule_id"] == config.rule
     ]
     for rating in chosen_ratings or ratings[:1]:
-        title = f"rating prompt · {rating['rule_id']} · {rating['response']}"
-        _print_block(title, rating["prompt"])
+        title = f"{rating['rule_id']} · {rating['response']}"
+        _print_block(f"rating prompt · {title}", rating["prompt"])
+        _print_block(f"reply · {title}", rating["raw_reply"] or "none")
     if not chosen_ratings:
         say("the other prompts differ in criterion and response: --rule RULE_ID or --all-prompts")
+
+
+def _rule_row(ratings: Mapping[str, Mapping[str, Any]]) -> Sequence[str]:
+    """Return a rule's ratings, or the reasons why they are null, and their difference.
+
+    Args:
+        ratings: The rule's ratings by response.
+    """
+    cells = [NONE, NONE, NONE]
+    for position, response in enumerate(RESPONSES):
+        if rating := ratings.get(response):
+            cells[position] = rating["null_reason"] or number(rating["rating"])
+    chosen, rejected = (ratings.get(response, {}).get("rating") for response in RESPONSES)
+    if chosen is not None and rejected is not None:
+        difference = round(chosen - rejected, 3)
+        cells[2] = minus_signs(f"{difference:+.3f}") if difference else number(0.0)
+    return cells
 
 
 def _print_block(title: str, text: str) -> None:
     out.print()
     out.print(title, style="bold cyan")
-    out.print(visible(text), soft_wrap=True)
+    out.print(wrapped(visible(text)), soft_wrap=True)

@@ -10,7 +10,7 @@ from encore.cli.output import Renderable, show_result
 from encore.core.command_parser import JsonOption, command
 from encore.core.errors import StudyIncompleteError
 from encore.core.number_text import count, counted
-from encore.core.terminal import say
+from encore.core.terminal import say, say_next
 from encore.data.study_options import RunKeyConfig, StudyConfig
 
 if TYPE_CHECKING:
@@ -43,14 +43,17 @@ def status(config: StatusConfig, *, json: JsonOption = False) -> None:
         as_json=json,
     )
     if not statuses:
-        options = "rate STUDY --judge JUDGE" if num_pairs else "ingest STUDY SOURCE"
-        say(f"no ratings yet; next: encore {options.replace('STUDY', str(config.study))}")
+        say("no ratings yet")
+        rest = ("rate", config.study, "--judge", "JUDGE")
+        say_next(*(rest if num_pairs else ("ingest", config.study, "SOURCE")))
     unfinished = [run for run in statuses if run.unfinished and not sufficiency_note(run)]
     if num_open := sum(len(run.unfinished) for run in unfinished):
         raise StudyIncompleteError(
             f"{counted(num_open, 'shard')} not done; `encore rate` with the options that the run "
             "was begun with rates exactly these"
         )
+    if statuses:
+        say_next("analyze", config.study)
 
 
 def _as_dict(status: RatingStatus) -> dict[str, Any]:

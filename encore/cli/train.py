@@ -17,7 +17,7 @@ from encore.cli.output import compact_table, percent, show_result, warn_of_unuse
 from encore.core.command_parser import JsonOption, command
 from encore.core.config import unused_options
 from encore.core.errors import EncoreError
-from encore.core.terminal import console, out, say, terminal_reporter, warn
+from encore.core.terminal import console, out, say, say_next, terminal_reporter, warn
 from encore.training.training_options import TrainConfig
 
 if TYPE_CHECKING:
@@ -63,10 +63,10 @@ def train(config: TrainConfig, *, json: JsonOption = False) -> None:
         f"done in {result.seconds:.0f} s" if result.is_new else "finished before, nothing done"
     )
     say(f"{outcome}: {result.num_steps} steps; model {result.model_dir}")
-    next_command = f"encore score {config.study} --model {result.out}"
     if config.objective == "multi-head":
-        next_command = f"encore weights {config.ratings or config.study}"
-    say(f"next: {next_command}")
+        say_next("weights", config.ratings or config.study)
+    else:
+        say_next("score", config.study, "--model", result.out)
 
 
 def heads_table(evaluation: EvaluationRecord) -> Table:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from encore.cli.output import opened_ratings, show_result, warn_of_unused
 from encore.core.command_parser import JsonOption, UsageError, command
+from encore.core.terminal import say_next
+from encore.data.study import is_study
 from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.weights_options import WeightsConfig
 
@@ -55,6 +57,8 @@ def weights(config: WeightsConfig, *, json: JsonOption = False) -> None:
     else:
         weighed = weigh_rules(ratings, scheme=config.scheme, options=config)
         show(weighed.as_dict(), weights_tables(weighed), _notes(weighed, config))
+    if is_study(config.ratings):
+        say_next("train", config.ratings, "--backbone", "MODEL")
 
 
 def _warn_of_idle_options(config: WeightsConfig) -> None:

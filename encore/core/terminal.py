@@ -7,7 +7,9 @@ as escapes.
 from __future__ import annotations
 
 import re
+import shlex
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -59,14 +61,35 @@ def minus_signs(text: str) -> str:
     return _NEGATIVE.sub("\N{MINUS SIGN}", text)
 
 
+def wrapped(text: str) -> str:
+    """Return a text with line breaks that fit it to the terminal. A path is not broken."""
+    return "\n".join(
+        textwrap.fill(
+            line,
+            out.width,
+            subsequent_indent=" " * (len(line) - len(line.lstrip())),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for line in text.split("\n")
+    )
+
+
 def say(message: str) -> None:
-    """Print one line of information to stderr."""
-    console.print(visible(message), soft_wrap=True)
+    """Print information to stderr."""
+    console.print(wrapped(visible(message)), soft_wrap=True)
+
+
+def say_next(*command: object) -> None:
+    """Print the command of the next step to stderr, on one line for a shell."""
+    console.print(visible(f"next: encore {shlex.join(map(str, command))}"), soft_wrap=True)
 
 
 def warn(message: str) -> None:
-    """Print one warning line to stderr."""
-    console.print(Text.assemble(("warning: ", "yellow"), visible(message)), soft_wrap=True)
+    """Print a warning to stderr."""
+    text = Text(wrapped(visible(f"warning: {message}")))
+    text.stylize("yellow", 0, len("warning:"))
+    console.print(text, soft_wrap=True)
 
 
 def fail(message: str) -> None:

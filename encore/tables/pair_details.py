@@ -98,6 +98,7 @@ def pair_in_run(
     return {
         "run_key": manifest.run_key,
         "judge": manifest.judge,
+        "is_synthetic": bool(manifest.synthetic),
         "is_prompt_current": manifest.identity["prompt_sha256"] == prompt.digest,
         "ratings": ratings,
     }

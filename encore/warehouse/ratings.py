@@ -244,7 +244,7 @@ def select_run(
     """
     if not run_dirs:
         raise missing_pairs_error(Study(path)) or InputError(
-            f"study {path}: no ratings yet; run `encore rate {path}` first"
+            f"study {path}: no ratings yet; run `encore rate {path} --judge JUDGE` first"
         )
     matches = [run_dir for run_dir in run_dirs if run_dir.name.startswith(run or "")]
     if judge is not None:

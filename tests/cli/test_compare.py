@@ -49,3 +49,13 @@ def test_the_documented_table_is_on_the_same_pairs_as_the_demo_s():
     shipped = {"--benchmark": BENCHMARK_PATH, "--data": BENCHMARK_DATA_PATH}
     for option, path in shipped.items():
         assert ROOT / arguments[arguments.index(option) + 1] == path
+
+
+def test_rules_are_numbered_and_named_under_the_rows(study):
+    """As in the other tables: the numbers are those of the heads, from 1."""
+    output = invoke(study).stdout
+    [dataset] = json.loads(invoke(study, "--json").stdout)["datasets"]
+    for position, rule_id in enumerate(dataset["rule_ids"], start=1):
+        assert f"single: {rule_id}" in [row["name"] for row in dataset["rows"]]
+        assert f" single: rule {position} " in output
+        assert f"{position} {rule_id}" in output

@@ -43,7 +43,7 @@ def test_scoring_ends_with_a_table_of_heads_and_the_next_command(study, world):
         "shard 2 scored (3 of 3)",
         "tokens/s",
         "synthetic: model: backbone (made up)",
-        "next: encore sql --query head_accuracy",
+        " --query head_accuracy",
     ):
         assert message in result.stderr
 

@@ -9,10 +9,12 @@ import sys
 
 import pytest
 
-from encore.cli.app import GROUPS
+from encore.cli.app import COMMANDS, GROUPS
+from encore.core import terminal
 from encore.data.pairs import read_pairs
 from encore.data.study import open_study
 from tests.cli.conftest import NUM_PAIRS
+from tests.golden.command_line import ENVIRONMENT
 from tests.worlds.judges import ScriptedJudge
 from tests.worlds.studies import numbered_pairs, write_lines
 
@@ -86,7 +88,7 @@ def test_the_study_comes_first_and_earlier_spellings_are_read(encore, rated, cal
 
     def arguments(text: str) -> list[str]:
         names = "|".join(sorted(values, reverse=True))
-        return [re.sub(names, lambda name: str(values[name[0]]), word) for word in text.split()]
+        return [re.sub(names, lambda name: str(values[name[0]]), part) for part in text.split()]
 
     finished = encore(*arguments(call))
     assert finished.code == 0, finished.err
@@ -118,3 +120,90 @@ def test_completion_is_installed_for_the_shell_of_the_user(encore, tmp_path, mon
     script = tmp_path / "encore.bash"
     assert encore("--install-completion", "--shell", "bash", "--output", script).code == 0
     assert "--until-weights-within" in script.read_text(encoding="utf-8")
+
+
+#: Arguments of every command that takes a study, its exit code on a study without ratings, and a
+#: part of what it says. EMPTY is a folder without files. `encore browse` has a test of its own.
+WITHOUT_RATINGS = {
+    "rules probe": ("STUDY --judge EMPTY", 1, "config.json"),
+    "ingest": ("STUDY PAIRS", 0, "next: encore rate STUDY --judge JUDGE"),
+    "plan rate": ("STUDY --judge EMPTY", 1, "config.json"),
+    "plan train": ("STUDY", 0, "Memory"),
+    "rate": ("STUDY --judge EMPTY", 1, "config.json"),
+    "status": ("STUDY", 0, "next: encore rate STUDY --judge JUDGE"),
+    "show": ("STUDY PAIR", 0, "next: encore rate STUDY --judge JUDGE"),
+    "browse": None,
+    "sql": ("STUDY --query tie_rates", 0, "no rows"),
+    "analyze": ("STUDY", 1, "run `encore rate STUDY --judge JUDGE` first"),
+    "weights": ("STUDY", 1, "run `encore rate STUDY --judge JUDGE` first"),
+    "report": ("STUDY", 1, "run `encore rate STUDY --judge JUDGE` first"),
+    "train": ("STUDY --backbone EMPTY", 1, "config.json"),
+    "gate": ("STUDY --model EMPTY", 1, "EMPTY"),
+    "score": ("STUDY --model EMPTY", 1, "EMPTY"),
+    "benchmark": ("STUDY --model EMPTY --benchmark nosuch", 1, "nosuch"),
+    "compare": ("STUDY", 1, "encore benchmark"),
+    "export": ("EMPTY --out NEW --scheme encore --ratings STUDY", 1, "EMPTY"),
+    "serve": ("EMPTY --port 0 --scheme encore --ratings STUDY", 1, "EMPTY"),
+    "publish": ("STUDY", 1, "run `encore rate STUDY --judge JUDGE` first"),
+    "annotate export": ("STUDY", 1, "run `encore rate STUDY --judge JUDGE` first"),
+    "annotate import": ("STUDY PAIRS", 1, "PAIRS"),
+    "labels": ("STUDY PAIRS", 1, "PAIRS"),
+    "theory": ("STUDY", 1, "run `encore rate STUDY --judge JUDGE` first"),
+}
+TAKE_NO_STUDY = {"demo", "doctor", "judge", "paper"} | {
+    f"rules {name}" for name in ("merge", "dedupe", "rate-importance", "select", "draft", "lint")
+}
+
+
+@pytest.mark.parametrize("command", [name for name, call in WITHOUT_RATINGS.items() if call])
+def test_every_command_copes_with_a_study_without_ratings(encore, study, monkeypatch, command):
+    """It ends with its result or with one line that names the next command."""
+    arguments, code, text = WITHOUT_RATINGS[command]
+    monkeypatch.chdir(study.parent)
+    (study.parent / "EMPTY").mkdir()
+    write_lines(study.parent / "PAIRS.jsonl", numbered_pairs(NUM_PAIRS))
+    pair_id = read_pairs(open_study(study))["pair_id"][0].as_py()
+    values = {"STUDY": study.name, "PAIR": pair_id, "PAIRS": "PAIRS.jsonl"}
+    call = [values.get(argument, argument) for argument in arguments.split()]
+    finished = encore(*command.split(), *call)
+    assert finished.code == code, finished.err
+    assert text.replace("STUDY", study.name) in finished.out + finished.err
+    assert finished.err.count("error: ") == code
+    assert "Traceback" not in finished.err
+
+
+def test_no_command_is_left_out_of_those_that_are_called_without_ratings():
+    assert {*COMMANDS} == {*WITHOUT_RATINGS} | TAKE_NO_STUDY
+
+
+def test_no_line_is_wider_than_eighty_columns(encore, rated, monkeypatch):
+    """Help texts and results; a path stays whole, so the study has a short one."""
+    monkeypatch.setitem(ENVIRONMENT, "COLUMNS", "80")
+    for stream in (terminal.console, terminal.out):
+        monkeypatch.setattr(stream, "_width", 80)
+    monkeypatch.chdir(rated.parent)
+    write_lines(rated.parent / "pairs.jsonl", numbered_pairs(NUM_PAIRS))
+    pair_id = read_pairs(open_study(rated))["pair_id"][0].as_py()
+    calls = f"""
+        ingest rated more=pairs.jsonl
+        status rated
+        show rated {pair_id}
+        sql --list
+        sql rated --query rule_accuracy
+        analyze rated --by-source
+        weights rated
+        weights rated --compare
+        weights rated --sweep
+        theory rated
+        report rated
+        paper
+        plan train rated
+        annotate export rated
+    """
+    arguments = [*map(str.split, calls.strip().splitlines())]
+    arguments += [["--help"], *([*name.split(), "--help"] for name in COMMANDS)]
+    for call in arguments:
+        finished = encore(*call)
+        assert finished.code == 0, (call, finished.err)
+        wide = [line for line in (finished.out + finished.err).splitlines() if len(line) > 80]
+        assert not wide, call
