@@ -112,10 +112,12 @@ def rule_answer(
     weight_R = entropy_weights(entropy_R, tau=options.tau)
     verdicts = [
         replace(
-            _verdict(statistics, index, rule_numbers, max_tie_rate=options.max_tie_rate),
-            weight=None if np.isnan(weight) else weight,
+            _verdict(
+                statistics, index, rule_numbers[rule.rule_id], max_tie_rate=options.max_tie_rate
+            ),
+            weight=None if np.isnan(weight_R[index]) else float(weight_R[index]),
         )
-        for index, weight in enumerate(weight_R.tolist())
+        for index, rule in enumerate(rules)
     ]
     verdicts = _with_doubles(
         verdicts, statistics.correlation_RR, threshold=options.double_correlation
@@ -142,16 +144,12 @@ def exact_interval(hits: int, total: int, *, confidence: float) -> Estimate:
 
 
 def _verdict(
-    statistics: SourceStatistics,
-    rule_index: int,
-    rule_numbers: Mapping[str, int],
-    *,
-    max_tie_rate: float,
+    statistics: SourceStatistics, rule_index: int, rule_number: int, *, max_tie_rate: float
 ) -> RuleVerdict:
     """Return the verdict on a rule without regard to other rules, and without its weight."""
     rule, counts = statistics.rules[rule_index], statistics.counts
-    num_wins, num_losses = int(counts.wins_R[rule_index]), int(counts.losses_R[rule_index])
-    num_untied = num_wins + num_losses
+    num_wins, num_ties = int(counts.wins_R[rule_index]), int(counts.ties_R[rule_index])
+    num_untied = rule.num_pairs - num_ties
     confidence = 1 - ERROR_RATE / len(statistics.rules)
     untied = exact_interval(num_wins, num_untied, confidence=confidence)
     num_more_pairs = None
@@ -160,11 +158,8 @@ def _verdict(
     name: RuleVerdictName
     if rule.num_levels == 1 or (rule.tie_rate is not None and rule.tie_rate >= max_tie_rate):
         name = "says little"
-        level = number(rule.top_level, digits=2)
-        reason = f"{percent(rule.top_level_share)} of its ratings are {level}"
-        if rule.tie_rate is not None:
-            ties = f"{percent(rule.tie_rate)} of {counted(rule.num_pairs, 'pair')} are ties"
-            reason = f"{ties}; {reason}"
+        level = f"{percent(rule.top_level_share)} of its ratings are {number(rule.top_level)}"
+        reason = f"{counted(num_ties, 'tie')} in {counted(rule.num_pairs, 'pair')}; {level}"
         remedy = "a finer scale or expected ratings (`--scale`, `--decode`), or another wording"
     elif untied.low is None or untied.high is None:
         name, reason = "undecided", "no pair has both responses rated"
@@ -183,7 +178,7 @@ def _verdict(
         if num_more_pairs is not None:
             remedy = f"about {count(num_more_pairs)} more pairs, if the estimate is right"
     return RuleVerdict(
-        number=rule_numbers[rule.rule_id],
+        number=rule_number,
         rule_id=rule.rule_id,
         source=statistics.source,
         verdict=name,
@@ -259,23 +254,10 @@ def _summary(verdicts: Sequence[RuleVerdict]) -> Iterator[str]:
     yield f"{num_rules}: {', '.join(f'{num_by_verdict[name]} {name}' for name in names)}."
 
     equal_share = 1 / len(verdicts)
-    sides = {
-        "more": [
-            row
-            for row in verdicts
-            if row.verdict in _NOT_TRUSTED
-            and row.weight is not None
-            and row.weight > equal_share + _ROUNDING
-        ],
-        "less": [
-            row
-            for row in verdicts
-            if row.verdict == "trust"
-            and row.weight is not None
-            and row.weight < equal_share - _ROUNDING
-        ],
-    }
-    for side, rows in sides.items():
+    weighed = [(row, row.weight - equal_share) for row in verdicts if row.weight is not None]
+    over = [row for row, excess in weighed if excess > _ROUNDING and row.verdict in _NOT_TRUSTED]
+    under = [row for row, excess in weighed if excess < -_ROUNDING and row.verdict == "trust"]
+    for side, rows in (("more", over), ("less", under)):
         if rows:
             weights = [f"rule {row.number} ({row.verdict}) {number(row.weight)}" for row in rows]
             yield (

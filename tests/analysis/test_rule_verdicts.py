@@ -105,7 +105,7 @@ def test_a_rule_without_a_fully_rated_pair_is_undecided() -> None:
 def test_a_constant_rule_and_a_threshold_decide_who_says_little() -> None:
     (row,) = analyze(table_of([[0.5]] * 30, [[0.5]] * 30)).answers[-1].rows
     assert (row.verdict, row.tie_rate, row.num_untied_pairs) == ("says little", 1.0, 0)
-    assert "100.0 % of its ratings are 0.50" in row.reason
+    assert row.reason == "30 ties in 30 pairs; 100.0 % of its ratings are 0.500"
     margins = outcomes(40, 10, 50)
     assert first_rule(answer_of(margins, max_tie_rate=0.51)).verdict == "trust"
     assert first_rule(answer_of(margins, max_tie_rate=0.5)).verdict == "says little"
@@ -168,8 +168,8 @@ def test_a_rule_against_people_with_a_large_weight_is_named() -> None:
 
 def test_an_estimate_of_half_names_no_number_of_pairs() -> None:
     row = first_rule(answer_of(outcomes(20, 20, 10)))
-    assert (row.verdict, row.num_more_pairs) == ("undecided", None)
-    assert "the estimate is 50 %" in row.remedy
+    assert row.num_more_pairs is None
+    assert row.remedy.endswith("the estimate is 50 %")
 
 
 def test_the_answer_of_all_sources_is_the_first_table_at_80_columns(
