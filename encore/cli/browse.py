@@ -22,12 +22,13 @@ class BrowseConfig(RunChoice, StudyConfig):
 def browse(config: BrowseConfig, *, json: JsonOption = False) -> None:
     """Show a study's pairs, replies and ratings on a page of this machine.
 
-    The page filters pairs by rule, by the reason of a null, by disagreement between the responses
-    of a pair or between judges, and by text. It opens one pair with all its prompts and replies.
-    Keys: j and k move, Enter opens, Esc goes back, / filters, ? lists all keys.
+    The page filters pairs by rule, rating, null, text, and by disagreement between the responses of
+    a pair, between judges, or with people's labels. It sorts by every column, saves the list as
+    CSV, and opens one pair with all its prompts and replies. Keys: j and k move, Enter opens, Esc
+    goes back, e writes a note, / filters, ? lists all keys.
 
-    The command changes nothing, and no request leaves the machine. The page shows the shards that
-    were done when the command was started. Ctrl-C or SIGTERM stops it.
+    The command changes nothing but STUDY/notes.json, and no request leaves the machine. The page
+    shows the shards that were done when the command was started. Ctrl-C or SIGTERM stops it.
 
     Example: encore browse demo-study, then open the printed address
     """

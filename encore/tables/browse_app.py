@@ -1,4 +1,7 @@
-"""Web application of `encore browse`: a page of four files and a JSON API, all of them GET.
+"""Web application of `encore browse`: a page of four files and a JSON API.
+
+Everything is read by GET, but a PUT writes the note on a pair. A browser asks before it sends a PUT
+for another website, and this server never allows it.
 
 The texts of a study may be hostile. They are sent as JSON, which no browser runs as a page or a
 script. The security policy allows the page to load only the files served here. A request with a
@@ -8,6 +11,7 @@ own name at 127.0.0.1.
 
 from __future__ import annotations
 
+import dataclasses
 import ipaddress
 import re
 from collections.abc import Mapping
@@ -16,6 +20,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -25,6 +30,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from encore.core.errors import EncoreError, InputError
 from encore.tables.pair_index import PairFilter, PairIndex
+from encore.tables.pair_notes import MAX_CHARACTERS
 
 _PACKAGE = Path(__file__).parents[1]
 _FOLDER = _PACKAGE / "tables" / "browse_page"
@@ -45,7 +51,7 @@ _HEADERS = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
-_FILTERS = ("rule", "run", "null", "disagreement", "source", "text")
+_FILTERS = tuple(field.name for field in dataclasses.fields(PairFilter))
 _PAGE_NUMBER = re.compile("[1-9][0-9]{0,6}")
 
 
@@ -68,12 +74,18 @@ def browse_app(index: PairIndex, *, host: str) -> ASGIApp:
     def pair(request: Request) -> Response:
         return JSONResponse(index.pair(request.path_params["position"]))
 
+    async def note(request: Request) -> Response:
+        text = (await request.body())[: 4 * MAX_CHARACTERS + 4].decode(errors="replace")
+        await run_in_threadpool(index.write_note, request.path_params["position"], text)
+        return JSONResponse({"note": text})
+
     app = Starlette(
         routes=[
             *(Route(path, partial(_file, *file), methods=["GET"]) for path, file in _FILES.items()),
             Route("/api/study", summary, methods=["GET"]),
             Route("/api/pairs", pairs, methods=["GET"]),
             Route("/api/pairs/{position:int}", pair, methods=["GET"]),
+            Route("/api/pairs/{position:int}/note", note, methods=["PUT"]),
         ],
         exception_handlers=dict.fromkeys((HTTPException, EncoreError), _answer_error),
     )
@@ -84,8 +96,8 @@ def _file(path: Path, media_type: str, _request: Request) -> Response:
     return FileResponse(path, media_type=media_type)
 
 
-def _parse_query(parameters: Mapping[str, str]) -> tuple[PairFilter, int]:
-    """Return the filter and the page number of a request. Empty values are ignored.
+def _parse_query(parameters: Mapping[str, str]) -> tuple[PairFilter, int | None]:
+    """Return the filter and the page number of a request (None: all). Empty values are ignored.
 
     Raises:
         InputError: A parameter is unknown, or the page is not a number.
@@ -94,9 +106,10 @@ def _parse_query(parameters: Mapping[str, str]) -> tuple[PairFilter, int]:
         names = ", ".join((*_FILTERS, "page"))
         raise InputError(f"parameter {min(unknown)!r}: expected {names}")
     number = parameters.get("page") or "1"
-    if not _PAGE_NUMBER.fullmatch(number):
-        raise InputError(f"page {number[:20]!r}: expected a number from 1")
-    return PairFilter(**{name: parameters.get(name) or None for name in _FILTERS}), int(number)
+    if number != "all" and not _PAGE_NUMBER.fullmatch(number):
+        raise InputError(f"page {number[:20]!r}: expected a number from 1, or all")
+    pair_filter = PairFilter(**{name: parameters.get(name) or None for name in _FILTERS})
+    return pair_filter, None if number == "all" else int(number)
 
 
 async def _answer_error(_request: Request, error: Exception) -> Response:

@@ -12,24 +12,29 @@ filter, 0.5 s for a search, 0.05 s for a page, 0.1 s for a pair; 0.9 GB of memor
 from __future__ import annotations
 
 import dataclasses
+import math
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from encore.core.errors import EncoreError, InputError
+from encore.data.annotations import people_labels
 from encore.data.pairs import records_of, verified_path
 from encore.data.rating_runs import RatingStatus, null_reasons, status
+from encore.data.records import PreferencePair
 from encore.data.schemas import PAIRS, RATINGS
 from encore.data.study import Study
 from encore.demo import JUDGE_NAME
 from encore.tables.pair_details import pair_in_run
+from encore.tables.pair_notes import read_notes, write_note
 from encore.tables.study_database import FilePart, StudyDatabase, StudyTable, literal, open_database
 from encore.warehouse.ratings import select_run
 
@@ -39,6 +44,18 @@ _EXCERPT_CHARACTERS = 300
 _MAX_CACHED_FILTERS = 32
 #: The only value of an enumeration that would be empty.
 _NO_VALUE = "-"
+
+#: Expression over a pair's ratings for each column that a list can be sorted by.
+SORT_COLUMNS = {
+    "pair": "position",
+    "prompt": "any_value(lower(prompt[-1].content))",
+    "source": "any_value(source)",
+    "chosen": "round(avg(chosen), 9)",  # rounding errors do not sort
+    "rejected": "round(avg(rejected), 9)",
+    "difference": "round(avg(chosen - rejected), 9)",
+    "nulls": "2 * count(*) - count(chosen) - count(rejected)",
+    "against": "count(*) filter (chosen < rejected)",
+}
 
 _IN_TEXTS = """
 starts_with(pair_id, lower($text)) or contains(lower(chosen), lower($text))
@@ -58,19 +75,25 @@ class PairFilter:
         rule: Id of a rule under which the pair is rated.
         run: Key of a run in which the pair is rated.
         null: The reason why a rating of one response is null, or ``any`` reason.
+        min_rating, max_rating: Range of the rating of either response, as numbers.
         disagreement: ``responses``: chosen is rated below rejected. ``judges``: another run prefers
-            the other response. Pairs are then sorted by the difference, largest first.
+            the other response. ``people``: the rating of a response is nearer to another label than
+            to the one that annotators gave. Pairs are then sorted by the difference, largest first.
         source: Label of the pair's source.
         text: Text in the conversation or a response, in upper or lower case; or the beginning of
             the pair id.
+        sort: Column of the list to sort by, one of `SORT_COLUMNS`; after ``-`` the largest first.
     """
 
     rule: str | None = None
     run: str | None = None
     null: str | None = None
+    min_rating: str | None = None
+    max_rating: str | None = None
     disagreement: str | None = None
     source: str | None = None
     text: str | None = None
+    sort: str | None = None
 
     @property
     def sql(self) -> str:
@@ -82,24 +105,40 @@ class PairFilter:
             None: ("true", "0"),
             "responses": ("chosen < rejected", "rejected - chosen"),
             "judges": ("spread is not null", "spread"),
+            "people": ("distance is not null", "distance"),
         }[self.disagreement]
+        low, high = "coalesce($min_rating::double, 0)", "coalesce($max_rating::double, 1)"
+        is_in_range = f"(chosen between {low} and {high} or rejected between {low} and {high})"
         rating_conditions = {
             "rule": "rule = $rule::rule_name",
             "run": "run = $run::run_name",
             "null": is_null,
+            "min_rating": is_in_range,
+            "max_rating": is_in_range,
             "disagreement": disagrees,
         }
         text_conditions = {"source": "source = $source", "text": f"({_IN_TEXTS})"}
         on_ratings = [sql for name, sql in rating_conditions.items() if getattr(self, name)]
         on_texts = [sql for name, sql in text_conditions.items() if getattr(self, name)]
         matching_texts = f"select position from texts where {' and '.join(on_texts) or 'true'}"  # noqa: S608 - our own text
-        if not on_ratings:
-            return f"{matching_texts} order by position"
-        if on_texts:
-            on_ratings.append(f"position in ({matching_texts})")
+        query = f"{matching_texts} order by position"
+        if on_ratings:
+            if on_texts:
+                on_ratings.append(f"position in ({matching_texts})")
+            query = (
+                f"select position from pair_ratings where {' and '.join(on_ratings)} group by "  # noqa: S608 - our own text
+                f"position order by round(max({difference}), 9) desc, position"  # rounding errors
+            )
+        if self.sort is None:
+            return query
+        is_displayed = [rating_conditions[name] for name in ("rule", "run") if getattr(self, name)]
+        direction = "desc" if self.sort.startswith("-") else "asc"
         return (
-            f"select position from pair_ratings where {' and '.join(on_ratings)} group by position "  # noqa: S608 - our own text
-            f"order by round(max({difference}), 9) desc, position"  # rounding errors do not sort
+            f"select position from ({query}) "  # noqa: S608 - our own text
+            "join (select position, source, prompt from texts) using (position) left join "
+            f"(from pair_ratings where {' and '.join(is_displayed) or 'true'}) using (position) "
+            f"group by position order by {SORT_COLUMNS[self.sort.removeprefix('-')]} "
+            f"{direction} nulls last, position"
         )
 
 
@@ -118,25 +157,27 @@ class PairIndex:
         self,
         database: StudyDatabase,
         *,
+        study: Study,
         statuses: Sequence[RatingStatus],
         files: Sequence[Path],
         summary: dict[str, Any],
     ) -> None:
         self._database = database
+        self._study = study
         self._lock = threading.Lock()
         self._statuses = statuses
         self._files = files
         self._cached_positions = lru_cache(_MAX_CACHED_FILTERS)(self._find_positions)
         self.summary = summary
 
-    def page(self, pair_filter: PairFilter, *, number: int = 1) -> dict[str, Any]:
-        """Return a page of the pairs that match a filter, each with its figures in every run.
+    def page(self, pair_filter: PairFilter, *, number: int | None = 1) -> dict[str, Any]:
+        """Return a page of the pairs that match a filter, each with its note and figures by run.
 
         Figures are means over the rules, or those of the filter's rule.
 
         Args:
             pair_filter: Conditions that the pairs match.
-            number: Number of the page, from 1.
+            number: Number of the page, from 1; None for all pairs.
 
         Raises:
             InputError: The study has no such rule, run, null reason or source.
@@ -144,39 +185,43 @@ class PairIndex:
         self._check(pair_filter)
         with self._lock:
             matching_positions = self._cached_positions(pair_filter)
-            positions = matching_positions[
-                (number - 1) * PAGE_SIZE : number * PAGE_SIZE
-            ].to_pylist()
+            positions = matching_positions.to_pylist()
+            if number is not None:
+                positions = positions[(number - 1) * PAGE_SIZE : number * PAGE_SIZE]
             rows = self._database.fetch(
                 _sql("page"),
                 positions=positions,
                 rule=pair_filter.rule,
                 excerpt=_EXCERPT_CHARACTERS,
             )
+        notes = read_notes(self._study)
         return {
             "num_pairs": len(matching_positions),
             "num_pages": -(-len(matching_positions) // PAGE_SIZE),
             "page": number,
             "page_size": PAGE_SIZE,
-            "rows": rows.to_pylist(),
+            "rows": [{**row, "note": notes.get(row["pair_id"], "")} for row in rows.to_pylist()],
         }
 
     def pair(self, position: int) -> dict[str, Any]:
-        """Return the texts of one pair and, for every run, its ratings with prompts and replies.
+        """Return the texts, note and labels of a pair, and its ratings in every run with replies.
 
         Raises:
             InputError: The study has no pair at this position.
             EncoreError: A shard can no longer be read.
         """
-        if position >= self.summary["num_pairs"]:
-            raise InputError(f"pair {str(position)[:20]}: the study has no such pair")
+        pair = self._record(position)
         with self._lock:
-            texts = self._database.fetch("from texts where position = $position", position=position)
+            labels = self._database.fetch(
+                "select rule_id, response, label from people where pair_id = $pair_id and "
+                "source = $source",
+                pair_id=pair.pair_id,
+                source=pair.source,
+            )
             file_indexes = self._database.fetch(
                 "select distinct file from pair_ratings where position = $position",
                 position=position,
             )
-        (pair,) = records_of(texts.select(PAIRS.names))
         paths = [self._files[index] for index in file_indexes["file"].to_pylist()]
         try:
             runs = [
@@ -190,15 +235,36 @@ class PairIndex:
                 f"pair {pair.pair_id}: its shard cannot be read ({error}); start `encore browse` "
                 "again"
             ) from error
-        return {**dataclasses.asdict(pair), "position": position, "runs": runs}
+        return {
+            **dataclasses.asdict(pair),
+            "position": position,
+            "runs": runs,
+            "people": labels.to_pylist(),
+            "note": read_notes(self._study).get(pair.pair_id, ""),
+        }
+
+    def write_note(self, position: int, note: str) -> None:
+        """Replace the note on the pair at a position; see `encore.tables.pair_notes.write_note`."""
+        pair = self._record(position)
+        with self._lock:
+            write_note(self._study, pair.pair_id, note)
+
+    def _record(self, position: int) -> PreferencePair:
+        if position >= self.summary["num_pairs"]:
+            raise InputError(f"pair {str(position)[:20]}: the study has no such pair")
+        with self._lock:
+            texts = self._database.fetch("from texts where position = $position", position=position)
+        (pair,) = records_of(texts.select(PAIRS.names))
+        return pair
 
     def _check(self, pair_filter: PairFilter) -> None:
         choices: Mapping[str, Iterable[str]] = {
             "rule": [rule["rule_id"] for rule in self.summary["rules"]],
             "run": [run["run_key"] for run in self.summary["runs"]],
             "null": ["any", *self.summary["null_reasons"]],
-            "disagreement": ["responses", "judges"],
+            "disagreement": ["responses", "judges", "people"],
             "source": self.summary["sources"],
+            "sort": [sign + name for name in SORT_COLUMNS for sign in ("", "-")],
         }
         for name, values in choices.items():
             value = getattr(pair_filter, name)
@@ -242,6 +308,7 @@ def open_pair_index(
         for number, path in enumerate(files)
     }
     pairs = [str(verified_path(study, source).absolute()) for source in study.sources]
+    labels = tables["people"] = _people_table(study)
     tables["pairs"] = (FilePart(paths=tuple(pairs), schema=PAIRS),)
     statements = (
         _enumeration("run_name", [status.manifest.run_key for status in statuses]),
@@ -256,6 +323,7 @@ def open_pair_index(
     with open_database(tables, views=statements) as database:
         yield PairIndex(
             database,
+            study=study,
             statuses=statuses,
             files=files,
             summary={
@@ -265,6 +333,7 @@ def open_pair_index(
                 "runs": _run_summaries(statuses),
                 "rules": [{"rule_id": rule_id, "title": titles[rule_id]} for rule_id in titles],
                 "null_reasons": dict(null_counts),
+                "num_labels": labels.num_rows,
                 "synthetic": [
                     *study.synthetic,
                     *(part for status in statuses for part in status.manifest.synthetic),
@@ -278,6 +347,21 @@ def _sql(name: str) -> str:
     return (
         Path(__file__).with_name("browse_sql").joinpath(f"{name}.sql").read_text(encoding="utf-8")
     )
+
+
+def _people_table(study: Study) -> pa.Table:
+    """Return people's labels, each with the range of ratings that are nearest to it."""
+    columns = ("source", "pair_id", "response", "rule_id", "label", "low", "high")
+    rows = []
+    for sample, labels in people_labels(study):
+        levels = [*map(float, sample.scale)]
+        edges = [-math.inf, *((low + high) / 2 for low, high in pairwise(levels)), math.inf]
+        for (source, response_id, rule_id), label in labels.items():
+            index = levels.index(label)
+            key = (source, *response_id.split(":"), rule_id)
+            rows.append(dict(zip(columns, (*key, label, *edges[index : index + 2]), strict=True)))
+    schema = [(name, pa.string() if name in columns[:4] else pa.float64()) for name in columns]
+    return pa.Table.from_pylist(rows, schema=pa.schema(schema))
 
 
 def _enumeration(name: str, values: Iterable[str]) -> str:

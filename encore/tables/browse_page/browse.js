@@ -2,7 +2,12 @@
 // A text of the study always becomes a text node, never markup.
 
 const byId = (id) => document.getElementById(id);
-const FILTERS = ["text", "rule", "null", "disagreement", "run", "source"];
+const FILTERS = ["text", "rule", "null", "min_rating", "max_rating", "disagreement", "run", "source"];
+// Wording of each column that the list can be sorted by.
+const SORTS = {
+  pair: "pair", prompt: "prompt", source: "source", chosen: "chosen", rejected: "rejected",
+  difference: "difference", nulls: "nulls", against: "rules against people",
+};
 // Invisible characters, some of which reverse a line. Joiners are kept, because emoji need them.
 const UNSEEN = /((?![\t\n\r\u200c\u200d])[\p{Cc}\p{Cf}])/u;
 
@@ -55,6 +60,7 @@ async function show() {
     byId("problem").hidden = true;
     byId("list").hidden = pair !== null;
     byId("pair").hidden = pair === null;
+    document.body.classList.toggle("open-pair", pair !== null);
     if (pair === null) showList(query);
     else showPair(pair);
   } catch (error) {
@@ -144,12 +150,15 @@ function showStudy() {
     for (const [value, text] of values) select.append(element("option", { value }, text));
     select.disabled = values.length < 2 && name !== "null";
   }
-  byId("filters").elements.disagreement.lastElementChild.disabled = study.runs.length < 2;
+  const disagreements = byId("filters").elements.disagreement;
+  disagreements.querySelector("[value=judges]").disabled = study.runs.length < 2;
+  disagreements.querySelector("[value=people]").disabled = study.num_labels === 0;
 }
 
 function showList(query) {
   for (const name of FILTERS) byId("filters").elements[name].value = query.get(name) ?? "";
-  const order = query.get("disagreement") ? "; the largest difference first" : "";
+  const sort = query.get("sort") ?? "";
+  const order = query.get("disagreement") && !sort ? "; the largest difference first" : "";
   const rule = query.get("rule");
   const figures = rule ? `ratings under “${title(rule)}”` : "mean ratings over the rules";
   byId("count").replaceChildren(
@@ -157,6 +166,13 @@ function showList(query) {
     element("span", { class: "legend chosen" }, "chosen"), " and ",
     element("span", { class: "legend rejected" }, "rejected"), ".",
   );
+  byId("sorts").replaceChildren("Sort: ", ...Object.entries(SORTS).flatMap(([name, text]) => {
+    const isSorted = sort.replace("-", "") === name;
+    const arrow = isSorted ? (sort[0] === "-" ? " ↓" : " ↑") : "";
+    const next = sort === name ? `-${name}` : name;
+    const attributes = isSorted ? { "aria-current": "true" } : {};
+    return [link({ sort: next, page: null }, attributes, text + arrow), " "];
+  }), csvButton());
   byId("pairs").replaceChildren(...list.rows.map((row) => element("li", {}, listRow(row))));
   byId("pairs").start = (list.page - 1) * list.page_size + 1;
   const pages = [`Page ${list.page} of ${Math.max(list.num_pages, 1)}`];
@@ -172,7 +188,43 @@ function listRow(row) {
     element("span", { class: "opening", dir: "auto" }, row.opening || "(an empty message)"),
     element("span", {},
       element("span", { class: "about" }, `${row.source} · ${row.pair_id.slice(0, 8)} `),
+      ...(row.note ? [element("span", { class: "note" }, `✎ ${row.note}`)] : []),
       ...(row.runs.length ? row.runs.map(runFigures) : [chip("not rated")])));
+}
+
+function csvButton() {
+  const button = element("button", { type: "button", class: "theme" }, "Save the list as CSV");
+  button.addEventListener("click", () => saveCsv().catch((error) => {
+    byId("problem").replaceChildren(textNodes(error.message));
+    byId("problem").hidden = false;
+  }));
+  return button;
+}
+
+// A row for each pair and run. A cell that a spreadsheet would run as a formula gets an apostrophe.
+async function saveCsv() {
+  const query = inAddress();
+  query.set("page", "all");
+  const { rows } = await ask(`/api/pairs?${query}`);
+  const cell = (value) => {
+    const text = `${value ?? ""}`;
+    const isFormula = typeof value === "string" && /^[=+\-@\t\r]/.test(text);
+    return `"${(isFormula ? `'${text}` : text).replaceAll('"', '""')}"`;
+  };
+  const figures = ["chosen", "rejected", "num_rules", "num_nulls", "num_against"];
+  const lines = [["pair_id", "source", "prompt", "note", "run", ...figures]];
+  for (const row of rows) {
+    for (const run of row.runs.length ? row.runs : [{}]) {
+      const name = run.run_key ? runName(run.run_key) : "";
+      const texts = [row.pair_id, row.source, row.opening, row.note, name];
+      lines.push([...texts, ...figures.map((figure) => run[figure])]);
+    }
+  }
+  const content = lines.map((line) => `${line.map(cell).join(",")}\r\n`);
+  const saved = element("a", { download: `${study.study}-pairs.csv` });
+  saved.href = URL.createObjectURL(new Blob(["\ufeff", ...content], { type: "text/csv" }));
+  saved.click();
+  setTimeout(() => URL.revokeObjectURL(saved.href), 10_000);
 }
 
 function runFigures(run) {
@@ -207,38 +259,71 @@ function showPair(pair) {
       index < 0 ? "" : `${ordinal.toLocaleString("en")} of ${counted(list.num_pairs, "pair")}`),
     element("h2", { tabindex: "-1" }, `Pair ${pair.pair_id}`),
     element("p", { class: "about" }, `source ${pair.source}`),
-    ...pair.prompt.map((turn) => block(turn.role, turn.content)),
-    element("div", { class: "responses" },
-      block("chosen", pair.chosen, "chosen"), block("rejected", pair.rejected, "rejected")),
-    element("h2", {}, "Ratings"),
-    ...unratedRuns.map((run) => element("p", { class: "missing" },
-      `Not rated in run ${runName(run.run_key)}: its shard is not done, or a pilot left it out.`)),
-    ...otherPromptRuns.map((run) => element("p", { class: "missing" },
-      `Run ${runName(run.run_key)} used another version of the prompt than the one displayed.`)),
-    element("div", { class: "rules-of-pair" },
-      ...study.rules.map((rule) => ruleCard(rule, rated)).filter((card) => card !== null)),
+    element("div", { class: "sides" },
+      element("div", { class: "ratings" },
+        element("h2", {}, "Ratings"),
+        ...unratedRuns.map((run) => element("p", { class: "missing" },
+          `Not rated in run ${runName(run.run_key)}: its shard is not done, or a pilot left it out.`)),
+        ...otherPromptRuns.map((run) => element("p", { class: "missing" },
+          `Run ${runName(run.run_key)} used another version of the prompt than the one displayed.`)),
+        ...study.rules.map((rule) => ruleCard(rule, rated, pair.people))
+          .filter((card) => card !== null)),
+      element("div", {},
+        ...pair.prompt.map((turn) => block(turn.role, turn.content)),
+        element("div", { class: "responses" },
+          block("chosen", pair.chosen, "chosen"), block("rejected", pair.rejected, "rejected")),
+        noteBox(pair))),
   );
   scrollTo(0, 0);
   byId("pair").querySelector("h2").focus({ preventScroll: true });
 }
 
-function ruleCard(rule, runs) {
+function noteBox(pair) {
+  const text = element("textarea", { id: "note", rows: "3", maxlength: "2000" }, pair.note);
+  const status = element("small", { role: "status" });
+  text.addEventListener("change", async () => {
+    status.textContent = "";
+    try {
+      const answer = await fetch(`/api/pairs/${pair.position}/note`, { method: "PUT", body: text.value });
+      if (!answer.ok) throw new Error((await answer.json()).error);
+      listAddress = null; // the list has the note
+      status.textContent = "Saved in notes.json of the study.";
+    } catch (error) {
+      status.textContent = `Not saved: ${error.message}`;
+    }
+  });
+  return element("label", { class: "text" }, element("h3", {}, "Note"), text, status);
+}
+
+// A rule's rating of both responses in every run; prompts and replies are folded.
+function ruleCard(rule, runs, people) {
   const lines = [];
+  const details = [];
   for (const run of runs) {
     const of = (response) => run.ratings.find(
       (rating) => rating.rule_id === rule.rule_id && rating.response === response);
     const [chosen, rejected] = [of("chosen"), of("rejected")];
     if (!chosen || !rejected) continue;
-    lines.push(
-      element("p", { class: "judge" }, runName(run.run_key),
-        ...(isBelow(chosen, rejected) ? [" ", chip("chosen below rejected")] : [])),
+    const chips = isBelow(chosen, rejected) ? [chip("chosen below rejected")] : [];
+    const isNull = [chosen, rejected].some((rating) => rating.rating === null);
+    lines.push(element("span", { class: "figures-of-run" },
+      element("strong", {}, runs.length > 1 ? runName(run.run_key) : rule.title),
       scale(chosen.rating, rejected.rating),
+      element("span", { class: "chosen" }, number(chosen.rating)),
+      element("span", { class: "rejected" }, number(rejected.rating)),
+      ...chips, ...(isNull ? [chip("null")] : [])));
+    details.push(
+      element("p", { class: "judge" }, runName(run.run_key)),
       element("div", { class: "responses" }, ratingBlock(chosen), ratingBlock(rejected)),
       prompts(chosen, rejected));
   }
   if (!lines.length) return null;
+  const labels = people.filter((row) => row.rule_id === rule.rule_id)
+    .map((row) => chip(`people: ${row.response} ${number(row.label)}`));
   const isAsked = inAddress().get("rule") === rule.rule_id ? " asked" : "";
-  return element("section", { class: `card${isAsked}` }, element("h3", {}, rule.title), ...lines);
+  return element("details", { class: `card${isAsked}`, ...(isAsked ? { open: "" } : {}) },
+    element("summary", {}, ...(runs.length > 1 ? [element("strong", {}, rule.title)] : []),
+      ...lines, ...labels), ...details);
 }
 
 const isBelow = (chosen, rejected) =>
@@ -294,14 +379,18 @@ async function nextPair(by) {
 }
 
 const help = () => byId("help").showModal();
+// A press of Enter on a link or a button is left to the browser.
+const openFirst = () => document.querySelector(".row")?.click();
 const IN_FILTER = { Escape: () => document.activeElement.blur() };
 const IN_LIST = {
   j: () => moveInList(1), ArrowDown: () => moveInList(1),
   k: () => moveInList(-1), ArrowUp: () => moveInList(-1),
+  Enter: openFirst,
   n: () => turnPage(1), p: () => turnPage(-1),
-  "/": () => byId("filters").elements.text.focus(), "?": help,
+  "/": () => { byId("filter-box").open = true; byId("filters").elements.text.focus(); }, "?": help,
 };
 const IN_PAIR = {
+  e: () => byId("note").focus(),
   j: () => nextPair(1), k: () => nextPair(-1),
   Escape: () => go({ pair: null }),
   "/": () => go({ pair: null }).then(IN_LIST["/"]), "?": help,
@@ -309,9 +398,9 @@ const IN_PAIR = {
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || byId("help").open || !list) return;
-  const isTyping = event.target.closest("input, select");
+  const isTyping = event.target.closest("input, select, textarea");
   const action = (isTyping ? IN_FILTER : byId("pair").hidden ? IN_LIST : IN_PAIR)[event.key];
-  if (!action) return;
+  if (!action || (event.key === "Enter" && event.target !== document.body)) return;
   event.preventDefault();
   action();
 });
@@ -321,6 +410,7 @@ byId("filters").addEventListener("change", (event) =>
   go({ [event.target.name]: event.target.value, page: null }));
 addEventListener("popstate", show);
 
+byId("filter-box").open = innerWidth > 768;
 study = await ask("/api/study");
 showStudy();
 await show();

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -12,10 +14,15 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from encore.data.annotations import read_items
 from encore.data.pairs import iter_pairs
 from encore.data.rating_runs import status
 from encore.data.study import open_study
+from encore.people.export_sample import export_sample
+from encore.people.import_answers import import_answers
+from encore.people.people_options import AnnotateExportConfig, AnnotateImportConfig
 from encore.tables.pair_details import pair_in_run
+from tests.people.answering import save_page
 from tests.tables.browse.studies import HOSTILE, browsing, write_hostile_study
 from tests.tables.sql.studies import digest_of_tree
 
@@ -59,6 +66,7 @@ def rows_of(browsed: httpx.Client, **filters: Any) -> list[dict[str, Any]]:
         "disagreement=responses",
         "disagreement=responses&rule=calm&run=2&source=hh",
         "disagreement=responses&text=GENTLE answer 1",
+        "min_rating=0.2&max_rating=0.3&rule=calm",
         "disagreement=judges",
         "disagreement=judges&rule=calm&run=1",
         "text=<script>",
@@ -68,9 +76,14 @@ def test_a_filter_returns_the_pairs_of_the_same_condition_in_pandas(browsed, cel
     filters = dict(parse_qsl(query))
     if "run" in filters:
         filters["run"] = sorted(set(cells["run_key"]))[int(filters["run"])]
+    low, high = (float(filters.get(name, "nan")) for name in ("min_rating", "max_rating"))
+    sides = cells[["chosen", "rejected"]]
+    is_in_range = ((sides >= low) & (sides <= high)).any(axis=1)
     matching = cells
     for name, value in filters.items():
         masks = {
+            "min_rating": is_in_range[matching.index],
+            "max_rating": is_in_range[matching.index],
             # Every reason has an underscore.
             "null": matching["null"].str.contains(value.replace("any", "_")),
             "text": matching["text"].str.contains(value.lower(), regex=False),
@@ -84,6 +97,55 @@ def test_a_filter_returns_the_pairs_of_the_same_condition_in_pandas(browsed, cel
     expected = largest.sort_values(ascending=False, kind="stable").index.tolist()
     assert [(row["pair_id"], row["source"]) for row in rows_of(browsed, **filters)] == expected
     assert 0 < len(expected) < 60 or not filters
+
+
+@pytest.mark.parametrize("column", ["chosen", "rejected", "difference"])
+def test_a_list_is_sorted_by_its_figures_and_nulls_come_last(browsed, cells, column):
+    run = cells[cells["null"].str.contains("empty")]["run_key"].iloc[0]
+    ratings = cells[(cells["rule_id"] == "calm") & (cells["run_key"] == run)]
+    values = ratings.assign(difference=ratings["chosen"] - ratings["rejected"])
+    value_of = values.set_index(["pair_id", "source"])[column].round(9).to_dict()
+    filters = {"rule": "calm", "run": run}
+    for sort, sign in ((column, 1), (f"-{column}", -1)):
+        rows = rows_of(browsed, **filters, sort=sort)
+        listed = [value_of[row["pair_id"], row["source"]] for row in rows]
+        rated = [sign * value for value in listed if not np.isnan(value)]
+        assert rated == sorted(rated)
+        assert len(rated) == np.isfinite(listed[: len(rated)]).sum() < len(listed)
+
+
+def test_pairs_that_a_judge_rates_unlike_people_are_found(hostile_study, tmp_path):
+    study = Path(shutil.copytree(hostile_study, tmp_path / "study"))
+    run = sorted(status(study), key=lambda run: run.manifest.run_key)[0].manifest.run_key
+    export = export_sample(open_study(study), AnnotateExportConfig(study=study, run=run, items=50))
+    file = save_page(export.files[0], tmp_path / "a.json", lambda *_: "0.5")
+    import_answers(open_study(study), AnnotateImportConfig(study=study, files=(file,)))
+    items = read_items(open_study(study), export.sample).to_pylist()
+    # The scale is 0, 0.5, 1: ratings from 0.25, and below 0.75, are nearest to the label 0.5.
+    unlike = {item["pair_id"] for item in items if not 0.25 <= item["rating"] < 0.75}
+    assert 0 < len(unlike) < 50
+    with browsing(study) as page:
+        rows = rows_of(page, disagreement="people", run=run)
+        assert {row["pair_id"] for row in rows} == unlike
+        labels = page.get(f"/api/pairs/{rows[0]['position']}").json()["people"]
+    assert {row["label"] for row in labels} == {0.5}
+
+
+def test_a_note_is_kept_in_the_study_and_nothing_else_changes(hostile_study, tmp_path):
+    study = Path(shutil.copytree(hostile_study, tmp_path / "study"))
+    with browsing(study) as page:
+        pair_id = page.get("/api/pairs/3").json()["pair_id"]
+        before = digest_of_tree(study)
+        assert page.put("/api/pairs/3/note", content=HOSTILE).status_code == 200
+        assert json.loads((study / "notes.json").read_text()) == {pair_id: HOSTILE}
+        assert [row["note"] for row in rows_of(page) if row["note"]] == [HOSTILE]
+        assert page.get("/api/pairs/3").json()["note"] == HOSTILE
+        for content, headers, code in (("x" * 2001, {}, 400), ("x", {"host": "evil.example"}, 403)):
+            answer = page.put("/api/pairs/3/note", content=content, headers=headers)
+            assert answer.status_code == code
+        page.put("/api/pairs/3/note", content="")
+        (study / "notes.json").unlink()
+        assert digest_of_tree(study) == before
 
 
 def test_a_row_has_the_means_nulls_and_contradictions_of_each_run(browsed, cells):

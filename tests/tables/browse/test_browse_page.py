@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import shutil
 from collections.abc import Iterator
 
 import httpx
@@ -58,6 +60,7 @@ def test_a_reply_with_a_script_stays_text(page, attacked):
     displayed = HOSTILE
     for invisible in "\x1b\x07\u202e\u200b":
         displayed = displayed.replace(invisible, f"U+{ord(invisible):04X}")
+    page.evaluate("for (const d of document.querySelectorAll('details')) d.open = true")
     replies = "[...document.querySelectorAll('code')].map(code => code.innerText)"
     assert displayed in page.evaluate(replies)
     # The policy also stops code of the page itself that uses a text as markup.
@@ -91,6 +94,32 @@ def test_keys_suffice_for_every_step(page, browsed):
         assert text[:4] != "Page" or "/" in keys or page.evaluate(_FOCUSED) is not None
     page.evaluate("history.back()")
     page.wait_for("1 of 2 pairs")
+
+
+def test_enter_opens_the_first_pair_whose_ratings_and_note_are_at_hand(
+    page, hostile_study, tmp_path
+):
+    study = shutil.copytree(hostile_study, tmp_path / "study")
+    page.save_downloads(tmp_path)
+    with browsing(study) as client:
+        for width, height in SCREENS.values():
+            page.open(str(client.base_url), width=width, height=height)
+            page.wait_for("Page 1 of 2")
+            page.press("Enter")
+            page.wait_for("1 of 60 pairs")
+            card = "document.querySelector('.ratings .card').getBoundingClientRect()"
+            assert 0 < page.evaluate(f"{card}.top") < page.evaluate(f"{card}.bottom") < height
+            assert page.evaluate(f"{card}.right") <= width
+        page.press("e", *"=odd", "Escape")
+        page.wait_for("Saved in notes.json")
+        page.press("Escape")
+        page.wait_for("=odd", "rules against people")
+        page.evaluate("document.querySelector('#sorts button').click()")
+        page.wait_for("Page 1 of 2")
+        [file] = tmp_path.glob("*.csv")
+    rows = list(csv.DictReader(file.read_text(encoding="utf-8-sig").splitlines()))
+    assert {row["note"] for row in rows} == {"", "'=odd"}
+    assert len({row["pair_id"] for row in rows}) == 60
 
 
 def test_a_wrong_address_and_a_stopped_server_are_shown(page, browsed, hostile_study):
