@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -32,6 +32,8 @@ _NUM_FIRST_KEYS = 10_000
 #: Limit of all counts of cells together, 128 MiB. Rules beyond it have none, like rules of too many
 #: levels.
 _MAX_CELL_COUNTS = 1 << 24
+#: Up to so many levels, comparing with every level is faster than a binary search.
+_FEW_LEVELS = 64
 
 _Floats = NDArray[np.float64]
 _Counts = NDArray[np.int64]
@@ -100,7 +102,10 @@ def count_pairs(
     """
     for order_by in (None, "pair_key"):
         tally = _Tally(len(sources), [levels[rule_id] for rule_id in sorted(levels)])
-        if _add_rows(warehouse, tally, order_by=order_by):
+        batches = warehouse.coded_ratings(
+            sources=sorted(sources), rule_ids=sorted(levels), order_by=order_by
+        )
+        if _add_rows(warehouse, tally, batches, is_sorted=order_by is not None):
             break
     else:
         raise EncoreError(
@@ -125,17 +130,23 @@ class _Rows(NamedTuple):
     rating: NDArray[Any]
 
 
-def _add_rows(warehouse: Warehouse, tally: _Tally, *, order_by: str | None) -> bool:
+def _add_rows(
+    warehouse: Warehouse,
+    tally: _Tally,
+    batches: Generator[pa.RecordBatch, None, None],
+    *,
+    is_sorted: bool,
+) -> bool:
     """Count all rows. Return False if the rows of a pair do not follow each other.
 
     Raises:
         InputError: A pair, response and rule has more than one rating.
     """
     batch_keys: list[_Keys] = []
-    with contextlib.closing(warehouse.stream("coded_ratings", order_by=order_by)) as batches:
+    with contextlib.closing(batches):
         for num_batches, rows in enumerate(_whole_pairs(batches), start=1):
             is_first_N = np.append(True, rows.pair_key[1:] != rows.pair_key[:-1])
-            if order_by is None:
+            if not is_sorted:
                 batch_keys.append(rows.pair_key[is_first_N])
                 # If rows are in another order, keys repeat soon. All keys so far are checked
                 # whenever the number of batches has doubled, so that this stays cheap.
@@ -150,7 +161,7 @@ def _add_rows(warehouse: Warehouse, tally: _Tally, *, order_by: str | None) -> b
     if tally.num_repeats:
         warehouse.refuse_repeats()
         return False  # no rating is repeated: two pairs have the same key
-    return order_by is not None or _all_differ(batch_keys)
+    return is_sorted or _all_differ(batch_keys)
 
 
 def _whole_pairs(batches: Iterable[pa.RecordBatch]) -> Iterator[_Rows]:
@@ -162,9 +173,12 @@ def _whole_pairs(batches: Iterable[pa.RecordBatch]) -> Iterator[_Rows]:
         # Not copied; `to_numpy` would import pandas, which takes longer than counting.
         rows = _Rows(*(np.from_dlpack(batch[name]) for name in batch.schema.names))
         if last_run is not None:
-            rows = _Rows(*map(np.concatenate, zip(last_run, rows, strict=True)))
-        earlier_N = np.flatnonzero(rows.pair_key != rows.pair_key[-1])
-        cut = int(earlier_N[-1]) + 1 if len(earlier_N) else 0
+            if last_run.pair_key[0] == rows.pair_key[0]:
+                rows = _Rows(*map(np.concatenate, zip(last_run, rows, strict=True)))
+            else:
+                yield last_run
+        is_earlier_N = rows.pair_key != rows.pair_key[-1]
+        cut = len(is_earlier_N) - int(is_earlier_N[::-1].argmax()) if is_earlier_N.any() else 0
         if cut:
             yield _Rows(*(column_N[:cut] for column_N in rows))
         last_run = _Rows(*(column_N[cut:] for column_N in rows))
@@ -211,25 +225,29 @@ class _Tally:
         first_P = np.flatnonzero(is_first_N)
         num_pairs, num_rules = len(first_P), len(self._cells)
         # Ratings side by side, by response, rule and pair; NaN where one is missing.
-        slot_N = rows.is_rejected.astype(np.int64)
-        slot_N *= num_rules
-        slot_N += rows.rule_index
-        slot_N *= num_pairs
-        slot_N += np.cumsum(is_first_N)
-        slot_N -= 1
-        rating = np.full(2 * num_rules * num_pairs, np.nan)
-        rating[slot_N] = rows.rating
-        is_filled = np.zeros(len(rating), dtype=bool)
-        is_filled[slot_N] = True
-        self.num_repeats += len(slot_N) - int(np.count_nonzero(is_filled))
-        rating_2RP = rating.reshape(2, num_rules, num_pairs)
+        column_N = rows.is_rejected * np.int32(num_rules) + rows.rule_index
+        num_columns = 2 * num_rules
+        order_C = np.argsort(column_N[:num_columns])
+        if (
+            len(column_N) == num_pairs * num_columns
+            and (column_N[:num_columns][order_C] == np.arange(num_columns)).all()
+            and (column_N.reshape(num_pairs, -1) == column_N[:num_columns]).all()
+            and (np.diff(first_P) == num_columns).all()
+        ):  # every pair has all its rows in the same order, as in a run's shards
+            rating_CP = rows.rating.reshape(num_pairs, -1).T[order_C]
+        else:
+            slot_N = column_N * np.int64(num_pairs) + np.cumsum(is_first_N) - 1
+            rating_CP = np.full((num_columns, num_pairs), np.nan)
+            rating_CP.ravel()[slot_N] = rows.rating
+            is_filled = np.zeros(rating_CP.size, dtype=bool)
+            is_filled[slot_N] = True
+            self.num_repeats += len(slot_N) - int(np.count_nonzero(is_filled))
+        rating_2RP = rating_CP.reshape(2, num_rules, num_pairs)
         # Each source is counted apart.
         source_P = rows.source_index[first_P]
         for source in np.flatnonzero(np.bincount(source_P)).tolist():
             is_of_source_P = source_P == source
-            self._add_source(
-                source, rating_2RP if is_of_source_P.all() else rating_2RP[:, :, is_of_source_P]
-            )
+            self._add_source(source, rating_2RP.compress(is_of_source_P, axis=2))
 
     def counts(self, source_index: slice) -> PairCounts:
         """Return the counts of these sources together."""
@@ -272,9 +290,17 @@ class _Tally:
         for cells, chosen_P, rejected_P in zip(self._cells, chosen_RP, rejected_RP, strict=True):
             if cells is not None:
                 level_L, count_SMM = cells
-                # NaN is missing and sorts behind the last level.
-                key_P = np.searchsorted(level_L, chosen_P)
-                key_P *= len(level_L) + 1
-                key_P += np.searchsorted(level_L, rejected_P)
+                key_P = _states(chosen_P, level_L) * (len(level_L) + 1)
+                key_P += _states(rejected_P, level_L)
                 count_MM = count_SMM[source]
                 count_MM += np.bincount(key_P, minlength=count_MM.size).reshape(count_MM.shape)
+
+
+def _states(rating_P: _Floats, level_L: _Floats) -> _Counts:
+    """Return the index of each rating's level; a missing rating stands behind the last level."""
+    if len(level_L) > _FEW_LEVELS:
+        return np.searchsorted(level_L, rating_P)  # NaN sorts behind the last level
+    state_P = np.full(len(rating_P), len(level_L), dtype=np.uint8)
+    for level in level_L.tolist():  # several times as fast as a binary search
+        state_P -= (rating_P <= level).view(np.uint8)  # false for NaN
+    return state_P.astype(np.int64)

@@ -17,6 +17,7 @@ from encore.core.files import write_json
 from encore.core.model_files import is_demo_judge
 from encore.data.records import RESPONSES
 from encore.data.rule_sets import rules_digest
+from encore.data.schemas import RATINGS_CONTRACT
 from encore.data.study import Study, as_study
 from encore.demo import judge_title
 from encore.runs import run_files as runs
@@ -45,6 +46,7 @@ class RatingManifest(JudgedManifest):
         **JudgedManifest.PARQUET,
         "write_statistics": ["rating"],
     }
+    FEW_VALUES: ClassVar[Sequence[str]] = ("response",)
 
     run_key: str
     rule_set: str
@@ -92,11 +94,25 @@ class RatingManifest(JudgedManifest):
             raise ValueError("its rules are not those of its identity")
 
     def check_values(self, file: pq.ParquetFile, /) -> None:
-        """Raise ValueError if a rating is neither null nor a number in [0, 1]."""
-        rating = file.read(columns=["rating"], use_threads=False)["rating"]
-        is_valid = pc.and_(pc.greater_equal(rating, 0), pc.less_equal(rating, 1))  # false for NaN
-        if len(invalid := rating.filter(pc.invert(is_valid))):  # a null is not in it
-            raise ValueError(f"it has a rating of {invalid[0]}, expected a number in [0, 1]")
+        """Raise ValueError if a row breaks the ratings contract.
+
+        An id is never null, a response is chosen or rejected, a rating is null or in [0, 1].
+        """
+        is_nullable = {field.name: field.nullable for field in file.schema_arrow}
+        for field in RATINGS_CONTRACT:
+            if not field.nullable and is_nullable[field.name]:
+                raise ValueError(f"its column {field.name} may have nulls, which are not expected")
+        table = file.read(columns=["response", "rating"], use_threads=False)
+        for chunk in table["response"].chunks:
+            if unknown := set(chunk.dictionary.to_pylist()).difference(RESPONSES):
+                raise ValueError(f"it has a response {unknown.pop()!r}, not chosen or rejected")
+        rating = table["rating"]
+        low, high = pc.min_max(rating).as_py().values()
+        # Minimum and maximum leave NaN out; a sum does not.
+        if low is not None and not (low >= 0 and high <= 1 and pc.sum(rating).as_py() >= 0):
+            is_valid = pc.and_(pc.greater_equal(rating, 0), pc.less_equal(rating, 1))
+            invalid = rating.filter(pc.invert(is_valid))[0]
+            raise ValueError(f"it has a rating of {invalid}, expected a number in [0, 1]")
 
 
 RatingStatus = RunStatus[RatingManifest]

@@ -128,6 +128,8 @@ class RunManifest(BaseModel):
         "store_schema": False,
         "write_statistics": False,
     }
+    #: Text columns of few values, which `check_values` reads as dictionaries.
+    FEW_VALUES: ClassVar[Sequence[str]] = ()
 
     identity: dict[str, Any]
     versions: dict[str, str]
@@ -513,7 +515,7 @@ def _state_of_file(path: Path, manifest: RunManifest, shard: Shard) -> ShardStat
         digest = file_sha256(path)
         if not digest.startswith(match[2]):
             raise ValueError("its content does not match its SHA-256")
-        file = pq.ParquetFile(path)
+        file = pq.ParquetFile(path, read_dictionary=manifest.FEW_VALUES)
         metadata = file.metadata
         footer = _read_footer(metadata)
         for name, value in _identifying_footer(manifest, shard).items():

@@ -17,7 +17,8 @@ from encore.data.records import RESPONSES
 from encore.warehouse import Warehouse, connection, open_ratings, open_warehouse
 from encore.warehouse.connection import load_query
 from tests.reference import pairs_of, reference_signs, rows_of
-from tests.worlds.ratings import random_table, ratings_table
+from tests.worlds.ratings import random_table, ratings_table, table_of
+from tests.worlds.studies import rules_of, write_rating_run
 
 Order = Callable[[pa.Table, np.random.Generator], pa.Table]
 
@@ -87,6 +88,26 @@ def test_counts_are_those_of_numpy_whatever_the_order_and_the_parts(
             states = [*levels, None]
             expected = [[pairs[chosen, rejected] for rejected in states] for chosen in states]
             np.testing.assert_array_equal(count_MM, expected)
+
+
+def test_a_run_is_counted_from_its_shards_as_its_rows_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sources alternate, ids have a source each, rules are not sorted, a rule has 70 levels."""
+    rng = np.random.default_rng(330)
+    rule_ids = ["b", "c", "a"]
+    rating_2PR = rng.integers(0, 70, size=(2, 500, 3)) / 69
+    rating_2PR[:, :, :2] = rating_2PR[:, :, :2].round(1)
+    rating_2PR[rng.random(rating_2PR.shape) < 0.05] = np.nan
+    table = table_of(*rating_2PR, rule_ids=rule_ids, source=["s", "r"] * 250)
+    expected = counted(table)
+    write_rating_run(tmp_path, table, rules=rules_of(rule_ids), shard_size=7)
+    monkeypatch.setattr(Warehouse, "stream", lambda *_, **__: pytest.fail("rows read as text"))
+    for source, counts in counted(tmp_path).items():
+        for name in ("num_pairs", "num_one_sided", "wins_R", "losses_R", "ties_R", "sign_gram_RR"):
+            np.testing.assert_array_equal(getattr(counts, name), getattr(expected[source], name))
+        for count_MM, expected_MM in zip(counts.cells, expected[source].cells, strict=True):
+            np.testing.assert_array_equal(count_MM, expected_MM)
 
 
 # --- order and parts ------------------------------------------------------------------------------

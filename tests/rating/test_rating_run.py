@@ -314,21 +314,32 @@ def test_where_nothing_may_be_written_a_complete_run_is_reused_and_others_refuse
         rate(study, judge, limit=5)  # another run
 
 
-@pytest.mark.parametrize("value", [float("nan"), 7.5])
-def test_a_shard_with_a_rating_outside_0_to_1_is_damaged_whatever_its_digest(study, value):
+@pytest.mark.parametrize(
+    ("column", "value", "problem"),
+    [
+        ("rating", float("nan"), "a rating of nan, expected a number in"),
+        ("rating", 7.5, "a rating of 7.5, expected a number in"),
+        ("response", "both", "a response 'both', not chosen or rejected"),
+        ("rule_id", None, "its column pair_id may have nulls"),
+    ],
+)
+def test_a_shard_that_breaks_the_contract_is_damaged_whatever_its_digest(
+    study, column, value, problem
+):
     run = opened(study)
     work_through(run.job())
     [first, *_] = run_status(run.run_dir).shards
     rows = pq.read_table(first.path).to_pylist()
-    rows[0]["rating"] = value
-    table = pa.Table.from_pylist(rows, schema=RATINGS)
+    rows[0][column] = value
+    schema = pa.schema([field.with_nullable(field.nullable or value is None) for field in RATINGS])
+    table = pa.Table.from_pylist(rows, schema=schema)
     first.path.unlink()
     shard = run.manifest.shards[0]
-    with pytest.raises(EncoreError, match="expected a number in"):
+    with pytest.raises(EncoreError, match=problem):
         write_shard(run.run_dir, run.manifest, shard, table)
     status = run_status(run.run_dir)
     assert status.shards[0].state == "damaged"
-    assert f"a rating of {value}" in status.shards[0].detail
+    assert problem in status.shards[0].detail
     assert rate(study).summary == "1 rated, 2 reused, 0 failed"
 
 
