@@ -22,7 +22,7 @@ from encore.analysis.answer_options import AnswerOptions
 from encore.analysis.bootstrap import Estimate
 from encore.analysis.entropy import entropy_weights
 from encore.analysis.statistics import RuleStats, SourceStatistics
-from encore.core.number_text import count, counted, first_names, number, percent, percent_interval
+from encore.core.number_text import count, counted, first_names, number, percent
 
 RuleVerdictName = Literal["trust", "against", "undecided", "says little", "double"]
 
@@ -172,11 +172,12 @@ def _verdict(
         reason += f", at most {percent(untied.high)}"
     else:
         name = "undecided"
-        reason += f"; {percent_interval(untied.low, untied.high)} contains 50 %"
+        reason = f"{pairs} do not decide"
         num_more_pairs = _num_more_pairs(rule, untied.value, confidence=confidence)
         remedy = "no number of pairs is known to decide: the estimate is 50 %"
         if num_more_pairs is not None:
-            remedy = f"about {count(num_more_pairs)} more pairs, if the estimate is right"
+            rounded = int(float(f"{num_more_pairs:.2g}"))
+            remedy = f"about {count(rounded)} more pairs at this estimate"
     return RuleVerdict(
         number=rule_number,
         rule_id=rule.rule_id,
