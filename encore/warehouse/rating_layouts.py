@@ -37,7 +37,7 @@ def rule_columns(schema: pa.Schema) -> tuple[str, ...] | None:
         return tuple(schema.field(STRUCT_COLUMNS[0]).type.names)
     if not {"pair_id", "response"} <= names or names & {"rule_id", "rating"}:
         return None
-    return tuple(name for name in schema.names if name not in (*WIDE_KEYS, *_INDEX_NAMES))
+    return tuple(name for name in schema.names if name not in (*WIDE_KEYS, *_INDEX_NAMES)) or None
 
 
 def is_published(schema: pa.Schema) -> bool:
@@ -56,17 +56,13 @@ def long_relation(schemas: Sequence[pa.Schema], relation: str) -> tuple[str, tup
     """
     columns = [rule_columns(schema) for schema in schemas]
     rules = tuple(dict.fromkeys(rule for names in columns for rule in names or ()))
-    if None in columns or not rules:
+    if None in columns:
         return relation, ()
     if is_published(schemas[0]):
         parts = [(f"'{response}'", f"{response}_ratings.", "source") for response in RESPONSES]
     else:
-        source = (
-            "source"
-            if any("source" in schema.names for schema in schemas)
-            else f"'{_DEFAULT_SOURCE}'"
-        )
-        parts = [("response", "", source)]
+        has_source = any("source" in schema.names for schema in schemas)
+        parts = [("response", "", "source" if has_source else f"'{_DEFAULT_SOURCE}'")]
     rows = " union all ".join(
         f"select pair_id, {source} as source, {response} as response, "  # noqa: S608 - quoted names
         + ", ".join(f"{prefix}{_quoted(rule)}::double as {_quoted(rule)}" for rule in rules)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from html.parser import HTMLParser
+from html import escape
 
 import numpy as np
 import pytest
@@ -23,17 +23,6 @@ def _analysis(num_rules: int = 12) -> Analysis:
     return analyze(table_of(chosen_PR, rejected_PR, rule_ids=rule_ids), by_source=True)
 
 
-class Cells(HTMLParser):
-    """Collects the texts of a page's cells."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.texts = list[str]()
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
-
-
 def test_a_terminal_shows_a_dozen_lines_of_80_columns() -> None:
     text = repr(_analysis())
     lines = text.splitlines()
@@ -51,10 +40,8 @@ def test_a_notebook_shows_every_rule_with_its_reason_and_names_stay_text() -> No
     analysis = _analysis()
     page = analysis._repr_html_()
     assert "<b>sure" not in page
-    cells = Cells()
-    cells.feed(page)
-    assert "1 <b>sure</b>" in cells.texts
-    assert {row.reason for row in analysis.answers[-1].rows} <= {*cells.texts}
+    assert "<td>1 &lt;b&gt;sure&lt;/b&gt;</td>" in page
+    assert all(f"<td>{escape(row.reason)}</td>" in page for row in analysis.answers[-1].rows)
     assert "<td>&lt;b&gt;sure&lt;/b&gt;</td>" in analysis.rules._repr_html_()
 
 

@@ -33,17 +33,6 @@ def _wide() -> pd.DataFrame:
     return frame[[*_RULES]].reset_index()
 
 
-def _published() -> pa.Table:
-    """Return the same ratings in the columns of a published data set: a row a pair."""
-    wide = _wide().replace({np.nan: None})
-    chosen, rejected = (wide[wide["response"] == name] for name in ("chosen", "rejected"))
-    columns = {"pair_id": chosen["pair_id"].tolist(), "source": chosen["source"].tolist()}
-    ratings = [frame[[*_RULES]].to_dict("records") for frame in (chosen, rejected)]
-    struct = pa.struct([(rule, pa.float64()) for rule in _RULES])
-    names = ("chosen_ratings", "rejected_ratings")
-    return pa.table(columns | {n: pa.array(r, struct) for n, r in zip(names, ratings, strict=True)})
-
-
 class LazyFrame:
     """Stand-in for a lazy data frame of Polars: it collects to what has Arrow's protocol alone."""
 
@@ -73,13 +62,6 @@ def _written(path: Path, frame: pd.DataFrame, **options: Any) -> str:
     return str(path)
 
 
-def _published_folder(folder: Path) -> Path:
-    for name, table in (("data", _published()), ("rules", pa.table({"rule_id": [*_RULES]}))):
-        (folder / name).mkdir()
-        pq.write_table(table, folder / name / "train-00000-of-00001.parquet")
-    return folder
-
-
 _KINDS: dict[str, Any] = {
     "pandas": lambda _: _table().to_pandas(),
     "pandas with the pairs as index": lambda _: _table().to_pandas().set_index("pair_id"),
@@ -98,8 +80,6 @@ _KINDS: dict[str, Any] = {
     "wide without source": lambda _: _wide().drop(columns="source"),
     "wide CSV with an index": lambda d: _written(d / "w.csv", _wide(), index=True),
     "wide Parquet": lambda d: pq.write_table(pa.table(_wide()), d / "w.parquet") or d / "w.parquet",
-    "published table": lambda _: _published(),
-    "published folder": _published_folder,
 }
 
 
@@ -107,7 +87,7 @@ _KINDS: dict[str, Any] = {
 def test_every_kind_of_input_gives_the_same_analysis(tmp_path: Path, kind: str) -> None:
     expected, analysis = analyze(_table()), analyze(_KINDS[kind](tmp_path))
     # A rule a column has the columns' order; without it rules are sorted.
-    order = _RULES if kind.startswith(("wide", "published")) else tuple(sorted(_RULES))
+    order = _RULES if kind.startswith("wide") else tuple(sorted(_RULES))
     assert tuple(rule.rule_id for rule in analysis.rules) == order
     assert {rule.rule_id: rule for rule in analysis.rules} == {r.rule_id: r for r in expected.rules}
     assert [rule.num_unparsed for rule in expected.rules] == [0, 2, 0]

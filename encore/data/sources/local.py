@@ -118,8 +118,35 @@ def read_csv(path: Path) -> Iterator[RawRecord]:
         InputError: The file is not CSV in UTF-8, two columns have the same name, or a row has more
             cells than columns.
     """
+    csv.field_size_limit(MAX_RECORD_BYTES)
+    last_line = 0
     with _readable(path), _decompressed(path) as stream:
-        yield from _csv_records(stream, name=str(path))
+        try:
+            texts = (line.decode("utf-8") for line in _lines(stream, name=str(path)))
+            lines = (line for text in texts for line in _AFTER_CARRIAGE_RETURN.split(text))
+            header = next(lines, "")
+            rows = csv.DictReader(
+                itertools.chain([header], lines),
+                delimiter=_separator_of(header),
+                restval="",
+                strict=True,
+            )
+            columns = list(rows.fieldnames or ())
+            if repeated := [column for column in columns if columns.count(column) > 1]:
+                raise InputError(f"{path}, line 1: column {repeated[0]!r} is there twice")
+            for row in rows:
+                if None in row:
+                    raise InputError(
+                        f"{path}, line {rows.line_num}: more cells than the header has columns; "
+                        "put a text with separators in quotes"
+                    )
+                last_line = rows.line_num
+                num_breaks = sum(cell.count("\n") for cell in row.values())
+                yield RawRecord(number=last_line - num_breaks, value=row)
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise InputError(
+                f"{path}: {error} (after line {last_line}); expected a CSV file in UTF-8"
+            ) from error
 
 
 def csv_separator(path: Path) -> str:
@@ -197,37 +224,6 @@ def _json_array(stream: BufferedReader | gzip.GzipFile, *, name: str) -> Iterato
         ) from error
     for number, value in enumerate(values, start=1):
         yield RawRecord(number=number, value=value)
-
-
-def _csv_records(stream: BufferedReader | gzip.GzipFile, *, name: str) -> Iterator[RawRecord]:
-    csv.field_size_limit(MAX_RECORD_BYTES)
-    last_line = 0
-    try:
-        texts = (line.decode("utf-8") for line in _lines(stream, name=name))
-        lines = (line for text in texts for line in _AFTER_CARRIAGE_RETURN.split(text))
-        header = next(lines, "")
-        rows = csv.DictReader(
-            itertools.chain([header], lines),
-            delimiter=_separator_of(header),
-            restval="",
-            strict=True,
-        )
-        columns = list(rows.fieldnames or ())
-        if repeated := [column for column in columns if columns.count(column) > 1]:
-            raise InputError(f"{name}, line 1: column {repeated[0]!r} is there twice")
-        for row in rows:
-            if None in row:
-                raise InputError(
-                    f"{name}, line {rows.line_num}: more cells than the header has columns; put a "
-                    "text with separators in quotes"
-                )
-            last_line = rows.line_num
-            num_breaks = sum(cell.count("\n") for cell in row.values())
-            yield RawRecord(number=last_line - num_breaks, value=row)
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(
-            f"{name}: {error} (after line {last_line}); expected a CSV file in UTF-8"
-        ) from error
 
 
 def _table_records(path: Path, columns: Sequence[str]) -> Iterator[RawRecord]:
