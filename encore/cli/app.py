@@ -33,7 +33,8 @@ HELP = (
     "Audit safety rules and compose multi-head reward models.\n\nA study is a directory that holds "
     "everything of one run, from preference pairs (`encore ingest`) to the table of a benchmark "
     "(`encore benchmark`) and a model for others (`encore export`). Most commands take the study "
-    "as their first argument. `encore demo` makes a study of shipped synthetic data."
+    "as their first argument. `encore demo` makes a study of shipped synthetic data. With "
+    "`--verbose`, progress names every file that is written."
 )
 
 

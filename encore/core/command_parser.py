@@ -29,7 +29,7 @@ from encore.core.config import StageConfig, option_metadata
 from encore.core.errors import EncoreError, InputError, first_problem
 from encore.core.extras import install_command, missing_package
 from encore.core.stop_signals import call_stops
-from encore.core.terminal import console, fail, has_printed_json, print_json, say
+from encore.core.terminal import console, fail, has_printed_json, is_verbose, print_json, say
 
 USAGE_ERROR, INTERRUPTED, TERMINATED = 2, 130, 143
 #: Kinds of problems of a wrong call (exit code 2): closed bounds and choices, which a parser
@@ -235,6 +235,7 @@ def run_main(app: App, arguments: Sequence[str] | None = None) -> NoReturn:
             reconfigure(errors="backslashreplace")
     arguments = sys.argv[1:] if arguments is None else arguments
     has_printed_json.set("--json" not in arguments)
+    is_verbose.set("--verbose" in arguments)
     try:
         with _stopping_on_signals(), _naming_missing_extras(app, arguments):
             called, bound, _ = app.parse_args(
@@ -318,12 +319,16 @@ def _exit(message: str, *, exit_code: int) -> NoReturn:
 
 
 def _of_this_version(app: App, arguments: Sequence[str]) -> list[str]:
-    """Return a call in this version's form: the study first, no ``--no-NAME``.
+    """Return a call in the parser's form: the study first, no ``--no-NAME``, no ``--verbose``.
 
     Earlier versions named the study by an option, e.g. ``--study``.
     """
     commands, apps, _ = app.parse_commands(arguments)
-    rewritten = [_NEGATIVE_FLAG.sub(r"--\1=False", argument) for argument in arguments]
+    rewritten = [
+        _NEGATIVE_FLAG.sub(r"--\1=False", argument)
+        for argument in arguments
+        if argument != "--verbose"
+    ]
     for flag in getattr(apps[-1].default_command, "earlier_flags", ()):
         names = [argument.partition("=")[0] for argument in rewritten]
         if flag in names:

@@ -43,7 +43,11 @@ out = _PipeConsole(**_PLAIN)
 
 #: True once this command has printed a JSON document: an error after it adds no second one.
 has_printed_json = ContextVar("has_printed_json", default=False)
+#: True if the command was called with --verbose: progress names files and whole digests.
+is_verbose = ContextVar("is_verbose", default=False)
 
+#: Characters of the bar in a line of progress.
+_BAR_WIDTH = 20
 #: Characters that could move the cursor, set a title or reverse the line; no tabs or line breaks.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
@@ -124,7 +128,7 @@ def terminal_reporter() -> Iterator[TerminalReporter]:
 
 
 class TerminalReporter(Reporter):
-    """Shows the progress of a stage on a terminal, or prints it as lines."""
+    """Shows the progress of a stage on a terminal, or prints a short line for each saved file."""
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar
@@ -144,9 +148,10 @@ class TerminalReporter(Reporter):
             self._bar.update(self._task, advance=count, rate=note)
 
     def saved(self, path: Path, *, kind: str) -> None:
-        """Print the path, unless a terminal shows the bar."""
-        if self._bar.disable:
+        """Print the progress, unless a terminal shows the bar; with --verbose also the path."""
+        if is_verbose.get():
             say(f"{kind}: {path}")
+        self._print_line()
 
     def message(self, text: str) -> None:
         """Print the text on a line of its own."""
@@ -159,3 +164,15 @@ class TerminalReporter(Reporter):
             self._task = None
         if summary:
             say(summary)
+
+    def _print_line(self) -> None:
+        """Print a line such as ``rating 40 of 400`` with a bar, unless a terminal shows it."""
+        task = next((task for task in self._bar.tasks if task.id == self._task), None)
+        if not self._bar.disable or task is None or task.total is None:
+            return
+        share = task.completed / task.total if task.total else 1.0
+        num_full = int(_BAR_WIDTH * share)
+        bar = "█" * num_full + "░" * (_BAR_WIDTH - num_full)
+        count = f"{task.completed:,.0f} of {task.total:,.0f}"
+        title = task.description.partition(" (")[0]
+        say(f"{title} {count}  {bar}  {task.fields['rate']}".rstrip())

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from encore.core.errors import InputError
 from encore.core.files import check_writable
+from encore.core.number_text import counted
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import package_versions
 from encore.data.pairs import data_digest_of, planned_pairs, read_pairs
@@ -95,8 +96,9 @@ class RatingRun:
         manifest = self.manifest
         num_ratings = sum(shard.num_pairs for shard in shards) * manifest.rows_per_pair
         return (
-            f"run {manifest.run_key}: {manifest.judge_title}, {len(manifest.rules)} rules, "
-            f"{manifest.num_pairs} pairs in {len(manifest.shards)} shards, {num_ratings} ratings"
+            f"run {manifest.run_key[:8]}: {manifest.judge_title}, "
+            f"{counted(len(manifest.rules), 'rule')}, {counted(manifest.num_pairs, 'pair')} in "
+            f"{counted(len(manifest.shards), 'shard')}, {counted(num_ratings, 'rating')}"
         )
 
     @property

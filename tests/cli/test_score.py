@@ -40,7 +40,7 @@ def test_scoring_ends_with_a_table_of_heads_and_the_next_command(study, world):
     assert "strict" in result.stdout
     assert f"Heads on {NUM_PAIRS} pairs" in result.stdout
     for message in (
-        "shard 2 scored (3 of 3)",
+        "scoring 24 of 24  ",
         "tokens/s",
         "synthetic: model: backbone (made up)",
         " --query head_accuracy",

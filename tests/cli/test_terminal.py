@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -207,3 +208,46 @@ def test_no_line_is_wider_than_eighty_columns(encore, rated, monkeypatch):
         assert finished.code == 0, (call, finished.err)
         wide = [line for line in (finished.out + finished.err).splitlines() if len(line) > 80]
         assert not wide, call
+
+
+def test_progress_is_a_short_line_and_verbose_names_the_files(encore, study, monkeypatch):
+    """Six pairs in two shards: 2 responses x 10 rules x 3 pairs = 60 of 120 ratings a shard."""
+    monkeypatch.setattr("encore.rating.rating_run.open_judge", lambda _: ScriptedJudge())
+    call = ("rate", study, "--judge", "scripted", "--shard-size", 3)
+    messages = encore(*call, "--shard", 0).err
+    assert "\nrating 60 of 60  ████████████████████" in messages
+    assert ".parquet" not in messages
+    messages = encore(*call, "--verbose").err
+    assert "\nshard 1 rated (2 of 2): " in messages
+    assert messages.count(".parquet\n") == 1
+    assert "\nrating 120 of 120  " in messages
+
+
+def test_a_bar_is_as_long_as_the_share_that_is_done(capsys):
+    """3 of 12 is a quarter of the bar's 20 characters."""
+    with terminal.terminal_reporter() as reporter:
+        reporter.started("scoring (1 of 4 shards was done before)", total=12, done=1)
+        reporter.advanced(2, note="5 responses/s")
+        reporter.saved(Path("shard"), kind="shard 1")
+    last_line = capsys.readouterr().err.splitlines()[-1]
+    assert last_line == "scoring 3 of 12  █████░░░░░░░░░░░░░░░  5 responses/s"
+
+
+def test_show_has_a_row_a_rule_with_the_difference(encore, rated):
+    """Each row has the ratings of --json, and chosen minus rejected with its sign."""
+    pair_id = read_pairs(open_study(rated))["pair_id"][0].as_py()
+    [run] = encore("show", rated, pair_id, "--json").json["runs"]
+    ratings = {(row["rule_id"], row["response"]): row["rating"] for row in run["ratings"]}
+    rule_ids = [*dict.fromkeys(rule_id for rule_id, _ in ratings)]
+    output = encore("show", rated, pair_id).out.replace("\N{MINUS SIGN}", "-")
+    differences = set()
+    for position, rule_id in enumerate(rule_ids, start=1):
+        row = re.search(rf"(?m)^ +{position} {rule_id} +(\S+) +(\S+) +(\S+) *$", output)
+        assert row is not None, rule_id
+        chosen, rejected = (ratings[rule_id, response] for response in ("chosen", "rejected"))
+        if chosen is not None and rejected is not None:
+            assert [*map(float, row.groups())] == [
+                pytest.approx(value, abs=5e-4) for value in (chosen, rejected, chosen - rejected)
+            ]
+            differences.add(chosen - rejected)
+    assert len(differences) > 1, "the tiny judge rates the responses of this pair alike"
