@@ -57,7 +57,8 @@ def test_the_top_level_holds_only_what_the_architecture_names():
 @pytest.mark.parametrize(
     ("code", "allowed"),
     [
-        ("from encore.cli.app import build_app; build_app()", set()),  # what `--help` needs
+        ("import encore", set()),
+        ("from encore.cli.app import build_app; build_app()", set()),
         ("import encore.tables.sql_worker", set()),
         (ONE_QUERY, {"duckdb", "numpy", "pyarrow"}),
     ],
@@ -66,6 +67,26 @@ def test_programs_that_must_start_fast_import_nothing_heavy(code: str, allowed: 
     code += "; import json, sys; print(json.dumps(sorted(sys.modules)))"
     output = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True)
     assert HEAVY & set(json.loads(output)) <= allowed
+
+
+def test_the_list_of_commands_imports_no_command_and_is_the_same():
+    code = (
+        "import sys; from encore.cli.app import build_app; build_app(is_list=IS_LIST)(['--help']);"
+        "print(sum(name.startswith('encore.') for name in sys.modules), file=sys.stderr)"
+    )
+    quick, whole = [
+        subprocess.run(
+            [sys.executable, "-c", code.replace("IS_LIST", is_list)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        for is_list in ("True", "False")
+    ]
+    assert quick.stdout == whole.stdout
+    # `encore.core` and the list itself, not the 30 modules of commands and all their options.
+    assert int(quick.stderr) < 15 < 60 < int(whole.stderr)
 
 
 def test_no_file_names_a_path_on_somebodys_machine():

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
+import venv
 import zipfile
 from collections.abc import Sequence
 from importlib.metadata import PackageMetadata
@@ -51,7 +52,14 @@ def wheel(tmp_path_factory) -> Path:
 
 def test_the_wheel_holds_the_library_its_data_files_and_the_license(wheel):
     expected = {f"encore/{path.relative_to(ROOT)}" for path in (ROOT / "sql").rglob("*.sql")}
-    for pattern in ("**/*.toml", "**/*.jinja", "demo/**/*.safetensors", "demo/**/*.gz"):
+    for pattern in (
+        "**/*.toml",
+        "**/*.jinja",
+        "demo/**/*.safetensors",
+        "demo/**/*.gz",
+        "demo/**/*.parquet",
+        "py.typed",
+    ):
         files = {path.relative_to(ROOT).as_posix() for path in (ROOT / "encore").glob(pattern)}
         assert files, pattern
         expected |= files
@@ -84,6 +92,22 @@ def test_the_library_works_from_the_wheel_alone(wheel, tmp_path):
         check=False,
     )
     assert (ran.stdout.strip(), ran.returncode) == ("20", 0), ran.stderr
+
+
+def test_a_users_mypy_sees_the_types_of_an_installed_wheel(wheel, tmp_path):
+    venv.create(tmp_path / "venv")
+    [packages] = tmp_path.glob("venv/lib/python*/site-packages")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(packages)
+    script = tmp_path / "script.py"
+    script.write_text("import encore\nanalysis = encore.analyze('r.csv')\nreveal_type(analysis)\n")
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "cache"]
+    interpreter = ["--python-executable", tmp_path / "venv" / "bin" / "python"]
+    checked = subprocess.run(
+        [*command, *interpreter, script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert 'Revealed type is "encore.analysis.analyze.Analysis"' in checked.stdout
+    assert checked.returncode == 0, checked.stdout
 
 
 def requirements_of(name: str) -> list[str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from cyclopts import App, Group
@@ -47,11 +49,25 @@ _PARENTS = {
 
 def command_of(name: str) -> Callable[..., None]:
     """Import the module of a command, or of its group, and return its function."""
-    group, *_ = name.split()
-    function_name = name.replace(" ", "_").replace("-", "_")
-    module = group if group in ("annotate", "rules") else function_name
+    module, function_name = _location_of(name)
     function: Callable[..., None] = getattr(import_module(f"encore.cli.{module}"), function_name)
     return function
+
+
+def _location_of(name: str) -> tuple[str, str]:
+    """Return the module of a command, or of its group, and the name of its function."""
+    group, *_ = name.split()
+    function_name = name.replace(" ", "_").replace("-", "_")
+    return group if group in ("annotate", "rules") else function_name, function_name
+
+
+def _summary_of(name: str) -> str:
+    """Return the first line of a command's docstring. Its module is read and not imported."""
+    module, function_name = _location_of(name)
+    source = (Path(__file__).parent / f"{module}.py").read_text(encoding="utf-8")
+    docstring = re.search(rf'^def {function_name}\(.*?"""(.+?)$', source, re.MULTILINE | re.DOTALL)
+    assert docstring is not None, name
+    return docstring[1]
 
 
 def _version() -> str:
@@ -60,8 +76,14 @@ def _version() -> str:
     return f"encore {__version__}"
 
 
-def build_app(names: Sequence[str] = COMMANDS) -> App:
-    """Return the parser of `encore` with these commands. Their modules are imported."""
+def build_app(names: Sequence[str] = COMMANDS, *, is_list: bool = False) -> App:
+    """Return the parser of `encore` with these commands.
+
+    Args:
+        names: Commands of the parser; their modules are imported.
+        is_list: True for a parser that only lists its commands: importing all of them would take
+            half of the time of `encore --help`.
+    """
     app = new_app("encore", help=HELP, version=_version)
     if len(names) == len(COMMANDS):
         app.help_format = "plaintext"  # reading Markdown would make the list wait
@@ -75,10 +97,15 @@ def build_app(names: Sequence[str] = COMMANDS) -> App:
         for name in filter(names.__contains__, group_names):
             *parent_name, short_name = name.split()
             parent = parents[parent_name[0]] if parent_name else app
-            function, key = command_of(name), COMMANDS.index(name)
-            usage = f"Usage: encore {name} {function.usage}"  # type: ignore[attr-defined]
             options: dict[str, Any] = {} if parent_name else {"group": group}
-            parent.command(function, name=short_name, sort_key=key, usage=usage, **options)
+            if is_list:
+                function: Any = "encore.cli.{}:{}".format(*_location_of(name))
+                options["help"] = _summary_of(name)
+            else:
+                function = command_of(name)
+                options["usage"] = f"Usage: encore {name} {function.usage}"
+            key = COMMANDS.index(name)
+            parent.command(function, name=short_name, sort_key=key, **options)
             if parent_name and parent_name[0] not in app:
                 parent.sort_key, parent.group = key, group
                 app.command(parent)
@@ -92,4 +119,5 @@ def main() -> None:
     prepare_environment()
     # Only the called command is imported: `encore doctor` must work where others cannot start.
     called = [name for name in COMMANDS if name.split()[0] in sys.argv[1:2]]
-    run_main(build_app(called or COMMANDS), sys.argv[1:] or ["--help"])
+    arguments = sys.argv[1:] or ["--help"]
+    run_main(build_app(called or COMMANDS, is_list=arguments == ["--help"]), arguments)

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from encore.benchmarks.benchmark_options import BenchmarkStudyConfig
 from encore.cli.output import warn_of_synthetic
 from encore.core.command_parser import JsonOption, command
+from encore.core.model_files import refuse_missing_folder
 from encore.core.terminal import print_json, say, say_next, terminal_reporter, visible, warn
 
 
@@ -36,6 +37,8 @@ def benchmark(
     Example: encore benchmark my-study --model my-study/training/KEY --reward-model
     initial=Skywork/Skywork-Reward-Llama-3.1-8B-v0.2
     """
+    if config.model is not None:
+        refuse_missing_folder("reward model", config.model)
     from encore.benchmarks.render_table import render_markdown, table_notes
     from encore.benchmarks.run_benchmark import run_benchmark
     from encore.data.study import open_study

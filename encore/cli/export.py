@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from encore.cli.output import compact_table, show_result, warn_of_unused
 from encore.core.command_parser import JsonOption, command
 from encore.core.errors import InputError, StudyIncompleteError
+from encore.core.model_files import refuse_missing_folder
 from encore.core.number_text import counted
 from encore.core.terminal import say
 from encore.export.export_options import ExportConfig
@@ -35,6 +36,7 @@ def export(config: ExportConfig, *, json: JsonOption = False) -> None:
 
     Exit code 3: the weights come from a rating run that is not complete.
     """
+    refuse_missing_folder("reward model", config.model)
     choice = config.composition
     warn_of_unused(choice.unused_options(), who=f"scheme {choice.scheme}")
     from encore.export.push import push_export

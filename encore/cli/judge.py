@@ -15,6 +15,7 @@ from encore.cli.output import (
     warn_of_unused,
 )
 from encore.core.command_parser import JsonOption, command
+from encore.core.model_files import refuse_missing_folder
 from encore.core.terminal import say, say_next, terminal_reporter
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ def judge(config: JudgeBenchmarkConfig, *, json: JsonOption = False) -> None:
 
     encore judge --judge ./my-judge --out judged --by rating --weights-from my-study
     """
+    if config.judge.backend != "http":
+        refuse_missing_folder("judge", config.judge.model)
     from encore.benchmarks.judging.run_judge import judge_benchmark
     from encore.weighting.schemes import load_scheme
 

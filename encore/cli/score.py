@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from encore.cli.output import percent, percent_of, record_table, show_result, warn_of_failures
 from encore.core.command_parser import JsonOption, command
+from encore.core.model_files import refuse_missing_folder
 from encore.core.terminal import say, say_next, terminal_reporter
 from encore.scoring.scoring_options import ScoreConfig
 
@@ -29,6 +30,7 @@ def score(config: ScoreConfig, *, json: JsonOption = False) -> None:
 
     Example: encore score my-study --model my-study/training/KEY
     """
+    refuse_missing_folder("reward model", config.model)
     from encore.data.study import open_study
     from encore.scoring.head_accuracy import scoring_accuracies
     from encore.scoring.scoring_run import score_study

@@ -7,6 +7,7 @@ import sys
 from encore.cli.output import warn_of_unused
 from encore.core.command_parser import JsonOption, command
 from encore.core.extras import require_packages
+from encore.core.model_files import refuse_missing_folder
 from encore.core.terminal import print_json, say
 from encore.serving.serve_options import ServeConfig
 
@@ -32,6 +33,7 @@ def serve(config: ServeConfig, *, json: JsonOption = False) -> None:
 
     Example: encore serve study/training/KEY/model --weights weights.json
     """
+    refuse_missing_folder("reward model", config.model)
     require_packages("torch", "transformers", "prometheus_client", work="encore serve")
     warn_of_unused(config.composition.unused_options(), who=f"scheme {config.composition.scheme}")
     from encore.serving.listening import listen, make_server, url_of

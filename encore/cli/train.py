@@ -17,6 +17,7 @@ from encore.cli.output import compact_table, percent, show_result, warn_of_unuse
 from encore.core.command_parser import JsonOption, command
 from encore.core.config import unused_options
 from encore.core.errors import EncoreError
+from encore.core.model_files import refuse_missing_folder
 from encore.core.terminal import console, out, say, say_next, terminal_reporter, warn
 from encore.training.training_options import TrainConfig
 
@@ -40,6 +41,7 @@ def train(config: TrainConfig, *, json: JsonOption = False) -> None:
 
     Example: encore train my-study --backbone ./my-llama --method probe
     """
+    refuse_missing_folder("backbone", config.backbone.model)
     from encore.data.study import open_study
     from encore.training.train import train as train_stage
 

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from encore.core.errors import EncoreError
+from encore.core.errors import EncoreError, InputError
 from encore.core.extras import require_packages
 
 _MIB = 1024 * 1024
@@ -53,6 +53,31 @@ class ModelFiles:
     config: dict[str, Any]
 
 
+def refuse_missing_folder(
+    purpose: str, model: str, *, error: type[EncoreError] = InputError
+) -> None:
+    """Refuse a path without a folder, before anything is imported or asked of the hub.
+
+    A path begins with ``.``, ``/`` or ``~``, has two slashes, or has a parent that is a folder.
+
+    Args:
+        purpose: What the model is for in the message, e.g. ``judge``.
+        model: Folder or hub id.
+        error: Class of the error that is raised.
+
+    Raises:
+        EncoreError: The path has no folder. Its class is ``error``.
+    """
+    folder = Path(model).expanduser()
+    is_path = model.startswith((".", "/", "~")) or model.count("/") > 1
+    is_path = is_path or folder.exists() or ("/" in model and folder.parent.is_dir())
+    if is_path and not folder.is_dir():
+        raise error(
+            f"{purpose} {model!r}: no such folder; expected one with config.json, tokenizer "
+            "and *.safetensors weights, or a hub id such as meta-llama/Llama-3.1-8B-Instruct"
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFinder:
     """Finds the files of models for one purpose.
@@ -82,12 +107,7 @@ class ModelFinder:
         folder = Path(model).expanduser()
         if folder.is_dir():
             return self._local(folder, model, revision, needs_weights=needs_weights)
-        is_path = model.startswith((".", "/", "~")) or model.count("/") > 1
-        if is_path or folder.exists() or ("/" in model and folder.parent.is_dir()):
-            raise self.error(
-                f"{self.name} {model!r}: no such folder; expected one with config.json, tokenizer "
-                "and *.safetensors weights, or a hub id such as meta-llama/Llama-3.1-8B-Instruct"
-            )
+        refuse_missing_folder(self.name, model, error=self.error)
         return self._hub(model, revision)
 
     def optional_file(self, files: ModelFiles, name: str) -> Path | None:

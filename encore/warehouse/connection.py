@@ -72,6 +72,7 @@ def open_warehouse(ratings: Ratings, *, part_rows: int = PART_ROWS) -> Iterator[
             duckdb.connect(config=duckdb_config() | settings) as connection,
             stop_on_signal(connection.interrupt),
         ):
+            connection.execute("set enable_progress_bar = false")  # DuckDB draws it on stdout
             yield Warehouse(connection, ratings, part_rows=part_rows)
 
 

@@ -18,6 +18,7 @@ from encore.judges import BACKENDS, open_judge
 from encore.judges.base import Decoding
 from encore.judges.judge_options import JudgeConfig
 from encore.judges.local_model import LocalJudge
+from tests.golden.command_line import encore
 from tests.worlds.tiny_judge import make_tiny_judge
 
 FINDER = ModelFinder(name="judge", error=JudgeUnavailableError)
@@ -72,6 +73,13 @@ def test_a_missing_path_is_not_looked_up_on_the_hub(model, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     with pytest.raises(JudgeUnavailableError, match="no such folder"):
         opened(model)
+    for command in (
+        *("score s --model", "benchmark s --model", "train s --backbone", "serve --port 0"),
+        *("judge --out new --judge", "export --out new"),
+    ):  # the parser and this check are all that runs: no data set and no package is loaded
+        assert (
+            "no such folder; expected one with config.json" in encore(*command.split(), model).err
+        )
     with pytest.raises(JudgeUnavailableError, match="a model the hub can give") as caught:
         opened("nobody/no-such-model")
     assert "\n" not in str(caught.value)

@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -101,6 +102,19 @@ def test_pairs_read_in_parts_equal_pairs_read_at_once() -> None:
         np.testing.assert_array_equal(getattr(at_once, name), getattr(in_parts, name))
     keys = list(zip(at_once.source_P, at_once.pair_id_P, strict=True))
     assert keys == sorted(set(keys))
+
+
+def test_duckdb_draws_no_progress_bar_on_standard_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = duckdb.connect
+
+    def connect_in_a_notebook(**options: Any) -> duckdb.DuckDBPyConnection:
+        return connect(**options).execute("set enable_progress_bar = true")
+
+    monkeypatch.setattr(duckdb, "connect", connect_in_a_notebook)
+    query = "select current_setting('enable_progress_bar') as draws_bar"
+    with open_warehouse(open_ratings(TABLE)) as warehouse:
+        monkeypatch.setattr("encore.warehouse.connection.load_query", lambda _: query)
+        assert warehouse.query("draws_bar").to_pylist() == [{"draws_bar": False}]
 
 
 # --- several runs or judges -----------------------------------------------------------------------
