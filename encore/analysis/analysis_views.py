@@ -7,7 +7,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING
 
 from encore.analysis.rule_verdicts import RuleAnswer, RuleVerdict
-from encore.core.errors import EncoreError
+from encore.core.extras import require_packages
 from encore.core.number_text import number, percent, percent_interval, printable
 from encore.core.record_table import html_table
 
@@ -72,12 +72,8 @@ def answer_plot(answer: RuleAnswer, *, subject: str) -> Figure:
     Raises:
         EncoreError: Matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise EncoreError(
-            "a plot needs matplotlib, which is not installed: pip install 'encore-reward[report]'"
-        ) from error
+    require_packages("matplotlib", work="plot()")
+    from matplotlib.figure import Figure
 
     class NotebookFigure(Figure):
         """Figure that a notebook shows without pyplot."""

@@ -114,7 +114,9 @@ def open_ratings(
     Raises:
         InputError: There are no ratings, or there are several runs and none is chosen.
     """
-    ratings = getattr(ratings, "ratings", ratings)  # those of an Analysis
+    of_analysis = getattr(ratings, "ratings", None)  # a data frame may have a column `ratings`
+    if isinstance(of_analysis, Ratings):
+        return of_analysis
     if isinstance(ratings, Ratings):
         return ratings
     if not isinstance(ratings, Study | str | Path):

@@ -63,7 +63,7 @@ def _written(path: Path, frame: pd.DataFrame, **options: Any) -> str:
 
 
 _KINDS: dict[str, Any] = {
-    "pandas": lambda _: _table().to_pandas(),
+    "pandas": lambda _: _table().to_pandas().assign(ratings="a column of this name"),
     "pandas with the pairs as index": lambda _: _table().to_pandas().set_index("pair_id"),
     "lazy": lambda _: LazyFrame(_table()),
     "data set": lambda _: Dataset(_table()),
