@@ -72,6 +72,7 @@ class Ratings:
         sufficiency_note: Why the missing shards are not needed, as a sentence; empty if they are.
         study: The study that the run lies in; None for a file, a table, or the copy of a run's
             folder.
+        synthetic_files: Names of files that call themselves synthetic.
     """
 
     label: str
@@ -85,12 +86,14 @@ class Ratings:
     num_missing_shards: int = 0
     sufficiency_note: str = ""
     study: Study | None = None
+    synthetic_files: tuple[str, ...] = ()
 
     @property
     def synthetic(self) -> tuple[str, ...]:
-        """Return the names of the synthetic sources and judges that manifests record."""
+        """Return the names of the synthetic sources, judges and data sets, as files record them."""
         sources = self.study.synthetic if self.study else ()
-        return (*sources, *(self.manifest.synthetic if self.manifest else ()))
+        judges = self.manifest.synthetic if self.manifest else ()
+        return (*sources, *judges, *self.synthetic_files)
 
 
 def open_ratings(
@@ -131,8 +134,11 @@ def open_ratings(
     if run_dirs is not None:
         run_dir = select_run(path, run_dirs, run=run, judge=judge)
         return _ratings_of_run(path, run_dir, study=study or _study_at(run_dir.parent.parent))
-    # A published data set has its rules beside its ratings.
-    folder = path / "data" if (path / "data").is_dir() and (path / "rules").is_dir() else path
+    # A published data set has its rules and a card beside its ratings.
+    folder, card = path, path / "README.md"
+    if (path / "data").is_dir() and (path / "rules").is_dir():
+        folder = path / "data"
+    is_marked = card.is_file() and "\n- synthetic\n" in card.read_text(encoding="utf-8")
     files = tuple(
         file
         for file in ([path] if path.is_file() else sorted(folder.rglob("*.parquet")))
@@ -144,7 +150,8 @@ def open_ratings(
             f"ratings {path}: no Parquet file there; expected one, or a folder of files that end "
             'in .parquet and do not begin with "." or "_"'
         )
-    return Ratings(label=str(path), files=files, run=run, judge=judge)
+    marks = (f"data set {path.name}",) if is_marked else ()
+    return Ratings(label=str(path), files=files, run=run, judge=judge, synthetic_files=marks)
 
 
 def open_compared_ratings(ratings: str | Path, second: str) -> Ratings:

@@ -117,3 +117,14 @@ def test_what_cannot_be_read_is_named_with_column_row_and_value(tmp_path: Path) 
     ):
         with pytest.raises(InputError, match=problem):
             analyze(ratings)
+
+
+def test_a_published_data_set_that_is_synthetic_stays_so(tmp_path: Path) -> None:
+    for name in ("data", "rules"):  # the rules are no ratings
+        (tmp_path / name).mkdir()
+    pq.write_table(_table(), tmp_path / "data" / "train-00000-of-00001.parquet")
+    pq.write_table(pa.table({"rule_id": _RULES}), tmp_path / "rules" / "train.parquet")
+    for tag, parts in (("preference", ()), ("synthetic", (f"data set {tmp_path.name}",))):
+        (tmp_path / "README.md").write_text(f"---\ntags:\n- {tag}\nconfigs:\n---\n")
+        assert analyze(tmp_path).ratings.synthetic == parts
+    assert repr(analyze(tmp_path)).splitlines()[0].endswith("; synthetic")
