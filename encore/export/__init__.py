@@ -1,6 +1,7 @@
 """Export a reward model as a plain transformers folder: folded, verified, with a card.
 
-`encore.export(…)` calls `encore.export.write_export.export_model`.
+The package is called like its function `encore.export.write_export.export_model`:
+``encore.export("study/training/KEY", out="folder", weights=weights)``.
 """
 
 from encore.core.callable_package import make_callable

@@ -1,6 +1,8 @@
 """The report: one self-contained page about some ratings, and its figures as files.
 
-`encore.report(…)` calls `encore.report.write_report.report`.
+The package is called like its function `encore.report.write_report.report`:
+``encore.report(ratings, out=None)`` writes a folder, ``encore.report(ratings, "report.html")`` the
+page alone. Ratings are a path, a data frame or an `Analysis`.
 """
 
 from encore.core.callable_package import make_callable

@@ -14,6 +14,6 @@ class ReportConfig(RatingsConfig):
     out: Path | None = option(
         None,
         metavar="FOLDER",
-        help="Where the report goes. Default: STUDY/reports/RUN_KEY, or `report` in this "
-        "directory for ratings that are not of a study.",
+        help="Where the report goes; a name that ends in .html is the page alone. Default: "
+        "STUDY/reports/RUN_KEY, or `report` in this directory for ratings that are not of a study.",
     )
