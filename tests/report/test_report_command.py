@@ -146,7 +146,7 @@ def test_synthetic_data_are_marked_on_the_page_in_every_figure_and_warned_of(
     table = table.append_column("judge", [["synthetic-judge"] * table.num_rows])
     pq.write_table(table, tmp_path / "ratings.parquet")
     result = invoke(tmp_path / "ratings.parquet", "--out", tmp_path, "--json")
-    assert "not as evidence" in result.stderr
+    assert "not evidence" in result.stderr
     written = json.loads(result.stdout)
     page = Path(written["page"]).read_text(encoding="utf-8")
     assert "<strong>SYNTHETIC</strong>" in page
