@@ -15,7 +15,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 TOP_LEVEL = {
     *("encore", "tasks", "flows", "sql", "tests", "infra", "docs", "examples", ".ci", ".github"),
-    *("pyproject.toml", "README.md", "LICENSE", "Makefile", ".gitignore", ".dockerignore"),
+    *("pyproject.toml", "README.md", "CONTRIBUTING.md", "LICENSE", "Makefile"),
+    *(".gitignore", ".dockerignore"),
 }
 HEAVY = {
     *("accelerate", "datasets", "duckdb", "jinja2", "matplotlib", "mlflow", "numpy", "pandas"),
