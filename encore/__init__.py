@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from encore.export.write_export import export_model as export_model
     from encore.judges.judge_options import JudgeConfig as JudgeConfig
     from encore.model.open_model import open_reward_model as open_reward_model
-    from encore.rating.rating_config import PlanRateConfig as PlanRateConfig
-    from encore.rating.rating_config import RateConfig as RateConfig
-    from encore.rating.rating_config import RatingConfig as RatingConfig
+    from encore.rating.rating_options import PlanRateConfig as PlanRateConfig
+    from encore.rating.rating_options import RateConfig as RateConfig
+    from encore.rating.rating_options import RatingConfig as RatingConfig
     from encore.rating.rating_run import rate as rate
     from encore.recipes.plan import plan as plan
     from encore.report.write_report import report as report
@@ -77,10 +77,10 @@ _WHERE = {
     "EncoreError": "encore.core.errors.EncoreError",
     "JudgeBenchmarkConfig": "encore.benchmarks.benchmark_options.JudgeBenchmarkConfig",
     "JudgeConfig": "encore.judges.judge_options.JudgeConfig",
-    "PlanRateConfig": "encore.rating.rating_config.PlanRateConfig",
+    "PlanRateConfig": "encore.rating.rating_options.PlanRateConfig",
     "PlanTrainConfig": "encore.training.training_plan.PlanTrainConfig",
-    "RateConfig": "encore.rating.rating_config.RateConfig",
-    "RatingConfig": "encore.rating.rating_config.RatingConfig",
+    "RateConfig": "encore.rating.rating_options.RateConfig",
+    "RatingConfig": "encore.rating.rating_options.RatingConfig",
     "ScoreConfig": "encore.scoring.scoring_options.ScoreConfig",
     "TrainConfig": "encore.training.training_options.TrainConfig",
     "TrainGateConfig": "encore.training.training_options.TrainGateConfig",

@@ -21,7 +21,7 @@ from encore.core.terminal import visible
 from encore.data.sources.pku import Prefer
 from encore.data.study import open_study
 from encore.judges.judge_options import JudgeConfig
-from encore.rating.rating_config import LimitedRatingConfig
+from encore.rating.rating_options import LimitedRatingConfig
 from encore.recipes.recipe import RECIPE_NAMES, Weighing, load_recipe, make_recipe
 from flows.command import call_main, run_flow
 from flows.recipes import run_recipe, run_under_prefect

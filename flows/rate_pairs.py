@@ -9,7 +9,7 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from encore.analysis.analyze import analyze
-from encore.rating.rating_config import RateConfig
+from encore.rating.rating_options import RateConfig
 from encore.runs.engine_messages import EngineSpec
 from flows.command import run_command
 from flows.study_flow import study_flow

@@ -19,7 +19,7 @@ from prefect.states import Cancelled, Cancelling
 
 from encore.core.config import StageConfig
 from encore.core.errors import EncoreError
-from encore.rating.rating_config import RateConfig
+from encore.rating.rating_options import RateConfig
 from encore.runs.engine_messages import EngineSpec
 from encore.runs.engine_supervisor import EngineState, ShowEngines
 from encore.scoring.scoring_options import ScoreConfig

@@ -15,7 +15,7 @@ from prefect.runtime import deployment
 from encore.core.config import StageConfig, option
 from encore.core.errors import StudyIncompleteError
 from encore.data.study import open_study
-from encore.rating.rating_config import RateConfig, RatingConfig
+from encore.rating.rating_options import RateConfig, RatingConfig
 from encore.rating.rating_run import open_run, run_rating_job
 from encore.rating.replies import note_on_refusals
 from encore.runs.engine import work_as_engine

@@ -20,6 +20,17 @@ _POINTS_PER_BANDWIDTH = 32
 _BLOCK_POINTS = 256
 
 
+def miller_madow_nats(entropy_nats: float, *, num_levels: int, num_ratings: int) -> float:
+    """Return entropy corrected for the bias of a sample, to first order (Miller 1955).
+
+    Args:
+        entropy_nats: Entropy of the ratings.
+        num_levels: Number of different ratings.
+        num_ratings: Number of ratings, at least 1.
+    """
+    return entropy_nats + (num_levels - 1) / (2 * num_ratings)
+
+
 def differential_entropy_nats(
     position_C: NDArray[np.float64],
     variance_C: NDArray[np.float64],

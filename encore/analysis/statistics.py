@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from encore.analysis.entropy import differential_entropy_nats, scott_bandwidth
+from encore.analysis.entropy import differential_entropy_nats, miller_madow_nats, scott_bandwidth
 from encore.analysis.pair_counts import PairCounts, count_pairs
 from encore.warehouse import Warehouse
 
@@ -244,9 +244,13 @@ def _rule_stats(
         int(count_R[rule_index]) for count_R in (counts.wins_R, counts.losses_R, counts.ties_R)
     )
     num_pairs = wins + losses + ties
-    corrected_nats = spread["entropy_nats"]
-    if corrected_nats is not None:
-        corrected_nats += (spread["num_levels"] - 1) / (2 * spread["num_ratings"])
+    corrected_nats = None
+    if spread["entropy_nats"] is not None:
+        corrected_nats = miller_madow_nats(
+            spread["entropy_nats"],
+            num_levels=spread["num_levels"],
+            num_ratings=spread["num_ratings"],
+        )
     return RuleStats(
         **{column: spread[column] for column in _SPREAD_COLUMNS},
         source=POOLED if spread["source"] is None else spread["source"],

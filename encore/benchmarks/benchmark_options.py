@@ -14,7 +14,7 @@ from encore.core.errors import InputError
 from encore.data.study_options import StudyConfig
 from encore.judges.judge_options import JudgeConfig
 from encore.model.model_options import ComputingConfig
-from encore.rating.rating_config import MAX_RATING_REPLY_TOKENS, RatingConfig
+from encore.rating.rating_options import MAX_RATING_REPLY_TOKENS, RatingConfig
 from encore.weighting.scheme_options import DEFAULT_K, k_option, rule_option, tau_option
 from encore.weighting.schemes import SCHEMES, SCHEMES_OF_RATINGS, load_scheme
 

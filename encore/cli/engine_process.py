@@ -15,7 +15,7 @@ from functools import partial
 from encore.core.command_parser import run_main, single_command
 from encore.core.settings import prepare_environment
 from encore.data.study import open_study
-from encore.rating.rating_config import RateConfig
+from encore.rating.rating_options import RateConfig
 from encore.runs.engine import work_as_engine
 from encore.runs.local_engines import EngineRequest
 from encore.scoring.scoring_options import ScoreConfig

@@ -10,7 +10,7 @@ from encore.cli.output import Renderable, compact_table, show_result
 from encore.core.command_parser import JsonOption, command
 from encore.core.number_text import amount
 from encore.core.terminal import say_next, terminal_reporter
-from encore.rating.rating_config import PlanRateConfig
+from encore.rating.rating_options import PlanRateConfig
 
 if TYPE_CHECKING:
     from encore.rating.rating_plan import RatingPlan

@@ -10,7 +10,7 @@ from encore.core.command_parser import JsonOption, command
 from encore.core.errors import StudyIncompleteError
 from encore.core.number_text import amount, counted
 from encore.core.terminal import print_json, say, say_next, terminal_reporter, warn
-from encore.rating.rating_config import BatchConfig, RateConfig
+from encore.rating.rating_options import BatchConfig, RateConfig
 
 if TYPE_CHECKING:
     from encore.rating.rating_run import RatingResult

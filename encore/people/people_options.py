@@ -12,7 +12,7 @@ from encore.core.config import option
 from encore.data.records import SampleKind
 from encore.data.study_options import RunChoice, StudyConfig
 from encore.judges.judge_options import JudgeConfig
-from encore.rating.rating_config import RatingConfig
+from encore.rating.rating_options import RatingConfig
 
 Format = Literal["html", "csv", "label-studio"]
 

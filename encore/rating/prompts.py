@@ -16,7 +16,7 @@ from encore.data.records import RESPONSES, Message, PreferencePair, Response, Ro
 from encore.judges.base import Prompt
 from encore.judges.segments import SegmentEncoder
 from encore.rating.earlier_ratings import Key
-from encore.rating.rating_config import PromptLayout
+from encore.rating.rating_options import PromptLayout
 
 #: Verbatim from the paper; it is a parameter of the experiment.
 RATING_TEMPLATE = """\

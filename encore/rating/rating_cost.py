@@ -23,7 +23,7 @@ from encore.judges.vllm_engine import CPU_BLOCK_SIZE, GPU_BLOCK_SIZE
 from encore.model.backbone_shape import find_shape, flops_per_token
 from encore.model.gpus import Gpu, find_gpu
 from encore.rating.prompts import PromptMaker
-from encore.rating.rating_config import EngineRatingConfig, PlanRateConfig
+from encore.rating.rating_options import EngineRatingConfig, PlanRateConfig
 from encore.rating.shard_rating import ShardRater
 from encore.runs.local_engines import visible_gpus
 from encore.runs.shard_runner import RunReport

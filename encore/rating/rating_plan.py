@@ -15,7 +15,6 @@ from encore.core.errors import EncoreError
 from encore.core.reporting import SILENT, Reporter
 from encore.data.study import Study
 from encore.model.gpus import Gpu, find_gpu
-from encore.rating.rating_config import PlanRateConfig, PromptLayout
 from encore.rating.rating_cost import (
     MAX_COUNTED_PAIRS,
     Clock,
@@ -25,6 +24,7 @@ from encore.rating.rating_cost import (
     kv_block_size,
     recorded_tokens,
 )
+from encore.rating.rating_options import PlanRateConfig, PromptLayout
 from encore.rating.rating_run import RatingRun, open_run
 from encore.runs.local_engines import visible_gpus
 from encore.runs.shard_runner import work_through

@@ -34,13 +34,13 @@ from encore.judges.base import Decoding, Judge
 from encore.judges.segments import SegmentEncoder
 from encore.rating.earlier_ratings import EarlierRatings, earlier_ratings
 from encore.rating.prompts import PromptMaker, RatingPrompt
-from encore.rating.rating_config import (
+from encore.rating.rating_cost import Comparison, compare_with_plan
+from encore.rating.rating_options import (
     EngineRatingConfig,
     LimitedRatingConfig,
     RateConfig,
     RatingConfig,
 )
-from encore.rating.rating_cost import Comparison, compare_with_plan
 from encore.rating.replies import PARSER_VERSION
 from encore.rating.shard_rating import ShardRater
 from encore.runs.engine_supervisor import supervise
@@ -76,7 +76,7 @@ class RatingRun:
         rate_config = self.config if isinstance(self.config, RateConfig) else None
         stop_rule = NEVER_STOP
         if isinstance(self.config, LimitedRatingConfig) and self.config.limits:
-            from encore.rating.rounds import stop_rule_of  # brings the warehouse
+            from encore.rating.stop_rules import stop_rule_of  # brings the warehouse
 
             stop_rule = stop_rule_of(self.config, self.run_dir, self.manifest, reporter=reporter)
         return Job(

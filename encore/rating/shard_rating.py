@@ -18,7 +18,7 @@ from encore.data.schemas import RATINGS, RATINGS_EXPECTED
 from encore.judges.base import NO_USAGE, Decoding, Judge, Prompt, Reply, Usage, ask_judge
 from encore.rating.earlier_ratings import EarlierRatings
 from encore.rating.prompts import PromptMaker
-from encore.rating.rating_config import RatingConfig
+from encore.rating.rating_options import RatingConfig
 from encore.rating.replies import read_reply
 from encore.runs.run_files import Shard, ShardTable
 from encore.runs.shard_runner import ReportRows

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from encore.core.reporting import SILENT, Reporter
 from encore.data.study import Study, as_study
-from encore.rating.rating_config import PlanRateConfig
+from encore.rating.rating_options import PlanRateConfig
 from encore.rating.rating_plan import RatingPlan, plan_rating
 from encore.training.training_plan import PlanTrainConfig, TrainingPlan, plan_training
 

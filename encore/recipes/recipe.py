@@ -19,7 +19,7 @@ from encore.core.config import StageConfig, option
 from encore.core.errors import InputError, first_problem
 from encore.data.sources.pku import Prefer
 from encore.model.backbone_options import BackboneConfig
-from encore.rating.rating_config import EngineRatingConfig
+from encore.rating.rating_options import EngineRatingConfig
 from encore.training.training_options import GateConfig, TrainingConfig
 from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.schemes import SCHEMES

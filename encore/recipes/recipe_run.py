@@ -36,7 +36,7 @@ from encore.data.study import is_new_study, open_study
 from encore.judges import open_judge
 from encore.judges.base import Judge
 from encore.model.backbone_options import BackboneConfig
-from encore.rating.rating_config import RatingConfig
+from encore.rating.rating_options import RatingConfig
 from encore.rating.rating_run import open_run, run_rating_job
 from encore.recipes.machine_check import (
     refuse_judge_too_large,

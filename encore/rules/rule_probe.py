@@ -33,7 +33,7 @@ from encore.data.rule_sets import load_rule_set
 from encore.data.study import PROBES_DIR, Study
 from encore.judges import open_judge
 from encore.judges.base import Judge
-from encore.rating.rating_config import RatingConfig
+from encore.rating.rating_options import RatingConfig
 from encore.rating.rating_run import open_run, run_rating_job
 from encore.rules import probe_variants as fixed
 from encore.rules.pool import PoolRule, write_pool

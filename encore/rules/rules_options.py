@@ -10,7 +10,7 @@ from pydantic import model_validator
 from encore.core.config import StageConfig, option
 from encore.data.study_options import StudyConfig
 from encore.judges.judge_options import JudgeConfig
-from encore.rating.rating_config import MAX_RATING_REPLY_TOKENS, EngineRatingConfig
+from encore.rating.rating_options import MAX_RATING_REPLY_TOKENS, EngineRatingConfig
 
 #: Value of ``--accept`` for every draft of a file. No rule_id has capital letters.
 ALL = "ALL"

@@ -10,7 +10,7 @@ import pytest
 
 from encore.judges.judge_options import JudgeConfig
 from encore.model.saved_model import save_model
-from encore.rating.rating_config import RatingConfig
+from encore.rating.rating_options import RatingConfig
 from encore.rating.rating_run import rate
 from tests.golden import command_line
 from tests.golden.command_line import Finished

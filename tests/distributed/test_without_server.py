@@ -16,7 +16,7 @@ import pytest
 from encore.core.errors import InputError
 from encore.core.versions import code_digest
 from encore.data.study import open_study
-from encore.rating.rating_config import RatingConfig
+from encore.rating.rating_options import RatingConfig
 from encore.rating.rating_run import RatingRun, open_run
 from encore.runs.engine import work_as_engine
 from encore.runs.engine_messages import EngineSpec, read_heartbeats

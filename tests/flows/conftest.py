@@ -23,7 +23,7 @@ from prefect.settings import (
 
 from encore.core.errors import EncoreError
 from encore.judges.judge_options import JudgeConfig
-from encore.rating.rating_config import RatingConfig
+from encore.rating.rating_options import RatingConfig
 from tasks import server_calls
 from tasks.artifacts import artifact_key
 from tests.prefect_server import PrefectServer, running_server

@@ -16,7 +16,7 @@ from encore.analysis.rule_verdicts import RuleVerdictName
 from encore.core.command_parser import UsageError, single_command
 from encore.data.rating_runs import choose_run, list_runs, read_run
 from encore.data.study import open_study
-from encore.rating.rating_config import LimitedRatingConfig, RatingConfig
+from encore.rating.rating_options import LimitedRatingConfig, RatingConfig
 from encore.recipes.recipe import Weighing, changed, load_recipe
 from encore.weighting.weigh import weights
 from encore.weighting.weight_vector import WeightVector

@@ -21,7 +21,7 @@ from encore.judges.base import Judge, ProgressHook
 from encore.judges.judge_options import JudgeConfig
 from encore.judges.vllm_engine import VllmJudge
 from encore.rating import rating_run
-from encore.rating.rating_config import RateConfig, RatingConfig
+from encore.rating.rating_options import RateConfig, RatingConfig
 from flows.rate_pairs import rate_pairs
 from tasks.rate import ShardAttempts
 from tests.flows.conftest import NUM_PAIRS, artifact, error_of

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from encore.judges.judge_options import JudgeConfig
-from encore.rating.rating_config import RatingConfig
+from encore.rating.rating_options import RatingConfig
 from encore.rating.rating_run import rate
 from tests.infra.programs import write_program
 from tests.runs.test_crash import all_ratings

@@ -16,7 +16,7 @@ from encore.data.study import open_study
 from encore.judges import open_judge
 from encore.judges.base import Decoding, Reply
 from encore.judges.judge_options import JudgeConfig
-from encore.rating.rating_config import RatingConfig
+from encore.rating.rating_options import RatingConfig
 from encore.rating.rating_run import rate
 from tests.judges.asking import rating_prompts, replies_to
 from tests.judges.vllm_server import router, vllm_server, wait_until_ready

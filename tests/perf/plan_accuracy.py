@@ -17,7 +17,7 @@ from encore.core.settings import prepare_environment
 from encore.data.ingestion import ingest
 from encore.data.study import open_study
 from encore.demo import DATA_PATHS, JUDGE_PATH
-from encore.rating.rating_config import PlanRateConfig, RateConfig
+from encore.rating.rating_options import PlanRateConfig, RateConfig
 from encore.rating.rating_plan import plan_rating
 from encore.rating.rating_run import rate
 from tests.perf.harness import make_parser, print_table

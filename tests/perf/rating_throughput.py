@@ -27,7 +27,7 @@ from encore.data.study import open_study
 from encore.demo import DATA_PATHS, JUDGE_PATH
 from encore.judges import open_judge
 from encore.judges.judge_options import JudgeConfig
-from encore.rating.rating_config import RatingConfig
+from encore.rating.rating_options import RatingConfig
 from encore.rating.rating_run import RatingRun, open_run
 from encore.runs.shard_runner import work_through
 from tests.perf.harness import make_parser, measure_in_turn, print_table, seconds_of, worker_process

@@ -14,7 +14,7 @@ from encore.demo import DATA_PATHS, JUDGE_PATH
 from encore.judges.judge_options import JudgeConfig
 from encore.model.backbone_shape import find_shape
 from encore.rating import rating_run
-from encore.rating.rating_config import PlanRateConfig, RatingConfig
+from encore.rating.rating_options import PlanRateConfig, RatingConfig
 from encore.rating.rating_plan import LayoutCost, RatingPlan, plan_rating
 from encore.rating.rating_run import RatingResult, rate
 from encore.runs.shard_runner import work_through

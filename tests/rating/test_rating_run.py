@@ -28,7 +28,7 @@ from encore.data.study import Study, open_study
 from encore.judges.judge_options import JudgeConfig
 from encore.rating import rating_run, shard_rating
 from encore.rating.prompts import render_conversation, render_rating_prompt
-from encore.rating.rating_config import RatingConfig
+from encore.rating.rating_options import RatingConfig
 from encore.rating.rating_run import RatingRun, open_run
 from encore.runs.shard_runner import RunReport, work_through
 from tests.run_identities import differing_parts

@@ -23,7 +23,7 @@ from encore.demo import BENCHMARK_DATA_PATH
 from encore.judges.judge_options import JudgeConfig
 from encore.model.backbone_options import BackboneConfig
 from encore.model.open_model import open_reward_model
-from encore.rating.rating_config import EngineRatingConfig
+from encore.rating.rating_options import EngineRatingConfig
 from encore.recipes.machine_check import Machine, refuse_judge_too_large, refuse_training_too_large
 from encore.recipes.recipe import (
     RECIPE_NAMES,

@@ -15,7 +15,7 @@ import pytest
 
 from encore.data.rating_runs import list_runs, run_status
 from encore.judges.judge_options import JudgeConfig
-from encore.rating.rating_config import RatingConfig
+from encore.rating.rating_options import RatingConfig
 from encore.rating.rating_run import rate
 from tests.signals import start_and_kill
 from tests.worlds.studies import numbered_pairs, study_of

@@ -11,7 +11,7 @@ from encore.core.errors import EveryShardError
 from encore.core.versions import code_digest
 from encore.data.study import open_study
 from encore.judges.judge_options import JudgeConfig
-from encore.rating.rating_config import RatingConfig
+from encore.rating.rating_options import RatingConfig
 from encore.rating.rating_run import open_run
 from encore.runs.engine import work_as_engine
 from encore.runs.engine_messages import EngineHeartbeat, EngineSpec, SilenceTimer, read_heartbeats

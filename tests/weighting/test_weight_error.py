@@ -12,7 +12,7 @@ import pytest
 import scipy.stats
 from numpy.typing import ArrayLike, NDArray
 
-from encore.rating.rounds import round_ends
+from encore.rating.stop_rules import round_ends
 from encore.warehouse import PairRatings
 from encore.weighting.weight_error import ratings_needed, weight_error
 from tests.worlds.ratings import rated_pairs

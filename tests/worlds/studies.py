@@ -17,7 +17,7 @@ from encore.data.rule_sets import rules_digest
 from encore.data.schemas import RATINGS
 from encore.data.study import Study, as_study, changed_study, open_study
 from encore.judges.judge_options import JudgeConfig
-from encore.rating.rating_config import RatingConfig
+from encore.rating.rating_options import RatingConfig
 from encore.rating.rating_run import RatingRun, open_run
 from encore.runs import run_files
 from encore.runs.run_files import Shard, ShardState, ShardTable, claim_folder, run_key_of

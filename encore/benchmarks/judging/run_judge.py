@@ -41,7 +41,7 @@ from encore.data.records import slug
 from encore.data.rule_sets import load_rule_set
 from encore.judges import open_judge
 from encore.judges.base import Judge
-from encore.rating.rating_config import MAX_RATING_REPLY_TOKENS
+from encore.rating.rating_options import MAX_RATING_REPLY_TOKENS
 from encore.runs.run_files import run_key_of
 from encore.warehouse import open_ratings
 from encore.weighting.weigh import weights as weigh

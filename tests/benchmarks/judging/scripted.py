@@ -114,7 +114,7 @@ rating_rule = "The response should be long."
 """
 
 
-def rating_config(out: Path) -> JudgeBenchmarkConfig:
+def rating_options(out: Path) -> JudgeBenchmarkConfig:
     """Return the config of a judging by rating under two rules, two pairs in a shard."""
     out.mkdir(exist_ok=True)
     rules = out / "two.toml"

@@ -21,7 +21,7 @@ from tests.benchmarks.judging.scripted import (
     judged,
     make_benchmark,
     opposed_judge,
-    rating_config,
+    rating_options,
 )
 from tests.worlds.judges import ScriptedJudge
 
@@ -113,7 +113,7 @@ def rated(out: Path, *, judge: str) -> tuple[Path, int]:
     """Rate three pairs under two rules; return their study and the number of prompts."""
     scripted = ScriptedJudge(lambda _: "0.5", name=judge)
     weights = {"kind": 0.5, "long": 0.5}
-    result = rate_pairs(make_benchmark(3), rating_config(out), weights, judge=scripted)
+    result = rate_pairs(make_benchmark(3), rating_options(out), weights, judge=scripted)
     return result.study, scripted.num_asked
 
 

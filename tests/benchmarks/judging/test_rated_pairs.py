@@ -27,14 +27,14 @@ from tests.benchmarks.judging.scripted import (
     index_in,
     make_benchmark,
     make_pair,
-    rating_config,
+    rating_options,
 )
 from tests.worlds.judges import ScriptedJudge
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> JudgeBenchmarkConfig:
-    return rating_config(tmp_path)
+    return rating_options(tmp_path)
 
 
 def rate_by_rule(prompt: str) -> str:

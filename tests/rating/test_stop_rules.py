@@ -18,8 +18,8 @@ from encore.core.reporting import Reporter
 from encore.data.pairs import planned_pairs, read_pairs, records_of
 from encore.data.rating_runs import run_status
 from encore.data.study import open_study
-from encore.rating import rating_run, rounds
-from encore.rating.rating_config import PricesConfig, RateConfig
+from encore.rating import rating_run, stop_rules
+from encore.rating.rating_options import PricesConfig, RateConfig
 from encore.rating.rating_run import rate
 from encore.runs.run_files import ShardState
 from encore.runs.shard_runner import RunReport
@@ -90,7 +90,7 @@ class Bench:
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """Return a study whose plan has rounds of 5, 7, 10, 15 and 20 shards."""
-    monkeypatch.setattr(rounds, "_FIRST_PAIRS", 5 * SHARD_SIZE)
+    monkeypatch.setattr(stop_rules, "_FIRST_PAIRS", 5 * SHARD_SIZE)
     write_rules(tmp_path / "rules.toml", ["kind", "brief"])
     bench = Bench(study_of(numbered_pairs(NUM_PAIRS), tmp_path / "study"))
     monkeypatch.setattr(rating_run, "open_judge", lambda _config: bench.judge)
@@ -236,16 +236,16 @@ def test_money_covers_the_engines_gpus_and_the_tokens() -> None:
     # 1,800 s on 4 GPUs are 2 GPU hours at 3; 2M and 0.5M tokens at 2 and 10 are 9 more.
     footer = {"prompt_tokens": 2_000_000, "output_tokens": 500_000, "engine_seconds": 1800.0}
     hours = PricesConfig(price_gpu_hour=3)
-    assert rounds.money(footer, prices=hours, num_devices=4) == 6.0
-    assert rounds.money(footer, prices=PricesConfig(**PRICES), num_devices=4) == 9.0
-    assert rounds.num_calls({"num_ratings": 70, "num_nulls": 10}) == 80  # of an earlier version
+    assert stop_rules.money(footer, prices=hours, num_devices=4) == 6.0
+    assert stop_rules.money(footer, prices=PricesConfig(**PRICES), num_devices=4) == 9.0
+    assert stop_rules.num_calls({"num_ratings": 70, "num_nulls": 10}) == 80  # of an earlier version
 
 
 def test_shards_without_a_recorded_cost_do_not_change_the_expected_cost() -> None:
     manifest: Any = SimpleNamespace(
         shards=[SimpleNamespace(index=i, num_pairs=5) for i in range(9)]
     )
-    budget = rounds.Budget("--budget", 3.5, manifest, cost=lambda footer: footer.get("cost", 0))
+    budget = stop_rules.Budget("--budget", 3.5, manifest, cost=lambda footer: footer.get("cost", 0))
 
     def opened(*footers: dict[str, Any]) -> int:
         states = [

@@ -31,7 +31,7 @@ from typing import Any
 from encore.core.errors import EncoreError, InputError
 from encore.core.reporting import Reporter
 from encore.data.rating_runs import RatingManifest, record_precision_reached
-from encore.rating.rating_config import LimitedRatingConfig, PricesConfig
+from encore.rating.rating_options import LimitedRatingConfig, PricesConfig
 from encore.runs.run_files import ShardState
 from encore.runs.shard_runner import NEVER_STOP, EarlyStop, StopRule
 from encore.warehouse import Ratings, read_pairs_of
