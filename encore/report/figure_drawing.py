@@ -33,6 +33,8 @@ _STYLE = Path(__file__).parent / "report.mplstyle"
 _POINTS_PER_INCH = 72.0
 #: Width and height in points of the area inside the axes of a panel of the usual size, roughly.
 _PLOT_POINTS = (240.0, 165.0)
+#: Width and height in points of a label beside a point.
+_LABEL_POINTS = (15.0, 11.0)
 
 # Further colours of the style: text, labels, background, and areas behind the data.
 INK, MUTED, PAPER, BAND = "C4", "C5", "C6", "C7"
@@ -254,52 +256,34 @@ def draw_dots(
 
 
 def label_points(axes: Axes, x_N: Floats, y_N: Floats, labels: Sequence[str]) -> None:
-    """Write a label beside each point, where it covers the fewest points and other labels.
+    """Write a short label beside each point, at the nearest place that nothing else covers.
 
     Args:
         axes: Axes with their final limits.
         x_N: Points to label, in data coordinates.
         y_N: Points to label, in data coordinates.
-        labels: Text of each label.
+        labels: Text of each label, of one or two characters.
     """
     x_low, x_high, y_low, y_high = axes.axis()
-    left_N = (x_N - x_low) / (x_high - x_low) * _PLOT_POINTS[0]
-    bottom_N = (y_N - y_low) / (y_high - y_low) * _PLOT_POINTS[1]
-    covered_boxes = [
-        (x - 5, y - 5, x + 5, y + 5)
-        for x, y in zip(left_N.tolist(), bottom_N.tolist(), strict=True)
-    ]
-
-    def cost(box: tuple[float, float, float, float]) -> int:
-        x_min, y_min, x_max, y_max = box
-        is_outside = x_min < 0 or y_min < 0 or x_max > _PLOT_POINTS[0] or y_max > _PLOT_POINTS[1]
-        num_covered = sum(
-            x_min < covered[2] and covered[0] < x_max and y_min < covered[3] and covered[1] < y_max
-            for covered in covered_boxes
-        )
-        return int(num_covered + 9 * is_outside)
-
-    for x, y, left, bottom, label in zip(x_N, y_N, left_N, bottom_N, labels, strict=True):
-        width, height = 6.0 * len(label), 9.0
-        boxes = [
-            (left + shift, bottom + rise, left + shift + width, bottom + rise + height)
-            for radius in (6, 11, 17, 24, 32)
-            for rise in (-height / 2, radius - height / 2, -radius - height / 2)
-            for shift in (radius, -radius - width, -width / 2)
-        ]
-        box = min(boxes, key=cost)  # the first of the best, which is the nearest
-        covered_boxes.append(box)
+    share_N2 = np.column_stack([(x_N - x_low) / (x_high - x_low), (y_N - y_low) / (y_high - y_low)])
+    point_N2 = share_N2 * _PLOT_POINTS
+    angle_A = np.array([1, 3, 5, 7, 0, 2, 4, 6]) * np.pi / 4  # first between the error bars
+    circle_A2 = np.column_stack([np.cos(angle_A), np.sin(angle_A)])
+    shift_K2 = np.concatenate([radius * circle_A2 for radius in (16, 21, 27, 34)])
+    covered = [*point_N2]
+    for x, y, point, label in zip(x_N, y_N, point_N2, labels, strict=True):
+        distance_KC2 = np.abs((point + shift_K2)[:, None] - np.array(covered)) / _LABEL_POINTS
+        clearance_K = distance_KC2.max(axis=2).min(axis=1)
+        shift = shift_K2[np.minimum(clearance_K, 1).argmax()]  # the first is the nearest
+        covered.append(point + shift)
         text = axes.annotate(
             label,
             (x, y),
-            (box[0] - left, box[1] - bottom + 1),
+            tuple(shift),
             textcoords="offset points",
-            fontsize=9,
-            fontweight="bold",
-            color="C0",
             arrowprops={"arrowstyle": "-", "color": "C0", "linewidth": 0.6, "shrinkB": 3},
         )
-        text.set_bbox({"facecolor": PAPER, "linewidth": 0, "pad": 0.2, "alpha": 0.8})
+        text.set(fontsize=9, fontweight="bold", color="C0", ha="center", va="center")
 
 
 def in_percent(axis: Axis) -> None:
