@@ -277,8 +277,8 @@ def significant_differences(
             significant.append(f"{first.name} and {second.name}")
     names = f"{', '.join(row.name for row in rows[:-1])} and {rows[-1].name}"
     if not significant:
-        return f"on these {pairs.num_pairs} pairs no two of {names} differ significantly"
+        return f"on these {pairs.num_pairs:,} pairs no two of {names} differ significantly"
     return (
-        f"on these {pairs.num_pairs} pairs {len(significant)} of {len(combined)} comparisons of "
+        f"on these {pairs.num_pairs:,} pairs {len(significant)} of {len(combined)} comparisons of "
         f"{names} differ significantly: {'; '.join(significant)}"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from encore.cli.output import (
@@ -68,9 +68,10 @@ def annotate_import(config: AnnotateImportConfig, *, json: JsonOption = False) -
 
     Example: `encore annotate import study annotator-1.json annotator-2.json`
     """
+    from encore.data.rating_runs import list_runs, read_run
     from encore.data.study import open_study
     from encore.people.import_answers import import_answers
-    from encore.people.people_and_judges import people_report
+    from encore.people.people_and_judges import ALL_RULES, people_report
 
     study = open_study(config.study)
     imported = import_answers(study, config)
@@ -82,18 +83,25 @@ def annotate_import(config: AnnotateImportConfig, *, json: JsonOption = False) -
         if row.always is not None:
             warn(f"{row.annotator} gave the same answer to every item: {row.always}")
     report = people_report(study, sample)
-    tables = _win_rate_lines(report) if sample.kind == "rules" else _agreement_lines(report, sample)
+    rule_ids: Sequence[str] = sorted({row.rule_id for row in report.rules} - {ALL_RULES})
+    for run_dir in list_runs(study.ratings_dir):
+        if run_dir.name == sample.run_key:
+            rule_ids = read_run(run_dir).rule_ids  # the numbers of the other tables
+    tables = (
+        _win_rate_lines(report)
+        if sample.kind == "rules"
+        else _agreement_lines(report, sample, rule_ids)
+    )
     record = {"sample": sample.key, "imported": imported.annotators, **dataclasses.asdict(report)}
     show_result(record, tables, as_json=json)
 
 
-def _agreement_lines(report: PeopleReport, sample: Sample) -> Iterator[Renderable]:
-    from encore.people.people_and_judges import ALL_RULES
-
-    rule_ids = [*dict.fromkeys(row.rule_id for row in report.rules if row.rule_id != ALL_RULES)]
-    number_by_rule = {ALL_RULES: "all"} | {name: str(n) for n, name in enumerate(rule_ids, start=1)}
+def _agreement_lines(
+    report: PeopleReport, sample: Sample, rule_ids: Sequence[str]
+) -> Iterator[Renderable]:
+    number_by_rule = {rule_id: number for number, rule_id in enumerate(rule_ids, start=1)}
     columns: TableColumns = {
-        "#": lambda row: number_by_rule[row.rule_id],
+        "#": lambda row: number_by_rule.get(row.rule_id, "all"),
         "people and": "who",
         "items": "num_items",
         "kappa (95 %)": estimate_of("kappa"),
@@ -101,13 +109,15 @@ def _agreement_lines(report: PeopleReport, sample: Sample) -> Iterator[Renderabl
     }
     people = counted(len(report.annotators), "annotator")
     scale = ", ".join(sample.scale)
-    yield record_table(report.rules, columns, title=f"Agreement of {people}, scale {scale}")
+    rules = sorted(report.rules, key=lambda row: number_by_rule.get(row.rule_id, 0))
+    yield record_table(rules, columns, title=f"Agreement of {people}, scale {scale}")
     yield rule_legend(rule_ids)
     rows = report.disagreements
     yield f"Disagreements: {counted(len(rows), 'item')}" + ", the largest first" * bool(rows)
     for row in rows[:_NUM_DISAGREEMENTS]:
         labels = ", ".join(f"{rater} {label:g}" for rater, label in row["said"].items())
-        yield f"  {row['rule_id']}, {row['response_id']}: {labels}"
+        pair_id, _, response = row["response_id"].partition(":")
+        yield f"  rule {number_by_rule[row['rule_id']]}, {pair_id[:8]}:{response}: {labels}"
 
 
 def _win_rate_lines(report: PeopleReport) -> Iterator[Renderable]:

@@ -79,7 +79,7 @@ def export(config: ExportConfig, *, json: JsonOption = False) -> None:
     show_result(record, [table], result.notes, as_json=json)
     checked, written = result.verification, result.written
     flips = (
-        f"; {checked.num_flipped} of {checked.num_margins} rankings flipped or tied"
+        f"; {checked.num_flipped:,} of {checked.num_margins:,} rankings flipped or tied"
         if checked.num_margins
         else ""
     )

@@ -36,7 +36,7 @@ def gate(config: TrainGateConfig, *, json: JsonOption = False) -> None:
     )
     if result.accuracy_gated is not None:
         say(
-            f"accuracy on {result.num_evaluation_pairs} held-out pairs: gated "
+            f"accuracy on {result.num_evaluation_pairs:,} held-out pairs: gated "
             f"{result.accuracy_gated:.1%}, plain mean of the heads {result.accuracy_uniform:.1%}"
         )
     say(f"gate in {result.out}, {result.seconds:.0f} s")

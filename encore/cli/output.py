@@ -100,8 +100,8 @@ def exit_if_incomplete(num_missing_shards: int, num_shards: int, *, enough: str 
         say(f"note: {enough}")
     elif num_missing_shards:
         raise StudyIncompleteError(
-            f"{num_missing_shards} of {num_shards} shards missing, damaged or failed and not in "
-            "these figures; `encore status` lists them, `encore rate` with the same parameters "
+            f"{num_missing_shards:,} of {num_shards:,} shards missing, damaged or failed and not "
+            "in these figures; `encore status` lists them, `encore rate` with the same parameters "
             "rates exactly these"
         )
 
@@ -116,8 +116,8 @@ def warn_of_failures(failures: Mapping[int, str], num_shards: int) -> None:
         say(f"shard {index}: {error}")
     if failures:
         raise StudyIncompleteError(
-            f"{len(failures)} of {num_shards} shards failed; run the same command again for only "
-            "these"
+            f"{len(failures):,} of {num_shards:,} shards failed; run the same command again for "
+            "only these"
         )
 
 

@@ -82,18 +82,19 @@ def _show_result(config: RateConfig, result: RatingResult, *, as_json: bool) -> 
         values["ending"] = stop and {"reason": stop.reason, "is_enough": stop.is_success}
     if as_json:
         print_json(values)
-    say(f"shards: {report.summary}; ratings: {values['num_ratings']}, nulls: {values['num_nulls']}")
+    num_ratings, num_nulls = report.total("num_ratings"), report.total("num_nulls")
+    say(f"shards: {report.summary}; {counted(num_ratings, 'rating')}, {counted(num_nulls, 'null')}")
     for name, costs in result.plan.items():
         planned, actual = amount(costs["planned"]), amount(costs["actual"])
         say(f"{name.removeprefix('num_').replace('_', ' ')}: {actual}; planned: {planned}")
     if values["num_known"]:
-        say(f"{values['num_known']} ratings are copies of those of other runs of this study")
+        say(f"{values['num_known']:,} ratings are copies of those of other runs of this study")
     for reason, count in report.counts_by("null_reasons").items():
-        warn(f"{count} ratings are null: {reason}")
+        warn(f"{count:,} ratings are null: {reason}")
     if note := note_on_refusals(report):
         warn(note)
     if values["num_truncated"]:
-        warn(f"{values['num_truncated']} prompts were cut from the left to fit the context")
+        warn(f"{values['num_truncated']:,} prompts were cut from the left to fit the context")
     warn_of_failures(report.failures, num_shards)
     if stop is not None and not stop.is_success:
         raise StudyIncompleteError(stop.reason)

@@ -50,7 +50,7 @@ def score(config: ScoreConfig, *, json: JsonOption = False) -> None:
     speed = result.tokens_per_second
     say(
         f"{result.num_scores:,} scores of {result.num_pairs:,} pairs in {result.out}: "
-        f"{result.num_reused} of {result.num_shards} shards reused, {result.seconds:.1f} s"
+        f"{result.num_reused:,} of {result.num_shards:,} shards reused, {result.seconds:.1f} s"
         + (f", {speed:,.0f} tokens/s" if speed else "")
     )
     warn_of_failures(result.failures, result.num_shards)

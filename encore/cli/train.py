@@ -64,7 +64,7 @@ def train(config: TrainConfig, *, json: JsonOption = False) -> None:
     outcome = (
         f"done in {result.seconds:.0f} s" if result.is_new else "finished before, nothing done"
     )
-    say(f"{outcome}: {result.num_steps} steps; model {result.model_dir}")
+    say(f"{outcome}: {result.num_steps:,} steps; model {result.model_dir}")
     if config.objective == "multi-head":
         say_next("weights", config.ratings or config.study)
     else:
@@ -77,7 +77,7 @@ def heads_table(evaluation: EvaluationRecord) -> Table:
         (head, evaluation.r2_by_head.get(head), percent(accuracy))
         for head, accuracy in evaluation.accuracy_half_by_head.items()
     ]
-    title = f"Heads on {evaluation.num_pairs} held-out pairs"
+    title = f"Heads on {evaluation.num_pairs:,} held-out pairs"
     return compact_table(("head", "R²", "accuracy"), rows, title=title)
 
 

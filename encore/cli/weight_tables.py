@@ -53,7 +53,7 @@ def weights_tables(weighed: WeighedRules) -> Iterator[Renderable]:
         yield (
             f"on held-out pairs: half {percent(held_out.accuracy.half)} (95 %: "
             f"{span(held_out.accuracy_low, held_out.accuracy_high)}), untied "
-            f"{percent(held_out.accuracy.untied)}; {held_out.num_pairs} pairs, "
+            f"{percent(held_out.accuracy.untied)}; {held_out.num_pairs:,} pairs, "
             f"{held_out.num_folds} folds grouped by {held_out.grouped_by}"
         )
 
@@ -61,7 +61,7 @@ def weights_tables(weighed: WeighedRules) -> Iterator[Renderable]:
 def comparison_tables(comparison: SchemeComparison) -> Iterator[Renderable]:
     """Yield tables of the schemes' accuracy, of the accuracy of chance, and of the weights."""
     schemes = comparison.rows
-    title = f"Accuracy of the composed ratings, {comparison.num_pairs} pairs"
+    title = f"Accuracy of the composed ratings, {comparison.num_pairs:,} pairs"
     if comparison.folds_grouped_by is not None:
         title += f"; held out: {comparison.num_folds} folds by {comparison.folds_grouped_by}"
     scheme_columns: TableColumns = {
@@ -76,7 +76,7 @@ def comparison_tables(comparison: SchemeComparison) -> Iterator[Renderable]:
     yield record_table(schemes, scheme_columns, title=title)
     draw_columns: TableColumns = {
         "by chance": "scheme",
-        "draws": lambda draws: f"{draws.num_draws}",
+        "draws": lambda draws: f"{draws.num_draws:,}",
         "half, mean": percent_of("half_mean"),
         "95 % of draws": span_of("half"),
     }
@@ -102,7 +102,7 @@ def sweep_tables(sweep: TauSweep) -> Iterator[Renderable]:
         strict=True,
     )
     columns = ("τ", "half", "95 %", "untied", "largest weight")
-    title = f"ENCORE over its temperature, {sweep.num_pairs} pairs; leakage: none"
+    title = f"ENCORE over its temperature, {sweep.num_pairs:,} pairs; leakage: none"
     yield compact_table(columns, [*rows], title=title)
 
 

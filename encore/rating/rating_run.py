@@ -116,7 +116,7 @@ class RatingRun:
         if num_too_long := self.rater.prompts.num_too_long(self.pairs):
             treatment = {"set-aside": "their ratings will be null", "truncate-left": "they are cut"}
             reporter.message(
-                f"{num_too_long} prompts are too long for the judge's context of "
+                f"{num_too_long:,} prompts are too long for the judge's context of "
                 f"{self.judge.identity.max_model_len} tokens: {treatment[self.config.overlong]} "
                 "(--overlong)"
             )

@@ -106,9 +106,9 @@ def note_on_refusals(report: RunReport) -> str | None:
     if num_refused <= _MAX_REFUSED_SHARE * num_rows:
         return None
     return (
-        f"{num_refused} of {num_rows} prompts got no answer: safety data trigger filters, and the "
-        "ratings that are left are no fair sample; use a judge without a filter, or give one that "
-        "reasons more --max-reply-tokens"
+        f"{num_refused:,} of {num_rows:,} prompts got no answer: safety data trigger filters, and "
+        "the ratings that are left are no fair sample; use a judge without a filter, or give one "
+        "that reasons more --max-reply-tokens"
     )
 
 

@@ -206,7 +206,7 @@ def _result(
     num_rows = sum(shard.num_rows for shard in report.outcomes)
     num_computed, num_cut = report.computed("num_computed"), report.total("num_cut_responses")
     note = (
-        f"{num_cut} of {num_rows} responses were too long and lost "
+        f"{num_cut:,} of {num_rows:,} responses were too long and lost "
         f"{report.total('num_cut_tokens')} tokens of their oldest text"
     )
     # A slice, or a run with failed shards, knows nothing of the shards that it did not compute.

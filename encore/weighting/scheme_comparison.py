@@ -219,8 +219,8 @@ def pair_notes(rules: Sequence[RuleStats], *, num_pairs: int, total: int) -> Ite
     if num_pairs < total:
         scarcest = min(rules, key=lambda rule: rule.num_pairs)
         yield (
-            f"accuracies are over the {num_pairs} of {total} pairs whose two responses every rule "
-            f"rated; the least complete is {scarcest.rule_id}, with {scarcest.num_pairs}"
+            f"accuracies are over the {num_pairs:,} of {total:,} pairs whose two responses every "
+            f"rule rated; the least complete is {scarcest.rule_id}, with {scarcest.num_pairs:,}"
         )
 
 

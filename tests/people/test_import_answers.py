@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from encore.analysis.rater_agreement import kappa_interval, nearest_level
 from encore.cli.annotate import annotate_import
 from encore.core.errors import InputError
 from encore.data.annotations import Sample, people_labels, read_answers, read_items
+from encore.data.rating_runs import read_run
 from encore.data.study import open_study
 from encore.people.import_answers import import_answers
 from encore.people.people_and_judges import ALL_RULES, PEOPLE, PeopleReport, people_report
@@ -313,6 +315,13 @@ def test_the_command_prints_agreement_disagreements_and_json(study, tmp_path):
     record = json.loads(invoke(study, *files, "--json").stdout)
     assert [row["num_answers"] for row in record["imported"]] == [30, 30]
     assert len(record["disagreements"]) > 10
+    # The numbers of rules are those of the rule set, not of the alphabet.
+    rule_ids = read_run(study / "ratings" / run_of(study)).rule_ids
+    for number, rule_id in enumerate(rule_ids, start=1):
+        assert re.search(rf"(?m)(^| ){number} {rule_id}\b", printed)
+    first = record["disagreements"][0]
+    number = rule_ids.index(first["rule_id"]) + 1
+    assert f"  rule {number}, {first['response_id'][:8]}:" in printed
 
 
 def test_the_win_rate_of_lower_entropy_is_that_of_the_choices(study, tmp_path):

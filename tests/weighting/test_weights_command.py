@@ -60,7 +60,7 @@ def test_tables_show_every_scheme_and_temperature(path: Path) -> None:
         assert text in finished.out
     assert "grouped by pair_id" in finished.err
     finished = encore("weights", path, "--compare")
-    for text in ("leakage", "encore (τ 2)", "inverse-sd", "labels", "random-k", "1000"):
+    for text in ("leakage", "encore (τ 2)", "inverse-sd", "labels", "random-k", "1,000"):
         assert text in finished.out
     assert "single is the rule of lowest entropy" in finished.err
     assert "rule one is constant" in finished.err
