@@ -34,8 +34,8 @@ POWER = 0.8
 _MIN_UNTIED_PAIRS_OF_DOUBLE = 20
 #: Verdicts that do not go with a large weight.
 _NOT_TRUSTED: tuple[RuleVerdictName, ...] = ("against", "undecided", "says little")
-#: Differences below this are rounding.
-_ROUNDING = 1e-12
+#: A weight that differs from an equal share by less than this part of it is nearly equal.
+_NEARLY_EQUAL = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,9 +255,14 @@ def _summary(verdicts: Sequence[RuleVerdict]) -> Iterator[str]:
     yield f"{num_rules}: {', '.join(f'{num_by_verdict[name]} {name}' for name in names)}."
 
     equal_share = 1 / len(verdicts)
-    weighed = [(row, row.weight - equal_share) for row in verdicts if row.weight is not None]
-    over = [row for row, excess in weighed if excess > _ROUNDING and row.verdict in _NOT_TRUSTED]
-    under = [row for row, excess in weighed if excess < -_ROUNDING and row.verdict == "trust"]
+    weighed = [(row, row.weight / equal_share - 1) for row in verdicts if row.weight is not None]
+    if weighed and all(abs(excess) < _NEARLY_EQUAL for _, excess in weighed):
+        yield "ENCORE's weights lie within 5 % of an equal share: they hardly tell rules apart."
+        weighed = []
+    over = [
+        row for row, excess in weighed if excess >= _NEARLY_EQUAL and row.verdict in _NOT_TRUSTED
+    ]
+    under = [row for row, excess in weighed if excess <= -_NEARLY_EQUAL and row.verdict == "trust"]
     for side, rows in (("more", over), ("less", under)):
         if rows:
             weights = [f"rule {row.number} ({row.verdict}) {number(row.weight)}" for row in rows]

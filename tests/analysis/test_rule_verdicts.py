@@ -149,6 +149,14 @@ def test_rules_correlate_within_pairs_as_numpy_says(seed: int) -> None:
 # --- weights and words ----------------------------------------------------------------------------
 
 
+def test_weights_that_are_nearly_equal_are_not_said_to_disagree() -> None:
+    # Both rules have one entropy, so both weights are the equal share of 0.5.
+    answer = answer_of([[1, -1]] * 40)
+    assert [row.verdict for row in answer.rows] == ["trust", "against"]
+    assert "within 5 % of an equal share" in answer.summary[1]
+    assert "disagree" not in " ".join(answer.summary)
+
+
 def test_a_rule_against_people_with_a_large_weight_is_named() -> None:
     """Rule 2 has three levels and is wrong; rule 1 has many levels and is right."""
     chosen_P = np.repeat([0.75, 0.25], [30, 10])
