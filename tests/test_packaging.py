@@ -15,7 +15,6 @@ from importlib.metadata import PackageMetadata
 from pathlib import Path
 
 import pytest
-from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -110,18 +109,11 @@ def test_a_users_mypy_sees_the_types_of_an_installed_wheel(wheel, tmp_path):
     assert checked.returncode == 0, checked.stdout
 
 
-def requirements_of(name: str) -> list[str]:
+def requirements_of(name: str, extra: str) -> list[str]:
     """Return the requirements of a distribution; ours as pyproject.toml has them today."""
     if name != "encore-reward":
         return importlib.metadata.requires(name) or []
-    extras = PROJECT["optional-dependencies"].items()
-    requirements = [Requirement(text) for _, texts in extras for text in texts]
-    names = [extra for extra, texts in extras for _ in texts]
-    for requirement, extra in zip(requirements, names, strict=True):
-        condition = f"extra == '{extra}'"
-        marker = f"({requirement.marker}) and {condition}" if requirement.marker else condition
-        requirement.marker = Marker(marker)
-    return [*PROJECT["dependencies"], *map(str, requirements)]
+    return PROJECT["optional-dependencies"][extra] if extra else PROJECT["dependencies"]
 
 
 def dependencies_of(extras: Sequence[str]) -> set[str]:
@@ -132,7 +124,7 @@ def dependencies_of(extras: Sequence[str]) -> set[str]:
         if (name, extra) in visited or name in LEFT_OUT:
             continue
         visited.add((name, extra))
-        for requirement in map(Requirement, requirements_of(name)):
+        for requirement in map(Requirement, requirements_of(name, extra)):
             if not requirement.marker or requirement.marker.evaluate({"extra": extra}):
                 required = canonicalize_name(requirement.name)
                 queue += [(required, extra) for extra in ("", *requirement.extras)]
