@@ -127,7 +127,12 @@ def __getattr__(name: str) -> Any:
     module, _, attribute = _WHERE[name].rpartition(".")
     if module == __name__:
         return import_module(_WHERE[name])
-    return getattr(import_module(module), attribute)
+    try:
+        return getattr(import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        from encore.core.extras import missing_package
+
+        raise ImportError(missing_package(f"encore.{name}", str(error.name))) from error
 
 
 def __dir__() -> list[str]:

@@ -54,6 +54,16 @@ def test_import_encore_loads_no_heavy_package() -> None:
     assert result.stdout == "[]\n"
 
 
+def test_a_function_without_its_extra_names_it() -> None:
+    code = "import sys, encore; sys.modules['torch'] = None; encore.train"
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.stderr.splitlines()[-1] == (
+        "ImportError: encore.train needs torch, which is not installed here: "
+        "pip install 'encore-reward[train]'"
+    )
+
+
 def test_the_examples_of_public_functions_run(rated_study: RatingRun) -> None:
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
     functions = {name: getattr(encore, name) for name in encore.__all__ if name[0].islower()}
