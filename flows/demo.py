@@ -1,6 +1,6 @@
 """Run the whole demo and show it in MLflow, as `make demo` does.
 
-``python -m flows.demo --out STUDY``: `encore demo --full` as a command, no Prefect server, and a
+``python -m flows.demo STUDY``: `encore demo --full` as a command, no Prefect server, and a
 tracking store in the study, whatever MLFLOW_TRACKING_URI says: example figures belong on no shared
 server.
 """

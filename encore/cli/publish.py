@@ -43,7 +43,7 @@ def publish(config: PublishConfig, *, json: JsonOption = False) -> None:
         published["database"] = database = publish_database(study, out=path, **options)
         say(
             f"{path}: {database.num_bytes / 1e6:.1f} MB, {counted(len(database.tables), 'table')}, "
-            f"{len(database.views)} views; try: duckdb {path} -c 'from entropy_accuracy'"
+            f"{len(database.views)} views; try:\n    duckdb {path} -c 'from entropy_accuracy'"
         )
     if config.dataset is not None:
         require_packages("huggingface_hub", work="encore publish --dataset")

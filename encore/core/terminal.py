@@ -66,9 +66,14 @@ def minus_signs(text: str) -> str:
 
 
 def wrapped(text: str) -> str:
-    """Return a text with line breaks that fit it to the terminal. A path is not broken."""
+    """Return a text with line breaks that fit it to the terminal.
+
+    A path is not broken, nor a line that is indented as code: a command to copy.
+    """
     return "\n".join(
-        textwrap.fill(
+        line
+        if line.startswith("    ")
+        else textwrap.fill(
             line,
             out.width,
             subsequent_indent=" " * (len(line) - len(line.lstrip())),

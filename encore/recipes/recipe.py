@@ -163,7 +163,10 @@ class DemoConfig(StageConfig):
     """Options of the demo: its folder and the judge's engine."""
 
     study: Path = option(
-        Path("demo-study"), name="out", help="Where the study goes; an existing demo is continued."
+        Path("demo-study"),
+        positional=True,
+        alias="out",
+        help="Where the study goes; an existing demo is continued.",
     )
     backend: Literal["vllm", "transformers"] | None = option(
         None, help="The judge's engine; default: vLLM, transformers where it is missing."

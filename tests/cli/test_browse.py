@@ -41,6 +41,18 @@ def test_it_prints_its_address_and_stops_at_a_signal(rated: Path, number, code):
         assert "Traceback" not in process.stderr.read()
 
 
+def test_pairs_are_listed_before_anything_is_rated(study: Path):
+    with encore_process("browse", study) as process:
+        line = process.stderr.readline()
+        assert line.startswith(f"browse {NUM_PAIRS} pairs, 0 runs, on http://127.0.0.1:")
+        assert process.stderr.readline() == f"next: encore rate {study} --judge JUDGE\n"
+        url = line.split(" on ")[1].split(";")[0]
+        rows = httpx.get(f"{url}/api/pairs", timeout=PATIENCE).json()["rows"]
+        assert [row["runs"] for row in rows] == [[]] * NUM_PAIRS
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 143
+
+
 def test_a_signal_during_a_query_is_one_line():
     """The same connection reads pairs and ratings before the page is up."""
     with subprocess.Popen(

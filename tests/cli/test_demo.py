@@ -85,7 +85,7 @@ def run_demo(study: Path, run: Callable[[DemoConfig], None]) -> DemoRun:
 
 def in_this_process(config: DemoConfig) -> int:
     """Run the command in this process; `flows.demo` runs it in another one."""
-    command.demo(out=config.study, backend=config.backend, full=True)
+    command.demo(study=config.study, backend=config.backend, full=True)
     return 0
 
 
