@@ -132,7 +132,7 @@ def test_without_matplotlib_the_page_has_no_charts_and_says_why(
     assert next(iter(written.missing.values())).endswith("pip install 'encore-reward[report]'")
     page = written.page.read_text(encoding="utf-8")
     assert "<table" in page
-    assert "a chart needs matplotlib" in page
+    assert "A chart needs matplotlib" in page
 
 
 # --- synthetic ------------------------------------------------------------------------------------
