@@ -12,11 +12,13 @@ from encore.analysis.answer_options import AnswerOptions
 from encore.analysis.bootstrap import NUM_DRAWS
 from encore.analysis.claim_verdicts import Verdict, verdicts
 from encore.analysis.correlation import NULL_SEED, NUM_NULL_DRAWS, Correlation, correlations
+from encore.analysis.effective_rules import EffectiveRules, effective_rules
 from encore.analysis.intervals import SEED, RuleInterval, rule_intervals
 from encore.analysis.notes import analysis_notes
 from encore.analysis.paper_figures import PaperComparison, paper_comparisons
 from encore.analysis.rule_verdicts import RuleAnswer, rule_answer
 from encore.analysis.statistics import POOLED, RuleStats, rating_statistics
+from encore.analysis.variance_shares import VarianceShares, variance_shares
 from encore.core.errors import InputError
 from encore.core.number_text import counted, printable
 from encore.core.record_table import RecordTable
@@ -30,7 +32,8 @@ if TYPE_CHECKING:
 class Analysis:
     """Result of `analyze`. A terminal and a notebook show its answer for all sources together.
 
-    ``rules``, ``correlation`` and ``intervals`` are tuples with ``to_pandas()`` and ``to_arrow()``.
+    ``rules``, ``correlation``, ``intervals`` and ``variance`` are tuples with ``to_pandas()`` and
+    ``to_arrow()``.
 
     Attributes:
         answers: Verdicts on the rules of each source: which ones to trust.
@@ -38,6 +41,8 @@ class Analysis:
             sorted.
         correlation: One row per source, kind of entropy and tie policy.
         intervals: One row per source and rule, in the order of ``rules``.
+        variance: What each rule's ratings are made of, in the order of ``rules``.
+        effective_rules: How many independent rules the rules of each source are worth.
         verdicts: Verdict on the paper's claim for each source and kind of entropy that has a
             correlation.
         paper: The paper's numbers, with ours where the ratings have the same quantity.
@@ -49,6 +54,8 @@ class Analysis:
     rules: RecordTable[RuleStats]
     correlation: RecordTable[Correlation]
     intervals: RecordTable[RuleInterval]
+    variance: RecordTable[VarianceShares]
+    effective_rules: tuple[EffectiveRules, ...]
     verdicts: tuple[Verdict, ...]
     paper: tuple[PaperComparison, ...]
     notes: tuple[str, ...]
@@ -89,7 +96,10 @@ class Analysis:
         """Return the JSON of ``encore analyze --json``."""
         tables = {
             name: [dataclasses.asdict(row) for row in getattr(self, name)]
-            for name in ("rules", "correlation", "verdicts", "paper")
+            for name in (
+                *("rules", "correlation", "verdicts", "paper"),
+                *("variance", "effective_rules"),
+            )
         }
         for row, rule in zip(tables["rules"], self.rules, strict=True):
             row["coverage"] = rule.coverage
@@ -110,6 +120,7 @@ def analyze(
     *,
     by_source: bool = False,
     options: AnswerOptions | None = None,
+    repeat: str | Path | Ratings | Any | None = None,
 ) -> Analysis:
     """Measure each rule's entropy, its accuracy on people's preferences, and their correlation.
 
@@ -129,6 +140,8 @@ def analyze(
             every other column has the ratings of the rule that it is named after.
         by_source: True adds rows for each source before those of all sources together.
         options: Thresholds of the verdicts on rules; by default those of `AnswerOptions`.
+        repeat: Ratings of the same judge, asked the same again, in any form that ``ratings`` takes.
+            They give the judge's noise.
 
     Raises:
         InputError: Not a ratings table. The message names file, column, value and expectation.
@@ -157,6 +170,12 @@ def analyze(
         rules=rules,
         correlation=correlation,
         intervals=RecordTable(row for part in statistics for row in rule_intervals(part)),
+        variance=RecordTable(
+            variance_shares(
+                statistics, opened, repeat=None if repeat is None else open_ratings(repeat)
+            )
+        ),
+        effective_rules=tuple(map(effective_rules, statistics)),
         verdicts=verdicts(correlation),
         paper=paper_comparisons(correlation, rules, sources=sources),
         notes=tuple(analysis_notes(statistics, correlation)),

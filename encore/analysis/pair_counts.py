@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,11 +25,13 @@ from numpy.typing import NDArray
 from encore.core.errors import EncoreError
 from encore.warehouse import Warehouse
 
-# Suffixes: N rows, P pairs, S sources, R rules, L levels, M = L + 1 states: a level, or at the end
-# that the rating is missing; a leading 2 stands for chosen and rejected.
+# Suffixes: N rows, P pairs, S sources, B blocks of pairs, R rules, L levels, M = L + 1 states: a
+# level, or at the end that the rating is missing; a leading 2 stands for chosen and rejected.
 
 #: Number of keys of each batch that are checked for repeats before the rest.
 _NUM_FIRST_KEYS = 10_000
+#: Blocks of pairs by their key, for errors of what follows from sums over pairs.
+NUM_BLOCKS = 40
 #: Limit of all counts of cells together, 128 MiB. Rules beyond it have none, like rules of too many
 #: levels.
 _MAX_CELL_COUNTS = 1 << 24
@@ -52,13 +55,14 @@ class PairCounts:
         ties_R: Pairs with two equal ratings, shape [R].
         sign_gram_RR: S'S with S = sign(chosen - rejected), one row per pair and 0 where a rating
             is missing, shape [R, R].
-        margin_product_RR: Sum over pairs of the two rules' margins, rating(chosen) -
-            rating(rejected), multiplied, shape [R, R].
-        margin_square_RR: Sum of the squared margins of the row's rule over the pairs that the
-            column's rule rated fully as well, shape [R, R].
+        margin_sums_B2RR: For each of `NUM_BLOCKS` blocks of pairs, first the sum over pairs of two
+            rules' margins, rating(chosen) - rating(rejected), multiplied; then the sum of the
+            squared margins of the row's rule over the pairs that the column's rule rated fully as
+            well. Shape [B, 2, R, R].
         cells: For each rule the number of pairs by the states of the chosen and the rejected
             response, shape [M, M]. Resampling whole pairs needs it. None for a rule of too many
             levels.
+        levels: For each rule its levels, shape [L]; None for a rule of too many levels.
     """
 
     num_pairs: int
@@ -67,9 +71,9 @@ class PairCounts:
     losses_R: _Counts
     ties_R: _Counts
     sign_gram_RR: _Counts
-    margin_product_RR: _Floats
-    margin_square_RR: _Floats
+    margin_sums_B2RR: _Floats
     cells: tuple[_Counts | None, ...]
+    levels: tuple[_Floats | None, ...]
 
     def select_rules(self, rule_indices: Sequence[int]) -> PairCounts:
         """Return the counts of the rules at these indices, in this order."""
@@ -80,9 +84,9 @@ class PairCounts:
             losses_R=self.losses_R[rule_indices],
             ties_R=self.ties_R[rule_indices],
             sign_gram_RR=self.sign_gram_RR[rows_and_columns],
-            margin_product_RR=self.margin_product_RR[rows_and_columns],
-            margin_square_RR=self.margin_square_RR[rows_and_columns],
+            margin_sums_B2RR=self.margin_sums_B2RR[:, :, *rows_and_columns],
             cells=tuple(self.cells[index] for index in rule_indices),
+            levels=tuple(self.levels[index] for index in rule_indices),
         )
 
 
@@ -205,8 +209,7 @@ class _Tally:
         #: Wins, losses and ties.
         self._outcomes_S3R = np.zeros((num_sources, 3, num_rules), dtype=np.int64)
         self._sign_gram_SRR = np.zeros((num_sources, num_rules, num_rules), dtype=np.int64)
-        #: Sums of products of margins, and of squared margins.
-        self._margin_sums_S2RR = np.zeros((num_sources, 2, num_rules, num_rules))
+        self._margin_sums_SB2RR = np.zeros((num_sources, NUM_BLOCKS, 2, num_rules, num_rules))
         #: Levels of each rule, and its counts of pairs by their two states, shape [S, M, M].
         self._cells: list[tuple[_Floats, _Counts] | None] = []
         num_free_counts = _MAX_CELL_COUNTS
@@ -247,12 +250,12 @@ class _Tally:
         source_P = rows.source_index[first_P]
         for source in np.flatnonzero(np.bincount(source_P)).tolist():
             is_of_source_P = source_P == source
-            self._add_source(source, rating_2RP.compress(is_of_source_P, axis=2))
+            block_P = rows.pair_key[first_P[is_of_source_P]] % np.uint64(NUM_BLOCKS)
+            self._add_source(source, rating_2RP.compress(is_of_source_P, axis=2), block_P)
 
     def counts(self, source_index: slice) -> PairCounts:
         """Return the counts of these sources together."""
         wins_R, losses_R, ties_R = self._outcomes_S3R[source_index].sum(axis=0)
-        product_RR, square_RR = self._margin_sums_S2RR[source_index].sum(axis=0)
         return PairCounts(
             num_pairs=int(self._num_pairs_S[source_index].sum()),
             num_one_sided=int(self._num_one_sided_S[source_index].sum()),
@@ -260,15 +263,15 @@ class _Tally:
             losses_R=losses_R,
             ties_R=ties_R,
             sign_gram_RR=self._sign_gram_SRR[source_index].sum(axis=0),
-            margin_product_RR=product_RR,
-            margin_square_RR=square_RR,
+            margin_sums_B2RR=self._margin_sums_SB2RR[source_index].sum(axis=0),
             cells=tuple(
                 None if cells is None else cells[1][source_index].sum(axis=0)
                 for cells in self._cells
             ),
+            levels=tuple(None if cells is None else cells[0] for cells in self._cells),
         )
 
-    def _add_source(self, source: int, rating_2RP: _Floats) -> None:
+    def _add_source(self, source: int, rating_2RP: _Floats, block_P: _Keys) -> None:
         chosen_RP, rejected_RP = rating_2RP
         win_RP, loss_RP = chosen_RP > rejected_RP, chosen_RP < rejected_RP
         is_one_sided_P = np.isnan(chosen_RP).all(axis=0) != np.isnan(rejected_RP).all(axis=0)
@@ -280,13 +283,17 @@ class _Tally:
         for outcome, is_outcome_RP in enumerate((win_RP, loss_RP, chosen_RP == rejected_RP)):
             self._outcomes_S3R[source, outcome] += np.count_nonzero(is_outcome_RP, axis=1)
         self._sign_gram_SRR[source] += (sign_RP @ sign_RP.T).astype(np.int64)
-        margin_RP = chosen_RP - rejected_RP
-        is_rated_RP = ~np.isnan(margin_RP)
-        margin_RP[~is_rated_RP] = 0.0
-        self._margin_sums_S2RR[source] += (
-            margin_RP @ margin_RP.T,
-            margin_RP**2 @ is_rated_RP.T.astype(np.float64),
-        )
+        order_P = np.argsort(block_P.astype(np.uint8), kind="stable")
+        ends_B = np.cumsum(np.bincount(block_P.astype(np.int64), minlength=NUM_BLOCKS))
+        margin_RP = (chosen_RP - rejected_RP).take(order_P, axis=1)
+        is_rated_RP = (~np.isnan(margin_RP)).astype(np.float64)
+        np.nan_to_num(margin_RP, copy=False)
+        for block, (start, stop) in enumerate(pairwise((0, *ends_B.tolist()))):
+            margin_of_block_RP = margin_RP[:, start:stop]
+            self._margin_sums_SB2RR[source, block] += (
+                margin_of_block_RP @ margin_of_block_RP.T,
+                margin_of_block_RP**2 @ is_rated_RP[:, start:stop].T,
+            )
         for cells, chosen_P, rejected_P in zip(self._cells, chosen_RP, rejected_RP, strict=True):
             if cells is not None:
                 level_L, count_SMM = cells

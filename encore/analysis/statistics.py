@@ -145,11 +145,21 @@ class SourceStatistics:
         It is the sum of the products of two margins, by the root of the product of their sums of
         squares, over the pairs that both rules rated fully. NaN where a rule has ties only.
         """
-        square_RR = self.counts.margin_square_RR
-        with np.errstate(invalid="ignore"):
-            ratio_RR = self.counts.margin_product_RR / np.sqrt(square_RR * square_RR.T)
         # Sums of floats depend on the order of rows in their last digits.
-        return np.asarray(np.clip(ratio_RR, -1, 1).round(10), dtype=np.float64)
+        return margin_correlations(self.counts.margin_sums_B2RR.sum(axis=0)).round(10)
+
+
+def margin_correlations(margin_sums_2RR: _Floats) -> _Floats:
+    """Return the correlation of two rules' margins, taken about 0, shape [..., R, R].
+
+    Args:
+        margin_sums_2RR: Sums of products and of squares, as in
+            `encore.analysis.pair_counts.PairCounts.margin_sums_B2RR`, shape [..., 2, R, R].
+    """
+    product_RR, square_RR = np.moveaxis(margin_sums_2RR, -3, 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio_RR = product_RR / np.sqrt(square_RR * np.swapaxes(square_RR, -1, -2))
+    return np.asarray(np.clip(ratio_RR, -1, 1), dtype=np.float64)
 
 
 #: Columns of ``rule_statistics.sql`` that are fields of `RuleStats`.

@@ -9,8 +9,10 @@ from typing import Any
 
 from encore.analysis.analyze import Analysis
 from encore.analysis.bootstrap import Estimate
+from encore.analysis.effective_rules import EffectiveRules
 from encore.analysis.rule_verdicts import RuleAnswer
 from encore.analysis.statistics import POOLED, RuleStats
+from encore.analysis.variance_shares import VarianceShares
 from encore.cli.output import (
     Renderable,
     TableColumns,
@@ -48,6 +50,7 @@ def analysis_tables(analysis: Analysis) -> Iterator[Renderable]:
     sources = [answer.source for answer in analysis.answers]
     rule_ids = analysis.rule_ids
     yield from answer_tables(analysis.answers)
+    yield from variance_tables(analysis)
     for source in sources[:1] if len(sources) == 2 else sources:
         yield from _source_tables(analysis, rule_ids, source)
     yield rule_legend(rule_ids)
@@ -117,6 +120,53 @@ def answer_tables(answers: Sequence[RuleAnswer]) -> Iterator[Renderable]:
 
 def _subject(source: str) -> str:
     return "all sources" if source == POOLED else f"source {source}"
+
+
+def variance_tables(analysis: Analysis) -> Iterator[Renderable]:
+    """Yield what the ratings of each rule are made of, and how many rules all are worth."""
+
+    def in_percent(share: float | None) -> str:
+        return number(None if share is None else 100 * share, digits=1)
+
+    def share(name: str, row: VarianceShares) -> str:
+        estimate = getattr(row, name)
+        if estimate.value is None:
+            return NONE
+        interval = "" if estimate.low is None else span(estimate.low, estimate.high, in_percent)
+        return f"{in_percent(estimate.value)} {interval}".rstrip()
+
+    has_noise = any(row.judge_noise.value is not None for row in analysis.variance)
+    columns: TableColumns = {
+        "pairs": "num_pairs",
+        "variance": "variance",
+        "prompts": partial(share, "between_prompts"),
+        "responses": partial(share, "between_responses"),
+        **({"noise": partial(share, "judge_noise")} if has_noise else {}),
+    }
+    sources = [row.source for row in analysis.effective_rules]
+    for worth in analysis.effective_rules[:1] if len(sources) == 2 else analysis.effective_rules:
+        rows = [row for row in analysis.variance if row.source == worth.source]
+        title = f"Shares of the ratings' variance in %, {_subject(worth.source)}"
+        yield rule_table(analysis.rule_ids, rows, columns, title=title)
+        yield effective_sentence(worth)
+    text = "Entropy mixes these shares: a rule is spread out because prompts differ, because "
+    text += "the two responses of a pair differ (chosen and rejected included), or because the "
+    text += "judge is noisy."
+    if not has_noise:
+        text += " The share of responses contains the judge's noise; --repeat tells it apart."
+    yield textwrap.fill(text, out.width)
+    yield ""
+
+
+def effective_sentence(worth: EffectiveRules) -> str:
+    """Return how many independent rules the rules of a source are worth, as a sentence."""
+    estimate = worth.effective
+    if estimate.value is None:
+        return "Fewer than two rules tell responses apart: no effective number of rules."
+    text = number(estimate.value, digits=1)
+    if estimate.low is not None and estimate.high is not None:
+        text += f" ({number(estimate.low, digits=1)} to {number(estimate.high, digits=1)})"
+    return f"These {worth.num_rules} rules say as much as {text} independent ones."
 
 
 def _source_tables(

@@ -22,6 +22,12 @@ class AnalyzeConfig(AnswerOptions, RatingsConfig):
         help="Also compare these ratings with OTHER: two judges, two repeats or two layouts on the "
         "same pairs. OTHER is a path like RATINGS, or a run key or judge of RATINGS.",
     )
+    repeat: str | None = option(
+        None,
+        metavar="OTHER",
+        help="Ratings of the same judge, asked the same again: they tell its noise from the "
+        "difference of two responses. OTHER is as in --compare.",
+    )
 
 
 @command
@@ -49,7 +55,8 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
     from encore.weighting.run_comparison import compare_runs
 
     ratings = opened_ratings(config)
-    analysis = analyze_ratings(ratings, by_source=config.by_source, options=config)
+    repeat = open_compared_ratings(config.ratings, config.repeat) if config.repeat else None
+    analysis = analyze_ratings(ratings, by_source=config.by_source, options=config, repeat=repeat)
     document = analysis.as_dict()
     tables = analysis_tables(analysis)
     notes = analysis.notes

@@ -48,9 +48,11 @@ def answer_of(margin_PR: Any, **options: float) -> RuleAnswer:
         losses_R=losses_R,
         ties_R=ties_R,
         sign_gram_RR=np.zeros((num_rules, num_rules), dtype=np.int64),
-        margin_product_RR=margin_PR.T @ margin_PR,
-        margin_square_RR=np.tile((margin_PR**2).sum(axis=0), (num_rules, 1)).T,
+        margin_sums_B2RR=np.stack(
+            [margin_PR.T @ margin_PR, np.tile((margin_PR**2).sum(axis=0), (num_rules, 1)).T]
+        )[None],
         cells=(None,) * num_rules,
+        levels=(None,) * num_rules,
     )
     statistics = SourceStatistics(
         source="all", rules=tuple(rules), counts=counts, mean_squared_surprisals=(None,) * num_rules

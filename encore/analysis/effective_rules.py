@@ -1,0 +1,97 @@
+"""Say how many independent rules the rules of a source are worth."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encore.analysis.bootstrap import TAIL, Estimate
+from encore.analysis.pair_counts import NUM_BLOCKS
+from encore.analysis.statistics import SourceStatistics, margin_correlations
+
+# Suffixes: R rules, B blocks of pairs.
+
+#: With fewer pairs a block has too few of them for an interval.
+MIN_PAIRS = 2 * NUM_BLOCKS
+
+_Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectiveRules:
+    """The effective number of rules of one source, or of all sources together.
+
+    Attributes:
+        source: The data set, or `encore.analysis.statistics.POOLED` for all together.
+        num_rules: R, the rules that rate the responses of at least one pair differently.
+        effective: Effective number, from 1 to R, with its 95 % interval. It is (sum of
+            eigenvalues)² / (sum of squared eigenvalues) of the rules' correlation matrix, which is
+            R² / (sum of its squared elements). No value with fewer than two rules; no interval
+            with fewer than 80 pairs.
+    """
+
+    source: str
+    num_rules: int
+    effective: Estimate
+
+
+def effective_rules(statistics: SourceStatistics) -> EffectiveRules:
+    """Return the effective number of rules of a source.
+
+    A squared correlation of few pairs is too high on average. The sum of squares is corrected for
+    that, and gets its interval, by leaving out one block of pairs after another (jackknife). Pairs
+    are in blocks by a hash, so the order of rows does not matter.
+    """
+    block_B2RR = statistics.counts.margin_sums_B2RR
+    total_2RR = block_B2RR.sum(axis=0)
+    varies_R = np.diagonal(total_2RR[0]) > 0
+    num_rules = int(varies_R.sum())
+    if num_rules < 2:
+        return EffectiveRules(source=statistics.source, num_rules=num_rules, effective=Estimate())
+    block_B2RR = block_B2RR[:, :, varies_R][:, :, :, varies_R]
+    total_2RR = block_B2RR.sum(axis=0)
+    total = float(_sum_of_squares(total_2RR))
+    left_out_B = _sum_of_squares(total_2RR - block_B2RR)
+    # The errors of the sum and of its reciprocal are skewed in opposite directions. The farther end
+    # of the two is taken on each side.
+    corrected, half_width = _jackknife(total, left_out_B)
+    reciprocal, reciprocal_half_width = _jackknife(1 / total, 1 / left_out_B)
+    ends: dict[str, float] = {}
+    if statistics.counts.num_pairs >= MIN_PAIRS:
+        smallest = 1 / max(reciprocal - reciprocal_half_width, 1 / num_rules**2)
+        ends["low"] = _number(max(smallest, corrected), num_rules)
+        ends["high"] = _number(corrected - half_width, num_rules)
+    else:
+        corrected = total
+    return EffectiveRules(
+        source=statistics.source,
+        num_rules=num_rules,
+        effective=Estimate(value=_number(corrected, num_rules), **ends),
+    )
+
+
+def _number(sum_of_squares: float, num_rules: int) -> float:
+    """Return the effective number; sums depend on the order of rows in their last digits."""
+    return round(num_rules**2 / min(max(sum_of_squares, num_rules), num_rules**2), 10)
+
+
+def _jackknife(total: float, left_out_B: _Floats) -> tuple[float, float]:
+    """Return a figure without its bias and half of its 95 % interval.
+
+    Args:
+        total: The figure of all blocks.
+        left_out_B: The figure without each block.
+    """
+    from scipy.special import stdtrit
+
+    error = math.sqrt((NUM_BLOCKS - 1) * left_out_B.var())
+    corrected = NUM_BLOCKS * total - (NUM_BLOCKS - 1) * float(left_out_B.mean())
+    return corrected, float(stdtrit(NUM_BLOCKS - 1, 1 - TAIL)) * error
+
+
+def _sum_of_squares(margin_sums_2RR: _Floats) -> _Floats:
+    """Return the sum of squared correlations, shape [...]; pairs of rules without one add 0."""
+    return np.asarray(np.nansum(margin_correlations(margin_sums_2RR) ** 2, axis=(-2, -1)))
