@@ -77,14 +77,13 @@ class PairCounts:
 
     def select_rules(self, rule_indices: Sequence[int]) -> PairCounts:
         """Return the counts of the rules at these indices, in this order."""
-        rows_and_columns = np.ix_(rule_indices, rule_indices)
         return dataclasses.replace(
             self,
             wins_R=self.wins_R[rule_indices],
             losses_R=self.losses_R[rule_indices],
             ties_R=self.ties_R[rule_indices],
-            sign_gram_RR=self.sign_gram_RR[rows_and_columns],
-            margin_sums_B2RR=self.margin_sums_B2RR[:, :, *rows_and_columns],
+            sign_gram_RR=self.sign_gram_RR[np.ix_(rule_indices, rule_indices)],
+            margin_sums_B2RR=self.margin_sums_B2RR[:, :, rule_indices][:, :, :, rule_indices],
             cells=tuple(self.cells[index] for index in rule_indices),
             levels=tuple(self.levels[index] for index in rule_indices),
         )

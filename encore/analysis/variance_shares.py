@@ -187,9 +187,10 @@ def _variance_and_parts(total_K: _Floats, num_pairs: int) -> tuple[_Floats, _Flo
 def _estimates(moment_CK: _Floats, count_C: NDArray[np.int64]) -> list[Estimate]:
     """Return each part's share of the variance with its 95 % interval.
 
-    On Fisher's scale, atanh, a share's error is that of leaving out one pair after another. How
-    many errors the truth may be away comes from resampling pairs and dividing each resample's
-    distance by its own error (bootstrap-t), because rare ratings make errors skewed.
+    On Fisher's scale, atanh, a share's error is that of leaving out one pair after another. The
+    truth may be as many errors away as Student's t says, or as resampled pairs say whose distances
+    are divided by their own errors (bootstrap-t): on each side the larger of the two. Rare ratings
+    make errors skewed, for which t alone is too short; with a repeat, sometimes the bootstrap is.
     """
     from scipy.special import stdtrit
 
@@ -202,7 +203,8 @@ def _estimates(moment_CK: _Floats, count_C: NDArray[np.int64]) -> list[Estimate]
             distance_DQ = (centre_DQ - centre_Q) / error_DQ
             distance_DQ = distance_DQ[np.isfinite(distance_DQ).all(axis=1)]
             if len(distance_DQ) > NUM_DRAWS / 2:
-                high_Q, low_Q = np.quantile(distance_DQ, [TAIL, 1 - TAIL], axis=0) * [[-1], [1]]
+                drawn_high_Q, drawn_low_Q = np.quantile(distance_DQ, [TAIL, 1 - TAIL], axis=0)
+                low_Q, high_Q = np.maximum(low_Q, drawn_low_Q), np.maximum(high_Q, -drawn_high_Q)
         share_Q = np.tanh(centre_Q)
         low_Q, high_Q = np.tanh(centre_Q - low_Q * error_Q), np.tanh(centre_Q + high_Q * error_Q)
     return [
