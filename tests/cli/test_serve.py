@@ -47,7 +47,8 @@ def test_a_signal_stops_it_after_the_requests_in_progress(reward_model, tmp_path
     assert "Traceback" not in log_text
 
 
-def test_an_address_that_others_reach_causes_a_warning(encore):
-    finished = encore("serve", "no/such/model", "--port", 0, "--host", "0.0.0.0")  # noqa: S104
+def test_an_address_that_others_reach_causes_a_warning(encore, tmp_path):
+    """An empty folder is refused after the address is taken."""
+    finished = encore("serve", tmp_path, "--port", 0, "--host", "0.0.0.0")  # noqa: S104
     assert "whoever reaches this machine's port can use this server" in finished.err
-    assert "warning" not in encore("serve", "no/such/model", "--port", 0).err
+    assert "warning" not in encore("serve", tmp_path, "--port", 0).err
