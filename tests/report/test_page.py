@@ -172,6 +172,19 @@ def test_the_page_begins_with_the_verdict_on_each_rule(html: str, findings: Find
     assert {row.number: row.rule_id for row in rows} == dict(enumerate(findings.titles, start=1))
 
 
+def test_a_bar_has_the_shares_of_each_rules_variance(html: str, findings: Findings) -> None:
+    section = html[html.index('<figure id="variance"') : html.index('id="rating-histograms"')]
+    rows = [row for row in findings.analysis.variance if row.source == "all"]
+    bars = re.findall(r'class="part-(\d)" x="([\d.]+)" width="([\d.]+)"', section)
+    assert len(bars) == 2 * len(rows)  # without a repeated run there is no noise
+    for row, (_, _, prompts), (part, x, responses) in zip(rows, bars[::2], bars[1::2], strict=True):
+        assert (part, x) == ("2", prompts)
+        assert prompts == f"{100 * row.between_prompts.value:.2f}"
+        assert responses == f"{100 * row.between_responses.value:.2f}"
+    worth = next(row for row in findings.analysis.effective_rules if row.source == "all")
+    assert f"as much as {worth.effective.value:.1f} independent ones" in Parsed(html).text
+
+
 def test_the_table_of_rules_has_a_row_each_and_sorts_with_buttons(
     html: str, findings: Findings
 ) -> None:
