@@ -148,9 +148,9 @@ def _shares(
     if num_pairs >= MIN_PAIRS:
         variance = float(_variance_and_parts(count_C @ moment_CK, num_pairs)[0])
         if variance > _ROUNDING:
-            prompts, *others = _estimates(moment_CK, count_C)
+            prompts, *repeat_estimates = _estimates(moment_CK, count_C)
             if has_repeat:
-                responses, noise = others[0], _complement(others[1])
+                responses, noise = repeat_estimates[0], _complement(repeat_estimates[1])
             else:
                 responses = _complement(prompts)
     return VarianceShares(

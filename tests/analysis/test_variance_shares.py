@@ -29,7 +29,7 @@ def shares_of(table: pa.Table, *, repeat: pa.Table | None = None) -> VarianceSha
     return analyze(table, repeat=repeat).variance[0]
 
 
-def values(shares: VarianceShares) -> list[float | None]:
+def share_values(shares: VarianceShares) -> list[float | None]:
     estimates = (shares.between_prompts, shares.between_responses, shares.judge_noise)
     return [estimate.value for estimate in estimates]
 
@@ -42,7 +42,7 @@ def test_the_shares_are_those_of_an_analysis_of_variance() -> None:
     # of the mean squared difference, 1/8. So prompts have (11/24 - 1/8) / 2 = 1/6 of 1/6 + 1/8.
     shares = shares_of(table_of(*FIRST))
     assert (shares.num_pairs, shares.variance) == (4, pytest.approx(7 / 24))
-    assert values(shares) == [pytest.approx(4 / 7), pytest.approx(3 / 7), None]
+    assert share_values(shares) == [pytest.approx(4 / 7), pytest.approx(3 / 7), None]
 
 
 def test_a_repeat_divides_responses_from_noise() -> None:
@@ -53,7 +53,7 @@ def test_a_repeat_divides_responses_from_noise() -> None:
     second = table_of([[1.0], [0.0], [1.0], [0.0]], [[1.0], [0.0], [1.0], [0.0]])
     shares = shares_of(table_of(*FIRST), repeat=second)
     assert shares.variance == pytest.approx(5 / 16)
-    assert values(shares) == pytest.approx([4 / 5, 0, 1 / 5])
+    assert share_values(shares) == pytest.approx([4 / 5, 0, 1 / 5])
 
 
 def test_an_exact_repeat_has_no_noise() -> None:
@@ -63,7 +63,7 @@ def test_an_exact_repeat_has_no_noise() -> None:
 
 def test_pairs_that_are_less_alike_than_strangers_have_share_0() -> None:
     shares = shares_of(table_of([[1.0]] * 5, [[0.0]] * 5))
-    assert values(shares)[:2] == [0.0, 1.0]
+    assert share_values(shares)[:2] == [0.0, 1.0]
     assert shares.between_prompts.low == 0.0
     assert shares.between_responses.high == 1.0
 
@@ -72,7 +72,7 @@ def test_no_shares_without_variance_pairs_or_levels() -> None:
     many = np.random.default_rng(0).random((400, 1))
     for chosen, num_pairs in ([[0.5]] * 4, 4), ([[0.5], [0.1], [np.nan]], 2), (many, 0):
         shares = shares_of(table_of(chosen, np.flip(chosen)[:, :1] if num_pairs == 0 else chosen))
-        assert (shares.num_pairs, values(shares)) == (num_pairs, [None] * 3)
+        assert (shares.num_pairs, share_values(shares)) == (num_pairs, [None] * 3)
 
 
 def test_a_repeat_of_another_judge_is_refused(tmp_path: Path) -> None:
@@ -121,8 +121,8 @@ def coverage_of_shares(num_pairs: int, share: float, noise: float, *, num_studie
     x_22P = draw_judged(np.random.default_rng(0), share, noise, (1_000_000,))
     variance = x_22P.var()
     prompts, alike = (
-        ((x_22P * other_22P).mean() - x_22P.mean() ** 2) / variance
-        for other_22P in (x_22P[:, ::-1], x_22P[::-1])
+        ((x_22P * turned_22P).mean() - x_22P.mean() ** 2) / variance
+        for turned_22P in (x_22P[:, ::-1], x_22P[::-1])
     )
     truths = {"between_prompts": prompts, "between_responses": 1 - prompts}
     if noise:
@@ -144,8 +144,8 @@ def coverage_of_number(num_pairs: int, loadings: Sequence[float], *, num_studies
 
     def draw(rng: np.random.Generator, num_pairs: int) -> np.ndarray:
         factor, prompt = rng.normal(size=(2, num_pairs, 1)), rng.normal(size=(num_pairs, 1))
-        rest = rng.normal(size=(2, num_pairs, len(loading_R)))
-        latent = factor * loading_R + rest * np.sqrt(1 - loading_R**2) + 0.7 * prompt
+        residual = rng.normal(size=(2, num_pairs, len(loading_R)))
+        latent = factor * loading_R + residual * np.sqrt(1 - loading_R**2) + 0.7 * prompt
         return as_judged(latent / np.sqrt(1.49))
 
     chosen, rejected = draw(np.random.default_rng(0), 1_000_000)
@@ -159,7 +159,7 @@ def coverage_of_number(num_pairs: int, loadings: Sequence[float], *, num_studies
 
 @pytest.mark.parametrize(("share", "noise"), [(0.3, 0.0), (0.5, 0.2)])
 def test_intervals_of_shares_contain_the_truth(share: float, noise: float) -> None:
-    """Of 100 studies 95 ± 7 (three standard errors)."""
+    """Expect 95 of 100 studies, less three standard errors."""
     for name, coverage in coverage_of_shares(200, share, noise, num_studies=100).items():
         assert coverage >= 0.88, name
 
@@ -173,7 +173,7 @@ def test_intervals_of_the_effective_number_contain_the_truth() -> None:
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.7])
 @pytest.mark.parametrize("noise", [0.0, 0.2])
 def test_coverage_of_shares_is_93_to_97_percent(num_pairs: int, share: float, noise: float) -> None:
-    """Of 1,000 studies, with two standard errors, 0.014."""
+    """Allow two standard errors of 1,000 studies, 0.014."""
     coverages = coverage_of_shares(num_pairs, share, noise, num_studies=1000)
     assert all(0.916 <= coverage <= 0.984 for coverage in coverages.values()), coverages
 
