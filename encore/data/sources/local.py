@@ -35,6 +35,7 @@ _SAVED_STATE, _SAVED_SPLITS = "state.json", "dataset_dict.json"
 _CSV_SEPARATORS = ",;\t"
 #: A carriage return alone ends a line, too.
 _AFTER_CARRIAGE_RETURN = re.compile(r"(?<=\r)(?=[^\n])")
+_CARRIAGE_RETURNS = """; lines end with a carriage return alone, convert them: tr '\\r' '\\n'"""
 _ROWS_PER_BATCH = 256
 #: With the default, and with `pre_buffer`, the reader holds the whole file in memory.
 _BUFFER_BYTES = 1 << 20
@@ -204,7 +205,8 @@ def _json_lines(stream: BufferedReader | gzip.GzipFile, *, name: str) -> Iterato
         except UnicodeDecodeError as error:
             problem = MalformedRecordError("not-utf8", f"byte {error.start}: {error.reason}")
         except (ValueError, RecursionError) as error:
-            problem = MalformedRecordError("not-json", f"line {number}: {error}")
+            advice = _CARRIAGE_RETURNS if b"\r" in line.strip() else ""
+            problem = MalformedRecordError("not-json", f"line {number}: {error}{advice}")
         yield RawRecord(number=number, value=value, problem=problem, raw=line)
 
 

@@ -72,6 +72,15 @@ def test_a_bad_line_is_numbered_and_the_next_line_is_read(tmp_path: Path) -> Non
     assert problems(written(tmp_path, "x.jsonl", content)) == expected
 
 
+def test_lines_that_end_with_a_carriage_return_alone_are_refused_with_advice(
+    tmp_path: Path,
+) -> None:
+    path = written(tmp_path, "x.jsonl", b'{"a": 1}\r{"a": 2}\r')
+    [record] = read_records(path)
+    assert record.problem is not None
+    assert "carriage return alone" in str(record.problem)
+
+
 @pytest.mark.parametrize("kept_share", [0.999, 0.01])
 def test_an_incomplete_or_damaged_gzip_is_an_error(tmp_path: Path, kept_share: float) -> None:
     content = gzip.compress(os.urandom(20_000).hex().encode() + b"\n" + LINES)
