@@ -41,20 +41,33 @@ _LEGEND = (
 _MAX_RATINGS = 2_000_000
 
 
-def analysis_tables(analysis: Analysis) -> Iterator[Renderable]:
-    """Yield the verdicts on rules, then tables of entropy, accuracy and correlation, by source.
+def analysis_tables(analysis: Analysis, *, has_details: bool) -> Iterator[Renderable]:
+    """Yield the verdicts on rules, and what the ratings say on the paper's claim, by source.
 
     Ratings of a single source are shown once: the figures of all sources would repeat them. The
     last line says how many ratings are enough, if every rule has a weight.
+
+    Args:
+        analysis: The analysis.
+        has_details: True adds tables of variance, entropy, accuracy and correlation.
     """
     sources = [answer.source for answer in analysis.answers]
-    rule_ids = analysis.rule_ids
+    sources = sources[:1] if len(sources) == 2 else sources
     yield from answer_tables(analysis.answers)
-    yield from variance_tables(analysis)
-    for source in sources[:1] if len(sources) == 2 else sources:
-        yield from _source_tables(analysis, rule_ids, source)
-    yield rule_legend(rule_ids)
-    yield _LEGEND
+    if has_details:
+        yield from variance_tables(analysis)
+        for source in sources:
+            yield from _source_tables(analysis, analysis.rule_ids, source)
+            yield from _claim_sentences(analysis, source)
+            yield ""
+        yield rule_legend(analysis.rule_ids)
+        yield _LEGEND
+    else:
+        pooled = analysis.effective_rules[-1]
+        yield textwrap.fill(effective_sentence(pooled), out.width)
+        for source in sources:
+            yield from _claim_sentences(analysis, source)
+        yield "The figures behind this: --details."
     yield ""
     counts = [rule.num_ratings for rule in analysis.rules if rule.source == POOLED]
     if 0 not in counts and sum(counts) <= _MAX_RATINGS:
@@ -206,11 +219,15 @@ def _source_tables(
     correlations = [row for row in analysis.correlation if row.source == source]
     title = f"Correlation of entropy (+H) with accuracy over rules, {subject}"
     yield record_table(correlations, columns, title=title)
+
+
+def _claim_sentences(analysis: Analysis, source: str) -> Iterator[str]:
+    """Yield the verdicts on the paper's claim in a source, a sentence for each kind of entropy."""
     for verdict in analysis.verdicts:
         if verdict.source == source:
-            kind = f"{_KINDS[verdict.entropy]} entropy"
-            yield f"Verdict ({kind}): {verdict.verdict}. In words: {verdict.reason}."
-    yield ""
+            kind = f"{_KINDS[verdict.entropy]} entropy, {_subject(source)}"
+            text = f"The paper's claim ({kind}): {verdict.verdict}. {sentence(verdict.reason)}"
+            yield textwrap.fill(text, out.width)
 
 
 def with_margin(estimate: Estimate, *, digits: int = 3, scale: float = 1) -> str:

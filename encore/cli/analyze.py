@@ -15,7 +15,12 @@ from encore.data.study_options import RatingsConfig
 class AnalyzeConfig(AnswerOptions, RatingsConfig):
     """Options of `encore analyze`."""
 
-    by_source: bool = option(False, help="Rows for each source, then for all sources together.")
+    by_source: bool = option(False, help="Verdicts and figures for each source, too.")
+    details: bool = option(
+        False,
+        help="Also the tables behind the verdicts: shares of variance, entropy, accuracy by tie "
+        "policy, and correlation of entropy with accuracy.",
+    )
     compare: str | None = option(
         None,
         metavar="OTHER",
@@ -38,7 +43,8 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
     above 50 %. "against": below. "undecided": it contains 50 %. "says little": nearly all its pairs
     are tied. "double": it says what another rule says. The intervals hold for all rules at once.
 
-    Ties between chosen and rejected decide what accuracy means, so it is shown four ways: half (a
+    --details shows the figures behind the verdicts; --json has them all. Ties between chosen and
+    rejected decide what accuracy means, so it is shown four ways: half (a
     tie counts one half), untied (ties left out), strict (a tie is a miss), >= or inclusive (a
     hit). Read half and untied together: the other two are biased by ties. The null band is where
     the correlation r would lie, 95 % of the time, if the labels meant nothing. The verdict is
@@ -58,7 +64,7 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
     repeat = open_compared_ratings(config.ratings, config.repeat) if config.repeat else None
     analysis = analyze_ratings(ratings, by_source=config.by_source, options=config, repeat=repeat)
     document = analysis.as_dict()
-    tables = analysis_tables(analysis)
+    tables = analysis_tables(analysis, has_details=config.details)
     notes = analysis.notes
     if config.compare:
         comparison = compare_runs(ratings, open_compared_ratings(config.ratings, config.compare))

@@ -143,9 +143,13 @@ def test_no_rule_name_is_broken_over_lines_at_80_columns(
 
     Only the verdicts of `encore analyze` have the names themselves, broken at hyphens.
     """
-    monkeypatch.setattr("encore.core.terminal.out.width", 80)
+    monkeypatch.setattr("encore.core.terminal.out._width", 80)
     path = ratings_with_long_names(tmp_path, sources=("hh", "pku"))
-    for arguments in (("analyze", path, "--by-source"), ("weights", path), ("theory", path)):
+    for arguments in (
+        ("analyze", path, "--by-source", "--details"),
+        ("weights", path),
+        ("theory", path),
+    ):
         output = encore(*arguments).out
         output = output[output.find("Entropy of ratings") :] if "analyze" in arguments else output
         # One minus sign, the same in tables and in sentences.
@@ -156,13 +160,32 @@ def test_no_rule_name_is_broken_over_lines_at_80_columns(
         assert output.count("avoidance-") == output.count("harmful-") == num_whole_names
 
 
+def test_the_answer_alone_is_shown_unless_details_are_asked_for(tmp_path: Path) -> None:
+    finished = encore("analyze", ratings_with_long_names(tmp_path, sources=("hh", "pku")))
+    assert finished.out.lstrip().startswith("Which rules to trust")
+    assert "--details" in finished.out
+    for text in ("Entropy of ratings", "Accuracy in %", "null band  ", "Shares of the ratings"):
+        assert text not in finished.out
+    assert finished.out.count("The paper's claim") == 2  # discrete and KDE entropy
+
+
 def test_one_source_is_shown_once(tmp_path: Path) -> None:
     """With one source, the figures of all sources would repeat it, in tables and in notes."""
-    finished = encore("analyze", ratings_with_long_names(tmp_path, sources=("hh",)), "--by-source")
+    ratings = ratings_with_long_names(tmp_path, sources=("hh",))
+    finished = encore("analyze", ratings, "--by-source", "--details")
     assert finished.out.count("Entropy of ratings in nats") == 1
     notes = [line for line in finished.err.splitlines() if line.startswith("note:")]
     assert len(notes) == len(set(notes))
     assert not any("source hh:" in note for note in notes)
     assert "How many ratings are enough?" in finished.out
-    for text in ("half", "untied", "strict*", ">=*", "cover", "null band", "M-M", "Verdict"):
+    for text in (
+        "half",
+        "untied",
+        "strict*",
+        ">=*",
+        "cover",
+        "null band",
+        "M-M",
+        "The paper's claim",
+    ):
         assert text in finished.out

@@ -184,7 +184,7 @@ def test_an_estimate_of_half_names_no_number_of_pairs() -> None:
 def test_the_answer_of_all_sources_is_the_first_table_at_80_columns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("encore.core.terminal.out.width", 80)
+    monkeypatch.setattr("encore.core.terminal.out._width", 80)
     rng = np.random.default_rng(0)
     chosen_PR, rejected_PR = rng.integers(0, 11, size=(2, 60, 4)) / 10
     sources = ["a", "b", "c"] * 20

@@ -97,7 +97,7 @@ def test_down_reports_that_no_stack_is_running(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     down()
-    assert f"No stack is running in {folder}" in "".join(capsys.readouterr().err.splitlines())
+    assert f"No stack is running in {folder}" in " ".join(capsys.readouterr().err.splitlines())
 
 
 def started_members(folder: Path) -> list[processes.Member]:
