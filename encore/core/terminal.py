@@ -6,6 +6,7 @@ as escapes.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
@@ -66,10 +67,13 @@ def minus_signs(text: str) -> str:
 
 
 def wrapped(text: str) -> str:
-    """Return a text with line breaks that fit it to the terminal.
+    """Return a text with line breaks that fit it to the terminal, or to COLUMNS if it is set.
 
-    A path is not broken, nor a line that is indented as code: a command to copy.
+    A path is not broken, nor a line that is indented as code: a command to copy. A log file keeps
+    its lines whole, so that they can be searched.
     """
+    if not (console.is_terminal or "COLUMNS" in os.environ):
+        return text
     return "\n".join(
         line
         if line.startswith("    ")

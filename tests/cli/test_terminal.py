@@ -218,6 +218,15 @@ def test_progress_is_a_short_line_and_verbose_names_the_files(encore, study, mon
     assert "\nrating 120 of 120  " in messages
 
 
+def test_a_log_file_keeps_its_lines_whole(monkeypatch):
+    long_line = "word " * 40 + "end"
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert terminal.wrapped(long_line) == long_line
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(terminal.out, "_width", 80)
+    assert max(map(len, terminal.wrapped(long_line).splitlines())) <= 80
+
+
 def test_a_bar_is_as_long_as_the_share_that_is_done(capsys):
     """3 of 12 is a quarter of the bar's 20 characters."""
     with terminal.terminal_reporter() as reporter:
