@@ -29,7 +29,7 @@ from encore.core.config import StageConfig, option_metadata
 from encore.core.errors import EncoreError, InputError, first_problem
 from encore.core.extras import install_command, missing_package
 from encore.core.stop_signals import call_stops
-from encore.core.terminal import console, fail, has_printed_json, is_verbose, print_json, say
+from encore.core.terminal import console, fail, is_json_due, is_verbose, print_json, say
 
 USAGE_ERROR, INTERRUPTED, TERMINATED = 2, 130, 143
 #: Kinds of problems of a wrong call (exit code 2): closed bounds and choices, which a parser
@@ -234,7 +234,7 @@ def run_main(app: App, arguments: Sequence[str] | None = None) -> NoReturn:
         if reconfigure is not None:  # else a character outside the terminal's encoding is fatal
             reconfigure(errors="backslashreplace")
     arguments = sys.argv[1:] if arguments is None else arguments
-    has_printed_json.set("--json" not in arguments)
+    is_json_due.set("--json" in arguments)
     is_verbose.set("--verbose" in arguments)
     try:
         with _stopping_on_signals(), _naming_missing_extras(app, arguments):
@@ -313,7 +313,7 @@ def _naming_missing_extras(app: App, arguments: Sequence[str]) -> Iterator[None]
 def _exit(message: str, *, exit_code: int) -> NoReturn:
     console.quiet = False
     fail(message)
-    if not has_printed_json.get():
+    if is_json_due.get():
         print_json({"error": {"message": message, "exit_code": exit_code}})
     sys.exit(exit_code)
 

@@ -42,8 +42,8 @@ class _PipeConsole(Console):
 console = _PipeConsole(stderr=True, **_PLAIN)
 out = _PipeConsole(**_PLAIN)
 
-#: True once this command has printed a JSON document: an error after it adds no second one.
-has_printed_json = ContextVar("has_printed_json", default=False)
+#: True in a command with --json that has not printed its JSON document yet: an error is one then.
+is_json_due = ContextVar("is_json_due", default=False)
 #: True if the command was called with --verbose: progress names files and whole digests.
 is_verbose = ContextVar("is_verbose", default=False)
 
@@ -113,7 +113,7 @@ def fail(message: str) -> None:
 
 def print_json(value: Any) -> None:
     """Print a value or record to stdout as indented JSON. NaN and infinity are refused."""
-    has_printed_json.set(True)
+    is_json_due.set(False)
     sys.stdout.write(json_text(to_jsonable_python(value)))
 
 

@@ -29,7 +29,7 @@ def make_demo_study(folder: Path) -> tuple[Study, Path]:
     if other_labels := sorted(set(labels) - set(DATA_PATHS)):
         raise InputError(
             f"study {folder}: it has pairs labelled {', '.join(other_labels)}, which are not the "
-            "demo's; give the demo a study of its own with --out"
+            "demo's; name a new folder: encore demo NEW_FOLDER"
         )
     ingest(load_recipe("demo").sources, out=folder)
     study = open_study(folder)

@@ -62,6 +62,6 @@ def test_the_demo_refuses_a_study_with_other_pairs(encore: Run, study: Path):
     before = files_of(study)
     finished = encore("demo", "--out", study)
     assert finished.code == 1
-    assert "give the demo a study of its own with --out" in finished.err
+    assert "encore demo NEW_FOLDER" in finished.err
     assert files_of(study) == before
     assert encore("demo", "--backend", "vllm").code == 2
