@@ -34,7 +34,7 @@ def rated_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RatingRun:
     return run
 
 
-def test_every_public_name_can_be_loaded_and_has_a_docstring() -> None:
+def test_every_public_name_can_be_loaded_and_has_a_docstring():
     for name in encore.__all__:
         assert getattr(encore, name).__doc__
     with pytest.raises(AttributeError, match="no_such_thing"):
@@ -43,7 +43,7 @@ def test_every_public_name_can_be_loaded_and_has_a_docstring() -> None:
     assert "import_module" not in dir(encore)
 
 
-def test_import_encore_loads_no_heavy_package() -> None:
+def test_import_encore_loads_no_heavy_package():
     code = (
         "import sys, encore; "
         "print([name for name in ('pyarrow', 'numpy', 'duckdb', 'torch') if name in sys.modules])"
@@ -54,7 +54,7 @@ def test_import_encore_loads_no_heavy_package() -> None:
     assert result.stdout == "[]\n"
 
 
-def test_a_function_without_its_extra_names_it() -> None:
+def test_a_function_without_its_extra_names_it():
     code = "import sys, encore; sys.modules['torch'] = None; encore.train"
     command = [sys.executable, "-c", code]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -64,7 +64,7 @@ def test_a_function_without_its_extra_names_it() -> None:
     )
 
 
-def test_the_examples_of_public_functions_run(rated_study: RatingRun) -> None:
+def test_the_examples_of_public_functions_run(rated_study):
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
     functions = {name: getattr(encore, name) for name in encore.__all__ if name[0].islower()}
     without = set()
@@ -79,14 +79,14 @@ def test_the_examples_of_public_functions_run(rated_study: RatingRun) -> None:
     assert without == WITHOUT_EXAMPLE
 
 
-def test_the_page_on_python_runs_as_it_says(rated_study: RatingRun) -> None:
+def test_the_page_on_python_runs_as_it_says(rated_study):
     page = Path(__file__).parents[1] / "docs" / "python.md"
     outcome = doctest.testfile(str(page), module_relative=False, optionflags=doctest.ELLIPSIS)
     assert outcome.failed == 0
     assert outcome.attempted > 10
 
 
-def test_packages_that_are_called_stay_packages(rated_study: RatingRun) -> None:
+def test_packages_that_are_called_stay_packages(rated_study):
     import encore.report.write_report as module
 
     written = encore.report("ratings.csv", "page/rules.html")  # a page alone
@@ -97,7 +97,7 @@ def test_packages_that_are_called_stay_packages(rated_study: RatingRun) -> None:
         encore.export("nowhere", out="exported")
 
 
-def test_strings_are_paths(rated_study: RatingRun) -> None:
+def test_strings_are_paths(rated_study):
     run_key = rated_study.manifest.run_key
     assert encore.status("study")[0].manifest.run_key == run_key
     assert encore.open_study("study").labels == ("mine",)

@@ -68,7 +68,7 @@ def test_the_top_level_holds_only_what_the_architecture_names():
         (ONE_QUERY, {"duckdb", "numpy", "pyarrow"}),
     ],
 )
-def test_programs_that_must_start_fast_import_nothing_heavy(code: str, allowed: set[str]):
+def test_programs_that_must_start_fast_import_nothing_heavy(code, allowed):
     code += "; import json, sys; print(json.dumps(sorted(sys.modules)))"
     output = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True)
     assert HEAVY & set(json.loads(output)) <= allowed

@@ -61,7 +61,7 @@ def run_suite(folder: Path, *options: str, strict: str) -> tuple[int, str]:
     return finished.returncode, finished.stdout
 
 
-def test_in_ci_a_skip_fails_unless_its_reason_is_known(tmp_path: Path) -> None:
+def test_in_ci_a_skip_fails_unless_its_reason_is_known(tmp_path):
     # In a worker process, because `make test` runs the suite in two of them.
     options = ("-n", "1", "--continue-on-collection-errors")
     code, output = run_suite(tmp_path, *options, strict="1")
@@ -72,7 +72,7 @@ def test_in_ci_a_skip_fails_unless_its_reason_is_known(tmp_path: Path) -> None:
         assert re.search(rf"{reason}.*\n.*allows no skip for this reason", output), output
 
 
-def test_elsewhere_a_skip_stays_a_skip(tmp_path: Path) -> None:
+def test_elsewhere_a_skip_stays_a_skip(tmp_path):
     code, output = run_suite(tmp_path, strict="")
     assert code == 0, output
     assert "5 skipped, 1 xfailed" in output

@@ -90,7 +90,7 @@ def rate(found, study):
 
 
 @pytest.mark.parametrize("side", ["product", "tests"])
-def test_vague_names_and_riddling_docstrings_do_not_increase(side: str):
+def test_vague_names_and_riddling_docstrings_do_not_increase(side):
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     ceilings = settings["tool"]["encore"]["words"][side]
     counts = count_files(PRODUCT if side == "product" else ("tests",))

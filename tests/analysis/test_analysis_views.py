@@ -23,7 +23,7 @@ def _analysis(num_rules: int = 12) -> Analysis:
     return analyze(table_of(chosen_PR, rejected_PR, rule_ids=rule_ids), by_source=True)
 
 
-def test_a_terminal_shows_a_dozen_lines_of_80_columns() -> None:
+def test_a_terminal_shows_a_dozen_lines_of_80_columns():
     text = repr(_analysis())
     lines = text.splitlines()
     assert lines[0] == "table: 12 rules, 100 pairs, 2,400 ratings"
@@ -36,7 +36,7 @@ def test_a_terminal_shows_a_dozen_lines_of_80_columns() -> None:
     assert "100.0 %" in lines[2]
 
 
-def test_a_notebook_shows_every_rule_with_its_reason_and_names_stay_text() -> None:
+def test_a_notebook_shows_every_rule_with_its_reason_and_names_stay_text():
     analysis = _analysis()
     page = analysis._repr_html_()
     assert "<b>sure" not in page
@@ -45,7 +45,7 @@ def test_a_notebook_shows_every_rule_with_its_reason_and_names_stay_text() -> No
     assert "<td>&lt;b&gt;sure&lt;/b&gt;</td>" in analysis.rules._repr_html_()
 
 
-def test_rows_of_results_are_tuples_and_tables() -> None:
+def test_rows_of_results_are_tuples_and_tables():
     analysis = _analysis(3)
     assert isinstance(analysis.rules, tuple)
     frame = analysis.rules.to_pandas()
@@ -57,7 +57,7 @@ def test_rows_of_results_are_tuples_and_tables() -> None:
     assert RecordTable(()).to_arrow().num_rows == 0
 
 
-def test_weights_are_asked_by_rule() -> None:
+def test_weights_are_asked_by_rule():
     vector = weights(_analysis(3))  # an analysis in place of its ratings
     assert vector["<b>sure</b>"] == vector.weights[vector.rule_ids.index("<b>sure</b>")]
     assert [row["weight"] for row in vector.rows] == list(vector.weights)
@@ -65,7 +65,7 @@ def test_weights_are_asked_by_rule() -> None:
         vector["<b>sure<b>"]
 
 
-def test_a_figure_needs_no_display_and_matplotlib_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_figure_needs_no_display_and_matplotlib_alone(monkeypatch):
     monkeypatch.delenv("DISPLAY", raising=False)
     analysis = _analysis(3)
     figure = analysis.plot()

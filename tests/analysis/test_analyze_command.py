@@ -42,7 +42,7 @@ def study(rated: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("subfolder", ["", "ratings", "run"])
-def test_rules_of_a_study_are_in_the_order_of_the_rule_set(study: Path, subfolder: str) -> None:
+def test_rules_of_a_study_are_in_the_order_of_the_rule_set(study, subfolder):
     (run_dir,) = list_runs(study / "ratings")
     folder = run_dir if subfolder == "run" else study / subfolder
     rules = encore("analyze", folder, "--json").json["rules"]
@@ -50,7 +50,7 @@ def test_rules_of_a_study_are_in_the_order_of_the_rule_set(study: Path, subfolde
     assert {rule["num_ratings"] + rule["num_unparsed"] for rule in rules} == {24}
 
 
-def test_shards_missing_damaged_or_beyond_the_plan_are_never_read(study: Path) -> None:
+def test_shards_missing_damaged_or_beyond_the_plan_are_never_read(study):
     (run_dir,) = list_runs(study / "ratings")
     shards = sorted(run_dir.glob("shard-*.parquet"))
     table = pq.read_table(shards[0])
@@ -75,9 +75,7 @@ def test_shards_missing_damaged_or_beyond_the_plan_are_never_read(study: Path) -
 
 
 @pytest.mark.parametrize("rating", [7.5, float("nan")])
-def test_a_shard_with_forged_ratings_and_a_matching_digest_is_refused(
-    study: Path, rating: float
-) -> None:
+def test_a_shard_with_forged_ratings_and_a_matching_digest_is_refused(study, rating):
     """A digest that matches says nothing about the values."""
     path = sorted(study.glob("ratings/*/shard-00001.*parquet"))[0]
     table = pq.read_table(path)
@@ -92,7 +90,7 @@ def test_a_shard_with_forged_ratings_and_a_matching_digest_is_refused(
     assert "1 of 3 shards missing" in finished.err
 
 
-def test_one_of_several_runs_must_be_chosen_and_a_second_can_be_compared(rated: Path) -> None:
+def test_one_of_several_runs_must_be_chosen_and_a_second_can_be_compared(rated):
     first, second = (open_ratings(rated, judge=judge).run_dir for judge in ("one", "two"))
     with pytest.raises(InputError) as caught:
         analyze(rated)
@@ -120,7 +118,7 @@ def test_one_of_several_runs_must_be_chosen_and_a_second_can_be_compared(rated: 
 # --- sources and tables ---------------------------------------------------------------------------
 
 
-def test_a_source_named_all_is_refused_by_source() -> None:
+def test_a_source_named_all_is_refused_by_source():
     ambiguous = ratings_table([("p", "all", "chosen", "r", 0.5)])
     with pytest.raises(InputError, match='source is called "all"'):
         analyze(ambiguous, by_source=True)
@@ -136,9 +134,7 @@ def ratings_with_long_names(folder: Path, *, sources: tuple[str, ...]) -> Path:
     return folder / "r.parquet"
 
 
-def test_no_rule_name_is_broken_over_lines_at_80_columns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_rule_name_is_broken_over_lines_at_80_columns(tmp_path, monkeypatch):
     """Tables number the rules, and a legend gives their names.
 
     Only the verdicts of `encore analyze` have the names themselves, broken at hyphens.
@@ -160,7 +156,7 @@ def test_no_rule_name_is_broken_over_lines_at_80_columns(
         assert output.count("avoidance-") == output.count("harmful-") == num_whole_names
 
 
-def test_the_answer_alone_is_shown_unless_details_are_asked_for(tmp_path: Path) -> None:
+def test_the_answer_alone_is_shown_unless_details_are_asked_for(tmp_path):
     finished = encore("analyze", ratings_with_long_names(tmp_path, sources=("hh", "pku")))
     assert finished.out.lstrip().startswith("Which rules to trust")
     assert "--details" in finished.out
@@ -169,7 +165,7 @@ def test_the_answer_alone_is_shown_unless_details_are_asked_for(tmp_path: Path) 
     assert finished.out.count("The paper's claim") == 2  # discrete and KDE entropy
 
 
-def test_one_source_is_shown_once(tmp_path: Path) -> None:
+def test_one_source_is_shown_once(tmp_path):
     """With one source, the figures of all sources would repeat it, in tables and in notes."""
     ratings = ratings_with_long_names(tmp_path, sources=("hh",))
     finished = encore("analyze", ratings, "--by-source", "--details")

@@ -23,12 +23,12 @@ from tests.worlds.ratings import rule_names, table_of
         ([1.0, 2.0, 3.0], [0.1 + 0.2, 0.3, 0.3]),  # equal up to rounding
     ],
 )
-def test_fewer_than_three_or_a_constant_have_no_correlation(x: list[float], y: list[float]) -> None:
+def test_fewer_than_three_or_a_constant_have_no_correlation(x, y):
     assert pearson_r(np.array(x), np.array(y)) is None
 
 
 @pytest.mark.parametrize("num_values", [3, 4, 7, 10, 20])
-def test_the_same_order_has_rank_correlation_of_exactly_one(num_values: int) -> None:
+def test_the_same_order_has_rank_correlation_of_exactly_one(num_values):
     # Not 1 - 1e-16, whose p for three values would be 1e-8 and not 0.
     x = np.random.default_rng(num_values).random(num_values)
     assert spearman_rho(x, x**3) == 1.0
@@ -56,7 +56,7 @@ def accuracies(sign: np.ndarray, policy: TiePolicy) -> np.ndarray:
     return (wins + credit * ties) / len(sign)
 
 
-def test_the_null_band_is_that_of_labels_swapped_pair_by_pair() -> None:
+def test_the_null_band_is_that_of_labels_swapped_pair_by_pair():
     rng = np.random.default_rng(3)
     rating = correlated_ratings(rng, num_pairs=400, num_rules=6)
     analysis = analyze(table_of(rating[:, 0], rating[:, 1], rule_ids=rule_names(6)))

@@ -19,12 +19,12 @@ def entropy_of(ratings: Iterable[float | None]) -> float | None:
 
 
 @pytest.mark.parametrize("shape", [(0.5, 0.5), (2.0, 5.0), (200.0, 3.0)])
-def test_a_density_in_cells_equals_the_sum_over_all_ratings(shape: tuple[float, float]) -> None:
+def test_a_density_in_cells_equals_the_sum_over_all_ratings(shape):
     ratings = np.random.default_rng(7).beta(*shape, size=1500)
     assert entropy_of(ratings) == pytest.approx(kde_entropy(ratings), abs=1e-6)
 
 
-def test_a_rare_level_far_away_adds_a_gaussian() -> None:
+def test_a_rare_level_far_away_adds_a_gaussian():
     # sd = 0.01 and h = 0.0016: the two levels are 600 bandwidths apart, so each is a Gaussian of
     # its own: H = p ln(1/p) + q ln(1/q) + ln(h sqrt(2 pi e)).
     ratings = np.array([0.0] * 9999 + [1.0])
@@ -37,11 +37,11 @@ def test_a_rare_level_far_away_adds_a_gaussian() -> None:
 
 
 @pytest.mark.parametrize("ratings", [[0.4], [0.4, 0.4, 0.4], [None, None], [0.4, None]])
-def test_fewer_than_two_levels_have_no_density(ratings: list[float | None]) -> None:
+def test_fewer_than_two_levels_have_no_density(ratings):
     assert entropy_of(ratings) is None
 
 
-def test_the_miller_madow_correction_is_levels_less_1_over_twice_the_ratings() -> None:
+def test_the_miller_madow_correction_is_levels_less_1_over_twice_the_ratings():
     # Eight ratings on three levels, four, two and two; two are missing and count for nothing.
     # Entropy: 1/2 ln 2 + 2 · 1/4 ln 4 = 3/2 ln 2. The correction is (3 - 1) / (2 · 8) = 1/8. The
     # constant rule has one level, so nothing is added.

@@ -41,7 +41,7 @@ def entropy(ratings: np.ndarray) -> float:
     return float(scipy.stats.entropy(np.unique(ratings, return_counts=True)[1]))
 
 
-def test_intervals_of_entropy_are_those_of_pairs_really_resampled() -> None:
+def test_intervals_of_entropy_are_those_of_pairs_really_resampled():
     rng = np.random.default_rng(1)
     rating_P2 = drawn_pairs(rng, num_pairs=300)
     interval = intervals_of(table_of_rule(rating_P2))["r"]
@@ -56,7 +56,7 @@ def test_intervals_of_entropy_are_those_of_pairs_really_resampled() -> None:
     assert interval.entropy.high == pytest.approx(2 * h - low, abs=tolerance)
 
 
-def test_the_normal_limit_has_its_bias_and_its_second_order_term() -> None:
+def test_the_normal_limit_has_its_bias_and_its_second_order_term():
     # Every two of 60 levels stand against each other once: all surprisals are equal, so the first
     # order of the variance is 0. Of N = 7,200 independent ratings H lies (60 - 1) / (2 N) below the
     # truth on average, and its variance of second order is (60 - 1) / (2 N²).
@@ -71,7 +71,7 @@ def test_the_normal_limit_has_its_bias_and_its_second_order_term() -> None:
     assert estimate.low == pytest.approx(h, abs=1e-12)  # the interval contains its figure
 
 
-def test_the_bound_has_its_bias_and_its_second_order_term() -> None:
+def test_the_bound_has_its_bias_and_its_second_order_term():
     # 300 levels, each given twice: H = ln 300 and surprisals are equal. Of pairs of equal ratings
     # the truth may lie (300 - 1) / N above, with a variance of second order of 2 (300 - 1) / N².
     level_P = np.arange(300) / 300
@@ -80,7 +80,7 @@ def test_the_bound_has_its_bias_and_its_second_order_term() -> None:
     assert interval.entropy.high == pytest.approx(math.log(300) + 299 / 600 + half_width, abs=1e-6)
 
 
-def test_intervals_depend_only_on_the_rule_and_the_seed() -> None:
+def test_intervals_depend_only_on_the_rule_and_the_seed():
     rng = np.random.default_rng(6)
     first = table_of_rule(drawn_pairs(rng, num_pairs=80), rule_id="one")
     second = table_of_rule(drawn_pairs(rng, num_pairs=80), rule_id="two")
@@ -90,7 +90,7 @@ def test_intervals_depend_only_on_the_rule_and_the_seed() -> None:
     assert rule_intervals(statistics_of(first), seed=1) != rule_intervals(statistics_of(first))
 
 
-def test_every_interval_contains_its_figure() -> None:
+def test_every_interval_contains_its_figure():
     for seed in range(5):
         statistics = statistics_of(random_table(np.random.default_rng(70 + seed), max_rows=1500))
         for rule, interval in zip(statistics.rules, rule_intervals(statistics), strict=True):

@@ -28,7 +28,7 @@ def only_note(analysis: Analysis, part: str) -> str:
     return note
 
 
-def test_nan_of_a_data_frame_is_a_missing_rating() -> None:
+def test_nan_of_a_data_frame_is_a_missing_rating():
     frame = ratings_table(rows_of()).to_pandas()
     frame.loc[0, "rating"] = math.nan
     analysis = analyze(frame)
@@ -36,7 +36,7 @@ def test_nan_of_a_data_frame_is_a_missing_rating() -> None:
     assert "1 of 4 rules rated only some pairs fully" in only_note(analysis, "39 of 40 pairs")
 
 
-def test_constant_and_silent_rules_are_named_and_have_no_undefined_figures() -> None:
+def test_constant_and_silent_rules_are_named_and_have_no_undefined_figures():
     """The notes use the singular where one rule is constant or has no rating."""
     rows = [(*row[:4], 0.5) if row[3] == "b" else row for row in rows_of(4)]
     rows += [(f"p{i}", "s", "chosen", "silent", None) for i in range(4)]
@@ -52,7 +52,7 @@ def test_constant_and_silent_rules_are_named_and_have_no_undefined_figures() -> 
     assert used["discrete", "untied"] == used["differential", "half"] == 3
 
 
-def test_a_note_on_all_sources_appears_once_and_a_note_on_one_names_it() -> None:
+def test_a_note_on_all_sources_appears_once_and_a_note_on_one_names_it():
     """Rule a is constant in both sources, rule b in source t alone."""
     rows = [(*row[:4], 0.5) if row[3] == "a" else row for row in rows_of()]
     rows_of_t = [(row[0], "t", *row[2:4], 0.5 if row[3] == "b" else row[4]) for row in rows]
@@ -67,7 +67,7 @@ def test_a_note_on_all_sources_appears_once_and_a_note_on_one_names_it() -> None
     ]
 
 
-def test_ratings_of_single_responses_have_entropy_but_no_accuracy() -> None:
+def test_ratings_of_single_responses_have_entropy_but_no_accuracy():
     # Ratings of single responses: each stands alone, called chosen.
     rows = [(f"{row[0]}-{row[2]}", row[1], "chosen", *row[3:]) for row in rows_of()]
     analysis = analyze(ratings_table(rows))
@@ -81,9 +81,7 @@ def test_ratings_of_single_responses_have_entropy_but_no_accuracy() -> None:
 
 
 @pytest.mark.parametrize("num_ratings", [100_000, pytest.param(10_000_000, marks=pytest.mark.full)])
-def test_ratings_that_all_differ_fit_in_memory_and_are_noted(
-    num_ratings: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ratings_that_all_differ_fit_in_memory_and_are_noted(num_ratings, monkeypatch):
     monkeypatch.setenv("ENCORE_DUCKDB_MEMORY_LIMIT", "1500MB")
     num_pairs = num_ratings // 2
     table = pa.table(

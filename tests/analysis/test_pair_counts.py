@@ -57,9 +57,7 @@ def counted(ratings: pa.Table | Path, *, part_rows: int = 3_000_000) -> dict:
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("seed", range(3))
-def test_counts_are_those_of_numpy_whatever_the_order_and_the_parts(
-    seed: int, order: Order
-) -> None:
+def test_counts_are_those_of_numpy_whatever_the_order_and_the_parts(seed, order):
     rng = np.random.default_rng(300 + seed)
     table = order(random_table(rng, max_rows=4000), rng)
     rows = rows_of(table)
@@ -90,9 +88,7 @@ def test_counts_are_those_of_numpy_whatever_the_order_and_the_parts(
             np.testing.assert_array_equal(count_MM, expected)
 
 
-def test_a_run_is_counted_from_its_shards_as_its_rows_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_is_counted_from_its_shards_as_its_rows_are(tmp_path, monkeypatch):
     """Sources alternate, ids have a source each, rules are not sorted, a rule has 70 levels."""
     rng = np.random.default_rng(330)
     rule_ids = ["b", "c", "a"]
@@ -113,9 +109,7 @@ def test_a_run_is_counted_from_its_shards_as_its_rows_are(
 # --- order and parts ------------------------------------------------------------------------------
 
 
-def test_rows_of_a_pair_that_stand_together_are_never_sorted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_rows_of_a_pair_that_stand_together_are_never_sorted(monkeypatch):
     stream = Warehouse.stream
 
     def refuse(self: Warehouse, name: str, *, order_by: str | None = None) -> object:
@@ -131,7 +125,7 @@ def test_rows_of_a_pair_that_stand_together_are_never_sorted(
 
 
 @pytest.mark.parametrize("num_between", [1, 3, 8])
-def test_a_pair_whose_rows_stand_far_apart_is_one_pair(num_between: int) -> None:
+def test_a_pair_whose_rows_stand_far_apart_is_one_pair(num_between):
     """The pair's two runs of rows are in different batches, 1, 3 or 8 batches apart."""
     rows = [(f"p{i:05d}", "s", r, "a", 0.5) for i in range(500 * num_between) for r in RESPONSES]
     rows = [("far", "s", "chosen", "a", 1.0), *rows, ("far", "s", "rejected", "a", 0.0)]
@@ -144,7 +138,7 @@ def test_a_pair_whose_rows_stand_far_apart_is_one_pair(num_between: int) -> None
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_a_repeated_rating_is_refused_in_any_order(order: Order) -> None:
+def test_a_repeated_rating_is_refused_in_any_order(order):
     rng = np.random.default_rng(350)
     table = random_table(rng, max_rows=3000)
     pair_id = repr(table["pair_id"][7].as_py())
@@ -154,9 +148,7 @@ def test_a_repeated_rating_is_refused_in_any_order(order: Order) -> None:
 
 
 @pytest.mark.parametrize("num_keys", [1, 7])
-def test_pairs_with_the_same_key_are_never_counted_as_one(
-    monkeypatch: pytest.MonkeyPatch, num_keys: int
-) -> None:
+def test_pairs_with_the_same_key_are_never_counted_as_one(monkeypatch, num_keys):
     def clashing(name: str) -> str:
         return load_query(name).replace(
             "hash(ratings.source, ratings.pair_id)",
@@ -169,7 +161,7 @@ def test_pairs_with_the_same_key_are_never_counted_as_one(
         counted(ratings_table(rows))
 
 
-def test_a_query_that_fails_midway_is_an_error_of_one_line(tmp_path: Path) -> None:
+def test_a_query_that_fails_midway_is_an_error_of_one_line(tmp_path):
     # The page of pair_id is damaged; only counting pairs reads it.
     rows = [(f"{i:040x}", "s", r, "a", 0.5) for i in range(3000) for r in RESPONSES]
     path = tmp_path / "r.parquet"

@@ -33,7 +33,7 @@ def sources_by_setting(analysis: Analysis) -> dict[str, str]:
     return {row.setting: row.our_source for row in analysis.paper if row.our_source is not None}
 
 
-def test_our_numbers_stand_beside_the_papers_for_its_sources() -> None:
+def test_our_numbers_stand_beside_the_papers_for_its_sources():
     analysis = analysis_of()
     assert sources_by_setting(analysis) == {
         "HH": "hh",
@@ -57,13 +57,13 @@ def test_our_numbers_stand_beside_the_papers_for_its_sources() -> None:
 
 
 @pytest.mark.parametrize("sources", [("hh-like", "pku-like"), ("hh", "pku", "mine"), ("mine",)])
-def test_other_data_are_not_compared(sources: tuple[str, ...]) -> None:
+def test_other_data_are_not_compared(sources):
     analysis = analysis_of(sources=sources, by_source=False)
     assert sources_by_setting(analysis) == {}
     assert len(analysis.paper) == len(FIGURES)
 
 
-def test_a_remark_states_that_as_many_rules_have_other_names() -> None:
+def test_a_remark_states_that_as_many_rules_have_other_names():
     analysis = analysis_of(rule_ids=[f"my-rule-{k}" for k in range(10)])
     compared = [row for row in analysis.paper if row.our_source]
     assert compared

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import re
 from dataclasses import astuple
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -90,22 +89,20 @@ def contains(interval: Estimate, share: float) -> bool:
         (10, 10, 0, 0, "trust"),  # all 10: 0.1 %
     ],
 )
-def test_the_verdict_follows_from_the_exact_binomial(
-    num_rules: int, wins: int, losses: int, ties: int, verdict: str
-) -> None:
+def test_the_verdict_follows_from_the_exact_binomial(num_rules, wins, losses, ties, verdict):
     tied_PR = np.zeros((wins + losses + ties, num_rules - 1))
     margin_PR = np.hstack([outcomes(wins, losses, ties), tied_PR])
     assert first_rule(answer_of(margin_PR)).verdict == verdict
 
 
-def test_a_rule_without_a_fully_rated_pair_is_undecided() -> None:
+def test_a_rule_without_a_fully_rated_pair_is_undecided():
     table = table_of([[0.0], [1.0]], [[np.nan], [np.nan]])
     (row,) = analyze(table).answers[-1].rows
     assert (row.verdict, row.num_more_pairs, row.num_missing_pairs) == ("undecided", None, 2)
     assert row.reason == "no pair has both responses rated"
 
 
-def test_a_constant_rule_and_a_threshold_decide_who_says_little() -> None:
+def test_a_constant_rule_and_a_threshold_decide_who_says_little():
     (row,) = analyze(table_of([[0.5]] * 30, [[0.5]] * 30)).answers[-1].rows
     assert (row.verdict, row.tie_rate, row.num_untied_pairs) == ("says little", 1.0, 0)
     assert row.reason == "30 ties in 30 pairs; 100.0 % of its ratings are 0.500"
@@ -114,7 +111,7 @@ def test_a_constant_rule_and_a_threshold_decide_who_says_little() -> None:
     assert first_rule(answer_of(margins, max_tie_rate=0.5)).verdict == "says little"
 
 
-def test_the_less_certain_of_two_like_rules_is_the_double() -> None:
+def test_the_less_certain_of_two_like_rules_is_the_double():
     """Rule 1 is rule 2, but for two margins of 40: r = (38 - 2) / 40 = 0.9."""
     first_P = np.repeat([1.0, -1.0], [36, 4])
     second_P = np.where(np.arange(40) < 2, -first_P, first_P)
@@ -131,7 +128,7 @@ def test_the_less_certain_of_two_like_rules_is_the_double() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_rules_correlate_within_pairs_as_numpy_says(seed: int) -> None:
+def test_rules_correlate_within_pairs_as_numpy_says(seed):
     """Ratings less their pair's mean, over pairs that both rules rated fully."""
     table = random_table(np.random.default_rng(500 + seed), max_rows=3000)
     with open_warehouse(open_ratings(table)) as warehouse:
@@ -151,7 +148,7 @@ def test_rules_correlate_within_pairs_as_numpy_says(seed: int) -> None:
 # --- weights and words ----------------------------------------------------------------------------
 
 
-def test_weights_that_are_nearly_equal_are_not_said_to_disagree() -> None:
+def test_weights_that_are_nearly_equal_are_not_said_to_disagree():
     # Both rules have one entropy, so both weights are the equal share of 0.5.
     answer = answer_of([[1, -1]] * 40)
     assert [row.verdict for row in answer.rows] == ["trust", "against"]
@@ -159,7 +156,7 @@ def test_weights_that_are_nearly_equal_are_not_said_to_disagree() -> None:
     assert "disagree" not in " ".join(answer.summary)
 
 
-def test_a_rule_against_people_with_a_large_weight_is_named() -> None:
+def test_a_rule_against_people_with_a_large_weight_is_named():
     """Rule 2 has three levels and is wrong; rule 1 has many levels and is right."""
     chosen_P = np.repeat([0.75, 0.25], [30, 10])
     spread_P = np.linspace(0, 0.2, 40)
@@ -175,15 +172,13 @@ def test_a_rule_against_people_with_a_large_weight_is_named() -> None:
     assert answer.summary[0] == "2 rules: 1 trust, 1 against."
 
 
-def test_an_estimate_of_half_names_no_number_of_pairs() -> None:
+def test_an_estimate_of_half_names_no_number_of_pairs():
     row = first_rule(answer_of(outcomes(20, 20, 10)))
     assert row.num_more_pairs is None
     assert row.remedy.endswith("the estimate is 50 %")
 
 
-def test_the_answer_of_all_sources_is_the_first_table_at_80_columns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_answer_of_all_sources_is_the_first_table_at_80_columns(tmp_path, monkeypatch):
     monkeypatch.setattr("encore.core.terminal.out._width", 80)
     rng = np.random.default_rng(0)
     chosen_PR, rejected_PR = rng.integers(0, 11, size=(2, 60, 4)) / 10
@@ -198,7 +193,7 @@ def test_the_answer_of_all_sources_is_the_first_table_at_80_columns(
     assert max(map(len, first_lines)) <= 80
 
 
-def test_a_rule_has_one_number_in_every_source_and_in_a_comparison(tmp_path: Path) -> None:
+def test_a_rule_has_one_number_in_every_source_and_in_a_comparison(tmp_path):
     """Source a lacks the first rule, and so does the other run."""
     chosen_PR, rejected_PR = np.random.default_rng(0).integers(0, 11, size=(2, 60, 3)) / 10
     table = table_of(chosen_PR, rejected_PR, source=["a", "b"] * 30)
@@ -220,9 +215,7 @@ def test_a_rule_has_one_number_in_every_source_and_in_a_comparison(tmp_path: Pat
 
 @pytest.mark.parametrize("num_rules", [10, 20])
 @pytest.mark.parametrize("num_studies", [100, pytest.param(1000, marks=FULL)])
-def test_random_labels_give_a_false_verdict_in_at_most_one_study_in_twenty(
-    num_rules: int, num_studies: int
-) -> None:
+def test_random_labels_give_a_false_verdict_in_at_most_one_study_in_twenty(num_rules, num_studies):
     """Each study has 300 pairs, and ties between 10 % and 80 %.
 
     A false rate of 5 % in 1,000 studies has a standard error of 0.7 %, in 100 of 2.2 %. Bonferroni
@@ -241,7 +234,7 @@ def test_random_labels_give_a_false_verdict_in_at_most_one_study_in_twenty(
 
 
 @pytest.mark.parametrize("accuracy", [0.5, 0.7, 0.95])
-def test_all_intervals_of_a_study_cover_in_95_percent_of_studies(accuracy: float) -> None:
+def test_all_intervals_of_a_study_cover_in_95_percent_of_studies(accuracy):
     """Ten rules with 20, 40, … 200 untied pairs; 2,000 studies have a standard error of 0.5 %."""
     rng = np.random.default_rng(int(100 * accuracy))
     total_R = np.arange(20, 201, 20)
@@ -259,8 +252,8 @@ def test_all_intervals_of_a_study_cover_in_95_percent_of_studies(accuracy: float
     [(0.6, 150), *(pytest.param(p, 1000, marks=FULL) for p in (0.52, 0.55, 0.6, 0.7, 0.8))],
 )
 def test_the_number_of_further_pairs_decides_in_80_percent_of_cases_like_the_estimate(
-    accuracy: float, num_studies: int
-) -> None:
+    accuracy, num_studies
+):
     """Half of all pairs are tied, in a study of 100 pairs and ten rules.
 
     If estimate and tie rate are the truth, the further pairs decide in 80 % and somewhat more,

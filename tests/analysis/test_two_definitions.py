@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ def assert_agrees(figure: Any, expected: Any, path: str) -> None:
 @pytest.mark.parametrize(
     "seed", [*range(10), *(pytest.param(n, marks=pytest.mark.full) for n in range(10, 210))]
 )
-def test_random_ratings_in_odd_files_give_what_numpy_gives(seed: int, tmp_path: Path) -> None:
+def test_random_ratings_in_odd_files_give_what_numpy_gives(seed, tmp_path):
     rng = np.random.default_rng(seed)
     table = random_table(rng, max_rows=200_000 if seed and seed % 10 == 0 else 3_000)
     write_odd_files(table, tmp_path, rng)
@@ -52,7 +51,7 @@ def test_random_ratings_in_odd_files_give_what_numpy_gives(seed: int, tmp_path: 
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_margins_spread_over_all_pairs_that_a_rule_rated(seed: int) -> None:
+def test_margins_spread_over_all_pairs_that_a_rule_rated(seed):
     """Pairs that another rule did not rate count too."""
     table = random_table(np.random.default_rng(seed), max_rows=2000)
     expected = reference_margin_sds(rows_of(table))
@@ -62,7 +61,7 @@ def test_margins_spread_over_all_pairs_that_a_rule_rated(seed: int) -> None:
         assert sd == (None if np.isnan(reference) else pytest.approx(reference, abs=1e-12))
 
 
-def test_row_order_and_threads_do_not_change_the_analysis(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_order_and_threads_do_not_change_the_analysis(monkeypatch):
     table = random_table(np.random.default_rng(2), max_rows=20_000)
     expected = analyze(table, by_source=True)
     for threads in ("1", "2"):

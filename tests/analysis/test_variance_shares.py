@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -37,7 +36,7 @@ def share_values(shares: VarianceShares) -> list[float | None]:
 # --- by hand --------------------------------------------------------------------------------------
 
 
-def test_the_shares_are_those_of_an_analysis_of_variance() -> None:
+def test_the_shares_are_those_of_an_analysis_of_variance():
     # The pairs' means are 1, 0, 1/2, 0: between, 2 (25 + 9 + 1 + 9) / 64 / 3 = 11/24. Within, half
     # of the mean squared difference, 1/8. So prompts have (11/24 - 1/8) / 2 = 1/6 of 1/6 + 1/8.
     shares = shares_of(table_of(*FIRST))
@@ -45,7 +44,7 @@ def test_the_shares_are_those_of_an_analysis_of_variance() -> None:
     assert share_values(shares) == [pytest.approx(4 / 7), pytest.approx(3 / 7), None]
 
 
-def test_a_repeat_divides_responses_from_noise() -> None:
+def test_a_repeat_divides_responses_from_noise():
     # The repeat rates one response 1 instead of 0: noise 1/2 of 1/8. The means of the pairs are 1,
     # 0, 3/4, 0, so the squared mean of two different pairs is (49/16 - 25/16) / 12 = 1/8. The mean
     # square is 7/16, so the variance is 5/16. Products of two responses' means: 1 and 1/2, of four
@@ -56,26 +55,26 @@ def test_a_repeat_divides_responses_from_noise() -> None:
     assert share_values(shares) == pytest.approx([4 / 5, 0, 1 / 5])
 
 
-def test_an_exact_repeat_has_no_noise() -> None:
+def test_an_exact_repeat_has_no_noise():
     table = table_of(*FIRST)
     assert shares_of(table, repeat=table).judge_noise == Estimate(value=0.0, low=0.0, high=0.0)
 
 
-def test_pairs_that_are_less_alike_than_strangers_have_share_0() -> None:
+def test_pairs_that_are_less_alike_than_strangers_have_share_0():
     shares = shares_of(table_of([[1.0]] * 5, [[0.0]] * 5))
     assert share_values(shares)[:2] == [0.0, 1.0]
     assert shares.between_prompts.low == 0.0
     assert shares.between_responses.high == 1.0
 
 
-def test_no_shares_without_variance_pairs_or_levels() -> None:
+def test_no_shares_without_variance_pairs_or_levels():
     many = np.random.default_rng(0).random((400, 1))
     for chosen, num_pairs in ([[0.5]] * 4, 4), ([[0.5], [0.1], [np.nan]], 2), (many, 0):
         shares = shares_of(table_of(chosen, np.flip(chosen)[:, :1] if num_pairs == 0 else chosen))
         assert (shares.num_pairs, share_values(shares)) == (num_pairs, [None] * 3)
 
 
-def test_a_repeat_of_another_judge_is_refused(tmp_path: Path) -> None:
+def test_a_repeat_of_another_judge_is_refused(tmp_path):
     for judge in ("a", "b"):
         table = table_of(*FIRST, rule_ids=["x"])
         write_rating_run(tmp_path / judge, table, rules=rules_of(["x"]), judge=judge)
@@ -83,7 +82,7 @@ def test_a_repeat_of_another_judge_is_refused(tmp_path: Path) -> None:
         analyze(tmp_path / "a", repeat=tmp_path / "b")
 
 
-def test_equal_rules_are_one_and_opposite_rules_too() -> None:
+def test_equal_rules_are_one_and_opposite_rules_too():
     # Margins 1, -1, 0 and 0, 0, 1 are uncorrelated: two rules. A third that is the first one turned
     # round adds two elements of 1 to the diagonal: 3² / (3 + 2) = 1.8.
     margin_PR = np.array([[1.0, 0.0, -1.0], [-1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
@@ -158,13 +157,13 @@ def coverage_of_number(num_pairs: int, loadings: Sequence[float], *, num_studies
 
 
 @pytest.mark.parametrize(("share", "noise"), [(0.3, 0.0), (0.5, 0.2)])
-def test_intervals_of_shares_contain_the_truth(share: float, noise: float) -> None:
+def test_intervals_of_shares_contain_the_truth(share, noise):
     """Expect 95 of 100 studies, less three standard errors."""
     for name, coverage in coverage_of_shares(200, share, noise, num_studies=100).items():
         assert coverage >= 0.88, name
 
 
-def test_intervals_of_the_effective_number_contain_the_truth() -> None:
+def test_intervals_of_the_effective_number_contain_the_truth():
     assert coverage_of_number(200, [0.6] * 10, num_studies=200) >= 0.88
 
 
@@ -172,7 +171,7 @@ def test_intervals_of_the_effective_number_contain_the_truth() -> None:
 @pytest.mark.parametrize("num_pairs", [200, 2000])
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.7])
 @pytest.mark.parametrize("noise", [0.0, 0.2])
-def test_coverage_of_shares_is_93_to_97_percent(num_pairs: int, share: float, noise: float) -> None:
+def test_coverage_of_shares_is_93_to_97_percent(num_pairs, share, noise):
     """Allow two standard errors of 1,000 studies, 0.014."""
     coverages = coverage_of_shares(num_pairs, share, noise, num_studies=1000)
     assert all(0.916 <= coverage <= 0.984 for coverage in coverages.values()), coverages
@@ -182,9 +181,7 @@ def test_coverage_of_shares_is_93_to_97_percent(num_pairs: int, share: float, no
 @pytest.mark.parametrize("num_pairs", [200, 2000])
 @pytest.mark.parametrize("num_rules", [10, 20])
 @pytest.mark.parametrize("strongest", [0.5, 0.7, 0.9])
-def test_coverage_of_the_effective_number_is_93_to_97_percent(
-    num_pairs: int, num_rules: int, strongest: float
-) -> None:
+def test_coverage_of_the_effective_number_is_93_to_97_percent(num_pairs, num_rules, strongest):
     """Rules share a factor, the last one most; 400 studies, two standard errors are 0.022."""
     loadings = np.linspace(strongest / 2, strongest, num_rules)
     coverages = [

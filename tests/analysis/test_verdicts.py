@@ -27,9 +27,7 @@ BAND = (-0.6, 0.6)
         (-0.3, -0.3, (-0.9, -0.7), "inconclusive"),  # negative, but weaker than by chance
     ],
 )
-def test_both_policies_must_agree_outside_their_bands(
-    half: float | None, untied: float | None, band: tuple[float, float], expected: str
-) -> None:
+def test_both_policies_must_agree_outside_their_bands(half, untied, band, expected):
     rows = [
         Correlation(
             source="all",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import httpx
 import pytest
@@ -29,7 +28,7 @@ run_main(single_command(ask, name="ask"), [])
     ("number", "code"),
     [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.services)],
 )
-def test_it_prints_its_address_and_stops_at_a_signal(rated: Path, number, code):
+def test_it_prints_its_address_and_stops_at_a_signal(rated, number, code):
     with encore_process("browse", rated) as process:
         line = process.stderr.readline()
         assert line.startswith(f"browse {NUM_PAIRS} pairs, 1 run, on http://127.0.0.1:")
@@ -41,7 +40,7 @@ def test_it_prints_its_address_and_stops_at_a_signal(rated: Path, number, code):
         assert "Traceback" not in process.stderr.read()
 
 
-def test_pairs_are_listed_before_anything_is_rated(study: Path):
+def test_pairs_are_listed_before_anything_is_rated(study):
     with encore_process("browse", study) as process:
         line = process.stderr.readline()
         assert line.startswith(f"browse {NUM_PAIRS} pairs, 0 runs, on http://127.0.0.1:")

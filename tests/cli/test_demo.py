@@ -121,7 +121,7 @@ def _small_benchmark(folder: Path) -> BenchmarkConfig:
     )
 
 
-def test_the_demo_trains_heads_and_two_models_beside_them(first_run: DemoRun) -> None:
+def test_the_demo_trains_heads_and_two_models_beside_them(first_run):
     heads_table = first_run.out.partition("Synthetic safety, %")[0].partition("Heads on ")[2]
     assert all(head in heads_table for head in HEADS)
     assert "R²" in heads_table
@@ -131,7 +131,7 @@ def test_the_demo_trains_heads_and_two_models_beside_them(first_run: DemoRun) ->
     assert not (first_run.study / "mlflow.db").exists()
 
 
-def test_the_demo_prints_the_papers_rows_at_80_columns_and_writes_all(first_run: DemoRun) -> None:
+def test_the_demo_prints_the_papers_rows_at_80_columns_and_writes_all(first_run):
     assert "Synthetic safety, % of 10 pairs, SYNTHETIC" in first_run.out
     table = _table(first_run.out)
     assert max(map(len, table.splitlines())) <= 80
@@ -174,7 +174,7 @@ def second_run(first_run: DemoRun, tmp_path_factory: pytest.TempPathFactory) -> 
         return run_demo(study, flow.main)
 
 
-def test_a_second_demo_repeats_no_finished_stage(first_run: DemoRun, second_run: DemoRun) -> None:
+def test_a_second_demo_repeats_no_finished_stage(first_run, second_run):
     assert second_run.err.count("trained before: 2 steps") == 3
     assert "nothing was rated, trained or scored" in second_run.err
     # Only arithmetic is repeated, with the same result.
@@ -182,7 +182,7 @@ def test_a_second_demo_repeats_no_finished_stage(first_run: DemoRun, second_run:
     assert _table(second_run.out) == _table(first_run.out)
 
 
-def test_make_demo_ends_with_the_exit_code_of_its_command(tmp_path: Path) -> None:
+def test_make_demo_ends_with_the_exit_code_of_its_command(tmp_path):
     (tmp_path / "study").write_text("a file")
     with pytest.raises(SystemExit) as exit_error:
         flow.run_demo(DemoConfig(study=tmp_path / "study", backend="transformers"))
@@ -203,7 +203,7 @@ def _contents(study: Path) -> dict[str, bytes]:
     }
 
 
-def test_make_demo_logs_trainings_and_rows_and_says_how_to_see_them(second_run: DemoRun) -> None:
+def test_make_demo_logs_trainings_and_rows_and_says_how_to_see_them(second_run):
     uri = f"sqlite:///{second_run.study.resolve()}/mlflow.db"
     trainings = Logged(uri).runs().values()
     assert [run.info.status for run in trainings] == ["FINISHED"] * 3

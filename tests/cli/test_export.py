@@ -83,9 +83,7 @@ def test_weights_of_an_incomplete_run_are_marked_and_exit_with_3(export, encore,
     assert "4 of 10 shards were not read" in (tmp_path / "new" / "README.md").read_text()
 
 
-def test_an_export_does_not_replace_its_own_model(
-    export, tmp_path, monkeypatch: pytest.MonkeyPatch
-):
+def test_an_export_does_not_replace_its_own_model(export, tmp_path, monkeypatch):
     assert export(out="heads").code == 0
     (tmp_path / "link").symlink_to("heads", target_is_directory=True)
     monkeypatch.setattr("encore.model.open_model.open_reward_model", None)  # nothing is loaded

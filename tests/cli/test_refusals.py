@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from encore.serving.listening import listen
-from tests.cli.conftest import Run
 
 #: Exit code, arguments and message. The working directory has the studies ``fresh`` and ``rated``,
 #: a ``gate``, and weights of other rules (``other.json``). MODEL is a model with three heads,
@@ -57,13 +56,7 @@ def folder(made_studies: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.mark.parametrize(("code", "arguments", "message"), REFUSALS)
 def test_bad_input_is_refused_in_one_line(
-    encore: Run,
-    folder: Path,
-    reward_model: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    code: int,
-    arguments: str,
-    message: str,
+    encore, folder, reward_model, monkeypatch, code, arguments, message
 ):
     monkeypatch.chdir(folder)
     with listen("127.0.0.1", 0) as listener:

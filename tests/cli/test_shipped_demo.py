@@ -12,7 +12,6 @@ from encore.rating.rating_run import open_run
 from encore.recipes.recipe import load_recipe
 from encore.recipes.shipped_demo import make_demo_study
 from encore.warehouse import open_ratings
-from tests.cli.conftest import Run
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -20,7 +19,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
 
-def test_the_shipped_run_is_the_one_that_the_recipe_makes(tmp_path: Path):
+def test_the_shipped_run_is_the_one_that_the_recipe_makes(tmp_path):
     study, run_dir = make_demo_study(tmp_path / "study")
     assert open_run(study, load_recipe("demo").rating).run_dir == run_dir
     status = run_status(run_dir)
@@ -32,7 +31,7 @@ def test_the_shipped_run_is_the_one_that_the_recipe_makes(tmp_path: Path):
 
 @pytest.mark.full  # a minute or two of a real engine
 @pytest.mark.timeout(3600)
-def test_the_shipped_ratings_are_those_that_the_engine_gives(tmp_path: Path):
+def test_the_shipped_ratings_are_those_that_the_engine_gives(tmp_path):
     from examples.demo_judge.rate_pairs import write_ratings
 
     write_ratings(tmp_path)
@@ -45,7 +44,7 @@ def test_the_shipped_ratings_are_those_that_the_engine_gives(tmp_path: Path):
     assert len(shards[0]) == 9  # shards of 60 pairs
 
 
-def test_a_second_demo_repairs_a_cut_off_copy_and_changes_nothing(encore: Run, tmp_path: Path):
+def test_a_second_demo_repairs_a_cut_off_copy_and_changes_nothing(encore, tmp_path):
     study = tmp_path / "study"
     finished = encore("demo", "--out", study)
     assert finished.code == 0, finished.err
@@ -58,7 +57,7 @@ def test_a_second_demo_repairs_a_cut_off_copy_and_changes_nothing(encore: Run, t
     assert files_of(study) == before
 
 
-def test_the_demo_refuses_a_study_with_other_pairs(encore: Run, study: Path):
+def test_the_demo_refuses_a_study_with_other_pairs(encore, study):
     before = files_of(study)
     finished = encore("demo", "--out", study)
     assert finished.code == 1

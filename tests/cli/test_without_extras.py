@@ -112,7 +112,7 @@ def command_of(call: str) -> str:
 
 
 @pytest.mark.parametrize(("call", "ending"), CALLS.items())
-def test_a_command_without_its_extra_ends_in_one_line(results, call: str, ending: str):
+def test_a_command_without_its_extra_ends_in_one_line(results, call, ending):
     code, error = results[call]
     lines = [line for line in error.splitlines() if line.startswith("error: ")]
     assert (code, len(lines)) == ((1, 1) if ending else (0, 0)), error

@@ -9,7 +9,7 @@ from encore.demo import BENCHMARK_DATA_PATH
 from examples.demo_judge.make_data import render_data, split_texts, world_facts
 
 
-def test_splits_share_no_sentence_and_no_word_list_entry() -> None:
+def test_splits_share_no_sentence_and_no_word_list_entry():
     for texts, other_texts in combinations(map(split_texts, ("train", "demo", "test")), 2):
         for rule_id, kind in product(world_facts()["rules"], ("bad", "good", "says", "words")):
             for name, entries in other_texts[rule_id][kind].items():
@@ -17,7 +17,7 @@ def test_splits_share_no_sentence_and_no_word_list_entry() -> None:
                 assert not {*map(str.lower, entries)} & {*same_entries}
 
 
-def test_the_script_makes_the_shipped_data() -> None:
+def test_the_script_makes_the_shipped_data():
     folder = BENCHMARK_DATA_PATH.parent
     for name, lines in render_data().items():
         # Compared unpacked: zlib's builds compress the same text to different bytes.

@@ -38,7 +38,7 @@ def _saved(folder: Path) -> Path:
     return folder
 
 
-def test_every_kind_of_input_gives_the_same_pairs(tmp_path: Path) -> None:
+def test_every_kind_of_input_gives_the_same_pairs(tmp_path):
     expected = ingest({"mine": RECORDS}, out=str(tmp_path / "expected")).data_digest
     sources = {
         "messages": MESSAGES + RECORDS[1:],
@@ -57,7 +57,7 @@ def test_every_kind_of_input_gives_the_same_pairs(tmp_path: Path) -> None:
         assert report.sources[0].manifest.num_kept == 3
 
 
-def test_several_sources_are_labelled_by_their_names(tmp_path: Path) -> None:
+def test_several_sources_are_labelled_by_their_names(tmp_path):
     report = ingest({"a": RECORDS[:1], "b": pd.DataFrame(RECORDS[1:])}, out=tmp_path / "labelled")
     counts = {source.manifest.label: source.manifest.num_kept for source in report.sources}
     assert counts == {"a": 1, "b": 2}
@@ -65,7 +65,7 @@ def test_several_sources_are_labelled_by_their_names(tmp_path: Path) -> None:
     assert (manifest.label, manifest.origins[0].name, manifest.num_read) == ("table", "table", 3)
 
 
-def test_bad_sources_are_named(tmp_path: Path) -> None:
+def test_bad_sources_are_named(tmp_path):
     (tmp_path / "splits").mkdir()
     (tmp_path / "splits" / "dataset_dict.json").write_text("{}")
     _saved(tmp_path / "splits" / "train")
@@ -84,9 +84,7 @@ def test_bad_sources_are_named(tmp_path: Path) -> None:
             ingest(source, out=tmp_path / "study")
 
 
-def test_a_record_above_the_limit_is_refused_by_its_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_record_above_the_limit_is_refused_by_its_line(tmp_path, monkeypatch):
     path = tmp_path / "long.jsonl.gz"
     long = {**RECORDS[0], "chosen": "x" * (1 << 20)}
     path.write_bytes(gzip.compress("\n".join(map(json.dumps, [RECORDS[0], long])).encode()))

@@ -57,7 +57,7 @@ def set_aside(study: Path, label: str) -> list[dict[str, Any]]:
 # --- records --------------------------------------------------------------------------------
 
 
-def test_every_malformed_record_is_counted_with_its_line_and_reason(tmp_path: Path) -> None:
+def test_every_malformed_record_is_counted_with_its_line_and_reason(tmp_path):
     study = tmp_path / "study"
     manifest = only_manifest(ingest([str(GOLDEN / "ingest-oddities.jsonl")], out=study))
     # Lines 1 (kept), 2 (its duplicate), 3 (the contradiction, kept), 16 (kept); line 5 is blank.
@@ -87,9 +87,7 @@ records = st.one_of(
 
 @settings(max_examples=25)
 @given(st.lists(records, max_size=25))
-def test_every_record_is_kept_merged_or_set_aside_in_any_order(
-    tmp_path_factory: pytest.TempPathFactory, random_records: list[object]
-) -> None:
+def test_every_record_is_kept_merged_or_set_aside_in_any_order(tmp_path_factory, random_records):
     folder = tmp_path_factory.mktemp("records")
     rows = [pair(99), *random_records]
     first, reversed_order = (
@@ -107,7 +105,7 @@ def test_every_record_is_kept_merged_or_set_aside_in_any_order(
     assert reversed_order.model_copy(update={"parquet_sha256": first.parquet_sha256}) == first
 
 
-def test_sources_of_a_label_are_joined_and_equal_pairs_are_kept_once(tmp_path: Path) -> None:
+def test_sources_of_a_label_are_joined_and_equal_pairs_are_kept_once(tmp_path):
     folder = tmp_path / "prefs"
     folder.mkdir()
     write_pairs(folder / "a.jsonl", pair(1), pair(2), pair(1, id="again"))
@@ -130,9 +128,7 @@ def test_sources_of_a_label_are_joined_and_equal_pairs_are_kept_once(tmp_path: P
 
 
 @pytest.mark.parametrize(("prefer", "chosen"), [(None, "b"), ("better", "a")])
-def test_option_prefer_selects_the_chosen_response_and_is_recorded(
-    tmp_path: Path, prefer: Any, chosen: str
-) -> None:
+def test_option_prefer_selects_the_chosen_response_and_is_recorded(tmp_path, prefer, chosen):
     labels = {"better_response_id": 0, "safer_response_id": 1}
     record = {"prompt": "Q", "response_0": "a", "response_1": "b", **labels}
     study = tmp_path / "study"
@@ -145,7 +141,7 @@ def test_option_prefer_selects_the_chosen_response_and_is_recorded(
 # --- files ----------------------------------------------------------------------------------
 
 
-def test_a_changed_pairs_file_or_manifest_is_refused(tmp_path: Path) -> None:
+def test_a_changed_pairs_file_or_manifest_is_refused(tmp_path):
     study = tmp_path / "study"
     source = write_pairs(tmp_path / "mine.jsonl", pair(1))
     ingest([source], out=study)
@@ -165,7 +161,7 @@ def test_a_changed_pairs_file_or_manifest_is_refused(tmp_path: Path) -> None:
         read_pairs(open_study(study))
 
 
-def test_a_second_label_is_added_and_pairs_without_a_manifest_are_ignored(tmp_path: Path) -> None:
+def test_a_second_label_is_added_and_pairs_without_a_manifest_are_ignored(tmp_path):
     study = tmp_path / "study"
     ingest([write_pairs(tmp_path / "a.jsonl", pair(1))], out=study)
     before = everything(study)
@@ -181,7 +177,7 @@ def test_a_second_label_is_added_and_pairs_without_a_manifest_are_ignored(tmp_pa
     assert ingest([source], out=study).sources[0].status == "new"
 
 
-def test_equal_pairs_change_nothing_and_different_pairs_need_option_replace(tmp_path: Path) -> None:
+def test_equal_pairs_change_nothing_and_different_pairs_need_option_replace(tmp_path):
     study = tmp_path / "study"
     source = write_pairs(tmp_path / "mine.jsonl", pair(1), pair(2), pair(2), {})
     ingest([f"pairs:{source}"], out=study)
@@ -232,7 +228,7 @@ def bad_sources(folder: Path) -> list[tuple[list[str], dict[str, Any], str]]:
     ]
 
 
-def test_bad_input_is_refused_in_one_line_and_changes_nothing(tmp_path: Path) -> None:
+def test_bad_input_is_refused_in_one_line_and_changes_nothing(tmp_path):
     existing = tmp_path / "out" / "existing"
     ingest([write_pairs(tmp_path / "before.jsonl", pair(1))], out=existing)
     before = everything(tmp_path / "out")
@@ -245,7 +241,7 @@ def test_bad_input_is_refused_in_one_line_and_changes_nothing(tmp_path: Path) ->
             assert list(existing.parent.iterdir()) == [existing]
 
 
-def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_changes_nothing(tmp_path):
     # A limit on the size of written files ends writing half-way, as a full disk does.
     rng = random.Random(0)
     long_pairs = (pair(number, chosen=rng.randbytes(500).hex()) for number in range(6000))
@@ -265,9 +261,7 @@ def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
 # --- real data --------------------------------------------------------------------------------
 
 
-def test_real_transcripts_are_all_counted_and_lose_no_text(
-    shared_data: Path, tmp_path: Path
-) -> None:
+def test_real_transcripts_are_all_counted_and_lose_no_text(shared_data, tmp_path):
     study = tmp_path / "study"
     file = shared_data / "hh-harmless-dev.jsonl.gz"
     manifest = only_manifest(ingest([str(file)], out=study))
@@ -287,7 +281,7 @@ def test_real_transcripts_are_all_counted_and_lose_no_text(
         assert "".join(transcript.split()) in originals
 
 
-def test_the_command_shows_counts_and_the_file_of_malformed_records(tmp_path: Path) -> None:
+def test_the_command_shows_counts_and_the_file_of_malformed_records(tmp_path):
     source = write_pairs(tmp_path / "mine.jsonl", *(pair(n) for n in range(1200)), {})
     result = Command(ingest_command)(source, "--out", str(tmp_path / "study"))
     assert result.exit_code == 0, result.output

@@ -26,7 +26,7 @@ def everything(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("marker", [None, "{", "[]", '{"encore_study": 2}'])
-def test_a_directory_that_is_not_a_study_is_refused(tmp_path: Path, marker: str | None) -> None:
+def test_a_directory_that_is_not_a_study_is_refused(tmp_path, marker):
     if marker is not None:
         (tmp_path / "study.json").write_text(marker)
     with pytest.raises(
@@ -37,14 +37,14 @@ def test_a_directory_that_is_not_a_study_is_refused(tmp_path: Path, marker: str 
         open_study(tmp_path / "study")
 
 
-def test_a_study_does_not_replace_a_file_or_a_full_directory(tmp_path: Path) -> None:
+def test_a_study_does_not_replace_a_file_or_a_full_directory(tmp_path):
     (tmp_path / "file").write_text("x")
     for path, message in ((tmp_path / "file", "a file"), (tmp_path, "other things in it")):
         with pytest.raises(InputError, match=message), changed_study(path):
             pytest.fail("the change must not begin")
 
 
-def test_a_new_study_appears_with_its_first_change(tmp_path: Path) -> None:
+def test_a_new_study_appears_with_its_first_change(tmp_path):
     path = tmp_path / "runs" / "study"
     with changed_study(path) as change:
         assert change.study is None
@@ -64,7 +64,7 @@ def study(tmp_path: Path) -> Path:
     return path
 
 
-def test_an_interrupted_change_leaves_the_study_as_it_was(study: Path) -> None:
+def test_an_interrupted_change_leaves_the_study_as_it_was(study):
     parent = study.parent
     before = everything(parent)
     for path in (study, parent / "runs" / "new"):
@@ -79,9 +79,7 @@ def test_an_interrupted_change_leaves_the_study_as_it_was(study: Path) -> None:
 @pytest.mark.parametrize(
     ("fails_at", "error"), [(0, KeyboardInterrupt()), (1, OSError("broken disk")), (2, OSError())]
 )
-def test_a_change_that_fails_while_files_are_moved_is_undone(
-    study: Path, fails_at: int, error: BaseException, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_change_that_fails_while_files_are_moved_is_undone(study, fails_at, error, monkeypatch):
     before = everything(study)
     real_replace = Path.replace
 
@@ -98,7 +96,7 @@ def test_a_change_that_fails_while_files_are_moved_is_undone(
     assert everything(study) == before
 
 
-def test_two_changes_at_once_are_refused(study: Path) -> None:
+def test_two_changes_at_once_are_refused(study):
     with changed_study(study) as change:
         change.path("pairs/a").write_text("first")
         with (
@@ -109,7 +107,7 @@ def test_two_changes_at_once_are_refused(study: Path) -> None:
     assert everything(study / "pairs") == {"a": b"first", "b": b"B"}
 
 
-def test_a_study_that_another_process_made_meanwhile_stays(tmp_path: Path) -> None:
+def test_a_study_that_another_process_made_meanwhile_stays(tmp_path):
     path = tmp_path / "study"
     with pytest.raises(EncoreError, match="another process made it"), changed_study(path) as change:
         change.path("pairs/a").write_text("late")
@@ -119,7 +117,7 @@ def test_a_study_that_another_process_made_meanwhile_stays(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_staging_folders_of_killed_processes_are_removed_and_locked_ones_stay(study: Path) -> None:
+def test_staging_folders_of_killed_processes_are_removed_and_locked_ones_stay(study):
     folders = {name: study / f".change.tmp-{name}" for name in ("dead", "working", "young")}
     for name, folder in folders.items():
         folder.mkdir()

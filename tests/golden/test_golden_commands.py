@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -214,9 +213,7 @@ def fill_in(text: str, values: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize("call", WRONG_CALLS, ids=lambda call: call[0].replace("/", ":"))
-def test_a_wrong_call(
-    values_of_names: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Any
-):
+def test_a_wrong_call(values_of_names, tmp_path, monkeypatch, call):
     """It ends with its exit code and one message that names the mistake, and writes nothing."""
     text, code, names = call
     monkeypatch.chdir(tmp_path)
@@ -233,7 +230,7 @@ def test_a_wrong_call(
     assert not Path(values_of_names["NEW"]).exists()
 
 
-def test_a_wrong_call_and_a_right_one_in_a_process(values_of_names: dict[str, str]):
+def test_a_wrong_call_and_a_right_one_in_a_process(values_of_names):
     """A new process gives the same as this process."""
     wrong = encore_process("weights", values_of_names["RATINGS"], "--scheme", "nosuch")
     assert (wrong.code, wrong.out) == (1, "")

@@ -57,7 +57,7 @@ def row_of(row: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.full
 @pytest.mark.timeout(3600)  # two minutes on free cores, an hour on busy ones
-def test_the_demos_table(tmp_path: Path):
+def test_the_demos_table(tmp_path):
     done = encore_process("demo", "--full", "--out", tmp_path / "demo")
     assert done.code == 0, done.err
     table = table_of(tmp_path / "demo")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,32 +34,32 @@ def without_drawn_numbers(analysis: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("options", [(), ("--by-source",)])
-def test_analyze(fixed_ratings: Path, options: tuple[str, ...]):
+def test_analyze(fixed_ratings, options):
     answer = encore("analyze", fixed_ratings, *options, "--json").json
     name = "analyze-by-source" if options else "analyze"
     check_golden(name, without_drawn_numbers(answer), ANALYSIS)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_weights_of_every_scheme(fixed_ratings: Path, scheme: str):
+def test_weights_of_every_scheme(fixed_ratings, scheme):
     options = ("--rule", "be-kind") if scheme == "single" else ()
     answer = encore("weights", fixed_ratings, "--scheme", scheme, *options, "--json").json
     check_golden(f"weights-{scheme}", answer, LEARNT if scheme == "bradley-terry" else WEIGHTS)
 
 
 @pytest.mark.parametrize("options", [("--tau", 0.5), ("--scheme", "top-k", "--k", 3)])
-def test_weights_with_an_option(fixed_ratings: Path, options: tuple[object, ...]):
+def test_weights_with_an_option(fixed_ratings, options):
     answer = encore("weights", fixed_ratings, *options, "--json").json
     name = "-".join(str(option).strip("-") for option in options)
     check_golden(f"weights-with-{name}", answer, WEIGHTS)
 
 
-def test_the_sweep_of_temperatures(fixed_ratings: Path):
+def test_the_sweep_of_temperatures(fixed_ratings):
     answer = encore("weights", fixed_ratings, "--sweep", "--json").json
     check_golden("weights-sweep", answer, {"*encore_version": ANY})
 
 
-def test_the_comparison_of_schemes(fixed_ratings: Path):
+def test_the_comparison_of_schemes(fixed_ratings):
     answer = encore("weights", fixed_ratings, "--compare", "--json").json
     tolerances = {
         "*encore_version": ANY,
@@ -74,7 +73,7 @@ def test_the_comparison_of_schemes(fixed_ratings: Path):
     check_golden("weights-compare", answer, tolerances)
 
 
-def test_theory(fixed_ratings: Path):
+def test_theory(fixed_ratings):
     """All floats agree to `SOLVED`, because the weights come from gradient descent."""
     answer = encore("theory", fixed_ratings, "--json").json
     check_golden("theory", answer, {"*encore_version": ANY, "*": SOLVED})

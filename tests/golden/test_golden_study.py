@@ -45,7 +45,7 @@ def columns(table: pa.Table) -> dict[str, str]:
     return {field.name: f"{field.type}" for field in table.schema}
 
 
-def test_ingest(golden_study: GoldenStudy):
+def test_ingest(golden_study):
     tolerances = {"*encore_version": ANY, "*parquet_sha256": ANY}
     check_golden("ingest", mask_keys_and_paths(golden_study.ingested), tolerances)
     pairs = pq.read_table(golden_study.folder / "pairs" / "hh.parquet")
@@ -53,7 +53,7 @@ def test_ingest(golden_study: GoldenStudy):
     check_golden("pairs", seen)
 
 
-def test_ratings(golden_study: GoldenStudy):
+def test_ratings(golden_study):
     """Compare all columns and rows in order; values that all rows share are compared once."""
     rated = golden_study.rated | {}
     rated.pop("plan")  # has seconds
@@ -80,7 +80,7 @@ def test_ratings(golden_study: GoldenStudy):
     check_golden("ratings", seen)
 
 
-def test_status_and_analysis_of_the_study(golden_study: GoldenStudy):
+def test_status_and_analysis_of_the_study(golden_study):
     run = golden_study.rated["run_key"]
     status = encore("status", golden_study.folder, "--run", run, "--json").json
     check_golden("status", mask_keys_and_paths(status))
@@ -110,7 +110,7 @@ TRAININGS = {
 
 
 @pytest.mark.parametrize("name", TRAININGS)
-def test_twenty_steps_of_training(golden_study: GoldenStudy, name: str):
+def test_twenty_steps_of_training(golden_study, name):
     trained = golden_study.train(*TRAININGS[name])
     lines = (Path(trained["out"]) / "log.jsonl").read_text().splitlines()
     steps = [json.loads(line) for line in lines]
@@ -133,14 +133,14 @@ def test_both_layouts_see_the_same_losses():
     assert_same(*losses, {"*": SOLVED})
 
 
-def test_the_probe(golden_study: GoldenStudy):
+def test_the_probe(golden_study):
     probe = golden_study.probe
     check_golden(
         "train-probe", mask_keys_and_paths(probe), {**SECONDS, "*loss": SOLVED, "*r2_*": PROBED}
     )
 
 
-def test_head_scores(golden_study: GoldenStudy):
+def test_head_scores(golden_study):
     """Compare the rows in order: pair, source, response, a score of every head."""
     answer = golden_study.scored
     # Two pairs differ only in the last bits of some head, so they may tie.
@@ -153,7 +153,7 @@ def test_head_scores(golden_study: GoldenStudy):
 
 
 @pytest.mark.parametrize("kind", ["heads", "composed"])
-def test_an_exported_folder(golden_study: GoldenStudy, tmp_path: Path, kind: str):
+def test_an_exported_folder(golden_study, tmp_path, kind):
     """The trunk equals the backbone byte for byte; heads come from a solver, folded or not."""
     out = tmp_path / kind
     weights = ("--scheme", "encore", "--ratings", golden_study.folder)
@@ -182,7 +182,7 @@ def tensors_of(folder: Path) -> dict[str, Any]:
     return tensors
 
 
-def test_a_small_benchmark(golden_study: GoldenStudy):
+def test_a_small_benchmark(golden_study):
     """Score the shipped 80 pairs with the probe's heads under a few schemes, without a gate."""
     answer = encore(
         *("benchmark", golden_study.folder, "--model", golden_study.probe_run),
@@ -211,7 +211,7 @@ def columns_of(golden_study: GoldenStudy, name: str) -> dict[str, str]:
     return {row["column_name"]: row["column_type"] for row in rows}
 
 
-def test_tables_queries_and_columns_of_sql(golden_study: GoldenStudy):
+def test_tables_queries_and_columns_of_sql(golden_study):
     """Compare every table, view and macro of a study with the types of its columns."""
     listed = encore("sql", "--list", "--study", golden_study.folder, "--json").json
     types = {}
@@ -228,7 +228,7 @@ def test_tables_queries_and_columns_of_sql(golden_study: GoldenStudy):
 @pytest.mark.parametrize(
     "query", ["entropy_accuracy", "rule_accuracy", "pair_patterns", "head_accuracy"]
 )
-def test_a_query_of_the_library(golden_study: GoldenStudy, query: str):
+def test_a_query_of_the_library(golden_study, query):
     golden_study.scored  # noqa: B018 - head_accuracy reads the scores
     result = encore("sql", "--query", query, "--study", golden_study.folder, "--format", "json")
     rows = result.json
@@ -237,7 +237,7 @@ def test_a_query_of_the_library(golden_study: GoldenStudy, query: str):
     check_golden(f"sql-{query}", mask_keys_and_paths(rows))
 
 
-def test_show_of_a_pair(golden_study: GoldenStudy):
+def test_show_of_a_pair(golden_study):
     pair = read_golden("pairs")["pair_ids"][0]
     answer = encore("show", pair, "--study", golden_study.folder, "--json").json
     check_golden("show", mask_keys_and_paths(answer))
@@ -257,9 +257,7 @@ def small_benchmark(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Pat
 
 
 @pytest.mark.parametrize("by", ["pair", "rating"])
-def test_judging_a_benchmark(
-    golden_study: GoldenStudy, small_benchmark: tuple[Path, Path], tmp_path: Path, by: str
-):
+def test_judging_a_benchmark(golden_study, small_benchmark, tmp_path, by):
     definition, data = small_benchmark
     options = {
         "pair": ("--protocol", "verdict-only"),
@@ -315,9 +313,7 @@ def keys_of_questions(folder: Path, judge: tuple[object, ...]) -> dict[str, str]
     return {"labels": Path(labelled["table"]).parent.name, "importance": asked["run_key"]}
 
 
-def test_run_keys_of_fixed_inputs(
-    golden_study: GoldenStudy, small_benchmark: tuple[Path, Path], tmp_path: Path
-):
+def test_run_keys_of_fixed_inputs(golden_study, small_benchmark, tmp_path):
     """If a key must change, docs/changes.md says so and this golden file changes with it."""
     definition, data = small_benchmark
     study = golden_study.copy(tmp_path)
@@ -346,7 +342,7 @@ def test_run_keys_of_fixed_inputs(
     check_golden("run-keys", keys)
 
 
-def test_an_incomplete_run(golden_study: GoldenStudy, tmp_path: Path):
+def test_an_incomplete_run(golden_study, tmp_path):
     """Commands exit with 3 and use the shards that exist; `rate` then rates the missing one."""
     study = golden_study.copy(tmp_path)
     run = golden_study.rated["run_key"]
@@ -370,7 +366,7 @@ def test_an_incomplete_run(golden_study: GoldenStudy, tmp_path: Path):
     assert encore("status", study, "--run", run).code == 0
 
 
-def test_a_comparison_of_benchmark_rows(golden_study: GoldenStudy, tmp_path: Path):
+def test_a_comparison_of_benchmark_rows(golden_study, tmp_path):
     study = golden_study.copy(tmp_path)
     shutil.rmtree(study / "benchmarks", ignore_errors=True)
     benchmark = encore(
@@ -384,7 +380,7 @@ def test_a_comparison_of_benchmark_rows(golden_study: GoldenStudy, tmp_path: Pat
     check_golden("compare", mask_keys_and_paths(answer), {"*low": 0.05, "*high": 0.05})
 
 
-def test_a_published_study(golden_study: GoldenStudy, tmp_path: Path):
+def test_a_published_study(golden_study, tmp_path):
     """Compare the data set's files and columns, and the database's tables and macros."""
     database, dataset = tmp_path / "study.duckdb", tmp_path / "rated"
     done = encore("publish", golden_study.folder, "--out", database, "--dataset", dataset)

@@ -36,7 +36,7 @@ def axes_of(panel: Panel):
 
 
 @pytest.mark.parametrize("name", CHARTS)
-def test_every_figure_has_a_table_a_subtitle_and_labelled_axes(findings: Findings, name: str):
+def test_every_figure_has_a_table_a_subtitle_and_labelled_axes(findings, name):
     chart = chart_of(name, findings)
     assert chart.table.rows
     assert {len(row) for row in chart.table.rows} == {len(chart.table.columns)}
@@ -48,7 +48,7 @@ def test_every_figure_has_a_table_a_subtitle_and_labelled_axes(findings: Finding
         assert axes.get_ylabel() or row_names in ([], [f"{n} · {r}" for n, r in RULE_NAMES])
 
 
-def test_bars_are_the_shares_of_ratings_in_bins_on_shared_axes(findings: Findings):
+def test_bars_are_the_shares_of_ratings_in_bins_on_shared_axes(findings):
     limits = set()
     panels = chart_of("rating-histograms", findings).panels
     for panel, rating_P2 in zip(panels, findings.pairs.rating_2PR.T, strict=True):
@@ -62,9 +62,7 @@ def test_bars_are_the_shares_of_ratings_in_bins_on_shared_axes(findings: Finding
     assert len(limits) == 1
 
 
-def test_the_fit_is_the_least_squares_line_through_points_at_entropy_and_accuracy(
-    findings: Findings,
-):
+def test_the_fit_is_the_least_squares_line_through_points_at_entropy_and_accuracy(findings):
     panels = chart_of("entropy-accuracy", findings).panels
     assert [panel.title for panel in panels] == [
         f"{source}: {policy}"
@@ -114,12 +112,12 @@ def test_the_hint_of_a_position_lies_there_on_the_picture():
     assert 0 < top[1] < 20 < 80 < origin[1] == right[1] < 100
 
 
-def test_the_table_of_correlations_has_r_of_every_policy(findings: Findings):
+def test_the_table_of_correlations_has_r_of_every_policy(findings):
     r = [number(row.pearson_r) for row in findings.analysis.correlation]
     assert sorted(row[4] for row in correlation_table(findings).rows) == sorted(r)
 
 
-def test_wins_ties_and_losses_fill_the_bar_and_stand_in_the_table(findings: Findings):
+def test_wins_ties_and_losses_fill_the_bar_and_stand_in_the_table(findings):
     chart = chart_of("ties", findings)
     axes = axes_of(chart.panels[0])
     for row, rule in enumerate(findings.pooled):
@@ -134,7 +132,7 @@ def test_wins_ties_and_losses_fill_the_bar_and_stand_in_the_table(findings: Find
     assert len(chart.table.rows) == 3 * 6
 
 
-def test_agreement_is_the_cosine_of_signs(findings: Findings):
+def test_agreement_is_the_cosine_of_signs(findings):
     table = some_ratings(rule_ids=("a", "b"), num_pairs=40)
     rating_P22 = np.asarray(table["rating"]).reshape(40, 2, 2)  # pair, response, rule
     a, b = np.sign(rating_P22[:, 0] - rating_P22[:, 1]).T
@@ -145,7 +143,7 @@ def test_agreement_is_the_cosine_of_signs(findings: Findings):
     assert cells == {(0, 0): "1.00", (0, 1): expected, (1, 0): expected, (1, 1): "1.00"}
 
 
-def test_schemes_that_learn_from_labels_are_marked_and_drawn_at_their_accuracy(findings: Findings):
+def test_schemes_that_learn_from_labels_are_marked_and_drawn_at_their_accuracy(findings):
     assert not isinstance(findings.comparison, Missing)
     assert "bradley-terry †" in chart_of("scheme-weights", findings).table.columns
     chart = chart_of("scheme-accuracy", findings)
@@ -160,7 +158,7 @@ def test_schemes_that_learn_from_labels_are_marked_and_drawn_at_their_accuracy(f
     assert is_orange == learnt == [row.uses_labels for row in rows]
 
 
-def test_a_tiny_weight_is_not_written_as_zero_and_its_cell_is_pale(findings: Findings):
+def test_a_tiny_weight_is_not_written_as_zero_and_its_cell_is_pale(findings):
     """Orange is for less than an equal share, at most 0.6 of it; grey is for none at all."""
     comparison = findings.comparison
     assert not isinstance(comparison, Missing)

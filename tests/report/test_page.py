@@ -93,7 +93,7 @@ def hostile(world: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     return page.read_text(encoding="utf-8")
 
 
-def test_nothing_on_the_page_refers_to_anything_outside(html: str, hostile: str) -> None:
+def test_nothing_on_the_page_refers_to_anything_outside(html, hostile):
     for page in (html, hostile):
         for _, attributes in Parsed(page).elements:
             assert "style" not in attributes
@@ -107,7 +107,7 @@ def test_nothing_on_the_page_refers_to_anything_outside(html: str, hostile: str)
         assert "//" not in re.sub(r"//[^\n]*\n", "", page.split("<script>")[1])
 
 
-def test_the_policy_allows_only_the_pages_own_style_and_script(html: str) -> None:
+def test_the_policy_allows_only_the_pages_own_style_and_script(html):
     [policy] = [
         attributes["content"]
         for attributes in Parsed(html).of("meta")
@@ -123,7 +123,7 @@ def test_the_policy_allows_only_the_pages_own_style_and_script(html: str) -> Non
     assert "unsafe" not in policy
 
 
-def test_names_from_data_stay_text(hostile: str) -> None:
+def test_names_from_data_stay_text(hostile):
     parsed = Parsed(hostile)
     assert len(list(parsed.of("script"))) == 1
     assert all(image["src"].startswith("data:image/svg+xml;") for image in parsed.of("img"))
@@ -136,7 +136,7 @@ def test_names_from_data_stay_text(hostile: str) -> None:
         assert text in parsed.text
 
 
-def test_every_figure_has_a_text_alternative_and_its_data(html: str) -> None:
+def test_every_figure_has_a_text_alternative_and_its_data(html):
     parsed = Parsed(html)
     drawings = list(parsed.of("img"))
     assert len(drawings) > 15
@@ -145,9 +145,7 @@ def test_every_figure_has_a_text_alternative_and_its_data(html: str) -> None:
     assert len(list(parsed.of("details"))) >= 8
 
 
-def test_the_page_states_verdicts_notes_and_the_papers_figures(
-    html: str, findings: Findings
-) -> None:
+def test_the_page_states_verdicts_notes_and_the_papers_figures(html, findings):
     text = Parsed(html).text
     for verdict in findings.analysis.verdicts:
         assert verdict.verdict in text
@@ -161,7 +159,7 @@ def test_the_page_states_verdicts_notes_and_the_papers_figures(
     assert "SYNTHETIC" not in html
 
 
-def test_the_page_begins_with_the_verdict_on_each_rule(html: str, findings: Findings) -> None:
+def test_the_page_begins_with_the_verdict_on_each_rule(html, findings):
     section = html[html.index('<section id="answer">') : html.index('<section id="rules">')]
     text = Parsed(section).text
     answers = [findings.answer(source) for source in findings.sources]
@@ -172,7 +170,7 @@ def test_the_page_begins_with_the_verdict_on_each_rule(html: str, findings: Find
     assert {row.number: row.rule_id for row in rows} == dict(enumerate(findings.titles, start=1))
 
 
-def test_a_bar_has_the_shares_of_each_rules_variance(html: str, findings: Findings) -> None:
+def test_a_bar_has_the_shares_of_each_rules_variance(html, findings):
     section = html[html.index('<figure id="variance"') : html.index('id="rating-histograms"')]
     rows = [row for row in findings.analysis.variance if row.source == "all"]
     bars = re.findall(r'class="part-(\d)" x="([\d.]+)" width="([\d.]+)"', section)
@@ -185,9 +183,7 @@ def test_a_bar_has_the_shares_of_each_rules_variance(html: str, findings: Findin
     assert f"as much as {worth.effective.value:.1f} independent ones" in Parsed(html).text
 
 
-def test_the_table_of_rules_has_a_row_each_and_sorts_with_buttons(
-    html: str, findings: Findings
-) -> None:
+def test_the_table_of_rules_has_a_row_each_and_sorts_with_buttons(html, findings):
     table = html[html.index("All statistics of every rule") :]
     head, body = table[: table.index("</table>")].split("</thead>")
     assert head.count("<button") == head.count("aria-sort=") >= 14
@@ -201,7 +197,7 @@ def test_the_table_of_rules_has_a_row_each_and_sorts_with_buttons(
         assert [float(cell) for cell in row[2:5]] == [rule.entropy_nats, *accuracy]
 
 
-def test_a_studys_page_states_its_provenance(hostile: str, world: Path) -> None:
+def test_a_studys_page_states_its_provenance(hostile, world):
     text = Parsed(hostile).text
     findings = gather(world)
     assert findings.provenance.run_key
@@ -221,7 +217,7 @@ def table(world: Path) -> BenchmarkTable:
     return read_table(table_folders(world)[0])
 
 
-def test_rows_are_sorted_and_all_of_them_in_the_table(table: BenchmarkTable) -> None:
+def test_rows_are_sorted_and_all_of_them_in_the_table(table):
     chart = interval_chart(table)
     assert len(chart.table.rows) == len(table.rows)
     scores = [float(row[1].removesuffix(" %")) for row in chart.table.rows]
@@ -233,9 +229,7 @@ def test_rows_are_sorted_and_all_of_them_in_the_table(table: BenchmarkTable) -> 
         assert difference.lstrip("+") == expected.replace("-", "−").lstrip("+")
 
 
-def test_the_papers_methods_and_models_are_drawn_but_not_each_rule(
-    table: BenchmarkTable, hostile: str
-) -> None:
+def test_the_papers_methods_and_models_are_drawn_but_not_each_rule(table, hostile):
     leading = [
         row for row in table.rows if row.our_figures.method is not None or row.kind != "scheme"
     ]
@@ -250,9 +244,7 @@ def test_the_papers_methods_and_models_are_drawn_but_not_each_rule(
     assert f"{len(remaining)} rows on" in subtitle
 
 
-def test_a_table_says_what_is_synthetic_or_partial_and_its_notes(
-    hostile: str, table: BenchmarkTable, world: Path
-) -> None:
+def test_a_table_says_what_is_synthetic_or_partial_and_its_notes(hostile, table, world):
     assert '<a href="#benchmarks">' in hostile
     first, second = hostile.split('<figure id="benchmark-')[1:]
     for mark in ("<strong>SYNTHETIC</strong>", "<strong>PARTIAL</strong>"):

@@ -50,7 +50,7 @@ def study(tmp_path: Path) -> Path:
     return write_rated_study(tmp_path / "study", titles=RULES, sources=("hh",), num_pairs=210)
 
 
-def test_the_json_names_files_and_findings(written: Result) -> None:
+def test_the_json_names_files_and_findings(written):
     assert written.exit_code == 0
     document = json.loads(written.stdout)
     folder = Path(document["page"]).parent
@@ -66,13 +66,13 @@ def test_the_json_names_files_and_findings(written: Result) -> None:
         assert path.is_dir() or str(folder).encode() not in path.read_bytes()
 
 
-def test_the_same_ratings_give_the_same_bytes(file: Path, written: Result, tmp_path: Path) -> None:
+def test_the_same_ratings_give_the_same_bytes(file, written, tmp_path):
     report(file, out=tmp_path)
     assert digests(tmp_path) == digests(Path(json.loads(written.stdout)["page"]).parent)
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_studys_report_goes_beside_its_run(study: Path, tmp_path: Path) -> None:
+def test_a_studys_report_goes_beside_its_run(study, tmp_path):
     [run_dir] = list_runs(study / "ratings")
     result = invoke(study)
     assert result.exit_code == 0, result.stderr
@@ -85,7 +85,7 @@ def test_a_studys_report_goes_beside_its_run(study: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_new_report_replaces_the_old_one_and_its_figures(study: Path, tmp_path: Path) -> None:
+def test_a_new_report_replaces_the_old_one_and_its_figures(study, tmp_path):
     pairs, out = benchmark_pairs(), tmp_path / "out"
     for key in ("a" * 16, "b" * 16):
         write_run(study, every_row(pairs), pairs=pairs, key=key)
@@ -107,9 +107,7 @@ def test_a_new_report_replaces_the_old_one_and_its_figures(study: Path, tmp_path
 
 
 @pytest.mark.usefixtures("quick")
-def test_an_incomplete_run_has_a_report_that_says_so_and_code_3(
-    study: Path, tmp_path: Path
-) -> None:
+def test_an_incomplete_run_has_a_report_that_says_so_and_code_3(study, tmp_path):
     shard_path(list_runs(study / "ratings")[0], 1).unlink()
     result = invoke(study, "--out", tmp_path / "out")
     assert result.exit_code == 3
@@ -118,14 +116,12 @@ def test_an_incomplete_run_has_a_report_that_says_so_and_code_3(
     assert "1 of 3 shards" in page
 
 
-def test_a_report_that_cannot_be_made_is_refused_in_one_line(file: Path, tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_made_is_refused_in_one_line(file, tmp_path):
     assert "is a file" in invoke.error_of(file, "--out", file)
     assert "no such file" in invoke.error_of(tmp_path / "nothing")
 
 
-def test_without_matplotlib_the_page_has_no_charts_and_says_why(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_matplotlib_the_page_has_no_charts_and_says_why(file, tmp_path, monkeypatch):
     monkeypatch.setattr("encore.report.write_report.find_spec", lambda _: None)
     written = report(file, out=tmp_path / "out")
     assert (written.figures, len(written.missing)) == ({}, 7)
@@ -139,9 +135,7 @@ def test_without_matplotlib_the_page_has_no_charts_and_says_why(
 
 
 @pytest.mark.usefixtures("quick")
-def test_synthetic_data_are_marked_on_the_page_in_every_figure_and_warned_of(
-    file: Path, tmp_path: Path
-) -> None:
+def test_synthetic_data_are_marked_on_the_page_in_every_figure_and_warned_of(file, tmp_path):
     table = some_ratings(sources=("synthetic-hh",), rule_ids=RULES)
     table = table.append_column("judge", [["synthetic-judge"] * table.num_rows])
     pq.write_table(table, tmp_path / "ratings.parquet")

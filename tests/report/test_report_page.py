@@ -49,9 +49,7 @@ def open_report(page: Page, file: Path, *, screen: str, theme: str) -> None:
     page.wait_for("Where these figures come from")
 
 
-def test_a_report_has_no_errors_or_requests_and_fits_its_screen(
-    page: Page, plain: Path, hostile: Path
-) -> None:
+def test_a_report_has_no_errors_or_requests_and_fits_its_screen(page, plain, hostile):
     for file, screen, theme in [
         *((plain, screen, theme) for screen in SCREENS for theme in THEMES),
         *((hostile, screen, "light") for screen in SCREENS),
@@ -71,7 +69,7 @@ def test_a_report_has_no_errors_or_requests_and_fits_its_screen(
             assert 0 < page.evaluate(banner) < height
 
 
-def test_drawings_stay_in_their_card_and_are_readable_on_a_phone(page: Page, plain: Path) -> None:
+def test_drawings_stay_in_their_card_and_are_readable_on_a_phone(page, plain):
     for screen in SCREENS:
         open_report(page, plain, screen=screen, theme="light")
         outside = page.evaluate(
@@ -96,7 +94,7 @@ def test_drawings_stay_in_their_card_and_are_readable_on_a_phone(page: Page, pla
     assert any(is_cut for is_cut, _ in hints)
 
 
-def test_the_theme_follows_the_system_and_the_toggle(page: Page, plain: Path) -> None:
+def test_the_theme_follows_the_system_and_the_toggle(page, plain):
     look = (
         "['html', '#ties img'].map(name => getComputedStyle(document.querySelector(name)))"
         ".map((style, index) => index ? style.filter : style.backgroundColor)"
@@ -114,7 +112,7 @@ def test_the_theme_follows_the_system_and_the_toggle(page: Page, plain: Path) ->
         assert page.evaluate(f"{toggle}.getAttribute('aria-pressed')") == is_pressed
 
 
-def test_a_heading_sorts_by_click_and_by_key(page: Page, plain: Path) -> None:
+def test_a_heading_sorts_by_click_and_by_key(page, plain):
     def column(index: int) -> list[str]:
         cells = f"[...{_SORTABLE}.querySelectorAll('tbody tr')].map(row => row.cells[{index}])"
         return list(page.evaluate(f"{cells}.map(cell => cell.dataset.value)"))

@@ -46,7 +46,7 @@ def section_of(study: Path) -> list[list[str]]:
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_probe_and_labels_of_responses_are_shown_beside_entropy(study: Path) -> None:
+def test_a_probe_and_labels_of_responses_are_shown_beside_entropy(study):
     assert section_of(study) == []  # nobody labelled, and nothing was probed
     judge = weak_judge(obeys=["calm"])
     probe(study, judge, num_pairs=40)
@@ -76,7 +76,7 @@ def test_a_probe_and_labels_of_responses_are_shown_beside_entropy(study: Path) -
 
 
 @pytest.mark.usefixtures("quick")
-def test_kappas_of_two_annotators_are_shown_beside_the_judge(study: Path) -> None:
+def test_kappas_of_two_annotators_are_shown_beside_the_judge(study):
     config = AnnotateExportConfig(study=study, items=40, annotators=2)
     files = export_sample(open_study(study), config).files
     answers = (lambda item_id, _: str(int(item_id[-1], 16) % 2), lambda *_: "1")

@@ -84,7 +84,7 @@ _KINDS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", _KINDS)
-def test_every_kind_of_input_gives_the_same_analysis(tmp_path: Path, kind: str) -> None:
+def test_every_kind_of_input_gives_the_same_analysis(tmp_path, kind):
     expected, analysis = analyze(_table()), analyze(_KINDS[kind](tmp_path))
     # A rule a column has the columns' order; without it rules are sorted.
     order = _RULES if kind.startswith("wide") else tuple(sorted(_RULES))
@@ -93,7 +93,7 @@ def test_every_kind_of_input_gives_the_same_analysis(tmp_path: Path, kind: str) 
     assert [rule.num_unparsed for rule in expected.rules] == [0, 2, 0]
 
 
-def test_what_cannot_be_read_is_named_with_column_row_and_value(tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_named_with_column_row_and_value(tmp_path):
     frame = _table().to_pandas()
     mixed = frame.astype({"rating": object})
     mixed.loc[4, "rating"] = "n/a"
@@ -119,7 +119,7 @@ def test_what_cannot_be_read_is_named_with_column_row_and_value(tmp_path: Path) 
             analyze(ratings)
 
 
-def test_a_published_data_set_that_is_synthetic_stays_so(tmp_path: Path) -> None:
+def test_a_published_data_set_that_is_synthetic_stays_so(tmp_path):
     for name in ("data", "rules"):  # the rules are no ratings
         (tmp_path / name).mkdir()
     pq.write_table(_table(), tmp_path / "data" / "train-00000-of-00001.parquet")

@@ -47,17 +47,13 @@ def expected() -> Analysis:
 # --- reading --------------------------------------------------------------------------------------
 
 
-def test_a_file_a_folder_a_table_and_a_data_frame_give_the_same_analysis(
-    tmp_path: Path, expected: Analysis
-) -> None:
+def test_a_file_a_folder_a_table_and_a_data_frame_give_the_same_analysis(tmp_path, expected):
     path = write(TABLE, tmp_path / "ratings.parquet")
     for ratings in (path, str(path), tmp_path, TABLE, TABLE.to_pandas(), TABLE.to_reader()):
         assert analyze(ratings) == expected
 
 
-def test_ratings_of_any_number_type_and_integer_pair_ids_are_read(
-    tmp_path: Path, expected: Analysis
-) -> None:
+def test_ratings_of_any_number_type_and_integer_pair_ids_are_read(tmp_path, expected):
     integers = pa.array([1, 0] * 6)
     binary = analyze(with_column(TABLE, "rating", integers.cast(pa.float64())))
     kinds = (pa.float32(), pa.float16(), pa.int8(), pa.uint64())
@@ -71,16 +67,14 @@ def test_ratings_of_any_number_type_and_integer_pair_ids_are_read(
     assert analyze(with_column(TABLE, "pair_id", numbers)) == expected
 
 
-def test_integer_ratings_in_one_file_do_not_round_ratings_of_another(tmp_path: Path) -> None:
+def test_integer_ratings_in_one_file_do_not_round_ratings_of_another(tmp_path):
     integers = with_column(TABLE, "rating", pa.array([1, 0] * 6)).slice(6)
     write(integers, tmp_path / "a.parquet")
     write(TABLE.slice(0, 6), tmp_path / "b.parquet")
     assert {rule.rule_id: rule.num_levels for rule in analyze(tmp_path).rules} == {"a": 5, "b": 2}
 
 
-def test_a_file_name_with_pattern_characters_names_only_that_file(
-    tmp_path: Path, expected: Analysis
-) -> None:
+def test_a_file_name_with_pattern_characters_names_only_that_file(tmp_path, expected):
     decoy = with_column(TABLE, "rule_id", pa.array(["other"] * 12))
     write(decoy, tmp_path / "r1.parquet")
     write(decoy, tmp_path / "rx.parquet")
@@ -91,7 +85,7 @@ def test_a_file_name_with_pattern_characters_names_only_that_file(
     assert analyze(tmp_path / "inner") == expected
 
 
-def test_pairs_read_in_parts_equal_pairs_read_at_once() -> None:
+def test_pairs_read_in_parts_equal_pairs_read_at_once():
     source = open_ratings(random_table(np.random.default_rng(50), max_rows=3000))
     with open_warehouse(source) as warehouse, open_warehouse(source, part_rows=200) as parts:
         assert len(list(parts.query_parts("rule_ids"))) > 1
@@ -104,7 +98,7 @@ def test_pairs_read_in_parts_equal_pairs_read_at_once() -> None:
     assert keys == sorted(set(keys))
 
 
-def test_duckdb_draws_no_progress_bar_on_standard_output(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_duckdb_draws_no_progress_bar_on_standard_output(monkeypatch):
     connect = duckdb.connect
 
     def connect_in_a_notebook(**options: Any) -> duckdb.DuckDBPyConnection:
@@ -128,7 +122,7 @@ def two_runs() -> pa.Table:
     return rows.append_column("judge", pa.array(["small"] * 12 + ["large"] * 12))
 
 
-def test_one_of_several_runs_or_judges_must_be_chosen(tmp_path: Path) -> None:
+def test_one_of_several_runs_or_judges_must_be_chosen(tmp_path):
     for dropped, chosen, problem in (
         ("judge", {}, r"--run: abc1, abd2"),
         ("judge", {"run": "ab"}, r"2 values of run_key"),
@@ -144,7 +138,7 @@ def test_one_of_several_runs_or_judges_must_be_chosen(tmp_path: Path) -> None:
                 analyze(open_ratings(ratings, **chosen))
 
 
-def test_a_prefix_of_the_run_key_or_a_judge_selects_the_rows(expected: Analysis) -> None:
+def test_a_prefix_of_the_run_key_or_a_judge_selects_the_rows(expected):
     assert analyze(open_ratings(two_runs(), run="abc")) == expected
     assert analyze(open_ratings(two_runs(), run="abd")).rules[0].num_levels == 1
     assert analyze(open_ratings(two_runs().drop_columns(["run_key"]), judge="small")) == expected
@@ -161,7 +155,7 @@ def refusal(ratings: Any) -> str:
     return message
 
 
-def test_missing_broken_or_empty_ratings_are_refused(tmp_path: Path) -> None:
+def test_missing_broken_or_empty_ratings_are_refused(tmp_path):
     assert "int" in refusal(42)
     assert "no such file" in refusal(tmp_path / "none")
     (tmp_path / "a.csv").write_text("x")
@@ -199,9 +193,7 @@ WRONG_COLUMNS = [
 @pytest.mark.parametrize(
     ("table", "problem"), WRONG_COLUMNS, ids=[problem for _, problem in WRONG_COLUMNS]
 )
-def test_a_wrong_column_is_named_with_what_was_expected(
-    tmp_path: Path, table: pa.Table, problem: str
-) -> None:
+def test_a_wrong_column_is_named_with_what_was_expected(tmp_path, table, problem):
     path = write(table, tmp_path / "r.parquet")
     assert re.search(problem, refusal(table))
     assert re.search(f"{path}.*{problem}", refusal(path))
@@ -227,8 +219,8 @@ WRONG_ROWS = [
 @pytest.mark.parametrize("use_dictionary", [True, False])
 @pytest.mark.parametrize(("row", "problem"), WRONG_ROWS)
 def test_a_row_that_breaks_the_contract_is_named_with_its_file(
-    tmp_path: Path, row: Any, problem: str, use_dictionary: bool
-) -> None:
+    tmp_path, row, problem, use_dictionary
+):
     table = ratings_table([*ROWS, row])
     write(TABLE, tmp_path / "a.parquet")
     pq.write_table(table, tmp_path / "b.parquet", use_dictionary=use_dictionary)
@@ -236,6 +228,6 @@ def test_a_row_that_breaks_the_contract_is_named_with_its_file(
     assert re.search(rf"b\.parquet: .*{problem}", refusal(tmp_path))
 
 
-def test_equal_pair_ids_of_two_sources_are_two_pairs() -> None:
+def test_equal_pair_ids_of_two_sources_are_two_pairs():
     table = pa.concat_tables([TABLE, with_column(TABLE, "source", pa.array(["pku"] * 12))])
     assert [(rule.num_pairs, rule.num_pairs_total) for rule in analyze(table).rules] == [(6, 6)] * 2

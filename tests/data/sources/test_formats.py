@@ -54,7 +54,7 @@ def reason_of(format_name: FormatName, record: Any) -> str:
 
 
 @pytest.mark.parametrize("format_name", list(FORMATS))
-def test_every_format_is_detected_and_gives_the_same_pair(format_name: FormatName) -> None:
+def test_every_format_is_detected_and_gives_the_same_pair(format_name):
     # Composed and decomposed é, a no-break space inside, an emoji, a template's placeholder.
     text = "e\u0301 é a\u00a0b 🙂 {rule}\n\n  indented"
     record = record_of(format_name, prompt=text, chosen=text + "1", rejected=text + "2")
@@ -74,7 +74,7 @@ def test_every_format_is_detected_and_gives_the_same_pair(format_name: FormatNam
 
 @pytest.mark.parametrize("prompt", ["Q", [user("Q")]])
 @pytest.mark.parametrize("chosen", ["yes", [assistant("yes")], [user("Q"), assistant("yes")]])
-def test_a_response_may_or_may_not_repeat_the_prompt(prompt: object, chosen: object) -> None:
+def test_a_response_may_or_may_not_repeat_the_prompt(prompt, chosen):
     pair = parsed("pairs", {"prompt": prompt, "chosen": chosen, "rejected": "no"})
     assert [turn.content for turn in pair.prompt] == ["Q"]
     assert (pair.chosen, pair.rejected) == ("yes", "no")
@@ -111,9 +111,7 @@ LISTS = record_of("rlhflow", prompt="Q", chosen="y", rejected="n")
         ),
     ],
 )
-def test_malformed_records_are_refused_with_their_reason(
-    format_name: FormatName, record: object, reason: str
-) -> None:
+def test_malformed_records_are_refused_with_their_reason(format_name, record, reason):
     assert reason_of(format_name, record) == reason
 
 
@@ -140,14 +138,14 @@ START = "\n\nHuman: First?\n\nAssistant: One.\n\nHuman: Second?"
         ("Human:First\n\nb: c \n\n\n", ["user First\n\nb: c"]),
     ],
 )
-def test_the_prompt_is_every_turn_up_to_the_last_response(prompt: str, turns: list[str]) -> None:
+def test_the_prompt_is_every_turn_up_to_the_last_response(prompt, turns):
     chosen, rejected = f"{prompt}\n\nAssistant:  A.  B. \n", f"{prompt}\n\nAssistant: No."
     pair = parsed("hh", {"chosen": chosen, "rejected": rejected})
     assert [f"{turn.role} {turn.content}" for turn in pair.prompt] == turns
     assert (pair.chosen, pair.rejected) == ("A.  B.", "No.")
 
 
-def test_malformed_transcripts_are_refused() -> None:
+def test_malformed_transcripts_are_refused():
     for chosen, rejected, reason in (
         (f"{START}\n\nAssistant: y", "\n\nHuman: First?\n\nAssistant: z", "prefix-mismatch"),
         (f"{START}\n\nAssistant: y", f"{START}?\n\nAssistant: n", "prefix-mismatch"),
@@ -159,6 +157,6 @@ def test_malformed_transcripts_are_refused() -> None:
 
 
 @pytest.mark.parametrize("case", GOLDEN_IDS, ids=lambda case: case["about"])
-def test_pair_ids_equal_the_golden_file(case: dict[str, Any]) -> None:
+def test_pair_ids_equal_the_golden_file(case):
     prompt = [Message(role=role, content=content) for role, content in case["prompt"]]
     assert pair_id_of(prompt, chosen=case["chosen"], rejected=case["rejected"]) == case["pair_id"]

@@ -65,7 +65,7 @@ def resolved(endpoint: str, repo_id: str, revision: str | None) -> str:
 
 
 @pytest.mark.parametrize("revision", ["c0ffee5", "no-such-branch"])
-def test_an_unknown_revision_repository_or_hub_is_an_error(endpoint: str, revision: str) -> None:
+def test_an_unknown_revision_repository_or_hub_is_an_error(endpoint, revision):
     with pytest.raises(InputError, match=f"{PAPER_HH.repo_id}.*{revision}"):
         resolved(endpoint, str(PAPER_HH.repo_id), revision)
     with pytest.raises(InputError, match=r"nobody/nothing.*check id, revision and network"):
@@ -74,7 +74,7 @@ def test_an_unknown_revision_repository_or_hub_is_an_error(endpoint: str, revisi
         resolved("http://127.0.0.1:9", "owner/name", None)
 
 
-def test_a_local_folder_streams_like_a_repository(tmp_path: Path) -> None:
+def test_a_local_folder_streams_like_a_repository(tmp_path):
     rows = [record_of("pairs", prompt=f"Q{n}", chosen="y", rejected="n") for n in range(4)]
     for split, part in (("train", rows[:3]), ("test", rows[3:])):
         pq.write_table(pa.Table.from_pylist(part), tmp_path / f"{split}-00000.parquet")
@@ -86,9 +86,7 @@ def test_a_local_folder_streams_like_a_repository(tmp_path: Path) -> None:
         list(stream_records(str(tmp_path), split="holdout"))
 
 
-def test_pinned_commits_subsets_and_splits_are_read_and_recorded(
-    endpoint: str, tmp_path: Path
-) -> None:
+def test_pinned_commits_subsets_and_splits_are_read_and_recorded(endpoint, tmp_path):
     """The command runs in a new process, because the hub's address is read when it starts."""
     command = [sys.executable, "-m", "encore.cli", "ingest", "hh-pku", "every=hh"]
     command += ["base=hh/harmless-base", "--split", "train+test", "--json"]

@@ -56,13 +56,11 @@ SAME_RECORDS = {
 
 
 @pytest.mark.parametrize(("name", "content"), SAME_RECORDS.values(), ids=SAME_RECORDS)
-def test_the_same_records_come_from_every_kind_of_file(
-    tmp_path: Path, name: str, content: bytes
-) -> None:
+def test_the_same_records_come_from_every_kind_of_file(tmp_path, name, content):
     assert values(written(tmp_path, name, content)) == RECORDS
 
 
-def test_a_bad_line_is_numbered_and_the_next_line_is_read(tmp_path: Path) -> None:
+def test_a_bad_line_is_numbered_and_the_next_line_is_read(tmp_path):
     deep, long = b"[" * 100_000, b'{"a": ' + b"9" * 5000 + b"}"
     rows = [b"", b'{"a": 1}', b"  ", b'{"a": ', b'{"a": "\xff"}', deep, b"[1]", b'{"a": 1e999}']
     content = b"\n".join([*rows, long, b'{"a": 2}', b""])
@@ -72,9 +70,7 @@ def test_a_bad_line_is_numbered_and_the_next_line_is_read(tmp_path: Path) -> Non
     assert problems(written(tmp_path, "x.jsonl", content)) == expected
 
 
-def test_lines_that_end_with_a_carriage_return_alone_are_refused_with_advice(
-    tmp_path: Path,
-) -> None:
+def test_lines_that_end_with_a_carriage_return_alone_are_refused_with_advice(tmp_path):
     path = written(tmp_path, "x.jsonl", b'{"a": 1}\r{"a": 2}\r')
     [record] = read_records(path)
     assert record.problem is not None
@@ -82,7 +78,7 @@ def test_lines_that_end_with_a_carriage_return_alone_are_refused_with_advice(
 
 
 @pytest.mark.parametrize("kept_share", [0.999, 0.01])
-def test_an_incomplete_or_damaged_gzip_is_an_error(tmp_path: Path, kept_share: float) -> None:
+def test_an_incomplete_or_damaged_gzip_is_an_error(tmp_path, kept_share):
     content = gzip.compress(os.urandom(20_000).hex().encode() + b"\n" + LINES)
     path = written(tmp_path, "x.jsonl.gz", content[: int(len(content) * kept_share)])
     with pytest.raises(InputError, match=r"x\.jsonl\.gz: reading failed"):
@@ -93,12 +89,12 @@ def test_an_incomplete_or_damaged_gzip_is_an_error(tmp_path: Path, kept_share: f
 
 
 @pytest.mark.parametrize("text", [b"[", b"[1, ]", b"[1] 2", b'["\xff"]', b"[" * 100_000])
-def test_invalid_arrays_are_refused(tmp_path: Path, text: bytes) -> None:
+def test_invalid_arrays_are_refused(tmp_path, text):
     with pytest.raises(InputError, match=r"x\.json: not valid JSON"):
         values(written(tmp_path, "x.json", text))
 
 
-def test_only_the_requested_columns_of_parquet_are_read(tmp_path: Path) -> None:
+def test_only_the_requested_columns_of_parquet_are_read(tmp_path):
     path = table_file(tmp_path / "x.parquet")
     assert values(path)[0] == {"a": "x", "extra": 1}
     column = [record.value for record in read_records(path, columns=("a",))]
@@ -107,7 +103,7 @@ def test_only_the_requested_columns_of_parquet_are_read(tmp_path: Path) -> None:
         list(read_records(path, columns=("a", "prompt")))
 
 
-def test_parquet_is_read_in_constant_memory(tmp_path: Path) -> None:
+def test_parquet_is_read_in_constant_memory(tmp_path):
     # 40 row groups of 1 MB that do not compress; reading may hold one of them and its buffers.
     path = tmp_path / "x.parquet"
     schema = pa.schema([("a", pa.string())])
@@ -120,21 +116,21 @@ def test_parquet_is_read_in_constant_memory(tmp_path: Path) -> None:
     assert most < 6_000_000
 
 
-def test_a_parquet_text_that_is_not_utf8_is_one_bad_record(tmp_path: Path) -> None:
+def test_a_parquet_text_that_is_not_utf8_is_one_bad_record(tmp_path):
     column = pa.array([b"good", b"\xff\xfe", b"fine"], pa.binary()).view(pa.string())
     path = tmp_path / "x.parquet"
     pq.write_table(pa.table({"a": column}), path)
     assert problems(path) == [(1, None), (2, "not-utf8"), (3, None)]
 
 
-def test_damaged_parquet_is_an_error(tmp_path: Path) -> None:
+def test_damaged_parquet_is_an_error(tmp_path):
     cut = table_file(tmp_path / "whole.parquet").read_bytes()[:200]
     for content in (b"", b"not parquet at all", cut):
         with pytest.raises(InputError, match=r"x\.parquet: no valid Parquet"):
             values(written(tmp_path, "x.parquet", content))
 
 
-def test_the_data_files_of_a_folder_are_sorted_by_name(tmp_path: Path) -> None:
+def test_the_data_files_of_a_folder_are_sorted_by_name(tmp_path):
     (tmp_path / "inner").mkdir()
     text = written(tmp_path, "README.md", b"")
     for path in (tmp_path, text):

@@ -19,7 +19,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_label_replaces_the_labels_of_a_named_data_set() -> None:
+def test_a_label_replaces_the_labels_of_a_named_data_set():
     (source,) = locate("mine=hh/harmless-base")
     assert (source.label, source.subset) == ("mine", "harmless-base")
     assert locate("hh-pku") == hub_sources()["hh-pku"]
@@ -48,15 +48,13 @@ HH, PKU_30K = hub_sources()["hh"][0].revision, hub_sources()["hh-pku"][1].revisi
         ),
     ],
 )
-def test_an_argument_names_label_format_and_revision(
-    argument: str, expected: tuple[str | None, ...]
-) -> None:
+def test_an_argument_names_label_format_and_revision(argument, expected):
     (source,) = locate(argument)
     fields = (source.label, source.format, source.revision, source.default_label)
     assert fields == expected
 
 
-def test_unknown_sources_are_refused_with_suggestions() -> None:
+def test_unknown_sources_are_refused_with_suggestions():
     for argument, message in (
         ("hh-pk", "did you mean hh-pku"),
         ("hh/harmles-base", "did you mean hh/harmless-base"),
@@ -73,7 +71,7 @@ def test_unknown_sources_are_refused_with_suggestions() -> None:
             locate(argument)
 
 
-def test_an_existing_folder_takes_precedence_over_a_data_set_name(folder: Path) -> None:
+def test_an_existing_folder_takes_precedence_over_a_data_set_name(folder):
     assert locate("hh")[0].path is None
     (folder / "hh").mkdir()
     assert locate("hh")[0].path == Path("hh")

@@ -44,7 +44,7 @@ def published(one_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_the_database_has_tables_with_the_rows_of_the_study(published: Path, one_run: Path) -> None:
+def test_the_database_has_tables_with_the_rows_of_the_study(published, one_run):
     kinds = dict(ask(published, "select table_name, table_type from information_schema.tables"))
     tables = {name for name, kind in kinds.items() if kind == "BASE TABLE"}
     assert tables == {*table_docs(), "other_ratings", "provenance"} - {"all_ratings"}
@@ -53,9 +53,7 @@ def test_the_database_has_tables_with_the_rows_of_the_study(published: Path, one
         assert comparable(ask(published, f"from {name}")) == expected, name
 
 
-def test_every_query_gives_the_rows_that_it_gives_in_the_study(
-    published: Path, one_run: Path
-) -> None:
+def test_every_query_gives_the_rows_that_it_gives_in_the_study(published, one_run):
     for file in query_files():
         text = f"from {file.name}(2)" if file.call else f"from {file.name}"
         expected = comparable(ask_in_study(one_run, text))
@@ -65,9 +63,7 @@ def test_every_query_gives_the_rows_that_it_gives_in_the_study(
 
 
 @pytest.mark.parametrize("name", ["it's.duckdb", 'a "b" né;--.db'])
-def test_a_database_of_any_name_can_be_renamed_and_attached(
-    one_run: Path, tmp_path: Path, name: str
-) -> None:
+def test_a_database_of_any_name_can_be_renamed_and_attached(one_run, tmp_path, name):
     publish_database(one_run, out=tmp_path / name)
     moved = (tmp_path / name).rename(tmp_path / "else where.db")
     with duckdb.connect() as connection:
@@ -79,7 +75,7 @@ def test_a_database_of_any_name_can_be_renamed_and_attached(
         assert len(connection.execute("from weights_at(2)").fetchall()) == NUM_RULES
 
 
-def test_the_storage_is_of_duckdb_1_4_and_tables_have_comments(published: Path) -> None:
+def test_the_storage_is_of_duckdb_1_4_and_tables_have_comments(published):
     [(tags,)] = ask(published, "select tags from duckdb_databases() where database_name = 'study'")
     assert tags["storage_version"].startswith("v1.4")
     comments = dict(ask(published, "select table_name, comment from duckdb_tables()"))
@@ -88,9 +84,7 @@ def test_the_storage_is_of_duckdb_1_4_and_tables_have_comments(published: Path) 
     assert "one row per (source, rule_id)" in views["rule_accuracy"]
 
 
-def test_provenance_has_keys_digests_versions_and_synthetic_parts(
-    published: Path, one_run: Path, tmp_path: Path
-) -> None:
+def test_provenance_has_keys_digests_versions_and_synthetic_parts(published, one_run, tmp_path):
     rows = ask(published, "select about, name, value from provenance")
     facts = {(subject, name): value for subject, name, value in rows}
     [run_dir] = list_runs(one_run / "ratings")
@@ -110,7 +104,7 @@ def test_provenance_has_keys_digests_versions_and_synthetic_parts(
     assert rows == [("true",)]
 
 
-def test_the_chosen_run_and_all_other_runs_are_published(two_runs: Path, tmp_path: Path) -> None:
+def test_the_chosen_run_and_all_other_runs_are_published(two_runs, tmp_path):
     out = tmp_path / "two.duckdb"
     with pytest.raises(InputError, match="choose one with --run"):
         publish_database(two_runs, out=out)
@@ -124,8 +118,8 @@ def test_the_chosen_run_and_all_other_runs_are_published(two_runs: Path, tmp_pat
 
 
 def test_a_failed_write_changes_nothing_and_other_files_are_never_replaced(
-    one_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    one_run, tmp_path, monkeypatch
+):
     study_digest = digest_of_tree(one_run)
     out = tmp_path / "study.duckdb"
     publish_database(one_run, out=out)
@@ -150,8 +144,8 @@ def test_a_failed_write_changes_nothing_and_other_files_are_never_replaced(
 
 
 def test_the_command_publishes_an_incomplete_run_as_study_duckdb_with_code_3(
-    one_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    one_run, tmp_path, monkeypatch
+):
     study = Path(shutil.copytree(one_run, tmp_path / "study"))
     shard_path(list_runs(study / "ratings")[0], 1).unlink()
     monkeypatch.chdir(tmp_path)

@@ -61,9 +61,7 @@ def load(folder: Path, *arguments: str, cache: Path) -> Any:
     return load_dataset(str(folder), *arguments, split="train", cache_dir=str(cache))
 
 
-def test_datasets_loads_every_pair_with_its_ratings(
-    published: Path, one_run: Path, tmp_path: Path
-) -> None:
+def test_datasets_loads_every_pair_with_its_ratings(published, one_run, tmp_path):
     loaded = load(published, cache=tmp_path)
     expected = rated_by_hand(one_run)
     assert len(loaded) == len(expected) == ALL_PAIRS
@@ -82,7 +80,7 @@ def test_datasets_loads_every_pair_with_its_ratings(
     assert "synthetic" not in header_of(published)["tags"]
 
 
-def test_the_card_has_counts_rules_licences_and_nulls(published: Path, one_run: Path) -> None:
+def test_the_card_has_counts_rules_licences_and_nulls(published, one_run):
     card = (published / "README.md").read_text(encoding="utf-8")
     [run_dir] = list_runs(one_run / "ratings")
     assert run_dir.name in card
@@ -104,7 +102,7 @@ def test_the_card_has_counts_rules_licences_and_nulls(published: Path, one_run: 
     assert "not_a_single_number" in section
 
 
-def test_synthetic_pairs_are_marked_in_the_card(tmp_path: Path) -> None:
+def test_synthetic_pairs_are_marked_in_the_card(tmp_path):
     study = make_pairs(tmp_path, prefix="synthetic-")
     rate_study(study)
     publish_dataset(study, out=tmp_path / "out")
@@ -114,7 +112,7 @@ def test_synthetic_pairs_are_marked_in_the_card(tmp_path: Path) -> None:
     assert "synthetic" in header_of(tmp_path / "out")["tags"]
 
 
-def test_pairs_without_ratings_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_pairs_without_ratings_are_left_out_and_counted(tmp_path):
     study = make_pairs(tmp_path)
     rate_study(study, limit=4)
     out = tmp_path / "out"
@@ -128,7 +126,7 @@ def test_pairs_without_ratings_are_left_out_and_counted(tmp_path: Path) -> None:
     assert report["dataset"]["rule_ids"] == list(RULE_IDS)
 
 
-def test_ratings_of_pairs_that_the_study_no_longer_has_are_refused(tmp_path: Path) -> None:
+def test_ratings_of_pairs_that_the_study_no_longer_has_are_refused(tmp_path):
     study = make_pairs(tmp_path)
     rate_study(study)
     study_of(numbered_pairs(1), study, label="hh", replace=True)
@@ -138,8 +136,8 @@ def test_ratings_of_pairs_that_the_study_no_longer_has_are_refused(tmp_path: Pat
 
 
 def test_a_failed_write_changes_nothing_and_other_folders_are_never_replaced(
-    one_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    one_run, tmp_path, monkeypatch
+):
     study_digest = digest_of_tree(one_run)
     out = tmp_path / "out"
     out.mkdir()

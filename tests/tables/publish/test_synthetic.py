@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from encore.core.model_files import folder_digest
@@ -33,18 +31,18 @@ def run(revision: str | None) -> RatingManifest:
 
 
 @pytest.mark.parametrize(("label", "path"), DATA_PATHS.items())
-def test_the_demos_pairs_are_synthetic_under_any_label(label: str, path) -> None:
+def test_the_demos_pairs_are_synthetic_under_any_label(label, path):
     assert source(label, file="anything.jsonl").synthetic
     assert source("mine", file=path.name).synthetic
 
 
-def test_the_demos_judge_is_recognised_by_its_files() -> None:
+def test_the_demos_judge_is_recognised_by_its_files():
     assert run(f"sha256:{folder_digest(JUDGE_PATH)}").synthetic == ("judge of run k",)
     assert run("sha256:" + "0" * 64).synthetic == ()
     assert run(None).synthetic == ()
 
 
-def test_ratings_name_their_synthetic_sources_and_judge(tmp_path: Path) -> None:
+def test_ratings_name_their_synthetic_sources_and_judge(tmp_path):
     assert not source("hh", file="Anthropic/hh-rlhf", kind="hub").synthetic
     rows_by_label = dict.fromkeys(("hh", "Synthetic-x"), numbered_pairs(1))
     study = open_study(study_of(rows_by_label, tmp_path / "study"))

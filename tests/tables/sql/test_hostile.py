@@ -79,9 +79,7 @@ def tables(world: Path) -> StudyTables:
 
 
 @pytest.mark.parametrize("statement", HOSTILE)
-def test_the_locked_connection_opens_no_file_and_writes_none(
-    statement: str, world: Path, tables: StudyTables
-) -> None:
+def test_the_locked_connection_opens_no_file_and_writes_none(statement, world, tables):
     """`fetch` and `execute` do not check the kind of the statement; the lock holds for them too."""
     [run_dir] = list_runs(world / "study" / "ratings")
     for mark, path in {
@@ -103,7 +101,7 @@ def test_the_locked_connection_opens_no_file_and_writes_none(
     assert digest_of_tree(world) == digest
 
 
-def test_statements_that_change_tables_or_settings_are_refused(tables: StudyTables) -> None:
+def test_statements_that_change_tables_or_settings_are_refused(tables):
     with locked(tables) as database:
         for statement in CHANGES + SETTINGS:
             with pytest.raises(InputError, match="expected one SELECT"):

@@ -66,11 +66,11 @@ def margins_of(rows: list[Row]) -> dict[tuple[str, str], dict[str, float]]:
 
 
 @pytest.mark.parametrize("name", QUERIES)
-def test_a_query_of_no_rows_is_empty(name: str) -> None:
+def test_a_query_of_no_rows_is_empty(name):
     assert run(name, ratings=ratings_table([])) == []
 
 
-def test_the_histogram_agrees_with_numpy(random_rows: tuple[pa.Table, list[Row]]) -> None:
+def test_the_histogram_agrees_with_numpy(random_rows):
     table, rows = random_rows
     counts = Counter(
         (where, r, x) for _, s, _, r, x in rows if x is not None for where in (s, None)
@@ -86,7 +86,7 @@ def test_the_histogram_agrees_with_numpy(random_rows: tuple[pa.Table, list[Row]]
         assert row["share"] == pytest.approx(counts[key] / totals[key[:2]], abs=1e-15)
 
 
-def test_weights_are_the_softmax_of_entropy_and_effects_their_spread() -> None:
+def test_weights_are_the_softmax_of_entropy_and_effects_their_spread():
     # Rule a: 7 ratings, levels 0.1 (2x), 0.5 (2x), 0.9 (3x). Rule b: 4 levels once each, ln 4.
     # Rule c: constant, 0. Rule silent has no weight and takes none.
     table = ratings_table([*SMALL, ("p1", "hh", "chosen", "silent", None)])
@@ -103,7 +103,7 @@ def test_weights_are_the_softmax_of_entropy_and_effects_their_spread() -> None:
 
 
 @pytest.mark.parametrize("tau", ["0", "-1", "'nan'::double", "'inf'::double", "null"])
-def test_an_impossible_tau_is_an_error(tau: str) -> None:
+def test_an_impossible_tau_is_an_error(tau):
     with pytest.raises(duckdb.Error, match="tau must be a finite number above 0"):
         weights_at(tau, ratings_table(SMALL))
 
@@ -123,7 +123,7 @@ def outcome_rows(source: str) -> list[Row]:
 
 
 @pytest.mark.parametrize("name", ["rule_accuracy", "entropy_accuracy"])
-def test_rules_have_the_accuracies_of_each_tie_policy(name: str) -> None:
+def test_rules_have_the_accuracies_of_each_tie_policy(name):
     # The same ids in two sources are other pairs.
     rows = run(name, ratings=ratings_table([*outcome_rows("hh"), *outcome_rows("pku")]))
     num_pairs_by_source = {"hh": 4, "pku": 4, None: 8}
@@ -135,7 +135,7 @@ def test_rules_have_the_accuracies_of_each_tie_policy(name: str) -> None:
         assert accuracies == pytest.approx(ACCURACIES)
 
 
-def test_a_tie_of_a_head_counts_one_half_or_as_a_miss() -> None:
+def test_a_tie_of_a_head_counts_one_half_or_as_a_miss():
     columns = ("pair_id", "source", "response", "head_id", "score")
     scores = pa.Table.from_pylist(
         [
@@ -157,7 +157,7 @@ def test_a_tie_of_a_head_counts_one_half_or_as_a_miss() -> None:
 # --- pairs ----------------------------------------------------------------------------------------
 
 
-def test_disagreements_agree_with_numpy(random_rows: tuple[pa.Table, list[Row]]) -> None:
+def test_disagreements_agree_with_numpy(random_rows):
     table, rows = random_rows
     expected: Counter[tuple[Any, ...]] = Counter()
     for (source, _), margins in margins_of(rows).items():
@@ -182,9 +182,7 @@ def test_disagreements_agree_with_numpy(random_rows: tuple[pa.Table, list[Row]])
         assert row["opposed_share"] == (share if share is None else pytest.approx(share))
 
 
-def test_controversy_is_the_share_of_opposed_pairs_of_rules(
-    random_rows: tuple[pa.Table, list[Row]],
-) -> None:
+def test_controversy_is_the_share_of_opposed_pairs_of_rules(random_rows):
     table, rows = random_rows
     expected = {}
     for key, margins in margins_of(rows).items():
@@ -203,7 +201,7 @@ def test_controversy_is_the_share_of_opposed_pairs_of_rules(
     assert order == sorted(order)
 
 
-def test_nulls_and_the_ends_of_the_scale_are_valid_and_repeated_ratings_are_listed() -> None:
+def test_nulls_and_the_ends_of_the_scale_are_valid_and_repeated_ratings_are_listed():
     rows = [("p", "s", "chosen", "r", x) for x in (None, 0.0, 1.0)]
     assert run("invalid_ratings", ratings=ratings_table(rows)) == []
     repeated = ratings_table([*SMALL, ("p1", "hh", "chosen", "a", None)])
@@ -241,7 +239,7 @@ def all_ratings() -> pa.Table:
     return pa.Table.from_pylist(rows)
 
 
-def test_null_ratings_are_counted_by_reason(all_ratings: pa.Table) -> None:
+def test_null_ratings_are_counted_by_reason(all_ratings):
     keys = ("run_key", "source", "rule_id", "null_reason")
     nulls = Counter(
         tuple(row[key] for key in keys) for row in all_ratings.to_pylist() if row["rating"] is None
@@ -252,7 +250,7 @@ def test_null_ratings_are_counted_by_reason(all_ratings: pa.Table) -> None:
     assert all(row["share"] == pytest.approx(row["num_nulls"] / 24) for row in counts)
 
 
-def test_judges_are_compared_on_responses_that_both_rated(all_ratings: pa.Table) -> None:
+def test_judges_are_compared_on_responses_that_both_rated(all_ratings):
     rated = all_ratings.to_pandas().dropna(subset="rating")
     keys = ["rule_id", "source", "pair_id", "response"]
     twice = rated.merge(rated, on=keys, suffixes=("", "_other"))
@@ -276,7 +274,7 @@ def test_judges_are_compared_on_responses_that_both_rated(all_ratings: pa.Table)
         assert row["rating_r"] == r
 
 
-def test_ties_are_counted_by_run_and_rule(all_ratings: pa.Table) -> None:
+def test_ties_are_counted_by_run_and_rule(all_ratings):
     rated = all_ratings.to_pandas()
     rated["expected_rating"] = rated["rating"].where(rated["run_key"] == "run-1")
     run_keys = [f"run-{number}" for number in range(3)]
@@ -294,7 +292,7 @@ def test_ties_are_counted_by_run_and_rule(all_ratings: pa.Table) -> None:
         assert row["expected_tie_rate"] == expected
 
 
-def test_shards_are_counted_by_state() -> None:
+def test_shards_are_counted_by_state():
     runs = pa.table({"run_key": ["k", "new"], "judge": ["j", "j"]})
     states = ["done", "missing", "done", "damaged", "failed", "missing"]
     shards = pa.table(

@@ -46,7 +46,7 @@ def as_json(*arguments: object) -> Any:
 # --- answers --------------------------------------------------------------------------------------
 
 
-def test_every_kind_of_select_runs(tables: StudyTables) -> None:
+def test_every_kind_of_select_runs(tables):
     statements = [
         "values (1)",
         "from (select 1 as a)",
@@ -67,13 +67,13 @@ def test_every_kind_of_select_runs(tables: StudyTables) -> None:
             assert database.select(statement).read_all().num_rows, statement
 
 
-def test_a_query_may_come_from_the_library(one_run: Path) -> None:
+def test_a_query_may_come_from_the_library(one_run):
     by_name = as_json("--query", "rule_ids", "--study", one_run)
     assert by_name == as_json("from rule_ids", "--study", one_run)
     assert len(by_name) == NUM_RULES
 
 
-def test_only_the_chosen_run_is_in_ratings(two_runs: Path) -> None:
+def test_only_the_chosen_run_is_in_ratings(two_runs):
     statement = "select distinct judge from ratings"
     assert as_json(statement, "--study", two_runs, "--judge", "two") == [{"judge": "two"}]
     for text in (statement, "from weights_at(2)"):
@@ -82,9 +82,7 @@ def test_only_the_chosen_run_is_in_ratings(two_runs: Path) -> None:
     assert len(compared) == NUM_RULES
 
 
-def test_unfinished_shards_of_the_read_tables_cause_a_warning(
-    one_run: Path, tmp_path: Path
-) -> None:
+def test_unfinished_shards_of_the_read_tables_cause_a_warning(one_run, tmp_path):
     study = Path(shutil.copytree(one_run, tmp_path / "study"))
     shard_path(list_runs(study / "ratings")[0], 0).unlink()
     for statement in ("from rule_statistics", "from all_ratings"):
@@ -97,7 +95,7 @@ def test_unfinished_shards_of_the_read_tables_cause_a_warning(
 # --- formats --------------------------------------------------------------------------------------
 
 
-def test_csv_keeps_texts_nulls_and_nested_values(one_run: Path) -> None:
+def test_csv_keeps_texts_nulls_and_nested_values(one_run):
     statement = "select source, pair_id, chosen, null as nothing, prompt from pairs order by all"
     result = invoke(statement, "--study", one_run, "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(result.stdout)))
@@ -108,7 +106,7 @@ def test_csv_keeps_texts_nulls_and_nested_values(one_run: Path) -> None:
         assert json.loads(row["prompt"]) == reference["prompt"]
 
 
-def test_values_keep_their_meaning_in_json(one_run: Path) -> None:
+def test_values_keep_their_meaning_in_json(one_run):
     [row] = as_json(
         "select sum(1)::hugeint as integer, 1.25::decimal(9, 2) as part, 'nan'::double as nan, "
         "date '2026-01-02' as day, null as nothing, [1, null] as list, {'a': 'b'} as struct, "
@@ -132,7 +130,7 @@ def test_values_keep_their_meaning_in_json(one_run: Path) -> None:
     }
 
 
-def test_columns_of_the_same_name_are_refused_in_json_and_kept_in_csv(one_run: Path) -> None:
+def test_columns_of_the_same_name_are_refused_in_json_and_kept_in_csv(one_run):
     statement = "select 1 as source, 2 as source"
     error = invoke.error_of(statement, "--study", one_run, "--json")
     assert "'source' names several columns" in error
@@ -140,7 +138,7 @@ def test_columns_of_the_same_name_are_refused_in_json_and_kept_in_csv(one_run: P
     assert result.stdout == "source,source\n1,2\n"
 
 
-def test_a_result_without_rows_is_valid_in_every_format(one_run: Path) -> None:
+def test_a_result_without_rows_is_valid_in_every_format(one_run):
     statement = "select pair_id from pairs where false"
     assert as_json(statement, "--study", one_run) == []
     assert invoke(statement, "--study", one_run, "--format", "csv").stdout == "pair_id\n"
@@ -149,7 +147,7 @@ def test_a_result_without_rows_is_valid_in_every_format(one_run: Path) -> None:
     assert "no rows" in result.stderr
 
 
-def test_a_table_reports_cut_rows_and_cells_and_aligns_numbers_right(one_run: Path) -> None:
+def test_a_table_reports_cut_rows_and_cells_and_aligns_numbers_right(one_run):
     statement = "select i, i::varchar as t, repeat('x', 500) as x from range(5, 105) t(i)"
     result = invoke(statement, "--study", one_run, "--rows", "7")
     rows = [line.rstrip() for line in result.stdout.splitlines()[-8:-1]]
@@ -161,7 +159,7 @@ def test_a_table_reports_cut_rows_and_cells_and_aligns_numbers_right(one_run: Pa
     assert "the first 7 rows" in result.stderr
 
 
-def test_control_characters_in_a_table_are_escaped(one_run: Path) -> None:
+def test_control_characters_in_a_table_are_escaped(one_run):
     result = invoke("select chr(27) || '[31m' as a", "--study", one_run)
     assert "\x1b" not in result.stdout
     assert "\\x1b[31m" in result.stdout
@@ -183,7 +181,7 @@ def test_control_characters_in_a_table_are_escaped(one_run: Path) -> None:
         ("select " + "(" * 9000 + "1" + ")" * 9000, ""),
     ],
 )
-def test_a_mistake_is_one_line(tables: StudyTables, statement: str, message: str) -> None:
+def test_a_mistake_is_one_line(tables, statement, message):
     with locked(tables) as database, pytest.raises(InputError) as caught:
         database.select(statement).read_all()
     assert message.casefold() in str(caught.value).casefold()
@@ -191,7 +189,7 @@ def test_a_mistake_is_one_line(tables: StudyTables, statement: str, message: str
     assert "Stack Trace" not in str(caught.value)
 
 
-def test_an_error_in_a_late_row_is_one_line(one_run: Path) -> None:
+def test_an_error_in_a_late_row_is_one_line(one_run):
     statement = (
         "select case when i = 999999 then error('too late') else 'x' end from range(1000000) t(i)"
     )
@@ -199,8 +197,8 @@ def test_an_error_in_a_late_row_is_one_line(one_run: Path) -> None:
 
 
 def test_an_endless_query_is_stopped_at_its_time_limit_and_leaves_no_file(
-    one_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    one_run, tmp_path, monkeypatch
+):
     monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     for statement in (ENDLESS, "from range(1e15::bigint)"):
@@ -219,9 +217,7 @@ def test_an_endless_query_is_stopped_at_its_time_limit_and_leaves_no_file(
         ("select length(repeat('x', 3000000000))", "memory limit of 200MB"),
     ],
 )
-def test_a_query_that_needs_too_much_memory_is_stopped(
-    tables: StudyTables, statement: str, message: str
-) -> None:
+def test_a_query_that_needs_too_much_memory_is_stopped(tables, statement, message):
     with (
         pytest.raises(EncoreError, match=message),
         run_query(tables, statement, memory="200MB") as result,
@@ -232,7 +228,7 @@ def test_a_query_that_needs_too_much_memory_is_stopped(
 # --- as a process ---------------------------------------------------------------------------------
 
 
-def test_ctrl_c_stops_a_query_at_once_and_stdout_stays_empty(one_run: Path) -> None:
+def test_ctrl_c_stops_a_query_at_once_and_stdout_stays_empty(one_run):
     with encore_process("sql", ENDLESS, "--study", one_run) as process:
         deadline = time.monotonic() + 60
         while not (workers := psutil.Process(process.pid).children()):
@@ -246,7 +242,7 @@ def test_ctrl_c_stops_a_query_at_once_and_stdout_stays_empty(one_run: Path) -> N
     assert (process.returncode, out) == (130, "")
 
 
-def test_a_reader_that_closes_the_pipe_early_is_no_error(one_run: Path) -> None:
+def test_a_reader_that_closes_the_pipe_early_is_no_error(one_run):
     endless = ("from range(1e9::bigint)", "--study", one_run, "--format", "csv")
     with encore_process("sql", *endless) as process:
         assert process.stdout is not None

@@ -47,7 +47,7 @@ def copied(full: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(full, tmp_path / "copied"))
 
 
-def test_tables_have_the_content_of_the_files(full: Path) -> None:
+def test_tables_have_the_content_of_the_files(full):
     counts = "select (select count(*) from pairs), (select count(*) from ratings)"
     assert ask(full, counts) == [(ALL_PAIRS, NUM_RATINGS)]
     shards = ask_records(full, "from shards order by shard")
@@ -71,7 +71,7 @@ def test_tables_have_the_content_of_the_files(full: Path) -> None:
 # --- invalid files --------------------------------------------------------------------------------
 
 
-def test_a_damaged_shard_is_listed_and_not_read(copied: Path) -> None:
+def test_a_damaged_shard_is_listed_and_not_read(copied):
     [run_dir] = list_runs(copied / "ratings")
     path = shard_path(run_dir, 1)
     data = bytearray(path.read_bytes())
@@ -99,14 +99,14 @@ def test_a_damaged_shard_is_listed_and_not_read(copied: Path) -> None:
         (f"benchmarks/{TABLE_KEYS[0]}/table.json", "{}", r"table\.json: no table of a benchmark"),
     ],
 )
-def test_a_damaged_file_is_named(copied: Path, file: str, content: str, message: str) -> None:
+def test_a_damaged_file_is_named(copied, file, content, message):
     [path] = copied.glob(file)
     path.write_text(content)
     with pytest.raises(EncoreError, match=message):
         study_tables(open_study(copied))
 
 
-def test_half_a_surrogate_pair_in_an_excerpt_becomes_an_escape(copied: Path) -> None:
+def test_half_a_surrogate_pair_in_an_excerpt_becomes_an_escape(copied):
     path = copied / "pairs" / "pku.set-aside.jsonl"
     record = json.loads(path.read_text())
     path.write_text(json.dumps(record | {"excerpt": "\ud83d"}) + "\n")
@@ -116,7 +116,7 @@ def test_half_a_surrogate_pair_in_an_excerpt_becomes_an_escape(copied: Path) -> 
 # --- which run ------------------------------------------------------------------------------------
 
 
-def test_ratings_are_those_of_the_chosen_run(two_runs: Path) -> None:
+def test_ratings_are_those_of_the_chosen_run(two_runs):
     study = open_study(two_runs)
     undecided = study_tables(study)
     assert "ratings" not in undecided.by_name
@@ -131,7 +131,7 @@ def test_ratings_are_those_of_the_chosen_run(two_runs: Path) -> None:
     assert study_tables(study, run=key[:10]).require_run().manifest.run_key == key
 
 
-def test_an_empty_study_has_empty_tables(tmp_path: Path) -> None:
+def test_an_empty_study_has_empty_tables(tmp_path):
     empty = create_study(tmp_path / "empty").path
     for name in table_docs():
         assert ask(empty, f"from {name}") == []
@@ -142,7 +142,7 @@ def test_an_empty_study_has_empty_tables(tmp_path: Path) -> None:
 # --- head scores ----------------------------------------------------------------------------------
 
 
-def test_every_score_is_a_row(full: Path) -> None:
+def test_every_score_is_a_row(full):
     scores = read_head_scores(full)
     keys = list(zip(scores.source_P, scores.pair_id_P, strict=True))
     expected = {
@@ -160,7 +160,7 @@ def test_every_score_is_a_row(full: Path) -> None:
 # --- benchmark tables -----------------------------------------------------------------------------
 
 
-def test_benchmark_rows_have_the_figures_of_the_tables(full: Path) -> None:
+def test_benchmark_rows_have_the_figures_of_the_tables(full):
     sql = """
         select table_key, row, kind, tau, score, ci_low, ci_high, difference, mcnemar_p,
             is_synthetic
@@ -185,7 +185,7 @@ def test_benchmark_rows_have_the_figures_of_the_tables(full: Path) -> None:
     assert ask(full, reference) == [("uniform", "uniform")]
 
 
-def test_scores_of_rows_are_the_means_of_their_own_pairs(full: Path) -> None:
+def test_scores_of_rows_are_the_means_of_their_own_pairs(full):
     sql = """
         select count(*), max(abs(score - mean_credit)) < 1e-9
         from benchmark_rows
