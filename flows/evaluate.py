@@ -24,17 +24,12 @@ from tasks.tracking.tracking_options import TrackingConfig
 class AliasConfig(StageConfig):
     """Rows that are registered in MLflow, by alias."""
 
-    candidate: str | None = option(
-        None,
-        metavar="ROW",
-        help="Register this row, e.g. 'encore (τ 2)', under the alias candidate.",
-    )
-    champion: str | None = option(None, metavar="ROW", help="The same under the alias champion.")
-    registered_model: str = option(
-        DEFAULT_MODEL,
-        pattern=r"^[A-Za-z0-9][\w.-]{0,127}$",
-        help="The registered model whose aliases move.",
-    )
+    candidate: str | None = option(None, metavar="ROW")
+    """Register this row, e.g. 'encore (τ 2)', under the alias candidate."""
+    champion: str | None = option(None, metavar="ROW")
+    """The same under the alias champion."""
+    registered_model: str = option(DEFAULT_MODEL, pattern=r"^[A-Za-z0-9][\w.-]{0,127}$")
+    """The registered model whose aliases move."""
 
 
 @study_flow("evaluate", stage="evaluate")

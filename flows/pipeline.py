@@ -44,16 +44,11 @@ class PipelineConfig(StageConfig):
     """Sources, judge and weighting scheme: from preference pairs to weights."""
 
     sources: tuple[str, ...] = _sources(min_length=1)
-    study: Path = option(
-        name="out",
-        beside_recipe=True,
-        metavar="STUDY",
-        help="The study directory; made if it is not there.",
-    )
+    study: Path = option(name="out", beside_recipe=True, metavar="STUDY")
+    """The study directory; made if it is not there."""
     rating: LimitedRatingConfig
-    prefer: Prefer | None = option(
-        None, help="Which label of raw PKU-SafeRLHF says what is chosen."
-    )
+    prefer: Prefer | None = option(None)
+    """Which label of raw PKU-SafeRLHF says what is chosen."""
     weighing: Weighing = Weighing()
 
 
@@ -86,11 +81,9 @@ def pipeline(
 
 class _Judge(JudgeConfig):
     model: str | None = option(  # type: ignore[assignment]  # a recipe has a judge of its own
-        None,
-        name="judge",
-        beside_recipe=True,
-        help="The judge, as `encore rate` takes it; with --recipe: in place of its own.",
+        None, name="judge", beside_recipe=True
     )
+    """The judge, as `encore rate` takes it; with --recipe: in place of its own."""
 
 
 class _Rating(LimitedRatingConfig):
@@ -101,21 +94,12 @@ class PipelineCommand(PipelineConfig):
     """Either sources and a judge, or a recipe."""
 
     sources: tuple[str, ...] = _sources(())
-    recipe: str | None = option(
-        None,
-        beside_recipe=True,
-        metavar="NAME_OR_TOML",
-        help="Instead of SOURCE and --judge: a named run up to the benchmark's table, or your own "
-        "file. docs/recipes.md says what each one takes.",
-    )
+    recipe: str | None = option(None, beside_recipe=True, metavar="NAME_OR_TOML")
+    """Instead of SOURCE and --judge: a named run up to the benchmark's table, or your own file.
+    docs/recipes.md says what each one takes."""
     rating: _Rating = _Rating()
-    benchmark_data: Path | None = option(
-        None,
-        beside_recipe=True,
-        metavar="PATH",
-        help="With --recipe: the benchmark's rows as local files; default: the recipe's, or the "
-        "hub.",
-    )
+    benchmark_data: Path | None = option(None, beside_recipe=True, metavar="PATH")
+    """With --recipe: the benchmark's rows as local files; default: the recipe's, or the hub."""
 
 
 def main(

@@ -36,7 +36,8 @@ _ENGINE_DEPLOYMENT = "rate-pairs/encore-rate-engine"
 class ShardAttempts(StageConfig):
     """Number of attempts at a shard."""
 
-    shard_retries: int = option(2, ge=0, le=10, help="Further attempts for a shard that fails.")
+    shard_retries: int = option(2, ge=0, le=10)
+    """Further attempts for a shard that fails."""
 
 
 def rate_shards(

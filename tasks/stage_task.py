@@ -42,12 +42,8 @@ class Attempts(StageConfig):
     """Number of attempts at a stage, and their time limit."""
 
     retries: int = retries_option()
-    timeout_seconds: float | None = option(
-        None,
-        gt=0,
-        hidden=True,
-        help="Give up on an attempt that takes longer; what is finished is kept.",
-    )
+    timeout_seconds: float | None = option(None, gt=0, hidden=True)
+    """Give up on an attempt that takes longer; what is finished is kept."""
 
 
 def run_stage(name: str, work: Callable[[], Result], *, attempts: Attempts | None = None) -> Result:

@@ -41,16 +41,12 @@ class PairsConfig(StageConfig):
         "rewardbench-safety",
         metavar="NAME_OR_TOML",
         examples=["rewardbench-safety", "rewardbench-2-safety", "generic", "my-benchmark.toml"],
-        help="rewardbench-safety, rewardbench-2-safety, generic, or your own definition (TOML).",
     )
-    data: Path | None = _pairs(
-        None,
-        metavar="PATH",
-        help="The benchmark's rows as local JSON lines, JSON or Parquet. Default: from the hub.",
-    )
-    allow_partial: bool = _pairs(
-        False, help="Accept missing subsets and other counts; every result is marked as partial."
-    )
+    """rewardbench-safety, rewardbench-2-safety, generic, or your own definition (TOML)."""
+    data: Path | None = _pairs(None, metavar="PATH")
+    """The benchmark's rows as local JSON lines, JSON or Parquet. Default: from the hub."""
+    allow_partial: bool = _pairs(False)
+    """Accept missing subsets and other counts; every result is marked as partial."""
 
 
 class RowsConfig(StageConfig):
@@ -59,21 +55,18 @@ class RowsConfig(StageConfig):
     Draw i of a random scheme has the seed ``1,000,000 seed + i``, as for `encore weights --seed`.
     """
 
-    schemes: tuple[_Scheme, ...] = _rows(
-        SCHEMES_OF_RATINGS,
-        name="scheme",
-        help="A scheme that gets rows, beside uniform; repeatable. Default: all schemes that need "
-        "only ratings.",
-    )
+    schemes: tuple[_Scheme, ...] = _rows(SCHEMES_OF_RATINGS, name="scheme")
+    """A scheme that gets rows, beside uniform; repeatable. Default: all schemes that need only
+    ratings."""
     taus: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)] = _rows(
-        DEFAULT_TAUS,
-        name="tau",
-        help="Temperature of scheme encore; repeatable. Default: six from 0.1 to 10, with the "
-        "paper's 2.",
+        DEFAULT_TAUS, name="tau"
     )
+    """Temperature of scheme encore; repeatable. Default: six from 0.1 to 10, with the paper's 2."""
     k: int = k_option(DEFAULT_K, group="Rows")
-    seed: int = _rows(0, ge=0, help="Seed of the bootstrap and of random schemes.")
-    num_random: int = _rows(1000, ge=1, help="Weight vectors drawn per random scheme.")
+    seed: int = _rows(0, ge=0)
+    """Seed of the bootstrap and of random schemes."""
+    num_random: int = _rows(1000, ge=1)
+    """Weight vectors drawn per random scheme."""
 
     def check_schemes(self) -> None:
         """Raise an error if a scheme does not exist.
@@ -88,58 +81,38 @@ class RowsConfig(StageConfig):
 class BenchmarkConfig(ComputingConfig):
     """Configuration of `encore benchmark`: models, files of results, and rows of the table."""
 
-    model: str | None = _models(
-        None,
-        metavar="FOLDER_OR_ID",
-        help="Multi-head model whose heads are weighed, made by `encore train` or `encore export`.",
-    )
-    reward_models: tuple[str, ...] = _models(
-        (),
-        name="reward-model",
-        metavar="NAME=FOLDER_OR_ID",
-        help="Reward model with one head that gets a row; repeatable. Also give the initial model, "
-        "before training. The names bradley-terry-model and bradley-terry-model-initialised put "
-        "the row beside the paper's.",
-    )
-    gate: Path | None = _models(
-        None, metavar="DIR", help="Gate of `encore gate` over MODEL's heads: the paper's row MoE."
-    )
-    results: tuple[str, ...] = _models(
-        (),
-        metavar="[NAME=]FILE",
-        help="Results per pair, written by `encore judge` or an earlier `encore benchmark`; their "
-        "rows join the table; repeatable. A name such as judge-llama3-8b puts a judge beside the "
-        "paper's.",
-    )
+    model: str | None = _models(None, metavar="FOLDER_OR_ID")
+    """Multi-head model whose heads are weighed, made by `encore train` or `encore export`."""
+    reward_models: tuple[str, ...] = _models((), name="reward-model", metavar="NAME=FOLDER_OR_ID")
+    """Reward model with one head that gets a row; repeatable. Also give the initial model, before
+    training. The names bradley-terry-model and bradley-terry-model-initialised put the row beside
+    the paper's."""
+    gate: Path | None = _models(None, metavar="DIR")
+    """Gate of `encore gate` over MODEL's heads: the paper's row MoE."""
+    results: tuple[str, ...] = _models((), metavar="[NAME=]FILE")
+    """Results per pair, written by `encore judge` or an earlier `encore benchmark`; their rows join
+    the table; repeatable. A name such as judge-llama3-8b puts a judge beside the paper's."""
     pairs: PairsConfig = PairsConfig()
     rows: RowsConfig = RowsConfig()
-    ratings: Path | None = _rows(
-        None, help="Training ratings that the weights are computed from. Default: the study's."
-    )
-    run: str | None = _rows(
-        None, metavar="RUN_KEY", help="Rating run, if there are several (a prefix of its key)."
-    )
-    judge: str | None = _rows(None, help="Judge whose ratings are used, if there are several.")
-    paper: PaperTables = _rows("main", help="Backbone of the paper's figures shown beside.")
-    out: Path | None = option(
-        None,
-        identity=False,
-        metavar="DIR",
-        help="Folder for the table and the results per pair. Default: STUDY/benchmarks/KEY.",
-    )
+    ratings: Path | None = _rows(None)
+    """Training ratings that the weights are computed from. Default: the study's."""
+    run: str | None = _rows(None, metavar="RUN_KEY")
+    """Rating run, if there are several (a prefix of its key)."""
+    judge: str | None = _rows(None)
+    """Judge whose ratings are used, if there are several."""
+    paper: PaperTables = _rows("main")
+    """Backbone of the paper's figures shown beside."""
+    out: Path | None = option(None, identity=False, metavar="DIR")
+    """Folder for the table and the results per pair. Default: STUDY/benchmarks/KEY."""
     truncation: Literal["encore", "rewardbench"] = option(
-        "encore",
-        group="Reading and computing",
-        since=True,
-        help="Cut of a text that is too long: encore keeps the token that every text begins with; "
-        "rewardbench removes the first tokens, as the rewardbench tool does.",
+        "encore", group="Reading and computing", since=True
     )
-    device: str | None = option(
-        None, hidden=True, identity=False, help="Device of the models; default: a GPU if present."
-    )
-    row_revisions: dict[str, str] = option(
-        dict, hidden=True, help="Hub revision of each --reward-model, by the row's name."
-    )
+    """Cut of a text that is too long: encore keeps the token that every text begins with;
+    rewardbench removes the first tokens, as the rewardbench tool does."""
+    device: str | None = option(None, hidden=True, identity=False)
+    """Device of the models; default: a GPU if present."""
+    row_revisions: dict[str, str] = option(dict, hidden=True)
+    """Hub revision of each --reward-model, by the row's name."""
 
     @property
     def identity_of_cut(self) -> dict[str, str]:
@@ -185,42 +158,29 @@ class JudgeBenchmarkConfig(StageConfig):
     """Configuration of `encore judge`: the judge, the pairs, and the protocol."""
 
     judge: JudgeConfig
-    out: Path = option(
-        identity=False, metavar="DIR", help="Folder for the judge's replies, one folder per key."
-    )
+    out: Path = option(identity=False, metavar="DIR")
+    """Folder for the judge's replies, one folder per key."""
     pairs: PairsConfig = PairsConfig()
-    by: JudgeBy = option(
-        "pair",
-        help="pair: the judge names the better answer (RewardBench's protocol). rating: it rates "
-        "both answers under every rule, and the weighted ratings are the reward.",
-    )
-    protocol: Literal["explained", "verdict-only"] | None = option(
-        None,
-        only_for={"by": ("pair",)},
-        help="explained: the judge explains its verdict (RewardBench, the default). verdict-only: "
-        "it replies with the verdict alone.",
-    )
-    rules: str | None = option(
-        None,
-        only_for=_BY_RATING,
-        help="With --by rating: encore-10 (the default), encore-20, or your own rule set (TOML).",
-    )
-    weights_from: Path | None = _weights(
-        metavar="RATINGS", help="With --by rating: training study whose ratings weigh the rules."
-    )
-    weights_run: str | None = _weights(
-        metavar="RUN_KEY", help="Rating run of --weights-from, if it has several."
-    )
+    by: JudgeBy = option("pair")
+    """pair: the judge names the better answer (RewardBench's protocol). rating: it rates both
+    answers under every rule, and the weighted ratings are the reward."""
+    protocol: Literal["explained", "verdict-only"] | None = option(None, only_for={"by": ("pair",)})
+    """explained: the judge explains its verdict (RewardBench, the default). verdict-only: it
+    replies with the verdict alone."""
+    rules: str | None = option(None, only_for=_BY_RATING)
+    """With --by rating: encore-10 (the default), encore-20, or your own rule set (TOML)."""
+    weights_from: Path | None = _weights(metavar="RATINGS")
+    """With --by rating: training study whose ratings weigh the rules."""
+    weights_run: str | None = _weights(metavar="RUN_KEY")
+    """Rating run of --weights-from, if it has several."""
     scheme: str | None = _weights(help=f"One of: {', '.join(SCHEMES)}. Default: encore.")
     tau: float | None = tau_option(None, group="Weights of rules", only_for=_BY_RATING)
     k: int | None = k_option(None, group="Weights of rules", only_for=_BY_RATING)
     rule: str | None = rule_option(group="Weights of rules", only_for=_BY_RATING)
-    seed: int = option(
-        0, ge=0, help="Seed of random schemes and of the order drawn in RewardBench's protocol."
-    )
-    shard_size: int = option(
-        100, ge=1, le=100_000, help="Pairs per file: at most this many are lost in a crash."
-    )
+    seed: int = option(0, ge=0)
+    """Seed of random schemes and of the order drawn in RewardBench's protocol."""
+    shard_size: int = option(100, ge=1, le=100_000)
+    """Pairs per file: at most this many are lost in a crash."""
     max_reply_tokens: int | None = option(
         None,
         ge=2,
@@ -239,19 +199,14 @@ class JudgeBenchmarkConfig(StageConfig):
 class CompareConfig(StageConfig):
     """Configuration of `encore compare`: the studies, and the rows to put side by side."""
 
-    studies: tuple[Path, ...] = option(
-        positional=True, min_length=1, metavar="STUDY...", help="Studies with benchmark tables."
-    )
-    by: str | None = option(
-        None,
-        metavar="FIGURE",
-        help="Score to sort by, the best first: the headline (default, e.g. safety) or a subset.",
-    )
-    benchmark: str | None = option(None, metavar="NAME", help="Only tables of this benchmark.")
-    reference: str | None = option(
-        None,
-        metavar="ROW",
-        help="Row that all rows are compared with: its name, or its id in --json. Default: the "
-        "first row of the first table, usually uniform weights.",
-    )
-    seed: int = option(0, ge=0, help="Seed of the bootstrap.")
+    studies: tuple[Path, ...] = option(positional=True, min_length=1, metavar="STUDY...")
+    """Studies with benchmark tables."""
+    by: str | None = option(None, metavar="FIGURE")
+    """Score to sort by, the best first: the headline (default, e.g. safety) or a subset."""
+    benchmark: str | None = option(None, metavar="NAME")
+    """Only tables of this benchmark."""
+    reference: str | None = option(None, metavar="ROW")
+    """Row that all rows are compared with: its name, or its id in --json. Default: the first row of
+    the first table, usually uniform weights."""
+    seed: int = option(0, ge=0)
+    """Seed of the bootstrap."""

@@ -15,24 +15,17 @@ from encore.data.study_options import RatingsConfig
 class AnalyzeConfig(AnswerOptions, RatingsConfig):
     """Options of `encore analyze`."""
 
-    by_source: bool = option(False, help="Verdicts and figures for each source, too.")
-    details: bool = option(
-        False,
-        help="Also the tables behind the verdicts: shares of variance, entropy, accuracy by tie "
-        "policy, and correlation of entropy with accuracy.",
-    )
-    compare: str | None = option(
-        None,
-        metavar="OTHER",
-        help="Also compare these ratings with OTHER: two judges, two repeats or two layouts on the "
-        "same pairs. OTHER is a path like RATINGS, or a run key or judge of RATINGS.",
-    )
-    repeat: str | None = option(
-        None,
-        metavar="OTHER",
-        help="Ratings of the same judge, asked the same again: they tell its noise from the "
-        "difference of two responses. OTHER is as in --compare.",
-    )
+    by_source: bool = option(False)
+    """Verdicts and figures for each source, too."""
+    details: bool = option(False)
+    """Also the tables behind the verdicts: shares of variance, entropy, accuracy by tie policy, and
+    correlation of entropy with accuracy."""
+    compare: str | None = option(None, metavar="OTHER")
+    """Also compare these ratings with OTHER: two judges, two repeats or two layouts on the same
+    pairs. OTHER is a path like RATINGS, or a run key or judge of RATINGS."""
+    repeat: str | None = option(None, metavar="OTHER")
+    """Ratings of the same judge, asked the same again: they tell its noise from the difference of
+    two responses. OTHER is as in --compare."""
 
 
 @command

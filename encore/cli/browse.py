@@ -14,8 +14,10 @@ from encore.data.study_options import RunChoice, StudyConfig
 class BrowseConfig(RunChoice, StudyConfig):
     """Options of `encore browse`. Without a run or a judge, the page shows all runs."""
 
-    host: str = option("127.0.0.1", help="Address to listen on; the default is this machine alone.")
-    port: int = option(0, ge=0, le=65_535, help="Port to listen on; 0: any free one.")
+    host: str = option("127.0.0.1")
+    """Address to listen on; the default is this machine alone."""
+    port: int = option(0, ge=0, le=65_535)
+    """Port to listen on; 0: any free one."""
 
 
 @command

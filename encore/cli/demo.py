@@ -68,9 +68,8 @@ _COMPARED = ("uniform", "encore (τ 2)", "encore (τ 5)", "encore (τ 10)")
 class DemoCommandConfig(DemoConfig):
     """Options of `encore demo`."""
 
-    full: bool = option(
-        False, help="Rate on a real engine, train, score, benchmark and export: minutes on a CPU."
-    )
+    full: bool = option(False)
+    """Rate on a real engine, train, score, benchmark and export: minutes on a CPU."""
 
 
 @command

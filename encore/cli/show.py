@@ -20,14 +20,14 @@ from encore.demo import judge_title
 class ShowConfig(RunKeyConfig):
     """Options of `encore show`."""
 
-    study: Path = option(
-        positional=True,
-        alias="study",
-        help="The study directory that has the pair. May be left out inside of it.",
-    )
-    pair: str | None = option(None, positional=True, help="A pair_id, or a unique beginning of it.")
-    rule: str | None = option(None, help="Print the two prompts of this rule (a rule_id).")
-    all_prompts: bool = option(False, help="Print the prompts of every rule.")
+    study: Path = option(positional=True, alias="study")
+    """The study directory that has the pair. May be left out inside of it."""
+    pair: str | None = option(None, positional=True)
+    """A pair_id, or a unique beginning of it."""
+    rule: str | None = option(None)
+    """Print the two prompts of this rule (a rule_id)."""
+    all_prompts: bool = option(False)
+    """Print the prompts of every rule."""
 
 
 @command

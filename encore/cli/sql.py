@@ -17,33 +17,22 @@ from encore.data.study_options import RunChoice
 class SqlConfig(RunChoice):
     """One query over the tables of a study."""
 
-    study: str | None = option(
-        None,
-        positional=True,
-        alias="study",
-        help="The study directory. May be left out inside of it.",
-    )
-    statement: str | None = option(
-        None,
-        positional=True,
-        name="select",
-        help="One SELECT (or FROM, VALUES, WITH … SELECT, PIVOT, EXPLAIN).",
-    )
-    query: str | None = option(None, metavar="NAME", help="Run a query of the library, see --list.")
-    show_list: bool = option(
-        False, name="list", help="Describe the tables and the library's queries."
-    )
-    format: Literal["table", "csv", "json"] = option(
-        "table", help="table for people, csv or json for programs."
-    )
-    rows: int = option(50, ge=1, help="Largest number of rows that a table shows.")
-    timeout: float = option(60.0, gt=0, metavar="SECONDS", help="Stop a query that takes longer.")
-    memory_limit: str = option(
-        "4GB",
-        pattern=r"^\d+(\.\d+)?\s?[KMGT]i?B$",
-        metavar="SIZE",
-        help="Memory limit of the query, e.g. 2GB. DuckDB moves what it can to disk.",
-    )
+    study: str | None = option(None, positional=True, alias="study")
+    """The study directory. May be left out inside of it."""
+    statement: str | None = option(None, positional=True, name="select")
+    """One SELECT (or FROM, VALUES, WITH … SELECT, PIVOT, EXPLAIN)."""
+    query: str | None = option(None, metavar="NAME")
+    """Run a query of the library, see --list."""
+    show_list: bool = option(False, name="list")
+    """Describe the tables and the library's queries."""
+    format: Literal["table", "csv", "json"] = option("table")
+    """table for people, csv or json for programs."""
+    rows: int = option(50, ge=1)
+    """Largest number of rows that a table shows."""
+    timeout: float = option(60.0, gt=0, metavar="SECONDS")
+    """Stop a query that takes longer."""
+    memory_limit: str = option("4GB", pattern=r"^\d+(\.\d+)?\s?[KMGT]i?B$", metavar="SIZE")
+    """Memory limit of the query, e.g. 2GB. DuckDB moves what it can to disk."""
 
 
 @command

@@ -32,18 +32,15 @@ class TheoryConfig(RatingsConfig):
     """Options of `encore theory`."""
 
     ratings: Path | None = option(  # type: ignore[assignment]  # not needed for a synthetic world
-        None,
-        positional=True,
-        identity=False,
-        help="A study, a Parquet file, or a folder of them, as for `encore analyze`.",
+        None, positional=True, identity=False
     )
-    synthetic: bool = option(
-        False,
-        help="Use a synthetic world instead of ratings. The theorem's premise holds there: its ten "
-        "rules contain more and more noise.",
-    )
+    """A study, a Parquet file, or a folder of them, as for `encore analyze`."""
+    synthetic: bool = option(False)
+    """Use a synthetic world instead of ratings. The theorem's premise holds there: its ten rules
+    contain more and more noise."""
     tau: float = tau_option(DEFAULT_TAU)
-    seed: int = option(0, ge=0, help="Seed of the synthetic world and of the weights near zero.")
+    seed: int = option(0, ge=0)
+    """Seed of the synthetic world and of the weights near zero."""
 
 
 @command

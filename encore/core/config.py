@@ -19,17 +19,27 @@ _METADATA_KEY = "encore"
 
 
 class StageConfig(BaseModel):
-    """The options of one stage."""
+    """The options of one stage. The docstring below a field is its help text."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", protected_namespaces=(), defer_build=True
+        frozen=True,
+        extra="forbid",
+        protected_namespaces=(),
+        defer_build=True,
+        use_attribute_docstrings=True,
     )
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_options: Any) -> None:
+        """Join the lines of each help text."""
+        for field in cls.model_fields.values():
+            field.description = field.description and " ".join(field.description.split())
 
 
 def option(
     default: Any = ...,
     *,
-    help: str,  # noqa: A002  # the word that every parser uses
+    help: str | None = None,  # noqa: A002  # the word that every parser uses
     group: str | None = None,
     name: str | None = None,
     alias: str | None = None,
@@ -48,7 +58,8 @@ def option(
 
     Args:
         default: Default value, or the type that makes it. Without one the option is required.
-        help: Help text of the command line, the Prefect form and the reference page.
+        help: Help text of the command line, the Prefect form and the reference page, where
+            several fields share it or a constant is part of it. None: the field's docstring.
         group: Title of the panel of the help text.
         name: Option name on the command line, if it is not the field's.
         alias: Second option name on the command line; of an argument: its name as an option in

@@ -11,28 +11,18 @@ from encore.data.sources.pku import Prefer
 class IngestConfig(StageConfig):
     """Options of `encore ingest`."""
 
-    out: Path = unkeyed_option(
-        positional=True, name="study", alias="out", help="The study directory; created if missing."
-    )
-    sources: tuple[str, ...] = option(
-        positional=True,
-        metavar="SOURCE...",
-        min_length=1,
-        help="What to read, each as [LABEL=][FORMAT:]WHERE. WHERE is hh, hh/harmless-base, pku or "
-        "hh-pku (the paper's data, from the Hugging Face hub at a pinned commit), a hub id "
-        "OWNER/NAME or OWNER/NAME@REVISION, or a local .jsonl, .json, .csv (all also .gz) or "
-        ".parquet file, a folder of such files, or one that save_to_disk of datasets wrote. FORMAT "
-        "is hh, pku, rlhflow or pairs; without it, it is "
-        "detected from the first record. LABEL becomes the `source` column.",
-    )
-    prefer: Prefer | None = option(
-        None,
-        help="Label of raw PKU-SafeRLHF that says which response is chosen: safer (harmlessness, "
-        "the default) or better (helpfulness).",
-    )
-    split: str | None = option(
-        None,
-        examples=["train", "test", "train+test"],
-        help="Split of the hub sources: train (the default), test or train+test.",
-    )
-    replace: bool = unkeyed_option(False, help="Replace the pairs of a label if they differ.")
+    out: Path = unkeyed_option(positional=True, name="study", alias="out")
+    """The study directory; created if missing."""
+    sources: tuple[str, ...] = option(positional=True, metavar="SOURCE...", min_length=1)
+    """What to read, each as [LABEL=][FORMAT:]WHERE. WHERE is hh, hh/harmless-base, pku or hh-pku
+    (the paper's data, from the Hugging Face hub at a pinned commit), a hub id OWNER/NAME or
+    OWNER/NAME@REVISION, or a local .jsonl, .json, .csv (all also .gz) or .parquet file, a folder of
+    such files, or one that save_to_disk of datasets wrote. FORMAT is hh, pku, rlhflow or pairs;
+    without it, it is detected from the first record. LABEL becomes the `source` column."""
+    prefer: Prefer | None = option(None)
+    """Label of raw PKU-SafeRLHF that says which response is chosen: safer (harmlessness, the
+    default) or better (helpfulness)."""
+    split: str | None = option(None, examples=["train", "test", "train+test"])
+    """Split of the hub sources: train (the default), test or train+test."""
+    replace: bool = unkeyed_option(False)
+    """Replace the pairs of a label if they differ."""

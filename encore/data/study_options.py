@@ -10,35 +10,28 @@ from encore.core.config import StageConfig, unkeyed_option
 class StudyConfig(StageConfig):
     """Options of a stage that works on a study."""
 
-    study: Path = unkeyed_option(
-        positional=True, help="The study directory (made by `encore ingest`)."
-    )
+    study: Path = unkeyed_option(positional=True)
+    """The study directory (made by `encore ingest`)."""
 
 
 class RunKeyConfig(StageConfig):
     """Options of a stage that reads a rating run of a study."""
 
-    run: str | None = unkeyed_option(
-        None,
-        metavar="RUN_KEY",
-        help="Key of the rating run to read, if there are several; a unique prefix is enough.",
-    )
+    run: str | None = unkeyed_option(None, metavar="RUN_KEY")
+    """Key of the rating run to read, if there are several; a unique prefix is enough."""
 
 
 class RunChoice(RunKeyConfig):
     """Options of a stage that reads the ratings of one run and judge of a study."""
 
-    judge: str | None = unkeyed_option(
-        None, metavar="NAME", help="Name of the judge whose ratings are read, if there are several."
-    )
+    judge: str | None = unkeyed_option(None, metavar="NAME")
+    """Name of the judge whose ratings are read, if there are several."""
 
 
 class RatingsConfig(RunChoice):
     """Options of a stage that reads ratings from a study or from files."""
 
-    ratings: Path = unkeyed_option(
-        positional=True,
-        help="A study, a CSV or Parquet file, a folder of Parquet files (with subfolders), or a "
-        "published data set. Columns of a file: pair_id, source, response (chosen or rejected), "
-        "rule_id and rating (0 to 1, or null); or pair_id, response and a column for each rule.",
-    )
+    ratings: Path = unkeyed_option(positional=True)
+    """A study, a CSV or Parquet file, a folder of Parquet files (with subfolders), or a published
+    data set. Columns of a file: pair_id, source, response (chosen or rejected), rule_id and rating
+    (0 to 1, or null); or pair_id, response and a column for each rule."""

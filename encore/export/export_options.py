@@ -16,29 +16,18 @@ from encore.weighting.weights_options import WeightChoice
 class ExportConfig(ModelOptions):
     """Options of `encore export`: one model, written as one plain folder."""
 
-    model: str = option(
-        positional=True,
-        help="A run or model folder of `encore train`, an export with all heads, or a hub id.",
-    )
-    out: Path = option(metavar="DIR", identity=False, help="The folder to write; one export.")
+    model: str = option(positional=True)
+    """A run or model folder of `encore train`, an export with all heads, or a hub id."""
+    out: Path = option(metavar="DIR", identity=False)
+    """The folder to write; one export."""
     composition: WeightChoice = WeightChoice()
-    dtype: Literal["float32", "bfloat16"] = option(
-        "float32",
-        help="Number format of the weights on disk; bfloat16 halves them and can flip near-ties.",
-    )
-    licence: str | None = option(
-        None,
-        name="license",
-        metavar="ID",
-        help="Licence that the model card states, by its name on the hub, e.g. mit.",
-    )
-    push: str | None = option(
-        None,
-        metavar="REPO",
-        identity=False,
-        help="Upload the written export to this repository of the Hugging Face hub (owner/name). "
-        "The token is that of `hf auth login` or HF_TOKEN. A new repository is private.",
-    )
+    dtype: Literal["float32", "bfloat16"] = option("float32")
+    """Number format of the weights on disk; bfloat16 halves them and can flip near-ties."""
+    licence: str | None = option(None, name="license", metavar="ID")
+    """Licence that the model card states, by its name on the hub, e.g. mit."""
+    push: str | None = option(None, metavar="REPO", identity=False)
+    """Upload the written export to this repository of the Hugging Face hub (owner/name). The token
+    is that of `hf auth login` or HF_TOKEN. A new repository is private."""
 
     @model_validator(mode="after")
     def _options_belong_together(self) -> Self:

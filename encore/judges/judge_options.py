@@ -23,57 +23,33 @@ Decode = Literal["text", "choice", "expected"]
 class JudgeConfig(StageConfig):
     """Options of a judge: model, engine, or server."""
 
-    model: str = option(
-        name="judge",
-        min_length=1,
-        help="Folder with a model (config, tokenizer with chat template, *.safetensors) or a hub "
-        "id such as meta-llama/Meta-Llama-3-70B-Instruct. Over HTTP: the server's name for it.",
-    )
-    backend: Literal["vllm", "transformers", "http"] = option(
-        "vllm",
-        beside_recipe=True,
-        help="The engine that runs the judge; http: a server that speaks the OpenAI protocol.",
-    )
-    revision: str | None = option(
-        None,
-        beside_recipe=True,
-        help="Hub revision of the judge; the commit it resolves to is recorded. Over HTTP: any "
-        "text that distinguishes two models of the same name; default: the server's host.",
-    )
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = option(
-        "auto", help="Number format of the judge; auto is what its own config says."
-    )
-    max_model_len: Annotated[int, Field(ge=64)] | None = option(
-        None, help="Context length in tokens; default: the judge's own, at most 8192."
-    )
-    engine_args: dict[str, EngineValue] = option(
-        dict,
-        name="engine-arg",
-        beside_recipe=True,
-        help="Passed to vLLM, e.g. tensor_parallel_size=4 or quantization=fp8; repeatable.",
-    )
+    model: str = option(name="judge", min_length=1)
+    """Folder with a model (config, tokenizer with chat template, *.safetensors) or a hub id such as
+    meta-llama/Meta-Llama-3-70B-Instruct. Over HTTP: the server's name for it."""
+    backend: Literal["vllm", "transformers", "http"] = option("vllm", beside_recipe=True)
+    """The engine that runs the judge; http: a server that speaks the OpenAI protocol."""
+    revision: str | None = option(None, beside_recipe=True)
+    """Hub revision of the judge; the commit it resolves to is recorded. Over HTTP: any text that
+    distinguishes two models of the same name; default: the server's host."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = option("auto")
+    """Number format of the judge; auto is what its own config says."""
+    max_model_len: Annotated[int, Field(ge=64)] | None = option(None)
+    """Context length in tokens; default: the judge's own, at most 8192."""
+    engine_args: dict[str, EngineValue] = option(dict, name="engine-arg", beside_recipe=True)
+    """Passed to vLLM, e.g. tensor_parallel_size=4 or quantization=fp8; repeatable."""
     base_url: str | None = _http(
-        None,
-        metavar="URL",
-        examples=["http://127.0.0.1:8000/v1", "https://api.openai.com/v1"],
-        help="Address of the server or its router. Texts are sent there.",
+        None, metavar="URL", examples=["http://127.0.0.1:8000/v1", "https://api.openai.com/v1"]
     )
-    tokenizer: str | None = _http(
-        None,
-        identity=True,
-        since=True,
-        metavar="FOLDER_OR_ID",
-        help="The judge's tokenizer, if the server is vLLM: prompts are then sent as token ids and "
-        "replies equal those of --backend vllm. Default: chat completions.",
-    )
-    concurrency: int = _http(64, ge=1, le=4096, help="Maximal number of simultaneous requests.")
-    request_timeout_seconds: float = _http(120, gt=0, help="Time limit of a request in seconds.")
-    api_key_env: str = _http(
-        "OPENAI_API_KEY",
-        min_length=1,
-        metavar="NAME",
-        help="Environment variable that holds the server's key, if it needs one.",
-    )
+    """Address of the server or its router. Texts are sent there."""
+    tokenizer: str | None = _http(None, identity=True, since=True, metavar="FOLDER_OR_ID")
+    """The judge's tokenizer, if the server is vLLM: prompts are then sent as token ids and replies
+    equal those of --backend vllm. Default: chat completions."""
+    concurrency: int = _http(64, ge=1, le=4096)
+    """Maximal number of simultaneous requests."""
+    request_timeout_seconds: float = _http(120, gt=0)
+    """Time limit of a request in seconds."""
+    api_key_env: str = _http("OPENAI_API_KEY", min_length=1, metavar="NAME")
+    """Environment variable that holds the server's key, if it needs one."""
 
     @property
     def num_devices(self) -> int:

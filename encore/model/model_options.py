@@ -17,31 +17,20 @@ Layout = Literal["auto", "packed", "prefix-shared", "sorted", "single"]
 class ModelOptions(StageConfig):
     """Options with which a reward model is opened; see `encore.model.open_model`."""
 
-    max_length: int | None = _computing(
-        None,
-        ge=16,
-        help="Longest conversation in tokens. The oldest tokens beyond it are cut, and counted. "
-        "Default: the limit of the model's training.",
-    )
-    dtype: NumberFormat = _computing(
-        "auto", help="Number format of the weights; auto: bfloat16 on CUDA, float32 on CPU."
-    )
-    revision: str | None = _computing(None, help="Revision of a model given as a hub id.")
+    max_length: int | None = _computing(None, ge=16)
+    """Longest conversation in tokens. The oldest tokens beyond it are cut, and counted. Default:
+    the limit of the model's training."""
+    dtype: NumberFormat = _computing("auto")
+    """Number format of the weights; auto: bfloat16 on CUDA, float32 on CPU."""
+    revision: str | None = _computing(None)
+    """Revision of a model given as a hub id."""
 
 
 class ComputingConfig(ModelOptions):
     """Options with which a reward model is opened and computes scores."""
 
-    layout: Layout = _computing(
-        "auto",
-        identity=False,
-        help="How responses are laid out in a batch. It changes the speed, and scores only by "
-        "rounding. auto: no padding, and a pair's common prompt is computed once where the model "
-        "allows it.",
-    )
-    tokens_per_microbatch: int | None = _computing(
-        None,
-        ge=1,
-        identity=False,
-        help="Tokens of one forward pass. It limits the memory. Default: by device.",
-    )
+    layout: Layout = _computing("auto", identity=False)
+    """How responses are laid out in a batch. It changes the speed, and scores only by rounding.
+    auto: no padding, and a pair's common prompt is computed once where the model allows it."""
+    tokens_per_microbatch: int | None = _computing(None, ge=1, identity=False)
+    """Tokens of one forward pass. It limits the memory. Default: by device."""

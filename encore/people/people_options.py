@@ -38,37 +38,25 @@ def _checked_scale(text: str) -> str:
 class AnnotateExportConfig(StudyConfig, RunChoice):
     """Config of `encore annotate export`: what the sample holds and how many people answer it."""
 
-    kind: SampleKind = option(
-        "responses",
-        help="responses: how far a response follows a rule. rules: which of two rules, one of "
-        "lower and one of higher entropy, is clearer and more reliable (the paper's study).",
-    )
+    kind: SampleKind = option("responses")
+    """responses: how far a response follows a rule. rules: which of two rules, one of lower and one
+    of higher entropy, is clearer and more reliable (the paper's study)."""
     items: int | None = option(
         None,
         ge=1,
         help=f"Number of items. Default: {DEFAULT_ITEMS['responses']} responses, or "
         f"{DEFAULT_ITEMS['rules']} pairs of rules.",
     )
-    scale: Annotated[str, AfterValidator(_checked_scale)] = option(
-        "0,0.5,1",
-        metavar="LABELS",
-        help="Labels of --kind responses: numbers from 0 to 1 with commas, the lowest first.",
-    )
-    seed: int = option(
-        0, ge=0, help="Seed of the sample and of the order in which each annotator sees it."
-    )
-    format: Format = option(
-        "html",
-        help="html: a page for each annotator that works offline. csv: a table with a column to "
-        "fill in. label-studio: tasks and labelling config.",
-    )
-    annotators: int = option(
-        1,
-        ge=1,
-        le=100,
-        help="Number of people who get the same items. Each gets a file in another random order "
-        "(html, csv).",
-    )
+    scale: Annotated[str, AfterValidator(_checked_scale)] = option("0,0.5,1", metavar="LABELS")
+    """Labels of --kind responses: numbers from 0 to 1 with commas, the lowest first."""
+    seed: int = option(0, ge=0)
+    """Seed of the sample and of the order in which each annotator sees it."""
+    format: Format = option("html")
+    """html: a page for each annotator that works offline. csv: a table with a column to fill in.
+    label-studio: tasks and labelling config."""
+    annotators: int = option(1, ge=1, le=100)
+    """Number of people who get the same items. Each gets a file in another random order (html,
+    csv)."""
 
     @property
     def num_items(self) -> int:
@@ -79,44 +67,27 @@ class AnnotateExportConfig(StudyConfig, RunChoice):
 class AnnotateImportConfig(StudyConfig):
     """Config of `encore annotate import`: the files of answers and their study."""
 
-    files: tuple[Path, ...] = option(
-        positional=True,
-        metavar="FILE...",
-        min_length=1,
-        help="Files of answers to one sample: saved by the page, filled CSV files, or JSON exports "
-        "of Label Studio.",
-    )
+    files: tuple[Path, ...] = option(positional=True, metavar="FILE...", min_length=1)
+    """Files of answers to one sample: saved by the page, filled CSV files, or JSON exports of Label
+    Studio."""
 
 
 class LabelsConfig(RatingConfig):
     """Config of `encore labels`: labels by people, and the judge that is compared with them."""
 
-    to: Path | None = option(
-        None,
-        positional=True,
-        name="study",
-        alias="to",
-        identity=False,
-        help="Study for labels and ratings (in STUDY/labels/KEY). Created if it does not exist. "
-        "A table that has ratings needs none.",
-    )
+    to: Path | None = option(None, positional=True, name="study", alias="to", identity=False)
+    """Study for labels and ratings (in STUDY/labels/KEY). Created if it does not exist. A table
+    that has ratings needs none."""
     files: tuple[Path, ...] = option(
-        (),
-        positional=True,
-        metavar="FILE...",
-        min_length=1,
-        identity=False,
-        help="Parquet, CSV or JSON lines with the columns response, rule and label (true, false or "
-        "a number from 0 to 1) and optionally prompt; a column rating replaces the judge. Or the "
-        "gold data of OpenAI's Rule Based Rewards.",
+        (), positional=True, metavar="FILE...", min_length=1, identity=False
     )
+    """Parquet, CSV or JSON lines with the columns response, rule and label (true, false or a number
+    from 0 to 1) and optionally prompt; a column rating replaces the judge. Or the gold data of
+    OpenAI's Rule Based Rewards."""
     judge: JudgeConfig | None = None  # type: ignore[assignment]  # a table may have ratings
-    rules: str = option(
-        "encore-10",
-        examples=["encore-10", "my-rules.toml", "propositions.yaml"],
-        help="Wording of the rules that the labels name, for the judge: encore-10, encore-20, a "
-        "rule set (TOML), or the propositions of Rule Based Rewards (YAML).",
-    )
+    rules: str = option("encore-10", examples=["encore-10", "my-rules.toml", "propositions.yaml"])
+    """Wording of the rules that the labels name, for the judge: encore-10, encore-20, a rule set
+    (TOML), or the propositions of Rule Based Rewards (YAML)."""
 
     @model_validator(mode="before")
     @classmethod

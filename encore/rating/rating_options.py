@@ -45,71 +45,39 @@ class RatingConfig(StageConfig):
     """Options of one rating run: every response of a study under every rule of a set."""
 
     judge: JudgeConfig
-    rules: str = option(
-        "encore-10",
-        examples=["encore-10", "encore-20", "my-rules.toml"],
-        help="encore-10, encore-20, or the path of your own rule set (TOML).",
-    )
-    shard_size: int = option(
-        1000,
-        ge=1,
-        le=100_000,
-        beside_recipe=True,
-        help="Pairs per shard. A shard is one file; a crash loses at most the shard in progress.",
-    )
-    limit: int | None = option(
-        None,
-        ge=1,
-        beside_recipe=True,
-        help="Pilot: rate only this many pairs, a fair sample by content hash.",
-    )
-    overlong: Literal["set-aside", "truncate-left"] = option(
-        "set-aside",
-        help="What happens to a prompt that is longer than the judge's context. set-aside: its "
-        "rating is null, with the reason. truncate-left: the conversation's oldest text is cut. "
-        "Both are counted.",
-    )
-    layout: PromptLayout = option(
-        "paper",
-        since=True,
-        help="Layout of the prompt. paper: the rule, then the conversation. conversation-first: "
-        "the other way round, so that all rules of a response share most of their prompt, which "
-        "is then computed once.",
-        source="appendix Prompts",
-    )
-    decode: Decode = option(
-        "text",
-        since=True,
-        help="text: the judge writes a number. choice: it may write the labels of --scale only. "
-        "expected: one token; the most likely label is the rating, the labels' probabilities are "
-        "kept beside it.",
-    )
+    rules: str = option("encore-10", examples=["encore-10", "encore-20", "my-rules.toml"])
+    """encore-10, encore-20, or the path of your own rule set (TOML)."""
+    shard_size: int = option(1000, ge=1, le=100_000, beside_recipe=True)
+    """Pairs per shard. A shard is one file; a crash loses at most the shard in progress."""
+    limit: int | None = option(None, ge=1, beside_recipe=True)
+    """Pilot: rate only this many pairs, a fair sample by content hash."""
+    overlong: Literal["set-aside", "truncate-left"] = option("set-aside")
+    """What happens to a prompt that is longer than the judge's context. set-aside: its rating is
+    null, with the reason. truncate-left: the conversation's oldest text is cut. Both are counted.
+    """
+    layout: PromptLayout = option("paper", since=True, source="appendix Prompts")
+    """Layout of the prompt. paper: the rule, then the conversation. conversation-first: the other
+    way round, so that all rules of a response share most of their prompt, which is then computed
+    once."""
+    decode: Decode = option("text", since=True)
+    """text: the judge writes a number. choice: it may write the labels of --scale only. expected:
+    one token; the most likely label is the rating, the labels' probabilities are kept beside it."""
     scale: Annotated[str, AfterValidator(_checked_scale)] | None = option(
         None,
         since=True,
         metavar="LABELS",
         examples=["0,1,2,3,4,5,6,7,8,9", "0.0,0.25,0.5,0.75,1.0"],
-        help="Labels for --decode choice and expected, with commas, the lowest first. Numbers from "
-        "0 to 1 are ratings as they stand; other labels are evenly spaced. Default for choice: 0.0 "
-        "to 1.0 in tenths. Default for expected, whose labels are single tokens: the digits.",
     )
-    min_label_mass: float = option(
-        0.5,
-        gt=0,
-        le=1,
-        since=True,
-        help="For --decode expected: if the labels together are less likely than this, the rating "
-        "is null.",
-    )
-    max_reply_tokens: int = option(
-        16, ge=2, le=MAX_RATING_REPLY_TOKENS, help="A longer reply is cut off and therefore null."
-    )
-    shard_timeout_seconds: float | None = unkeyed_option(
-        None,
-        ge=0.001,
-        beside_recipe=True,
-        help="Give up on a shard whose generation takes longer (seconds).",
-    )
+    """Labels for --decode choice and expected, with commas, the lowest first. Numbers from 0 to 1
+    are ratings as they stand; other labels are evenly spaced. Default for choice: 0.0 to 1.0 in
+    tenths. Default for expected, whose labels are single tokens: the digits."""
+    min_label_mass: float = option(0.5, gt=0, le=1, since=True)
+    """For --decode expected: if the labels together are less likely than this, the rating is null.
+    """
+    max_reply_tokens: int = option(16, ge=2, le=MAX_RATING_REPLY_TOKENS)
+    """A longer reply is cut off and therefore null."""
+    shard_timeout_seconds: float | None = unkeyed_option(None, ge=0.001, beside_recipe=True)
+    """Give up on a shard whose generation takes longer (seconds)."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -138,52 +106,35 @@ class EngineRatingConfig(EnginesConfig, RatingConfig):
 class PricesConfig(StageConfig):
     """Prices of the judge's tokens and GPUs, all in one currency."""
 
-    price_input: float | None = _prices(None, ge=0, help="Money per million prompt tokens.")
-    price_output: float | None = _prices(
-        None, ge=0, help="Money per million tokens of the replies."
-    )
-    price_gpu_hour: float | None = _prices(None, ge=0, help="Money per hour of one GPU.")
+    price_input: float | None = _prices(None, ge=0)
+    """Money per million prompt tokens."""
+    price_output: float | None = _prices(None, ge=0)
+    """Money per million tokens of the replies."""
+    price_gpu_hour: float | None = _prices(None, ge=0)
+    """Money per hour of one GPU."""
 
 
 class BatchConfig(StageConfig):
     """Options for a provider's batch service: files of requests and of answers."""
 
-    batch_file: Path | None = _http(
-        None,
-        metavar="FILE",
-        help="Write the requests that are still open, for a provider's batch service, and end. "
-        "Several files if one cannot hold all requests.",
-    )
-    batch_results: tuple[Path, ...] = _http(
-        (), metavar="FILE", help="Rate with the answers in this file of the provider; repeatable."
-    )
+    batch_file: Path | None = _http(None, metavar="FILE")
+    """Write the requests that are still open, for a provider's batch service, and end. Several
+    files if one cannot hold all requests."""
+    batch_results: tuple[Path, ...] = _http((), metavar="FILE")
+    """Rate with the answers in this file of the provider; repeatable."""
 
 
 class LimitsConfig(PricesConfig):
     """Limits at which a rating run stops early. The same run can go on with other limits."""
 
-    until_weights_within: float | None = _limits(
-        None,
-        gt=0,
-        lt=1,
-        metavar="SHARE",
-        examples=[0.02],
-        help="Rate in growing rounds, and stop when every weight of ENCORE lies within this share "
-        "of the one that all pairs would give, 95 % confidence.",
-    )
-    budget: float | None = _limits(
-        None,
-        gt=0,
-        metavar="MONEY",
-        help="Stop before a shard that would make the run, with all earlier calls, cost more than "
-        "this at the prices given.",
-    )
-    budget_calls: int | None = _limits(
-        None,
-        ge=1,
-        metavar="CALLS",
-        help="Stop before a shard that would make the run take more calls of the judge than this.",
-    )
+    until_weights_within: float | None = _limits(None, gt=0, lt=1, metavar="SHARE", examples=[0.02])
+    """Rate in growing rounds, and stop when every weight of ENCORE lies within this share of the
+    one that all pairs would give, 95 % confidence."""
+    budget: float | None = _limits(None, gt=0, metavar="MONEY")
+    """Stop before a shard that would make the run, with all earlier calls, cost more than this at
+    the prices given."""
+    budget_calls: int | None = _limits(None, ge=1, metavar="CALLS")
+    """Stop before a shard that would make the run take more calls of the judge than this."""
 
     @model_validator(mode="after")
     def _has_prices(self) -> Self:
@@ -211,9 +162,8 @@ class LimitedRatingConfig(LimitsConfig, EngineRatingConfig):
 class RateConfig(SlicedConfig, LimitedRatingConfig, StudyConfig):
     """Options of `encore rate`: a rating run of a study, and the shards of this call."""
 
-    shard: tuple[Annotated[int, Field(ge=0)], ...] = unkeyed_option(
-        (), help="Only this shard; repeat for several."
-    )
+    shard: tuple[Annotated[int, Field(ge=0)], ...] = unkeyed_option(())
+    """Only this shard; repeat for several."""
 
     @model_validator(mode="after")
     def _goes_by_plan(self) -> Self:
@@ -229,17 +179,11 @@ class RateConfig(SlicedConfig, LimitedRatingConfig, StudyConfig):
 class PlanRateConfig(PricesConfig, RatingConfig, StudyConfig):
     """Options of `encore plan rate`: a rating run and its hardware."""
 
-    gpu: str | None = option(
-        None, metavar="GPU", help="Estimate hours on h100-80, h200-141, a100-80, l40s-48…"
-    )
-    count: int = option(
-        1, ge=1, help="Number of GPUs, or, without --gpu, of machines like this one."
-    )
+    gpu: str | None = option(None, metavar="GPU")
+    """Estimate hours on h100-80, h200-141, a100-80, l40s-48…"""
+    count: int = option(1, ge=1)
+    """Number of GPUs, or, without --gpu, of machines like this one."""
     utilisation: float = UTILISATION
-    calibrate: int | None = option(
-        None,
-        ge=1,
-        metavar="PAIRS",
-        help="Measure hours and replies: rate this many pairs here, as `encore rate --limit` does. "
-        "The ratings are kept, and a larger run does not ask for them again.",
-    )
+    calibrate: int | None = option(None, ge=1, metavar="PAIRS")
+    """Measure hours and replies: rate this many pairs here, as `encore rate --limit` does. The
+    ratings are kept, and a larger run does not ask for them again."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from encore.benchmarks.benchmark_options import BenchmarkConfig
 from encore.core.config import StageConfig, option
@@ -51,7 +51,8 @@ class RowModel(StageConfig):
     ``bradley-terry-model-initialised``) stands beside the paper's figure.
     """
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9 -]*$", description="Name of the row.")
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9 -]*$")
+    """Name of the row."""
     backbone: BackboneConfig
     training: TrainingConfig | None = None
 
@@ -78,16 +79,13 @@ class RowModel(StageConfig):
 class InitialModel(StageConfig):
     """The initial reward model: a head in closed form, learnt from separate pairs."""
 
-    sources: tuple[str, ...] = Field(
-        min_length=1, description="Sources as `encore ingest` takes them."
-    )
+    sources: tuple[str, ...] = Field(min_length=1)
+    """Sources as `encore ingest` takes them."""
     backbone: BackboneConfig
 
 
 class Recipe(StageConfig):
     """A run from pairs to weights, and with a training to the table and an export."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_]*$", max_length=48)
     """Name on the command line, and of the recipe's folder in the study."""
@@ -162,15 +160,10 @@ class Recipe(StageConfig):
 class DemoConfig(StageConfig):
     """Options of the demo: its folder and the judge's engine."""
 
-    study: Path = option(
-        Path("demo-study"),
-        positional=True,
-        alias="out",
-        help="Where the study goes; an existing demo is continued.",
-    )
-    backend: Literal["vllm", "transformers"] | None = option(
-        None, help="The judge's engine; default: vLLM, transformers where it is missing."
-    )
+    study: Path = option(Path("demo-study"), positional=True, alias="out")
+    """Where the study goes; an existing demo is continued."""
+    backend: Literal["vllm", "transformers"] | None = option(None)
+    """The judge's engine; default: vLLM, transformers where it is missing."""
 
 
 def load_recipe(name: str | Path) -> Recipe:

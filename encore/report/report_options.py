@@ -11,9 +11,6 @@ from encore.data.study_options import RatingsConfig
 class ReportConfig(RatingsConfig):
     """Options of `encore report`: the ratings, and where the report goes."""
 
-    out: Path | None = option(
-        None,
-        metavar="FOLDER",
-        help="Where the report goes; a name that ends in .html is the page alone. Default: "
-        "STUDY/reports/RUN_KEY, or `report` in this directory for ratings that are not of a study.",
-    )
+    out: Path | None = option(None, metavar="FOLDER")
+    """Where the report goes; a name that ends in .html is the page alone. Default:
+    STUDY/reports/RUN_KEY, or `report` in this directory for ratings that are not of a study."""

@@ -18,15 +18,12 @@ _shared_engines = partial(_engines, beside_recipe=True)
 class EnginesConfig(StageConfig):
     """Options of several engines. Any number of them continues the same run."""
 
-    engines: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = _shared_engines(
-        1,
-        help="Number of engines that share the shards. Each is a process with its own GPUs: a "
-        "local process, or on a Prefect server a run on the GPU pool. auto: as many as the local "
-        "GPUs allow, or one for each online worker of the pool.",
-    )
-    silence_seconds: float = _shared_engines(
-        600, ge=1, help="Replace an engine that finished no request for so long (seconds)."
-    )
+    engines: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = _shared_engines(1)
+    """Number of engines that share the shards. Each is a process with its own GPUs: a local
+    process, or on a Prefect server a run on the GPU pool. auto: as many as the local GPUs allow, or
+    one for each online worker of the pool."""
+    silence_seconds: float = _shared_engines(600, ge=1)
+    """Replace an engine that finished no request for so long (seconds)."""
 
 
 def _checked_slice(text: str) -> str:
@@ -39,12 +36,8 @@ def _checked_slice(text: str) -> str:
 class SlicedConfig(StageConfig):
     """The option that divides a run by hand, where no engines divide it."""
 
-    slice: Annotated[str, AfterValidator(_checked_slice)] | None = _engines(
-        None,
-        metavar="I/N",
-        help="Only the I-th of N parts of the shards, I from 0: for array jobs without an "
-        "orchestrator.",
-    )
+    slice: Annotated[str, AfterValidator(_checked_slice)] | None = _engines(None, metavar="I/N")
+    """Only the I-th of N parts of the shards, I from 0: for array jobs without an orchestrator."""
 
     @property
     def parsed_slice(self) -> tuple[int, int] | None:

@@ -16,20 +16,15 @@ from encore.runs.engine_options import EnginesConfig, SlicedConfig
 class ScoringConfig(EnginesConfig, ComputingConfig):
     """Options of one scoring: every response of a study under every head of a reward model."""
 
-    model: str = option(
-        metavar="FOLDER_OR_ID",
-        help="A training run or its model folder, an export, or any plain "
-        "…ForSequenceClassification with a linear head, as a folder or a hub id.",
-    )
-    out: Path | None = unkeyed_option(
-        None,
-        metavar="DIR",
-        help="The scores' folder. Default: STUDY/scores/KEY, a key of model, data and plan.",
-    )
-    limit: Annotated[int, Field(ge=1)] | None = option(
-        None, help="Pilot: score this many pairs, drawn by content hash."
-    )
-    shard_size: int = option(1000, ge=1, le=100_000, help="Pairs in each file.")
+    model: str = option(metavar="FOLDER_OR_ID")
+    """A training run or its model folder, an export, or any plain …ForSequenceClassification with a
+    linear head, as a folder or a hub id."""
+    out: Path | None = unkeyed_option(None, metavar="DIR")
+    """The scores' folder. Default: STUDY/scores/KEY, a key of model, data and plan."""
+    limit: Annotated[int, Field(ge=1)] | None = option(None)
+    """Pilot: score this many pairs, drawn by content hash."""
+    shard_size: int = option(1000, ge=1, le=100_000)
+    """Pairs in each file."""
 
 
 class ScoreConfig(SlicedConfig, ScoringConfig, StudyConfig):

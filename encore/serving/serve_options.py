@@ -15,28 +15,29 @@ from encore.weighting.weights_options import WeightChoice
 class ServeLimits(StageConfig):
     """Limits on the requests of a reward server's clients."""
 
-    max_batch_tokens: int = option(8_192, ge=1, help="Largest number of tokens in one batch.")
-    max_queue_tokens: int = option(
-        524_288, ge=1, help="Largest number of tokens that may wait to be scored."
-    )
-    max_request_bytes: int = option(
-        8 << 20, ge=1, help="Largest size of a request's body, in bytes."
-    )
-    max_queries: int = option(1024, ge=1, help="Largest number of texts in one request.")
+    max_batch_tokens: int = option(8_192, ge=1)
+    """Largest number of tokens in one batch."""
+    max_queue_tokens: int = option(524_288, ge=1)
+    """Largest number of tokens that may wait to be scored."""
+    max_request_bytes: int = option(8 << 20, ge=1)
+    """Largest size of a request's body, in bytes."""
+    max_queries: int = option(1024, ge=1)
+    """Largest number of texts in one request."""
 
 
 class ServeConfig(ModelOptions):
     """Options of `encore serve`: the model, its weights, the address and the limits."""
 
-    model: str = option(
-        positional=True,
-        help="Folder that `encore train` or `encore export` wrote, or a reward model's hub id.",
-    )
+    model: str = option(positional=True)
+    """Folder that `encore train` or `encore export` wrote, or a reward model's hub id."""
     composition: WeightChoice = WeightChoice()
-    host: str = option("127.0.0.1", help="Address to listen on; the default is this machine alone.")
-    port: int = option(5000, ge=0, le=65_535, help="Port to listen on; 0: any free one.")
+    host: str = option("127.0.0.1")
+    """Address to listen on; the default is this machine alone."""
+    port: int = option(5000, ge=0, le=65_535)
+    """Port to listen on; 0: any free one."""
     limits: ServeLimits = ServeLimits()
-    device: str | None = option(None, help="Device of the model. Default: a GPU if there is one.")
+    device: str | None = option(None)
+    """Device of the model. Default: a GPU if there is one."""
 
     @model_validator(mode="after")
     def _ratings_belong_to_scheme(self) -> Self:

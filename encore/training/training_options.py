@@ -42,122 +42,74 @@ _evaluation_option = partial(option, group="Evaluation and checkpoints")
 class TrainingConfig(StageConfig):
     """Settings of a training run, without its study and backbone."""
 
-    objective: Objective = option(
-        "multi-head",
-        help="multi-head: one head for each rule, trained on ratings; bradley-terry: one head "
-        "trained on preferences alone (the paper's baseline).",
-    )
-    method: Method = option(
-        "full",
-        help="full: train every weight (the paper); lora: low-rank adapters; probe: solve the "
-        "heads in closed form on the frozen backbone.",
-    )
-    epochs: int = _step_option(1, ge=1, le=100, help="Passes over the pairs (paper: 1).")
-    learning_rate: float = _step_option(
-        2e-5, gt=0, le=1, help="Peak of the learning rate, after the warm-up (paper: 2e-5)."
-    )
-    batch_pairs: int = _step_option(
-        32, ge=1, help="Pairs of an optimizer step, with both responses of each (not in the paper)."
-    )
-    warmup_steps: int = _step_option(
-        10, ge=0, help="Steps until the learning rate peaks; it then falls linearly towards 0."
-    )
-    weight_decay: float = _step_option(
-        0.0, ge=0, help="Decoupled weight decay of AdamW (not in the paper)."
-    )
-    adam_betas: tuple[_Decay, _Decay] = option(
-        (0.9, 0.999), hidden=True, help="Averaging factors of AdamW (its authors' values)."
-    )
-    adam_epsilon: float = option(
-        1e-8, hidden=True, gt=0, help="Epsilon of AdamW (its authors' value)."
-    )
-    layout: LayoutName = _memory_option(
-        "packed",
-        help="Layout of responses in a batch. packed: one after the other, no padding; "
-        "prefix-shared: packed, and a pair's common prompt is computed once (causal backbones); "
-        "sorted: padded rows of nearly equal length; single: one response at a time. Scores and "
-        "gradients of a pair are the same; sorted also changes which pairs share a step.",
-    )
-    tokens_per_microbatch: int | None = _memory_option(
-        None,
-        ge=1,
-        help="Tokens of one forward and backward pass. It limits the memory of activations; "
-        "results change only by rounding and dropout. Default: 40,960 on a GPU, enough for a step "
-        "of 32 pairs, 4,096 on a CPU.",
-    )
-    optimizer: OptimizerName = _memory_option(
-        "auto",
-        only_for=_WITH_STEPS,
-        help="Optimizer; auto: adamw-stochastic for bfloat16 weights, adamw for float32 weights.",
-    )
-    clip_gradient: float | None = _step_option(
-        None,
-        gt=0,
-        since=True,
-        help="Largest norm of each parameter's gradient; a larger gradient is scaled down. "
-        "Default: no clipping. TRL clips the norm of the whole gradient at 1.0 (max_grad_norm).",
-    )
-    lora_rank: int = _memory_option(
-        64, ge=1, only_for=_WITH_ADAPTERS, help="Rank of the adapters of method lora."
-    )
-    lora_alpha: int = _memory_option(
-        128, ge=1, only_for=_WITH_ADAPTERS, help="Scale of the adapters, divided by their rank."
-    )
-    gradient_checkpointing: bool | None = _memory_option(
-        None,
-        only_for=_WITH_STEPS,
-        help="Recompute activations in the backward pass. Default: on a GPU, not on a CPU.",
-    )
-    evaluation_share: float = _evaluation_option(
-        0.05, ge=0, lt=1, help="Share of the prompts held out for evaluation."
-    )
-    evaluate_every: int | None = _evaluation_option(
-        None,
-        ge=1,
-        only_for=_WITH_STEPS,
-        help="Steps between evaluations. Default: 4 times an epoch.",
-    )
-    checkpoint_every: int | None = _evaluation_option(
-        None,
-        ge=1,
-        only_for=_WITH_STEPS,
-        help="Steps between checkpoints. Default: after every evaluation.",
-    )
-    keep_checkpoints: int = _evaluation_option(
-        2, ge=1, only_for=_WITH_STEPS, help="Number of newest checkpoints to keep."
-    )
-    head_init: HeadInit = _step_option(
-        "zero",
-        help="Start of every head. zero: 0; probe: its solution on the frozen backbone, for small "
-        "backbones and few steps (Kumar et al., 2022); own: the backbone's head with one label.",
-    )
-    seed: int = option(
-        0, group="Steps", ge=0, lt=2**63, help="Seed of pair order, dropout and rounding."
-    )
-    max_steps: int | None = _step_option(
-        None, ge=1, help="Most steps of the run, if the epochs have more."
-    )
+    objective: Objective = option("multi-head")
+    """multi-head: one head for each rule, trained on ratings; bradley-terry: one head trained on
+    preferences alone (the paper's baseline)."""
+    method: Method = option("full")
+    """full: train every weight (the paper); lora: low-rank adapters; probe: solve the heads in
+    closed form on the frozen backbone."""
+    epochs: int = _step_option(1, ge=1, le=100)
+    """Passes over the pairs (paper: 1)."""
+    learning_rate: float = _step_option(2e-5, gt=0, le=1)
+    """Peak of the learning rate, after the warm-up (paper: 2e-5)."""
+    batch_pairs: int = _step_option(32, ge=1)
+    """Pairs of an optimizer step, with both responses of each (not in the paper)."""
+    warmup_steps: int = _step_option(10, ge=0)
+    """Steps until the learning rate peaks; it then falls linearly towards 0."""
+    weight_decay: float = _step_option(0.0, ge=0)
+    """Decoupled weight decay of AdamW (not in the paper)."""
+    adam_betas: tuple[_Decay, _Decay] = option((0.9, 0.999), hidden=True)
+    """Averaging factors of AdamW (its authors' values)."""
+    adam_epsilon: float = option(1e-8, hidden=True, gt=0)
+    """Epsilon of AdamW (its authors' value)."""
+    layout: LayoutName = _memory_option("packed")
+    """Layout of responses in a batch. packed: one after the other, no padding; prefix-shared:
+    packed, and a pair's common prompt is computed once (causal backbones); sorted: padded rows of
+    nearly equal length; single: one response at a time. Scores and gradients of a pair are the
+    same; sorted also changes which pairs share a step."""
+    tokens_per_microbatch: int | None = _memory_option(None, ge=1)
+    """Tokens of one forward and backward pass. It limits the memory of activations; results change
+    only by rounding and dropout. Default: 40,960 on a GPU, enough for a step of 32 pairs, 4,096 on
+    a CPU."""
+    optimizer: OptimizerName = _memory_option("auto", only_for=_WITH_STEPS)
+    """Optimizer; auto: adamw-stochastic for bfloat16 weights, adamw for float32 weights."""
+    clip_gradient: float | None = _step_option(None, gt=0, since=True)
+    """Largest norm of each parameter's gradient; a larger gradient is scaled down. Default: no
+    clipping. TRL clips the norm of the whole gradient at 1.0 (max_grad_norm)."""
+    lora_rank: int = _memory_option(64, ge=1, only_for=_WITH_ADAPTERS)
+    """Rank of the adapters of method lora."""
+    lora_alpha: int = _memory_option(128, ge=1, only_for=_WITH_ADAPTERS)
+    """Scale of the adapters, divided by their rank."""
+    gradient_checkpointing: bool | None = _memory_option(None, only_for=_WITH_STEPS)
+    """Recompute activations in the backward pass. Default: on a GPU, not on a CPU."""
+    evaluation_share: float = _evaluation_option(0.05, ge=0, lt=1)
+    """Share of the prompts held out for evaluation."""
+    evaluate_every: int | None = _evaluation_option(None, ge=1, only_for=_WITH_STEPS)
+    """Steps between evaluations. Default: 4 times an epoch."""
+    checkpoint_every: int | None = _evaluation_option(None, ge=1, only_for=_WITH_STEPS)
+    """Steps between checkpoints. Default: after every evaluation."""
+    keep_checkpoints: int = _evaluation_option(2, ge=1, only_for=_WITH_STEPS)
+    """Number of newest checkpoints to keep."""
+    head_init: HeadInit = _step_option("zero")
+    """Start of every head. zero: 0; probe: its solution on the frozen backbone, for small backbones
+    and few steps (Kumar et al., 2022); own: the backbone's head with one label."""
+    seed: int = option(0, group="Steps", ge=0, lt=2**63)
+    """Seed of pair order, dropout and rounding."""
+    max_steps: int | None = _step_option(None, ge=1)
+    """Most steps of the run, if the epochs have more."""
 
 
 class TrainConfig(RunChoice, TrainingConfig, StudyConfig):
     """`encore train`: study, backbone, training data, settings and output folder."""
 
     backbone: BackboneConfig
-    ratings: Path | None = option(
-        None,
-        identity=False,
-        help="Ratings to learn: a Parquet file, a folder of them, or a study. Default: those of "
-        "the study.",
-    )
-    limit: int | None = option(
-        None, ge=1, identity=False, help="Pilot: most pairs to learn from, by content hash."
-    )
-    out: Path | None = option(
-        None,
-        identity=False,
-        metavar="DIR",
-        help="Folder of the run. Default: STUDY/training/RUN_KEY, a key of settings and data.",
-    )
+    ratings: Path | None = option(None, identity=False)
+    """Ratings to learn: a Parquet file, a folder of them, or a study. Default: those of the study.
+    """
+    limit: int | None = option(None, ge=1, identity=False)
+    """Pilot: most pairs to learn from, by content hash."""
+    out: Path | None = option(None, identity=False, metavar="DIR")
+    """Folder of the run. Default: STUDY/training/RUN_KEY, a key of settings and data."""
 
     @property
     def training(self) -> TrainingConfig:
@@ -168,29 +120,33 @@ class TrainConfig(RunChoice, TrainingConfig, StudyConfig):
 class GateConfig(StageConfig):
     """Network and training of a gate, with the defaults of ArmoRM (Wang et al., 2024)."""
 
-    hidden_size: int = option(1024, hidden=True, ge=1, help="Units of a hidden layer.")
-    num_hidden_layers: int = option(3, hidden=True, ge=1, help="Hidden layers.")
-    dropout: float = option(0.2, hidden=True, ge=0, lt=1, help="Rate after each hidden layer.")
-    temperature: float = option(
-        10.0, hidden=True, gt=0, help="Temperature of the softmax over heads."
-    )
-    learning_rate: float = option(
-        1e-3, hidden=True, gt=0, help="First learning rate of AdamW; it falls as a cosine."
-    )
-    weight_decay: float = option(0.0, hidden=True, ge=0, help="Weight decay of AdamW.")
-    num_steps: int = option(2000, name="steps", ge=1, help="Number of optimizer steps.")
-    batch_pairs: int = option(1024, hidden=True, ge=1, help="Pairs of a step, drawn for each.")
-    seed: int = option(0, ge=0, help="Seed of initial weights, batches and dropout.")
+    hidden_size: int = option(1024, hidden=True, ge=1)
+    """Units of a hidden layer."""
+    num_hidden_layers: int = option(3, hidden=True, ge=1)
+    """Hidden layers."""
+    dropout: float = option(0.2, hidden=True, ge=0, lt=1)
+    """Rate after each hidden layer."""
+    temperature: float = option(10.0, hidden=True, gt=0)
+    """Temperature of the softmax over heads."""
+    learning_rate: float = option(1e-3, hidden=True, gt=0)
+    """First learning rate of AdamW; it falls as a cosine."""
+    weight_decay: float = option(0.0, hidden=True, ge=0)
+    """Weight decay of AdamW."""
+    num_steps: int = option(2000, name="steps", ge=1)
+    """Number of optimizer steps."""
+    batch_pairs: int = option(1024, hidden=True, ge=1)
+    """Pairs of a step, drawn for each."""
+    seed: int = option(0, ge=0)
+    """Seed of initial weights, batches and dropout."""
 
 
 class TrainGateConfig(StudyConfig):
     """`encore gate`: study, model, and settings of a gate over the model's heads."""
 
-    model: Path = option(
-        metavar="MODEL", help="Model folder of `encore train`, e.g. study/training/KEY/model."
-    )
+    model: Path = option(metavar="MODEL")
+    """Model folder of `encore train`, e.g. study/training/KEY/model."""
     gate: GateConfig = GateConfig()
-    limit: int | None = option(None, ge=1, help="Pilot: most pairs, by content hash.")
-    out: Path | None = option(
-        None, metavar="DIR", identity=False, help="Folder of the gate. Default: beside MODEL."
-    )
+    limit: int | None = option(None, ge=1)
+    """Pilot: most pairs, by content hash."""
+    out: Path | None = option(None, metavar="DIR", identity=False)
+    """Folder of the gate. Default: beside MODEL."""

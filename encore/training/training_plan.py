@@ -40,25 +40,19 @@ _BACKBONE: dict[str, Any] = dict(BackboneConfig.model_fields)
 class PlanTrainConfig(StageConfig):
     """`encore plan train`: the settings that memory and time of a training run depend on."""
 
-    study: Path | None = option(
-        None, positional=True, help="Study whose pairs are counted; or use --pairs."
-    )
-    backbone: str = option(
-        "llama-3.1-8b",
-        metavar="MODEL",
-        help="Folder with config.json, hub id, or llama-3.1-8b, llama-3-70b, qwen3-8b, minilm…",
-    )
+    study: Path | None = option(None, positional=True)
+    """Study whose pairs are counted; or use --pairs."""
+    backbone: str = option("llama-3.1-8b", metavar="MODEL")
+    """Folder with config.json, hub id, or llama-3.1-8b, llama-3-70b, qwen3-8b, minilm…"""
     revision: str | None = _BACKBONE["revision"]
-    gpu: str = option("h100-80", metavar="GPU", help="h100-80, h200-141, a100-80, l40s-48…")
-    recipe: str = option(
-        "full-stochastic",
-        metavar="RECIPE",
-        help="full-stochastic, lora, probe or full-float32; the table has all of them.",
-    )
-    pairs: int | None = option(None, ge=1, help="Number of preference pairs, instead of STUDY.")
-    tokens_per_response: float | None = option(
-        None, ge=1, help="With --pairs: mean tokens of a response with its prompt."
-    )
+    gpu: str = option("h100-80", metavar="GPU")
+    """h100-80, h200-141, a100-80, l40s-48…"""
+    recipe: str = option("full-stochastic", metavar="RECIPE")
+    """full-stochastic, lora, probe or full-float32; the table has all of them."""
+    pairs: int | None = option(None, ge=1)
+    """Number of preference pairs, instead of STUDY."""
+    tokens_per_response: float | None = option(None, ge=1)
+    """With --pairs: mean tokens of a response with its prompt."""
     max_length: int = _BACKBONE["max_length"]
     layout: LayoutName = _TRAINING["layout"]
     batch_pairs: int = _TRAINING["batch_pairs"]

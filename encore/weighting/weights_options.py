@@ -21,10 +21,10 @@ class WeightsConfig(RatingsConfig, SchemeOptions):
     """Options of `encore weights`."""
 
     scheme: str = option("encore", choices=SCHEMES, help=f"One of: {', '.join(SCHEMES)}.")
-    compare: bool = option(
-        False, help="Compare all schemes with each other and with random weights."
-    )
-    sweep: bool = option(False, help="Show scheme encore at several temperatures.")
+    compare: bool = option(False)
+    """Compare all schemes with each other and with random weights."""
+    sweep: bool = option(False)
+    """Show scheme encore at several temperatures."""
 
 
 _choice = partial(option, None, group=WEIGHTS_GROUP)
@@ -33,27 +33,23 @@ _choice = partial(option, None, group=WEIGHTS_GROUP)
 class WeightChoice(StageConfig):
     """Weights that compose a model's heads: at most one of weights, rule and scheme."""
 
-    weights: Path | None = _choice(
-        metavar="FILE",
-        help="A JSON file: the output of `encore weights --json`, or "
-        '{"rule": weight, …} from any other composer.',
-    )
-    rule: str | None = _choice(metavar="RULE_ID", help="This rule alone.")
+    weights: Path | None = _choice(metavar="FILE")
+    """A JSON file: the output of `encore weights --json`, or {"rule": weight, …} from any other
+    composer."""
+    rule: str | None = _choice(metavar="RULE_ID")
+    """This rule alone."""
     scheme: str | None = _choice(
         help=f"A scheme's weights for --ratings; one of {', '.join(SCHEMES)}."
     )
-    ratings: Path | None = _choice(
-        alias="study",
-        metavar="PATH",
-        help="The ratings that --scheme weighs: a study, a Parquet file or a folder of them.",
-    )
+    ratings: Path | None = _choice(alias="study", metavar="PATH")
+    """The ratings that --scheme weighs: a study, a Parquet file or a folder of them."""
     tau: float | None = tau_option(None, group=WEIGHTS_GROUP)
     seed: int | None = seed_option(None, group=WEIGHTS_GROUP)
     k: int | None = k_option(None, group=WEIGHTS_GROUP)
-    run: str | None = _choice(
-        help="The rating run, if there are several: a unique prefix of its key."
-    )
-    judge: str | None = _choice(help="The judge whose ratings are read, if there are several.")
+    run: str | None = _choice()
+    """The rating run, if there are several: a unique prefix of its key."""
+    judge: str | None = _choice()
+    """The judge whose ratings are read, if there are several."""
 
     @model_validator(mode="after")
     def _check_combination(self) -> Self:

@@ -17,16 +17,10 @@ class TrackingConfig(StageConfig):
 
     model_config = ConfigDict(hide_input_in_errors=True)
 
-    tracking_uri: Annotated[str, AfterValidator(refuse_secret)] | None = option(
-        None,
-        metavar="URI",
-        help="MLflow's store, without a password. Default: MLFLOW_TRACKING_URI, or the file "
-        "STUDY/mlflow.db.",
-    )
-    experiment: str = option(
-        DEFAULT_EXPERIMENT,
-        min_length=1,
-        help="MLflow's experiment for new trainings and weights; tables have one for each set of "
-        "pairs, whose name begins with it. Made if it is not there; what MLflow has already stays "
-        "where it is.",
-    )
+    tracking_uri: Annotated[str, AfterValidator(refuse_secret)] | None = option(None, metavar="URI")
+    """MLflow's store, without a password. Default: MLFLOW_TRACKING_URI, or the file
+    STUDY/mlflow.db."""
+    experiment: str = option(DEFAULT_EXPERIMENT, min_length=1)
+    """MLflow's experiment for new trainings and weights; tables have one for each set of pairs,
+    whose name begins with it. Made if it is not there; what MLflow has already stays where it is.
+    """
