@@ -13,6 +13,7 @@ from encore.core.errors import JudgeUnavailableError
 from encore.core.extras import install_command
 from encore.core.model_files import ModelFiles
 from encore.core.token_encoder import TokenEncoder
+from encore.core.transformers_loading import loading_errors
 
 #: Some chat templates print today's date. A rating must not depend on the day.
 FROZEN_DATE = "26 Jul 2024"
@@ -171,14 +172,12 @@ def load_tokenizer(model: ModelFiles) -> ChatTokenizer:
             f"a judge needs the package transformers ({error}): {install_command('vllm')}, without "
             "a GPU 'encore-reward[judge-cpu]', for --backend transformers 'encore-reward[train]'"
         ) from error
-    try:
+    with loading_errors(
+        f"judge {model.name!r}: its tokenizer does not load; expected tokenizer.json and "
+        "tokenizer_config.json beside the weights",
+        JudgeUnavailableError,
+    ):
         tokenizer = AutoTokenizer.from_pretrained(
             model.location, revision=model.hub_revision, trust_remote_code=False
         )
-    except Exception as error:  # a tokenizer file can be wrong in any way
-        reason = " ".join(str(error).split())[:200]
-        raise JudgeUnavailableError(
-            f"judge {model.name!r}: its tokenizer does not load ({reason}); expected "
-            "tokenizer.json and tokenizer_config.json beside the weights"
-        ) from error
     return ChatTokenizer(tokenizer)

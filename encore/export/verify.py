@@ -17,10 +17,10 @@ from pydantic import TypeAdapter
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from encore.core.errors import InputError
+from encore.core.transformers_loading import load_weights, loading_errors
 from encore.data.records import Message, PreferencePair
 from encore.export.classifier import ExportDtype, Scores, Written, rounded
 from encore.model.layouts import TokenIds
-from encore.model.load_backbone import load_weights, loading_errors
 
 #: Largest allowed difference of two float32 computations of one score. Relative to the label's
 #: largest score where that exceeds 1.

@@ -122,11 +122,6 @@ class LocalJudge(ABC):
         """Release the engine."""
         self._engine = None
 
-    def _unavailable(self, problem: str, error: Exception, advice: str) -> JudgeUnavailableError:
-        """Return the error of a judge that does not load."""
-        reason = " ".join(str(error).split())[:300]
-        return JudgeUnavailableError(f"judge {self.model.name!r}: {problem}: {reason}; {advice}")
-
 
 def _refuse_broken_weights(folder: Path, name: str) -> None:
     """Refuse incomplete weight files: opening one compares its length with its header."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from encore.core.errors import JudgeUnavailableError
+from encore.core.transformers_loading import load_weights
 from encore.judges.base import Decoding, ProgressHook, Reply, Usage, label_reply
 from encore.judges.judge_options import JudgeConfig
 from encore.judges.local_model import LocalJudge
@@ -36,31 +37,17 @@ class TransformersJudge(LocalJudge):
         return self._engine is not None and self._engine.device.type == "cpu"
 
     def _load(self) -> Any:
-        try:
-            import torch
-            from transformers import AutoModelForCausalLM
-            from transformers.utils.logging import disable_progress_bar
+        import torch
+        from transformers import AutoModelForCausalLM
 
-            disable_progress_bar()
-            model, loaded = AutoModelForCausalLM.from_pretrained(
-                self.model.location,
-                revision=self.model.hub_revision,
-                dtype=getattr(torch, self.dtype),
-                use_safetensors=True,
-                trust_remote_code=False,
-                output_loading_info=True,
-            )
-        except Exception as error:  # weight files can be wrong in any way
-            advice = "expected complete *.safetensors of the architecture in config.json"
-            problem = f"its weights do not load ({type(error).__name__})"
-            raise self._unavailable(problem, error, advice) from error
-        absent = sorted(map(str, [*loaded["missing_keys"], *loaded["mismatched_keys"]]))
-        if absent:
-            raise JudgeUnavailableError(
-                f"judge {self.model.name!r}: {len(absent)} weights are missing or of another "
-                f"shape, first {', '.join(absent[:3])}; they would be random, so the judge is "
-                "refused"
-            )
+        model, _ = load_weights(
+            AutoModelForCausalLM,
+            self.model.location,
+            name=f"judge {self.model.name!r}",
+            error=JudgeUnavailableError,
+            revision=self.model.hub_revision,
+            dtype=getattr(torch, self.dtype),
+        )
         return model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
 
     def check(self, decoding: Decoding) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from encore.core.errors import JudgeUnavailableError
 from encore.core.extras import install_command
 from encore.core.settings import load_settings, prepare_environment
+from encore.core.transformers_loading import loading_errors
 from encore.judges.base import Decoding, ProgressHook, Reply, Usage, label_reply
 from encore.judges.judge_options import JudgeConfig
 from encore.judges.local_model import LocalJudge
@@ -144,12 +145,12 @@ class VllmJudge(LocalJudge):
             # Compiling takes most of a minute at the start and makes it 1.1 to 1.4 times faster.
             args |= {"enforce_eager": True, "block_size": CPU_BLOCK_SIZE}
         started = time.monotonic()
-        try:
-            with _without_warnings():
-                llm = LLM(**args | self.config.engine_args)
-        except Exception as error:  # an engine can fail to start in any way
-            advice = "`encore doctor` checks versions, GPU and memory"
-            raise self._unavailable("vLLM could not start its engine", error, advice) from error
+        problem = "vLLM could not start its engine; `encore doctor` checks versions, GPU and memory"
+        with (
+            loading_errors(f"judge {self.model.name!r}: {problem}", JudgeUnavailableError),
+            _without_warnings(),
+        ):
+            llm = LLM(**args | self.config.engine_args)
         logger.info("vLLM engine ready in %.1f s", time.monotonic() - started)
         return llm
 

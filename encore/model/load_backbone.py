@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
-from transformers.utils import logging as transformers_logging
 
 from encore.core.errors import EncoreError, InputError
 from encore.core.model_files import ModelFiles, ModelFinder
+from encore.core.transformers_loading import load_weights, loading_errors
 from encore.model.architectures import (
     TRUNKS,
     UNKNOWN_KIND,
@@ -167,35 +166,6 @@ def backbone_identity(config: BackboneConfig, tokenizer: ConversationTokenizer) 
     }
 
 
-@contextlib.contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Silence progress bars and warnings of transformers inside the block."""
-    verbosity = transformers_logging.get_verbosity()
-    had_bar = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        transformers_logging.set_verbosity(verbosity)
-        if had_bar:
-            transformers_logging.enable_progress_bar()
-
-
-@contextlib.contextmanager
-def loading_errors(problem: str) -> Iterator[None]:
-    """Turn any error of a loader into an `EncoreError` of one line that begins with the problem.
-
-    Loaders of transformers are silenced inside the block.
-    """
-    try:
-        with quiet_transformers():
-            yield
-    except Exception as error:  # damaged files can raise anything
-        reason = " ".join(str(error).split())[:300]
-        raise EncoreError(f"{problem} ({type(error).__name__}: {reason})") from error
-
-
 def _find(config: BackboneConfig) -> ModelFiles:
     """Find the files of a backbone; weights are needed unless it is initialised randomly."""
     return _BACKBONE.find(
@@ -240,40 +210,9 @@ def _load(
         name=f"backbone {files.name!r}",
         dtype=trunk_dtype(config, device),
         revision=files.hub_revision,
-        trust_remote_code=False,
         device_map={"": device} if device.startswith("cuda") else None,
         **({"attn_implementation": register_segment_attention()} | options),
     )
-
-
-def load_weights(
-    auto_class: Any, location: str | Path, *, name: str, **options: Any
-) -> tuple[Any, set[str]]:
-    """Load a complete transformers model; return it and the names of stored weights it ignores.
-
-    Args:
-        auto_class: Class of transformers, e.g. ``AutoModel``.
-        location: Folder or hub id.
-        name: Name of the model, for messages.
-        options: Arguments of the class's ``from_pretrained``.
-
-    Raises:
-        EncoreError: Weights do not load or some are missing.
-    """
-    with loading_errors(
-        f"{name}: its weights do not load; expected complete *.safetensors of the architecture in "
-        "config.json"
-    ):
-        model, report = auto_class.from_pretrained(
-            location, use_safetensors=True, output_loading_info=True, **options
-        )
-    absent = sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]]))
-    if absent:
-        raise EncoreError(
-            f"{name}: {len(absent)} weights missing or of another shape, first "
-            f"{', '.join(absent[:3])}; they would be random: give a complete model"
-        )
-    return model, set(map(str, report["unexpected_keys"]))
 
 
 def _random_trunk(

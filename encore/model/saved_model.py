@@ -17,9 +17,10 @@ from safetensors.torch import load_file, save_file
 
 from encore.core.errors import InputError
 from encore.core.files import atomic_folder, write_json
+from encore.core.transformers_loading import quiet_transformers
 from encore.model.backbone_options import BackboneConfig
 from encore.model.conversation import ConversationTokenizer
-from encore.model.load_backbone import load_reward_model, load_tokenizer, quiet_transformers
+from encore.model.load_backbone import load_reward_model, load_tokenizer
 from encore.model.reward_model import MultiHeadRewardModel
 
 DESCRIPTION_FILE = "reward_model.json"

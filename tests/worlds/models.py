@@ -20,13 +20,13 @@ from transformers import (
     LlamaModel,
 )
 
+from encore.core.transformers_loading import quiet_transformers
 from encore.model.architectures import TRUNKS, position_offset
 from encore.model.attention import register_segment_attention
 from encore.model.backbone_options import LayoutName
 from encore.model.backbone_shape import BackboneShape
 from encore.model.conversation import ConversationTokenizer
 from encore.model.layouts import lay_out
-from encore.model.load_backbone import quiet_transformers
 from encore.model.open_model import OpenedModel
 from encore.model.reward_model import MultiHeadRewardModel
 from tests.worlds.tokenizers import llama_3
