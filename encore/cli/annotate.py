@@ -94,6 +94,7 @@ def annotate_import(config: AnnotateImportConfig, *, json: JsonOption = False) -
     )
     record = {"sample": sample.key, "imported": imported.annotators, **dataclasses.asdict(report)}
     show_result(record, tables, as_json=json)
+    say_next("report", config.study)
 
 
 def _agreement_lines(

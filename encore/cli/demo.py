@@ -54,8 +54,8 @@ _NEXT_STEPS = {
     "ingest --help": "your own preference pairs",
 }
 _NEXT_STEPS_OF_ALL = {
-    "analyze {study} --by-source": "entropy, four accuracies, their correlation",
-    "weights {study} --tau 0.5": "a sharper preference for low-entropy rules",
+    "analyze {ratings} --by-source": "entropy, four accuracies, their correlation",
+    "weights {ratings} --tau 0.5": "a sharper preference for low-entropy rules",
     "compare {study}": "every row of the benchmark's table, sorted",
     "show {study} PAIR": "text, prompts, replies and ratings of one pair",
     "serve {export}": "its rewards over HTTP",
@@ -118,6 +118,7 @@ def _show_shipped(folder: Path) -> None:
 def _run_recipe(config: DemoConfig) -> None:
     """Run the recipe `demo` with explanations, and write its report."""
     require_packages("torch", "transformers", work="encore demo --full")
+    from encore.data.rating_runs import list_runs
     from encore.recipes.recipe_run import run_recipe
     from encore.report.write_report import report
 
@@ -133,7 +134,9 @@ def _run_recipe(config: DemoConfig) -> None:
     if not result.done_now:
         say("nothing was rated, trained or scored: all of it was there")
     say(f"done in {time.monotonic() - began:.0f} s; next:")
-    _print_next(_NEXT_STEPS_OF_ALL, study=study, export=result.export)
+    has_others = len(list_runs(result.run_dir.parent)) > 1  # e.g. the shipped ratings
+    ratings = f"{study} --run {result.run_dir.name}" if has_others else study
+    _print_next(_NEXT_STEPS_OF_ALL, study=study, ratings=ratings, export=result.export)
 
 
 def _print_next(calls: Mapping[str, str], **values: object) -> None:

@@ -11,7 +11,7 @@ from encore.core.command_parser import JsonOption, command
 from encore.core.errors import InputError, StudyIncompleteError
 from encore.core.model_files import refuse_missing_folder
 from encore.core.number_text import counted
-from encore.core.terminal import say
+from encore.core.terminal import say, say_next
 from encore.export.export_options import ExportConfig
 
 if TYPE_CHECKING:
@@ -96,6 +96,9 @@ def export(config: ExportConfig, *, json: JsonOption = False) -> None:
             f"the weights are of a rating run that lacks {composition.num_missing_shards} of "
             f"{composition.num_shards} shards: `encore rate`, then export again"
         )
+    is_reward = len(written.labels) == 1
+    weights_options = () if is_reward else ("--scheme", "encore", "--ratings", "STUDY")
+    say_next("serve", config.out, *weights_options)
 
 
 def _sample_pairs(ratings: Path | None) -> Sequence[PreferencePair]:

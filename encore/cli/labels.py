@@ -17,7 +17,7 @@ from encore.cli.output import (
 )
 from encore.core.command_parser import JsonOption, UsageError, command
 from encore.core.number_text import number
-from encore.core.terminal import say, terminal_reporter
+from encore.core.terminal import say, say_next, terminal_reporter
 from encore.people.people_options import LabelsConfig
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def labels(config: LabelsConfig, *, json: JsonOption = False) -> None:
     show_result(report, _tables(report), report.notes, synthetic=report.synthetic, as_json=json)
     if report.table is not None:
         say(f"labels and ratings: {report.table}")
+    say_next("rate", "STUDY", "--judge", "JUDGE" if config.judge is None else config.judge.model)
 
 
 def _tables(report: LabelAgreement) -> Iterator[Renderable]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from encore.cli.output import Renderable, compact_table, show_result
 from encore.core.command_parser import JsonOption, UsageError, command
 from encore.core.errors import EncoreError
+from encore.core.terminal import say_next
 from encore.training.training_plan import PlanTrainConfig
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ def plan_train(config: PlanTrainConfig, *, json: JsonOption = False) -> None:
     show_result(plan, _tables(plan, config.layout), as_json=json)
     if problem := misfit_message(plan):
         raise EncoreError(problem)
+    backbone = config.backbone if "backbone" in config.model_fields_set else "MODEL"
+    say_next("train", config.study or "STUDY", "--backbone", backbone)
 
 
 def _tables(plan: TrainingPlan, layout: str) -> Iterator[Renderable]:

@@ -9,7 +9,7 @@ from encore.cli.output import exit_if_incomplete, warn_of_synthetic
 from encore.core.command_parser import JsonOption, command
 from encore.core.extras import require_packages
 from encore.core.number_text import counted
-from encore.core.terminal import print_json, say, warn
+from encore.core.terminal import print_json, say, say_next, warn
 from encore.tables.publish_options import PublishConfig
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def publish(config: PublishConfig, *, json: JsonOption = False) -> None:
         published["database"] = database = publish_database(study, out=path, **options)
         say(
             f"{path}: {database.num_bytes / 1e6:.1f} MB, {counted(len(database.tables), 'table')}, "
-            f"{len(database.views)} views; try:\n    duckdb {path} -c 'from entropy_accuracy'"
+            f"{len(database.views)} views"
         )
     if config.dataset is not None:
         require_packages("huggingface_hub", work="encore publish --dataset")
@@ -63,3 +63,7 @@ def publish(config: PublishConfig, *, json: JsonOption = False) -> None:
     assert publication is not None
     warn_of_synthetic(publication.synthetic_parts)
     exit_if_incomplete(publication.num_missing_shards, publication.num_shards)
+    if config.dataset is None:
+        say_next(path, "-c", "from entropy_accuracy", program="duckdb")
+    else:
+        say_next("analyze", config.dataset)

@@ -8,8 +8,13 @@ from encore.cli.output import warn_of_unused
 from encore.core.command_parser import JsonOption, command
 from encore.core.extras import require_packages
 from encore.core.model_files import refuse_missing_folder
-from encore.core.terminal import print_json, say
+from encore.core.terminal import print_json, say, say_next
 from encore.serving.serve_options import ServeConfig
+
+#: Body of a request to try the server with.
+_EXAMPLE = (
+    '{"conversations": [{"messages": [{"role": "user", "content": "Hi."}], "response": "Hello."}]}'
+)
 
 
 @command
@@ -50,5 +55,6 @@ def serve(config: ServeConfig, *, json: JsonOption = False) -> None:
                 sys.stdout.flush()
             weights = f"{len(composition.weights)} rules, weights of scheme {composition.scheme}"
             say(f"serving {name} on {url}: {weights}; stop with Ctrl-C")
+            say_next(f"{url}/score", "-d", _EXAMPLE, program="curl")
 
         make_server(open_app(config, on_ready=on_ready)).run(sockets=[listener])

@@ -21,6 +21,7 @@ from encore.cli.output import (
 )
 from encore.core.command_parser import JsonOption, UsageError, command
 from encore.core.config import option
+from encore.core.terminal import say_next
 from encore.data.study_options import RatingsConfig
 from encore.weighting.scheme_options import tau_option
 
@@ -73,6 +74,7 @@ def theory(config: TheoryConfig, *, json: JsonOption = False) -> None:
     ratings = None if config.synthetic else opened_ratings(config)
     checked = check_theorem(ratings, tau=config.tau, seed=config.seed)
     show_result(asdict(checked), _tables(checked), checked.notes, ratings=ratings, as_json=json)
+    say_next("weights", config.ratings or "STUDY", "--compare")
 
 
 def _tables(checked: Theory) -> Iterator[Renderable]:

@@ -53,12 +53,20 @@ class ModelFiles:
     config: dict[str, Any]
 
 
+def is_path(name: str) -> bool:
+    """Return True if a name means a path of this machine, not OWNER/NAME on the hub.
+
+    It exists, begins with ``.``, ``/`` or ``~``, has two slashes, or its parent is a folder here.
+    """
+    path = Path(name).expanduser()
+    has_form = name.startswith((".", "/", "~")) or name.count("/") > 1
+    return bool(name) and (has_form or path.exists() or ("/" in name and path.parent.is_dir()))
+
+
 def refuse_missing_folder(
     purpose: str, model: str, *, error: type[EncoreError] = InputError
 ) -> None:
     """Refuse a path without a folder, before anything is imported or asked of the hub.
-
-    A path begins with ``.``, ``/`` or ``~``, has two slashes, or has a parent that is a folder.
 
     Args:
         purpose: What the model is for in the message, e.g. ``judge``.
@@ -69,12 +77,11 @@ def refuse_missing_folder(
         EncoreError: The path has no folder. Its class is ``error``.
     """
     folder = Path(model).expanduser()
-    is_path = model.startswith((".", "/", "~")) or model.count("/") > 1
-    is_path = is_path or folder.exists() or ("/" in model and folder.parent.is_dir())
-    if is_path and not folder.is_dir():
+    if is_path(model) and not folder.is_dir():
         raise error(
-            f"{purpose} {model!r}: no such folder; expected one with config.json, tokenizer "
-            "and *.safetensors weights, or a hub id such as meta-llama/Llama-3.1-8B-Instruct"
+            f"{purpose} {model!r}: {'a file' if folder.exists() else 'no such file or folder'}; "
+            "expected a folder with config.json, tokenizer and *.safetensors weights, or a hub id "
+            "such as meta-llama/Llama-3.1-8B-Instruct"
         )
 
 
@@ -139,9 +146,8 @@ class ModelFinder:
     def _unreachable(self, model: str, error: Exception) -> EncoreError:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
         return self.error(
-            f"{self.name} {model!r}: neither a folder nor a model the hub can give "
-            f"({type(error).__name__}: {reason}); check the id, `hf auth login`, or give a "
-            "folder"
+            f"{self.name} {model!r}: no such folder here, and no model the hub can give "
+            f"({type(error).__name__}: {reason}); check the path or the id, or `hf auth login`"
         )
 
     def _local(

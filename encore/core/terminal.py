@@ -93,9 +93,20 @@ def say(message: str) -> None:
     console.print(wrapped(visible(message)), soft_wrap=True)
 
 
-def say_next(*command: object) -> None:
-    """Print the command of the next step to stderr, on one line for a shell."""
-    console.print(visible(f"next: encore {shlex.join(map(str, command))}"), soft_wrap=True)
+def say_next(*arguments: object, program: str = "encore") -> None:
+    """Print the command of the next step to stderr, on one line for a shell.
+
+    A path below the working directory is printed from there.
+    """
+    directory = Path.cwd()
+    short_arguments = [
+        argument.relative_to(directory)
+        if isinstance(argument, Path) and argument.is_relative_to(directory)
+        else argument
+        for argument in arguments
+    ]
+    command = shlex.join(map(str, (program, *short_arguments)))
+    console.print(visible(f"next: {command}"), soft_wrap=True)
 
 
 def warn(message: str) -> None:

@@ -117,9 +117,8 @@ def _draw(
         parts = [("Description", rules[rule_id]["description"])]
         for number, row in enumerate(examples[rule_id], start=1):
             pair = pairs[row["source"], row["pair_id"]]
-            turns = [*_turns(pair), ("response", pair.response_text(row["response"]))]
-            text = "\n\n".join(f"{role}: {content}" for role, content in turns)
-            parts.append((f"Example {number}, score {row['rating']:g}", text))
+            parts.append((f"Example {number}, score {row['rating']:g}", ""))
+            parts += [*_turns(pair), ("response", pair.response_text(row["response"]))]
         title = f"{side.capitalize()} rule: {rules[rule_id]['title']}"
         return Card(name=f"{side}_rule", title=title, parts=tuple(parts))
 

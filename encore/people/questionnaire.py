@@ -39,7 +39,7 @@ class Card:
     Attributes:
         name: Column of the card in tables and tasks.
         title: Heading of the card.
-        parts: For each text its heading, which may be empty, and the text.
+        parts: For each text its heading and the text; one of both may be empty.
     """
 
     name: str
@@ -51,7 +51,8 @@ class Card:
         """Return the card as plain text; a single text without a heading stands alone."""
         if len(self.parts) == 1 and not self.parts[0][0]:
             return self.parts[0][1]
-        return "\n\n".join([self.title, *(f"{name}: {text}" for name, text in self.parts)])
+        parts = (f"{name}: {text}" if text else f"{name}:" for name, text in self.parts)
+        return "\n\n".join([self.title, *parts])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from encore.data.rating_runs import (
     sufficiency_note,
 )
 from encore.data.schemas import RATINGS_CONTRACT
+from encore.data.sources.local import is_saved_dataset, read_saved_dataset
 from encore.data.study import Study, is_study, open_study
 from encore.warehouse.rating_layouts import (
     CSV_SUFFIXES,
@@ -127,6 +128,8 @@ def open_ratings(
     path = ratings.path if isinstance(ratings, Study) else Path(ratings)
     if path.is_file() and path.name.lower().endswith(CSV_SUFFIXES):
         return Ratings(label=str(path), table=read_csv_table(path), run=run, judge=judge)
+    if is_saved_dataset(path):
+        return Ratings(label=str(path), table=read_saved_dataset(path), run=run, judge=judge)
     if not path.exists():
         raise InputError(f"ratings {path}: no such file or folder")
     study = ratings if isinstance(ratings, Study) else _study_at(path)
@@ -211,6 +214,11 @@ def check_schema(schema: pa.Schema, *, label: str) -> None:
             f"{label}: a table of labels of single responses, and this needs ratings of pairs "
             f"({', '.join(names)}); read it with `encore labels {label}`"
         )
+    if {"chosen", "rejected"} <= {*folded} and "rating" not in folded and rules is None:
+        raise InputError(
+            f"{label}: preference pairs without ratings; `encore ingest STUDY {label}` and "
+            "`encore rate STUDY --judge JUDGE` rate them"
+        )
     if unusable := [name for name in names if name not in schema.names or folded.count(name) > 1]:
         raise InputError(
             f"{label}: column {', '.join(unusable)} is missing or there more than once (upper and "
@@ -258,6 +266,8 @@ def select_run(
     matches = [run_dir for run_dir in run_dirs if run_dir.name.startswith(run or "")]
     if judge is not None:
         matches = [run_dir for run_dir in matches if read_run(run_dir).judge == judge]
+    if len(matches) > 1:  # a run that ended before its first shard has nothing to read
+        matches = [run_dir for run_dir in matches if any(run_dir.glob("shard-*"))] or matches
     if len(matches) != 1:
         raise InputError(
             f"ratings {path}: {len(matches) or 'none'} of its runs match{' ' if run else ''}"

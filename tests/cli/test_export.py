@@ -50,6 +50,7 @@ def test_weights_of_a_file_and_of_a_scheme_are_those_of_the_weights_command(
     assert finished.code == 0, finished.err
     assert config_of(tmp_path / "new")["id2label"] == {"0": "reward"}
     assert "Folded heads" in finished.out
+    assert finished.err.splitlines()[-1] == f"next: encore serve {tmp_path / 'new'}"
     assert all(rule in finished.out for rule in RULES)
     arguments = ("--scheme", "encore", "--tau", 0.5, "--ratings", ratings)
     result, expected = json.loads(export(*arguments, "--json").out), json.loads(printed)

@@ -31,7 +31,7 @@ REFUSALS = [
     ),
     (1, "export gate --out new", "this is a gate"),
     (1, "export MODEL --out gate", "something else in it than an export"),
-    (1, "export ./none --out new", "no such folder"),
+    (1, "export ./none --out new", "no such file or folder"),
     (1, "serve MODEL --port 0", "the model has 3 heads and a reward is one number"),
     (1, "serve MODEL --port 0 --weights other.json", "kindness among the weights"),
     (1, "serve MODEL --port 0 --rule kindness", "the model has no such head"),

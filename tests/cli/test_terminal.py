@@ -193,9 +193,13 @@ def test_no_line_is_wider_than_eighty_columns(encore, rated, monkeypatch):
         theory rated
         report rated
         paper
+        theory --synthetic
+        publish rated --out rated.duckdb
         plan train rated
         annotate export rated
+        labels labels.csv
     """
+    (rated.parent / "labels.csv").write_text("response,rule,label,rating\nYes.,kind,1,0.9\n")
     arguments = [*map(str.split, calls.strip().splitlines())]
     arguments += [["--help"], *([*name.split(), "--help"] for name in COMMANDS)]
     for call in arguments:
@@ -203,6 +207,8 @@ def test_no_line_is_wider_than_eighty_columns(encore, rated, monkeypatch):
         assert finished.code == 0, (call, finished.err)
         wide = [line for line in (finished.out + finished.err).splitlines() if len(line) > 80]
         assert not wide, call
+        is_step = call[0] not in ("show", "sql", "paper") and "--help" not in call
+        assert is_step == ("\nnext: " in f"\n{finished.err}"), call
 
 
 def test_progress_is_a_short_line_and_verbose_names_the_files(encore, study, monkeypatch):

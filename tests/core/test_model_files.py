@@ -71,16 +71,16 @@ def test_a_missing_path_is_not_looked_up_on_the_hub(model, tmp_path, monkeypatch
     """``j/nosuch`` looks like a hub id, but ``j`` is a folder here."""
     (tmp_path / "j").mkdir()
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(JudgeUnavailableError, match="no such folder"):
+    with pytest.raises(JudgeUnavailableError, match="no such file or folder"):
         opened(model)
     for command in (
         *("score s --model", "benchmark s --model", "train s --backbone", "serve --port 0"),
         *("judge --out new --judge", "export --out new"),
     ):  # the parser and this check are all that runs: no data set and no package is loaded
-        assert (
-            "no such folder; expected one with config.json" in encore(*command.split(), model).err
-        )
-    with pytest.raises(JudgeUnavailableError, match="a model the hub can give") as caught:
+        assert "no such file or folder; expected a folder" in encore(*command.split(), model).err
+    with pytest.raises(
+        JudgeUnavailableError, match="no such folder here, and no model the hub"
+    ) as caught:
         opened("nobody/no-such-model")
     assert "\n" not in str(caught.value)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,10 @@ def _saved(folder: Path) -> Path:
     table = pa.Table.from_pylist(RECORDS)
     with pa.ipc.new_stream(folder / "data-00000-of-00001.arrow", table.schema) as writer:
         writer.write_table(table, max_chunksize=2)
-    (folder / "state.json").write_text('{"_split": "train"}')
+    # `map` leaves such a file beside a data set, and so does an earlier save with more files.
+    shutil.copy(folder / "data-00000-of-00001.arrow", folder / "cache-1f.arrow")
+    files = [{"filename": "data-00000-of-00001.arrow"}]
+    (folder / "state.json").write_text(json.dumps({"_data_files": files, "_split": "train"}))
     (folder / "dataset_info.json").write_text("{}")
     return folder
 
@@ -93,3 +97,6 @@ def test_a_record_above_the_limit_is_refused_by_its_line(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"long\.jsonl\.gz, line 2: longer than 1 MiB"):
         ingest(path, out=tmp_path / "study")
     assert not (tmp_path / "study").exists()
+    (tmp_path / "long.json").write_text(json.dumps([RECORDS[0], long]))
+    with pytest.raises(InputError, match=r"long\.json, record 2: longer than 1 MiB"):
+        ingest(tmp_path / "long.json", out=tmp_path / "study")

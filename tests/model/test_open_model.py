@@ -121,7 +121,7 @@ def test_a_model_that_gives_no_rewards_is_refused_in_one_line(
 
 def test_a_bad_argument_is_named(trained):
     for settings, message in (
-        ({"model": "no/such/folder"}, "no such folder"),
+        ({"model": "no/such/folder"}, "no such file or folder"),
         ({"revision": "main"}, "belongs to a hub id"),
     ):
         with pytest.raises(InputError, match=message):

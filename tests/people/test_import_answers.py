@@ -100,6 +100,7 @@ def test_skipped_tasks_are_missing_answers_and_constant_annotators_are_named(stu
     user = json.dumps({"id": 3, "email": "ana@example.org"})
     file.write_text(file.read_text().replace('"completed_by": 1,', f'"completed_by": {user},'))
     messages = invoke(study, file).stderr
+    assert messages.endswith(f"\nnext: encore report {study}\n")
     assert "ana@example.org: 20 of 20 answers\n" in messages
     num_answers = sum(row["annotator"] == "2" for row in answers_of(study, export.sample))
     assert 0 < num_answers < 20

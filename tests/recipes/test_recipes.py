@@ -222,7 +222,7 @@ def test_an_unreadable_benchmark_or_backbone_is_refused_before_rating(tmp_path: 
         check_readable(changed(demo, {"benchmark": {"pairs": {"data": short}}}))
     gone = BackboneConfig(model=str(tmp_path / "nowhere"))
     row = demo.rows[0].model_copy(update={"backbone": gone})
-    with pytest.raises(EncoreError, match=r"nowhere.*no such folder"):
+    with pytest.raises(EncoreError, match=r"nowhere.*no such file or folder"):
         check_readable(demo.model_copy(update={"rows": (row,)}))
 
 

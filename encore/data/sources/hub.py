@@ -79,7 +79,8 @@ def _hub_errors(repo_id: str, revision: str | None) -> Iterator[None]:
         from huggingface_hub.errors import HfHubHTTPError
     except ImportError as error:
         raise InputError(
-            f"{repo_id}: loading from the hub needs the package {error.name}: "
+            f"{repo_id}: no such folder here, and loading from the hub needs the package "
+            f"{error.name}: "
             f"{install_command('datasets')}, or give a local copy as FORMAT:PATH"
         ) from error
     # If the hub cannot be reached, the error is that of the HTTP library.
@@ -90,7 +91,7 @@ def _hub_errors(repo_id: str, revision: str | None) -> Iterator[None]:
         name = f"{repo_id}@{revision}" if revision else repo_id
         problem = f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
         raise InputError(
-            f"{name}: loading from the Hugging Face hub failed ({problem[:300]}); check "
-            "id, revision and network (HF_ENDPOINT names a mirror), or give a local copy as "
-            "FORMAT:PATH"
+            f"{name}: no such folder here, and loading from the Hugging Face hub failed "
+            f"({problem[:300]}); check id, revision and network (HF_ENDPOINT names a "
+            "mirror), or give a local copy as FORMAT:PATH"
         ) from error

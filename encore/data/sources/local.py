@@ -16,10 +16,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from encore.core.errors import InputError
 from encore.data.sources.raw_records import MalformedRecordError, RawRecord
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SUFFIXES = (
     *(".csv", ".jsonl", ".json", ".csv.gz", ".jsonl.gz", ".json.gz"),
@@ -62,7 +65,7 @@ def data_files(path: Path) -> tuple[Path, ...]:
         splits = ", ".join(str(entry) for entry in entries if entry.is_dir())
         raise InputError(f"{path}: a data set of several splits; name one of its folders: {splits}")
     if _SAVED_STATE in names:
-        entries = [entry for entry in entries if entry.suffix == ".arrow"]
+        entries = _files_of_state(path / _SAVED_STATE)
     files = tuple(
         entry
         for entry in entries
@@ -76,6 +79,43 @@ def data_files(path: Path) -> tuple[Path, ...]:
             "of such files"
         )
     return files
+
+
+def _files_of_state(state_path: Path) -> list[Path]:
+    """Return the files of a saved data set; beside them lie those of caches and earlier saves."""
+    try:
+        state = json.loads(state_path.read_text(encoding="utf-8"))
+        files = [state_path.with_name(entry["filename"]) for entry in state["_data_files"]]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise InputError(
+            f"{state_path}: it does not name the files of a saved data set ({error!r}); save it "
+            "again with save_to_disk"
+        ) from error
+    if missing := [file.name for file in files if not file.is_file()]:
+        raise InputError(f"{state_path}: {missing[0]} is missing; copy the whole folder again")
+    return files
+
+
+def is_saved_dataset(path: Path) -> bool:
+    """Return True if a path is a folder that `save_to_disk` of `datasets` wrote."""
+    return any((path / name).is_file() for name in (_SAVED_STATE, _SAVED_SPLITS))
+
+
+def read_saved_dataset(path: Path) -> pa.Table:
+    """Return the rows of a folder that `save_to_disk` of `datasets` wrote. They stay on disk.
+
+    Raises:
+        InputError: The folder has several splits, or a file is missing or damaged.
+    """
+    import pyarrow as pa
+
+    tables = []
+    for file in data_files(path):
+        try:
+            tables.append(pa.ipc.open_stream(pa.memory_map(str(file))).read_all())
+        except pa.ArrowException as error:
+            raise InputError(f"{file}: no valid Arrow ({error}); get the file again") from error
+    return pa.concat_tables(tables)
 
 
 def read_records(path: Path, *, columns: Sequence[str] = ()) -> Iterator[RawRecord]:
@@ -188,11 +228,13 @@ def _lines(stream: BufferedReader | gzip.GzipFile, *, name: str) -> Iterator[byt
     lines = iter(lambda: stream.readline(MAX_RECORD_BYTES + 1), b"")
     for number, line in enumerate(lines, start=1):
         if len(line) > MAX_RECORD_BYTES:
-            raise InputError(
-                f"{name}, line {number}: longer than {MAX_RECORD_BYTES >> 20} MiB; expected a "
-                "record a line; leave this line out"
-            )
+            raise _too_long(f"{name}, line {number}")
         yield line
+
+
+def _too_long(position: str) -> InputError:
+    limit = f"longer than {MAX_RECORD_BYTES >> 20} MiB"
+    return InputError(f"{position}: {limit}, the limit of a record; leave it out")
 
 
 def _json_lines(stream: BufferedReader | gzip.GzipFile, *, name: str) -> Iterator[RawRecord]:
@@ -225,6 +267,10 @@ def _json_array(stream: BufferedReader | gzip.GzipFile, *, name: str) -> Iterato
             "of objects"
         ) from error
     for number, value in enumerate(values, start=1):
+        if len(content) > MAX_RECORD_BYTES:  # a shorter array has no such record
+            text = json.dumps(value, ensure_ascii=False)
+            if len(text.encode("utf-8", "surrogatepass")) > MAX_RECORD_BYTES:
+                raise _too_long(f"{name}, record {number}")
         yield RawRecord(number=number, value=value)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from encore.core.errors import InputError, did_you_mean
+from encore.core.model_files import is_path
 from encore.data.arrow_tables import arrow_table
 from encore.data.sources import FORMATS, FormatName
 from encore.data.sources.hh import is_transcript
@@ -130,8 +131,8 @@ def locate(argument: str) -> tuple[Source, ...]:
     if format_name is None and (registered := hub_sources().get(name)):
         return tuple(replace(source, label=label or source.label) for source in registered)
     repo_id, _, revision = name.partition("@")
-    is_hub_id = _HUB_ID.fullmatch(repo_id) and data_suffix(Path(repo_id)) is None
-    if is_hub_id and Path(repo_id).parts[0] not in hub_sources():
+    is_file = data_suffix(Path(repo_id)) is not None or is_path(repo_id)
+    if _HUB_ID.fullmatch(repo_id) and not is_file and Path(repo_id).parts[0] not in hub_sources():
         every_source = itertools.chain(*hub_sources().values())
         defaults = (source for source in every_source if source.repo_id == repo_id)
         default = next(defaults, Source(repo_id=repo_id))
@@ -143,8 +144,8 @@ def locate(argument: str) -> tuple[Source, ...]:
         )
         return (source,)
     siblings = [str(entry) for entry in path.parent.iterdir()] if path.parent.is_dir() else []
-    if data_suffix(path) or name.startswith((".", "/", "~")):
-        raise InputError(f"{name}: no such file{did_you_mean(name, siblings)}")
+    if is_file or data_suffix(path):
+        raise InputError(f"{name}: no such file or folder{did_you_mean(name, siblings)}")
     raise InputError(
         f"unknown source {argument!r}: expected {', '.join(hub_sources())}, a file that exists "
         f"({', '.join(SUFFIXES)}), a folder of such files, or a hub id OWNER/NAME, each also as "

@@ -7,6 +7,8 @@ const data = JSON.parse(byId("data").textContent);
 const { items, questions } = data;
 // A key for each choice of an item, over all its questions; those for "cannot say" come last.
 const KEYS = "1234567890qwerty";
+// Headings of texts that are turns of a conversation.
+const SPEAKERS = ["system", "user", "assistant", "response"];
 const STORED_AS = `encore-annotate:${data.sample}:${data.annotator}`;
 
 const answers = {}; // value by question name, and the comment, by item id
@@ -87,11 +89,10 @@ function showItem() {
 }
 
 function cardElement(card) {
-  const isTurn = card.name === "conversation";
   const parts = card.parts.map(([name, text]) => element("section",
-    isTurn ? { class: `turn ${name === "user" ? "user" : "other"}` } : {},
+    SPEAKERS.includes(name) ? { class: `turn ${name === "user" ? "user" : "other"}` } : {},
     ...(name ? [element("h3", {}, name)] : []),
-    element("p", { class: "text", dir: "auto" }, text)));
+    ...(text ? [element("p", { class: "text", dir: "auto" }, text)] : [])));
   return element("article", {}, element("h2", { dir: "auto" }, card.title), ...parts);
 }
 

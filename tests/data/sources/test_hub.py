@@ -68,7 +68,9 @@ def resolved(endpoint: str, repo_id: str, revision: str | None) -> str:
 def test_an_unknown_revision_repository_or_hub_is_an_error(endpoint, revision):
     with pytest.raises(InputError, match=f"{PAPER_HH.repo_id}.*{revision}"):
         resolved(endpoint, str(PAPER_HH.repo_id), revision)
-    with pytest.raises(InputError, match=r"nobody/nothing.*check id, revision and network"):
+    with pytest.raises(
+        InputError, match=r"nobody/nothing: no such folder here.*check id, revision and network"
+    ):
         resolved(endpoint, "nobody/nothing", None)
     with pytest.raises(InputError, match="give a local copy as FORMAT:PATH"):
         resolved("http://127.0.0.1:9", "owner/name", None)

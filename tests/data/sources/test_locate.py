@@ -59,8 +59,11 @@ def test_unknown_sources_are_refused_with_suggestions():
         ("hh-pk", "did you mean hh-pku"),
         ("hh/harmles-base", "did you mean hh/harmless-base"),
         ("pku/x", "unknown source 'pku/x'"),
-        ("my dta.jsonl.gz", r"my dta.jsonl.gz: no such file; did you mean my data\.jsonl\.gz"),
-        ("./nosuch", "./nosuch: no such file"),
+        (
+            "my dta.jsonl.gz",
+            r"my dta.jsonl.gz: no such file or folder; did you mean my data\.jsonl\.gz",
+        ),
+        *((path, f"{path}: no such file or folder") for path in ("./nosuch", "a/b/c", "prefs/x")),
         ("pair:my data.jsonl.gz", "unknown format 'pair'.*did you mean pairs"),
         ("pairs", "each also as FORMAT:SOURCE"),
         ("", "unknown source ''"),
