@@ -9,10 +9,10 @@ trained.
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import asdict
 from pathlib import Path
 
+import cyclopts
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -74,16 +74,17 @@ def _embeddings(pairs: list[PreferencePair]) -> NDArray[np.float64]:
     return np.concatenate([responses, turns], axis=1).astype(np.float64)
 
 
-def main() -> None:
-    """Rate half of the labelled completions, and write them with the ratings."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
-    with atomic_path(arguments.out) as path:
-        pq.write_table(rate_half(arguments.files, seed=arguments.seed), path)
+def write_ratings(files: list[Path], /, *, out: Path, seed: int = 0) -> None:
+    """Rate half of the labelled completions, and write them with the ratings.
+
+    Args:
+        files: Files of labelled completions.
+        out: Parquet file to write.
+        seed: Seed of the split into halves.
+    """
+    with atomic_path(out) as path:
+        pq.write_table(rate_half(files, seed=seed), path)
 
 
 if __name__ == "__main__":
-    main()
+    cyclopts.run(write_ratings)

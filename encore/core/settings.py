@@ -88,14 +88,8 @@ def prepare_environment(environ: MutableMapping[str, str] = os.environ) -> None:
     """Set `PROCESS_ENVIRONMENT` before other packages are imported; the user's values stay."""
     for name, value in PROCESS_ENVIRONMENT.items():
         environ.setdefault(name, value)
-    environ.setdefault("GOMP_SPINCOUNT", str(_openmp_spin_count()))
-
-
-def _openmp_spin_count() -> int:
-    """Return how often OpenMP's threads look for work before they sleep.
-
-    Long spinning trains a tenth faster on free cores. Beside one busy process everything takes 2.5
-    times as long with it, because a waiting thread keeps its core from the thread it waits for.
-    """
+    # How often OpenMP's threads look for work before they sleep. Long spinning trains a tenth
+    # faster on free cores. Beside one busy process everything takes 2.5 times as long with it,
+    # because a waiting thread keeps its core from the thread it waits for.
     cores_are_free = os.getloadavg()[0] < 0.5
-    return 30_000 if cores_are_free else 3_000
+    environ.setdefault("GOMP_SPINCOUNT", "30000" if cores_are_free else "3000")

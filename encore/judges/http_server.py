@@ -146,11 +146,28 @@ class HttpJudge:
         """Return the replies in prompt order. An exception cancels the open requests."""
         self.start()
         assert self._server is not None
-        on_progress(0)
-        replies: dict[int, Reply] = {}
+        server, replies = self._server, dict[int, Reply]()
         session_of = sessions or [""] * len(prompts)
-        work = self._reply_to_all(self._server, prompts, session_of, decoding, replies)
-        self._server.run(work, on_tick=lambda: on_progress(len(replies)))
+        requests = self._prompts_of_requests(session_of)
+
+        async def send_requests() -> None:
+            """Send one request after the other, until the tasks together have sent all."""
+            for indices in requests:
+                batch, session = [prompts[index] for index in indices], session_of[indices[0]]
+                async with server.request_limit:
+                    batch_replies = await self._reply_to_batch(server, batch, session, decoding)
+                replies.update(zip(indices, batch_replies, strict=True))
+
+        async def send_in_tasks() -> None:
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(self.config.concurrency):
+                        group.create_task(send_requests())
+            except BaseExceptionGroup as errors:  # the first error cancelled the other tasks
+                raise errors.exceptions[0] from None
+
+        on_progress(0)
+        server.run(send_in_tasks(), on_tick=lambda: on_progress(len(replies)))
         return [replies[index] for index in range(len(prompts))]
 
     def close(self) -> None:
@@ -184,32 +201,6 @@ class HttpJudge:
         for _, indices in itertools.groupby(range(len(sessions)), key=sessions.__getitem__):
             while batch := list(itertools.islice(indices, limit)):
                 yield batch
-
-    async def _reply_to_all(
-        self,
-        server: _Server,
-        prompts: Sequence[Prompt],
-        sessions: Sequence[str],
-        decoding: Decoding,
-        replies: dict[int, Reply],
-    ) -> None:
-        """Add the reply to every prompt to ``replies``, by the prompt's index."""
-        requests = self._prompts_of_requests(sessions)
-
-        async def send_requests() -> None:
-            """Send one request after the other, until the tasks together have sent all."""
-            for indices in requests:
-                batch, session = [prompts[index] for index in indices], sessions[indices[0]]
-                async with server.request_limit:
-                    batch_replies = await self._reply_to_batch(server, batch, session, decoding)
-                replies.update(zip(indices, batch_replies, strict=True))
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(self.config.concurrency):
-                    group.create_task(send_requests())
-        except BaseExceptionGroup as errors:  # the first error cancelled the other tasks
-            raise errors.exceptions[0] from None
 
     async def _reply_to_batch(
         self, server: _Server, prompts: Sequence[Prompt], session: str, decoding: Decoding

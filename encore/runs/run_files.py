@@ -457,13 +457,6 @@ def _cost_path(run_dir: Path, index: int) -> Path:
     return run_dir / f"took-{index:05d}.json"
 
 
-def _read_cost(run_dir: Path, index: int) -> dict[str, Any]:
-    """Read the cost of a shard; empty if it is not known."""
-    with contextlib.suppress(OSError, ValueError):
-        return dict(json.loads(_cost_path(run_dir, index).read_bytes()))
-    return {}
-
-
 def _failure_path(run_dir: Path, index: int) -> Path:
     return run_dir / f"failed-{index:05d}.json"
 
@@ -528,13 +521,10 @@ def _state_of_file(path: Path, manifest: RunManifest, shard: Shard) -> ShardStat
         return ShardState(
             index=shard.index, state="damaged", detail=f"its file cannot be used: {error}"
         )
+    with contextlib.suppress(OSError, ValueError):  # the cost need not be known
+        footer |= json.loads(_cost_path(path.parent, shard.index).read_bytes())
     return ShardState(
-        index=shard.index,
-        state="done",
-        path=path,
-        sha256=digest,
-        footer=footer | _read_cost(path.parent, shard.index),
-        num_rows=num_rows,
+        index=shard.index, state="done", path=path, sha256=digest, footer=footer, num_rows=num_rows
     )
 
 

@@ -18,7 +18,6 @@ classes.
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import re
@@ -28,6 +27,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+import cyclopts
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor, nn
@@ -324,15 +324,16 @@ def labelled_loss(head: nn.Module, state_BLD: Tensor, label_BL: Tensor) -> Tenso
     return F.cross_entropy(logits_NC, label_N, reduction="sum") / max(1, len(label_N))
 
 
-def main() -> None:
-    """Read the command line and train."""
-    parser = argparse.ArgumentParser(description="Train a demonstration judge.")
-    parser.add_argument("--teacher", type=Path, required=True, help="all-MiniLM-L6-v2 folder")
-    parser.add_argument("--out", type=Path, required=True, help="folder to write the judge to")
-    options = parser.parse_args()
+def train_judge(*, teacher: Path, out: Path) -> None:
+    """Train a demonstration judge.
+
+    Args:
+        teacher: Folder of all-MiniLM-L6-v2.
+        out: Folder to write the judge to.
+    """
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    train(read_teacher(options.teacher), options.out)
+    train(read_teacher(teacher), out)
 
 
 if __name__ == "__main__":
-    main()
+    cyclopts.run(train_judge)
