@@ -14,6 +14,7 @@ from hypothesis import settings
 
 from encore.core.settings import prepare_environment
 from tests.skips import fail_unknown_skip
+from tests.worlds.tiny_judge import make_tiny_judge
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_DATA = ROOT.parent / "shared" / "data"
@@ -72,6 +73,12 @@ def chromium() -> str:
     if path is None:
         pytest.skip("Chromium is not installed (Debian: apt install chromium)")
     return path
+
+
+@pytest.fixture(scope="session")
+def tiny_judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of an untrained judge that answers scores; tests only read it."""
+    return make_tiny_judge(tmp_path_factory.mktemp("judges") / "tiny-judge")
 
 
 def has_accelerator() -> bool:

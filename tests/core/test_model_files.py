@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from safetensors.torch import load_file, save_file
 
 from encore.core.errors import JudgeUnavailableError
 from encore.core.model_files import ModelFinder
@@ -19,19 +17,14 @@ from encore.judges.base import Decoding
 from encore.judges.judge_options import JudgeConfig
 from encore.judges.local_model import LocalJudge
 from tests.golden.command_line import encore
-from tests.worlds.tiny_judge import make_tiny_judge
+from tests.worlds.models import edit_json, edit_tensors
 
 FINDER = ModelFinder(name="judge", error=JudgeUnavailableError)
 
 
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tiny_judge(tmp_path_factory.mktemp("judges") / "my-judge")
-
-
 @pytest.fixture
-def folder(original: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(original, tmp_path / "my-judge"))
+def folder(tiny_judge: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny_judge, tmp_path / "my-judge"))
 
 
 def opened(folder: Path | str, **config: object) -> LocalJudge:
@@ -41,17 +34,13 @@ def opened(folder: Path | str, **config: object) -> LocalJudge:
     return judge
 
 
-def changed(path: Path, **values: object) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
-
-
 def test_a_folder_is_identified_by_its_content_not_by_its_path(folder, tmp_path):
     first = FINDER.find(str(folder))
     assert first.name == "my-judge"
     (folder / "README.md").write_text("hello")
     moved = Path(shutil.copytree(folder, tmp_path / "elsewhere" / "my-judge"))
     assert FINDER.find(str(moved)).revision == first.revision
-    changed(moved / "generation_config.json", temperature=0.7)
+    edit_json(moved / "generation_config.json", temperature=0.7)
     assert FINDER.find(str(moved)).revision != first.revision
 
 
@@ -86,7 +75,7 @@ def test_a_missing_path_is_not_looked_up_on_the_hub(model, tmp_path, monkeypatch
 
 
 def test_dtype_and_context_come_from_the_model_up_to_8192_or_from_the_options(folder):
-    changed(folder / "config.json", dtype="float32", max_position_embeddings=131_072)
+    edit_json(folder / "config.json", dtype="float32", max_position_embeddings=131_072)
     default, set_by_options = opened(folder), opened(folder, dtype="bfloat16", max_model_len=20_000)
     assert (default.dtype, default.max_model_len) == ("float32", 8192)
     assert (set_by_options.dtype, set_by_options.max_model_len) == ("bfloat16", 20_000)
@@ -94,7 +83,7 @@ def test_dtype_and_context_come_from_the_model_up_to_8192_or_from_the_options(fo
         opened(folder, max_model_len=200_000)
     # Models for text and images keep their language model's settings one level down.
     nested = {"dtype": "bfloat16", "max_position_embeddings": 2048}
-    changed(folder / "config.json", text_config=nested)
+    edit_json(folder / "config.json", text_config=nested)
     default = opened(folder)
     assert (default.dtype, default.max_model_len) == ("bfloat16", 2048)
 
@@ -146,7 +135,7 @@ def test_a_missing_tokenizer_or_a_template_that_raises_is_refused(folder):
         path.write_text("{{ raise_exception('no user turns here') }}")
     with pytest.raises(JudgeUnavailableError, match="no user turns here"):
         opened(folder)
-    changed(folder / "tokenizer_config.json", chat_template=None)
+    edit_json(folder / "tokenizer_config.json", chat_template=None)
     for path in folder.glob("chat_template*"):
         path.unlink()
     with pytest.raises(JudgeUnavailableError, match="no chat template"):
@@ -158,10 +147,9 @@ def test_a_missing_tokenizer_or_a_template_that_raises_is_refused(folder):
 
 
 def test_missing_weights_are_named_and_not_initialised_at_random(folder):
-    path = folder / "model.safetensors"
-    tensors = load_file(path)
-    del tensors["model.layers.0.self_attn.q_proj.weight"]
-    save_file(tensors, path, metadata={"format": "pt"})
+    edit_tensors(
+        folder / "model.safetensors", lambda t: t.pop("model.layers.0.self_attn.q_proj.weight")
+    )
     with pytest.raises(JudgeUnavailableError, match=r"1 weights missing.*q_proj"):
         opened(folder).start()
 
@@ -171,8 +159,8 @@ def test_code_in_a_models_folder_is_not_run(folder, tmp_path, monkeypatch):
     marker = tmp_path / "it-ran"
     (folder / "evil.py").write_text(f"open({str(marker)!r}, 'w').close()\n")
     classes = {"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"}
-    changed(folder / "config.json", auto_map=classes)
-    changed(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.T", "evil.T"]})
+    edit_json(folder / "config.json", auto_map=classes)
+    edit_json(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.T", "evil.T"]})
     monkeypatch.setattr("builtins.input", lambda *_: "y")
     with contextlib.suppress(JudgeUnavailableError):  # it may be refused or ignored
         opened(folder).start()
@@ -189,5 +177,5 @@ def test_penalties_in_a_models_generation_config_do_not_change_replies(folder):
         return [reply.text for reply in answered]
 
     before = replies()
-    changed(folder / "generation_config.json", repetition_penalty=1.9)
+    edit_json(folder / "generation_config.json", repetition_penalty=1.9)
     assert replies() == before

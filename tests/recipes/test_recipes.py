@@ -36,8 +36,8 @@ from encore.recipes.recipe import (
 )
 from encore.recipes.recipe_run import Work, check_names, check_readable, run_recipe
 from encore.training.training_options import GateConfig, TrainingConfig
+from tests.worlds.models import flip_bit
 from tests.worlds.studies import file_digests, numbered_pairs, study_of, write_lines
-from tests.worlds.tiny_judge import make_tiny_judge
 from tests.worlds.trainings import backbone_config, make_backbone
 
 STAGES = (
@@ -233,10 +233,12 @@ class Stopped(BaseException):
     """A sudden end of the process. Like KeyboardInterrupt, it must not be caught."""
 
 
-def tiny_recipe(folder: Path, **changes: Any) -> Recipe:
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory, tiny_judge: Path) -> Recipe:
     """Return a small version of the demo's recipe: six pairs, two steps, random weights."""
+    folder = tmp_path_factory.mktemp("recipe")
     pairs = write_lines(folder / "pairs.jsonl", numbered_pairs(6))
-    judge = JudgeConfig(model=str(make_tiny_judge(folder / "judge")), backend="transformers")
+    judge = JudgeConfig(model=str(tiny_judge), backend="transformers")
     trunk = backbone_config(make_backbone(folder / "trunk"))
     fast = TrainingConfig(
         batch_pairs=4, max_steps=2, evaluation_share=0.3, learning_rate=1e-3, warmup_steps=0
@@ -257,12 +259,7 @@ def tiny_recipe(folder: Path, **changes: Any) -> Recipe:
         "gate": GateConfig(num_steps=2),
         "benchmark": demo.benchmark.model_copy(update={"rows": rows}),
     }
-    return demo.model_copy(update={**small, **changes})
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
-    return tiny_recipe(tmp_path_factory.mktemp("recipe"))
+    return demo.model_copy(update=small)
 
 
 @pytest.fixture(scope="module")
@@ -282,13 +279,6 @@ def done(finished: Path, tmp_path: Path) -> Path:
 def contents(study: Path) -> dict[str, str]:
     """Return the digest of every file of a study but locks."""
     return {name: digest for name, digest in file_digests(study).items() if "lock" not in name}
-
-
-def flip_a_bit(path: Path) -> None:
-    """Change one bit in the middle of a file, which keeps its length."""
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
 
 
 def done_by(recipe: Recipe, study: Path) -> set[str]:
@@ -350,7 +340,7 @@ def test_damaged_files_are_made_again_and_no_others(done: Path, tiny: Recipe) ->
         next(done.glob("scores/*/shard-*.parquet")),
         done / "benchmarks" / "demo" / "table.json",
     ):
-        flip_a_bit(path)
+        flip_bit(path)
     (done / "exports" / "demo" / "encore_export.json").unlink()
     stages = {"ingest", "weigh", "train", "gate", "score", "benchmark", "export"}
     assert done_by(tiny, done) == stages

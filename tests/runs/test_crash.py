@@ -19,7 +19,6 @@ from encore.rating.rating_options import RatingConfig
 from encore.rating.rating_run import rate
 from tests.signals import start_and_kill
 from tests.worlds.studies import numbered_pairs, study_of
-from tests.worlds.tiny_judge import make_tiny_judge
 
 PAIRS_PER_SHARD = 2
 ENVIRONMENT = os.environ | {"ENCORE_CPU_KV_CACHE_GIB": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
@@ -46,13 +45,12 @@ def all_ratings(study: Path) -> pa.Table:
     ],
 )
 def test_after_kills_the_ratings_are_those_of_an_undisturbed_run(
-    tmp_path, backend, num_kills, num_shards
+    tiny_judge, tmp_path, backend, num_kills, num_shards
 ):
-    judge = make_tiny_judge(tmp_path / "judge")
     pairs = numbered_pairs(num_shards * PAIRS_PER_SHARD)
     killed = study_of(pairs, tmp_path / "killed")
     undisturbed = Path(shutil.copytree(killed, tmp_path / "undisturbed"))
-    options = ["--judge", judge, "--backend", backend, "--shard-size", PAIRS_PER_SHARD]
+    options = ["--judge", tiny_judge, "--backend", backend, "--shard-size", PAIRS_PER_SHARD]
     command = [sys.executable, "-m", "encore.cli", "rate", str(killed), *map(str, options)]
     rng = random.Random(7)
     stamps_after_kill: list[dict[str, tuple[int, int]]] = []
@@ -73,6 +71,6 @@ def test_after_kills_the_ratings_are_those_of_an_undisturbed_run(
         assert stamps.items() <= final_stamps.items()
     assert not list(killed.rglob(".*.tmp-*"))
 
-    config = JudgeConfig(model=str(judge), backend=backend)
+    config = JudgeConfig(model=str(tiny_judge), backend=backend)
     rate(undisturbed, RatingConfig(judge=config, shard_size=PAIRS_PER_SHARD))
     assert all_ratings(killed).equals(all_ratings(undisturbed))
