@@ -21,18 +21,7 @@ from encore.runs.shard_runner import work_through
 from tests.judges.hostile_server import KEY, MODEL, HostileServer, serving
 from tests.rating.test_rating_run import opened
 from tests.worlds.judges import ScriptedJudge
-from tests.worlds.studies import create_study, numbered_pairs, shard_path, study_of
-from tests.worlds.tiny_judge import make_tiny_judge
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tiny_judge(tmp_path_factory.mktemp("judges") / "tiny")
-
-
-@pytest.fixture
-def study(tmp_path: Path) -> Study:
-    return open_study(study_of(numbered_pairs(25), tmp_path / "study"))
+from tests.worlds.studies import create_study, shard_path
 
 
 def plan(study: Study, folder: Path, **options: object) -> RatingPlan:
@@ -41,17 +30,16 @@ def plan(study: Study, folder: Path, **options: object) -> RatingPlan:
     return plan_rating(study, config)
 
 
-def test_hours_and_money_follow_from_tokens_and_the_gpus_table(study, folder):
+def test_hours_and_money_follow_from_tokens_and_the_gpus_table(study, tiny_judge):
     options = {"gpu": "h100-80", "count": 4, "utilisation": 0.5, "price_gpu_hour": 3.0}
-    rating_plan = plan(study, folder, **options, price_input=2.0, price_output=10.0)
+    rating_plan = plan(study, tiny_judge, **options, price_input=2.0, price_output=10.0)
     assert rating_plan.num_pairs == 25
-    rows, shape = rating_plan.layouts, find_shape(str(folder))
+    rows, shape = rating_plan.layouts, find_shape(str(tiny_judge))
     assert [*rows] == ["paper", "conversation-first"]
     for row in rows.values():
         assert row.num_calls == 25 * 2 * 10
         # "0", ".", "8" and the end: four tokens each.
         assert row.output_tokens == 4 * row.num_calls
-    assert rows["conversation-first"].computed_tokens < rows["paper"].computed_tokens
     row = rows["paper"]
     # Two operations a weight; the judge is float32, 66.9 TFLOP/s, half of which are used; every
     # 256 replies' tokens read 4 bytes a parameter at 3,352 GB/s; four GPUs.
@@ -65,14 +53,14 @@ def test_hours_and_money_follow_from_tokens_and_the_gpus_table(study, folder):
     assert rating_plan.notes == []
 
 
-def test_a_plan_without_gpu_and_prices_names_the_options_that_it_lacks(study, folder):
-    rating_plan = plan(study, folder)
+def test_a_plan_without_gpu_and_prices_names_the_options_that_it_lacks(study, tiny_judge):
+    rating_plan = plan(study, tiny_judge)
     rows = rating_plan.layouts.values()
     assert {(row.hours, row.money) for row in rows} == {(None, None)}
     assert "--gpu" in rating_plan.hours_origin
     assert "--calibrate" in rating_plan.hours_origin
     assert "--price-gpu-hour" in rating_plan.notes[0]
-    [note] = plan(study, folder, price_input=1.0).notes
+    [note] = plan(study, tiny_judge, price_input=1.0).notes
     assert note == "the money is without output tokens: give --price-output"
 
 
@@ -94,11 +82,11 @@ def test_a_server_without_a_tokenizer_gets_calls_counted_and_tokens_calibrated(s
     assert calibrated.notes == []
 
 
-def test_an_unknown_gpu_and_a_study_without_pairs_are_refused(study, folder, tmp_path):
+def test_an_unknown_gpu_and_a_study_without_pairs_are_refused(study, tiny_judge, tmp_path):
     with pytest.raises(InputError, match="GPU 'nosuch'"):
-        plan(study, folder, gpu="nosuch")
+        plan(study, tiny_judge, gpu="nosuch")
     with pytest.raises(InputError, match="no pairs"):
-        plan(create_study(tmp_path / "empty"), folder)
+        plan(create_study(tmp_path / "empty"), tiny_judge)
 
 
 def test_a_calibration_is_a_run_whose_ratings_stay(study, monkeypatch):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import random
 from collections import Counter
@@ -11,6 +10,7 @@ from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,17 +31,12 @@ from encore.rating.prompts import render_conversation, render_rating_prompt
 from encore.rating.rating_options import RatingConfig
 from encore.rating.rating_run import RatingRun, open_run
 from encore.runs.shard_runner import RunReport, work_through
+from tests.rating.conftest import NUM_PAIRS
 from tests.run_identities import differing_parts
 from tests.worlds.judges import ScriptedJudge, hashed_score
 from tests.worlds.studies import create_study, numbered_pairs, study_of, write_shard
 
-NUM_PAIRS = 25
 RULES = load_rule_set("encore-10").rules
-
-
-@pytest.fixture
-def study(tmp_path: Path) -> Study:
-    return open_study(study_of(numbered_pairs(NUM_PAIRS), tmp_path / "study"))
 
 
 def config(**changes: object) -> RatingConfig:
@@ -289,11 +284,8 @@ def test_a_study_without_pairs_and_a_context_without_room_are_refused(study, tmp
 
 def make_read_only(patch: pytest.MonkeyPatch) -> None:
     """Refuse every new file as a read-only file system does; permissions do not hold for root."""
-
-    def refuse(*_args: Any, **_kwargs: Any) -> None:
-        raise OSError(30, "Read-only file system")
-
-    patch.setattr("tempfile.TemporaryFile", refuse)
+    refusal = Mock(side_effect=OSError(30, "Read-only file system"))
+    patch.setattr("tempfile.TemporaryFile", refusal)
 
 
 def test_where_nothing_may_be_written_a_complete_run_is_reused_and_others_refused_early(
@@ -358,31 +350,14 @@ def test_rules_and_folder_of_a_run_file_must_fit_its_key(study):
         run_status(copy)
 
 
-def test_a_rating_costs_at_most_1_6_bytes_without_the_raw_reply(study):
-    # 1,000 pairs with hashed ids, ten rules, eight levels: the shard size that is the default.
-    manifest = opened(study).manifest
-    plan = {**manifest.identity["plan"], "num_pairs": 1000, "shard_size": 1000}
-    manifest = manifest.model_copy(update={"identity": {**manifest.identity, "plan": plan}})
-    levels = [None, 0.0, 0.1, 0.2, 0.5, 0.7, 0.8, 0.9, 1.0]
-    drawn_ratings = random.Random(0).choices(levels, [1, *[2.5] * 8], k=20_000)
-    cells = product(range(1000), RESPONSES, manifest.rule_ids)
-    rows = [
-        {
-            "pair_id": hashlib.sha256(str(pair).encode()).hexdigest()[:32],
-            "source": "hh",
-            "response": response,
-            "rule_id": rule_id,
-            "rating": rating,
-            "null_reason": "empty_reply" if rating is None else None,
-            "num_truncated_tokens": 0,
-            "raw_reply": str(rating),
-            "judge": manifest.judge,
-            "run_key": manifest.run_key,
-        }
-        for (pair, response, rule_id), rating in zip(cells, drawn_ratings, strict=True)
-    ]
-    table = pa.Table.from_pylist(rows, schema=RATINGS)
-    path = write_shard(study.path / "run", manifest, manifest.shards[0], table).path
+def test_a_rating_costs_at_most_1_6_bytes_without_the_raw_reply(tmp_path):
+    # A shard of the default size: 1,000 pairs under ten rules, on eight levels, 1 in 21 is null.
+    replies = ["", *[f"{tenths / 10}" for tenths in (0, 1, 2, 5, 7, 8, 9, 10)] * 2, *["0.9"] * 4]
+    rng = random.Random(0)
+    judge = ScriptedJudge(lambda _prompt: rng.choice(replies), reads_texts=True, is_on_cpu=True)
+    study = open_study(study_of(numbered_pairs(1000), tmp_path / "study"))
+    rate(study, judge, shard_size=1000)
+    [path] = study.ratings_dir.glob("*/*.parquet")
     replies = pq.read_metadata(path).row_group(0).column(RATINGS.get_field_index("raw_reply"))
     assert replies.path_in_schema == "raw_reply"
     assert (path.stat().st_size - replies.total_compressed_size) / 20_000 <= 1.6

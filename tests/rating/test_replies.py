@@ -9,30 +9,22 @@ import pytest
 from encore.judges.base import Decoding, Reply
 from encore.rating.replies import parse_reply, read_reply, scale_values
 
-
-@pytest.mark.parametrize(
-    ("reply", "rating"),
-    [
-        ("0.8", 0.8),
-        ("0", 0.0),
-        ("1", 1.0),
-        ("1.000", 1.0),
-        ("0.85.", 0.85),
-        ("1.", 1.0),
-        (".5", 0.5),
-        ("Score: 0.7", 0.7),
-        (" 0.3\n", 0.3),
-        ("Score:\n0.25", 0.25),
-        # half-even in decimal: the digit before a lone 5 stays even
-        ("0.125", 0.12),
-        ("0.135", 0.14),
-        ("0.1250001", 0.13),
-    ],
-)
-def test_one_number_is_a_rating(reply, rating):
-    assert parse_reply(reply) == (rating, None)
-
-
+RATINGS = {
+    "0.8": 0.8,
+    "0": 0.0,
+    "1": 1.0,
+    "1.000": 1.0,
+    "0.85.": 0.85,
+    "1.": 1.0,
+    ".5": 0.5,
+    "Score: 0.7": 0.7,
+    " 0.3\n": 0.3,
+    "Score:\n0.25": 0.25,
+    # Half-even in decimal: the digit before a lone 5 stays even.
+    "0.125": 0.12,
+    "0.135": 0.14,
+    "0.1250001": 0.13,
+}
 NULLS = {
     "empty_reply": ("", " \n"),
     "not_a_single_number": (
@@ -45,10 +37,14 @@ NULLS = {
 
 
 @pytest.mark.parametrize(
-    ("reply", "reason"), [(reply, reason) for reason in NULLS for reply in NULLS[reason]]
+    ("reply", "rating", "reason"),
+    [
+        *((reply, rating, None) for reply, rating in RATINGS.items()),
+        *((reply, None, reason) for reason in NULLS for reply in NULLS[reason]),
+    ],
 )
-def test_anything_else_is_null_with_its_reason(reply, reason):
-    assert parse_reply(reply) == (None, reason)
+def test_one_number_is_a_rating_and_anything_else_is_null_with_its_reason(reply, rating, reason):
+    assert parse_reply(reply) == (rating, reason)
 
 
 def test_numbers_from_0_to_1_are_their_own_ratings_and_other_labels_are_evenly_spaced():

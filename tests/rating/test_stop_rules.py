@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from encore.analysis.analyze import analyze
 from encore.core.errors import EncoreError, InputError
 from encore.core.reporting import Reporter
 from encore.data.pairs import planned_pairs, read_pairs, records_of
@@ -23,6 +23,7 @@ from encore.rating.rating_options import PricesConfig, RateConfig
 from encore.rating.rating_run import rate
 from encore.runs.run_files import ShardState
 from encore.runs.shard_runner import RunReport
+from encore.weighting.weigh import weights
 from tests.golden.command_line import Finished, encore
 from tests.worlds.judges import ScriptedJudge
 from tests.worlds.studies import numbered_pairs, study_of, write_rules
@@ -37,20 +38,9 @@ def some_score(prompt: str) -> str:
     return f"{(hashlib.sha256(prompt.encode()).digest()[0] % 3 + 7) / 10:.1f}"
 
 
-class MessageReporter(Reporter):
-    """Reporter that keeps the messages on precision."""
-
-    def __init__(self) -> None:
-        self.messages: list[str] = []
-
-    def message(self, text: str) -> None:
-        if "pairs rated" in text:
-            self.messages.append(text)
-
-
 @dataclass
 class Bench:
-    """A study, the judge that rates it, and the messages of the latest call."""
+    """A study, the judge that rates it, and the messages on precision of the latest call."""
 
     study: Path
     judge: ScriptedJudge = field(default_factory=lambda: ScriptedJudge(some_score))
@@ -62,8 +52,7 @@ class Bench:
 
     def rate(self, **limits: Any) -> RunReport:
         """Rate with limits; the judge's prompts and the messages are those of this call."""
-        self.judge.asked, reporter = [], MessageReporter()
-        self.messages = reporter.messages
+        self.judge.asked, reporter = [], Mock(spec=Reporter)
         config = RateConfig(
             study=self.study,
             judge={"model": "scripted"},
@@ -71,7 +60,10 @@ class Bench:
             shard_size=SHARD_SIZE,
             **limits,
         )
-        return rate(self.study, config, reporter=reporter).report
+        report = rate(self.study, config, reporter=reporter).report
+        texts = [message.args[0] for message in reporter.message.call_args_list]
+        self.messages = [text for text in texts if "pairs rated" in text]
+        return report
 
     def rate_by_command(self, *limits: object) -> Finished:
         plan = ("--judge", "scripted", "--shard-size", SHARD_SIZE, "--rules", self.rules)
@@ -83,8 +75,7 @@ class Bench:
         return run_dir
 
     def weights(self) -> np.ndarray:
-        mass_R = np.exp([-(rule.entropy_nats or 0.0) / 2 for rule in analyze(self.study).rules])
-        return mass_R / mass_R.sum()
+        return np.array(weights(self.study).weights)
 
 
 @pytest.fixture
