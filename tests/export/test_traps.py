@@ -14,7 +14,7 @@ from encore.data.records import Message
 from encore.export.classifier import rope_in_both_forms
 from encore.export.write_export import export_model
 from tests.export.tokenizers import misleading_tokenizer
-from tests.worlds.models import MAX_LENGTH, RULES, opened_model
+from tests.worlds.models import MAX_LENGTH, opened_model
 
 MESSAGES = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello there."}]
 
@@ -100,13 +100,7 @@ def test_readers_cut_the_oldest_tokens_at_the_length_of_training(folder):
 
 def test_the_files_have_every_setting_that_any_version_needs_and_no_path(folder):
     config, tokenizer = read(folder), read(folder, "tokenizer_config.json")
-    assert config["id2label"] == {str(index): rule for index, rule in enumerate(RULES)}
-    assert config["label2id"] == {rule: index for index, rule in enumerate(RULES)}
-    assert (config["dtype"], config["torch_dtype"]) == ("float32", "float32")
-    # Defaults change from version to version.
-    assert {"head_dim", "attention_bias", "mlp_bias", "rms_norm_eps", "hidden_act"} <= set(config)
     assert "auto_map" not in config  # the backbone's config has it
-    assert config["architectures"] == ["LlamaForSequenceClassification"]
     # By default the class of version 4 adds token_type_ids, which its decoders refuse.
     assert tokenizer["model_input_names"] == ["input_ids", "attention_mask"]
     assert tokenizer["chat_template"] == (folder / "chat_template.jinja").read_text()

@@ -38,3 +38,9 @@ def replies_to(
     judge.check(decoding)
     prompts = judge.tokenizer.encode(texts) if judge.tokenizer else texts
     return judge.reply(prompts, decoding=decoding, on_progress=on_progress, sessions=sessions)
+
+
+def interrupt_after_5(num_done: int) -> None:
+    """Interrupt a judge after its fifth reply, as Ctrl-C does."""
+    if num_done >= 5:
+        raise KeyboardInterrupt

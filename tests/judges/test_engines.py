@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from unittest.mock import Mock
 
 import pytest
 
 from encore.judges import open_judge
 from encore.judges.base import Decoding, Judge
 from encore.judges.judge_options import JudgeConfig
-from tests.judges.asking import rating_prompts, replies_to
+from tests.judges.asking import interrupt_after_5, rating_prompts, replies_to
 
 TEXTS = rating_prompts(num_conversations=20)
 DECODING = Decoding(max_reply_tokens=16)
@@ -43,26 +44,15 @@ def test_replies_do_not_depend_on_order_or_batch_and_are_counted(vllm_judge):
 @pytest.mark.services
 def test_an_interrupted_engine_is_replaced_and_the_next_call_replies(vllm_judge):
     before = reply_texts(vllm_judge, TEXTS)
-
-    def interrupt(num_done: int) -> None:
-        if num_done >= 5:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        replies_to(vllm_judge, TEXTS, DECODING, on_progress=interrupt)
+        replies_to(vllm_judge, TEXTS, DECODING, on_progress=interrupt_after_5)
     assert reply_texts(vllm_judge, TEXTS) == before
 
 
 def test_starting_an_engine_does_not_flush_the_log_handlers_of_the_process(folder, monkeypatch):
     # A flow run's handler waits, when it is flushed, for threads that log: vLLM must not do that
     # while it holds the lock of all logging.
-    flushed: list[str] = []
-
-    class Handler(logging.Handler):
-        def flush(self) -> None:
-            flushed.append("flushed")
-
-    handler = Handler()
+    handler = Mock(spec=logging.Handler, level=logging.NOTSET)
     logging.getLogger().addHandler(handler)
     monkeypatch.setattr("vllm.logger._last_configured_logging_config", None)
     judge = open_judge(JudgeConfig(model=str(folder)))
@@ -71,4 +61,4 @@ def test_starting_an_engine_does_not_flush_the_log_handlers_of_the_process(folde
     finally:
         judge.close()
         logging.getLogger().removeHandler(handler)
-    assert flushed == []
+    handler.flush.assert_not_called()

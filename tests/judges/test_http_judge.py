@@ -16,6 +16,7 @@ from encore.judges.base import Decoding, Reply
 from encore.judges.http_server import HttpJudge
 from encore.judges.judge_options import JudgeConfig
 from tests.golden.command_line import Finished, encore
+from tests.judges.asking import interrupt_after_5
 from tests.judges.hostile_server import (
     ANSWERS,
     FAULTS,
@@ -166,15 +167,11 @@ def test_a_longer_name_of_the_model_is_accepted_while_it_stays_the_same():
 
 
 def test_an_interruption_cancels_requests_and_the_next_call_replies():
-    def interrupt(num_done: int) -> None:
-        if num_done >= 5:
-            raise KeyboardInterrupt
-
     with serving(HostileServer(fault="slow", every=3)) as server:
         judge = opened(server)
         started = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
-            judge.reply(QUESTIONS, decoding=TEXT, on_progress=interrupt)
+            judge.reply(QUESTIONS, decoding=TEXT, on_progress=interrupt_after_5)
         assert time.monotonic() - started < SLOW_SECONDS / 5  # no slow answer is waited for
         server.fault = ""
         replies = judge.reply(QUESTIONS[:5], decoding=TEXT, on_progress=lambda _: None)

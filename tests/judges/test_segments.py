@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -128,13 +129,7 @@ def test_two_shards_can_be_encoded_at_the_same_time(monkeypatch):
 @pytest.mark.parametrize("layout", ["paper", "conversation-first"])
 def test_each_part_is_tokenised_once(layout, monkeypatch):
     encoder = SegmentEncoder(ChatTokenizer(byte_tokenizer()))
-    encoded_texts: list[str] = []
-    real = ChatTokenizer.encode_text
-
-    def encode_text(self, texts):
-        encoded_texts.extend(texts)
-        return real(self, texts)
-
+    encode_text = Mock(wraps=encoder.tokenizer.encode_text)
     monkeypatch.setattr(ChatTokenizer, "encode_text", encode_text)
     prompt = RatingPrompt(layout=layout)
     parts = [
@@ -145,4 +140,5 @@ def test_each_part_is_tokenised_once(layout, monkeypatch):
     assert len(list(encoder.encode_each(parts))) == 1200
     # Three batches of 500 prompts: two of their edges cut a response's rules apart, and the cache
     # of the batch before has that part.
-    assert len(encoded_texts) == 400 + len(RULES)
+    num_encoded = sum(len(encoded.args[0]) for encoded in encode_text.call_args_list)
+    assert num_encoded == 400 + len(RULES)

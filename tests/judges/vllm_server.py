@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 
-from tests.prefect_server import free_port
+from tests.prefect_server import background_process, free_port, wait_until
 
 START_SECONDS = 400
-ENVIRONMENT = {
+ENVIRONMENT = os.environ | {
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # several servers on the same cores
     "OMP_NUM_THREADS": "1",
@@ -34,7 +31,7 @@ def vllm_server(
     command += ["--port", str(port), "--model", str(folder), "--served-model-name", folder.name]
     command += ["--dtype", "float32", "--max-model-len", "2048", "--enforce-eager"]
     command += ["--block-size", "32", "--enable-prompt-tokens-details", *options]
-    with _running(command, log) as process:
+    with background_process(*command, environ=ENVIRONMENT, log=log) as process:
         yield f"http://127.0.0.1:{port}", process
 
 
@@ -46,7 +43,7 @@ def router(workers: list[str], log: Path) -> Iterator[str]:
     command += ["--port", str(port), "--policy", "consistent_hash", "--worker-urls", *workers]
     command += ["--worker-startup-timeout-secs", str(START_SECONDS)]
     command += ["--prometheus-port", str(free_port()), "--log-level", "warning"]
-    with _running(command, log) as process:
+    with background_process(*command, environ=ENVIRONMENT, log=log) as process:
         url = f"http://127.0.0.1:{port}"
         wait_until_ready(url, process)
         yield url
@@ -54,31 +51,9 @@ def router(workers: list[str], log: Path) -> Iterator[str]:
 
 def wait_until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
     """Wait until the server lists its models."""
-    give_up = time.monotonic() + START_SECONDS
-    while time.monotonic() < give_up and process.poll() is None:
-        with contextlib.suppress(httpx.TransportError):
-            if httpx.get(f"{url}/v1/models", timeout=5).is_success:
-                return
-        time.sleep(0.5)
-    raise AssertionError(f"{url} is not ready; exit code {process.poll()}")
 
+    def is_ready() -> bool:
+        assert process.poll() is None, f"{url}: the server ended with {process.poll()}"
+        return httpx.get(f"{url}/v1/models", timeout=5).is_success
 
-@contextmanager
-def _running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command,
-            env={**os.environ, **ENVIRONMENT},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    try:
-        yield process
-    finally:
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(30)
-        with contextlib.suppress(ProcessLookupError):  # the engine of a killed server outlives it
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    wait_until(is_ready, seconds=START_SECONDS, event=f"an answer of {url}")

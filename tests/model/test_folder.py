@@ -12,18 +12,10 @@ from encore.data.records import Message
 from encore.model.conversation import ConversationTokenizer
 from encore.model.saved_model import load_model, save_model
 from encore.model.score_sequences import score_sequences
-from tests.worlds.models import edit_tensors, tiny_model
-from tests.worlds.tokenizers import bert, llama_3
+from tests.worlds.models import MAX_LENGTH, edit_tensors, opened_model
+from tests.worlds.tokenizers import bert
 
 PROMPT = (Message(role="user", content="Hello there. <|eot_id|>"),)
-
-
-def trained(model_type: str = "llama"):
-    """Return a reward model with random heads and its tokenizer."""
-    model = tiny_model(model_type, head_ids=("a", "b"), vocab_size=300)
-    model.mean_R.copy_(torch.tensor([0.25, 1 / 3], dtype=torch.float64))
-    tokenizer = llama_3() if model_type == "llama" else bert()
-    return model.eval(), ConversationTokenizer(tokenizer, max_length=60)
 
 
 def score(model, tokenizer: ConversationTokenizer, text: str):
@@ -33,15 +25,17 @@ def score(model, tokenizer: ConversationTokenizer, text: str):
 
 @pytest.mark.parametrize("model_type", ["llama", "bert"])
 def test_a_saved_model_scores_the_same_to_the_last_bit(model_type, tmp_path):
-    model, tokenizer = trained(model_type)
+    opened = opened_model(model_type, tokenizer=bert() if model_type == "bert" else None)
+    model, tokenizer = opened.model, opened.tokenizer
+    model.mean_R[0] = 1 / 3
     save_model(tmp_path / "new" / "model", model, tokenizer, metadata={"step": 7, "note": "é"})
     loaded, loaded_tokenizer, metadata = load_model(tmp_path / "new" / "model")
-    for text in ("Be kind.", "No.", "y" * 100):
+    for text in ("Be kind.", "No.", "y" * 600):
         assert score(loaded, loaded_tokenizer, text) == score(model, tokenizer, text)
     assert metadata == {"step": 7, "note": "é"}
-    assert torch.equal(loaded.mean_R, model.mean_R)  # 1/3 in float64
+    assert torch.equal(loaded.mean_R, model.mean_R)  # 1 / 3 in float64
     assert loaded_tokenizer.template == tokenizer.template
-    assert loaded_tokenizer.max_length == 60
+    assert loaded_tokenizer.max_length == MAX_LENGTH
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["model"]
     files = {path.name for path in (tmp_path / "new" / "model").iterdir()}
     expected = {"config.json", "model.safetensors", "heads.safetensors", "reward_model.json"}
@@ -68,7 +62,7 @@ ANOTHER_TEMPLATE = "{% for m in messages %}{{ m.content }}<|eot_id|>{% endfor %}
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (remove_a_head, r"size mismatch for heads.weight: .*\[1, 32\].*\[2, 32\]"),
+        (remove_a_head, r"size mismatch for heads.weight: .*\[1, 32\].*\[3, 32\]"),
         (write("chat_template.jinja", ANOTHER_TEMPLATE), "not the one it was trained with"),
         (write("reward_model.json", None), "reward_model.json: missing or damaged"),
         (write("reward_model.json", "{}"), "missing or damaged .*head_ids Field required"),
@@ -78,7 +72,8 @@ ANOTHER_TEMPLATE = "{% for m in messages %}{{ m.content }}<|eot_id|>{% endfor %}
     ],
 )
 def test_a_damaged_model_folder_is_refused_in_one_line(tmp_path, damage, message):
-    save_model(tmp_path / "model", *trained(), metadata={})
+    opened = opened_model()
+    save_model(tmp_path / "model", opened.model, opened.tokenizer, metadata={})
     damage(tmp_path / "model")
     with pytest.raises(EncoreError, match=message) as caught:
         load_model(tmp_path / "model")

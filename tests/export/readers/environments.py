@@ -32,7 +32,7 @@ ENVIRONMENTS: Mapping[str, tuple[str, ...]] = {
     # It imports pkg_resources, which newer setuptools no longer have.
     "rewardbench": (_TORCH, "rewardbench==0.1.4", "transformers==4.51.0", "setuptools<81"),
 }
-_SECONDS = 1500
+_SECONDS = 3000
 #: No network, no telemetry.
 _OFFLINE = {
     "DO_NOT_TRACK": "1",
@@ -80,9 +80,27 @@ def _environ() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 
-def offline_environ(**changes: str) -> dict[str, str]:
-    """Return this process's environment without network and without another Python's packages."""
-    return _environ() | _OFFLINE | changes
+def run_script(python: Path, script: str, *arguments: object, folder: Path) -> None:
+    """Run a script of ``scripts/`` in a folder, without network; fail with the end of its output.
+
+    Args:
+        python: Interpreter of an environment.
+        script: Name of the script, which imports nothing of this checkout.
+        arguments: Arguments of the script.
+        folder: Working folder of the script.
+    """
+    # -I: no package from the working folder or from this environment's variables.
+    finished = subprocess.run(
+        [python, "-I", SCRIPTS / script, *map(str, arguments)],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=_environ() | _OFFLINE | {"HF_HOME": str(folder / "hf")},
+        timeout=_SECONDS,
+    )
+    output = (finished.stdout + finished.stderr)[-3000:]
+    assert finished.returncode == 0, f"{script} in {python.parts[-3]}: {output}"
 
 
 def ask(python: Path, script: str, request: Mapping[str, Any], *, folder: Path) -> dict[str, Any]:
@@ -95,21 +113,11 @@ def ask(python: Path, script: str, request: Mapping[str, Any], *, folder: Path) 
         folder: Working folder of the script.
 
     Raises:
-        AssertionError: The script failed; the message has the end of its stderr.
+        AssertionError: The script failed; the message has the end of its output.
     """
     folder.mkdir(parents=True, exist_ok=True)
     request_file, answer_file = folder / "request.json", folder / "answer.json"
     request_file.write_text(json.dumps(request), encoding="utf-8")
-    # -I: no package from the working folder or from this environment's variables.
-    finished = subprocess.run(
-        [str(python), "-I", str(SCRIPTS / script), str(request_file), str(answer_file)],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env=offline_environ(HF_HOME=str(folder / "hf")),
-        timeout=_SECONDS,
-    )
-    assert finished.returncode == 0, f"{script} in {python.parts[-3]}: {finished.stderr[-3000:]}"
+    run_script(python, script, request_file, answer_file, folder=folder)
     answer: dict[str, Any] = json.loads(answer_file.read_text(encoding="utf-8"))
     return answer

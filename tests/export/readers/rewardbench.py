@@ -6,7 +6,6 @@ It scores with a one-label model folder that older transformers can read, such a
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from encore.data.records import RESPONSES, PreferencePair
 from tests.export.readers.conversations import messages_of
-from tests.export.readers.environments import SCRIPTS, offline_environ, reader_python
+from tests.export.readers.environments import reader_python, run_script
 
 
 class RewardbenchRun(NamedTuple):
@@ -52,18 +51,9 @@ def run_rewardbench(
     options = [
         *("--model", "reward-model", "--dataset", "pairs.jsonl", "--load_json"),
         *("--torch_dtype", "float32", "--not_quantized"),
-        *("--max_length", str(max_length), "--batch_size", "1"),
+        *("--max_length", max_length, "--batch_size", 1),
     ]
-    finished = subprocess.run(
-        [reader_python("rewardbench"), "-I", SCRIPTS / "rewardbench_command.py", *options],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env=offline_environ(HF_HOME=str(folder / "hf")),
-        timeout=3000,
-    )
-    assert finished.returncode == 0, f"rewardbench: {(finished.stdout + finished.stderr)[-3000:]}"
+    run_script(reader_python("rewardbench"), "rewardbench_command.py", *options, folder=folder)
     output = (folder / "results" / "reward-model_outputs.jsonl").read_text(encoding="utf-8")
     rows = [json.loads(line) for line in output.splitlines()]
     # A score is a number, or a list of one number.
