@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
@@ -12,29 +11,35 @@ import pytest
 import torch
 
 from encore.core.errors import EncoreError, EveryShardError, InputError
-from encore.core.files import file_sha256
 from encore.data.pairs import iter_pairs
 from encore.data.records import RESPONSES
 from encore.data.study import open_study
 from encore.model.open_model import open_reward_model
 from encore.runs.run_files import run_status
-from encore.scoring.head_scores import ScoreManifest, read_head_scores
+from encore.scoring import scoring_run
+from encore.scoring.head_scores import ScoreManifest
 from encore.scoring.scoring_run import score_manifest
 from tests.scoring.conftest import NUM_PAIRS
 from tests.worlds.scorings import make_model, score, score_pairs
-from tests.worlds.studies import create_study, shard_path
+from tests.worlds.studies import create_study, file_digests, shard_path
 from tests.worlds.trainings import RULES
 
 SHARD_SIZE = 5
 NUM_SHARDS = 5  # 5 + 5 + 5 + 5 + 2 pairs
 
 
-def digests(folder: Path) -> dict[str, str]:
-    return {path.name: file_sha256(path) for path in sorted(folder.glob("shard-*"))}
-
-
-def test_every_response_has_the_score_that_it_has_alone(study, opened):
-    result = score(study, opened, shard_size=SHARD_SIZE)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"layout": "prefix-shared", "tokens_per_microbatch": 1},
+        {"layout": "packed", "tokens_per_microbatch": 100},
+    ],
+)
+def test_every_response_has_the_score_that_it_has_alone_and_the_layout_changes_no_key(
+    study, opened, settings
+):
+    result = score(study, opened, shard_size=SHARD_SIZE, **settings)
     pairs = list(iter_pairs(open_study(study)))
     expected = {}
     for pair in pairs:
@@ -55,11 +60,12 @@ def test_every_response_has_the_score_that_it_has_alone(study, opened):
         for response in (pair.chosen, pair.rejected)
     )
     assert str(study.parent) not in (result.out / "score.json").read_text()
+    assert score(study, opened, shard_size=SHARD_SIZE).key == result.key
 
 
 def test_finished_shards_are_not_scored_again(study, opened, monkeypatch):
     first = score(study, opened, shard_size=SHARD_SIZE)
-    before = digests(first.out)
+    before = file_digests(first.out, "shard-*")
     with monkeypatch.context() as patch:
         patch.setattr("encore.scoring.scoring_run.score_encoded", None)  # would fail if called
         second = score(study, opened, shard_size=SHARD_SIZE)
@@ -67,24 +73,7 @@ def test_finished_shards_are_not_scored_again(study, opened, monkeypatch):
     assert (second.num_tokens, second.padding_share, second.tokens_per_second) == (0, None, None)
     shard_path(first.out, 2).unlink()
     assert score(study, opened, shard_size=SHARD_SIZE).num_reused == NUM_SHARDS - 1
-    assert digests(first.out) == before
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"layout": "single"},
-        {"layout": "prefix-shared", "tokens_per_microbatch": 1},
-        {"layout": "packed", "tokens_per_microbatch": 100},
-    ],
-    ids=str,
-)
-def test_the_layout_changes_neither_key_nor_scores(study, opened, tmp_path, settings):
-    default = score(study, opened, out=tmp_path / "usual")
-    changed = score(study, opened, out=tmp_path / "other", **settings)
-    assert default.key == changed.key
-    first, second = (read_head_scores(result.out) for result in (default, changed))
-    np.testing.assert_allclose(first.score_P2R, second.score_P2R, atol=1e-5)
+    assert file_digests(first.out, "shard-*") == before
 
 
 def test_cut_responses_are_counted_also_when_nothing_is_computed(study, model):
@@ -122,32 +111,26 @@ def test_every_ingredient_changes_the_key(opened, tmp_path):
 # --- what fails -----------------------------------------------------------------------------------
 
 
-def test_a_failed_shard_is_recorded_and_the_others_are_scored(study, opened, monkeypatch):
-    refused_id = sorted(pair.pair_id for pair in iter_pairs(open_study(study)))[12]
-    encode = opened.tokenizer.encode_pairs
+def test_a_score_that_is_not_finite_fails_its_shard_and_the_others_are_scored(
+    study, opened, monkeypatch
+):
+    real, scored_NR = scoring_run.score_encoded, []
 
-    def refuse(pairs):
-        if any(pair.pair_id == refused_id for pair in pairs):
-            raise InputError(f"pair {refused_id}: the template refuses it")
-        return encode(pairs)
+    def score_encoded(*arguments, **options):
+        score_NR, counts = real(*arguments, **options)
+        scored_NR.append(score_NR.copy())
+        if len(scored_NR) == 3:
+            scored_NR[2][4, 1] = np.nan  # a chosen response: two rows for each pair
+        return scored_NR[-1], counts
 
     with monkeypatch.context() as patch:
-        patch.setattr(opened.tokenizer, "encode_pairs", refuse)
+        patch.setattr(scoring_run, "score_encoded", score_encoded)
         result = score(study, opened, shard_size=SHARD_SIZE)
     assert (result.is_complete, list(result.failures)) == (False, [2])
-    assert refused_id in result.failures[2]
+    assert "chosen response scores nan under head 'be-honest'" in result.failures[2]
     assert result.num_scores == (NUM_PAIRS - SHARD_SIZE) * 2 * len(RULES)
     second = score(study, opened, shard_size=SHARD_SIZE)
     assert (second.is_complete, second.num_reused) == (True, NUM_SHARDS - 1)
-
-
-def test_a_score_that_is_not_finite_is_not_written(study, tmp_path):
-    opened = open_reward_model(make_model(tmp_path / "broken"), device="cpu")
-    with torch.no_grad():
-        opened.model.heads.weight[1] = float("nan")
-    result = score(study, opened)
-    assert "chosen response scores nan under head 'be-honest'" in result.failures[0]
-    assert not list(result.out.glob("shard-*"))
 
 
 def test_an_error_of_the_device_ends_the_scoring(study, opened, monkeypatch):
