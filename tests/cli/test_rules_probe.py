@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 
 from tests.cli.conftest import NUM_PAIRS
-from tests.rules.scripted_probes import write_rules
+from tests.worlds.studies import write_rules
 
 
 def test_every_form_has_a_table_and_the_json_is_the_file_of_the_probe(
     encore, study, judge_folder, tmp_path
 ):
-    rules = write_rules(tmp_path / "rules.toml", rule_ids=["kind"])
+    rules = write_rules(tmp_path / "rules.toml", ["kind"])
     options = ("--judge", judge_folder, "--backend", "transformers", "--rules", rules)
     printed = encore("rules", "probe", study, *options, "--num-pairs", 5)
     assert printed.code == 0, printed.err

@@ -15,27 +15,15 @@ from encore.rules.probe_record import Probe
 from encore.rules.rule_probe import probe_rules
 from encore.rules.rules_options import ProbeConfig
 from tests.worlds.judges import ScriptedJudge
-from tests.worlds.studies import numbered_pairs, study_of
+from tests.worlds.studies import numbered_pairs, study_of, write_rules
 
 RULES = ("calm", "kind", "plain", "safe")
-
-
-def write_rules(path: Path, *, rule_ids: Collection[str] = RULES, verb: str = "be") -> Path:
-    """Write a rule set with one short text for each id, e.g. ``Let it be kind.``"""
-    tables = (
-        f'[[rules]]\nrule_id = "{rule_id}"\ntitle = "{rule_id}"\n'
-        f'description = "About {rule_id}."\npreference_rule = "Accept {rule_id}."\n'
-        f'rating_rule = "Let it {verb} {rule_id}."\n'
-        for rule_id in rule_ids
-    )
-    path.write_text('name = "mine"\n' + "".join(tables), encoding="utf-8")
-    return path
 
 
 def make_study(folder: Path, *, num_pairs: int) -> Path:
     """Make a study with short pairs and no ratings, and `RULES` beside it."""
     study = study_of(numbered_pairs(num_pairs), folder / "study")
-    write_rules(folder / "rules.toml")
+    write_rules(folder / "rules.toml", RULES, rating_rule="Let it be {}.")
     return study
 
 

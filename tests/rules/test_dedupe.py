@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -15,11 +16,11 @@ from encore.data.rule_sets import load_rule_set
 from encore.rules import dedupe as dedupe_module
 from encore.rules.dedupe import THRESHOLDS, dedupe, find_near_duplicates
 from encore.rules.merge import merge
-from encore.rules.pool import PoolRule, write_pool
+from encore.rules.pool import write_pool
 from encore.rules.rules_options import DedupeConfig, MergeConfig
 from encore.rules.sentence_embeddings import embed
 from tests.cli.invoking import Command
-from tests.rules.principles import rules_in, write_in_any_format
+from tests.rules.principles import principle, rules_in, write_in_any_format
 
 command = Command(rules_dedupe)
 SUBJECTS = (
@@ -44,14 +45,8 @@ TEXTS += [CHANGES[index % 2].format(request) for index, request in enumerate(REQ
 
 
 def write_texts(path: Path, texts: Iterable[str]) -> Path:
-    """Write a pool of the rules ``rule-0``, ``rule-1``, … with these descriptions."""
-    write_pool(
-        path,
-        [
-            PoolRule(rule_id=f"rule-{index}", title=f"Rule {index}", description=text)
-            for index, text in enumerate(texts)
-        ],
-    )
+    """Write a pool of the rules ``principle-0``, ``principle-1``, … with these descriptions."""
+    write_pool(path, [principle(index, description=text) for index, text in enumerate(texts)])
     return path
 
 
@@ -80,13 +75,13 @@ def test_kept_rules_are_those_that_numpy_keeps(tmp_path, monkeypatch, embedding_
     pool, output = write_texts(tmp_path / "pool.toml", TEXTS), tmp_path / "out.toml"
     report = dedupe(DedupeConfig(pool=pool, output=output, threshold=threshold))
     expected = kept_indices(similarity_NN, threshold)
-    assert report.rule_ids == tuple(f"rule-{index}" for index in expected)
+    assert report.rule_ids == tuple(f"principle-{index}" for index in expected)
     assert report.num_rules_at == {
         str(level): len(kept_indices(similarity_NN, level)) for level in THRESHOLDS
     }
     dropped = [(cluster, rule) for cluster in report.clusters for rule in cluster["dropped"]]
     for cluster, rule in dropped:
-        index, kept = (int(row["rule_id"].removeprefix("rule-")) for row in (rule, cluster))
+        index, kept = (int(row["rule_id"].removeprefix("principle-")) for row in (rule, cluster))
         earlier = [row for row in expected if row < index]
         assert kept == max(earlier, key=lambda row: similarity_NN[index, row])
         assert rule["similarity"] == pytest.approx(similarity_NN[index, kept], abs=1e-4)
@@ -147,16 +142,15 @@ def test_opposites_and_rules_in_other_scripts_are_reported(tmp_path):
     # The cosine of the last two is 0.95 in a model that does not know their letters.
     assert "2 rules are in a script that the packaged model cannot read" in finished.stderr
     record = json.loads(command(pool, "--output", tmp_path / "out.toml", "--json").stdout)
-    assert record["rule_ids"] == ["rule-0", "rule-2", "rule-3"]
+    assert record["rule_ids"] == ["principle-0", "principle-2", "principle-3"]
     assert record["num_rules_at"]["0.8"] == 3
 
 
 def test_texts_longer_than_the_model_reads_are_counted():
-    messages: list[str] = []
-    reporter = Reporter()
-    reporter.message = messages.append  # type: ignore[method-assign]
+    reporter = Mock(spec=Reporter)
     assert len(embed(["word " * 600, "short"], model=None, reporter=reporter)) == 2
-    assert messages == ["1 texts are longer than the model reads: their ends are ignored"]
+    [message] = reporter.message.call_args.args
+    assert message == "1 texts are longer than the model reads: their ends are ignored"
 
 
 def test_a_missing_model_is_one_clear_error(tmp_path, monkeypatch):

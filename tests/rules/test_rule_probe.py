@@ -13,17 +13,10 @@ from encore.data.rule_sets import load_rule_set
 from encore.data.study import open_study
 from encore.rating.rating_run import open_run
 from encore.rules import probe_effects, rule_probe
-from encore.rules.probe_record import Probe, read_probe
+from encore.rules.probe_record import read_probe
 from encore.runs.shard_runner import work_through
-from tests.rules.scripted_probes import (
-    RULES,
-    make_study,
-    probe,
-    probe_config,
-    weak_judge,
-    write_rules,
-)
-from tests.worlds.studies import create_study
+from tests.rules.scripted_probes import RULES, make_study, probe, probe_config, weak_judge
+from tests.worlds.studies import create_study, file_digests, write_rules
 
 NUM_PAIRS = 40
 #: Reframed, padded, longer, bulleted, headed, three planted sentences.
@@ -41,13 +34,9 @@ def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rule_probe, "NUM_DRAWS", 40)
 
 
-def bought(record: Probe) -> list[str]:
-    return [rule.rule_id for rule in record.rules if rule.is_bought]
-
-
-def files_without_probes(study: Path) -> dict[Path, bytes]:
-    paths = (path for path in study.rglob("*") if path.is_file())
-    return {path: path.read_bytes() for path in paths if study / "probes" not in path.parents}
+def files_without_probes(study: Path) -> dict[str, str]:
+    digests = file_digests(study)
+    return {name: digests[name] for name in digests if not name.startswith("probes/")}
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -91,7 +80,7 @@ def test_what_the_study_and_other_probes_have_is_not_asked_again(study: Path) ->
 
 def test_paraphrases_are_rated_as_one_more_form(study: Path, tmp_path: Path) -> None:
     judge = weak_judge(noise=0.2)
-    paraphrases = write_rules(tmp_path / "words.toml", verb="seem", rule_ids=RULES[::-1])
+    paraphrases = write_rules(tmp_path / "words.toml", RULES[::-1], rating_rule="Let it seem {}.")
     probe(study, judge)
     num_asked = judge.num_asked
     record = probe(study, judge, paraphrases=paraphrases)
@@ -106,7 +95,7 @@ def test_paraphrases_are_rated_as_one_more_form(study: Path, tmp_path: Path) -> 
     assert load_rule_set(framed).digest == reframed.identity["rules_sha256"]
     texts = {rule["rating_rule"] for rule in paraphrased.rules}
     assert texts == {f"Let it seem {rule_id}." for rule_id in RULES}
-    record = probe(study, judge, paraphrases=write_rules(tmp_path / "same.toml"))
+    record = probe(study, judge, paraphrases=study.parent / "rules.toml")
     assert record.rules[0].effects["paraphrased"].change.mean_difference.value == 0
 
 
@@ -144,7 +133,7 @@ def test_bad_input_is_named_and_leaves_nothing(study: Path, tmp_path: Path) -> N
     with pytest.raises(InputError, match="has no pairs; run `encore ingest` first"):
         probe(empty, weak_judge())
     assert not (empty / "probes").exists()
-    strange = write_rules(tmp_path / "strange.toml", rule_ids=["calm", "kind", "plain", "sane"])
+    strange = write_rules(tmp_path / "strange.toml", ["calm", "kind", "plain", "sane"])
     with pytest.raises(InputError, match="missing safe; not among the rules of mine: sane"):
         probe(study, weak_judge(), paraphrases=strange)
     with pytest.raises(InputError, match="neither a shipped set"):
@@ -161,7 +150,8 @@ def test_over_a_hundred_noisy_judges_the_weak_rule_is_named_and_others_as_the_ri
         judge = weak_judge(obeys=("kind",), noise=0.15, seed=seed)
         for margin in num_alarms:
             monkeypatch.setattr(probe_effects, "MARGIN", margin)
-            named = bought(probe(study, judge))
+            rules = probe(study, judge).rules
+            named = [rule.rule_id for rule in rules if rule.is_bought]
             assert "kind" in named
             num_alarms[margin] += named != ["kind"]
     # Noise alone raises nothing by 0.05. Beyond 0.001 one of 100 probes in 20 may name a rule: 5 on

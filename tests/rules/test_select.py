@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -109,10 +110,7 @@ def test_a_constant_rater_is_named_and_two_runs_of_a_judge_have_different_names(
 def test_a_folder_without_ratings_or_with_an_unfinished_run_is_refused(folder, tmp_path):
     with pytest.raises(InputError, match="no ratings of importance in it; make them with `encore"):
         select(tmp_path / "nothing")
-
-    def fail(index: int) -> str:
-        raise RuntimeError("engine trouble")
-
+    fail = Mock(side_effect=RuntimeError("engine trouble"))
     with pytest.raises(StudyIncompleteError):
         rated(folder / "pool.toml", folder, fail, name="broken")
     with pytest.raises(StudyIncompleteError, match=r"judge broken\): 3 of 3 shards are missing"):

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from encore.core.errors import EveryShardError
 from encore.core.versions import code_digest
-from encore.data.study import open_study
-from encore.judges.judge_options import JudgeConfig
-from encore.rating.rating_options import RatingConfig
-from encore.rating.rating_run import open_run
 from encore.runs.engine import work_as_engine
 from encore.runs.engine_messages import EngineHeartbeat, EngineSpec, SilenceTimer, read_heartbeats
-from tests.worlds.judges import ScriptedJudge
-from tests.worlds.studies import numbered_pairs, study_of
+from encore.runs.shard_runner import Job
+from tests.runs.test_sharded_runs import make_job
+
+
+def only_engine(job: Job) -> EngineSpec:
+    """Return the engine ``one`` of a run that has no other."""
+    key = job.manifest.key
+    return EngineSpec(name="one", slot=0, num_engines=1, run_key=key, code_digest=code_digest())
 
 
 @pytest.mark.parametrize(
@@ -29,17 +32,10 @@ from tests.worlds.studies import numbered_pairs, study_of
 def test_an_engine_has_ended_after_an_error_but_not_after_a_signal(
     tmp_path: Path, error: BaseException, state: str
 ) -> None:
-    def script(_prompt: str) -> str:
-        raise error
-
-    study = open_study(study_of(numbered_pairs(3), tmp_path / "study"))
-    config = RatingConfig(judge=JudgeConfig(model="scripted"))
-    run = open_run(study, config, judge=ScriptedJudge(script))
-    key = run.manifest.run_key
-    spec = EngineSpec(name="one", slot=0, num_engines=1, run_key=key, code_digest=code_digest())
+    job = make_job(tmp_path, compute=Mock(side_effect=error))
     with pytest.raises(type(error)):
-        work_as_engine(run.job(), spec, silence_seconds=60)
-    heartbeat = read_heartbeats(run.run_dir)["one"]
+        work_as_engine(job, only_engine(job), silence_seconds=60)
+    heartbeat = read_heartbeats(job.run_dir)["one"]
     assert (heartbeat.state, heartbeat.rows_by_open_shard) == (state, {})
 
 

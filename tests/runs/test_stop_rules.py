@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from encore.runs import engine as engine_module
 from encore.runs.engine import work_as_engine
 from encore.runs.engine_messages import EngineSpec, ShardLimit, read_heartbeats, write_shard_limit
 from encore.runs.engine_supervisor import EngineState, supervise
 from encore.runs.run_files import Shard, ShardState, ShardTable, run_status
 from encore.runs.shard_runner import NEVER_STOP, EarlyStop, Job, ReportRows, RunReport, work_through
+from tests.runs.test_engine import only_engine
 from tests.runs.test_sharded_runs import SHARD_SIZE, SquareManifest, make_manifest, squares
 
 NUM_SHARDS = 8
@@ -164,12 +164,5 @@ def test_an_engine_without_a_supervisor_ends(
     job = replace(bench.job(), stop_rule=NEVER_STOP)
     job.run_dir.mkdir()
     write_shard_limit(job.run_dir, ShardLimit(num_open_shards=2, is_final=False, version=1))
-    spec = EngineSpec(
-        name="one",
-        slot=0,
-        num_engines=1,
-        run_key=job.manifest.key,
-        code_digest=engine_module.code_digest(),
-    )
-    report = work_as_engine(job, spec, silence_seconds=0.3)
+    report = work_as_engine(job, only_engine(job), silence_seconds=0.3)
     assert report.summary == "2 squared, 0 reused, 0 failed"

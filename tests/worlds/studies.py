@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from encore.data.study import Study, as_study, changed_study, open_study
 from encore.judges.judge_options import JudgeConfig
 from encore.rating.rating_options import RatingConfig
 from encore.rating.rating_run import RatingRun, open_run
+from encore.rules.pool import PoolRule, write_pool
 from encore.runs import run_files
 from encore.runs.run_files import Shard, ShardState, ShardTable, claim_folder, run_key_of
 from encore.runs.shard_runner import work_through
@@ -73,30 +75,24 @@ def study_of(
 # --- rules --------------------------------------------------------------------------------------
 
 
-def rules_of(titles: Sequence[str]) -> list[dict[str, str]]:
-    """Return rules with these titles and one short text each."""
-    texts = {"description": "d", "preference_rule": "p"}
+def rules_of(titles: Sequence[str], *, rating_rule: str = "Rule {}.") -> list[dict[str, str]]:
+    """Return rules with these titles and one short text each; the rating rule has the title."""
     return [
         {
             "rule_id": slug(title) or f"rule-{index}",
             "title": title,
-            **texts,
-            "rating_rule": f"Rule {title}.",
+            "description": "d",
+            "preference_rule": "p",
+            "rating_rule": rating_rule.format(title),
         }
         for index, title in enumerate(titles)
     ]
 
 
-def write_rules(path: Path, titles: Sequence[str]) -> Path:
-    """Write a rule set ``mine`` of these titles as TOML."""
-    tables = (
-        "[[rules]]\n"
-        + "".join(
-            f"{name} = {json.dumps(text, ensure_ascii=False)}\n" for name, text in rule.items()
-        )
-        for rule in rules_of(titles)
-    )
-    path.write_text('name = "mine"\n' + "".join(tables), encoding="utf-8")
+def write_rules(path: Path, titles: Sequence[str], *, rating_rule: str = "Rule {}.") -> Path:
+    """Write a rule set ``mine`` with the rules of `rules_of`."""
+    rules = [PoolRule(**rule) for rule in rules_of(titles, rating_rule=rating_rule)]
+    write_pool(path, rules, name="mine")
     return path
 
 
@@ -140,25 +136,15 @@ def write_rating_run(
         shard_size: Number of pairs of a shard.
     """
     num_rows = ratings.num_rows
+    scripted = ScriptedJudge(name=judge, revision="sha256:0123")
     identity = {
         "format": 1,
-        "judge": {
-            "backend": "transformers",
-            "name": judge,
-            "revision": "sha256:0123",
-            "chat_template_sha256": "cafe",
-            "max_model_len": 1024,
-            "engine_args": {},
-        },
+        "judge": dataclasses.asdict(scripted.identity) | {"chat_template_sha256": "cafe"},
         "prompt_sha256": "feed",
         "rules_sha256": rules_digest(rules),
         "decoding": {"temperature": 0.0, "max_reply_tokens": 16, "parser": 1},
         "data_sha256": "beef",
-        "plan": {
-            "shard_size": shard_size,
-            "num_pairs": num_rows // (2 * len(rules)),
-            "overlong": "set-aside",
-        },
+        "plan": {"shard_size": shard_size, "num_pairs": num_rows // (2 * len(rules))},
     }
     manifest = RatingManifest(
         run_key=run_key_of(identity),
