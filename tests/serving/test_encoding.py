@@ -9,21 +9,14 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from encore.data.records import Message
-from encore.demo import JUDGE_PATH
-from encore.model.backbone_options import BackboneConfig
 from encore.model.conversation import ConversationTokenizer, EncodedResponse
-from encore.model.load_backbone import load_tokenizer
 from encore.serving.request_encoding import RequestEncoder
 from encore.serving.reward_requests import Conversation, Turn
 from tests.serving.servers import make_conversations
-from tests.worlds.tokenizers import bert, byte_level, llama_3
+from tests.worlds.tokenizers import bert, byte_level, demo_tokenizer, llama_3
 
 PAD, BEGIN, END = "<|finetune_right_pad_id|>", "<|begin_of_text|>", "<|eot_id|>"
 PROMPT = (Message(role="user", content="Hello there."),)
-
-
-def demo_tokenizer() -> ConversationTokenizer:
-    return load_tokenizer(BackboneConfig(model=str(JUDGE_PATH), max_length=256))
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +84,7 @@ def test_the_first_token_is_kept_if_it_is_also_the_end_token():
 
 
 def test_a_very_long_text_costs_little_and_has_the_same_tokens():
-    tokenizer = demo_tokenizer()
+    tokenizer = demo_tokenizer(max_length=256)
     long = "Many words, one after the other, and é ≥ 5. " * 8_000  # 0.35 MB
     prompt = [Message(role="user", content=long)]
     rendered, expected = tokenizer.render(prompt, long), tokenizer.encode(prompt, long)

@@ -8,7 +8,6 @@ import json
 import logging
 import socket
 import threading
-import time
 import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +23,7 @@ from encore.data.records import Message
 from encore.model.score_sequences import score_sequences
 from encore.serving import reward_app
 from encore.serving.reward_requests import RewardRequest, read_request
+from tests.prefect_server import wait_until
 from tests.serving.servers import PATIENCE, Running, make_conversations, running, score_offline
 from tests.worlds.models import MEANS, RULES, WEIGHTS, opened_model
 from tests.worlds.tokenizers import llama_3
@@ -40,13 +40,6 @@ def server() -> Iterator[Running]:
     """Start a server with small limits of a request's bytes and queries, others by default."""
     with running(max_request_bytes=200_000, max_queries=64) as running_server:
         yield running_server
-
-
-def wait_until(is_true) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not is_true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def still_answers(server: Running) -> None:
@@ -184,7 +177,9 @@ def test_log_lines_and_reasons_have_no_text_of_a_client(server, caplog):
             "POST /get_reward: 422",
         ):  # a line is written when the answer is already on its way
             wait_until(
-                lambda text=beginning: any(line.startswith(text) for line in caplog.messages)
+                lambda text=beginning: any(line.startswith(text) for line in caplog.messages),
+                seconds=PATIENCE,
+                event=beginning,
             )
     assert "secret" not in caplog.text + answer.text
     assert len(answer.text) < 400
@@ -224,10 +219,10 @@ def test_bodies_of_all_clients_together_are_bounded():
         def post_body() -> httpx.Response:
             return server.post("/get_reward", {"query": ["y" * 400]})
 
-        wait_until(lambda: post_body().status_code == 503)
+        wait_until(lambda: post_body().status_code == 503, seconds=PATIENCE, event="a 503")
         assert post_body().headers["retry-after"] == "1"
         stack.close()
-        wait_until(lambda: post_body().status_code == 200)
+        wait_until(lambda: post_body().status_code == 200, seconds=PATIENCE, event="a 200")
 
 
 class HeldScoring:
@@ -260,7 +255,7 @@ def test_texts_of_a_client_that_went_away_are_not_computed(held):
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(f"{server.url}/get_reward", json={"query": ["gone " * 9] * 7}, timeout=0.3)
         name = 'encore_requests_total{path="/get_reward",status="499"}'
-        wait_until(lambda: name in server.get("/metrics").text)
+        wait_until(lambda: name in server.get("/metrics").text, seconds=PATIENCE, event=name)
         held.may_go_on.set()
         assert first.result().status_code == 200
         still_answers(server)

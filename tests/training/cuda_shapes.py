@@ -20,11 +20,10 @@ from encore.model.backbone_shape import find_shape
 from encore.model.layouts import lay_out
 from encore.model.reward_model import MultiHeadRewardModel
 from encore.training.stochastic_adamw import _kernels
-from tests.worlds.models import llama_trunk
+from tests.worlds.models import LAYOUTS, llama_trunk
 
 #: Compute capability of the H100.
 CAPABILITY = (9, 0)
-LAYOUTS = ("packed", "prefix-shared", "sorted", "single")
 
 
 def main() -> None:

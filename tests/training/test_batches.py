@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encore.training.batches import plan_microbatches, shuffle_pairs
+from tests.worlds.models import LAYOUTS
 from tests.worlds.trainings import UnconnectedRanks
 
-LAYOUTS = ("packed", "prefix-shared", "sorted", "single")
 lengths_of_pairs = st.lists(st.integers(1, 300), min_size=2, max_size=40).map(
     lambda lengths: lengths[: len(lengths) // 2 * 2]
 )

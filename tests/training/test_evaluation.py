@@ -18,7 +18,7 @@ from encore.training.evaluation import (
 )
 from encore.training.training_options import TrainingConfig
 from tests.worlds.models import HEAD_IDS, tiny_model
-from tests.worlds.trainings import random_examples, training_of
+from tests.worlds.trainings import model_of, random_examples, training_of
 
 NAN = math.nan
 
@@ -67,10 +67,6 @@ def test_a_tie_counts_half():
     # Right, wrong, tie, right: 2.5 of 4.
     assert accuracy_half(np.float32([1, -1, 0, 1])) == 0.625
     assert accuracy_half(np.float32([])) is None
-
-
-def model_of(examples, kind="llama", **settings):
-    return tiny_model(kind, head_ids=examples.head_ids, **settings)
 
 
 def evaluation_of(model, examples, **settings):

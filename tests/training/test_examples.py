@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +13,6 @@ from hypothesis import strategies as st
 
 from encore.core.errors import InputError
 from encore.data.study import open_study
-from encore.demo import JUDGE_PATH
-from encore.model.backbone_options import BackboneConfig
-from encore.model.conversation import ConversationTokenizer
-from encore.model.load_backbone import load_tokenizer
 from encore.training.training_examples import (
     REWARD_HEAD,
     centre,
@@ -26,6 +21,7 @@ from encore.training.training_examples import (
     split,
 )
 from tests.worlds.studies import create_study
+from tests.worlds.tokenizers import demo_tokenizer
 from tests.worlds.trainings import (
     RULES,
     make_study,
@@ -34,11 +30,6 @@ from tests.worlds.trainings import (
     text_rating,
     write_ratings,
 )
-
-
-@functools.cache
-def demo_tokenizer(max_length: int = 1024) -> ConversationTokenizer:
-    return load_tokenizer(BackboneConfig(model=str(JUDGE_PATH), max_length=max_length))
 
 
 def study_in(folder, *, num_pairs=12, **settings):

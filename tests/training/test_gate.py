@@ -23,17 +23,10 @@ from encore.training.baselines.gating_network import (
     save_gate,
 )
 from encore.training.train import train as train_model
-from encore.training.training_options import GateConfig, TrainConfig, TrainGateConfig
+from encore.training.training_options import GateConfig, TrainGateConfig
 from tests.cli.invoking import Command
 from tests.worlds.scorings import make_model
-from tests.worlds.trainings import (
-    RULES,
-    backbone_config,
-    make_backbone,
-    make_study,
-    training_config,
-    write_ratings,
-)
+from tests.worlds.trainings import RULES, make_world, train_config
 
 HEADS = ("first", "second", "third")
 SMALL = GateConfig(hidden_size=32, num_steps=300, batch_pairs=128, temperature=1.0)
@@ -158,18 +151,12 @@ def test_margins_that_are_not_finite_are_refused():
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_study(tmp_path_factory.mktemp("gating") / "study", num_pairs=40)
+    return make_world(tmp_path_factory.mktemp("gating"), num_pairs=40) / "study"
 
 
 @pytest.fixture(scope="module")
-def model(study: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("gated")
-    config = TrainConfig(
-        study=study,
-        backbone=backbone_config(make_backbone(folder / "tiny")),
-        ratings=write_ratings(study, folder / "ratings.parquet"),
-        **dict(training_config(method="probe")),
-    )
+def model(study: Path) -> Path:
+    config = train_config(study.parent, method="probe")
     return train_model(open_study(study), config).model_dir
 
 

@@ -16,10 +16,9 @@ from encore.training.evaluation import TrainingDivergedError
 from encore.training.optimizers import PlainAdamW, make_optimizer, trainable_parameters
 from encore.training.training_loop import learning_rate_at, run_steps
 from encore.training.training_options import TrainingConfig
-from tests.worlds.models import HEAD_IDS, tiny_model
-from tests.worlds.trainings import UnconnectedRanks, random_examples, training_of
+from tests.worlds.models import HEAD_IDS, LAYOUTS
+from tests.worlds.trainings import UnconnectedRanks, model_of, random_examples, training_of
 
-LAYOUTS = ("packed", "prefix-shared", "sorted", "single")
 both_objectives = pytest.mark.parametrize("objective", ["multi-head", "bradley-terry"])
 
 
@@ -61,10 +60,6 @@ def train(model, examples, config, *, optimizer=None, start_step=0, num_steps=1,
         save=lambda *_: None,
     )
     return records, optimizer
-
-
-def model_of(examples, kind="llama", **settings):
-    return tiny_model(kind, head_ids=examples.head_ids, **settings)
 
 
 def examples_for(objective: str, num_pairs: int):

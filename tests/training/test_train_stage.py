@@ -16,23 +16,15 @@ from safetensors.torch import load_file
 
 from encore.core.errors import InputError
 from encore.core.reporting import Reporter
-from encore.data.ingestion import ingest
 from encore.data.study import open_study
 from encore.model.saved_model import load_model
 from encore.training import train as stage
 from encore.training.checkpoints import WEIGHTS_FILE, checkpoint_path, checkpoint_steps
 from encore.training.disk_space import NoRoomError
 from encore.training.run_folder import TrainingResult, read_log
-from encore.training.training_options import TrainConfig
 from tests.worlds.models import flip_bit
-from tests.worlds.trainings import (
-    RULES,
-    backbone_config,
-    make_world,
-    repeatable,
-    training_config,
-    write_ratings,
-)
+from tests.worlds.studies import numbered_pairs, study_of
+from tests.worlds.trainings import RULES, make_world, repeatable, train_config, write_ratings
 
 NUM_PAIRS = 88
 Usage = namedtuple("Usage", "total used free")
@@ -72,35 +64,23 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_training(
-    world: Path,
-    out: Path,
-    *,
-    stop_after: int | None = None,
-    ratings: Path | None = None,
-    dtype: str = "auto",
-    **settings: Any,
+    world: Path, *, stop_after: int | None = None, **settings: Any
 ) -> tuple[TrainingResult, RecordingReporter]:
     """Train the study with small settings; return the result and the recorded progress."""
-    config = TrainConfig(
-        study=world / "study",
-        backbone=backbone_config(world / "tiny").model_copy(update={"dtype": dtype}),
-        ratings=ratings or world / "ratings.parquet",
-        out=out,
-        **dict(training_config(**settings)),
-    )
+    config = train_config(world, **settings)
     reporter = RecordingReporter(stop_after=stop_after)
     return stage.train(open_study(config.study), config, reporter=reporter), reporter
 
 
 @pytest.fixture
 def train(world: Path, tmp_path: Path):
-    return lambda *, out="run", **settings: run_training(world, tmp_path / out, **settings)
+    return lambda *, out="run", **settings: run_training(world, out=tmp_path / out, **settings)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(world: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainingResult:
     """Train ten steps with the default settings; interrupted runs are compared with them."""
-    return run_training(world, tmp_path_factory.mktemp("undisturbed") / "run")[0]
+    return run_training(world, out=tmp_path_factory.mktemp("undisturbed") / "run")[0]
 
 
 def stop_training(train, *, after_step: int, **settings: Any) -> None:
@@ -163,16 +143,12 @@ def test_a_run_reports_logs_and_saves_a_model_with_its_metadata(
 
 
 def test_a_model_of_a_synthetic_source_is_marked_and_saved_in_the_study(world, tmp_path):
-    shutil.copytree(world / "study", tmp_path / "study")
-    source = tmp_path / "more.jsonl"
-    source.write_text(json.dumps({"prompt": "a", "chosen": "b", "rejected": "c"}) + "\n")
-    ingest([f"synthetic-more={source}"], out=tmp_path / "study")
-    training = training_config(max_steps=1, objective="bradley-terry", evaluation_share=0.0)
-    backbone = backbone_config(world / "tiny")
-    config = TrainConfig(study=tmp_path / "study", backbone=backbone, **dict(training))
-    result = stage.train(open_study(tmp_path / "study"), config)
+    copied_world = Path(shutil.copytree(world, tmp_path / "world"))
+    study = study_of(numbered_pairs(1), copied_world / "study", label="synthetic-more")
+    settings = {"max_steps": 1, "objective": "bradley-terry", "evaluation_share": 0.0}
+    result, _ = run_training(copied_world, **settings)
     assert load_model(result.model_dir)[2]["synthetic"] == ["source synthetic-more"]
-    assert result.out == tmp_path / "study" / "training" / result.run_key
+    assert result.out == study / "training" / result.run_key
     assert read_log(result.out / "evaluations.jsonl") == []  # nothing is held out
     assert result.final_evaluation is None
 
@@ -252,12 +228,17 @@ def test_a_folder_of_other_settings_data_or_number_format_is_refused(
     with pytest.raises(InputError, match=r'weights\.dtype is "float32" there and "bfloat16" here'):
         train()
     forbid_loading(monkeypatch)
-    with pytest.raises(InputError, match=r"config\.learning_rate is 0\.001 there and 0\.002 here"):
-        train(learning_rate=2e-3)
+    for settings, message in (
+        ({"learning_rate": 2e-3}, r"config\.learning_rate is 0\.001 there and 0\.002 here"),
+        ({"clip_gradient": 1.0}, r"config\.clip_gradient is nothing there and 1\.0 here"),
+    ):
+        with pytest.raises(InputError, match=message):
+            train(**settings)
     monkeypatch.undo()
     other_ratings = write_ratings(world / "study", tmp_path / "r.parquet", missing_share=0.3)
     (tmp_path / "run" / "training.json").unlink()
-    with pytest.raises(InputError, match=r"step-00000002 belongs to another .*data_sha256 is"):
+    message = r"step-00000002 belongs to another .*data_sha256 is .* there and .* here.*--out"
+    with pytest.raises(InputError, match=message):
         train(ratings=other_ratings)
 
 

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any
+
+from encore.demo import JUDGE_PATH
+from encore.model.backbone_options import BackboneConfig
+from encore.model.conversation import ConversationTokenizer
+from encore.model.load_backbone import load_tokenizer
 
 LLAMA_3_TOKENS = (
     "<|begin_of_text|>",
@@ -67,6 +73,12 @@ def llama_3(**tokens_by_role: str) -> Any:
         "pad_token": "<|eot_id|>",
     }
     return byte_level(LLAMA_3_TOKENS, template=LLAMA_3_TEMPLATE, **(defaults | tokens_by_role))
+
+
+@cache
+def demo_tokenizer(max_length: int = 1024) -> ConversationTokenizer:
+    """Return the tokenizer of the demo's judge."""
+    return load_tokenizer(BackboneConfig(model=str(JUDGE_PATH), max_length=max_length))
 
 
 def bert() -> Any:

@@ -24,8 +24,8 @@ from encore.training.batches import Training
 from encore.training.distributed import Ranks
 from encore.training.run_folder import read_log
 from encore.training.training_examples import Split, TrainingExamples
-from encore.training.training_options import TrainingConfig
-from tests.worlds.models import PAD, VOCABULARY
+from encore.training.training_options import TrainConfig, TrainingConfig
+from tests.worlds.models import PAD, VOCABULARY, tiny_model
 from tests.worlds.ratings import ratings_table
 from tests.worlds.studies import study_of
 from tests.worlds.tiny_judge import make_tiny_judge
@@ -154,8 +154,13 @@ def repeatable(path: Path) -> list[dict[str, object]]:
     return records
 
 
-def training_config(**settings: object) -> TrainingConfig:
-    """Return settings of ten steps of eight pairs, with a checkpoint after every second step."""
+def train_config(
+    world: Path, *, ratings: Path | None = None, dtype: str = "auto", **settings: object
+) -> TrainConfig:
+    """Return a training in a folder of `make_world`, with a checkpoint after every second step.
+
+    By default it takes ten steps of eight of 88 pairs, and two evaluations.
+    """
     small = {
         "batch_pairs": 8,
         "learning_rate": 1e-3,
@@ -165,7 +170,12 @@ def training_config(**settings: object) -> TrainingConfig:
         "evaluation_share": 0.1,
         "tokens_per_microbatch": 256,
     }
-    return TrainingConfig(**{**small, **settings})
+    return TrainConfig(
+        study=world / "study",
+        backbone=backbone_config(world / "tiny").model_copy(update={"dtype": dtype}),
+        ratings=ratings or world / "ratings.parquet",
+        **{**small, **settings},
+    )
 
 
 # --- random examples ----------------------------------------------------------------------------
@@ -225,6 +235,13 @@ def training_of(
         pad_token_id=PAD,
         ranks=ranks or Ranks(),
     )
+
+
+def model_of(
+    examples: TrainingExamples, kind: str = "llama", **settings: Any
+) -> MultiHeadRewardModel:
+    """Return a random model with the heads of these examples."""
+    return tiny_model(kind, head_ids=examples.head_ids, **settings)
 
 
 class UnconnectedRanks(Ranks):
