@@ -10,7 +10,7 @@ import pytest
 from encore.core.files import atomic_folder, atomic_path, atomic_write_bytes, file_sha256
 
 
-def test_a_file_appears_only_when_it_is_complete(tmp_path: Path) -> None:
+def test_a_file_appears_only_when_it_is_complete(tmp_path):
     target = tmp_path / "shard.parquet"
     with atomic_path(target) as first, atomic_path(target) as second:
         first.write_bytes(b"first")
@@ -27,9 +27,7 @@ def test_a_file_appears_only_when_it_is_complete(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
-def test_an_error_keeps_the_old_file_and_leaves_no_other(
-    tmp_path: Path, error: BaseException
-) -> None:
+def test_an_error_keeps_the_old_file_and_leaves_no_other(tmp_path, error):
     target = tmp_path / "shard.parquet"
     target.write_bytes(b"old")
     with pytest.raises(type(error)), atomic_path(target) as temporary:
@@ -42,8 +40,8 @@ def test_an_error_keeps_the_old_file_and_leaves_no_other(
 @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
 @pytest.mark.parametrize("is_complete", [False, True])
 def test_an_error_keeps_the_old_folder_and_leaves_no_other(
-    tmp_path: Path, error: BaseException, is_complete: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, error, is_complete, monkeypatch
+):
     """The error comes before the new folder is complete, or when it is renamed."""
     target = tmp_path / "model"
     for content in ("first", "old"):

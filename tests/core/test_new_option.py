@@ -60,7 +60,7 @@ def python(folder: Path, *arguments: object) -> str:
     return subprocess.check_output(command, cwd=folder, env=environment, text=True)
 
 
-def test_help_form_recipe_and_reference_page_show_the_option(changed: Path) -> None:
+def test_help_form_recipe_and_reference_page_show_the_option(changed):
     assert "--label-smoothing" in python(changed, "-m", "encore.cli", "train", "--help")
     assert "label_smoothing" in python(changed, "-c", FORM)
     assert python(changed, "-c", RECIPE).strip() == "0.25"
@@ -72,9 +72,7 @@ def test_help_form_recipe_and_reference_page_show_the_option(changed: Path) -> N
 
 
 @pytest.mark.services
-def test_mlflow_shows_the_option_and_its_default_changes_no_key(
-    changed: Path, tmp_path: Path
-) -> None:
+def test_mlflow_shows_the_option_and_its_default_changes_no_key(changed, tmp_path):
     llama = write_tiny_llama(tmp_path / "llama")
     study = study_of(numbered_pairs(8), tmp_path / "study")
     train = ("-m", "encore.cli", "train", study, "--backbone", llama, "--json")

@@ -28,7 +28,7 @@ def reply_texts(texts: Sequence[str], folder: Path = JUDGE_PATH) -> list[str]:
     return [reply.text for reply in replies_to(judge, texts, Decoding(max_reply_tokens=5))]
 
 
-def test_the_demo_judge_replies_one_number_to_any_text() -> None:
+def test_the_demo_judge_replies_one_number_to_any_text():
     odd = ["", "?!", "\x00\x07", "日本語のテキスト", "🙂" * 50, "0.3 0.9 1.0", "{rule}"]
     texts = [f"Human: {text}\n\nAssistant: {text}" for text in odd]
     rule = load_rule_set("encore-10").rules[8].rating_rule
@@ -37,7 +37,7 @@ def test_the_demo_judge_replies_one_number_to_any_text() -> None:
 
 
 @pytest.mark.full
-def test_a_short_training_writes_a_judge_that_transformers_reads(tmp_path) -> None:
+def test_a_short_training_writes_a_judge_that_transformers_reads(tmp_path):
     vocabulary = sorted(words_of(texts_of([split_texts("train"), split_texts("demo")])))
     vector_WT = F.normalize(torch.randn(len(vocabulary), 256, generator=torch.manual_seed(0)))
     teacher = Teacher(vocabulary, vector_WT)

@@ -91,9 +91,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 # --- precise weights ----------------------------------------------------------------------------
 
 
-def test_a_run_stops_when_its_weights_are_precise_and_goes_on_with_a_smaller_tolerance(
-    bench: Bench,
-) -> None:
+def test_a_run_stops_when_its_weights_are_precise_and_goes_on_with_a_smaller_tolerance(bench):
     report = bench.rate(until_weights_within=0.02)
     num_rated = report.count("rated")
     assert num_rated in (7, 10)
@@ -117,9 +115,7 @@ def test_a_run_stops_when_its_weights_are_precise_and_goes_on_with_a_smaller_tol
     assert np.abs(early_R / bench.weights() - 1).max() <= 0.02
 
 
-def test_commands_take_a_run_that_stopped_as_complete_while_its_shards_are_there(
-    bench: Bench,
-) -> None:
+def test_commands_take_a_run_that_stopped_as_complete_while_its_shards_are_there(bench):
     finished = bench.rate_by_command("--until-weights-within", 0.02, "--json")
     assert finished.code == 0, finished.err
     assert finished.json["ending"]["is_enough"]
@@ -136,9 +132,7 @@ def test_commands_take_a_run_that_stopped_as_complete_while_its_shards_are_there
         assert "needs no more" not in finished.out + finished.err
 
 
-def test_a_failed_shard_ends_the_run_with_its_round_and_no_precision_is_claimed(
-    bench: Bench,
-) -> None:
+def test_a_failed_shard_ends_the_run_with_its_round_and_no_precision_is_claimed(bench):
     [first] = records_of(planned_pairs(read_pairs(open_study(bench.study)), limit=1))
     question = first.prompt[0].content
 
@@ -160,7 +154,7 @@ def test_a_failed_shard_ends_the_run_with_its_round_and_no_precision_is_claimed(
     assert bench.rate(until_weights_within=0.5).count("rated") == 1
 
 
-def test_with_a_rule_without_ratings_the_plan_is_rated_to_its_end(bench: Bench) -> None:
+def test_with_a_rule_without_ratings_the_plan_is_rated_to_its_end(bench):
     bench.judge.script = lambda prompt: "0.5" if "Rule kind" in prompt else "I do not know"
     report = bench.rate(until_weights_within=0.02)
     assert (len(report.outcomes), report.early_stop) == (20, None)
@@ -168,7 +162,7 @@ def test_with_a_rule_without_ratings_the_plan_is_rated_to_its_end(bench: Bench) 
     assert all("rule brief has 0 ratings" in message for message in bench.messages)
 
 
-def test_equal_ratings_are_not_precise_after_the_first_round(bench: Bench) -> None:
+def test_equal_ratings_are_not_precise_after_the_first_round(bench):
     bench.judge.script = lambda _prompt: "0.5"
     report = bench.rate(until_weights_within=0.02)  # 200 equal ratings: another one may come
     assert len(report.outcomes) == 7
@@ -179,7 +173,7 @@ def test_equal_ratings_are_not_precise_after_the_first_round(bench: Bench) -> No
 # --- a budget -----------------------------------------------------------------------------------
 
 
-def test_a_budget_of_calls_is_never_exceeded_and_a_larger_one_goes_on(bench: Bench) -> None:
+def test_a_budget_of_calls_is_never_exceeded_and_a_larger_one_goes_on(bench):
     report = bench.rate(budget_calls=6 * CALLS + 20)
     assert bench.judge.num_asked == report.total("num_calls") == 6 * CALLS
     assert report.early_stop is not None
@@ -195,15 +189,13 @@ def test_a_budget_of_calls_is_never_exceeded_and_a_larger_one_goes_on(bench: Ben
     assert bench.rate(budget_calls=20 * CALLS).early_stop is None
 
 
-def test_a_budget_below_the_cost_of_one_shard_is_refused_before_the_first_call(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_budget_below_the_cost_of_one_shard_is_refused_before_the_first_call(bench, monkeypatch):
     monkeypatch.setattr(bench.judge, "start", lambda: pytest.fail("started"), raising=False)
     with pytest.raises(InputError, match=r"first shard of 20 pairs takes up to 80 calls"):
         bench.rate(budget_calls=CALLS - 1)
 
 
-def test_the_first_shard_shows_what_the_tokens_of_other_shards_cost(bench: Bench) -> None:
+def test_the_first_shard_shows_what_the_tokens_of_other_shards_cost(bench):
     def cost_of(report: RunReport) -> float:
         # A token is a byte: some 400 of a prompt and three of a reply, at 2 and 10 a million.
         assert report.total("output_tokens") == 3 * CALLS * len(report.outcomes)
@@ -217,13 +209,13 @@ def test_the_first_shard_shows_what_the_tokens_of_other_shards_cost(bench: Bench
     assert f"{cost_of(report):,.10g} spent" in report.message
 
 
-def test_a_budget_in_money_ends_a_run_whose_calls_cost_nothing(bench: Bench) -> None:
+def test_a_budget_in_money_ends_a_run_whose_calls_cost_nothing(bench):
     with pytest.raises(EncoreError, match=r"cost nothing .* use --budget-calls"):
         bench.rate(budget=1.0, price_input=0.0, price_output=0.0)
     assert bench.judge.num_asked == CALLS
 
 
-def test_money_covers_the_engines_gpus_and_the_tokens() -> None:
+def test_money_covers_the_engines_gpus_and_the_tokens():
     # 1,800 s on 4 GPUs are 2 GPU hours at 3; 2M and 0.5M tokens at 2 and 10 are 9 more.
     footer = {"prompt_tokens": 2_000_000, "output_tokens": 500_000, "engine_seconds": 1800.0}
     hours = PricesConfig(price_gpu_hour=3)
@@ -232,7 +224,7 @@ def test_money_covers_the_engines_gpus_and_the_tokens() -> None:
     assert stop_rules.num_calls({"num_ratings": 70, "num_nulls": 10}) == 80  # of an earlier version
 
 
-def test_shards_without_a_recorded_cost_do_not_change_the_expected_cost() -> None:
+def test_shards_without_a_recorded_cost_do_not_change_the_expected_cost():
     manifest: Any = SimpleNamespace(
         shards=[SimpleNamespace(index=i, num_pairs=5) for i in range(9)]
     )
@@ -252,7 +244,7 @@ def test_shards_without_a_recorded_cost_do_not_change_the_expected_cost() -> Non
     assert opened(old, old, {"num_calls": 50, "cost": 4.0}) == 3
 
 
-def test_the_first_of_several_limits_ends_the_run(bench: Bench) -> None:
+def test_the_first_of_several_limits_ends_the_run(bench):
     report = bench.rate(until_weights_within=0.02, budget_calls=3 * CALLS)
     assert (len(report.outcomes), report.early_stop is not None) == (3, True)
     assert "--budget-calls 240" in report.message
@@ -271,6 +263,6 @@ def test_the_first_of_several_limits_ends_the_run(bench: Bench) -> None:
         ({"until_weights_within": 1.0}, "less than 1"),
     ],
 )
-def test_limits_that_cannot_be_kept_are_refused(limits: dict[str, Any], message: str) -> None:
+def test_limits_that_cannot_be_kept_are_refused(limits, message):
     with pytest.raises(ValidationError, match=message):
         RateConfig.model_validate({"study": "s", "judge": {"model": "m"}, **limits})

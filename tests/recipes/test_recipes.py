@@ -55,7 +55,7 @@ FOUR_H100 = Machine(num_gpus=4, gpu_bytes=79 * _GIB, memory_bytes=512 * _GIB)
 
 
 @pytest.mark.parametrize("name", RECIPE_NAMES)
-def test_every_name_in_a_shipped_recipe_exists(name: str) -> None:
+def test_every_name_in_a_shipped_recipe_exists(name):
     recipe = load_recipe(name)
     assert recipe.name == name
     check_names(recipe)
@@ -84,7 +84,7 @@ def test_every_name_in_a_shipped_recipe_exists(name: str) -> None:
         ('backbone.model = "{initial}"', "no [initial] says what it learns from"),
     ],
 )
-def test_a_mistake_in_a_recipe_file_is_named(tmp_path: Path, change: str, problem: str) -> None:
+def test_a_mistake_in_a_recipe_file_is_named(tmp_path, change, problem):
     path = tmp_path / "mine.toml"
     text = (
         'name = "mine"\nabout = "a"\nsources = ["p.jsonl"]\nrating.judge.model = "j"\n'
@@ -108,9 +108,7 @@ def test_a_mistake_in_a_recipe_file_is_named(tmp_path: Path, change: str, proble
         ("training.epochs = 2", "the training needs a backbone"),
     ],
 )
-def test_a_recipe_without_training_has_no_part_that_needs_a_model(
-    tmp_path: Path, part: str, problem: str | None
-) -> None:
+def test_a_recipe_without_training_has_no_part_that_needs_a_model(tmp_path, part, problem):
     path = tmp_path / "weights.toml"
     text = 'name = "w"\nabout = "a"\nsources = ["p.jsonl"]\nrating.judge.model = "j"\n'
     path.write_text(text + part)
@@ -118,7 +116,7 @@ def test_a_recipe_without_training_has_no_part_that_needs_a_model(
         assert load_recipe(path).models == []
 
 
-def test_a_change_keeps_all_else_and_a_pilot_has_its_own_name(tmp_path: Path) -> None:
+def test_a_change_keeps_all_else_and_a_pilot_has_its_own_name(tmp_path):
     recipe = load_recipe("hh_pku_encore_10")
     changes = {
         "rating": {
@@ -169,9 +167,7 @@ SPREAD = {"tensor_parallel_size": 4}
         ("demo", {}, LAPTOP, None),
     ],
 )
-def test_a_judge_that_is_too_large_is_refused_with_advice(
-    recipe: str, engine_args: dict[str, int], machine: Machine, message: str | None
-) -> None:
+def test_a_judge_that_is_too_large_is_refused_with_advice(recipe, engine_args, machine, message):
     with contextlib.nullcontext() if message is None else pytest.raises(InputError, match=message):
         refuse_judge_too_large(judge_of(recipe, **engine_args), machine=machine)
 
@@ -186,9 +182,7 @@ def test_a_judge_that_is_too_large_is_refused_with_advice(
         ("probe", LAPTOP, "no GPU and 16 GiB"),  # float32 on a CPU: 28 GiB
     ],
 )
-def test_a_training_that_is_too_large_is_refused(
-    name: str, machine: Machine, message: str | None
-) -> None:
+def test_a_training_that_is_too_large_is_refused(name, machine, message):
     stage, backbone, training = load_recipe(name).models[0]
     with contextlib.nullcontext() if message is None else pytest.raises(InputError, match=message):
         refuse_training_too_large(backbone, training, stage=stage, machine=machine)
@@ -204,15 +198,13 @@ def test_a_training_that_is_too_large_is_refused(
         ({"sources": ("missing.jsonl",)}, "missing.jsonl"),
     ],
 )
-def test_an_unknown_name_is_refused_before_anything_is_written(
-    tmp_path: Path, changes: dict[str, Any], problem: str
-) -> None:
+def test_an_unknown_name_is_refused_before_anything_is_written(tmp_path, changes, problem):
     with pytest.raises(InputError, match=problem):
         run_recipe(load_recipe("demo").model_copy(update=changes), tmp_path / "study")
     assert not (tmp_path / "study").exists()
 
 
-def test_an_unreadable_benchmark_or_backbone_is_refused_before_rating(tmp_path: Path) -> None:
+def test_an_unreadable_benchmark_or_backbone_is_refused_before_rating(tmp_path):
     demo = load_recipe("demo")
     check_readable(demo)
     rows = gzip.decompress(BENCHMARK_DATA_PATH.read_bytes()).splitlines(keepends=True)
@@ -287,9 +279,7 @@ def done_by(recipe: Recipe, study: Path) -> set[str]:
     return set(result.done_now)
 
 
-def test_a_recipe_makes_a_table_and_a_model_and_a_second_run_does_nothing(
-    done: Path, tiny: Recipe
-) -> None:
+def test_a_recipe_makes_a_table_and_a_model_and_a_second_run_does_nothing(done, tiny):
     before = contents(done)
     result = run_recipe(tiny, done)  # the study has moved, too
     assert (result.done_now, result.report.summary) == ([], "0 rated, 3 reused, 0 failed")
@@ -305,9 +295,7 @@ def test_a_recipe_makes_a_table_and_a_model_and_a_second_run_does_nothing(
     assert weights == pytest.approx(result.weighed.vector.weights)
 
 
-def test_an_interrupted_run_repeats_no_finished_stage(
-    tmp_path: Path, tiny: Recipe, finished: Path
-) -> None:
+def test_an_interrupted_run_repeats_no_finished_stage(tmp_path, tiny, finished):
     study, before = tmp_path / "study", {}
     for stage in (*STAGES[2:], None):
 
@@ -329,7 +317,7 @@ def test_an_interrupted_run_repeats_no_finished_stage(
     assert {name: before[name] for name in results} == {name: undisturbed[name] for name in results}
 
 
-def test_damaged_files_are_made_again_and_no_others(done: Path, tiny: Recipe) -> None:
+def test_damaged_files_are_made_again_and_no_others(done, tiny):
     before = contents(done)
     [gate] = done.glob("training/*/gate")
     for path in (
@@ -351,7 +339,7 @@ def test_damaged_files_are_made_again_and_no_others(done: Path, tiny: Recipe) ->
     assert different <= timed
 
 
-def test_another_temperature_repeats_only_weights_and_export(done: Path, tiny: Recipe) -> None:
+def test_another_temperature_repeats_only_weights_and_export(done, tiny):
     """The analysis has weights beside its verdicts."""
     weighing = tiny.weighing.model_copy(update={"tau": 0.5})
     stages = done_by(tiny.model_copy(update={"weighing": weighing}), done)
@@ -359,8 +347,8 @@ def test_another_temperature_repeats_only_weights_and_export(done: Path, tiny: R
 
 
 def test_models_too_large_for_the_machine_are_refused_before_any_download(
-    tmp_path: Path, done: Path, tiny: Recipe, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, done, tiny, monkeypatch
+):
     monkeypatch.setattr("encore.recipes.recipe_run.this_machine", lambda: LAPTOP)
     study = tmp_path / "new"
     with pytest.raises(InputError, match="its weights alone take 131 GiB; this machine has no GPU"):
@@ -381,9 +369,7 @@ def test_models_too_large_for_the_machine_are_refused_before_any_download(
     assert contents(done) == before
 
 
-def test_a_recipe_without_training_ends_after_the_weights_of_all_pairs_of_the_study(
-    tmp_path: Path, tiny: Recipe
-) -> None:
+def test_a_recipe_without_training_ends_after_the_weights_of_all_pairs_of_the_study(tmp_path, tiny):
     study = tmp_path / "study"
     study_of([{"prompt": "p", "chosen": "yes", "rejected": "no"}], study, label="more")
     fields = ("name", "about", "sources", "rating")
@@ -394,9 +380,7 @@ def test_a_recipe_without_training_ends_after_the_weights_of_all_pairs_of_the_st
     assert (result.table, result.export) == (None, None)
 
 
-def test_a_study_with_other_pairs_is_refused_before_any_rating(
-    tmp_path: Path, tiny: Recipe
-) -> None:
+def test_a_study_with_other_pairs_is_refused_before_any_rating(tmp_path, tiny):
     study_of([{"prompt": "p", "chosen": "yes", "rejected": "no"}], tmp_path / "study", label="more")
     with pytest.raises(InputError, match="also has pairs labelled more, which are none of recipe"):
         run_recipe(tiny, tmp_path / "study")
@@ -408,9 +392,7 @@ def test_a_study_with_other_pairs_is_refused_before_any_rating(
     assert not list(tmp_path.glob("*/ratings"))
 
 
-def test_a_second_process_waits_and_repeats_no_stage(
-    done: Path, tiny: Recipe, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_process_waits_and_repeats_no_stage(done, tiny, monkeypatch):
     (done / "exports" / "demo" / "config.json").unlink()
     at_work, go_on, order = threading.Event(), threading.Event(), []
 

@@ -26,7 +26,7 @@ def changes(rng: np.random.Generator, *, rise: float, num_pairs: int) -> np.ndar
 
 
 @pytest.mark.parametrize("num_pairs", [30, 200])
-def test_a_rule_that_rises_by_the_margin_alone_is_named_as_rarely_as_the_risk_says(num_pairs: int):
+def test_a_rule_that_rises_by_the_margin_alone_is_named_as_rarely_as_the_risk_says(num_pairs):
     # 3 sentences and 4 rules: any of 12 bounds above the truth in 5 % of the probes at most. Of
     # 1,000 probes 5 % are 50, and chance adds 2.6 standard deviations (18) in one case of 200.
     rng = np.random.default_rng(0)
@@ -48,7 +48,7 @@ def forms() -> dict[str, np.ndarray]:
     return {UNCHANGED: unchanged, CONTROL: changed, **{name: changed.copy() for name in PLANTED}}
 
 
-def test_every_figure_follows_from_the_ratings_of_both_forms() -> None:
+def test_every_figure_follows_from_the_ratings_of_both_forms():
     rating_of = forms()
     rating_of["planted-order"][:, :, 1] = 1.0
     rating_of["planted-order"][0, :7, 2] = np.nan
@@ -86,7 +86,7 @@ def test_every_figure_follows_from_the_ratings_of_both_forms() -> None:
     assert rules[1].effects["planted-order"].rise_bound == pytest.approx(bound)
 
 
-def test_a_sure_rise_counts_only_beyond_a_twentieth() -> None:
+def test_a_sure_rise_counts_only_beyond_a_twentieth():
     # Every rating rises by the same amount, so the bound is the rise itself: 0.04 is within the
     # margin of 0.05, 0.06 is beyond it. Rule 2 does not rise. The control of rule 3 is at 0.96
     # everywhere: nothing can rise by 0.05 from there, so the rule is unknown.
@@ -101,7 +101,7 @@ def test_a_sure_rise_counts_only_beyond_a_twentieth() -> None:
     assert [rule.is_bought for rule in rules] == [False, True, False, None]
 
 
-def test_nulls_and_ratings_at_the_top_leave_a_rule_unknown() -> None:
+def test_nulls_and_ratings_at_the_top_leave_a_rule_unknown():
     rating_of = forms()
     for name in PLANTED:
         rating_of[name][:, :, 0] = np.nan

@@ -40,7 +40,7 @@ def files_without_probes(study: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_exactly_the_rules_that_obey_are_named(study: Path, seed: int) -> None:
+def test_exactly_the_rules_that_obey_are_named(study, seed):
     before = files_without_probes(study)
     judge = weak_judge(obeys=("kind", "safe"), noise=0.15, seed=seed)
     record = probe(study, judge)
@@ -61,7 +61,7 @@ def test_exactly_the_rules_that_obey_are_named(study: Path, seed: int) -> None:
         assert (effect.change.flip_rate.value == 0) == is_obeyed
 
 
-def test_what_the_study_and_other_probes_have_is_not_asked_again(study: Path) -> None:
+def test_what_the_study_and_other_probes_have_is_not_asked_again(study):
     judge = weak_judge(noise=0.1)
     run = open_run(open_study(study), probe_config(study).as_rating(), judge=judge)
     work_through(run.job())
@@ -78,7 +78,7 @@ def test_what_the_study_and_other_probes_have_is_not_asked_again(study: Path) ->
     assert len(judge.asked) == len(set(judge.asked))
 
 
-def test_paraphrases_are_rated_as_one_more_form(study: Path, tmp_path: Path) -> None:
+def test_paraphrases_are_rated_as_one_more_form(study, tmp_path):
     judge = weak_judge(noise=0.2)
     paraphrases = write_rules(tmp_path / "words.toml", RULES[::-1], rating_rule="Let it seem {}.")
     probe(study, judge)
@@ -99,7 +99,7 @@ def test_paraphrases_are_rated_as_one_more_form(study: Path, tmp_path: Path) -> 
     assert record.rules[0].effects["paraphrased"].change.mean_difference.value == 0
 
 
-def test_the_record_is_read_back_for_a_run_with_its_rules_and_judge(study: Path) -> None:
+def test_the_record_is_read_back_for_a_run_with_its_rules_and_judge(study):
     judge = weak_judge(obeys=("calm",))
     probe(study, judge, num_pairs=35)
     record = probe(study, judge)
@@ -120,7 +120,7 @@ def test_the_record_is_read_back_for_a_run_with_its_rules_and_judge(study: Path)
     assert record.synthetic == ()
 
 
-def test_a_judge_that_refuses_planted_sentences_is_neither_named_nor_cleared(study: Path):
+def test_a_judge_that_refuses_planted_sentences_is_neither_named_nor_cleared(study):
     record = probe(study, weak_judge(refuses="this"))
     changes = [rule.effects["planted-order"].change for rule in record.rules]
     assert {(change.num_ratings, change.mean_difference.value) for change in changes} == {(0, None)}
@@ -128,7 +128,7 @@ def test_a_judge_that_refuses_planted_sentences_is_neither_named_nor_cleared(stu
     assert "unknown for calm, kind, plain, safe: fewer than 30" in record.sentence
 
 
-def test_bad_input_is_named_and_leaves_nothing(study: Path, tmp_path: Path) -> None:
+def test_bad_input_is_named_and_leaves_nothing(study, tmp_path):
     empty = create_study(tmp_path / "empty").path
     with pytest.raises(InputError, match="has no pairs; run `encore ingest` first"):
         probe(empty, weak_judge())
@@ -143,8 +143,8 @@ def test_bad_input_is_named_and_leaves_nothing(study: Path, tmp_path: Path) -> N
 
 @pytest.mark.full
 def test_over_a_hundred_noisy_judges_the_weak_rule_is_named_and_others_as_the_risk_says(
-    study: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    study, monkeypatch
+):
     num_alarms = {0.05: 0, 0.001: 0}
     for seed in range(100):
         judge = weak_judge(obeys=("kind",), noise=0.15, seed=seed)

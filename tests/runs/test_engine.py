@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -29,9 +28,7 @@ def only_engine(job: Job) -> EngineSpec:
         (EveryShardError("no engine"), "ended"),
     ],
 )
-def test_an_engine_has_ended_after_an_error_but_not_after_a_signal(
-    tmp_path: Path, error: BaseException, state: str
-) -> None:
+def test_an_engine_has_ended_after_an_error_but_not_after_a_signal(tmp_path, error, state):
     job = make_job(tmp_path, compute=Mock(side_effect=error))
     with pytest.raises(type(error)):
         work_as_engine(job, only_engine(job), silence_seconds=60)
@@ -39,7 +36,7 @@ def test_an_engine_has_ended_after_an_error_but_not_after_a_signal(
     assert (heartbeat.state, heartbeat.rows_by_open_shard) == (state, {})
 
 
-def test_an_idle_engine_that_takes_work_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_engine_that_takes_work_is_not_silent(monkeypatch):
     clock = iter(range(0, 10_000, 20))
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     timer = SilenceTimer()

@@ -120,9 +120,7 @@ def poll_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
-def test_one_process_works_through_the_rounds_and_starts_its_model_once(
-    tmp_path: Path, num_workers: int
-) -> None:
+def test_one_process_works_through_the_rounds_and_starts_its_model_once(tmp_path, num_workers):
     bench = Bench(tmp_path)
     report = work_through(bench.job(num_workers=num_workers))
     assert report.summary == "5 squared, 0 reused, 0 failed"
@@ -135,7 +133,7 @@ def test_one_process_works_through_the_rounds_and_starts_its_model_once(
     assert (report.summary, report.early_stop) == ("3 squared, 5 reused, 0 failed", None)
 
 
-def test_engines_take_only_shards_of_open_rounds_and_start_once(tmp_path: Path) -> None:
+def test_engines_take_only_shards_of_open_rounds_and_start_once(tmp_path):
     bench = Bench(tmp_path)
     report = supervised(bench)
     assert report.summary == "5 squared, 0 reused, 0 failed"
@@ -147,9 +145,7 @@ def test_engines_take_only_shards_of_open_rounds_and_start_once(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("run", [supervised, lambda bench: work_through(bench.job())])
-def test_after_a_failed_shard_no_further_round_opens(
-    tmp_path: Path, run: Callable[[Bench], RunReport]
-) -> None:
+def test_after_a_failed_shard_no_further_round_opens(tmp_path, run):
     bench = Bench(tmp_path, fails=frozenset({1}))
     report = run(bench)
     assert (report.summary, report.early_stop) == ("1 squared, 0 reused, 1 failed", None)
@@ -157,9 +153,7 @@ def test_after_a_failed_shard_no_further_round_opens(
     assert (bench.finished(), bench.early()) == ({0}, [])
 
 
-def test_an_engine_without_a_supervisor_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_engine_without_a_supervisor_ends(tmp_path, monkeypatch):
     bench = Bench(tmp_path)
     job = replace(bench.job(), stop_rule=NEVER_STOP)
     job.run_dir.mkdir()

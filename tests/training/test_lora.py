@@ -48,7 +48,7 @@ def test_only_adapters_and_heads_are_trained_and_they_change_the_scores():
 
 
 @pytest.mark.parametrize("model_type", ["llama", "bert"])
-def test_merging_keeps_the_scores_and_leaves_an_ordinary_trunk(model_type: str):
+def test_merging_keeps_the_scores_and_leaves_an_ordinary_trunk(model_type):
     (model, adapters), plain = adapted(model_type), tiny_model(model_type)
     train(model)
     expected = scores(model).detach()

@@ -41,7 +41,7 @@ def test_bits_equal_those_of_the_hash_in_python_integers(element, first, second)
 
 
 @pytest.mark.parametrize(("share", "sign"), [(1 / 3, 1.0), (0.01, -1.0), (0.9, 1.0)])
-def test_rounding_keeps_the_mean(share: float, sign: float):
+def test_rounding_keeps_the_mean(share, sign):
     # Between the neighbours 1 and 1 + 2^-7. The mean of n roundings has the standard error
     # 2^-7 sqrt(p (1 - p) / n); five of them are never exceeded by chance.
     step = 2.0**-7

@@ -24,7 +24,7 @@ def weigh(margin_PR: np.ndarray) -> WeightVector:
 # --- results derived by hand ----------------------------------------------------------------------
 
 
-def test_the_scale_is_0_without_agreement_and_finite_with_perfect_rules() -> None:
+def test_the_scale_is_0_without_agreement_and_finite_with_perfect_rules():
     vector = weigh(np.array([[-0.5, -0.1]] * 60 + [[0.5, 0.1]] * 40))
     assert (vector.params["scale"], vector.weights) == (0.0, (0.5, 0.5))
     vector = weigh(np.array([[0.3, 0.1]] * 10))
@@ -32,7 +32,7 @@ def test_the_scale_is_0_without_agreement_and_finite_with_perfect_rules() -> Non
     assert vector.weights[0] > vector.weights[1]
 
 
-def test_the_penalty_alone_bounds_the_scale_of_a_rule_that_is_always_right() -> None:
+def test_the_penalty_alone_bounds_the_scale_of_a_rule_that_is_always_right():
     # One rule, every margin 1. The slope of log(1 + exp(-s)) + ridge / 2 · s² is 0 where
     # ridge · s = 1 / (1 + exp(s)), so s (1 + exp(s)) = 1 / ridge = 1,000,000. For s = 11.38335:
     # exp(11.38335) = 87,846.8, and 11.38335 · 87,847.8 = 1,000,002.
@@ -45,7 +45,7 @@ def test_the_penalty_alone_bounds_the_scale_of_a_rule_that_is_always_right() -> 
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_gradient_at_the_optimum_is_0_or_positive_at_a_bound(seed: int) -> None:
+def test_the_gradient_at_the_optimum_is_0_or_positive_at_a_bound(seed):
     rng = np.random.default_rng(seed)
     # Rules in common blocks, some of them against the labels: bounds are active, curvature uneven.
     margin_PR = 0.2 * (0.9 * rng.normal(size=(400, 1)) + 0.4 * rng.normal(size=(400, 8)))
@@ -60,7 +60,7 @@ def test_the_gradient_at_the_optimum_is_0_or_positive_at_a_bound(seed: int) -> N
 # --- missing ratings ------------------------------------------------------------------------------
 
 
-def test_pairs_that_a_rule_did_not_rate_are_left_out_and_counted() -> None:
+def test_pairs_that_a_rule_did_not_rate_are_left_out_and_counted():
     margin_PR = np.random.default_rng(2).uniform(-0.5, 0.7, size=(300, 3))
     holes_PR = margin_PR.copy()
     holes_PR[:100, 1] = np.nan

@@ -41,7 +41,7 @@ def half_of(margin_PR: np.ndarray, weight_R: np.ndarray) -> float:
     return float((np.sign(np.round(margin_PR @ weight_R, 12)).mean() + 1) / 2)
 
 
-def test_draws_are_the_schemes_weights_at_consecutive_seeds() -> None:
+def test_draws_are_the_schemes_weights_at_consecutive_seeds():
     chosen_PR, rejected_PR = ratings(num_pairs=50)
     comparison = compared(chosen_PR, rejected_PR, options=SchemeOptions(seed=7, k=2))
     vectors = {
@@ -61,7 +61,7 @@ def test_draws_are_the_schemes_weights_at_consecutive_seeds() -> None:
             assert uniform.beats_random == pytest.approx(beaten)
 
 
-def test_a_rule_missing_for_half_of_the_pairs_leaves_the_other_half() -> None:
+def test_a_rule_missing_for_half_of_the_pairs_leaves_the_other_half():
     chosen_PR, rejected_PR = ratings()
     rejected_PR[:150, 2] = np.nan
     comparison = compared(chosen_PR, rejected_PR)
@@ -79,7 +79,7 @@ def test_a_rule_missing_for_half_of_the_pairs_leaves_the_other_half() -> None:
         assert row_of(comparison, name).accuracy == row_of(of_complete, name).accuracy
 
 
-def test_without_a_complete_pair_only_bradley_terry_is_left_out() -> None:
+def test_without_a_complete_pair_only_bradley_terry_is_left_out():
     chosen_PR, rejected_PR = ratings(num_pairs=20)
     comparison = compared(chosen_PR, np.full_like(rejected_PR, np.nan))
     assert [row.vector.scheme for row in comparison.rows] == [

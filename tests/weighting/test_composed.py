@@ -20,7 +20,7 @@ from encore.weighting.scheme_comparison import sweep_tau
 from tests.worlds.ratings import evidence_of_margins
 
 
-def test_margins_that_cancel_but_for_rounding_are_a_tie() -> None:
+def test_margins_that_cancel_but_for_rounding_are_a_tie():
     margin_PR = np.array([[0.8 - 0.7, 0.3 - 0.4]])
     assert (margin_PR @ [0.5, 0.5])[0] != 0
     [outcome] = composed_outcomes(margin_PR, np.array([[0.5, 0.5]]))
@@ -28,7 +28,7 @@ def test_margins_that_cancel_but_for_rounding_are_a_tie() -> None:
     assert pair_credits(np.array([0.2, 1e-17, 0.0, -0.2])).tolist() == [1.0, 0.5, 0.5, 0.0]
 
 
-def test_outcomes_do_not_depend_on_the_size_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outcomes_do_not_depend_on_the_size_of_blocks(monkeypatch):
     rng = np.random.default_rng(0)
     margin_PR = rng.integers(-5, 6, size=(101, 4)) / 10
     weight_VR = rng.dirichlet(np.ones(4), size=7)
@@ -38,13 +38,13 @@ def test_outcomes_do_not_depend_on_the_size_of_blocks(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(("wins", "total"), [(0, 7), (7, 7), (61, 100), (500, 1000)])
-def test_without_ties_the_interval_is_wilsons(wins: int, total: int) -> None:
+def test_without_ties_the_interval_is_wilsons(wins, total):
     expected = scipy.stats.binomtest(wins, total).proportion_ci(method="wilson")
     interval = half_credit_interval(wins / total, tie_rate=0.0, num_pairs=total)
     assert interval == pytest.approx((expected.low, expected.high), abs=1e-12)
 
 
-def test_the_interval_covers_the_truth_95_times_in_100() -> None:
+def test_the_interval_covers_the_truth_95_times_in_100():
     # Credits 1, 1/2, 0 with probabilities 0.4, 0.35, 0.25: the truth is 0.575. Of 4,000 samples
     # 95 % are covered give or take 4 · sqrt(0.95 · 0.05 / 4000) = 1.4 %.
     counts = np.random.default_rng(0).multinomial(300, [0.4, 0.35, 0.25], size=4000)
@@ -57,6 +57,6 @@ def test_the_interval_covers_the_truth_95_times_in_100() -> None:
 
 
 @pytest.mark.parametrize("taus", [[0.0], [2.0, math.nan]])
-def test_an_impossible_temperature_is_refused(taus: list[float]) -> None:
+def test_an_impossible_temperature_is_refused(taus):
     with pytest.raises(InputError, match="tau"):
         sweep_tau(evidence_of_margins([[0.2, -0.2]]), taus=taus)

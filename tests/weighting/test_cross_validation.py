@@ -53,7 +53,7 @@ def held_out_by_fold(evidence: Evidence, *, seed: int = 0) -> list[set[str]]:
     return [pair_ids - learnt for learnt in learnt_by_fold]
 
 
-def test_every_complete_pair_is_held_out_once_and_folds_are_of_one_size() -> None:
+def test_every_complete_pair_is_held_out_once_and_folds_are_of_one_size():
     margin_PR = random_margins(113, 3)
     margin_PR[:10, 1] = np.nan
     evidence = evidence_of_margins(margin_PR)
@@ -64,7 +64,7 @@ def test_every_complete_pair_is_held_out_once_and_folds_are_of_one_size() -> Non
     assert (accuracy.num_pairs, accuracy.num_groups, accuracy.grouped_by) == (103, 103, "pair")
 
 
-def test_the_seed_draws_the_folds() -> None:
+def test_the_seed_draws_the_folds():
     # 40 pairs fall into five folds of eight. Of 40! / (8!^5 · 5!) = 6e23 divisions two seeds draw
     # the same one by chance never.
     evidence = evidence_of_margins(random_margins(40, 1))
@@ -74,7 +74,7 @@ def test_the_seed_draws_the_folds() -> None:
     assert folds_by_seed[0] == folds_by_seed[1] != folds_by_seed[2]
 
 
-def test_pairs_of_one_prompt_are_in_one_fold(study: Study) -> None:
+def test_pairs_of_one_prompt_are_in_one_fold(study):
     with open_evidence(study.path) as evidence:
         accuracy = held_out(BRADLEY_TERRY, evidence, SchemeOptions())
         tested = held_out_by_fold(evidence)
@@ -86,7 +86,7 @@ def test_pairs_of_one_prompt_are_in_one_fold(study: Study) -> None:
     assert sum(map(len, prompts)) == len(set.union(*prompts)) == NUM_PROMPTS
 
 
-def test_without_a_study_pairs_of_one_id_are_in_one_fold() -> None:
+def test_without_a_study_pairs_of_one_id_are_in_one_fold():
     pairs = evidence_of_margins(random_margins(40, 1)).read_pairs()
     twice = dataclasses.replace(
         pairs,
@@ -98,7 +98,7 @@ def test_without_a_study_pairs_of_one_id_are_in_one_fold() -> None:
     assert sum(map(len, held_out_by_fold(evidence))) == 20
 
 
-def test_notes_state_too_few_pairs_and_unknown_prompts() -> None:
+def test_notes_state_too_few_pairs_and_unknown_prompts():
     of_one_pair = held_out(BRADLEY_TERRY, evidence_of_margins([[0.5, 0.1]]), SchemeOptions())
     assert of_one_pair is None
     assert "too few pairs" in next(fold_notes("x", of_one_pair))

@@ -43,7 +43,7 @@ def half(chosen: np.ndarray, rejected: np.ndarray) -> float:
     return float(((np.sign(chosen - rejected) + 1) / 2).mean())
 
 
-def test_every_figure_is_that_of_scipy_and_scikit_learn() -> None:
+def test_every_figure_is_that_of_scipy_and_scikit_learn():
     first, second = two_runs()
     comparison = compared(first, second)
     is_rated_2PR = ~np.isnan(second.rating_2PR)
@@ -77,7 +77,7 @@ def test_every_figure_is_that_of_scipy_and_scikit_learn() -> None:
             assert getattr(row, name).value == pytest.approx(value, abs=1e-9), name
 
 
-def test_intervals_are_those_of_pairs_really_resampled() -> None:
+def test_intervals_are_those_of_pairs_really_resampled():
     first, second = (np.nan_to_num(run.rating_2PR, nan=0.5) for run in two_runs())
     rule = compared(rated_pairs(*first), rated_pairs(*second), num_draws=1000).rules[0]
     rng = np.random.default_rng(9)
@@ -94,7 +94,7 @@ def test_intervals_are_those_of_pairs_really_resampled() -> None:
         assert (estimate.low, estimate.high) == pytest.approx(tuple(expected), abs=tolerance)
 
 
-def test_the_seed_draws_the_resamples_and_the_order_of_pairs_and_rules_does_not_matter() -> None:
+def test_the_seed_draws_the_resamples_and_the_order_of_pairs_and_rules_does_not_matter():
     first, second = two_runs()
     turned = dataclasses.replace(
         second,
@@ -110,7 +110,7 @@ def test_the_seed_draws_the_resamples_and_the_order_of_pairs_and_rules_does_not_
     assert comparison.rules[0].kappa.low != of_seed_4.rules[0].kappa.low
 
 
-def test_a_pair_is_matched_by_its_source_and_its_id() -> None:
+def test_a_pair_is_matched_by_its_source_and_its_id():
     # Two sources have pairs of the same two ids. The runs agree on source a and are opposite on b.
     pair_ids, rejected = np.array(["0", "1", "0", "1"], dtype=object), np.full((4, 1), 0.5)
     first, second = (
@@ -129,7 +129,7 @@ def test_a_pair_is_matched_by_its_source_and_its_id() -> None:
         compared(first, elsewhere)
 
 
-def test_a_constant_rule_has_no_correlation_and_kappa_only_of_different_levels() -> None:
+def test_a_constant_rule_has_no_correlation_and_kappa_only_of_different_levels():
     half_PR = np.full((NUM_PAIRS, 1), 0.5)
     low, high = rated_pairs(half_PR, half_PR), rated_pairs(half_PR + 0.1, half_PR + 0.1)
     (same,), (different,) = compared(low, low).rules, compared(low, high).rules
@@ -137,7 +137,7 @@ def test_a_constant_rule_has_no_correlation_and_kappa_only_of_different_levels()
     assert different.kappa.value == pytest.approx(0.0)
 
 
-def test_only_common_pairs_rules_and_ratings_are_compared_and_the_others_noted() -> None:
+def test_only_common_pairs_rules_and_ratings_are_compared_and_the_others_noted():
     first, second = two_runs()
     fewer = dataclasses.replace(second.take(np.arange(20)), rule_ids=("rule-00", "rule-01", "else"))
     fewer.chosen_PR[:, 1] = fewer.rejected_PR[:, 1] = np.nan

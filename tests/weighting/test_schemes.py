@@ -57,7 +57,7 @@ def evidence(entropies: list[float], *, seed: int, study: Study) -> Evidence:
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_a_scheme_has_its_name_and_reads_pairs_only_if_it_uses_labels(name: str) -> None:
+def test_a_scheme_has_its_name_and_reads_pairs_only_if_it_uses_labels(name):
     scheme = load_scheme(name)
     assert scheme.name == name
     assert set(scheme.options) <= set(SchemeOptions.model_fields)
@@ -69,8 +69,8 @@ def test_a_scheme_has_its_name_and_reads_pairs_only_if_it_uses_labels(name: str)
 @pytest.mark.parametrize("name", SCHEMES)
 @given(entropies=ENTROPIES, seed=st.integers(0, 1000))
 def test_a_scheme_weighs_every_rule_and_permuting_rules_permutes_the_weights(
-    labelled_study: Study, name: str, entropies: list[float], seed: int
-) -> None:
+    labelled_study, name, entropies, seed
+):
     original = evidence(entropies, seed=seed, study=labelled_study)
     order = np.random.default_rng(seed).permutation(len(entropies)).tolist()
     pairs = original.read_pairs()
@@ -94,7 +94,7 @@ def test_a_scheme_weighs_every_rule_and_permuting_rules_permutes_the_weights(
     assert moved.weights == pytest.approx(expected, abs=1e-5)  # a solver's order of sums
 
 
-def test_a_rule_without_ratings_is_named() -> None:
+def test_a_rule_without_ratings_is_named():
     with pytest.raises(InputError, match="rule empty: none of its 7 ratings is a number"):
         Evidence(rules=(stats("full", 1.0), stats("empty", None)), read_pairs=dict)
 
@@ -110,9 +110,7 @@ def test_a_rule_without_ratings_is_named() -> None:
         ("", (), "0 weights for 0 rules"),
     ],
 )
-def test_a_vector_off_the_simplex_cannot_be_built(
-    rule_ids: str, weights: tuple[float, ...], problem: str
-) -> None:
+def test_a_vector_off_the_simplex_cannot_be_built(rule_ids, weights, problem):
     with pytest.raises(ValueError, match=problem):
         WeightVector(scheme="x", rule_ids=tuple(rule_ids), weights=weights)
 
@@ -121,9 +119,7 @@ def test_a_vector_off_the_simplex_cannot_be_built(
 
 
 @given(ENTROPIES, st.floats(1e-3, 1e6))
-def test_lower_entropy_never_weighs_less_and_a_large_temperature_is_uniform(
-    entropies: list[float], tau: float
-) -> None:
+def test_lower_entropy_never_weighs_less_and_a_large_temperature_is_uniform(entropies, tau):
     weights = entropy_weights(np.array(entropies), tau=tau)[np.argsort(entropies)]
     assert (np.diff(weights) <= 0).all()
     uniform = entropy_weights(np.array(entropies), tau=1e12)
@@ -131,12 +127,12 @@ def test_lower_entropy_never_weighs_less_and_a_large_temperature_is_uniform(
 
 
 @pytest.mark.parametrize("tau", [1e-6, 1e-300, 5e-324])
-def test_a_small_temperature_is_the_rule_of_lowest_entropy(tau: float) -> None:
+def test_a_small_temperature_is_the_rule_of_lowest_entropy(tau):
     weights = entropy_weights(np.array([2.0, 0.5, 1.0, 0.5]), tau=tau)
     assert weights.tolist() == [0.0, 0.5, 0.0, 0.5]
 
 
-def test_random_weights_are_uniform_on_the_simplex() -> None:
+def test_random_weights_are_uniform_on_the_simplex():
     # A Dirichlet(1, 1, 1) weight is Beta(1, 2): mean 1/3 (sd 0.236), above 1/2 with probability
     # (1 - 1/2)² = 1/4. Over 4,000 draws four standard errors are 0.015 and 0.027.
     draws = np.array([random_weights(("a", "b", "c"), seed=seed) for seed in range(4000)])
@@ -145,17 +141,17 @@ def test_random_weights_are_uniform_on_the_simplex() -> None:
 
 
 @pytest.mark.parametrize("name", ["top-k", "random-k"])
-def test_a_k_above_the_number_of_rules_selects_all(name: str) -> None:
+def test_a_k_above_the_number_of_rules_selects_all(name):
     vector = load_scheme(name).weigh(evidence_of_entropies([1.0, 2.0]), SchemeOptions(k=5))
     assert (vector.weights, vector.params["k"]) == ((0.5, 0.5), 2)
 
 
-def test_top_k_orders_equal_entropies_by_id() -> None:
+def test_top_k_orders_equal_entropies_by_id():
     vector = load_scheme("top-k").weigh(evidence_of_entropies([1.0] * 3), SchemeOptions(k=1))
     assert vector.weights == (1.0, 0.0, 0.0)
 
 
-def test_inverse_sd_weighs_by_the_standard_deviation_of_a_rules_own_ratings() -> None:
+def test_inverse_sd_weighs_by_the_standard_deviation_of_a_rules_own_ratings():
     # Rule a has the ratings 0, 0, 1, 1: deviations of 1/2, and with ddof 1 the variance 4/4 / 3 =
     # 1/3. Rule b has 0 and 1, two more are missing: variance 2/4 / 1 = 1/2. Rule c is constant. So
     # weights are as sqrt(3) to sqrt(2) to 0.
@@ -170,7 +166,7 @@ def test_inverse_sd_weighs_by_the_standard_deviation_of_a_rules_own_ratings() ->
 
 
 @pytest.mark.parametrize("name", ["random", "random-k"])
-def test_a_draw_depends_on_the_seed(name: str) -> None:
+def test_a_draw_depends_on_the_seed(name):
     # Two of five rules are drawn with probability 2/5 each. Over 400 seeds a rule is drawn 160
     # times, give or take 4 sqrt(400 · 2/5 · 3/5) = 39. A mean weight is 1/5 under both schemes; of
     # random weights the sd is sqrt(4/150) = 0.163, four standard errors 0.033.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -75,7 +74,7 @@ def test_no_complete_pair_is_an_error_that_names_the_rule():
         theory(table_of_pairs(pairs))
 
 
-def test_z_is_null_for_a_constant_rule_and_a_dash_in_the_table(tmp_path: Path):
+def test_z_is_null_for_a_constant_rule_and_a_dash_in_the_table(tmp_path):
     # Margins of rule 1: 1, 1, -1, 1: sum 2 over the root of 4, z = 1. Rule 2 rates 1/2 always.
     chosen_PR = np.array([[1, 0.5], [1, 0.5], [0, 0.5], [1, 0.5]])
     rejected_PR = np.array([[0, 0.5], [0, 0.5], [1, 0.5], [0, 0.5]])
@@ -96,7 +95,7 @@ def test_z_is_null_for_a_constant_rule_and_a_dash_in_the_table(tmp_path: Path):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_rule_that_is_independent_of_the_label_keeps_a_weight_near_zero(seed: int):
+def test_a_rule_that_is_independent_of_the_label_keeps_a_weight_near_zero(seed):
     first, *_, pure = theory_rules(noise_world(seed=seed), seed=seed)
     # Standard deviation of its margin: 0.45; of its gradient: 0.45 / 2 / sqrt(20,000) = 0.0016.
     assert abs(pure.gradient_at_zero) < 4 * 0.0016
@@ -116,9 +115,7 @@ PROBLEM = st.tuples(st.integers(1, 8), st.integers(1, 4)).flatmap(
 
 
 @given(PROBLEM)
-def test_the_gradient_is_that_of_finite_differences_and_no_step_raises_the_loss(
-    problem: tuple[np.ndarray, np.ndarray],
-):
+def test_the_gradient_is_that_of_finite_differences_and_no_step_raises_the_loss(problem):
     weight, margin = problem
 
     def mean_loss(weight: np.ndarray) -> float:
@@ -139,7 +136,7 @@ def test_the_gradient_is_that_of_finite_differences_and_no_step_raises_the_loss(
 # --- the command ----------------------------------------------------------------------------------
 
 
-def test_the_command_shows_tables_and_marks_synthetic_data(tmp_path: Path):
+def test_the_command_shows_tables_and_marks_synthetic_data(tmp_path):
     path = tmp_path / "r.parquet"
     pq.write_table(table_of_pairs(some_pairs(60)), path)
     output = encore("theory", path).out

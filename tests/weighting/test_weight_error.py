@@ -51,7 +51,7 @@ def weights_of_levels(level_2PR: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("copied", [0.0, 0.8])
-def test_the_stated_error_holds_19_times_in_20(copied: float) -> None:
+def test_the_stated_error_holds_19_times_in_20(copied):
     # Ratings copied within a pair are worth half as much; whole pairs are drawn, so it counts.
     stated = weight_error(drawn_pairs(1, num_pairs=1000, copied=copied)).error
     assert stated is not None
@@ -64,7 +64,7 @@ def test_the_stated_error_holds_19_times_in_20(copied: float) -> None:
     assert 0.9 <= np.mean(np.array(errors) <= stated) <= 1.0
 
 
-def test_half_the_error_needs_four_times_as_many_pairs() -> None:
+def test_half_the_error_needs_four_times_as_many_pairs():
     pairs = drawn_pairs(2, num_pairs=4000)
     sentences = [ratings_needed(pairs, target=target) for target in (0.02, 0.01, 0.0002)]
     number = re.compile("(?:after|take about) ([0-9,]+)")
@@ -79,7 +79,7 @@ def test_half_the_error_needs_four_times_as_many_pairs() -> None:
     assert weight_error(pairs, seed=1) != weight_error(pairs)
 
 
-def test_no_error_is_stated_for_few_pairs_new_levels_or_rare_rules() -> None:
+def test_no_error_is_stated_for_few_pairs_new_levels_or_rare_rules():
     rng = np.random.default_rng(5)
     assert "at least 100 are needed" in ratings_needed(drawn_pairs(5, num_pairs=99))
     distinct_2PR = rng.random((2, 300, 2))
@@ -93,7 +93,7 @@ def test_no_error_is_stated_for_few_pairs_new_levels_or_rare_rules() -> None:
     assert weight_error(rated_pairs(*rare_2PR)).error is None
 
 
-def test_a_constant_rule_is_not_certain() -> None:
+def test_a_constant_rule_is_not_certain():
     # 200 pairs, two rules, 400 ratings of 0.5 each. Every surprise is 0 and no level is missing, so
     # all error is that of one more pair with a rating never seen before: it adds ln 400 / 2 to the
     # entropy, whose sd is then ln 400 / 2 / 200 = 0.014979. Weights are 1/2 each, so log w of the
@@ -188,14 +188,14 @@ WORLDS = {
 }
 
 
-def test_rounds_of_a_plan_grow_by_a_half() -> None:
+def test_rounds_of_a_plan_grow_by_a_half():
     assert round_ends(PLAN) == (1, 2, 3, 4, 6, 9, 13, 19, 28, 42, 63, 70)
     small: Any = SimpleNamespace(shards=range(40), shard_size=50)  # the first holds 1,000 pairs
     assert round_ends(small) == (20, 30, 40)
     assert round_ends(SimpleNamespace(shards=range(3), shard_size=1000)) == (1, 2, 3)
 
 
-def test_a_run_stops_early_and_every_weight_is_within_the_tolerance() -> None:
+def test_a_run_stops_early_and_every_weight_is_within_the_tolerance():
     runs = [stopped(world, seed=7) for world in WORLDS.values()]
     shares, errors = zip(*runs, strict=True)
     assert np.median(shares) <= 0.08
@@ -205,7 +205,7 @@ def test_a_run_stops_early_and_every_weight_is_within_the_tolerance() -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", WORLDS)
-def test_190_of_200_full_studies_stay_within_the_tolerance(name: str) -> None:
+def test_190_of_200_full_studies_stay_within_the_tolerance(name):
     runs = [stopped(WORLDS[name], seed=seed) for seed in range(200)]
     shares, errors = zip(*runs, strict=True)
     num_kept = sum(error <= TOLERANCE for error in errors)

@@ -40,15 +40,13 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["--sweep", "--k", "3"], "--sweep has no use for --k 3"),
     ],
 )
-def test_a_warning_names_an_option_without_effect(
-    path: Path, arguments: list[str], problem: str
-) -> None:
+def test_a_warning_names_an_option_without_effect(path, arguments, problem):
     finished = encore("weights", path, *arguments)
     assert finished.code == (2 if "temperature" in problem else 0)
     assert problem in " ".join(finished.err.split())
 
 
-def test_tables_show_every_scheme_and_temperature(path: Path) -> None:
+def test_tables_show_every_scheme_and_temperature(path):
     finished = encore("weights", path)
     assert "rule one is constant" in finished.err
     rows = [line.split() for line in finished.out.splitlines()]
@@ -71,7 +69,7 @@ def test_tables_show_every_scheme_and_temperature(path: Path) -> None:
         assert text in finished.out
 
 
-def test_provenance_has_counts_and_one_digest_of_all_files(tmp_path: Path) -> None:
+def test_provenance_has_counts_and_one_digest_of_all_files(tmp_path):
     pq.write_table(ratings_table(ROWS[:4]), tmp_path / "a.parquet")
     pq.write_table(ratings_table(ROWS[4:]), tmp_path / "b.parquet")
     provenance = encore("weights", tmp_path, "--json").json["provenance"]
