@@ -16,6 +16,9 @@ from encore.analysis.statistics import SourceStatistics, margin_correlations
 
 #: With fewer pairs a block has too few of them for an interval.
 MIN_PAIRS = 2 * NUM_BLOCKS
+_SHARE_OF_BIAS = 2 / 3
+#: A sum beyond the diagonal below this is rounding.
+_ROUNDING = 1e-12
 
 _Floats = NDArray[np.float64]
 
@@ -30,7 +33,8 @@ class EffectiveRules:
         effective: Effective number, from 1 to R, with its 95 % interval. It is (sum of
             eigenvalues)² / (sum of squared eigenvalues) of the rules' correlation matrix, which is
             R² / (sum of its squared elements). No value with fewer than two rules; no interval
-            with fewer than 80 pairs.
+            with fewer than 80 pairs. In simulated studies the interval contained the truth in 93 to
+            97 %, and in up to 98 % where hardly any rules correlate and pairs are few.
     """
 
     source: str
@@ -55,15 +59,12 @@ def effective_rules(statistics: SourceStatistics) -> EffectiveRules:
     total_2RR = block_B2RR.sum(axis=0)
     total = float(_sum_of_squares(total_2RR))
     left_out_B = _sum_of_squares(total_2RR - block_B2RR)
-    # The errors of the sum and of its reciprocal are skewed in opposite directions. The farther end
-    # of the two is taken on each side.
-    corrected, half_width = _jackknife(total, left_out_B)
-    reciprocal, reciprocal_half_width = _jackknife(1 / total, 1 / left_out_B)
+    error = math.sqrt((NUM_BLOCKS - 1) * left_out_B.var())
+    corrected = NUM_BLOCKS * total - (NUM_BLOCKS - 1) * float(left_out_B.mean())
     ends: dict[str, float] = {}
     if statistics.counts.num_pairs >= MIN_PAIRS:
-        smallest = 1 / max(reciprocal - reciprocal_half_width, 1 / num_rules**2)
-        ends["low"] = _number(max(smallest, corrected), num_rules)
-        ends["high"] = _number(corrected - half_width, num_rules)
+        low, high = _interval_of_sum(total, corrected, error, num_rules)
+        ends = {"low": _number(high, num_rules), "high": _number(low, num_rules)}
     else:
         corrected = total
     return EffectiveRules(
@@ -78,18 +79,31 @@ def _number(sum_of_squares: float, num_rules: int) -> float:
     return round(num_rules**2 / min(max(sum_of_squares, num_rules), num_rules**2), 10)
 
 
-def _jackknife(total: float, left_out_B: _Floats) -> tuple[float, float]:
-    """Return a figure without its bias and half of its 95 % interval.
+def _interval_of_sum(
+    total: float, corrected: float, error: float, num_rules: int
+) -> tuple[float, float]:
+    """Return the 95 % interval of the true sum of squared correlations.
+
+    It holds every sum whose distance from the corrected one is at most Student's t times the error
+    that it would have (a score interval, like Wilson's of a proportion). As the variance of a
+    noncentral chi-square, the squared error is taken as linear in what the true sum has beyond the
+    diagonal, plus a share of the bias: half if the correlations' errors are independent, more if
+    they go together. Two thirds were chosen on simulated studies.
 
     Args:
-        total: The figure of all blocks.
-        left_out_B: The figure without each block.
+        total: Sum of the sample.
+        corrected: The same without its bias.
+        error: Standard error by the jackknife.
+        num_rules: Number of rules, the sum of the diagonal.
     """
     from scipy.special import stdtrit
 
-    error = math.sqrt((NUM_BLOCKS - 1) * left_out_B.var())
-    corrected = NUM_BLOCKS * total - (NUM_BLOCKS - 1) * float(left_out_B.mean())
-    return corrected, float(stdtrit(NUM_BLOCKS - 1, 1 - TAIL)) * error
+    reach = (float(stdtrit(NUM_BLOCKS - 1, 1 - TAIL)) * error) ** 2
+    slope = reach / max(total - num_rules, _ROUNDING)
+    inflated = corrected - num_rules + _SHARE_OF_BIAS * (total - corrected)
+    half_width = math.sqrt(max(slope**2 / 4 + slope * inflated, 0.0))
+    middle = corrected + slope / 2
+    return min(middle - half_width, corrected), middle + half_width
 
 
 def _sum_of_squares(margin_sums_2RR: _Floats) -> _Floats:

@@ -40,7 +40,8 @@ _Floats = NDArray[np.float64]
 class VarianceShares:
     """Shares of the variance of one rule's ratings in one source, from 0 to 1.
 
-    They add up to 1 before negative estimates are set to 0.
+    They add up to 1 before negative estimates are set to 0. Intervals take pairs as independent:
+    with several pairs of one prompt they are too short.
 
     A share is None where the ratings do not vary, where fewer than three pairs are rated fully, or
     where the rule has too many levels to count pairs of them.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from scipy.special import ndtr
 
 from encore import analyze
 from encore.analysis.bootstrap import Estimate
@@ -19,8 +19,21 @@ from encore.warehouse import open_ratings, open_warehouse
 from tests.worlds.ratings import table_of
 from tests.worlds.studies import rules_of, write_rating_run
 
-#: Shares of the levels 0, 0.1 … 1 in the ratings of a judge that likes most responses.
-SKEWED_L = np.array([1, 1, 2, 2, 3, 3, 5, 8, 15, 25, 35]) / 100
+#: Shares of the levels 0, 0.1 … 1 in the ratings of a judge, in 100.
+LEVEL_SHARES = {
+    "high": [1, 1, 2, 2, 3, 3, 5, 8, 15, 25, 35],
+    "middle": [1, 2, 4, 10, 18, 25, 20, 11, 5, 3, 1],
+    "low": [50, 20, 9, 5, 4, 3, 3, 2, 2, 1, 1],
+    "three": [35, 0, 0, 0, 0, 25, 0, 0, 0, 0, 40],
+}
+#: Draws of mean 0 and variance 1; of rare ones, one in ten is large.
+UNIT_DRAWS = {
+    "normal": lambda rng, shape: rng.normal(size=shape),
+    "uniform": lambda rng, shape: rng.uniform(-np.sqrt(3), np.sqrt(3), size=shape),
+    "gamma": lambda rng, shape: (rng.gamma(2, size=shape) - 2) / np.sqrt(2),
+    "t": lambda rng, shape: rng.standard_t(5, size=shape) / np.sqrt(5 / 3),
+    "rare": lambda rng, shape: ((rng.random(shape) < 0.1) - 0.1) / 0.3,
+}
 FIRST = ([[1.0], [0.0], [1.0], [0.0]], [[1.0], [0.0], [0.0], [0.0]])
 
 
@@ -96,9 +109,31 @@ def test_equal_rules_are_one_and_opposite_rules_too():
 # --- coverage -------------------------------------------------------------------------------------
 
 
-def as_judged(normal: np.ndarray) -> np.ndarray:
-    """Return levels, skewed as a judge's, for standard normal values."""
-    return np.minimum(np.searchsorted(np.cumsum(SKEWED_L), ndtr(normal)), 10) / 10
+class Design(NamedTuple):
+    """How simulated ratings are made.
+
+    Attributes:
+        num_pairs: Pairs of a study.
+        kinds: Names in `UNIT_DRAWS`, for prompts, responses and the judge's noise.
+        levels: Name in `LEVEL_SHARES`.
+        share: Share of prompts before ratings become levels.
+        noise: Share of the judge's noise; 0 for studies without a repeat.
+    """
+
+    num_pairs: int
+    kinds: tuple[str, str, str]
+    levels: str
+    share: float
+    noise: float = 0.0
+
+
+def thresholds(latent: np.ndarray, levels: str) -> np.ndarray:
+    """Return the ends of ten of the levels 0, 0.1 … 1 that have the wanted shares."""
+    return np.quantile(latent, np.cumsum(LEVEL_SHARES[levels])[:-1] / 100)
+
+
+def as_judged(latent: np.ndarray, threshold_L: np.ndarray) -> np.ndarray:
+    return np.searchsorted(threshold_L, latent) / 10
 
 
 def statistics_of(chosen_PR: np.ndarray, rejected_PR: np.ndarray, **names) -> tuple:
@@ -107,29 +142,34 @@ def statistics_of(chosen_PR: np.ndarray, rejected_PR: np.ndarray, **names) -> tu
         return rating_statistics(warehouse), opened
 
 
-def draw_judged(rng: np.random.Generator, share: float, noise: float, shape: tuple) -> np.ndarray:
-    """Return ratings by two runs of both responses, shape [2, 2, P, R]; chosen ones are better."""
-    common, response, error = (rng.normal(size=(*lead, *shape)) for lead in ((), (2,), (2, 2)))
+def draw_latent(rng: np.random.Generator, design: Design, shape: tuple) -> np.ndarray:
+    """Return what two runs judge in both responses, shape [2, 2, P, R]; chosen ones are better."""
+    common, response, error = (
+        UNIT_DRAWS[kind](rng, (*lead, *shape))
+        for kind, lead in zip(design.kinds, ((), (2,), (2, 2)), strict=True)
+    )
     response[0] += 0.3
-    scale = np.sqrt([share, 1 - share - noise, noise])
-    return as_judged(scale[0] * common + scale[1] * response + scale[2] * error)
+    scale = np.sqrt([design.share, 1 - design.share - design.noise, design.noise])
+    return scale[0] * common + scale[1] * response + scale[2] * error
 
 
-def coverage_of_shares(num_pairs: int, share: float, noise: float, *, num_studies: int) -> dict:
+def coverage_of_shares(design: Design, *, num_studies: int) -> dict:
     """Return how often the interval of each share contains the truth; a rule is a study."""
-    x_22P = draw_judged(np.random.default_rng(0), share, noise, (1_000_000,))
+    latent_22P = draw_latent(np.random.default_rng(0), design, (500_000,))
+    threshold_L = thresholds(latent_22P, design.levels)
+    x_22P = as_judged(latent_22P, threshold_L)
     variance = x_22P.var()
     prompts, alike = (
         ((x_22P * turned_22P).mean() - x_22P.mean() ** 2) / variance
         for turned_22P in (x_22P[:, ::-1], x_22P[::-1])
     )
     truths = {"between_prompts": prompts, "between_responses": 1 - prompts}
-    if noise:
+    if design.noise:
         truths |= {"between_responses": alike - prompts, "judge_noise": 1 - alike}
-    rng = np.random.default_rng(1)
-    first, second = draw_judged(rng, share, noise, (num_pairs, num_studies))
+    latent = draw_latent(np.random.default_rng(1), design, (design.num_pairs, num_studies))
+    first, second = as_judged(latent, threshold_L)
     statistics, opened = statistics_of(*first)
-    repeat = open_ratings(table_of(*second)) if noise else None
+    repeat = open_ratings(table_of(*second)) if design.noise else None
     rows = variance_shares(statistics[-1:], opened, repeat=repeat)
     return {
         name: np.mean([getattr(r, name).low <= truth <= getattr(r, name).high for r in rows])
@@ -137,19 +177,29 @@ def coverage_of_shares(num_pairs: int, share: float, noise: float, *, num_studie
     }
 
 
-def coverage_of_number(num_pairs: int, loadings: Sequence[float], *, num_studies: int) -> float:
-    """Return how often the interval of the effective number contains the truth, study by study."""
-    loading_R = np.array(loadings)
+def coverage_of_number(
+    num_pairs: int, loading_RF: np.ndarray, levels: Sequence[str], kind: str, *, num_studies: int
+) -> float:
+    """Return how often the interval of the effective number contains the truth, study by study.
+
+    Rows of `loading_RF` are the rules, columns the factors; `levels` are taken in turn.
+    """
 
     def draw(rng: np.random.Generator, num_pairs: int) -> np.ndarray:
-        factor, prompt = rng.normal(size=(2, num_pairs, 1)), rng.normal(size=(num_pairs, 1))
-        residual = rng.normal(size=(2, num_pairs, len(loading_R)))
-        latent = factor * loading_R + residual * np.sqrt(1 - loading_R**2) + 0.7 * prompt
-        return as_judged(latent / np.sqrt(1.49))
+        factor = UNIT_DRAWS[kind](rng, (2, num_pairs, loading_RF.shape[1]))
+        residual = rng.normal(size=(2, num_pairs, num_rules))
+        residual *= np.sqrt(1 - (loading_RF**2).sum(axis=1))
+        return factor @ loading_RF.T + residual + 0.7 * rng.normal(size=(num_pairs, 1))
 
-    chosen, rejected = draw(np.random.default_rng(0), 1_000_000)
-    truth = len(loading_R) ** 2 / (np.corrcoef((chosen - rejected).T) ** 2).sum()
-    ratings = draw(np.random.default_rng(1), num_pairs * num_studies)
+    def judged(latent: np.ndarray) -> np.ndarray:
+        return np.stack(list(map(as_judged, latent.T, threshold_RL))).T
+
+    num_rules = len(loading_RF)
+    many = draw(np.random.default_rng(0), 200_000)
+    threshold_RL = [thresholds(x, levels[r % len(levels)]) for r, x in enumerate(many.T)]
+    chosen, rejected = judged(many)
+    truth = num_rules**2 / (np.corrcoef((chosen - rejected).T) ** 2).sum()
+    ratings = judged(draw(np.random.default_rng(1), num_pairs * num_studies))
     sources = np.repeat([f"{index:04d}" for index in range(num_studies)], num_pairs)
     statistics, _ = statistics_of(*ratings, source=sources)
     estimates = [effective_rules(part).effective for part in statistics[:-1]]
@@ -159,32 +209,52 @@ def coverage_of_number(num_pairs: int, loadings: Sequence[float], *, num_studies
 @pytest.mark.parametrize(("share", "noise"), [(0.3, 0.0), (0.5, 0.2)])
 def test_intervals_of_shares_contain_the_truth(share, noise):
     """Expect 95 of 100 studies, less three standard errors."""
-    for name, coverage in coverage_of_shares(200, share, noise, num_studies=100).items():
+    design = Design(200, ("normal",) * 3, "high", share, noise)
+    for name, coverage in coverage_of_shares(design, num_studies=100).items():
         assert coverage >= 0.88, name
 
 
-def test_intervals_of_the_effective_number_contain_the_truth():
-    assert coverage_of_number(200, [0.6] * 10, num_studies=200) >= 0.88
+@pytest.mark.parametrize("loading", [0.6, 0.1])
+def test_intervals_of_the_effective_number_contain_the_truth(loading):
+    loading_RF = np.full((10, 1), loading)
+    assert coverage_of_number(200, loading_RF, ["high"], "normal", num_studies=200) >= 0.88
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("num_pairs", [200, 2000])
-@pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.7])
-@pytest.mark.parametrize("noise", [0.0, 0.2])
-def test_coverage_of_shares_is_93_to_97_percent(num_pairs, share, noise):
-    """Allow two standard errors of 1,000 studies, 0.014."""
-    coverages = coverage_of_shares(num_pairs, share, noise, num_studies=1000)
-    assert all(0.916 <= coverage <= 0.984 for coverage in coverages.values()), coverages
+@pytest.mark.parametrize(
+    "design",
+    [
+        Design(250, ("gamma", "uniform", "normal"), "middle", 0.15),
+        Design(200, ("gamma", "t", "normal"), "low", 0.7),
+        Design(1800, ("rare", "gamma", "normal"), "middle", 0.45),
+        Design(250, ("gamma", "uniform", "t"), "middle", 0.15, 0.05),
+        Design(220, ("normal", "gamma", "normal"), "three", 0.55, 0.25),
+        Design(1000, ("t", "uniform", "t"), "three", 0.25, 0.15),
+        Design(1800, ("rare", "gamma", "t"), "middle", 0.5, 0.4),
+    ],
+)
+def test_coverage_of_shares_is_93_to_97_percent(design):
+    """Allow two standard errors of 600 studies, 0.018."""
+    coverages = coverage_of_shares(design, num_studies=600)
+    assert all(0.912 <= coverage <= 0.988 for coverage in coverages.values()), coverages
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("num_pairs", [200, 2000])
-@pytest.mark.parametrize("num_rules", [10, 20])
-@pytest.mark.parametrize("strongest", [0.5, 0.7, 0.9])
-def test_coverage_of_the_effective_number_is_93_to_97_percent(num_pairs, num_rules, strongest):
-    """Rules share a factor, the last one most; 400 studies, two standard errors are 0.022."""
-    loadings = np.linspace(strongest / 2, strongest, num_rules)
-    coverages = [
-        coverage_of_number(num_pairs, loadings, num_studies=200 if num_pairs == 2000 else 400)
-    ]
-    assert all(0.905 <= coverage <= 0.99 for coverage in coverages), coverages
+@pytest.mark.parametrize(
+    ("num_pairs", "num_rules", "ends", "levels", "kind"),
+    [
+        (200, 20, [(0.18, 0.18)], ["three", "low"], "gamma"),  # faint correlations
+        (1000, 10, [(0.18, 0.18)], ["low"], "normal"),
+        (250, 20, [(-0.8, 0.8), (0.5, 0.5)], ["middle", "three"], "t"),  # of both signs
+        (220, 10, [(0.9, 0.0), (0.0, 0.8)], ["middle", "low"], "gamma"),  # two groups
+        (1000, 20, [(0.9, 0.0), (0.0, 0.8)], ["low", "three"], "t"),
+        (200, 10, [(0.75, 0.93)], ["low"], "rare"),  # strong ones
+    ],
+)
+def test_coverage_of_the_effective_number_is_93_to_97_percent(
+    num_pairs, num_rules, ends, levels, kind
+):
+    """Allow two standard errors of 400 studies, 0.022. Loadings go from end to end."""
+    loading_RF = np.stack([np.linspace(*pair, num_rules) for pair in ends], axis=1)
+    coverage = coverage_of_number(num_pairs, loading_RF, levels, kind, num_studies=400)
+    assert 0.908 <= coverage <= 0.992
