@@ -149,14 +149,15 @@ def read_studies(studies: Sequence[Path], *, benchmark: str | None = None) -> tu
         InputError: A study is missing or has no table, a table does not match its results, or no
             table is of the benchmark.
     """
-    paths = list(dict.fromkeys(study.resolve() for study in studies))
+    paths = {study.resolve(): study for study in studies}
     names = [path.name for path in paths]
     rows: dict[object, StoredRow] = {}
-    for path in paths:
-        folders = tables.table_folders(open_study(path).path)
+    for path, study in paths.items():
+        folders = tables.table_folders(open_study(study).path)
         if not folders:
             raise InputError(
-                f"study {path}: it has no benchmark table; make one with `encore benchmark {path}`"
+                f"study {study}: no benchmark table yet; make one with `encore benchmark {study} "
+                "--model MODEL`"
             )
         label = path.name if names.count(path.name) == 1 else str(path)
         for folder in folders:

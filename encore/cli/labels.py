@@ -42,7 +42,7 @@ def labels(config: LabelsConfig, *, json: JsonOption = False) -> None:
     from encore.people.judge_labels import judge_labels
 
     if not config.files:
-        raise UsageError("FILE is missing: a table of labels")
+        raise UsageError("FILE is missing: a table of labels, after STUDY if there is one")
     with terminal_reporter() as reporter:
         report = judge_labels(config, reporter=reporter)
     show_result(report, _tables(report), report.notes, synthetic=report.synthetic, as_json=json)

@@ -94,6 +94,7 @@ class LabelsConfig(RatingConfig):
     def _take_files_without_a_study(cls, values: Any) -> Any:
         """Take the first argument as a file if it is one, or if it is the only argument."""
         first, files = values.get("to"), values.get("files") or ()
-        if first is not None and (not files or Path(first).is_file()):
+        is_study = first is not None and Path(first).is_dir()
+        if first is not None and not is_study and (not files or Path(first).is_file()):
             return {**values, "to": None, "files": (first, *files)}
         return values

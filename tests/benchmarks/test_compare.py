@@ -109,7 +109,7 @@ def test_missing_rows_figures_and_tables_are_named(study, tmp_path):
     with pytest.raises(InputError, match=r"the studies have tables of made-up only"):
         read_studies([study], benchmark="other")
     second = create_study(tmp_path / "elsewhere" / "first").path
-    with pytest.raises(InputError, match=r"it has no benchmark table; make one with"):
+    with pytest.raises(InputError, match=r"no benchmark table yet; make one with"):
         read_studies([second])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -163,6 +164,18 @@ def test_every_command_copes_with_a_study_without_ratings(encore, study, monkeyp
     assert text.replace("STUDY", study.name) in finished.out + finished.err
     assert finished.err.count("error: ") == code
     assert "Traceback" not in finished.err
+
+
+def test_a_folder_without_a_table_of_labels_lacks_the_table(encore, study):
+    assert "FILE is missing: a table of labels" in encore("labels", study).err
+
+
+def test_a_run_that_ended_before_its_first_shard_is_not_chosen(encore, rated):
+    [run_dir] = (rated / "ratings").iterdir()
+    unfinished_dir = run_dir.with_name("0" * 16)
+    unfinished_dir.mkdir()
+    shutil.copy(run_dir / "run.json", unfinished_dir)
+    assert encore("analyze", rated).code == 0
 
 
 def test_no_command_is_left_out_of_those_that_are_called_without_ratings():

@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from encore.analysis.analyze import analyze
 from encore.core.errors import InputError
 from encore.data.ingestion import ingest
 from encore.data.sources import local
@@ -59,6 +60,16 @@ def test_every_kind_of_input_gives_the_same_pairs(tmp_path):
         report = ingest({"mine": source}, out=tmp_path / kind)
         assert (kind, report.data_digest) == (kind, expected)
         assert report.sources[0].manifest.num_kept == 3
+
+
+def test_a_saved_data_set_is_read_as_ratings_and_pairs_are_led_to_ingest(tmp_path: Path) -> None:
+    """`analyze` reads its rows; these are pairs, so it says what makes ratings of them."""
+    with pytest.raises(InputError, match="preference pairs without ratings; `encore ingest STUDY"):
+        analyze(_saved(tmp_path / "saved"))
+    assert local.read_saved_dataset(tmp_path / "saved").to_pylist() == RECORDS
+    (tmp_path / "saved" / "data-00000-of-00001.arrow").unlink()
+    with pytest.raises(InputError, match=r"data-00000-of-00001\.arrow is missing"):
+        local.read_saved_dataset(tmp_path / "saved")
 
 
 def test_several_sources_are_labelled_by_their_names(tmp_path):
