@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from encore.analysis.analyze import Analysis
 from encore.analysis.bootstrap import Estimate
 from encore.analysis.effective_rules import EffectiveRules
-from encore.analysis.rule_verdicts import RuleAnswer
+from encore.analysis.rule_verdicts import RuleAnswer, RuleVerdict
 from encore.analysis.statistics import POOLED, RuleStats
 from encore.analysis.variance_shares import VarianceShares
 from encore.cli.output import (
@@ -53,9 +53,13 @@ def analysis_tables(analysis: Analysis, *, has_details: bool) -> Iterator[Render
     """
     sources = [answer.source for answer in analysis.answers]
     sources = sources[:1] if len(sources) == 2 else sources
-    yield from answer_tables(analysis.answers)
-    if has_details:
+    has_noise = any(row.judge_noise.value is not None for row in analysis.variance)
+    if has_noise:
         yield from variance_tables(analysis)
+    yield from answer_tables(analysis.answers)
+    if has_details and not has_noise:
+        yield from variance_tables(analysis)
+    if has_details:
         for source in sources:
             yield from _source_tables(analysis, analysis.rule_ids, source)
             yield from _claim_sentences(analysis, source)
@@ -63,8 +67,8 @@ def analysis_tables(analysis: Analysis, *, has_details: bool) -> Iterator[Render
         yield rule_legend(analysis.rule_ids)
         yield _LEGEND
     else:
-        pooled = analysis.effective_rules[-1]
-        yield textwrap.fill(effective_sentence(pooled), out.width)
+        if not has_noise:
+            yield textwrap.fill(effective_sentence(analysis.effective_rules[-1]), out.width)
         for source in sources:
             yield from _claim_sentences(analysis, source)
         yield "The figures behind this: --details."
@@ -92,6 +96,7 @@ def comparison_tables(
         "ΔH": lambda row: with_margin(row.entropy_difference, digits=2),
         "Δ half": lambda row: with_margin(row.accuracy_difference, digits=1, scale=100),
     }
+    yield f"{comparison.sentence}.\n"
     title = "Two runs: other minus this one, ± half of the 95 % interval (half in points)"
     yield rule_table(rule_ids, comparison.rules, columns, title=title)
     columns = {
@@ -101,34 +106,47 @@ def comparison_tables(
     }
     yield rule_table(rule_ids, comparison.rules, columns, title="Weights and ties")
     yield rule_legend(rule_ids)
-    yield f"{comparison.sentence}."
     yield "κ: Cohen's kappa with squared differences; weights at tau 2."
 
 
-def answer_tables(answers: Sequence[RuleAnswer]) -> Iterator[Renderable]:
-    """Yield the verdicts on the rules of all sources together, then a table for each source."""
+def answer_tables(
+    answers: Sequence[RuleAnswer], *, rule_id: str | None = None
+) -> Iterator[Renderable]:
+    """Yield the verdicts on the rules of all sources together, then a table for each source.
+
+    Args:
+        answers: Verdicts by source, all sources together last.
+        rule_id: The one rule whose verdicts are shown, with the reason; None for all rules.
+    """
     *answers_by_source, pooled = answers
     for answer in (pooled, *(answers_by_source if len(answers_by_source) > 1 else ())):
         columns: TableColumns = {
             "rule": "rule_id",
             "#": "number",
-            "verdict": "verdict",
+            "verdict": partial(_verdict, numbers={row.rule_id: row.number for row in answer.rows}),
             "untied": percent_of("untied.value"),
             "interval": lambda row: span(row.untied.low, row.untied.high),
             "ties": percent_of("tie_rate"),
             "weight": "weight",
         }
         title = f"Which rules to trust, {_subject(answer.source)}"
-        yield record_table(answer.rows, columns, title=title)
+        rows = [row for row in answer.rows if rule_id in (None, row.rule_id)]
+        yield record_table(rows, columns, title=title)
         if answer is pooled:
             reasons: TableColumns = {
                 "#": "number",
                 "reason": lambda row: sentence(row.reason),
-                "what would settle it": lambda row: sentence(row.remedy),
+                "what would settle it": lambda row: row.remedy and sentence(row.remedy),
             }
-            yield record_table([row for row in pooled.rows if row.remedy], reasons)
-            yield "\n".join(textwrap.fill(line, out.width) for line in pooled.summary)
-            yield ""
+            yield record_table([row for row in rows if row.remedy or rule_id], reasons)
+            if rule_id is None:
+                yield "\n".join(textwrap.fill(line, out.width) for line in pooled.summary)
+                yield ""
+
+
+def _verdict(row: RuleVerdict, *, numbers: Mapping[str, int]) -> str:
+    """Return a verdict, of a double with the number of the rule that it doubles."""
+    return f"double of {numbers[row.double_of]}" if row.double_of else row.verdict
 
 
 def _subject(source: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 
 from encore.analysis.answer_options import AnswerOptions
-from encore.cli.output import opened_ratings, show_result
+from encore.cli.output import named_rule, opened_ratings, show_result
 from encore.core.command_parser import JsonOption, command
 from encore.core.config import option
 from encore.core.terminal import say_next
@@ -17,6 +17,8 @@ class AnalyzeConfig(AnswerOptions, RatingsConfig):
 
     by_source: bool = option(False)
     """Verdicts and figures for each source, too."""
+    rule: str | None = option(None)
+    """Print the verdict on this rule alone: its number in the tables, or its rule_id."""
     details: bool = option(False)
     """Also the tables behind the verdicts: shares of variance, entropy, accuracy by tie policy, and
     correlation of entropy with accuracy."""
@@ -44,12 +46,13 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
     "reproduced" or "not reproduced" only where r lies outside its null band, on the same side,
     under half and untied, "inconclusive" where r lies inside under both, else "depends on ties".
 
-    Examples: `encore analyze study --by-source`, `encore analyze study --run 3f --compare 9a`.
+    Examples: `encore analyze study --by-source`, `encore analyze study --rule 3`,
+    `encore analyze study --run 3f --compare 9a`.
 
     Exit code 3: the run is not complete; the figures are those of its finished shards.
     """
     from encore.analysis.analyze import analyze as analyze_ratings
-    from encore.cli.analysis_tables import analysis_tables, comparison_tables
+    from encore.cli.analysis_tables import analysis_tables, answer_tables, comparison_tables
     from encore.warehouse import open_compared_ratings
     from encore.weighting.run_comparison import compare_runs
 
@@ -58,11 +61,14 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
     analysis = analyze_ratings(ratings, by_source=config.by_source, options=config, repeat=repeat)
     document = analysis.as_dict()
     tables = analysis_tables(analysis, has_details=config.details)
-    notes = analysis.notes
+    if config.rule:
+        rule_id = named_rule(config.rule, analysis.rule_ids)
+        tables = answer_tables(analysis.answers, rule_id=rule_id)
+    notes = () if config.rule else analysis.notes
     if config.compare:
         comparison = compare_runs(ratings, open_compared_ratings(config.ratings, config.compare))
         document["comparison"] = comparison
-        tables = chain(tables, comparison_tables(comparison, rule_ids=analysis.rule_ids))
+        tables = chain(comparison_tables(comparison, rule_ids=analysis.rule_ids), tables)
         notes += comparison.notes
     show_result(document, tables, notes, ratings=ratings, as_json=json)
     say_next("report", config.ratings)

@@ -50,12 +50,12 @@ _NEXT_STEPS = {
     "weights {study}": "ENCORE's weights of the rules",
     "browse {study}": "texts, replies and ratings in a browser",
     'sql {study} "from rules"': "every table of the study in SQL",
-    "demo --full": "rating on a real engine, training, benchmark; takes minutes",
+    "demo --full": "a real engine, training, benchmark; takes minutes",
     "ingest --help": "your own preference pairs",
 }
 _NEXT_STEPS_OF_ALL = {
-    "analyze {ratings} --by-source": "entropy, four accuracies, their correlation",
-    "weights {ratings} --tau 0.5": "a sharper preference for low-entropy rules",
+    "analyze {ratings} --by-source": "the same for each source of pairs",
+    "weights {ratings} --tau 0.5": "more weight for low-entropy rules",
     "compare {study}": "every row of the benchmark's table, sorted",
     "show {study} PAIR": "text, prompts, replies and ratings of one pair",
     "serve {export}": "its rewards over HTTP",

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
-from encore.cli.output import compact_table
+from encore.cli.output import compact_table, named_rule, show_result
 from encore.core.command_parser import JsonOption, UsageError, command
 from encore.core.config import option
-from encore.core.errors import InputError
 from encore.core.number_text import NONE, counted, number
 from encore.core.terminal import minus_signs, out, print_json, say, say_next, visible, warn, wrapped
 from encore.data.records import RESPONSES
 from encore.data.study_options import RunKeyConfig
 from encore.demo import judge_title
+
+#: Pairs in the list of those that a rule gets wrong; --json has all.
+_NUM_LISTED = 10
 
 
 class ShowConfig(RunKeyConfig):
@@ -25,7 +29,8 @@ class ShowConfig(RunKeyConfig):
     pair: str | None = option(None, positional=True)
     """A pair_id, or a unique beginning of it."""
     rule: str | None = option(None)
-    """Print the two prompts of this rule (a rule_id)."""
+    """Print the two prompts of this rule (its number or rule_id). Without PAIR: list the pairs
+    whose chosen response it rates below the rejected one."""
     all_prompts: bool = option(False)
     """Print the prompts of every rule."""
 
@@ -36,13 +41,18 @@ def show(config: ShowConfig, *, json: JsonOption = False) -> None:
 
     Prints the conversation, both responses and, for every run of the study or the one of --run, the
     judge's prompts, its replies and the ratings read from them.
+
+    Examples: `encore show study 3f9a`, `encore show study --rule 3` (pairs that rule 3 gets wrong).
     """
     from encore.data.study import is_study
     from encore.tables.pair_details import show as show_pair
 
     path, pair_id = config.study, config.pair
     if pair_id is None and is_study(path):
-        raise UsageError(f"PAIR is missing: a pair_id; `encore browse {path}` lists the pairs")
+        if config.rule is None:
+            raise UsageError(f"PAIR is missing: a pair_id; `encore browse {path}` lists the pairs")
+        _print_pairs_against(config, config.rule, as_json=json)
+        return
     if pair_id is None:  # called inside of a study
         path, pair_id = Path(), str(path)
     pairs = show_pair(path, pair_id, run=config.run)
@@ -62,6 +72,28 @@ def show(config: ShowConfig, *, json: JsonOption = False) -> None:
         say_next("rate", path, "--judge", "JUDGE")
 
 
+def _print_pairs_against(config: ShowConfig, rule: str, *, as_json: bool) -> None:
+    """Print the pairs whose chosen response a rule rates below the rejected one."""
+    from encore.data.study import open_study
+    from encore.tables.pair_index import PairFilter, open_pair_index
+
+    with open_pair_index(open_study(config.study), run=config.run) as index:
+        rule_id = named_rule(rule, [row["rule_id"] for row in index.summary["rules"]])
+        page = index.page(PairFilter(rule=rule_id, disagreement="responses"), number=None)
+    excerpt = partial(shorten, width=45, placeholder="…")
+    rows = [
+        (pair["pair_id"][:12], run["chosen"], run["rejected"], excerpt(pair["opening"]))
+        for pair in page["rows"][:_NUM_LISTED]
+        for run in pair["runs"]
+        if run["num_against"]
+    ]
+    count = counted(page["num_pairs"], "pair")
+    text = f"{rule_id}\nchosen rated below rejected: {count}, the largest difference first"
+    table = compact_table(("pair", "chosen", "rejected", "prompt"), rows)
+    show_result(page, (text, table), as_json=as_json)
+    say_next("show", config.study, "PAIR", "--rule", rule)
+
+
 def _print_run(run: Mapping[str, Any], config: ShowConfig) -> None:
     run_key, ratings = run["run_key"], run["ratings"]
     out.print()
@@ -71,8 +103,7 @@ def _print_run(run: Mapping[str, Any], config: ShowConfig) -> None:
         out.print("not rated in this run (its shard is not done, or a pilot left it out)")
         return
     rule_ids = list(dict.fromkeys(rating["rule_id"] for rating in ratings))
-    if config.rule is not None and config.rule not in rule_ids:
-        raise InputError(f"--rule {config.rule!r}: not in run {run_key}; {', '.join(rule_ids)}")
+    rule_id = None if config.rule is None else named_rule(config.rule, rule_ids)
     columns = ("rule", "chosen", "rejected", "difference")
     by_rule: dict[str, dict[str, Any]] = {rule_id: {} for rule_id in rule_ids}
     for rating in ratings:
@@ -91,7 +122,7 @@ def _print_run(run: Mapping[str, Any], config: ShowConfig) -> None:
     if not run["is_prompt_current"]:
         warn(f"run {run_key} asked with another version's prompt than the one shown")
     chosen_ratings = [
-        rating for rating in ratings if config.all_prompts or rating["rule_id"] == config.rule
+        rating for rating in ratings if config.all_prompts or rating["rule_id"] == rule_id
     ]
     for rating in chosen_ratings or ratings[:1]:
         title = f"{rating['rule_id']} · {rating['response']}"

@@ -99,14 +99,15 @@ def plan_rating(study: Study, config: PlanRateConfig, *, reporter: Reporter = SI
     finally:
         run.judge.close()
     seconds_of, hours_origin = _clock(run, config, gpu, pilot)
+    num_pairs = config.pairs or run.pairs.num_rows
     return RatingPlan(
         judge=run.manifest.judge,
-        num_pairs=run.pairs.num_rows,
+        num_pairs=num_pairs,
         num_rules=len(run.manifest.rules),
         num_counted_pairs=min(run.pairs.num_rows, MAX_COUNTED_PAIRS),
         layout=config.layout,
         layouts={
-            layout: _layout_cost(counts, seconds_of, config)
+            layout: _layout_cost(counts.scaled(num_pairs / run.pairs.num_rows), seconds_of, config)
             for layout, counts in _counts_by_layout(run, pilot, is_on_cpu=not gpu).items()
         },
         gpu=gpu and gpu.name,

@@ -19,6 +19,7 @@ from encore.analysis.bootstrap import Estimate
 from encore.analysis.pair_counts import PairCounts
 from encore.analysis.rule_verdicts import RuleAnswer, RuleVerdict, exact_interval, rule_answer
 from encore.analysis.statistics import SourceStatistics, rating_statistics
+from encore.cli.analysis_tables import answer_tables
 from encore.warehouse import open_ratings, open_warehouse
 from tests.golden.command_line import encore
 from tests.reference import pairs_of, rows_of
@@ -115,7 +116,10 @@ def test_the_less_certain_of_two_like_rules_is_the_double():
     """Rule 1 is rule 2, but for two margins of 40: r = (38 - 2) / 40 = 0.9."""
     first_P = np.repeat([1.0, -1.0], [36, 4])
     second_P = np.where(np.arange(40) < 2, -first_P, first_P)
-    kept, double, opposite = answer_of(np.stack([second_P, first_P, -first_P], axis=1)).rows
+    answer = answer_of(np.stack([second_P, first_P, -first_P], axis=1))
+    kept, double, opposite = answer.rows
+    table = next(answer_tables([answer]))
+    assert "double of 2" in [*table.columns[2].cells]
     assert (double.number, double.verdict, double.double_of) == (1, "double", "rule-01")
     assert double.correlation == pytest.approx(0.9)
     assert "says what rule 2 says (correlation 0.90)" in double.reason

@@ -60,6 +60,9 @@ def test_a_plan_without_gpu_and_prices_names_the_options_that_it_lacks(study, ti
     assert "--gpu" in rating_plan.hours_origin
     assert "--calibrate" in rating_plan.hours_origin
     assert "--price-gpu-hour" in rating_plan.notes[0]
+    for_50 = plan(study, tiny_judge, pairs=50).layouts["paper"]  # twice the study's 25
+    assert for_50.num_calls == 2 * rating_plan.layouts["paper"].num_calls == 1000
+    assert for_50.prompt_tokens == 2 * rating_plan.layouts["paper"].prompt_tokens
     [note] = plan(study, tiny_judge, price_input=1.0).notes
     assert note == "the money is without output tokens: give --price-output"
 
