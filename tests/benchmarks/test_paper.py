@@ -9,10 +9,7 @@ from scipy import stats
 
 from encore.analysis.correlation import pearson_p_value
 from encore.benchmarks.paper_tables import check_paper, paper_rows
-from encore.cli.paper import paper
-from tests.cli.invoking import Command
-
-invoke = Command(paper)
+from tests.golden.command_line import encore
 
 
 def test_safety_is_weighted_by_numbers_of_pairs():
@@ -39,7 +36,7 @@ def test_p_follows_from_r_and_n_and_two_of_five_printed_ones_do_not():
 
 
 def test_the_command_prints_tables_and_json():
-    result = invoke()
-    assert result.exit_code == 0
-    assert "22 of 25 rows of Safety follow." in result.stdout
-    assert json.loads(invoke("--json").stdout) == json.loads(json.dumps(check_paper()))
+    result = encore("paper")
+    assert result.code == 0
+    assert "22 of 25 rows of Safety follow." in result.out
+    assert encore("paper", "--json").json == json.loads(json.dumps(check_paper()))

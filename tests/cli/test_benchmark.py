@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
 import pytest
 
-from encore.cli.benchmark import benchmark
-from tests.cli.invoking import Command
+from tests.golden.command_line import encore
 from tests.worlds.studies import write_lines
 from tests.worlds.tables import jsonl_rows, make_world
 from tests.worlds.trainings import RULES
 
 NUM_PAIRS = 30
-
-invoke = Command(benchmark)
-error_of = invoke.error_of
 
 
 @pytest.fixture(scope="module")
@@ -36,14 +31,14 @@ def arguments(world: Path, tmp_path: Path) -> list[object]:
 
 def test_one_command_prints_every_row_and_a_second_one_scores_nothing(arguments, world):
     models = ("--reward-model", f"initial={world / 'initial'}")
-    result = invoke(*arguments, *models)
-    assert result.exit_code == 0, result.output
-    assert all(f"single: {rule}" in result.stdout for rule in RULES)
-    assert "60 pairs scored" in result.stderr
-    assert "synthetic: model model: backbone (made up)" in result.stderr.replace("\n", "")
-    second = invoke(*arguments, *models)
-    assert "scored before" in second.stderr
-    assert second.stdout == result.stdout
+    result = encore("benchmark", *arguments, *models)
+    assert result.code == 0, result.err
+    assert all(f"single: {rule}" in result.out for rule in RULES)
+    assert "60 pairs scored" in result.err
+    assert "synthetic: model model: backbone (made up)" in result.err.replace("\n", "")
+    second = encore("benchmark", *arguments, *models)
+    assert "scored before" in second.err
+    assert second.out == result.out
 
 
 def test_a_partial_benchmark_is_refused_or_marked(arguments, world):
@@ -51,11 +46,11 @@ def test_a_partial_benchmark_is_refused_or_marked(arguments, world):
     partial[partial.index("generic")] = "rewardbench-safety"
     rows = jsonl_rows(6, subsets=("donotanswer", "refusals-dangerous"))
     partial[-1] = write_lines(world / "partial.jsonl", rows)
-    assert "--allow-partial" in error_of(*partial)
-    result = invoke(*partial, "--allow-partial")
-    assert "PARTIAL" in result.stdout
-    assert "partial: pairs of the benchmark are missing" in result.stderr
-    content = json.loads(invoke(*partial, "--allow-partial", "--json").stdout)
+    assert "--allow-partial" in encore("benchmark", *partial).error
+    result = encore("benchmark", *partial, "--allow-partial")
+    assert "PARTIAL" in result.out
+    assert "partial: pairs of the benchmark are missing" in result.err
+    content = encore("benchmark", *partial, "--allow-partial", "--json").json
     uniform = content["rows"][0]
     assert uniform["ours"]["is_partial"]
     assert uniform["paper"]["score"] == 0.855
@@ -71,8 +66,8 @@ def test_bad_input_is_one_line(arguments, world, tmp_path):
         (("--scheme", "best"), "there is none of this name"),
         (("--gate", tmp_path), "no gate.json"),
     ):
-        assert message in error_of(*arguments, *options)
+        assert message in encore("benchmark", *arguments, *options).error
     arguments[arguments.index(world / "model")] = world / "initial"
-    assert "there is nothing to weigh" in error_of(*arguments)
+    assert "there is nothing to weigh" in encore("benchmark", *arguments).error
     for usage in ((), ("study", "--table", "html"), ("study", "--k", 0), ("study", "--seed", -1)):
-        assert invoke(*usage).exit_code == 2
+        assert encore("benchmark", *usage).code == 2

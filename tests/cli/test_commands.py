@@ -15,14 +15,6 @@ from tests.worlds.judges import ScriptedJudge
 from tests.worlds.studies import numbered_pairs, rate_study, study_of
 
 
-def the_error(finished) -> str:
-    """Return the only line of error."""
-    lines = [line for line in finished.err.splitlines() if line.startswith("error: ")]
-    assert len(lines) == 1, finished.err
-    assert "Traceback" not in finished.err
-    return lines[0]
-
-
 def test_an_incomplete_run_exits_3_everywhere_and_names_the_shard(encore, rated):
     [shard] = (rated / "ratings").glob("*/shard-00001.*parquet")
     shard.unlink()
@@ -54,7 +46,7 @@ def test_commands_warn_of_synthetic_pairs_alone(encore, tmp_path, label):
     warning = f"warning: synthetic: source {label}" if label != "mine" else ""
     for command in ("analyze", "weights", "theory"):
         finished = encore(command, study, "--json")
-        assert json.loads(finished.out)
+        assert finished.json
         assert warning in finished.err
         assert ("synthetic" in finished.err) == bool(warning)
 

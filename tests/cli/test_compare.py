@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 
 import pytest
 
-from encore.cli.compare import compare
 from encore.demo import BENCHMARK_DATA_PATH, BENCHMARK_PATH
-from tests.cli.invoking import Command
+from tests.golden.command_line import encore
 from tests.worlds.studies import create_study
 from tests.worlds.tables import benchmark_pairs, every_row, write_run
 
 ROOT = Path(__file__).resolve().parents[2]
-invoke = Command(compare)
 
 
 @pytest.fixture(scope="module")
@@ -27,17 +24,17 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_rows_are_printed_best_first_with_their_intervals(study):
-    result = invoke(study, "--by", "safety")
-    assert result.exit_code == 0, result.output
-    lines = result.stdout.splitlines()
+    result = encore("compare", study, "--by", "safety")
+    assert result.code == 0, result.err
+    lines = result.out.splitlines()
     assert lines[0].startswith("made-up 1 (")
     assert "Safety on 50 pairs; Δ to uniform, in points" in lines[0]
     rows = [line for line in lines if "…" in line]
-    assert len(rows) == len(json.loads(invoke(study, "--json").stdout)["datasets"][0]["rows"])
+    assert len(rows) == len(encore("compare", study, "--json").json["datasets"][0]["rows"])
     [uniform] = [row for row in rows if row.split()[0] == "uniform"]
     assert uniform.split()[-3:] == ["–", "–", "–"]
-    assert "synthetic: model made (made up)" in result.stderr
-    assert "there is none of this name" in invoke.error_of(study, "--reference", "best")
+    assert "synthetic: model made (made up)" in result.err
+    assert "there is none of this name" in encore("compare", study, "--reference", "best").error
 
 
 def test_the_documented_table_is_on_the_same_pairs_as_the_demo_s():
@@ -53,8 +50,8 @@ def test_the_documented_table_is_on_the_same_pairs_as_the_demo_s():
 
 def test_rules_are_numbered_and_named_under_the_rows(study):
     """As in the other tables: the numbers are those of the heads, from 1."""
-    output = invoke(study).stdout
-    [dataset] = json.loads(invoke(study, "--json").stdout)["datasets"]
+    output = encore("compare", study).out
+    [dataset] = encore("compare", study, "--json").json["datasets"]
     for position, rule_id in enumerate(dataset["rule_ids"], start=1):
         assert f"single: {rule_id}" in [row["name"] for row in dataset["rows"]]
         assert f" single: rule {position} " in output

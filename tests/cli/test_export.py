@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
-from tests.cli.test_commands import the_error
 from tests.golden.command_line import Finished
 from tests.worlds.models import RULES
 from tests.worlds.trainings import make_study, text_rating, write_ratings
@@ -53,7 +52,7 @@ def test_weights_of_a_file_and_of_a_scheme_are_those_of_the_weights_command(
     assert finished.err.splitlines()[-1] == f"next: encore serve {tmp_path / 'new'}"
     assert all(rule in finished.out for rule in RULES)
     arguments = ("--scheme", "encore", "--tau", 0.5, "--ratings", ratings)
-    result, expected = json.loads(export(*arguments, "--json").out), json.loads(printed)
+    result, expected = export(*arguments, "--json").json, json.loads(printed)
     assert result["weights"] == dict(zip(expected["rule_ids"], expected["weights"], strict=True))
     card = (tmp_path / "new" / "README.md").read_text()
     assert "entropy (nats)" in card
@@ -75,7 +74,7 @@ def test_rankings_that_bfloat16_flips_are_counted_on_pairs_of_the_study(export, 
 
 
 def test_weights_of_an_incomplete_run_are_marked_and_exit_with_3(export, encore, folder, tmp_path):
-    content = json.loads(encore("weights", folder / "ratings.parquet", "--json").out)
+    content = encore("weights", folder / "ratings.parquet", "--json").json
     content["provenance"] |= {"num_shards": 10, "num_missing_shards": 4}
     (tmp_path / "w.json").write_text(json.dumps(content))
     finished = export("--weights", tmp_path / "w.json")
@@ -91,5 +90,5 @@ def test_an_export_does_not_replace_its_own_model(export, tmp_path, monkeypatch)
     for model, out in (("heads", "heads"), ("link", "heads"), ("heads", "link"), ("heads", ".")):
         finished = export("--rule", "be-kind", model=tmp_path / model, out=out)
         assert finished.code == 1
-        assert "would be replaced by its own" in the_error(finished)
+        assert "would be replaced by its own" in finished.error
     assert len(config_of(tmp_path / "heads")["id2label"]) == 3

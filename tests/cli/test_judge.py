@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from encore.cli.judge import judge
 from tests.benchmarks.judging.scripted import (
     Opinion,
     index_in,
@@ -14,14 +13,11 @@ from tests.benchmarks.judging.scripted import (
     make_pair,
     verdict_of,
 )
-from tests.cli.invoking import Command
+from tests.golden.command_line import encore
 from tests.worlds.judges import ScriptedJudge
 from tests.worlds.studies import write_lines
 
 NUM_PAIRS = 10
-
-invoke = Command(judge)
-error_of = invoke.error_of
 
 
 @pytest.fixture
@@ -63,9 +59,9 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> ScriptedJudge:
 
 
 def test_a_judging_prints_tables_warnings_and_the_folder_of_replies(arguments, scripted):
-    result = invoke(*arguments, "--protocol", "verdict-only")
-    assert result.exit_code == 0, result.output
-    stdout = " ".join(result.stdout.split())
+    result = encore("judge", *arguments, "--protocol", "verdict-only")
+    assert result.code == 0, result.err
+    stdout = " ".join(result.out.split())
     # Even pairs 0, 2, 4 right, 6 at one half, 8 wrong; odd 1, 3 right, 5, 7 at one half, 9 at 3/4.
     for line in ("even 5 70.0%", "odd 5 75.0%", "Accuracy 10 72.5%"):
         assert line in stdout
@@ -78,9 +74,9 @@ def test_a_judging_prints_tables_warnings_and_the_folder_of_replies(arguments, s
         "note: judge scripted: 1 of 20 verdicts are missing: neither",
         "next: encore benchmark STUDY --results",
     ):
-        assert message in result.stderr
+        assert message in result.err
     assert scripted.num_asked == 20
-    assert invoke(*arguments, "--protocol", "verdict-only").stdout == result.stdout
+    assert encore("judge", *arguments, "--protocol", "verdict-only").out == result.out
     assert scripted.num_asked == 20
 
 
@@ -97,4 +93,4 @@ def test_options_that_do_not_fit_together_are_refused_before_anything_is_read(tm
         ([*by_rating, "--protocol", "explained"], "changes nothing with --by rating"),
         ([*by_rating, "--max-reply-tokens", 513], "by rating a reply has at most 512"),
     ):
-        assert problem in error_of(*nowhere, *options)
+        assert problem in encore("judge", *nowhere, *options).error

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 
 def test_the_table_has_the_asked_layout_and_a_run_ends_with_plan_against_actual(
     encore, study, judge_folder
@@ -19,8 +17,7 @@ def test_the_table_has_the_asked_layout_and_a_run_ends_with_plan_against_actual(
     planned = encore("plan", "rate", *options, "--layout", "conversation-first", "--json").json
     assert planned["layout"] == "conversation-first"
     rated = encore("rate", *options, "--json")
-    assert rated.code == 0, rated.err
-    compared = json.loads(rated.out)["plan"]
+    compared = rated.json["plan"]
     # transformers keeps no cache; greedy replies of the tiny judge are as long as the usual one.
     for name, values in planned["layouts"]["paper"].items():
         if name in compared:

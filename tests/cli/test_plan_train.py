@@ -30,9 +30,7 @@ def test_the_papers_training_fits_and_a_recipe_that_cannot_names_one_that_does(e
 
 def test_a_studys_own_lengths_and_a_folders_config_are_used(encore, study, tmp_path):
     (tmp_path / "config.json").write_text((JUDGE_PATH / "config.json").read_text())
-    finished = encore("plan", "train", study, "--backbone", tmp_path, "--json")
-    assert finished.code == 0, finished.err
-    values = json.loads(finished.out)
+    values = encore("plan", "train", study, "--backbone", tmp_path, "--json").json
     assert values["tokens"]["num_pairs"] == 6
     assert values["tokens"]["origin"] == "6 pairs at 4 characters a token, not tokenised"
     # 16,384 x 128; five layers of 4 x 128 x 128 + 3 x 128 x 320 + 2 x 128; the last norm 128.

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
 import pytest
 
-from encore.cli.score import score
 from encore.core.errors import InputError
-from tests.cli.invoking import Command
+from tests.golden.command_line import encore
 from tests.worlds.scorings import make_model
 from tests.worlds.trainings import RULES, make_study
 
 NUM_PAIRS = 12
-
-invoke = Command(score)
-error_of = invoke.error_of
 
 
 @pytest.fixture(scope="module")
@@ -34,37 +29,37 @@ def study(world: Path, tmp_path: Path) -> Path:
 
 
 def test_scoring_ends_with_a_table_of_heads_and_the_next_command(study, world):
-    result = invoke(study, "--model", world / "model", "--shard-size", 5)
-    assert result.exit_code == 0, result.output
-    assert all(rule in result.stdout for rule in RULES)
-    assert "strict" in result.stdout
-    assert f"Heads on {NUM_PAIRS} pairs" in result.stdout
+    result = encore("score", study, "--model", world / "model", "--shard-size", 5)
+    assert result.code == 0, result.err
+    assert all(rule in result.out for rule in RULES)
+    assert "strict" in result.out
+    assert f"Heads on {NUM_PAIRS} pairs" in result.out
     for message in (
         "scoring 24 of 24  ",
         "tokens/s",
         "synthetic: model: backbone (made up)",
         " --query head_accuracy",
     ):
-        assert message in result.stderr
+        assert message in result.err
 
 
 def test_pairs_that_training_held_out_have_their_own_accuracy(study, world, tmp_path):
     model = make_model(tmp_path / "split", config={"evaluation_share": 0.5, "seed": 1})
-    result = json.loads(invoke(study, "--model", model, "--json").stdout)
+    result = encore("score", study, "--model", model, "--json").json
     assert [head["num_pairs"] for head in result["accuracy"]] == [NUM_PAIRS] * len(RULES)
     (num_held_out,) = {head["num_pairs"] for head in result["accuracy_held_out"]}
     assert 0 < num_held_out < NUM_PAIRS
-    stdout = invoke(study, "--model", model).stdout
+    stdout = encore("score", study, "--model", model).out
     assert f"{num_held_out} of them held out from training" in " ".join(stdout.split())
 
 
 def test_only_the_last_slice_completes_a_scoring(study, world):
     command = (study, "--model", world / "model", "--shard-size", 5, "--json")
-    slices = [invoke(*command, "--slice", f"{index}/2") for index in range(2)]
-    assert [finished.exit_code for finished in slices] == [0, 0], slices[0].output
-    first, last = [json.loads(finished.stdout) for finished in slices]  # shards 0 and 2; shard 1
+    slices = [encore("score", *command, "--slice", f"{index}/2") for index in range(2)]
+    assert [finished.code for finished in slices] == [0, 0], slices[0].err
+    first, last = [finished.json for finished in slices]  # shards 0 and 2; shard 1
     assert (first["is_complete"], first["accuracy"]) == (False, [])
-    assert "next: encore sql" not in slices[0].stderr
+    assert "next: encore sql" not in slices[0].err
     assert (last["is_complete"], len(last["accuracy"])) == (True, len(RULES))
 
 
@@ -73,8 +68,8 @@ def test_a_shard_that_fails_makes_the_exit_code_3(study, world, monkeypatch):
         raise InputError("pair abc: the template refuses it")
 
     monkeypatch.setattr("encore.scoring.scoring_run.score_encoded", refuse)
-    result = invoke(study, "--model", world / "model", "--shard-size", 5)
-    assert result.exit_code == 3
+    result = encore("score", study, "--model", world / "model", "--shard-size", 5)
+    assert result.code == 3
     assert "3 of 3 shards failed; run the same command again" in result.error
-    assert "shard 0: InputError: pair abc: the template refuses it" in result.stderr
-    assert "Heads on" not in result.stdout
+    assert "shard 0: InputError: pair abc: the template refuses it" in result.err
+    assert "Heads on" not in result.out

@@ -18,7 +18,6 @@ from encore.core.errors import EncoreError
 from encore.core.terminal import console, out
 from encore.training.checkpoints import checkpoint_steps
 from tests.cli.conftest import Run
-from tests.cli.test_commands import the_error
 from tests.golden.command_line import Finished
 from tests.signals import enable_ctrl_c
 from tests.worlds.trainings import RULES, make_world, one_thread, train_command
@@ -52,9 +51,8 @@ def test_a_training_ends_with_a_table_of_heads_and_json_says_it_is_done(train, t
     assert "next: encore weights " in finished.err
     assert "step 3 of 3: loss" in finished.err
     again = train("--max-steps", 3, "--json")
-    assert again.code == 0
     assert "finished before, nothing done" in again.err
-    result = json.loads(again.out)
+    result = again.json
     assert (result["num_steps"], result["is_new"]) == (3, False)
     assert result["model"] == str(tmp_path / "run" / "model")
     assert set(result["evaluation"]["r2_by_head"]) == set(RULES)
@@ -101,7 +99,7 @@ def test_a_stopped_training_keeps_its_checkpoint(encore, folder, tmp_path, stop)
             time.sleep(0.01)
         second = encore(*command[2:])
         assert second.code == 1
-        assert "another process is training here" in the_error(second)
+        assert "another process is training here" in second.error
         process.send_signal(stop)
         _, errors = process.communicate(timeout=60)
     finally:

@@ -9,9 +9,8 @@ import sys
 
 import pytest
 
-from encore.cli.doctor import doctor as doctor_command
 from encore.core.doctor import Finding, hub_finding, package_findings
-from tests.cli.invoking import Command
+from tests.golden.command_line import encore
 
 REQUIREMENTS = (
     "duckdb<3,>=2.0",
@@ -66,7 +65,6 @@ def test_a_hub_that_does_not_answer_is_a_warning_with_advice():
 def test_the_command_prints_what_is_not_ok_and_fails_for_what_is_broken(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    command = Command(doctor_command)
     findings = [
         Finding("Python", "3.13.1", ">= 3.11"),
         Finding("hub", "taken", "free", "warn", "go"),
@@ -74,15 +72,15 @@ def test_the_command_prints_what_is_not_ok_and_fails_for_what_is_broken(monkeypa
     ]
     with monkeypatch.context() as patch:
         patch.setattr("encore.core.doctor.diagnose", lambda *_, **__: findings)
-        result = command()
-    assert (result.exit_code, "Python" in result.stdout) == (0, False)
+        result = encore("doctor")
+    assert (result.code, "Python" in result.out) == (0, False)
     texts = ("warn: hub: taken", "expected: free", "next step: go", "0 broken, 1 to")
     for text in (*texts, "extra http, not installed: a judge: rate"):
-        assert text in result.stdout
+        assert text in result.out
     monkeypatch.setattr("encore.core.doctor._CORE_MODULES", "no_such_module")
-    result = command("--json")
-    report = json.loads(result.stdout)
-    assert (result.exit_code, report["is_broken"]) == (1, True)
+    result = encore("doctor", "--json")
+    report = json.loads(result.out)
+    assert (result.code, report["is_broken"]) == (1, True)
     [broken] = [check for check in report["findings"] if check["verdict"] == "fail"]
     assert broken["check"] == "core imports"
     assert "no_such_module" in broken["expected"]

@@ -17,15 +17,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encore.cli.ingest import ingest as ingest_command
 from encore.core.errors import InputError
 from encore.data.ingestion import IngestReport, ingest
 from encore.data.pairs import iter_pairs, read_pairs
 from encore.data.pairs_manifest import PairsManifest
 from encore.data.schemas import SET_ASIDE_FIELDS
 from encore.data.study import open_study
-from tests.cli.invoking import Command
 from tests.data.test_study import everything
+from tests.golden.command_line import encore
 from tests.worlds.studies import write_lines
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -283,9 +282,9 @@ def test_real_transcripts_are_all_counted_and_lose_no_text(shared_data, tmp_path
 
 def test_the_command_shows_counts_and_the_file_of_malformed_records(tmp_path):
     source = write_pairs(tmp_path / "mine.jsonl", *(pair(n) for n in range(1200)), {})
-    result = Command(ingest_command)(source, "--out", str(tmp_path / "study"))
-    assert result.exit_code == 0, result.output
+    result = encore("ingest", source, "--out", str(tmp_path / "study"))
+    assert result.code == 0, result.err
     for expected in ("mine", "1,201", "1,200", "new"):
-        assert expected in result.stdout
-    assert "format pairs, detected from its columns" in result.stderr
-    assert "set aside missing-column 1; see" in result.stderr
+        assert expected in result.out
+    assert "format pairs, detected from its columns" in result.err
+    assert "set aside missing-column 1; see" in result.err

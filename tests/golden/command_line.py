@@ -35,6 +35,13 @@ class Finished:
         assert self.code == 0, f"exit code {self.code}\n{self.err}"
         return json.loads(self.out)
 
+    @property
+    def error(self) -> str:
+        """Return the only line of error, without its prefix."""
+        [line] = [line for line in self.err.splitlines() if line.startswith("error: ")]
+        assert "Traceback" not in self.err
+        return line.removeprefix("error: ")
+
 
 def encore(*arguments: object) -> Finished:
     """Run a command in this process; any exception but SystemExit fails the test."""

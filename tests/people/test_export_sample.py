@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encore.cli.annotate import annotate_export
 from encore.core.errors import InputError
 from encore.data.annotations import read_items, read_samples
 from encore.data.ingestion import ingest
@@ -24,14 +24,14 @@ from encore.people.people_options import AnnotateExportConfig
 from encore.people.questionnaire import Card, Item, Questionnaire, questions_of
 from encore.people.stratified_draw import NUM_EXAMPLES, draw_rules, pair_rules, stratified_order
 from encore.warehouse import open_ratings
-from tests.cli.invoking import Command
+from tests.golden.command_line import encore
 from tests.people.answering import page_data, table_rows
 from tests.people.conftest import exported, run_of
 from tests.tables.browse.studies import HOSTILE
 from tests.worlds.ratings import stats, table_of
 from tests.worlds.studies import numbered_pairs, write_lines
 
-invoke = Command(annotate_export)
+annotate = partial(encore, "annotate", "export")
 #: Titles of the study's rules by rule id.
 RULE_TITLES = {"calm": "Calm", "fair": "Fair", "kind-b-words-b": "Kind <b>words</b>"}
 
@@ -220,14 +220,14 @@ def test_hostile_texts_are_complete_in_every_format_and_add_no_markup(study):
 
 @pytest.mark.parametrize("scale", ["1", "0,0", "0,a", "1,0", "0,2", "0,nan", ""])
 def test_a_malformed_scale_is_refused(study, scale):
-    error = invoke.error_of(study, "--scale", scale, "--run", run_of(study))
+    error = annotate(study, "--scale", scale, "--run", run_of(study)).error
     assert f"--scale '{scale}': expected 2 to 15 rising numbers" in error
     assert not (study / "annotations").exists()
 
 
 def test_the_command_prints_the_files_and_the_next_command(study):
-    result = invoke(study, "--run", run_of(study), "--items", 12, "--annotators", 2, "--json")
-    record = json.loads(result.stdout)
+    result = annotate(study, "--run", run_of(study), "--items", 12, "--annotators", 2, "--json")
+    record = result.json
     assert record["num_items"] == 12
     assert [Path(name).name for name in record["files"]] == ["annotator-1.html", "annotator-2.html"]
-    assert f"encore annotate import {study} FILES" in result.stderr
+    assert f"encore annotate import {study} FILES" in result.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from encore.analysis.rater_agreement import kappa_interval, nearest_level
-from encore.cli.annotate import annotate_import
 from encore.core.errors import InputError
 from encore.data.annotations import Sample, people_labels, read_answers, read_items
 from encore.data.rating_runs import read_run
@@ -21,11 +21,11 @@ from encore.data.study import open_study
 from encore.people.import_answers import import_answers
 from encore.people.people_and_judges import ALL_RULES, PEOPLE, PeopleReport, people_report
 from encore.people.people_options import AnnotateImportConfig
-from tests.cli.invoking import Command
+from tests.golden.command_line import encore
 from tests.people.answering import export_tasks, fill_table, save_page, save_pages
 from tests.people.conftest import exported, run_of
 
-invoke = Command(annotate_import)
+annotate = partial(encore, "annotate", "import")
 
 
 def import_files(study: Path, *files: Path) -> PeopleReport:
@@ -99,7 +99,7 @@ def test_skipped_tasks_are_missing_answers_and_constant_annotators_are_named(stu
     )
     user = json.dumps({"id": 3, "email": "ana@example.org"})
     file.write_text(file.read_text().replace('"completed_by": 1,', f'"completed_by": {user},'))
-    messages = invoke(study, file).stderr
+    messages = annotate(study, file).err
     assert messages.endswith(f"\nnext: encore report {study}\n")
     assert "ana@example.org: 20 of 20 answers\n" in messages
     num_answers = sum(row["annotator"] == "2" for row in answers_of(study, export.sample))
@@ -183,7 +183,7 @@ def test_files_of_two_samples_are_refused(study, tmp_path):
         save_page(export.files[0], tmp_path / f"{export.sample.key}.json", by_id)
         for export in exports
     ]
-    error = invoke.error_of(study, *files)
+    error = annotate(study, *files).error
     assert all(export.sample.key in error for export in exports)
     assert "import one sample at a time" in error
     assert people_report(open_study(study), exports[0].sample) == PeopleReport(annotators=())
@@ -194,14 +194,14 @@ def test_files_of_two_samples_are_refused(study, tmp_path):
 
 def test_items_that_a_person_cannot_judge_are_counted_and_compared_with_nobody(study, tmp_path):
     export = exported(study, items=60, annotators=2)
-    result = invoke(study, *save_pages(export.files, tmp_path, doubtful, by_id), "--json")
+    result = annotate(study, *save_pages(export.files, tmp_path, doubtful, by_id), "--json")
     doubts = [
         item for item in items_of(study, export.sample) if int(item["item_id"][-3:], 16) % 5 == 0
     ]
     num_doubts = len(doubts)
     assert 3 < num_doubts < 30
-    assert f"annotator-1: {60 - num_doubts} of 60 answers, {num_doubts} cannot say" in result.stderr
-    record = json.loads(result.stdout)
+    assert f"annotator-1: {60 - num_doubts} of 60 answers, {num_doubts} cannot say" in result.err
+    record = result.json
     counts = [(row["num_answers"], row["num_cannot_say"]) for row in record["imported"]]
     assert counts == [(60 - num_doubts, num_doubts), (60, 0)]
     assert record["num_cannot_say"] == num_doubts
@@ -310,10 +310,10 @@ def test_a_rating_counts_as_the_nearest_label_the_higher_of_two():
 def test_the_command_prints_agreement_disagreements_and_json(study, tmp_path):
     export = exported(study, items=30, annotators=2)
     files = save_pages(export.files, tmp_path, by_id, by_id_otherwise)
-    printed = invoke(study, *files).stdout
+    printed = annotate(study, *files).out
     assert "Agreement of 2 annotators, scale 0, 0.5, 1" in printed
     assert len([line for line in printed.splitlines() if "annotator-1 " in line]) == 10
-    record = json.loads(invoke(study, *files, "--json").stdout)
+    record = annotate(study, *files, "--json").json
     assert [row["num_answers"] for row in record["imported"]] == [30, 30]
     assert len(record["disagreements"]) > 10
     # The numbers of rules are those of the rule set, not of the alphabet.
@@ -335,8 +335,8 @@ def test_the_win_rate_of_lower_entropy_is_that_of_the_choices(study, tmp_path):
         return lower if question == "clarity" else higher
 
     answers = (lambda *_: lower, lambda *_: lower, lower_is_clearer_only)
-    result = invoke(study, *save_pages(export.files, tmp_path, *answers), "--json")
-    record = json.loads(result.stdout)
+    result = annotate(study, *save_pages(export.files, tmp_path, *answers), "--json")
+    record = result.json
     rates = {row["question"]: row for row in record["win_rates"]}
     # Three comparisons for each question, six in all; one of them is lost.
     assert rates["clarity"]["win_rate"]["value"] == 1
@@ -345,5 +345,5 @@ def test_the_win_rate_of_lower_entropy_is_that_of_the_choices(study, tmp_path):
     assert (rates["both"]["num_comparisons"], rates["both"]["num_items"]) == (6, 1)
     assert rates["both"]["win_rate"]["low"] is None  # one pair of rules has no interval
     assert record["comparisons_needed"] == 20
-    printed = invoke(study, tmp_path / "annotator-1.json").stdout
+    printed = annotate(study, tmp_path / "annotator-1.json").out
     assert "To show the paper's 83%, 20 independent comparisons are needed" in printed

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from encore.cli.report import report as report_command
 from encore.data.rating_runs import list_runs
 from encore.report.write_report import CHARTS, default_folder, report
-from tests.cli.invoking import Command, Result
+from tests.golden.command_line import Finished, encore
 from tests.report.studies import some_ratings, write_rated_study
 from tests.worlds.studies import shard_path
 from tests.worlds.tables import benchmark_pairs, every_row, write_run
 
 RULES = ("Calm", "Kind", "Open")
-
-invoke = Command(report_command)
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -40,9 +36,9 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def written(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Result:
+def written(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """Return the result of the command on the file, with its JSON."""
-    return invoke(file, "--out", tmp_path_factory.mktemp("out"), "--json")
+    return encore("report", file, "--out", tmp_path_factory.mktemp("out"), "--json")
 
 
 @pytest.fixture
@@ -51,8 +47,7 @@ def study(tmp_path: Path) -> Path:
 
 
 def test_the_json_names_files_and_findings(written):
-    assert written.exit_code == 0
-    document = json.loads(written.stdout)
+    document = written.json
     folder = Path(document["page"]).parent
     assert digests(folder).keys() == {
         "report.html",
@@ -68,17 +63,17 @@ def test_the_json_names_files_and_findings(written):
 
 def test_the_same_ratings_give_the_same_bytes(file, written, tmp_path):
     report(file, out=tmp_path)
-    assert digests(tmp_path) == digests(Path(json.loads(written.stdout)["page"]).parent)
+    assert digests(tmp_path) == digests(Path(written.json["page"]).parent)
 
 
 @pytest.mark.usefixtures("quick")
 def test_a_studys_report_goes_beside_its_run(study, tmp_path):
     [run_dir] = list_runs(study / "ratings")
-    result = invoke(study)
-    assert result.exit_code == 0, result.stderr
+    result = encore("report", study)
+    assert result.code == 0, result.err
     page = study / "reports" / run_dir.name / "report.html"
     assert page.is_file()
-    assert str(page) in result.stdout.replace("\n", "")
+    assert str(page) in result.out.replace("\n", "")
     copy = shutil.copytree(run_dir, tmp_path / "elsewhere" / run_dir.name)
     assert default_folder(copy) == Path("report")
     assert default_folder(run_dir) == page.parent
@@ -109,16 +104,16 @@ def test_a_new_report_replaces_the_old_one_and_its_figures(study, tmp_path):
 @pytest.mark.usefixtures("quick")
 def test_an_incomplete_run_has_a_report_that_says_so_and_code_3(study, tmp_path):
     shard_path(list_runs(study / "ratings")[0], 1).unlink()
-    result = invoke(study, "--out", tmp_path / "out")
-    assert result.exit_code == 3
+    result = encore("report", study, "--out", tmp_path / "out")
+    assert result.code == 3
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert "INCOMPLETE" in page
     assert "1 of 3 shards" in page
 
 
 def test_a_report_that_cannot_be_made_is_refused_in_one_line(file, tmp_path):
-    assert "is a file" in invoke.error_of(file, "--out", file)
-    assert "no such file" in invoke.error_of(tmp_path / "nothing")
+    assert "is a file" in encore("report", file, "--out", file).error
+    assert "no such file" in encore("report", tmp_path / "nothing").error
 
 
 def test_without_matplotlib_the_page_has_no_charts_and_says_why(file, tmp_path, monkeypatch):
@@ -139,9 +134,9 @@ def test_synthetic_data_are_marked_on_the_page_in_every_figure_and_warned_of(fil
     table = some_ratings(sources=("synthetic-hh",), rule_ids=RULES)
     table = table.append_column("judge", [["synthetic-judge"] * table.num_rows])
     pq.write_table(table, tmp_path / "ratings.parquet")
-    result = invoke(tmp_path / "ratings.parquet", "--out", tmp_path, "--json")
-    assert "not evidence" in result.stderr
-    written = json.loads(result.stdout)
+    result = encore("report", tmp_path / "ratings.parquet", "--out", tmp_path, "--json")
+    assert "not evidence" in result.err
+    written = result.json
     page = Path(written["page"]).read_text(encoding="utf-8")
     assert "<strong>SYNTHETIC</strong>" in page
     assert "source synthetic-hh, judge synthetic-judge" in page

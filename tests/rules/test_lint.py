@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise, product
 
-from encore.cli.rules import rules_lint
 from encore.rules.lint import lint
 from encore.rules.polarity import are_opposed
 from encore.rules.pool import PoolRule, read_pool, write_pool
 from encore.rules.rules_options import LintConfig
-from tests.cli.invoking import Command
+from tests.golden.command_line import encore
 from tests.worlds.studies import write_lines
 
-command = Command(rules_lint)
 PAPER = read_pool("encore-20").rules
 #: Each pair contradicts itself; the last eight by meaning alone.
 OPPOSED = [
@@ -125,10 +122,9 @@ def test_each_planted_defect_is_found_once(tmp_path):
     ]
     write_pool(path, rules)
     path.write_text(path.read_text() + '[[rules]]\ntitle = " "\n')
-    finished = command(path, "--json")
-    assert finished.exit_code == 0
-    assert "6 findings in 7 rules of rules" in finished.stderr
-    report = json.loads(finished.stdout)
+    finished = encore("rules", "lint", path, "--json")
+    assert "6 findings in 7 rules of rules" in finished.err
+    report = finished.json
     findings = [(row["rule_id"], row["check"], row["field"]) for row in report["findings"]]
     assert findings == [
         ("rule 7", "empty", "description"),

@@ -6,15 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from encore.cli.rules import rules_merge
 from encore.rules.merge import MergedPool, merge
 from encore.rules.pool import PoolRule, read_pool
 from encore.rules.rules_options import MergeConfig
-from tests.cli.invoking import Command
+from tests.golden.command_line import encore
 from tests.rules.principles import rules_in
 from tests.worlds.studies import write_lines
-
-command = Command(rules_merge)
 
 
 def merged(
@@ -48,9 +45,9 @@ def test_an_id_with_two_texts_gets_a_suffix_and_is_reported(tmp_path):
     rows = ({"rule_id": "a", "text": text} for text in ("one", "two", "ONE", "three"))
     pool = write_lines(tmp_path / "p.jsonl", rows)
     second = write_lines(tmp_path / "q.jsonl", [{"rule_id": "a-2", "text": "four"}])
-    finished = command(pool, second, "--output", tmp_path / "pool.toml")
-    assert "2 rules have the id of an earlier rule with another text" in finished.stderr
-    assert "a of p, a is a-3" in finished.stderr
+    finished = encore("rules", "merge", pool, second, "--output", tmp_path / "pool.toml")
+    assert "2 rules have the id of an earlier rule with another text" in finished.err
+    assert "a of p, a is a-3" in finished.err
     ids = {rule.description: rule.rule_id for rule in read_pool(tmp_path / "pool.toml").rules}
     assert ids == {"one": "a", "two": "a-3", "three": "a-4", "four": "a-2"}
 
@@ -89,5 +86,5 @@ def test_ten_thousand_rules_are_merged(tmp_path):
 def test_a_wrong_call_is_refused_and_writes_nothing(tmp_path, monkeypatch, arguments, problem):
     monkeypatch.chdir(tmp_path)
     write_lines(Path("p.jsonl"), [{"text": "a"}])
-    assert problem in command.error_of(*arguments)
+    assert problem in encore("rules", "merge", *arguments).error
     assert [path.name for path in tmp_path.iterdir()] == ["p.jsonl"]

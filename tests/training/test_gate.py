@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from encore.cli.gate import gate as gate_command
 from encore.core.errors import EncoreError, InputError
 from encore.data.study import open_study
 from encore.training.baselines.gate import RESULT_FILE, gate_warnings, train_gate
@@ -24,7 +23,7 @@ from encore.training.baselines.gating_network import (
 )
 from encore.training.train import train as train_model
 from encore.training.training_options import GateConfig, TrainGateConfig
-from tests.cli.invoking import Command
+from tests.golden.command_line import encore
 from tests.worlds.scorings import make_model
 from tests.worlds.trainings import RULES, make_world, train_config
 
@@ -168,9 +167,8 @@ def train(study: Path, model: Path, **settings):
 
 def test_a_gate_is_written_beside_its_model_and_holds_out_the_same_pairs(study, model):
     # The gate's seed differs from the model's.
-    finished = Command(gate_command)(study, "--model", model, "--steps", 5, "--seed", 7, "--json")
-    assert finished.exit_code == 0, finished.output
-    answer = json.loads(finished.stdout)
+    finished = encore("gate", study, "--model", model, "--steps", 5, "--seed", 7, "--json")
+    answer = finished.json
     assert answer["out"] == str(model.parent / "gate")
     gate = load_gate(model.parent / "gate", head_ids=sorted(RULES))
     assert (gate.config.seed, gate.config.num_steps) == (7, 5)

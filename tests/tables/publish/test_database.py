@@ -11,13 +11,12 @@ from unittest.mock import Mock
 import duckdb
 import pytest
 
-from encore.cli.publish import publish
 from encore.core.errors import InputError
 from encore.data.rating_runs import list_runs
 from encore.tables.publish_database import publish_database
 from encore.tables.query_files import query_files
 from encore.tables.study_tables import table_docs
-from tests.cli.invoking import Command
+from tests.golden.command_line import encore
 from tests.tables.sql.studies import (
     NUM_PAIRS,
     NUM_RULES,
@@ -149,12 +148,12 @@ def test_the_command_publishes_an_incomplete_run_as_study_duckdb_with_code_3(
     study = Path(shutil.copytree(one_run, tmp_path / "study"))
     shard_path(list_runs(study / "ratings")[0], 1).unlink()
     monkeypatch.chdir(tmp_path)
-    result = Command(publish)(study, "--json")
-    assert result.exit_code == 3
+    result = encore("publish", study, "--json")
+    assert result.code == 3
     assert "1 of 3 shards missing" in result.error
     database = Path("study.duckdb")
     assert ask(database, "select num_missing from shard_status") == [(1,)]
-    report = json.loads(result.stdout)
+    report = json.loads(result.out)
     assert report["dataset"] is None
     assert report["database"]["path"] == "study.duckdb"
     assert [(report["database"]["tables"]["ratings"],)] == ask(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -11,14 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from encore.cli.publish import publish
 from encore.core.errors import InputError
 from encore.data.pairs import read_pairs
 from encore.data.rating_runs import list_runs, run_status
 from encore.data.rule_sets import load_rule_set
 from encore.data.study import open_study
 from encore.tables.publish_dataset import publish_dataset
-from tests.cli.invoking import Command
+from tests.golden.command_line import encore
 from tests.tables.sql.studies import NUM_PAIRS, digest_of_tree, make_pairs, rate_study
 from tests.worlds.studies import numbered_pairs, study_of
 
@@ -116,12 +114,11 @@ def test_pairs_without_ratings_are_left_out_and_counted(tmp_path):
     study = make_pairs(tmp_path)
     rate_study(study, limit=4)
     out = tmp_path / "out"
-    result = Command(publish)(study, "--dataset", out, "--json")
-    assert result.exit_code == 0, result.stderr
-    report = json.loads(result.stdout)
+    result = encore("publish", study, "--dataset", out, "--json")
+    report = result.json
     assert report["database"] is None
     assert (report["dataset"]["num_rows"], report["dataset"]["num_unrated_pairs"]) == (4, 8)
-    assert "8 pairs are not rated" in result.stderr
+    assert "8 pairs are not rated" in result.err
     assert "8 pairs of the study are not rated" in (out / "README.md").read_text()
     assert report["dataset"]["rule_ids"] == list(RULE_IDS)
 

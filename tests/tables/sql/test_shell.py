@@ -15,21 +15,18 @@ from typing import Any
 import psutil
 import pytest
 
-from encore.cli.sql import sql
 from encore.core.errors import EncoreError, InputError
 from encore.data.rating_runs import list_runs
 from encore.data.study import open_study
 from encore.tables.sql_query import run_query
 from encore.tables.study_tables import StudyTables, study_tables
-from tests.cli.invoking import Command
+from tests.golden.command_line import encore
 from tests.signals import encore_process
 from tests.tables.sql.studies import NUM_PAIRS, NUM_RULES, locked
 from tests.worlds.studies import shard_path
 
 ALL_PAIRS = sum(NUM_PAIRS.values())
 ENDLESS = "select count(*) from range(1e9::bigint) a, range(1e9::bigint) b where a < b"
-
-invoke = Command(sql)
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +35,7 @@ def tables(one_run: Path) -> StudyTables:
 
 
 def as_json(*arguments: object) -> Any:
-    result = invoke(*arguments, "--json")
-    assert result.exit_code == 0, result.stderr
-    return json.loads(result.stdout)
+    return encore("sql", *arguments, "--json").json
 
 
 # --- answers --------------------------------------------------------------------------------------
@@ -77,7 +72,7 @@ def test_only_the_chosen_run_is_in_ratings(two_runs):
     statement = "select distinct judge from ratings"
     assert as_json(statement, "--study", two_runs, "--judge", "two") == [{"judge": "two"}]
     for text in (statement, "from weights_at(2)"):
-        assert "choose one with --run" in invoke.error_of(text, "--study", two_runs)
+        assert "choose one with --run" in encore("sql", text, "--study", two_runs).error
     compared = as_json("--query", "judge_comparison", "--study", two_runs)
     assert len(compared) == NUM_RULES
 
@@ -86,10 +81,10 @@ def test_unfinished_shards_of_the_read_tables_cause_a_warning(one_run, tmp_path)
     study = Path(shutil.copytree(one_run, tmp_path / "study"))
     shard_path(list_runs(study / "ratings")[0], 0).unlink()
     for statement in ("from rule_statistics", "from all_ratings"):
-        result = invoke(statement, "--study", study)
-        assert result.exit_code == 0
-        assert "1 shard missing, damaged or failed" in result.stderr
-    assert "missing" not in invoke("from pairs", "--study", study).stderr
+        result = encore("sql", statement, "--study", study)
+        assert result.code == 0
+        assert "1 shard missing, damaged or failed" in result.err
+    assert "missing" not in encore("sql", "from pairs", "--study", study).err
 
 
 # --- formats --------------------------------------------------------------------------------------
@@ -97,8 +92,8 @@ def test_unfinished_shards_of_the_read_tables_cause_a_warning(one_run, tmp_path)
 
 def test_csv_keeps_texts_nulls_and_nested_values(one_run):
     statement = "select source, pair_id, chosen, null as nothing, prompt from pairs order by all"
-    result = invoke(statement, "--study", one_run, "--format", "csv")
-    rows = list(csv.DictReader(io.StringIO(result.stdout)))
+    result = encore("sql", statement, "--study", one_run, "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(result.out)))
     assert len(rows) == ALL_PAIRS
     for row, reference in zip(rows, as_json(statement, "--study", one_run), strict=True):
         assert row["chosen"] == reference["chosen"]
@@ -132,37 +127,37 @@ def test_values_keep_their_meaning_in_json(one_run):
 
 def test_columns_of_the_same_name_are_refused_in_json_and_kept_in_csv(one_run):
     statement = "select 1 as source, 2 as source"
-    error = invoke.error_of(statement, "--study", one_run, "--json")
+    error = encore("sql", statement, "--study", one_run, "--json").error
     assert "'source' names several columns" in error
-    result = invoke(statement, "--study", one_run, "--format", "csv")
-    assert result.stdout == "source,source\n1,2\n"
+    result = encore("sql", statement, "--study", one_run, "--format", "csv")
+    assert result.out == "source,source\n1,2\n"
 
 
 def test_a_result_without_rows_is_valid_in_every_format(one_run):
     statement = "select pair_id from pairs where false"
     assert as_json(statement, "--study", one_run) == []
-    assert invoke(statement, "--study", one_run, "--format", "csv").stdout == "pair_id\n"
-    result = invoke(statement, "--study", one_run)
-    assert "pair_id" in result.stdout
-    assert "no rows" in result.stderr
+    assert encore("sql", statement, "--study", one_run, "--format", "csv").out == "pair_id\n"
+    result = encore("sql", statement, "--study", one_run)
+    assert "pair_id" in result.out
+    assert "no rows" in result.err
 
 
 def test_a_table_reports_cut_rows_and_cells_and_aligns_numbers_right(one_run):
     statement = "select i, i::varchar as t, repeat('x', 500) as x from range(5, 105) t(i)"
-    result = invoke(statement, "--study", one_run, "--rows", "7")
-    rows = [line.rstrip() for line in result.stdout.splitlines()[-8:-1]]
+    result = encore("sql", statement, "--study", one_run, "--rows", "7")
+    rows = [line.rstrip() for line in result.out.splitlines()[-8:-1]]
     assert [row.split()[:2] for row in rows] == [[str(n), str(n)] for n in range(5, 12)]
     short, long = rows[0], rows[-1]
     assert short.index("5") == long.index("11") + 1  # a number
-    assert result.stdout.count("…") == 7
-    assert "long cells are cut" in result.stderr
-    assert "the first 7 rows" in result.stderr
+    assert result.out.count("…") == 7
+    assert "long cells are cut" in result.err
+    assert "the first 7 rows" in result.err
 
 
 def test_control_characters_in_a_table_are_escaped(one_run):
-    result = invoke("select chr(27) || '[31m' as a", "--study", one_run)
-    assert "\x1b" not in result.stdout
-    assert "\\x1b[31m" in result.stdout
+    result = encore("sql", "select chr(27) || '[31m' as a", "--study", one_run)
+    assert "\x1b" not in result.out
+    assert "\\x1b[31m" in result.out
 
 
 # --- mistakes and limits --------------------------------------------------------------------------
@@ -193,7 +188,7 @@ def test_an_error_in_a_late_row_is_one_line(one_run):
     statement = (
         "select case when i = 999999 then error('too late') else 'x' end from range(1000000) t(i)"
     )
-    assert "too late" in invoke.error_of(statement, "--study", one_run, "--format", "csv")
+    assert "too late" in encore("sql", statement, "--study", one_run, "--format", "csv").error
 
 
 def test_an_endless_query_is_stopped_at_its_time_limit_and_leaves_no_file(
@@ -204,7 +199,7 @@ def test_an_endless_query_is_stopped_at_its_time_limit_and_leaves_no_file(
     for statement in (ENDLESS, "from range(1e15::bigint)"):
         started = time.monotonic()
         arguments = (statement, "--study", one_run, "--timeout", "0.5", "--format", "csv")
-        assert "limit of 0.5 s" in invoke.error_of(*arguments)
+        assert "limit of 0.5 s" in encore("sql", *arguments).error
         assert time.monotonic() - started < 30
     assert list(tmp_path.iterdir()) == []
 
