@@ -21,6 +21,7 @@ from encore.benchmarks.benchmark_pairs import BenchmarkPairs, read_benchmark_pai
 from encore.benchmarks.definition import BENCHMARK_NAMES, Benchmark, Subset, load_benchmark
 from encore.core.errors import InputError
 from tests.data.sources.mini_hub import HubRepo, mini_hub
+from tests.worlds.refusals import assert_refused
 from tests.worlds.studies import write_lines
 
 ROOT = Path(__file__).parents[2]
@@ -103,13 +104,7 @@ citation = "me"
 headline = "Harmlessness"
 weighting = "subsets"
 licence = "CC0-1.0"
-
-[[subsets]]
-name = "easy"
-
-[[subsets]]
-name = "hard"
-num_pairs = 7
+subsets = [{ name = "easy" }, { name = "hard", num_pairs = 7 }]
 """
 
 
@@ -119,8 +114,8 @@ num_pairs = 7
         ('version = "3"\n', "", "field version: Field required"),
         ("num_pairs = 7", "num_pairs = 0", r"field subsets.1.num_pairs: .*greater than.*got 0"),
         ('name = "hard"', 'name = "easy"', "subset 'easy' is defined more than once"),
-        ("[[subsets]]", 'dataset = "a/b"\n[[subsets]]', "dataset, revision and split belong"),
-        ("[[subsets]]", 'revision = "main"\n[[subsets]]', "field revision: .*got 'main'"),
+        ("subsets =", 'dataset = "a/b"\nsubsets =', "dataset, revision and split belong"),
+        ("subsets =", 'revision = "main"\nsubsets =', "field revision: .*got 'main'"),
         ('name = "mine"', "= =", "not valid TOML"),
     ],
 )
@@ -130,8 +125,7 @@ def test_an_error_in_a_custom_definition_names_file_and_field(tmp_path, old, new
     subsets = load_benchmark(path).subsets
     assert [(subset.name, subset.num_pairs) for subset in subsets] == [("easy", None), ("hard", 7)]
     path.write_text(CUSTOM.replace(old, new, 1), encoding="utf-8")
-    with pytest.raises(InputError, match=rf"mine.toml: .*{message}"):
-        load_benchmark(path)
+    assert_refused(rf"mine.toml: .*{message}", load_benchmark, path)
 
 
 def test_an_unknown_benchmark_is_refused_with_the_shipped_names():
@@ -199,8 +193,7 @@ def test_the_digest_follows_content_and_not_order(order, tmp_path_factory):
     ],
 )
 def test_other_counts_are_refused_or_marked_as_partial(tmp_path, rows, problem):
-    with pytest.raises(InputError, match=rf"{problem}.*--allow-partial"):
-        pairs_of(tmp_path, rows, SMALL)
+    assert_refused(rf"{problem}.*--allow-partial", pairs_of, tmp_path, rows, SMALL)
     read = pairs_of(tmp_path, rows, SMALL, allow_partial=True)
     assert (read.is_partial, read.num_pairs) == (True, len(rows))
     assert read.notes[0].startswith("partial: re")
@@ -231,12 +224,10 @@ def test_a_row_that_is_not_a_choice_is_refused(tmp_path):
         with pytest.raises(InputError, match=r"generic, .*: row 2 \(subset a, id 2\): .*rejected"):
             pairs_of(tmp_path, rows)
     rows = [row_of(1, "a"), row_of(2, "a"), row_of(1, "a", chosen="Another.")]
-    with pytest.raises(InputError, match=r"row 3 \(subset a, id 1\): row 1 has this id too"):
-        pairs_of(tmp_path, rows)
+    assert_refused(r"row 3 \(subset a, id 1\): row 1 has this id too", pairs_of, tmp_path, rows)
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(row_of(1, "a")) + "\n{broken\n")
-    with pytest.raises(InputError, match="row 2: not-json"):
-        read_benchmark_pairs(GENERIC, data=path)
+    assert_refused("row 2: not-json", read_benchmark_pairs, GENERIC, data=path)
 
 
 def test_missing_data_are_an_error_with_a_next_step(tmp_path):

@@ -25,6 +25,7 @@ from encore.benchmarks.render_table import render_markdown
 from encore.benchmarks.table_rows import RowMetadata, TableRow, mean_row
 from encore.core.errors import InputError
 from encore.weighting.schemes.random import random_weights
+from tests.worlds.refusals import assert_refused
 from tests.worlds.tables import (
     RULES,
     benchmark_pairs,
@@ -188,8 +189,7 @@ def test_the_paper_s_row_of_the_same_method_stands_beside_a_row():
         table = make_table([row(629, "ours", "uniform", redefined)], pairs=redefined)
         assert [line.paper for line in table.rows] == [None]
         assert any("figures for rewardbench-safety alone" in note for note in table.notes)
-    with pytest.raises(InputError, match="several rows 'ours'"):
-        make_table(our_rows[:1] * 2, pairs=pairs)
+    assert_refused("several rows 'ours'", make_table, our_rows[:1] * 2, pairs=pairs)
 
 
 # --- Parquet --------------------------------------------------------------------------------------
@@ -227,8 +227,7 @@ def test_damaged_files_of_results_are_refused(tmp_path, rows):
     shuffled = table.take(pa.array([1, 0, *range(2, 200)]))
     for changed in (table.slice(0, 198), table.slice(2), table.slice(0, 100), shuffled):
         pq.write_table(changed, path)
-        with pytest.raises(InputError, match=r"results.parquet: damaged.*run `encore benchmark`"):
-            read_pair_results(path)
+        assert_refused(r"results.parquet: damaged.*run `encore benchmark`", read_pair_results, path)
     pq.write_table(pa.table({"x": [1]}), path)
     (tmp_path / "text.parquet").write_text("no Parquet")
     for name in ("results", "text", "missing"):

@@ -41,6 +41,7 @@ from encore.training.baselines.gating_network import fit_gate, save_gate
 from encore.training.training_options import GateConfig
 from tests.run_identities import differing_parts
 from tests.worlds.models import make_classifier, tiny_config
+from tests.worlds.refusals import assert_refused
 from tests.worlds.scorings import make_model, score_pairs
 from tests.worlds.studies import shard_path, write_lines
 from tests.worlds.tables import benchmark_pairs, make_world, turned
@@ -236,21 +237,18 @@ def test_a_gate_weighs_the_heads_anew_for_each_prompt(complete_run, opened):
 
 def test_a_gate_of_another_model_is_refused(study, world, tmp_path):
     save_gate(tmp_path / "heads", small_gate(head_ids=("a", "b")))
-    with pytest.raises(InputError, match="it weighs 2 heads"):
-        run(study, world, gate=tmp_path / "heads")
+    assert_refused("it weighs 2 heads", run, study, world, gate=tmp_path / "heads")
     # Heads of the same names are no proof.
     gate = Path(shutil.copytree(world / "gate", tmp_path / "gate"))
     gate_result = {"model": "sha256:0", "synthetic": ["source made up"]}
     (gate / RESULT_FILE).write_text(json.dumps(gate_result), encoding="utf-8")
-    with pytest.raises(InputError, match="was trained for another model"):
-        run(study, world, gate=gate)
+    assert_refused("was trained for another model", run, study, world, gate=gate)
     gate_result["model"] = f"sha256:{folder_digest(world / 'model')}"
     (gate / RESULT_FILE).write_text(json.dumps(gate_result), encoding="utf-8")
     result = run(study, world, gate=gate)
     assert "gate: source made up" in result.table.synthetic
     (gate / RESULT_FILE).unlink()
-    with pytest.raises(InputError, match="does not say for which model it was trained"):
-        run(study, world, gate=gate)
+    assert_refused("does not say for which model it was trained", run, study, world, gate=gate)
 
 
 # --- tables of one study --------------------------------------------------------------------------

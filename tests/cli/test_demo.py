@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -14,16 +15,16 @@ from unittest.mock import Mock
 
 import pytest
 
-from encore.benchmarks.benchmark_options import BenchmarkConfig, PairsConfig, RowsConfig
 from encore.benchmarks.benchmark_table import read_table, table_folders
 from encore.cli import demo as command
 from encore.data.rule_sets import load_rule_set
 from encore.demo import BENCHMARK_DATA_PATH, BENCHMARK_PATH, DATA_PATHS, INITIAL_PAIRS_PATH
-from encore.recipes.recipe import DemoConfig, load_recipe
+from encore.recipes import recipe
+from encore.recipes.recipe import DemoConfig
 from encore.training.run_folder import RESULT_FILE
-from encore.training.training_options import GateConfig
 from flows import demo as flow
 from tests.tasks.tracking.mlflow_store import Logged
+from tests.worlds.studies import file_contents
 
 ROOT = Path(__file__).resolve().parents[2]
 NUM_PAIRS = 8
@@ -47,28 +48,24 @@ class DemoRun:
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Make the demo small: a few pairs, two steps of training, two pairs of every subset."""
     folder = tmp_path_factory.mktemp("small")
-    recipe = load_recipe("demo")
-    two_steps = {"max_steps": 2, "evaluate_every": 1, "checkpoint_every": 1, "batch_pairs": 2}
-    label, path = next(iter(DATA_PATHS.items()))
-    initial = _first_lines(INITIAL_PAIRS_PATH, to=folder, count=12)
-    assert recipe.initial is not None
-    changed = recipe.model_copy(
-        update={
-            "sources": (f"{label}={_first_lines(path, to=folder)}",),
-            "initial": recipe.initial.model_copy(
-                update={"sources": (f"synthetic-initial={initial}",)}
-            ),
-            "training": recipe.training.model_copy(update=two_steps),
-            "rows": tuple(
-                row.model_copy(update={"training": row.training.model_copy(update=two_steps)})
-                if row.training
-                else row
-                for row in recipe.rows
-            ),
-            "gate": GateConfig(num_steps=2),
-            "benchmark": _small_benchmark(folder),
-        }
-    )
+    _write_some_lines(DATA_PATHS["synthetic-hh"], folder, lambda index: index < NUM_PAIRS)
+    _write_some_lines(INITIAL_PAIRS_PATH, folder, lambda index: index < 12)
+    _write_some_lines(BENCHMARK_DATA_PATH, folder, lambda index: index % 16 < 2)  # of each subset
+    definition = BENCHMARK_PATH.read_text(encoding="utf-8")
+    (folder / BENCHMARK_PATH.name).write_text(definition.replace("num_pairs = 16", "num_pairs = 2"))
+    text = Path(recipe.__file__).with_name("demo.toml").read_text(encoding="utf-8")
+    for old, new in {
+        '    "synthetic-pku={encore}/demo/data/pku-like.jsonl.gz",\n': "",
+        "{encore}/demo/data": str(folder),
+        "batch_pairs = 16": "batch_pairs = 2\nmax_steps = 2\ncheckpoint_every = 1",
+        "evaluate_every = 27": "evaluate_every = 1",
+        "num_steps = 200, hidden_size = 256": "num_steps = 2",
+        'paper = "none"': 'paper = "none"\nrows = { taus = [2.0, 5.0], num_random = 5 }',
+    }.items():
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "demo.toml").write_text(text, encoding="utf-8")
+    changed = recipe.load_recipe(folder / "demo.toml")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(command, "load_recipe", {"demo": changed}.__getitem__)
         yield
@@ -98,27 +95,11 @@ def first_run(small: None, tmp_path_factory: pytest.TempPathFactory) -> DemoRun:
         return run_demo(tmp_path_factory.mktemp("demo") / "study", in_this_process)
 
 
-def _first_lines(path: Path, *, to: Path, count: int = NUM_PAIRS) -> Path:
+def _write_some_lines(path: Path, folder: Path, is_kept: Callable[[int], bool]) -> None:
+    """Write some lines of a gzip file, by their index, to a file of the same name."""
     lines = gzip.decompress(path.read_bytes()).splitlines(keepends=True)
-    shortened = to / path.name
-    shortened.write_bytes(gzip.compress(b"".join(lines[:count])))
-    return shortened
-
-
-def _small_benchmark(folder: Path) -> BenchmarkConfig:
-    """Return a benchmark of two of the sixteen pairs of each subset."""
-    definition = folder / BENCHMARK_PATH.name
-    text = BENCHMARK_PATH.read_text(encoding="utf-8")
-    definition.write_text(text.replace("num_pairs = 16", "num_pairs = 2"), encoding="utf-8")
-    lines = gzip.decompress(BENCHMARK_DATA_PATH.read_bytes()).splitlines(keepends=True)
-    data = folder / BENCHMARK_DATA_PATH.name
-    two_of_each = [line for index, line in enumerate(lines) if index % 16 < 2]
-    data.write_bytes(gzip.compress(b"".join(two_of_each)))
-    return BenchmarkConfig(
-        pairs=PairsConfig(benchmark=str(definition), data=data),
-        rows=RowsConfig(taus=(2.0, 5.0), num_random=5),
-        paper="none",
-    )
+    kept = [line for index, line in enumerate(lines) if is_kept(index)]
+    (folder / path.name).write_bytes(gzip.compress(b"".join(kept)))
 
 
 def test_the_demo_trains_heads_and_two_models_beside_them(first_run):
@@ -195,12 +176,8 @@ def _table(text: str) -> str:
 
 def _contents(study: Path) -> dict[str, bytes]:
     """Return the content of every file except locks and the tracking store."""
-    return {
-        str(path.relative_to(study)): path.read_bytes()
-        for path in study.rglob("*")
-        if path.is_file() and not path.name.startswith(".")
-        if not path.relative_to(study).parts[0].startswith("mlflow")
-    }
+    left_out = re.compile(r"(^|/)\.[^/]*$|^mlflow").search
+    return {name: file for name, file in file_contents(study).items() if not left_out(name)}
 
 
 def test_make_demo_logs_trainings_and_rows_and_says_how_to_see_them(second_run):

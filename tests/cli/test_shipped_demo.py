@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from encore.data.rating_runs import run_status
@@ -12,11 +10,7 @@ from encore.rating.rating_run import open_run
 from encore.recipes.recipe import load_recipe
 from encore.recipes.shipped_demo import make_demo_study
 from encore.warehouse import open_ratings
-
-
-def files_of(folder: Path) -> dict[str, bytes]:
-    paths = [path for path in folder.rglob("*") if path.is_file()]
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+from tests.worlds.studies import file_contents
 
 
 def test_the_shipped_run_is_the_one_that_the_recipe_makes(tmp_path):
@@ -26,7 +20,7 @@ def test_the_shipped_run_is_the_one_that_the_recipe_makes(tmp_path):
     # 500 pairs, two responses, ten rules
     assert (status.is_complete, status.total("num_ratings")) == (True, 500 * 2 * 10)
     assert open_ratings(study).synthetic  # so every table and page says so
-    assert sum(map(len, files_of(RATINGS_PATH).values())) < 300_000
+    assert sum(map(len, file_contents(RATINGS_PATH).values())) < 300_000
 
 
 @pytest.mark.full  # a minute or two of a real engine
@@ -37,7 +31,7 @@ def test_the_shipped_ratings_are_those_that_the_engine_gives(tmp_path):
     write_ratings(tmp_path)
     # A shard's name has the digest of its rows.
     shards = [
-        {name for name in files_of(folder) if "shard-" in name}
+        {name for name in file_contents(folder) if "shard-" in name}
         for folder in (tmp_path, RATINGS_PATH)
     ]
     assert shards[0] == shards[1]
@@ -51,16 +45,16 @@ def test_a_second_demo_repairs_a_cut_off_copy_and_changes_nothing(encore, tmp_pa
     assert "synthetic data: read these figures as an example" in finished.out
     [page] = study.glob("reports/*/report.html")
     assert str(page) in finished.err
-    before = files_of(study)
+    before = file_contents(study)
     next(study.glob("ratings/*/shard-00003.*")).write_bytes(b"cut off")
     assert encore("demo", "--out", study).code == 0
-    assert files_of(study) == before
+    assert file_contents(study) == before
 
 
 def test_the_demo_refuses_a_study_with_other_pairs(encore, study):
-    before = files_of(study)
+    before = file_contents(study)
     finished = encore("demo", "--out", study)
     assert finished.code == 1
     assert "encore demo NEW_FOLDER" in finished.err
-    assert files_of(study) == before
+    assert file_contents(study) == before
     assert encore("demo", "--backend", "vllm").code == 2

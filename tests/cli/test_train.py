@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -17,12 +15,9 @@ from encore.cli.train import is_rank_zero, rank_zero_only
 from encore.core.errors import EncoreError
 from encore.core.terminal import console, out
 from encore.training.checkpoints import checkpoint_steps
-from tests.cli.conftest import Run
-from tests.golden.command_line import Finished
-from tests.signals import enable_ctrl_c
+from tests.golden.command_line import Finished, encore
+from tests.signals import encore_process
 from tests.worlds.trainings import RULES, make_world, one_thread, train_command
-
-SMALL = ("--max-length", 64, "--batch-pairs", 4, "--evaluation-share", 0.2)
 
 
 @pytest.fixture(scope="module")
@@ -31,26 +26,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def train(encore: Run, folder: Path, tmp_path: Path):
-    def run(*arguments: object, out: str = "run", small: tuple[object, ...] = SMALL) -> Finished:
-        return encore(
-            *("train", folder / "study", "--backbone", folder / "tiny"),
-            *("--ratings", folder / "ratings.parquet", "--out", tmp_path / out),
-            *small,
-            *arguments,
-        )
+def train(folder: Path, tmp_path: Path):
+    def run(*, out: str = "run", evaluation_share: float = 0.2, **options: object) -> Finished:
+        options |= {"batch_pairs": 4, "evaluation_share": evaluation_share}
+        return encore(*train_command(folder, out=tmp_path / out, **options)[2:])
 
     return run
 
 
 def test_a_training_ends_with_a_table_of_heads_and_json_says_it_is_done(train, tmp_path):
-    finished = train("--max-steps", 3)
+    finished = train(max_steps=3)
     assert finished.code == 0, finished.err
     assert all(text in finished.out for text in (*RULES, "R²", "accuracy"))
     assert f"model {tmp_path / 'run' / 'model'}" in finished.err
     assert "next: encore weights " in finished.err
     assert "step 3 of 3: loss" in finished.err
-    again = train("--max-steps", 3, "--json")
+    again = train(max_steps=3, json=None)
     assert "finished before, nothing done" in again.err
     result = again.json
     assert (result["num_steps"], result["is_new"]) == (3, False)
@@ -62,13 +53,13 @@ def test_a_training_ends_with_a_table_of_heads_and_json_says_it_is_done(train, t
 
 
 def test_options_that_change_nothing_are_named(train):
-    probe = train("--method", "probe", "--epochs", 2, "--lora-rank", 4, out="probe")
+    probe = train(method="probe", lora_rank=4, out="probe")
     assert "method probe has no use for --epochs" in probe.err
     assert "method probe has no use for --lora-rank" in probe.err
-    baseline = train("--objective", "bradley-terry", "--max-steps", 1, out="baseline")
+    baseline = train(objective="bradley-terry", max_steps=1, out="baseline")
     assert "objective bradley-terry has no use for --ratings" in baseline.err
     assert "next: encore score " in baseline.err
-    plain = train("--max-steps", 1, "--evaluation-share", 0, out="plain")
+    plain = train(max_steps=1, evaluation_share=0, out="plain")
     assert "changes nothing" not in plain.err
     assert "nothing was held out" in plain.err
 
@@ -80,18 +71,11 @@ def test_options_that_change_nothing_are_named(train):
         pytest.param(signal.SIGINT, marks=pytest.mark.full),
     ],
 )
-def test_a_stopped_training_keeps_its_checkpoint(encore, folder, tmp_path, stop):
+def test_a_stopped_training_keeps_its_checkpoint(folder, tmp_path, stop):
     """While it runs, a second one in the same folder is refused."""
     out = tmp_path / "run"
     command = train_command(folder, out=out, batch_pairs=4, max_steps=2000, checkpoint_every=4)
-    process = subprocess.Popen(
-        [sys.executable, *command],
-        env=one_thread(),
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=enable_ctrl_c,  # noqa: PLW1509 - sets one signal
-    )
-    try:
+    with encore_process(*command[2:], env=one_thread()) as process:
         deadline = time.monotonic() + 120
         while not checkpoint_steps(out / "checkpoints"):
             assert process.poll() is None
@@ -102,9 +86,6 @@ def test_a_stopped_training_keeps_its_checkpoint(encore, folder, tmp_path, stop)
         assert "another process is training here" in second.error
         process.send_signal(stop)
         _, errors = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.wait()
     assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143}[stop]
     assert "stopping …" in errors  # at once, before what is at work has ended
     assert "; finished work is kept, the same command continues" in errors

@@ -5,12 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import random
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -23,9 +23,9 @@ from encore.data.pairs import iter_pairs, read_pairs
 from encore.data.pairs_manifest import PairsManifest
 from encore.data.schemas import SET_ASIDE_FIELDS
 from encore.data.study import open_study
-from tests.data.test_study import everything
-from tests.golden.command_line import encore
-from tests.worlds.studies import write_lines
+from tests.golden.command_line import encore, run_process
+from tests.worlds.refusals import assert_refused
+from tests.worlds.studies import file_contents, flip_bit, write_lines
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -144,29 +144,23 @@ def test_a_changed_pairs_file_or_manifest_is_refused(tmp_path):
     study = tmp_path / "study"
     source = write_pairs(tmp_path / "mine.jsonl", pair(1))
     ingest([source], out=study)
-    path = study / "pairs" / "mine.parquet"
-    content = bytearray(path.read_bytes())
-    content[200] ^= 1
-    path.write_bytes(content)
+    flip_bit(study / "pairs" / "mine.parquet")
     for read in (read_pairs, lambda study: list(iter_pairs(study))):
-        with pytest.raises(InputError, match=r"mine\.parquet: changed since it was ingested"):
-            read(open_study(study))
-    with pytest.raises(InputError, match="ingest again with --replace"):
-        ingest([source], out=study)
+        assert_refused(r"mine\.parquet: changed since it was ingested", read, open_study(study))
+    assert_refused("ingest again with --replace", ingest, [source], out=study)
     assert ingest([source], out=study, replace=True).sources[0].status == "replaced"
     assert read_pairs(open_study(study)).num_rows == 1
     (study / "pairs" / "mine.manifest.json").write_text("{}")
-    with pytest.raises(InputError, match=r"mine\.manifest\.json: damaged manifest, label"):
-        read_pairs(open_study(study))
+    assert_refused(r"mine\.manifest\.json: damaged manifest, label", read_pairs, open_study(study))
 
 
 def test_a_second_label_is_added_and_pairs_without_a_manifest_are_ignored(tmp_path):
     study = tmp_path / "study"
     ingest([write_pairs(tmp_path / "a.jsonl", pair(1))], out=study)
-    before = everything(study)
+    before = file_contents(study)
     source = write_pairs(tmp_path / "b.jsonl", pair(1))
     ingest([source], out=study)
-    assert before.items() <= everything(study).items()
+    assert before.items() <= file_contents(study).items()
     opened = open_study(study)
     assert [source.label for source in opened.sources] == ["a", "b"]
     # A process that is killed between moving two files leaves pairs without a manifest.
@@ -180,15 +174,14 @@ def test_equal_pairs_change_nothing_and_different_pairs_need_option_replace(tmp_
     study = tmp_path / "study"
     source = write_pairs(tmp_path / "mine.jsonl", pair(1), pair(2), pair(2), {})
     ingest([f"pairs:{source}"], out=study)
-    before = everything(study)
+    before = file_contents(study)
     for replace in (False, True):
         report = ingest([f"pairs:{source}"], out=study, replace=replace)
         assert [source.status for source in report.sources] == ["unchanged"]
-        assert everything(study) == before
+        assert file_contents(study) == before
     write_pairs(tmp_path / "mine.jsonl", pair(1))
-    with pytest.raises(InputError, match=r"labelled 'mine' already \(2, now 1\).*--replace"):
-        ingest([source], out=study)
-    assert everything(study) == before
+    assert_refused(r"labelled 'mine' already \(2, now 1\).*--replace", ingest, [source], out=study)
+    assert file_contents(study) == before
     assert ingest([source], out=study, replace=True).sources[0].status == "replaced"
     assert read_pairs(open_study(study)).num_rows == 1
 
@@ -196,7 +189,7 @@ def test_equal_pairs_change_nothing_and_different_pairs_need_option_replace(tmp_
 # --- bad input ------------------------------------------------------------------------------
 
 
-def bad_sources(folder: Path) -> list[tuple[list[str], dict[str, Any], str]]:
+def bad_sources(folder: Path) -> list[tuple[Any, dict[str, Any], str]]:
     """Return arguments, options, and a pattern of the error message."""
     good = write_pairs(folder / "good.jsonl", pair(1))
     link = folder / "link.jsonl"
@@ -210,6 +203,9 @@ def bad_sources(folder: Path) -> list[tuple[list[str], dict[str, Any], str]]:
     pq.write_table(pa.Table.from_pylist([short]), parquet)
     unlike = write_pairs(folder / "unlike.jsonl", {"chosen": "y", "rejected": "n"})
     capital = "GOOD=" + write_pairs(folder / "other.jsonl", pair(1))
+    splits = folder / "splits"
+    (splits / "train").mkdir(parents=True)
+    (splits / "dataset_dict.json").write_text("{}")
     no_pair = "not one of its 2 records is a preference pair"
     missing = r"'rejected' is missing \(found: prompt, chosen\)"
     return [
@@ -224,19 +220,23 @@ def bad_sources(folder: Path) -> list[tuple[list[str], dict[str, Any], str]]:
         ([good, f"pairs:{no_column}"], {}, "missing-column"),
         ([good], {"prefer": "safer"}, "no source has format pku"),
         ([good], {"split": "train"}, "no source is on the hub"),
+        (str(folder / "nosuch.jsonl"), {}, "nosuch.jsonl: no such file"),
+        (folder / "nosuch", {}, "nosuch: no such file or folder"),
+        (splits, {}, r"several splits; name one of its folders: .*splits/train$"),
+        (pd.DataFrame([short]), {}, "cannot tell the format from the columns"),
     ]
 
 
 def test_bad_input_is_refused_in_one_line_and_changes_nothing(tmp_path):
     existing = tmp_path / "out" / "existing"
     ingest([write_pairs(tmp_path / "before.jsonl", pair(1))], out=existing)
-    before = everything(tmp_path / "out")
+    before = file_contents(tmp_path / "out")
     for arguments, options, message in bad_sources(tmp_path):
         for study in (existing, tmp_path / "out" / "new"):
             with pytest.raises(InputError, match=message) as caught:
                 ingest(arguments, out=study, **options)
             assert "\n" not in str(caught.value)
-            assert everything(tmp_path / "out") == before, message
+            assert file_contents(tmp_path / "out") == before, message
             assert list(existing.parent.iterdir()) == [existing]
 
 
@@ -247,14 +247,12 @@ def test_a_full_disk_changes_nothing(tmp_path):
     source = write_pairs(tmp_path / "big.jsonl", *long_pairs)
     study = tmp_path / "out" / "study"
     ingest([write_pairs(tmp_path / "small.jsonl", pair(1))], out=study)
-    before = everything(tmp_path / "out")
+    before = file_contents(tmp_path / "out")
     ingesting = [sys.executable, "-m", "encore.cli", "ingest", source, "--out", str(study)]
-    command = ["bash", "-c", 'ulimit -f 488; exec "$@"', "-", *ingesting]
-    finished = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert finished.returncode == 1
-    assert "writing failed" in finished.stderr
-    assert "Traceback" not in finished.stderr
-    assert everything(tmp_path / "out") == before
+    finished = run_process("bash", "-c", 'ulimit -f 488; exec "$@"', "-", *ingesting)
+    assert finished.code == 1
+    assert "writing failed" in finished.error
+    assert file_contents(tmp_path / "out") == before
 
 
 # --- real data --------------------------------------------------------------------------------

@@ -11,18 +11,9 @@ import pytest
 
 from encore.core.errors import EncoreError, InputError
 from encore.data.study import changed_study, open_study
-from tests.worlds.studies import create_study
+from tests.worlds.studies import create_study, file_contents
 
 MARKER = {"study.json": b'{"encore_study": 1}\n'}
-
-
-def everything(folder: Path) -> dict[str, bytes]:
-    """Return the content of every file below a folder, hidden files included."""
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
 
 
 @pytest.mark.parametrize("marker", [None, "{", "[]", '{"encore_study": 2}'])
@@ -50,9 +41,9 @@ def test_a_new_study_appears_with_its_first_change(tmp_path):
         assert change.study is None
         change.path("pairs/a").write_text("A")
         assert not path.parent.exists()
-    assert everything(path) == {**MARKER, "pairs/a": b"A"}
+    assert file_contents(path) == {**MARKER, "pairs/a": b"A"}
     assert list(path.parent.iterdir()) == [path]
-    assert everything(create_study(tmp_path / "runs" / "empty").path) == MARKER
+    assert file_contents(create_study(tmp_path / "runs" / "empty").path) == MARKER
 
 
 @pytest.fixture
@@ -66,13 +57,13 @@ def study(tmp_path: Path) -> Path:
 
 def test_an_interrupted_change_leaves_the_study_as_it_was(study):
     parent = study.parent
-    before = everything(parent)
+    before = file_contents(parent)
     for path in (study, parent / "runs" / "new"):
         with pytest.raises(KeyboardInterrupt), changed_study(path) as change:
             change.path("pairs/a").write_text("other")
             change.path("pairs/c").write_text("new")
             raise KeyboardInterrupt
-    assert everything(parent) == before
+    assert file_contents(parent) == before
     assert list(parent.iterdir()) == [study]
 
 
@@ -80,7 +71,7 @@ def test_an_interrupted_change_leaves_the_study_as_it_was(study):
     ("fails_at", "error"), [(0, KeyboardInterrupt()), (1, OSError("broken disk")), (2, OSError())]
 )
 def test_a_change_that_fails_while_files_are_moved_is_undone(study, fails_at, error, monkeypatch):
-    before = everything(study)
+    before = file_contents(study)
     real_replace = Path.replace
 
     def failing_replace(self: Path, target: Path) -> Path:
@@ -93,7 +84,7 @@ def test_a_change_that_fails_while_files_are_moved_is_undone(study, fails_at, er
         for name in "abc":
             change.path(f"pairs/{name}").write_text(f"new {name}")
         monkeypatch.setattr(Path, "replace", failing_replace)
-    assert everything(study) == before
+    assert file_contents(study) == before
 
 
 def test_two_changes_at_once_are_refused(study):
@@ -104,7 +95,7 @@ def test_two_changes_at_once_are_refused(study):
             changed_study(study),
         ):
             pytest.fail("the change must not begin")
-    assert everything(study / "pairs") == {"a": b"first", "b": b"B"}
+    assert file_contents(study / "pairs") == {"a": b"first", "b": b"B"}
 
 
 def test_a_study_that_another_process_made_meanwhile_stays(tmp_path):
@@ -113,7 +104,7 @@ def test_a_study_that_another_process_made_meanwhile_stays(tmp_path):
         change.path("pairs/a").write_text("late")
         with changed_study(path) as earlier_change:
             earlier_change.path("pairs/a").write_text("early")
-    assert everything(path / "pairs") == {"a": b"early"}
+    assert file_contents(path / "pairs") == {"a": b"early"}
     assert list(tmp_path.iterdir()) == [path]
 
 

@@ -65,11 +65,13 @@ def encore(*arguments: object) -> Finished:
 
 def encore_process(*arguments: object) -> Finished:
     """Run a command in a new process."""
+    environment = {**os.environ, **ENVIRONMENT}
+    return run_process(sys.executable, "-m", "encore.cli", *arguments, env=environment)
+
+
+def run_process(*command: object, **options: Any) -> Finished:
+    """Run any program, with options of `subprocess.run`; its exit code may be an error's."""
     done = subprocess.run(
-        [sys.executable, "-m", "encore.cli", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **ENVIRONMENT},
+        list(map(str, command)), capture_output=True, text=True, check=False, **options
     )
     return Finished(code=done.returncode, out=done.stdout, err=done.stderr)

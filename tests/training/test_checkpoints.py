@@ -25,7 +25,7 @@ from encore.training.distributed import Ranks
 from encore.training.evaluation import TrainingDivergedError
 from encore.training.run_folder import TrainingRun
 from encore.training.training_options import TrainingConfig
-from tests.worlds.models import flip_bit
+from tests.worlds.studies import flip_bit
 
 CONFIG = {"config": {"learning_rate": 2e-5, "seed": 0}, "data_sha256": "d1"}
 IDENTITY = {**CONFIG, "weights": {"dtype": "float32"}}

@@ -12,7 +12,8 @@ import torch
 from encore.core.reporting import Reporter
 from encore.model.layouts import lay_out
 from encore.training import pooled_states
-from tests.worlds.models import PAD, flip_bit, tiny_model
+from tests.worlds.models import PAD, tiny_model
+from tests.worlds.studies import flip_bit
 from tests.worlds.trainings import random_examples
 
 NUM_PAIRS = 10

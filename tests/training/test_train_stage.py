@@ -22,8 +22,7 @@ from encore.training import train as stage
 from encore.training.checkpoints import WEIGHTS_FILE, checkpoint_path, checkpoint_steps
 from encore.training.disk_space import NoRoomError
 from encore.training.run_folder import TrainingResult, read_log
-from tests.worlds.models import flip_bit
-from tests.worlds.studies import numbered_pairs, study_of
+from tests.worlds.studies import flip_bit, numbered_pairs, study_of
 from tests.worlds.trainings import RULES, make_world, repeatable, train_config, write_ratings
 
 NUM_PAIRS = 88

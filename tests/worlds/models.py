@@ -185,13 +185,6 @@ def scores_and_gradients(
     return score_NR.detach(), {name: p.grad.clone() for name, p in model.named_parameters()}
 
 
-def flip_bit(path: Path) -> None:
-    """Change one bit in the middle of a file."""
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
 def edit_json(path: Path, **changes: Any) -> None:
     """Change some values of a JSON object on disk."""
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))

@@ -199,3 +199,15 @@ def file_digests(folder: Path, pattern: str = "**/*") -> dict[str, str]:
         for path in sorted(folder.glob(pattern))
         if path.is_file()
     }
+
+
+def file_contents(folder: Path) -> dict[str, bytes]:
+    """Return the content of every file below a folder, hidden files included, by relative path."""
+    return {name: (folder / name).read_bytes() for name in file_digests(folder)}
+
+
+def flip_bit(path: Path) -> None:
+    """Change one bit in the middle of a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)

@@ -15,6 +15,7 @@ from encore.benchmarks.judging.judged_pairs import Verdicts, judge_pairs
 from encore.data.records import Message, PreferencePair, pair_id_of
 from encore.judges.judge_options import JudgeConfig
 from tests.worlds.judges import ScriptedJudge
+from tests.worlds.studies import write_rules
 
 #: Opinion of a scripted judge on a pair: the chosen answer is better, the rejected one is, or it
 #: names this position whatever the answers are.
@@ -97,27 +98,9 @@ def judged(
     return judge_pairs(pairs, JudgeBenchmarkConfig(**settings), judge=judge)
 
 
-RULES_TOML = """
-name = "two"
-
-[[rules]]
-title = "Kind"
-description = "d"
-preference_rule = "Accept the kinder response."
-rating_rule = "The response should be kind."
-
-[[rules]]
-title = "Long"
-description = "d"
-preference_rule = "Accept the longer response."
-rating_rule = "The response should be long."
-"""
-
-
 def rating_options(out: Path) -> JudgeBenchmarkConfig:
     """Return the config of a judging by rating under two rules, two pairs in a shard."""
     out.mkdir(exist_ok=True)
-    rules = out / "two.toml"
-    rules.write_text(RULES_TOML)
+    rules = write_rules(out / "two.toml", ["Kind", "Long"])
     judge = JudgeConfig(model="scripted")
     return JudgeBenchmarkConfig(judge=judge, out=out, rules=str(rules), shard_size=2)

@@ -22,7 +22,6 @@ from encore.data.rule_sets import load_rule_set
 from encore.weighting.weigh import weights as weigh
 from encore.weighting.weight_vector import WeightVector
 from tests.benchmarks.judging.scripted import (
-    RULES_TOML,
     benchmark_of,
     index_in,
     make_benchmark,
@@ -30,6 +29,7 @@ from tests.benchmarks.judging.scripted import (
     rating_options,
 )
 from tests.worlds.judges import ScriptedJudge
+from tests.worlds.studies import write_rules
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def config(tmp_path: Path) -> JudgeBenchmarkConfig:
 def rate_by_rule(prompt: str) -> str:
     """Rate by rule: "Kind" prefers the chosen answer by 0.6, "Long" the rejected one by 0.5."""
     is_good = f"Good {index_in(prompt)}." in prompt
-    if "should be kind" in prompt:
+    if "Rule Kind." in prompt:
         return "0.8" if is_good else "0.2"
     return "0.1" if is_good else "0.6"
 
@@ -69,7 +69,7 @@ def test_the_weighted_sum_of_the_ratings_decides(config, kind, long, credit):
 
 def test_missing_ratings_are_left_out_on_both_sides(tmp_path, config):
     def silent(prompt: str) -> str:
-        index, is_kind = index_in(prompt), "should be kind" in prompt
+        index, is_kind = index_in(prompt), "Rule Kind." in prompt
         is_good = f"Good {index}." in prompt
         # Pair 1: no rating of kindness of the chosen answer. Pair 2: none of anything.
         is_missing = index == 2 or (index == 1 and is_kind and is_good)
@@ -123,8 +123,7 @@ def test_weights_of_other_rules_or_of_the_benchmark_itself_are_refused(tmp_path,
         check_weights(vector, rules, pairs, out=tmp_path)
     elsewhere = make_benchmark(4)
     check_weights(vector, rules, elsewhere, out=tmp_path)
-    path = tmp_path / "other.toml"
-    path.write_text(RULES_TOML.replace("should be kind", "must be kind"))
+    path = write_rules(tmp_path / "other.toml", ["Kind!", "Long"])  # of the same ids
     with pytest.raises(InputError, match="differ in their texts"):
         check_weights(vector, load_rule_set(str(path)), elsewhere, out=tmp_path)
     by_hand = WeightVector(scheme="hand", rule_ids=("kind",), weights=(1.0,))

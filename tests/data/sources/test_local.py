@@ -13,6 +13,7 @@ import pytest
 
 from encore.core.errors import InputError
 from encore.data.sources.local import data_files, read_records
+from tests.worlds.refusals import assert_refused
 
 RECORDS: list[dict[str, object]] = [{"a": 1}, {"a": "é"}, {"a": [{"b": None}]}]
 
@@ -81,17 +82,14 @@ def test_lines_that_end_with_a_carriage_return_alone_are_refused_with_advice(tmp
 def test_an_incomplete_or_damaged_gzip_is_an_error(tmp_path, kept_share):
     content = gzip.compress(os.urandom(20_000).hex().encode() + b"\n" + LINES)
     path = written(tmp_path, "x.jsonl.gz", content[: int(len(content) * kept_share)])
-    with pytest.raises(InputError, match=r"x\.jsonl\.gz: reading failed"):
-        values(path)
+    assert_refused(r"x\.jsonl\.gz: reading failed", values, path)
     path.write_bytes(content[:-6] + bytes([content[-6] ^ 1]) + content[-5:])  # the checksum
-    with pytest.raises(InputError, match="reading failed"):
-        values(path)
+    assert_refused("reading failed", values, path)
 
 
 @pytest.mark.parametrize("text", [b"[", b"[1, ]", b"[1] 2", b'["\xff"]', b"[" * 100_000])
 def test_invalid_arrays_are_refused(tmp_path, text):
-    with pytest.raises(InputError, match=r"x\.json: not valid JSON"):
-        values(written(tmp_path, "x.json", text))
+    assert_refused(r"x\.json: not valid JSON", values, written(tmp_path, "x.json", text))
 
 
 def test_only_the_requested_columns_of_parquet_are_read(tmp_path):
@@ -134,8 +132,7 @@ def test_the_data_files_of_a_folder_are_sorted_by_name(tmp_path):
     (tmp_path / "inner").mkdir()
     text = written(tmp_path, "README.md", b"")
     for path in (tmp_path, text):
-        with pytest.raises(InputError, match=r"no data file; expected .*parquet"):
-            data_files(path)
+        assert_refused(r"no data file; expected .*parquet", data_files, path)
     for name in ("b.jsonl", "a.parquet", ".hidden.jsonl", "c.json.gz"):
         written(tmp_path, name, b"")
     assert [path.name for path in data_files(tmp_path)] == ["a.parquet", "b.jsonl", "c.json.gz"]

@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 
 from encore.benchmarks.benchmark_table import read_table, table_folders
-from encore.core.errors import EncoreError, InputError
+from encore.core.errors import EncoreError
 from encore.data.rating_runs import list_runs
 from encore.data.study import open_study
 from encore.model.open_model import open_reward_model
 from encore.scoring.head_scores import read_head_scores
 from encore.tables.study_tables import study_tables, table_docs
 from tests.tables.sql.studies import NUM_PAIRS, NUM_RULES, SHARD_SIZE, ask, ask_records
+from tests.worlds.refusals import assert_refused
 from tests.worlds.scorings import make_model, score
-from tests.worlds.studies import create_study, shard_path
+from tests.worlds.studies import create_study, flip_bit, shard_path
 from tests.worlds.tables import benchmark_pairs, every_row, write_run
 
 ALL_PAIRS = sum(NUM_PAIRS.values())
@@ -73,10 +74,7 @@ def test_tables_have_the_content_of_the_files(full):
 
 def test_a_damaged_shard_is_listed_and_not_read(copied):
     [run_dir] = list_runs(copied / "ratings")
-    path = shard_path(run_dir, 1)
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
+    flip_bit(shard_path(run_dir, 1))
     # Files that only look like shards are not read either.
     shutil.copy(shard_path(run_dir, 0), run_dir / "shard-00099.parquet")
     [scores] = (copied / "scores").iterdir()
@@ -121,11 +119,9 @@ def test_ratings_are_those_of_the_chosen_run(two_runs):
     undecided = study_tables(study)
     assert "ratings" not in undecided.by_name
     assert ask(two_runs, "select count(*) from all_ratings") == [(2 * NUM_RATINGS,)]
-    with pytest.raises(InputError, match=r"2 of its runs match; choose .*judge one.*judge two"):
-        undecided.require_run()
+    assert_refused(r"2 of its runs match; choose .*judge one.*judge two", undecided.require_run)
     for choice in ({"run": "zzz"}, {"judge": "three"}, {"run": ""}):
-        with pytest.raises(InputError, match=r"(none|2) of its runs match.*judge one"):
-            study_tables(study, **choice)
+        assert_refused(r"(none|2) of its runs match.*judge one", study_tables, study, **choice)
     assert ask(two_runs, "select distinct judge from ratings", judge="two") == [("two",)]
     key = study_tables(study, judge="two").require_run().manifest.run_key
     assert study_tables(study, run=key[:10]).require_run().manifest.run_key == key
@@ -135,8 +131,7 @@ def test_an_empty_study_has_empty_tables(tmp_path):
     empty = create_study(tmp_path / "empty").path
     for name in table_docs():
         assert ask(empty, f"from {name}") == []
-    with pytest.raises(InputError, match="no ratings yet; run `encore rate"):
-        study_tables(open_study(empty)).require_run()
+    assert_refused("no ratings yet; run `encore rate", study_tables(open_study(empty)).require_run)
 
 
 # --- head scores ----------------------------------------------------------------------------------
