@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
 
 from encore.benchmarks.compare_tables import compare_tables, find_row, read_studies
 from encore.core.errors import InputError
+from encore.demo import BENCHMARK_DATA_PATH, BENCHMARK_PATH
+from tests.golden.command_line import encore
+from tests.worlds.refusals import assert_refused
 from tests.worlds.studies import create_study
 from tests.worlds.tables import benchmark_pairs, every_row, model_row, turned, write_run
 
@@ -102,15 +106,12 @@ def test_a_mean_over_draws_of_choices_is_not_compared(tmp_path):
 
 def test_missing_rows_figures_and_tables_are_named(study, tmp_path):
     rows = read_studies([study])
-    with pytest.raises(InputError, match="give one of: 'worse', 'better'"):
-        find_row(rows, "best")
-    with pytest.raises(InputError, match="there are: Safety, refuse, respond"):
-        compare_tables(rows, by="kindness")
+    assert_refused("give one of: 'worse', 'better'", find_row, rows, "best")
+    assert_refused("there are: Safety, refuse, respond", compare_tables, rows, by="kindness")
     with pytest.raises(InputError, match=r"the studies have tables of made-up only"):
         read_studies([study], benchmark="other")
     second = create_study(tmp_path / "elsewhere" / "first").path
-    with pytest.raises(InputError, match=r"no benchmark table yet; make one with"):
-        read_studies([second])
+    assert_refused(r"no benchmark table yet; make one with", read_studies, [second])
 
 
 def test_a_study_is_read_once_and_studies_of_one_name_are_called_by_their_paths(study, tmp_path):
@@ -127,8 +128,59 @@ def test_a_table_that_does_not_match_its_results_is_refused(study):
     for old, new in (('"score": 0.7', '"score": 0.9'), ('"name": "better"', '"name": "best"')):
         assert old in whole
         path.write_text(whole.replace(old, new))
-        with pytest.raises(InputError, match="does not match results"):
-            read_studies([study])
+        assert_refused("does not match results", read_studies, [study])
     path.write_text("{}")
-    with pytest.raises(InputError, match="no table of a benchmark"):
-        read_studies([study])
+    assert_refused("no table of a benchmark", read_studies, [study])
+
+
+# --- the command ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def printed_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = create_study(tmp_path_factory.mktemp("compare") / "study").path
+    pairs = benchmark_pairs()
+    write_run(path, every_row(pairs), pairs=pairs, synthetic=["model made (made up)"])
+    return path
+
+
+def test_the_rows_are_printed_best_first_with_their_intervals(printed_study):
+    result = encore("compare", printed_study, "--by", "safety")
+    assert result.code == 0, result.err
+    lines = result.out.splitlines()
+    assert lines[0].startswith("made-up 1 (")
+    assert "Safety on 50 pairs; Δ to uniform, in points" in lines[0]
+    rows = [line for line in lines if "…" in line]
+    assert len(rows) == len(encore("compare", printed_study, "--json").json["datasets"][0]["rows"])
+    [uniform] = [row for row in rows if row.split()[0] == "uniform"]
+    assert uniform.split()[-3:] == ["–", "–", "–"]
+    assert "synthetic: model made (made up)" in result.err
+    assert (
+        "there is none of this name"
+        in encore("compare", printed_study, "--reference", "best").error
+    )
+
+
+def test_the_documented_table_is_on_the_same_pairs_as_the_demo_s():
+    """Rows on other pairs cannot be compared with those of the demo's study."""
+    text = (
+        (Path(__file__).parents[2] / "docs" / "compare.md")
+        .read_text(encoding="utf-8")
+        .replace("\\\n", " ")
+    )
+    [line] = [line for line in text.splitlines() if line.startswith("python -m flows.evaluate")]
+    arguments = shlex.split(line)
+    assert arguments[3] == "demo-study"
+    shipped = {"--benchmark": BENCHMARK_PATH, "--data": BENCHMARK_DATA_PATH}
+    for option, path in shipped.items():
+        assert Path(__file__).parents[2] / arguments[arguments.index(option) + 1] == path
+
+
+def test_rules_are_numbered_and_named_under_the_rows(printed_study):
+    """As in the other tables: the numbers are those of the heads, from 1."""
+    output = encore("compare", printed_study).out
+    [dataset] = encore("compare", printed_study, "--json").json["datasets"]
+    for position, rule_id in enumerate(dataset["rule_ids"], start=1):
+        assert f"single: {rule_id}" in [row["name"] for row in dataset["rows"]]
+        assert f" single: rule {position} " in output
+        assert f"{position} {rule_id}" in output

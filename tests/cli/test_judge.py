@@ -78,19 +78,3 @@ def test_a_judging_prints_tables_warnings_and_the_folder_of_replies(arguments, s
     assert scripted.num_asked == 20
     assert encore("judge", *arguments, "--protocol", "verdict-only").out == result.out
     assert scripted.num_asked == 20
-
-
-def test_options_that_do_not_fit_together_are_refused_before_anything_is_read(tmp_path):
-    """The training study and the benchmark's rows do not exist: they are not read."""
-    nowhere = ["--judge", "m", "--out", tmp_path, "--data", tmp_path / "no-rows.jsonl"]
-    weights = ["--weights-from", tmp_path / "no-study"]
-    by_rating = [*weights, "--by", "rating"]
-    for options, problem in (
-        (["--scheme", "encore", "--tau", 1], "--scheme encore, --tau 1.0: changes nothing"),
-        (["--rules", "encore-20"], "--rules encore-20: changes nothing with --by pair"),
-        ([*weights, "--weights-run", "ab"], "--weights-run ab: changes nothing"),
-        (["--by", "rating", "--tau", 1], "--by rating needs --weights-from"),
-        ([*by_rating, "--protocol", "explained"], "changes nothing with --by rating"),
-        ([*by_rating, "--max-reply-tokens", 513], "by rating a reply has at most 512"),
-    ):
-        assert problem in encore("judge", *nowhere, *options).error

@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import shlex
-import subprocess
 import sys
 import traceback
 from importlib.machinery import ModuleSpec, PathFinder
@@ -22,7 +21,7 @@ from packaging.utils import canonicalize_name
 from encore.cli.app import COMMANDS
 from encore.core.extras import EXTRAS
 from encore.demo import BENCHMARK_DATA_PATH, BENCHMARK_PATH, JUDGE_PATH
-from tests.golden.command_line import encore
+from tests.golden.command_line import encore, run_process
 from tests.test_packaging import ROOT, dependencies_of
 
 #: Calls in their order by their ending: "" for exit code 0, the extras that its line of error
@@ -95,16 +94,12 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, st
         if not core & {canonicalize_name(name) for name in names}
     ]
     assert {"torch", "transformers", "matplotlib"} <= set(absent)
-    finished = subprocess.run(
-        [sys.executable, "-m", "tests.cli.test_without_extras"],
+    return run_process(
+        *(sys.executable, "-m", "tests.cli.test_without_extras"),
         input=json.dumps([*{*absent} - {"_pytest", "pytest", "pluggy", "iniconfig"}]),
         cwd=folder,
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    return json.loads(finished.stdout)
+    ).json
 
 
 def command_of(call: str) -> str:

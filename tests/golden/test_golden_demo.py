@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -62,9 +60,7 @@ def test_the_demos_table(tmp_path):
     assert done.code == 0, done.err
     table = table_of(tmp_path / "demo")
     names = [row["name"] for row in table["rows"]]
-    query = encore_process(
-        *("sql", "select row from benchmark_rows order by place"),
-        *("--study", tmp_path / "demo", "--format", "csv"),
-    )
-    assert [row["row"] for row in csv.DictReader(io.StringIO(query.out))] == names
+    query = "select row from benchmark_rows order by place"
+    rows = encore_process("sql", query, "--study", tmp_path / "demo", "--json").json
+    assert [row["row"] for row in rows] == names
     check_golden("demo-table", mask_keys_and_paths(table), CLOSE)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.golden.command_line import ENVIRONMENT
 from tests.golden.conftest import GoldenStudy
 from tests.golden.same import ANY, PROBED, check_golden, mask_keys_and_paths
+from tests.signals import encore_process
 
 TIMEOUT_SECONDS = 90.0
 PROMPT = [{"role": "user", "content": "May I share the neighbour's letters?"}]
@@ -65,35 +62,18 @@ REQUESTS: dict[str, tuple[str, str, Any]] = {
 def url(golden_study: GoldenStudy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Serve the probe's heads with ENCORE's weights and small limits; yield the URL."""
     log = tmp_path_factory.mktemp("server") / "log"
-    command = [
-        *(sys.executable, "-m", "encore.cli", "serve", golden_study.probe_run, "--port", 0),
-        *("--scheme", "encore", "--ratings", golden_study.folder),
+    options = (
+        *("--port", 0, "--scheme", "encore", "--ratings", golden_study.folder),
         *("--max-queries", 8, "--max-request-bytes", 20_000, "--json"),
-    ]
+    )
     with (
         log.open("w") as errors,
-        subprocess.Popen(
-            list(map(str, command)),
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            env={**os.environ, **ENVIRONMENT},
-        ) as process,
+        encore_process("serve", golden_study.probe_run, *options, stderr=errors) as process,
     ):
-        try:
-            assert process.stdout is not None
-            output = ""
-            for line in process.stdout:
-                output += line
-                if line == "}\n":
-                    break
-            assert output, log.read_text()
-            yield json.loads(output)["url"]
-            process.send_signal(signal.SIGTERM)
-            process.wait(TIMEOUT_SECONDS)
-        finally:
-            process.kill()
-    assert "Traceback" not in Path(log).read_text()
+        yield json.loads("".join(itertools.islice(process.stdout, 5)))["url"]
+        process.send_signal(signal.SIGTERM)
+        process.wait(TIMEOUT_SECONDS)
+    assert "Traceback" not in log.read_text()
 
 
 @pytest.mark.services

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 
 from tests.golden.command_line import encore
 from tests.golden.same import ANY, SOLVED, check_golden
 
-SCHEMES = (
-    *("encore", "uniform", "random", "single"),
-    *("top-k", "random-k", "inverse-sd", "bradley-terry"),
-)
+SCHEMES = ("encore", "uniform", "random", "top-k", "random-k", "inverse-sd")
 #: Ends of intervals, which rest on 2,000 or more seeded draws.
 DRAWN = 0.03
 ANALYSIS = {"intervals.*_low": DRAWN, "intervals.*_high": DRAWN, "correlation.*.null_*": DRAWN}
@@ -24,56 +20,36 @@ WEIGHTS = {
 }
 #: Weights that are fitted, and accuracies on folds that are drawn.
 LEARNT = {**WEIGHTS, "weights.*": SOLVED, "held_out.accuracy*": DRAWN}
+COMPARED = {
+    "*encore_version": ANY,
+    "*params.scale": SOLVED * 10,
+    "*weights.*": SOLVED,
+    "*accuracy*": SOLVED,
+    "*held_out*": DRAWN,
+    "draws.*": DRAWN,
+    "*beats_random": DRAWN,
+}
+#: Call and tolerances by the name of the golden file.
+CALLS = {
+    "analyze": ("analyze", ANALYSIS),
+    "analyze-by-source": ("analyze --by-source", ANALYSIS),
+    **{f"weights-{scheme}": (f"weights --scheme {scheme}", WEIGHTS) for scheme in SCHEMES},
+    "weights-single": ("weights --scheme single --rule be-kind", WEIGHTS),
+    "weights-bradley-terry": ("weights --scheme bradley-terry", LEARNT),
+    "weights-with-tau-0.5": ("weights --tau 0.5", WEIGHTS),
+    "weights-with-scheme-top-k-k-3": ("weights --scheme top-k --k 3", WEIGHTS),
+    "weights-sweep": ("weights --sweep", {"*encore_version": ANY}),
+    "weights-compare": ("weights --compare", COMPARED),
+    # All floats agree to `SOLVED`, because the weights come from gradient descent.
+    "theory": ("theory", {"*encore_version": ANY, "*": SOLVED}),
+}
 
 
-def without_drawn_numbers(analysis: dict[str, Any]) -> dict[str, Any]:
-    """Replace the figures in the sentences of verdicts; other keys hold and compare them."""
-    for verdict in analysis["verdicts"]:
+@pytest.mark.parametrize("name", CALLS)
+def test_the_json_of_a_command(fixed_ratings, name):
+    call, tolerances = CALLS[name]
+    answer = encore(*call.split(), fixed_ratings, "--json").json
+    # Other keys hold and compare the figures in the sentences of verdicts.
+    for verdict in answer.get("verdicts", ()):
         verdict["reason"] = re.sub(r"[-+−]?\d\.\d+", "#", verdict["reason"])
-    return analysis
-
-
-@pytest.mark.parametrize("options", [(), ("--by-source",)])
-def test_analyze(fixed_ratings, options):
-    answer = encore("analyze", fixed_ratings, *options, "--json").json
-    name = "analyze-by-source" if options else "analyze"
-    check_golden(name, without_drawn_numbers(answer), ANALYSIS)
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_weights_of_every_scheme(fixed_ratings, scheme):
-    options = ("--rule", "be-kind") if scheme == "single" else ()
-    answer = encore("weights", fixed_ratings, "--scheme", scheme, *options, "--json").json
-    check_golden(f"weights-{scheme}", answer, LEARNT if scheme == "bradley-terry" else WEIGHTS)
-
-
-@pytest.mark.parametrize("options", [("--tau", 0.5), ("--scheme", "top-k", "--k", 3)])
-def test_weights_with_an_option(fixed_ratings, options):
-    answer = encore("weights", fixed_ratings, *options, "--json").json
-    name = "-".join(str(option).strip("-") for option in options)
-    check_golden(f"weights-with-{name}", answer, WEIGHTS)
-
-
-def test_the_sweep_of_temperatures(fixed_ratings):
-    answer = encore("weights", fixed_ratings, "--sweep", "--json").json
-    check_golden("weights-sweep", answer, {"*encore_version": ANY})
-
-
-def test_the_comparison_of_schemes(fixed_ratings):
-    answer = encore("weights", fixed_ratings, "--compare", "--json").json
-    tolerances = {
-        "*encore_version": ANY,
-        "*params.scale": SOLVED * 10,
-        "*weights.*": SOLVED,
-        "*accuracy*": SOLVED,
-        "*held_out*": DRAWN,
-        "draws.*": DRAWN,
-        "*beats_random": DRAWN,
-    }
-    check_golden("weights-compare", answer, tolerances)
-
-
-def test_theory(fixed_ratings):
-    """All floats agree to `SOLVED`, because the weights come from gradient descent."""
-    answer = encore("theory", fixed_ratings, "--json").json
-    check_golden("theory", answer, {"*encore_version": ANY, "*": SOLVED})
+    check_golden(name, answer, tolerances)

@@ -5,10 +5,8 @@ All commands run on one study of twenty of the demo's pairs, rated by the shippe
 
 from __future__ import annotations
 
-import csv
 import gzip
 import hashlib
-import io
 import json
 import os
 import shutil
@@ -193,21 +191,15 @@ def test_a_small_benchmark(golden_study):
         "--json",
     ).json
     check_golden("benchmark", mask_keys_and_paths(answer), TABLE)
-    query = encore(
-        *("sql", "select row from benchmark_rows order by place"),
-        *("--study", golden_study.folder, "--format", "csv"),
-    )
-    rows = [row["row"] for row in csv.DictReader(io.StringIO(query.out))]
-    assert rows == [row["name"] for row in answer["rows"]]
+    query = "select row from benchmark_rows order by place"
+    rows = encore("sql", query, "--study", golden_study.folder, "--json").json
+    assert [row["row"] for row in rows] == [row["name"] for row in answer["rows"]]
 
 
 def columns_of(golden_study: GoldenStudy, name: str) -> dict[str, str]:
     """Return DuckDB's type of each column of a table or view."""
-    csv_of_study = ("--study", golden_study.folder, "--format", "csv")
     query = f"select column_name, column_type from (describe from {name})"  # noqa: S608
-    result = encore("sql", query, *csv_of_study)
-    assert result.code == 0, result.err
-    rows = csv.DictReader(io.StringIO(result.out))
+    rows = encore("sql", query, "--study", golden_study.folder, "--json").json
     return {row["column_name"]: row["column_type"] for row in rows}
 
 
@@ -230,8 +222,7 @@ def test_tables_queries_and_columns_of_sql(golden_study):
 )
 def test_a_query_of_the_library(golden_study, query):
     golden_study.scored  # noqa: B018 - head_accuracy reads the scores
-    result = encore("sql", "--query", query, "--study", golden_study.folder, "--format", "json")
-    rows = result.json
+    rows = encore("sql", "--query", query, "--study", golden_study.folder, "--json").json
     if query == "head_accuracy":
         rows = sorted(rows[0])  # its columns; the values are head scores
     check_golden(f"sql-{query}", mask_keys_and_paths(rows))

@@ -15,10 +15,6 @@ _CHAT_TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}<eot>{% endfor %}"
     "{% if add_generation_prompt %}<assistant>{% endif %}"
 )
-_HIDDEN = 32
-_INNER = 48
-_LAYERS = 2
-_HEADS = 2
 
 
 def write_tiny_llama(folder: Path, *, labels: Sequence[str] = ()) -> Path:
@@ -29,6 +25,7 @@ def write_tiny_llama(folder: Path, *, labels: Sequence[str] = ()) -> Path:
         labels: Output labels of a classifier. Empty: a language model instead of a classifier.
     """
     from safetensors.numpy import save_file
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
 
     folder.mkdir(parents=True)
     names = dict(zip(("pad_token", "bos_token", "eos_token"), _SPECIAL_TOKENS, strict=False))
@@ -45,11 +42,11 @@ def write_tiny_llama(folder: Path, *, labels: Sequence[str] = ()) -> Path:
         "architectures": ["LlamaForSequenceClassification" if labels else "LlamaForCausalLM"],
         "model_type": "llama",
         "vocab_size": num_tokens,
-        "hidden_size": _HIDDEN,
-        "intermediate_size": _INNER,
-        "num_hidden_layers": _LAYERS,
-        "num_attention_heads": _HEADS,
-        "num_key_value_heads": _HEADS,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
         "max_position_embeddings": 1024,
         "hidden_act": "silu",
         "rms_norm_eps": 1e-6,
@@ -63,30 +60,16 @@ def write_tiny_llama(folder: Path, *, labels: Sequence[str] = ()) -> Path:
         config["id2label"] = {str(index): label for index, label in enumerate(labels)}
         config["label2id"] = {label: index for index, label in enumerate(labels)}
     (folder / "config.json").write_text(json.dumps(config))
+    architecture = AutoModelForSequenceClassification if labels else AutoModelForCausalLM
+    model = architecture.from_config(AutoConfig.from_pretrained(folder))
+    shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    # The numbers are drawn for the embedding and the last norm first, then for layers and heads.
+    parts = ("score", "lm_head", "model.layers")
+    order = sorted(shapes, key=lambda name: [name.startswith(part) for part in parts])
     generator = np.random.default_rng(0)
     tensors = {}
-    for name, shape in _shapes(num_tokens, num_labels=len(labels)).items():
-        random = generator.normal(scale=0.2, size=shape).astype(np.float32)
+    for name in order:
+        random = generator.normal(scale=0.2, size=shapes[name]).astype(np.float32)
         tensors[name] = np.ones_like(random) if "norm" in name else random
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     return folder
-
-
-def _shapes(num_tokens: int, *, num_labels: int) -> dict[str, tuple[int, ...]]:
-    shapes: dict[str, tuple[int, ...]] = {
-        "model.embed_tokens.weight": (num_tokens, _HIDDEN),
-        "model.norm.weight": (_HIDDEN,),
-    }
-    for layer in range(_LAYERS):
-        prefix = f"model.layers.{layer}"
-        shapes |= {f"{prefix}.self_attn.{part}_proj.weight": (_HIDDEN, _HIDDEN) for part in "qkvo"}
-        shapes |= {
-            f"{prefix}.mlp.gate_proj.weight": (_INNER, _HIDDEN),
-            f"{prefix}.mlp.up_proj.weight": (_INNER, _HIDDEN),
-            f"{prefix}.mlp.down_proj.weight": (_HIDDEN, _INNER),
-            f"{prefix}.input_layernorm.weight": (_HIDDEN,),
-            f"{prefix}.post_attention_layernorm.weight": (_HIDDEN,),
-        }
-    if num_labels:
-        return {**shapes, "score.weight": (num_labels, _HIDDEN)}
-    return {**shapes, "lm_head.weight": (num_tokens, _HIDDEN)}

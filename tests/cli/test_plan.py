@@ -1,4 +1,4 @@
-"""`encore plan train`: figures before anything is loaded, a refusal that names what fits."""
+"""`encore plan`: tables before anything is loaded, refusals that name what fits."""
 
 from __future__ import annotations
 
@@ -37,3 +37,26 @@ def test_a_studys_own_lengths_and_a_folders_config_are_used(encore, study, tmp_p
     expected = 16_384 * 128 + 5 * (65_536 + 122_880 + 256) + 128
     assert values["model"]["num_parameters"] == expected
     assert values["tokens"]["max_length"] <= 1024
+
+
+def test_the_table_has_the_asked_layout_and_a_run_ends_with_plan_against_actual(
+    encore, study, judge_folder
+):
+    options = (study, "--judge", judge_folder, "--backend", "transformers")
+    finished = encore("plan", "rate", *options, "--price-input", 1)
+    assert finished.code == 0, finished.err
+    assert "6 pairs x 2 responses x 10 rules; tokens counted on 6 of the pairs" in finished.out
+    row = next(line for line in finished.out.splitlines() if "paper *" in line)
+    assert row.split()[2] == "120"
+    assert "hours: not known: --gpu NAME" in finished.out
+    assert "give --price-output" in finished.err
+    planned = encore("plan", "rate", *options, "--layout", "conversation-first", "--json").json
+    assert planned["layout"] == "conversation-first"
+    rated = encore("rate", *options, "--json")
+    compared = rated.json["plan"]
+    # transformers keeps no cache; greedy replies of the tiny judge are as long as the usual one.
+    for name, values in planned["layouts"]["paper"].items():
+        if name in compared:
+            assert compared[name] == {"planned": values, "actual": values}, name
+    assert "calls: 120; planned: 120" in rated.err
+    assert "seconds: " in rated.err

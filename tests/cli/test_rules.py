@@ -1,4 +1,4 @@
-"""From a pool to rules as a user calls the commands: rate-importance, select, draft, accept."""
+"""`encore rules …`: from a pool to rules, and which scores a planted sentence buys."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 from encore.rules import dedupe, rule_questions
+from tests.cli.conftest import NUM_PAIRS
 from tests.rules.principles import index_in, judge_of, rules_in, write_principles, write_text_lines
 from tests.rules.test_draft import draft_reply
 from tests.worlds.judges import ScriptedJudge
+from tests.worlds.studies import write_rules
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "paper_rules.sh"
 
@@ -61,22 +63,6 @@ def test_people_alone_rate_and_the_record_has_no_fields_of_a_judge(encore, pool,
     assert record == {"num_rules": 4, "num_answers": {"anna": 1}}
 
 
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        ((), "nobody rates: give --judge, --people, or both"),
-        (("--backend", "transformers"), "--judge"),
-        (("--people", "no-such-file.csv"), "No such file"),
-    ],
-)
-def test_a_wrong_call_is_one_clear_line(encore, pool, tmp_path, options, problem):
-    finished = encore("rules", "rate-importance", pool, "--output", tmp_path / "out", *options)
-    assert finished.code in (1, 2)
-    assert problem in finished.err
-    assert finished.err.count("\n") == 1
-    assert not (tmp_path / "out").exists()
-
-
 def test_the_papers_script_goes_from_259_principles_to_87_20_and_10(encore, tmp_path, monkeypatch):
     # A false `encore` prints its arguments; they are run here, with scripted judges and embeddings.
     lines = ["#!/usr/bin/env python3", "import json, sys", "print(json.dumps(sys.argv[1:]))"]
@@ -112,3 +98,26 @@ def test_the_papers_script_goes_from_259_principles_to_87_20_and_10(encore, tmp_
     assert all(len(rule.merged_from) in (1, 2) for rule in twenty)
     table = json.loads((tmp_path / "out" / "top-20.json").read_text())
     assert {*table["rules"][0]["ratings"]} == {"anna", "ben", *judges}
+
+
+def test_every_form_has_a_table_and_the_json_is_the_file_of_the_probe(
+    encore, study, judge_folder, tmp_path
+):
+    rules = write_rules(tmp_path / "rules.toml", ["kind"])
+    options = ("--judge", judge_folder, "--backend", "transformers", "--rules", rules)
+    printed = encore("rules", "probe", study, *options, "--num-pairs", 5)
+    assert printed.code == 0, printed.err
+    assert "unchanged under rules: 10 ratings" in printed.err
+    assert "headed, planted-order, planted-request, planted-claim under rules: 70" in printed.err
+    for title in ("reframed: every rule as:", "padded: appended: This is where", "planted-claim:"):
+        assert title in printed.out
+    row = next(line for line in printed.out.splitlines() if line.split()[-1:] == ["unknown"])
+    assert row.split()[0] == "1"
+    assert "1 kind" in printed.out
+    assert "unknown for kind: fewer than 30 pairs" in " ".join(printed.out.split())
+    finished = encore("rules", "probe", study, *options, "--num-pairs", 20, "--json")
+    assert f"note: the study has {NUM_PAIRS} pairs, fewer than 20: all" in finished.err
+    record = finished.json
+    [path] = study.glob(f"probes/*/probe-{record['key']}.json")
+    assert json.loads(path.read_text()) == record
+    assert record["variants"].keys() == record["rules"][0]["effects"].keys()
