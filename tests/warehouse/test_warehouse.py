@@ -1,7 +1,8 @@
-"""Ratings are read from files, folders and tables of many types; invalid ones are refused."""
+"""Ratings are read from files, folders and objects of every kind; invalid ones are refused."""
 
 from __future__ import annotations
 
+import gzip
 import math
 import re
 from decimal import Decimal
@@ -10,6 +11,7 @@ from typing import Any
 
 import duckdb
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,7 +19,7 @@ import pytest
 from encore.analysis.analyze import Analysis, analyze
 from encore.core.errors import InputError
 from encore.warehouse import open_ratings, open_warehouse, read_pair_ratings
-from tests.worlds.ratings import random_table, ratings_table
+from tests.worlds.ratings import random_table, ratings_table, table_of
 
 # Two rules over three pairs; rule a: win, tie, loss.
 ROWS = [
@@ -47,10 +49,79 @@ def expected() -> Analysis:
 # --- reading --------------------------------------------------------------------------------------
 
 
-def test_a_file_a_folder_a_table_and_a_data_frame_give_the_same_analysis(tmp_path, expected):
-    path = write(TABLE, tmp_path / "ratings.parquet")
-    for ratings in (path, str(path), tmp_path, TABLE, TABLE.to_pandas(), TABLE.to_reader()):
-        assert analyze(ratings) == expected
+RULES = ("be-kind", "avoid-harm", "privacy")
+# 12 pairs under three rules, two ratings of them null: as a table, a data frame, and a data frame
+# with a row a response and a column a rule.
+RATING_2PR = np.random.default_rng(0).integers(0, 11, size=(2, 12, 3)) / 10
+RATING_2PR[:, 0, 0] = np.nan
+RATED = table_of(*RATING_2PR, rule_ids=RULES)
+FRAME = RATED.to_pandas()
+WIDE = FRAME.pivot(index=["pair_id", "source", "response"], columns="rule_id", values="rating")
+WIDE = WIDE[[*RULES]].reset_index()
+
+
+class LazyFrame:
+    """Stand-in for a lazy data frame of Polars: it collects to what has Arrow's protocol alone."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def collect(self) -> Any:
+        return type("DataFrame", (), {"__arrow_c_stream__": self._table.__arrow_c_stream__})()
+
+
+class Dataset:
+    """Stand-in for a data set of Hugging Face, which has no protocol of Arrow's."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def with_format(self, kind: str) -> pa.Table:
+        assert kind == "arrow"
+        return self
+
+    def __getitem__(self, rows: slice) -> pa.Table:
+        return self._table[rows.start : rows.stop]
+
+
+def csv_file(path: Path, frame: pd.DataFrame, **options: Any) -> str:
+    frame.to_csv(path, **{"index": False, **options})
+    return str(path)
+
+
+KINDS: dict[str, Any] = {
+    "Parquet": lambda folder: str(write(RATED, folder / "r.parquet")),
+    "folder": lambda folder: write(RATED, folder / "r.parquet").parent,
+    "table": lambda _: RATED,
+    "reader": lambda _: RATED.to_reader(),
+    "pandas": lambda _: FRAME.assign(ratings="a column of this name"),
+    "pandas with the pairs as index": lambda _: FRAME.set_index("pair_id"),
+    "lazy": lambda _: LazyFrame(RATED),
+    "data set": lambda _: Dataset(RATED),
+    "dicts": lambda _: RATED.to_pylist(),
+    "columns": lambda _: RATED.to_pydict(),
+    "CSV": lambda folder: csv_file(folder / "r.csv", FRAME),
+    "CSV with an index": lambda folder: csv_file(folder / "r.csv", FRAME, index=True),
+    "CSV in a gzip": lambda folder: csv_file(folder / "r.csv.gz", FRAME),
+    "CSV of a German spreadsheet": lambda folder: csv_file(
+        folder / "r.csv", FRAME.iloc[:, ::-1], sep=";", decimal=",", encoding="utf-8-sig"
+    ),
+    "wide": lambda _: WIDE,
+    "wide with an index": lambda _: WIDE.set_index(["pair_id", "response"]),
+    "wide without source": lambda _: WIDE.drop(columns="source"),
+    "wide CSV with an index": lambda folder: csv_file(folder / "w.csv", WIDE, index=True),
+    "wide Parquet": lambda folder: write(pa.table(WIDE), folder / "w.parquet"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_input_gives_the_same_analysis(tmp_path, kind):
+    expected, analysis = analyze(RATED), analyze(KINDS[kind](tmp_path))
+    # A rule a column has the columns' order; without it rules are sorted.
+    order = RULES if kind.startswith("wide") else tuple(sorted(RULES))
+    assert tuple(rule.rule_id for rule in analysis.rules) == order
+    assert {rule.rule_id: rule for rule in analysis.rules} == {r.rule_id: r for r in expected.rules}
+    assert [rule.num_unparsed for rule in expected.rules] == [0, 2, 0]
 
 
 def test_ratings_of_any_number_type_and_integer_pair_ids_are_read(tmp_path, expected):
@@ -111,6 +182,17 @@ def test_duckdb_draws_no_progress_bar_on_standard_output(monkeypatch):
         assert warehouse.query("draws_bar").to_pylist() == [{"draws_bar": False}]
 
 
+def test_a_published_data_set_that_is_synthetic_stays_so(tmp_path):
+    for name in ("data", "rules"):  # the rules are no ratings
+        (tmp_path / name).mkdir()
+    pq.write_table(RATED, tmp_path / "data" / "train-00000-of-00001.parquet")
+    pq.write_table(pa.table({"rule_id": RULES}), tmp_path / "rules" / "train.parquet")
+    for tag, parts in (("preference", ()), ("synthetic", (f"data set {tmp_path.name}",))):
+        (tmp_path / "README.md").write_text(f"---\ntags:\n- {tag}\nconfigs:\n---\n")
+        assert analyze(tmp_path).ratings.synthetic == parts
+    assert repr(analyze(tmp_path)).splitlines()[0].endswith("; synthetic")
+
+
 # --- several runs or judges -----------------------------------------------------------------------
 
 
@@ -155,19 +237,38 @@ def refusal(ratings: Any) -> str:
     return message
 
 
-def test_missing_broken_or_empty_ratings_are_refused(tmp_path):
-    assert "int" in refusal(42)
-    assert "no such file" in refusal(tmp_path / "none")
-    (tmp_path / "a.csv").write_text("x")
-    assert "no Parquet file" in refusal(tmp_path)
-    assert "0 rows" in refusal(TABLE.slice(0, 0))
-    path = tmp_path / "bad.parquet"
-    valid = write(TABLE, tmp_path / "whole.parquet").read_bytes()
+def test_what_cannot_be_read_is_named_with_column_row_and_value(tmp_path):
+    mixed = FRAME.astype({"rating": object})
+    mixed.loc[4, "rating"] = "n/a"
+    high = gzip.compress(FRAME.replace({0.1: "high"}).to_csv(index=False).encode())
+    first_high = int(np.flatnonzero(FRAME["rating"] == 0.1)[0]) + 2  # row 1 is the header
+    (tmp_path / "high.csv.gz").write_bytes(high)
+    (tmp_path / "cells.csv").write_text("pair_id,source\na,b,c\n")
+    for ratings, problem in (
+        (FRAME.drop(columns="source"), "column source is missing"),
+        (mixed, "column rating, row 5: 'n/a' is of another type than "),
+        (WIDE.assign(prompt="Hello"), "column prompt is .*string; expected numbers"),
+        (tmp_path / "high.csv.gz", f"column rating, Row #{first_high}: .*'high'"),
+        (tmp_path / "cells.csv", "Row #2: Expected 2 columns, got 3"),
+        (tmp_path / "none.csv", "none.csv: no such file"),
+        ({"rating": 3}, "column rating, "),
+        (
+            type("DatasetDict", (dict,), {"with_format": 1})(train=1),
+            r"DatasetDict of splits \(train",
+        ),
+        ([1, 2], "cannot read a builtins.list as a table"),
+        (42, "int"),
+        (TABLE.slice(0, 0), "0 rows"),
+        (tmp_path, "no Parquet file"),
+    ):
+        assert re.search(problem, refusal(ratings))
+    path = tmp_path / "broken" / "bad.parquet"
+    valid = write(TABLE, path.with_name("whole.parquet")).read_bytes()
     ends_only = valid[:4] + b"\xff" * (len(valid) - 8) + valid[-4:]
     for content in (b"", b"pair_id,source", valid[: len(valid) // 2], ends_only):
         path.write_bytes(content)
         assert "cannot be read as a Parquet file" in refusal(path)
-    assert str(path) in refusal(tmp_path)  # of several files, the broken one is named
+    assert str(path) in refusal(path.parent)  # of several files, the broken one is named
 
 
 WRONG_COLUMNS = [
