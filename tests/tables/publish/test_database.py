@@ -6,7 +6,6 @@ import json
 import shutil
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import duckdb
 import pytest
@@ -17,14 +16,7 @@ from encore.tables.publish_database import publish_database
 from encore.tables.query_files import query_files
 from encore.tables.study_tables import table_docs
 from tests.golden.command_line import encore
-from tests.tables.sql.studies import (
-    NUM_PAIRS,
-    NUM_RULES,
-    comparable,
-    digest_of_tree,
-    make_pairs,
-    rate_study,
-)
+from tests.tables.sql.studies import NUM_PAIRS, NUM_RULES, comparable, make_pairs, rate_study
 from tests.tables.sql.studies import ask as ask_in_study
 from tests.worlds.studies import shard_path
 
@@ -114,32 +106,6 @@ def test_the_chosen_run_and_all_other_runs_are_published(two_runs, tmp_path):
     assert ask(out, count + "other_ratings") == [(NUM_RATINGS, 1, "one")]
     assert ask(out, count + "all_ratings") == [(2 * NUM_RATINGS, 2, "two")]
     assert len(ask(out, "from judge_comparison")) == NUM_RULES
-
-
-def test_a_failed_write_changes_nothing_and_other_files_are_never_replaced(
-    one_run, tmp_path, monkeypatch
-):
-    study_digest = digest_of_tree(one_run)
-    out = tmp_path / "study.duckdb"
-    publish_database(one_run, out=out)
-    digest = digest_of_tree(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["study.duckdb"]
-    with pytest.raises(InputError, match="--force"):
-        publish_database(one_run, out=out)
-
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
-        failure = Mock(side_effect=OSError("disk full"))
-        patch.setattr("encore.tables.publish_database._create_views", failure)
-        publish_database(one_run, out=out, force=True)
-    assert digest_of_tree(tmp_path) == digest
-    publish_database(one_run, out=out, force=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["study.duckdb"]
-    (tmp_path / "thesis.txt").write_text("years of work")
-    for path in (tmp_path / "thesis.txt", tmp_path):
-        with pytest.raises(InputError, match="has other content"):
-            publish_database(one_run, out=path, force=True)
-    assert (tmp_path / "thesis.txt").read_text() == "years of work"
-    assert digest_of_tree(one_run) == study_digest
 
 
 def test_the_command_publishes_an_incomplete_run_as_study_duckdb_with_code_3(

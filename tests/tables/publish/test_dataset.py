@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pyarrow.parquet as pq
 import pytest
@@ -17,7 +16,7 @@ from encore.data.rule_sets import load_rule_set
 from encore.data.study import open_study
 from encore.tables.publish_dataset import publish_dataset
 from tests.golden.command_line import encore
-from tests.tables.sql.studies import NUM_PAIRS, digest_of_tree, make_pairs, rate_study
+from tests.tables.sql.studies import NUM_PAIRS, make_pairs, rate_study
 from tests.worlds.studies import numbered_pairs, study_of
 
 ALL_PAIRS = sum(NUM_PAIRS.values())
@@ -130,38 +129,3 @@ def test_ratings_of_pairs_that_the_study_no_longer_has_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"7 rated pairs of source 'hh' are no longer in it"):
         publish_dataset(study, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_a_failed_write_changes_nothing_and_other_folders_are_never_replaced(
-    one_run, tmp_path, monkeypatch
-):
-    study_digest = digest_of_tree(one_run)
-    out = tmp_path / "out"
-    out.mkdir()
-    publish_dataset(one_run, out=out)  # an empty folder is replaced
-    digest = digest_of_tree(tmp_path)
-    with pytest.raises(InputError, match="--force"):
-        publish_dataset(one_run, out=out)
-    rename = Path.rename
-
-    def fail_to_publish(self: Path, target: Path) -> Path:
-        if ".tmp-" in self.name:
-            raise OSError("disk full")
-        return rename(self, target)
-
-    for name, failure in (
-        ("encore.tables.publish_dataset.data_set_card", Mock(side_effect=OSError("disk full"))),
-        ("pathlib.Path.rename", fail_to_publish),
-    ):
-        with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
-            patch.setattr(name, failure)
-            publish_dataset(one_run, out=out, force=True)
-        assert digest_of_tree(tmp_path) == digest
-    publish_dataset(one_run, out=out, force=True)
-    assert digest_of_tree(tmp_path) == digest
-    (out / "notes.txt").write_text("mine")
-    for path in (out, one_run, out / "notes.txt"):
-        with pytest.raises(InputError, match="has other content"):
-            publish_dataset(one_run, out=path, force=True)
-    assert (out / "notes.txt").read_text() == "mine"
-    assert digest_of_tree(one_run) == study_digest

@@ -5,24 +5,13 @@ from __future__ import annotations
 import pytest
 
 from encore.core.model_files import folder_digest
-from encore.data.pairs_manifest import Origin, PairsManifest
+from encore.data.ingestion import ingest
+from encore.data.pairs_manifest import PairsManifest
 from encore.data.rating_runs import RatingManifest
 from encore.data.study import open_study
 from encore.demo import DATA_PATHS, JUDGE_PATH
 from encore.warehouse import Ratings
 from tests.worlds.studies import numbered_pairs, study_of
-
-
-def source(label: str, *, file: str, kind: str = "local") -> PairsManifest:
-    texts = ("data_digest", "parquet_sha256", "encore_version")
-    counts = ("num_read", "num_kept", "num_duplicates", "num_set_aside", "num_contradicting")
-    return PairsManifest(
-        label=label,
-        origins=(Origin(kind=kind, name=file, format="hh", num_read=1),),
-        set_aside_by_reason={},
-        **dict.fromkeys(texts, ""),
-        **dict.fromkeys(counts, 0),
-    )
 
 
 def run(revision: str | None) -> RatingManifest:
@@ -31,9 +20,15 @@ def run(revision: str | None) -> RatingManifest:
 
 
 @pytest.mark.parametrize(("label", "path"), DATA_PATHS.items())
-def test_the_demos_pairs_are_synthetic_under_any_label(label, path):
-    assert source(label, file="anything.jsonl").synthetic
-    assert source("mine", file=path.name).synthetic
+def test_the_demos_pairs_are_synthetic_under_any_label(tmp_path, label, path):
+    ingest([f"mine={path}"], out=tmp_path / "file")
+    for study in (study_of(numbered_pairs(1), tmp_path / "label", label=label), tmp_path / "file"):
+        [manifest] = open_study(study).sources
+        assert manifest.synthetic
+    # A repository of this name on the hub is another data set.
+    origins = [origin.model_copy(update={"kind": "hub"}) for origin in manifest.origins]
+    hub = {"label": "hh", "origins": origins, "synthetic": False}
+    assert not PairsManifest.model_validate(manifest.model_dump() | hub).synthetic
 
 
 def test_the_demos_judge_is_recognised_by_its_files():
@@ -43,7 +38,6 @@ def test_the_demos_judge_is_recognised_by_its_files():
 
 
 def test_ratings_name_their_synthetic_sources_and_judge(tmp_path):
-    assert not source("hh", file="Anthropic/hh-rlhf", kind="hub").synthetic
     rows_by_label = dict.fromkeys(("hh", "Synthetic-x"), numbered_pairs(1))
     study = open_study(study_of(rows_by_label, tmp_path / "study"))
     demo = run(f"sha256:{folder_digest(JUDGE_PATH)}")
