@@ -33,21 +33,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from encore.benchmarks.definition import load_benchmark
-from encore.data.rating_runs import RatingManifest
-from encore.data.rule_sets import rules_digest
-from encore.data.schemas import RATINGS, RATINGS_CONTRACT
+from encore.data.schemas import RATINGS_CONTRACT
 from encore.rules.dedupe import dedupe
 from encore.rules.pool import PoolRule, write_pool
 from encore.rules.rules_options import DedupeConfig
-from encore.runs.run_files import claim_folder, run_key_of
-from tests.perf.harness import (
-    make_parser,
-    measure_in_turn,
-    median_and_range,
-    print_table,
-    run_python,
-)
-from tests.worlds.studies import write_shard
+from tests.perf import harness
+from tests.worlds.studies import rules_of, write_rating_run
 from tests.worlds.tables import benchmark_pairs, random_margins, rows_of, scores_of, write_run
 
 NUM_RULES, NUM_HEADS, NUM_LEVELS, SHARD_PAIRS = 10, 20, 11, 1000
@@ -78,7 +69,7 @@ TABLE = "import tests.perf.analysis_speed as speed; speed.make_whole_table()"
 
 def main() -> None:
     """Measure and print the tables."""
-    parser = make_parser(__doc__)
+    parser = harness.make_parser(__doc__)
     parser.add_argument("--millions", type=float, nargs="*", default=[1.4, 7.0])
     parser.add_argument("--table-pairs", type=int, nargs="*", default=[740, 70_000])
     parser.add_argument("--rules", type=int, nargs="*", default=[10_000])
@@ -151,19 +142,19 @@ def dedupe_pool() -> None:
 
 def _compare(calls: Mapping[str, Sequence[object]], *, title: str, rounds: int) -> None:
     def call(code: str, *arguments: object) -> tuple[float, float]:
-        text, _, peak_mib = run_python("-c", code, *arguments, **LIMITS)
+        text, _, peak_mib = harness.run_python("-c", code, *arguments, **LIMITS)
         return float(text.split()[-1]), peak_mib  # under -c DuckDB prints its progress before it
 
     sides = {name: partial(call, *arguments) for name, arguments in calls.items()}
     rows = [
         {
             "call": name,
-            "seconds": median_and_range([seconds for seconds, _ in results]),
+            "seconds": harness.median_and_range([seconds for seconds, _ in results]),
             "MiB": max(results)[1],
         }
-        for name, results in measure_in_turn(sides, rounds=rounds).items()
+        for name, results in harness.measure_in_turn(sides, rounds=rounds).items()
     ]
-    print_table(title, rows)
+    harness.print_table(title, rows)
 
 
 # --- ratings ------------------------------------------------------------------------------------
@@ -171,23 +162,9 @@ def _compare(calls: Mapping[str, Sequence[object]], *, title: str, rounds: int) 
 
 def write_study(study: Path, num_pairs: int, *, num_rules: int = NUM_RULES) -> Path:
     """Write a study with one finished run: rules of different spread and signal, 1 % nulls."""
-    texts = ("title", "description", "preference_rule", "rating_rule")
-    ids = _rule_ids(num_rules)
-    rules = [{"rule_id": rule_id, **dict.fromkeys(texts, "x")} for rule_id in ids]
-    identity = {
-        "judge": {"name": "simulated"},
-        "rules_sha256": rules_digest(rules),
-        "plan": {"num_pairs": num_pairs, "shard_size": SHARD_PAIRS},
-    }
-    manifest = RatingManifest(
-        run_key=run_key_of(identity), identity=identity, rule_set="x", rules=rules, versions={}
-    )
-    run_dir = study / "ratings" / manifest.run_key
-    claim_folder(run_dir, manifest)
-    (study / "study.json").write_text('{"encore_study": 1}\n')
-    for shard in manifest.shards:
-        table = _ratings(shard.num_pairs, ids, manifest.run_key, seed=shard.index)
-        write_shard(run_dir, manifest, shard, table)
+    titles = [f"Rule {number}" for number in range(num_rules)]
+    ratings = _ratings(num_pairs, rule_ids=_rule_ids(num_rules))
+    write_rating_run(study, ratings, rules=rules_of(titles), shard_size=SHARD_PAIRS)
     return study
 
 
@@ -208,29 +185,22 @@ def _rule_ids(num_rules: int) -> list[str]:
     return [f"rule-{number}" for number in range(num_rules)]
 
 
-def _ratings(num_pairs: int, rule_ids: list[str], run_key: str, *, seed: int) -> pa.Table:
-    """Draw the ratings of some pairs, in the order in which a judge gives them."""
-    rng = np.random.default_rng(seed)
+def _ratings(num_pairs: int, *, rule_ids: list[str]) -> pa.Table:
+    """Draw the ratings of pairs, in the order in which a judge gives them."""
+    rng = np.random.default_rng(0)
     quality = rng.normal(size=(num_pairs, 2, 1)) + np.array([0.2, -0.2])[:, None]
     num_rules = len(rule_ids)
     noise = np.linspace(0.1, 0.5, num_rules) * rng.normal(size=(num_pairs, 2, num_rules))
     levels = np.round(np.clip(0.6 + 0.1 * quality + noise, 0, 1) * (NUM_LEVELS - 1))
-    num_rows = levels.size
-    is_null = rng.random(num_rows) < 0.01
     per_pair = 2 * num_rules
     columns = {
         "pair_id": np.repeat([rng.bytes(16).hex() for _ in range(num_pairs)], per_pair),
         "source": np.repeat(np.where(rng.random(num_pairs) < 0.6, "hh", "pku"), per_pair),
         "response": np.tile(np.repeat(["chosen", "rejected"], num_rules), num_pairs),
         "rule_id": np.tile(np.array(rule_ids), 2 * num_pairs),
-        "rating": pa.array(levels.ravel() / (NUM_LEVELS - 1), mask=is_null),
-        "null_reason": pa.array(np.full(num_rows, "not_a_number"), mask=~is_null),
-        "num_truncated_tokens": np.zeros(num_rows, dtype=np.int32),
-        "raw_reply": pa.nulls(num_rows, pa.string()),
-        "judge": ["simulated"] * num_rows,
-        "run_key": [run_key] * num_rows,
+        "rating": pa.array(levels.ravel() / (NUM_LEVELS - 1), mask=rng.random(levels.size) < 0.01),
     }
-    return pa.table(columns, schema=RATINGS)
+    return pa.table(columns)
 
 
 if __name__ == "__main__":

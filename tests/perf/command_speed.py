@@ -18,13 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.perf.harness import (
-    make_parser,
-    measure_in_turn,
-    median_and_range,
-    print_table,
-    run_python,
-)
+from tests.perf import harness
 
 WORDS = tuple(f"word{number}" for number in range(5000))
 COMMANDS = ("--help", "--version", "train --help", "analyze --help")
@@ -32,32 +26,35 @@ COMMANDS = ("--help", "--version", "train --help", "analyze --help")
 
 def main() -> None:
     """Measure and print the tables."""
-    parser = make_parser(__doc__)
+    parser = harness.make_parser(__doc__)
     parser.add_argument("--pairs", type=int, nargs="*", default=[30_000, 100_000])
     parser.add_argument(
         "--rounds", type=int, default=5, help="rounds of the commands that only start"
     )
     options = parser.parse_args()
     sides = {
-        command: partial(run_python, "-m", "encore.cli", *command.split()) for command in COMMANDS
+        command: partial(harness.run_python, "-m", "encore.cli", *command.split())
+        for command in COMMANDS
     }
     rows = [
         {
             "command": f"encore {name}",
-            "seconds": median_and_range([seconds for _, seconds, _ in results]),
+            "seconds": harness.median_and_range([seconds for _, seconds, _ in results]),
         }
-        for name, results in measure_in_turn(sides, rounds=options.rounds).items()
+        for name, results in harness.measure_in_turn(sides, rounds=options.rounds).items()
     ]
-    print_table("start", rows)
+    harness.print_table("start", rows)
     for kind in (".jsonl", ".jsonl.gz", ".parquet") if options.pairs else ():
-        print_table(f"encore ingest, {kind}", [_ingest(kind, count) for count in options.pairs])
+        harness.print_table(
+            f"encore ingest, {kind}", [_ingest(kind, count) for count in options.pairs]
+        )
 
 
 def _ingest(kind: str, num_pairs: int) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         source, study = Path(folder) / f"pairs{kind}", Path(folder) / "study"
         write_pairs(source, num_pairs)
-        text, seconds, peak_mib = run_python(
+        text, seconds, peak_mib = harness.run_python(
             *("-m", "encore.cli", "ingest", f"p={source}", "--out", study, "--json")
         )
         size_mib = source.stat().st_size / 2**20

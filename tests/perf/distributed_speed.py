@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,13 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.distributed.farm import Farm, make_study, options, rating, running_farm, wait_until
-from tests.perf.harness import (
-    make_parser,
-    measure_in_turn,
-    median_and_range,
-    print_table,
-    seconds_of,
-)
+from tests.golden.command_line import run_process
+from tests.perf import harness
 
 _MODULES = {"encore rate": ("encore.cli", "rate"), "Prefect": ("flows.rate_pairs",)}
 _SECONDS = 600
@@ -36,7 +30,7 @@ _SECONDS = 600
 
 def main() -> None:
     """Measure and print the tables."""
-    parser = make_parser(__doc__)
+    parser = harness.make_parser(__doc__)
     parser.add_argument(
         "--shards",
         type=int,
@@ -69,7 +63,7 @@ def main() -> None:
             one_engine, two_engines = (measure(farm, study, num_engines=n) for n in (1, 2))
             two_engines["speed-up"] = two_engines["shards/s"] / one_engine["shards/s"]
             rows += [one_engine, two_engines]
-        print_table(
+        harness.print_table(
             f"engines that wait {arguments.wait_seconds:g} s a shard, from when all are ready", rows
         )
 
@@ -77,14 +71,16 @@ def main() -> None:
 def _costs(farm: Farm, studies: Mapping[int, Path], *, rounds: int) -> None:
     sides = {
         f"{name}, {count} shards": partial(
-            seconds_of, partial(_run, farm, study, *module, changes={})
+            harness.seconds_of, partial(_run, farm, study, *module, changes={})
         )
         for name, module in _MODULES.items()
         for count, study in studies.items()
     }
-    seconds = measure_in_turn(sides, rounds=rounds)
-    rows = [{"command": name, "s": median_and_range(rounds)} for name, rounds in seconds.items()]
-    print_table("instant judge", rows)
+    seconds = harness.measure_in_turn(sides, rounds=rounds)
+    rows = [
+        {"command": name, "s": harness.median_and_range(rounds)} for name, rounds in seconds.items()
+    ]
+    harness.print_table("instant judge", rows)
     few, many = studies
     extra_seconds = {
         count: statistics.median(seconds[f"Prefect, {count} shards"])
@@ -94,7 +90,7 @@ def _costs(farm: Farm, studies: Mapping[int, Path], *, rounds: int) -> None:
     per_shard = (extra_seconds[many] - extra_seconds[few]) / (many - few)
     fixed = extra_seconds[few] - few * per_shard
     costs = {"": "Prefect costs", "ms per shard": 1000 * per_shard, "s fixed": fixed}
-    print_table("over encore rate", [costs])
+    harness.print_table("over encore rate", [costs])
 
 
 def _run(farm: Farm, study: Path, *module: str, changes: Mapping[str, object]) -> None:
@@ -102,10 +98,8 @@ def _run(farm: Farm, study: Path, *module: str, changes: Mapping[str, object]) -
     with tempfile.TemporaryDirectory() as folder:
         copy = shutil.copytree(study, Path(folder) / "study")
         command = [sys.executable, "-m", *module, str(copy), *options(**changes)]
-        done = subprocess.run(
-            command, env=farm.environ("command"), capture_output=True, text=True, check=False
-        )
-    assert done.returncode == 0, done.stdout + done.stderr
+        done = run_process(*command, env=farm.environ("command"))
+    assert done.code == 0, done.out + done.err
 
 
 def _as_command(farm: Farm, study: Path, *, num_engines: int) -> dict[str, Any]:

@@ -20,14 +20,14 @@ from encore.demo import DATA_PATHS, JUDGE_PATH
 from encore.rating.rating_options import PlanRateConfig, RateConfig
 from encore.rating.rating_plan import plan_rating
 from encore.rating.rating_run import rate
-from tests.perf.harness import make_parser, print_table
+from tests.perf import harness
 
 SECONDS_WITHIN, TOKENS_WITHIN = 0.2, 0.02
 
 
 def main() -> None:
     """Plan and rate each layout, print the table, check the limits."""
-    parser = make_parser(__doc__)
+    parser = harness.make_parser(__doc__)
     parser.add_argument("--pairs", nargs="+", help="what `encore ingest` takes; default: demo's")
     parser.add_argument("--judge", type=Path, default=JUDGE_PATH, help="default: the demo's")
     parser.add_argument("--calibrate", type=int, default=100)
@@ -41,7 +41,7 @@ def main() -> None:
         ingest(options.pairs or [f"{name}={path}" for name, path in DATA_PATHS.items()], out=study)
         for layout in options.layouts:
             rows += planned_and_actual(study, layout, options)
-    print_table(f"{options.limit} pairs, planned with {options.calibrate}", rows)
+    harness.print_table(f"{options.limit} pairs, planned with {options.calibrate}", rows)
     for row in rows:
         limit = SECONDS_WITHIN if row["quantity"] == "seconds" else TOKENS_WITHIN
         assert abs(float(row["planned / actual"]) - 1) <= limit, row

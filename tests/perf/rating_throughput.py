@@ -30,7 +30,7 @@ from encore.judges.judge_options import JudgeConfig
 from encore.rating.rating_options import RatingConfig
 from encore.rating.rating_run import RatingRun, open_run
 from encore.runs.shard_runner import work_through
-from tests.perf.harness import make_parser, measure_in_turn, print_table, seconds_of, worker_process
+from tests.perf import harness
 from tests.worlds.tiny_judge import make_tiny_judge
 
 
@@ -52,7 +52,7 @@ WAYS = (
 
 def main() -> None:
     """Measure and print the tables."""
-    parser = make_parser(__doc__)
+    parser = harness.make_parser(__doc__)
     parser.add_argument("--pairs", nargs="+", help="what `encore ingest` takes; default: demo's")
     parser.add_argument("--judge", type=Path, help="default: one of 40M random weights")
     parser.add_argument("--rules", default="encore-10")
@@ -70,8 +70,8 @@ def main() -> None:
         ingest(sources, out=study)
         bench = Bench(study, judge, options.rules, options.num_pairs)
         if options.memory:
-            with worker_process() as process:
-                print_table("memory", process.submit(bench.memory, options.memory).result())
+            with harness.worker_process() as process:
+                harness.print_table("memory", process.submit(bench.memory, options.memory).result())
             return
         print_ways(bench, rounds=options.rounds)
 
@@ -79,8 +79,8 @@ def main() -> None:
 def print_ways(bench: Bench, *, rounds: int) -> None:
     """Measure and print all ways, with the share of time that preparing prompts takes."""
     with (
-        worker_process() as plain,
-        worker_process() as shared,
+        harness.worker_process() as plain,
+        harness.worker_process() as shared,
     ):  # all blocks of an engine have one size
 
         def side(name: str, way: Way) -> Callable[[], Any]:
@@ -90,7 +90,7 @@ def print_ways(bench: Bench, *, rounds: int) -> None:
         for way in WAYS:
             side("warm_up", way)()
         sides = {(name, way): side(name, way) for way in WAYS for name in ("product", "bare")}
-        results = measure_in_turn(sides, rounds=rounds, is_warm=True)
+        results = harness.measure_in_turn(sides, rounds=rounds, is_warm=True)
         prepared = {way: side("preparation", way)() for way in WAYS}
     rows, first = [], statistics.median(seconds for seconds, _ in results["product", WAYS[0]])
     for way in WAYS:
@@ -111,7 +111,7 @@ def print_ways(bench: Bench, *, rounds: int) -> None:
                 "preparing, of the time": prepared[way] / seconds,
             }
         )
-    print_table(f"{bench.num_prompts:,} prompts, {rounds} rounds, medians", rows)
+    harness.print_table(f"{bench.num_prompts:,} prompts, {rounds} rounds, medians", rows)
 
 
 class Bench:
@@ -147,12 +147,12 @@ class Bench:
         prompts = [TokensPrompt(prompt_token_ids=ids) for ids in _token_ids(run)]
         sampling, engine = run.judge._sampling(run.rater.decoding), _engine(run)
         engine.reset_prefix_cache()
-        return seconds_of(lambda: engine.generate(prompts, sampling, use_tqdm=False))
+        return harness.seconds_of(lambda: engine.generate(prompts, sampling, use_tqdm=False))
 
     def preparation(self, way: Way) -> float:
         """Render, tokenise and order the prompts only; return the seconds."""
         run = self._run(way)
-        return seconds_of(lambda: _token_ids(run))
+        return harness.seconds_of(lambda: _token_ids(run))
 
     def memory(self, num_prompts: int) -> list[dict[str, object]]:
         """Return the process's peak memory after each fifth of this many prompts."""

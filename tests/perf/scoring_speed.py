@@ -28,16 +28,7 @@ import numpy as np
 from encore.core.settings import prepare_environment
 from encore.data.records import RESPONSES, PreferencePair
 from encore.model.model_options import ComputingConfig
-from tests.perf.harness import (
-    make_parser,
-    measure_in_turn,
-    median_and_range,
-    print_table,
-    run_python,
-    sample_pairs,
-    worker_process,
-    write_llama,
-)
+from tests.perf import harness
 
 MAX_LENGTH = 1024
 TIMEOUT_SECONDS = 600.0
@@ -45,24 +36,24 @@ TIMEOUT_SECONDS = 600.0
 
 def main() -> None:
     """Measure and print the table."""
-    parser = make_parser(__doc__)
+    parser = harness.make_parser(__doc__)
     parser.add_argument("--pairs", type=Path, help="raw hh-rlhf, .jsonl.gz; default: synthetic")
     parser.add_argument("--num-pairs", type=int, default=96)
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     prepare_environment()
-    with tempfile.TemporaryDirectory() as temporary, worker_process() as process:
+    with tempfile.TemporaryDirectory() as temporary, harness.worker_process() as process:
         _measure(options, Path(temporary), process)
 
 
 def _measure(options: argparse.Namespace, folder: Path, process: Executor) -> None:
     from tests.serving.servers import running
 
-    process.submit(write_llama, folder / "model").result()
+    process.submit(harness.write_llama, folder / "model").result()
     opened = opened_model(folder / "model")
     num_weights = sum(parameter.numel() for parameter in opened.model.parameters())
-    pairs = sample_pairs(options.pairs, options.num_pairs)
+    pairs = harness.sample_pairs(options.pairs, options.num_pairs)
     latencies: list[float] = []
     scores: dict[str, Any] = {}
 
@@ -79,7 +70,7 @@ def _measure(options: argparse.Namespace, folder: Path, process: Executor) -> No
 
     def served(url: str) -> float:
         code = "import tests.perf.scoring_speed as speed; speed.ask_all()"
-        text, _, _ = run_python("-c", code, url, folder / "texts.json", options.clients)
+        text, _, _ = harness.run_python("-c", code, url, folder / "texts.json", options.clients)
         answer = json.loads(text)
         latencies[:] = answer["latencies"]
         scores["served"] = np.array(answer["rewards"])[:, None]
@@ -92,16 +83,18 @@ def _measure(options: argparse.Namespace, folder: Path, process: Executor) -> No
     num_tokens = sum(len(p.chosen.token_ids) + len(p.rejected.token_ids) for p in encoded)
     with running(opened, weights=dict.fromkeys(opened.model.head_ids, 1.0)) as server:
         sides[f"served to {options.clients} clients"] = partial(served, server.url)
-        seconds_of_sides = measure_in_turn(sides, rounds=options.rounds)
+        seconds_of_sides = harness.measure_in_turn(sides, rounds=options.rounds)
     rows = [
         {
             "side": name,
-            "tokens/s": median_and_range([num_tokens / seconds for seconds in seconds_of_rounds]),
+            "tokens/s": harness.median_and_range(
+                [num_tokens / seconds for seconds in seconds_of_rounds]
+            ),
             "pairs/s": len(pairs) / statistics.median(seconds_of_rounds),
         }
         for name, seconds_of_rounds in seconds_of_sides.items()
     ]
-    print_table(
+    harness.print_table(
         f"{num_weights / 1e6:.1f}M weights, {len(pairs)} pairs, {num_tokens:,} tokens", rows
     )
     quantiles = [1000 * latency for latency in statistics.quantiles(latencies, n=20)]

@@ -41,15 +41,7 @@ from encore.training.training_examples import TrainingExamples
 from encore.training.training_loop import run_steps
 from encore.training.training_options import TrainingConfig
 from encore.training.training_plan import PlanTrainConfig, plan_training
-from tests.perf.harness import (
-    make_parser,
-    measure_in_turn,
-    median_and_range,
-    print_table,
-    sample_pairs,
-    seconds_of,
-    write_llama,
-)
+from tests.perf import harness
 from tests.worlds.models import llama_trunk
 from tests.worlds.trainings import examples_of_tokens, training_of
 
@@ -72,11 +64,11 @@ def main() -> None:
         sides = {
             layout: partial(_round, training, optimizer) for layout, training in trainings.items()
         }
-        records = measure_in_turn(sides, rounds=options.rounds)
+        records = harness.measure_in_turn(sides, rounds=options.rounds)
         rows = [_row(layout, records[layout], trainings[layout], options) for layout in LAYOUTS]
         device = torch.cuda.get_device_name() if options.gpu else "CPU"
         tokens = examples.length_P.mean() / 2
-        print_table(
+        harness.print_table(
             f"{sum(p.numel() for p in model.parameters()) / 1e6:,.1f}M weights, {device}, "
             f"torch {torch.__version__}, "
             f"{options.batch_pairs} pairs a step, {tokens:.0f} tokens a response",
@@ -87,7 +79,7 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = make_parser(__doc__)
+    parser = harness.make_parser(__doc__)
     parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--resume", action="store_true", help="on a GPU: 45 GiB of disk")
     parser.add_argument("--pairs", type=Path, help="on a CPU: raw hh-rlhf, .jsonl.gz")
@@ -103,9 +95,9 @@ def _options() -> argparse.Namespace:
 
 
 def _on_cpu(options: argparse.Namespace, folder: Path) -> tuple[Any, TrainingExamples]:
-    write_llama(folder / "model")
+    harness.write_llama(folder / "model")
     backbone = BackboneConfig(model=str(folder / "model"), dtype="float32", max_length=MAX_LENGTH)
-    pairs = sample_pairs(options.pairs, options.batch_pairs * options.steps)
+    pairs = harness.sample_pairs(options.pairs, options.batch_pairs * options.steps)
     encoded = load_tokenizer(backbone).encode_pairs(pairs)
     sides = ([getattr(pair, side).token_ids for pair in encoded] for side in RESPONSES)
     model = load_reward_model(backbone, head_ids=["reward"], head_init="own")
@@ -189,7 +181,7 @@ def _row(
     num_tokens = sum(record.num_tokens for record in last)
     row: dict[str, object] = {
         "layout": layout,
-        "tokens/s": median_and_range(speeds),
+        "tokens/s": harness.median_and_range(speeds),
         "computed": f"{sum(record.num_computed for record in last) / num_tokens:.1%}",
         "peak GiB": max(record.peak_memory_bytes for record in last) / 2**30,
     }
@@ -213,9 +205,9 @@ def _resume(training: Training, optimizer: StepOptimizer, folder: Path) -> None:
     """Time saving and restoring a checkpoint; print the next step's figures before and after."""
     manager = CheckpointManager(training, optimizer, TrainingRun(folder=folder, identity={}))
     last = training.num_steps - 1
-    saving = seconds_of(lambda: manager.save(last, evaluation=None))
+    saving = harness.seconds_of(lambda: manager.save(last, evaluation=None))
     (first,) = _round(training, optimizer, start_step=last)
-    restoring = seconds_of(manager.restore)
+    restoring = harness.seconds_of(manager.restore)
     (again,) = _round(training, optimizer, start_step=last)
     print(
         f"checkpoint: saved in {saving:.1f} s, restored in {restoring:.1f} s; the next step's "
