@@ -6,8 +6,9 @@ import importlib
 import os
 import shutil
 import subprocess
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -79,6 +80,15 @@ def chromium() -> str:
 def tiny_judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of an untrained judge that answers scores; tests only read it."""
     return make_tiny_judge(tmp_path_factory.mktemp("judges") / "tiny-judge")
+
+
+@pytest.fixture(scope="module")
+def page(chromium: str) -> Iterator[Any]:
+    """Open the browser; yield its page."""
+    from tests.browser.chromium import browser_page
+
+    with browser_page(chromium) as opened:
+        yield opened
 
 
 def has_accelerator() -> bool:

@@ -79,13 +79,9 @@ def reference_weights(rows: Sequence[Row], *, tau: float) -> dict[str, float]:
 
 def reference_margin_sds(rows: Sequence[Row]) -> dict[str, float]:
     """Return the standard deviation (ddof 1) of rating(chosen) - rating(rejected) by rule."""
-    margins: dict[str, list[float]] = defaultdict(list)
-    for (_, _, rule_id), (chosen, rejected) in pairs_of(rows).items():
-        if chosen is not None and rejected is not None:
-            margins[rule_id].append(chosen - rejected)
     return {
-        rule_id: float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
-        for rule_id, values in margins.items()
+        rule_id: float(np.std(margins, ddof=1)) if len(margins) > 1 else math.nan
+        for rule_id, margins in _margins(rows).items()
     }
 
 
@@ -127,53 +123,49 @@ def pairs_of(rows: Sequence[Row]) -> dict[tuple[str, str, str], list[float | Non
     return pairs
 
 
+def _margins(rows: Sequence[Row]) -> dict[str, list[float]]:
+    """Return rating(chosen) - rating(rejected) of every pair with both ratings, by rule."""
+    margins: dict[str, list[float]] = defaultdict(list)
+    for (_, _, rule_id), (chosen, rejected) in pairs_of(rows).items():
+        if chosen is not None and rejected is not None:
+            margins[rule_id].append(chosen - rejected)
+    return margins
+
+
 def _rules(rows: Sequence[Row], *, source: str) -> list[dict[str, Any]]:
-    pairs = pairs_of(rows)
     by_rule: dict[str, list[float | None]] = defaultdict(list)
-    outcomes: dict[str, list[float]] = defaultdict(list)
     for *_, rule_id, rating in rows:
         by_rule[rule_id].append(rating)
-    for (_, _, rule_id), (chosen, rejected) in pairs.items():
-        if chosen is not None and rejected is not None:
-            outcomes[rule_id].append(np.sign(chosen - rejected))
+    margins = _margins(rows)
     num_pairs_total = len({(row[1], row[0]) for row in rows})
-    return [
-        _rule(rule_id, source, by_rule[rule_id], np.array(outcomes[rule_id]), num_pairs_total)
-        for rule_id in sorted(by_rule)
-    ]
-
-
-def _rule(
-    rule_id: str,
-    source: str,
-    all_ratings: list[float | None],
-    outcome: np.ndarray,
-    num_pairs_total: int,
-) -> dict[str, Any]:
-    ratings = np.array([x for x in all_ratings if x is not None])
-    levels, counts = np.unique(ratings, return_counts=True)
-    untied = outcome[outcome != 0]
-    return {
-        "rule_id": rule_id,
-        "source": source,
-        "num_ratings": len(ratings),
-        "num_unparsed": len(all_ratings) - len(ratings),
-        "num_levels": len(levels),
-        "entropy_nats": float(scipy.stats.entropy(counts)) if len(ratings) else None,
-        "entropy_miller_madow_nats": _miller_madow(counts),
-        "top_level": float(levels[np.argmax(counts)]) if len(ratings) else None,
-        "top_level_share": float(counts.max() / counts.sum()) if len(ratings) else None,
-        "differential_entropy_nats": kde_entropy(ratings),
-        "num_pairs": len(outcome),
-        "coverage": len(outcome) / num_pairs_total,
-        "tie_rate": _mean(outcome == 0),
-        "accuracy": {
-            "half": _mean((outcome > 0) + 0.5 * (outcome == 0)),
-            "strict": _mean(outcome > 0),
-            "untied": _mean(untied > 0),
-            "inclusive": _mean(outcome >= 0),
-        },
-    }
+    rules = []
+    for rule_id in sorted(by_rule):
+        ratings = np.array([x for x in by_rule[rule_id] if x is not None])
+        levels, counts = np.unique(ratings, return_counts=True)
+        outcome = np.sign(margins[rule_id])
+        rule = {
+            "rule_id": rule_id,
+            "source": source,
+            "num_ratings": len(ratings),
+            "num_unparsed": len(by_rule[rule_id]) - len(ratings),
+            "num_levels": len(levels),
+            "entropy_nats": float(scipy.stats.entropy(counts)) if len(ratings) else None,
+            "entropy_miller_madow_nats": _miller_madow(counts),
+            "top_level": float(levels[np.argmax(counts)]) if len(ratings) else None,
+            "top_level_share": float(counts.max() / counts.sum()) if len(ratings) else None,
+            "differential_entropy_nats": kde_entropy(ratings),
+            "num_pairs": len(outcome),
+            "coverage": len(outcome) / num_pairs_total,
+            "tie_rate": _mean(outcome == 0),
+            "accuracy": {
+                "half": _mean((outcome > 0) + 0.5 * (outcome == 0)),
+                "strict": _mean(outcome > 0),
+                "untied": _mean(outcome[outcome != 0] > 0),
+                "inclusive": _mean(outcome >= 0),
+            },
+        }
+        rules.append(rule)
+    return rules
 
 
 def _miller_madow(counts: np.ndarray) -> float | None:

@@ -1,9 +1,8 @@
-"""`import encore` offers the stages as functions and loads a module when it is first used."""
+"""`import encore` offers the stages as functions."""
 
 from __future__ import annotations
 
 import doctest
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from pyarrow import csv
 
 import encore
 from encore.rating.rating_run import RatingRun
+from tests.golden.command_line import run_process
 from tests.worlds.studies import numbered_pairs, rate_study, study_of, write_rules
 
 #: Functions that need a model, a server or benchmark tables: they have no example that runs.
@@ -43,22 +43,9 @@ def test_every_public_name_can_be_loaded_and_has_a_docstring():
     assert "import_module" not in dir(encore)
 
 
-def test_import_encore_loads_no_heavy_package():
-    code = (
-        "import sys, encore; "
-        "print([name for name in ('pyarrow', 'numpy', 'duckdb', 'torch') if name in sys.modules])"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert result.stdout == "[]\n"
-
-
 def test_a_function_without_its_extra_names_it():
     code = "import sys, encore; sys.modules['torch'] = None; encore.train"
-    command = [sys.executable, "-c", code]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.stderr.splitlines()[-1] == (
+    assert run_process(sys.executable, "-c", code).err.splitlines()[-1] == (
         "ImportError: encore.train needs torch, which is not installed here: "
         "pip install 'encore-reward[train]'"
     )

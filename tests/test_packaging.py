@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import importlib.metadata
 import re
-import subprocess
 import sys
 import tomllib
 import venv
@@ -18,6 +17,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.golden.command_line import run_process
 from tests.test_architecture import imported_packages
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,23 +42,17 @@ OLD_NAMES = {
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stderr
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
+    built = run_process(*command, cwd=ROOT)
+    assert built.code == 0, built.err
     (path,) = folder.glob("*.whl")
     return path
 
 
 def test_the_wheel_holds_the_library_its_data_files_and_the_license(wheel):
     expected = {f"encore/{path.relative_to(ROOT)}" for path in (ROOT / "sql").rglob("*.sql")}
-    for pattern in (
-        "**/*.toml",
-        "**/*.jinja",
-        "demo/**/*.safetensors",
-        "demo/**/*.gz",
-        "demo/**/*.parquet",
-        "py.typed",
-    ):
+    demo_files = (f"demo/**/*.{suffix}" for suffix in ("safetensors", "gz", "parquet"))
+    for pattern in ("**/*.toml", "**/*.jinja", *demo_files, "py.typed"):
         files = {path.relative_to(ROOT).as_posix() for path in (ROOT / "encore").glob(pattern)}
         assert files, pattern
         expected |= files
@@ -83,14 +77,8 @@ def test_the_library_works_from_the_wheel_alone(wheel, tmp_path):
         "print(len(load_rule_set('encore-20').rules))"
     )
     code = f"import sys; sys.path.insert(0, sys.argv[1]); {code}"
-    ran = subprocess.run(
-        [sys.executable, "-P", "-c", code, tmp_path],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (ran.stdout.strip(), ran.returncode) == ("20", 0), ran.stderr
+    ran = run_process(sys.executable, "-P", "-c", code, tmp_path, cwd=tmp_path)
+    assert (ran.out.strip(), ran.code) == ("20", 0), ran.err
 
 
 def test_a_users_mypy_sees_the_types_of_an_installed_wheel(wheel, tmp_path):
@@ -102,11 +90,9 @@ def test_a_users_mypy_sees_the_types_of_an_installed_wheel(wheel, tmp_path):
     script.write_text("import encore\nanalysis = encore.analyze('r.csv')\nreveal_type(analysis)\n")
     command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "cache"]
     interpreter = ["--python-executable", tmp_path / "venv" / "bin" / "python"]
-    checked = subprocess.run(
-        [*command, *interpreter, script], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert 'Revealed type is "encore.analysis.analyze.Analysis"' in checked.stdout
-    assert checked.returncode == 0, checked.stdout
+    checked = run_process(*command, *interpreter, script, cwd=tmp_path)
+    assert 'Revealed type is "encore.analysis.analyze.Analysis"' in checked.out
+    assert checked.code == 0, checked.out
 
 
 def requirements_of(name: str, extra: str) -> list[str]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
+from tests.golden.command_line import Finished, run_process
 from tests.skips import STRICT_VARIABLE
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -45,27 +45,23 @@ def test_slow():
 }
 
 
-def run_suite(folder: Path, *options: str, strict: str) -> tuple[int, str]:
-    """Run the small suite; return the exit code and the output of pytest."""
+def run_suite(folder: Path, *options: str, strict: str) -> Finished:
+    """Run the small suite."""
     for name, source in SUITE.items():
         (folder / name).write_text(source)
-    command = [sys.executable, "-m", "pytest", "-ra", "-p", "no:cacheprovider", *options]
-    finished = subprocess.run(
-        [*command, f"--rootdir={folder}", str(folder)],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), STRICT_VARIABLE: strict, "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        check=False,
+    command = (sys.executable, "-m", "pytest", "-ra", "-p", "no:cacheprovider", *options)
+    environment = {"PYTHONPATH": str(ROOT), STRICT_VARIABLE: strict, "COLUMNS": "200"}
+    return run_process(
+        *command, f"--rootdir={folder}", folder, cwd=folder, env=os.environ | environment
     )
-    return finished.returncode, finished.stdout
 
 
 def test_in_ci_a_skip_fails_unless_its_reason_is_known(tmp_path):
     # In a worker process, because `make test` runs the suite in two of them.
     options = ("-n", "1", "--continue-on-collection-errors")
-    code, output = run_suite(tmp_path, *options, strict="1")
-    assert code == 1, output
+    finished = run_suite(tmp_path, *options, strict="1")
+    output = finished.out
+    assert finished.code == 1, output
     # Skips before a test's body count as errors: in the fixture, by the mark, and of the module.
     assert "2 skipped, 1 xfailed, 3 errors" in output
     for reason in ("Chromium is not installed", "too slow today", "no_such_package"):
@@ -73,6 +69,6 @@ def test_in_ci_a_skip_fails_unless_its_reason_is_known(tmp_path):
 
 
 def test_elsewhere_a_skip_stays_a_skip(tmp_path):
-    code, output = run_suite(tmp_path, strict="")
-    assert code == 0, output
-    assert "5 skipped, 1 xfailed" in output
+    finished = run_suite(tmp_path, strict="")
+    assert finished.code == 0, finished.out
+    assert "5 skipped, 1 xfailed" in finished.out

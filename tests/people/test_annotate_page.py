@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +13,13 @@ from encore.data.annotations import read_answers
 from encore.data.study import open_study
 from encore.people.import_answers import import_answers
 from encore.people.people_options import AnnotateImportConfig
-from tests.browser.chromium import Page, browser_page
+from tests.browser.chromium import Page
 from tests.people.answering import page_data
 from tests.people.conftest import exported
 from tests.report.test_report_page import SCREENS, THEMES
 
 pytestmark = pytest.mark.services
 _NUM_ITEMS = 4
-
-
-@pytest.fixture(scope="module")
-def page(chromium: str) -> Iterator[Page]:
-    with browser_page(chromium) as opened:
-        yield opened
 
 
 def open_page(page: Page, file: Path, *, screen: str, theme: str = "light") -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from encore.report.write_report import report
-from tests.browser.chromium import Page, browser_page
+from tests.browser.chromium import Page
 from tests.report.studies import HOSTILE_TITLES, write_rated_study
 
 pytestmark = pytest.mark.services
@@ -35,12 +34,6 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("hostile")
     study = write_rated_study(folder / "study", titles=HOSTILE_TITLES)
     return report(study, out=folder / "report").page
-
-
-@pytest.fixture(scope="module")
-def page(chromium: str) -> Iterator[Page]:
-    with browser_page(chromium) as opened:
-        yield opened
 
 
 def open_report(page: Page, file: Path, *, screen: str, theme: str) -> None:

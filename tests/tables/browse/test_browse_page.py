@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import csv
 import shutil
-from collections.abc import Iterator
 
 import httpx
 import pytest
 
-from tests.browser.chromium import Page, browser_page
 from tests.report.test_report_page import SCREENS, THEMES
 from tests.tables.browse.studies import HOSTILE, browsing
 
 pytestmark = pytest.mark.services
 _FOCUSED = "document.activeElement.dataset.position"
-
-
-@pytest.fixture(scope="module")
-def page(chromium: str) -> Iterator[Page]:
-    with browser_page(chromium) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")
