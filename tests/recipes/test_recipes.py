@@ -36,8 +36,7 @@ from encore.recipes.recipe import (
 )
 from encore.recipes.recipe_run import Work, check_names, check_readable, run_recipe
 from encore.training.training_options import GateConfig, TrainingConfig
-from tests.worlds.models import flip_bit
-from tests.worlds.studies import file_digests, numbered_pairs, study_of, write_lines
+from tests.worlds.studies import file_digests, flip_bit, numbered_pairs, study_of, write_lines
 from tests.worlds.trainings import backbone_config, make_backbone
 
 STAGES = (
