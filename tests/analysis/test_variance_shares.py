@@ -110,7 +110,7 @@ def test_equal_rules_are_one_and_opposite_rules_too():
 
 
 class Design(NamedTuple):
-    """How simulated ratings are made.
+    """Parameters of simulated ratings.
 
     Attributes:
         num_pairs: Pairs of a study.

@@ -177,7 +177,7 @@ def test_the_documented_table_is_on_the_same_pairs_as_the_demo_s():
 
 
 def test_rules_are_numbered_and_named_under_the_rows(printed_study):
-    """As in the other tables: the numbers are those of the heads, from 1."""
+    """The numbers are those of the heads, from 1, as in the other tables."""
     output = encore("compare", printed_study).out
     [dataset] = encore("compare", printed_study, "--json").json["datasets"]
     for position, rule_id in enumerate(dataset["rule_ids"], start=1):
