@@ -41,7 +41,7 @@ test: setup ## The default test suite, in two processes
 	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 test-services: setup ## Tests with further real servers, engines and commands as processes, and other readers of the files
-	@$(BIN)/python -m pytest -n 3 --dist loadfile -m "services and not full" $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "services and not full" $(ARGS)
 
 test-full: setup ## All tests, long counts too, none skipped; needs root and .ci/packages
 	@ENCORE_STRICT_SKIPS=1 $(BIN)/python -m pytest -n 3 --dist loadfile -m "full or services or not full" $(ARGS)

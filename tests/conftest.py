@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import shutil
 import subprocess
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from encore.core.settings import prepare_environment
+from tests.browser.chromium import Page, browser_page
 from tests.skips import fail_unknown_skip
 from tests.worlds.tiny_judge import make_tiny_judge
 
 ROOT = Path(__file__).resolve().parent.parent
+#: Files whose tests of services take longest: each keeps one process of several busy for minutes.
+LONG_FILES = ("test_faults.py", "test_big_run.py", "test_server_calls.py", "test_stack.py")
 SHARED_DATA = ROOT.parent / "shared" / "data"
 
 # Before any test module imports an engine, a hub client or a tracker.
@@ -35,12 +38,29 @@ settings.register_profile("encore", deadline=None, derandomize=True)
 settings.load_profile("encore")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import only the files with tests of services if only these are selected."""
+    is_needless = (
+        config.option.markexpr.startswith("services")
+        and collection_path.suffix == ".py"
+        and "mark.services" not in collection_path.read_text(encoding="utf-8")
+    )
+    return is_needless or None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests marked `device` on a machine without an accelerator."""
+    """Put long tests first, and skip tests marked `device` on a machine without an accelerator."""
+    position = {name: number for number, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda test: position.get(test.path.name, len(LONG_FILES)))
     device_tests = [test for test in items if test.get_closest_marker("device")]
     if device_tests and not has_accelerator():
         for test in device_tests:
             test.add_marker(pytest.mark.skip(reason="needs an accelerator: nvidia-smi lists none"))
+
+
+def pytest_collection_finish() -> None:
+    """Leave the imported packages, a million objects, out of every garbage collection."""
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -68,27 +88,35 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def chromium() -> str:
-    """Return the path of the browser for tests that look at a page."""
+def page() -> Iterator[Page]:
+    """Start Chromium, for all tests of this process that look at a page, and yield its tab."""
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:
         pytest.skip("Chromium is not installed (Debian: apt install chromium)")
-    return path
+    with browser_page(path) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def hostile_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a study with hostile texts and three rating runs; tests only read it."""
+    from tests.tables.browse.studies import write_hostile_study
+
+    return write_hostile_study(tmp_path_factory.mktemp("hostile"))
+
+
+@pytest.fixture(scope="session")
+def mlflow_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an empty MLflow store to be copied."""
+    from tests.tasks.tracking.mlflow_store import new_template
+
+    return new_template(tmp_path_factory.mktemp("mlflow"))
 
 
 @pytest.fixture(scope="session")
 def tiny_judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of an untrained judge that answers scores; tests only read it."""
     return make_tiny_judge(tmp_path_factory.mktemp("judges") / "tiny-judge")
-
-
-@pytest.fixture(scope="module")
-def page(chromium: str) -> Iterator[Any]:
-    """Open the browser; yield its page."""
-    from tests.browser.chromium import browser_page
-
-    with browser_page(chromium) as opened:
-        yield opened
 
 
 def has_accelerator() -> bool:

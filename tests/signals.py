@@ -9,14 +9,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
+from tests.worlds.servers import wait_until
+
 _KILL_TIMEOUT_SECONDS = 300
-
-
-def enable_ctrl_c() -> None:
-    """Enable Ctrl-C in a child (``preexec_fn``): a suite in the background disables it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @contextmanager
@@ -30,7 +28,8 @@ def encore_process(*arguments: object, **options: Any) -> Iterator[subprocess.Po
     process = subprocess.Popen(
         [sys.executable, "-m", "encore.cli", *map(str, arguments)],
         text=True,
-        preexec_fn=enable_ctrl_c,  # noqa: PLW1509 - sets one signal
+        # A suite in the background disables Ctrl-C, also in its children.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
     )
     with process:
@@ -53,11 +52,12 @@ def start_and_kill(
     process = subprocess.Popen(
         command, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    deadline = time.monotonic() + _KILL_TIMEOUT_SECONDS
-    while progress() == before:
+
+    def has_advanced() -> bool:
         assert process.poll() is None, f"the process ended with {process.returncode}"
-        assert time.monotonic() < deadline, "nothing was written"
-        time.sleep(0.002)
+        return progress() != before
+
+    wait_until(has_advanced, seconds=_KILL_TIMEOUT_SECONDS, pause_seconds=0.002)
     time.sleep(rng.random() * latest_seconds)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL, "the run was over before it could be killed"

@@ -19,6 +19,8 @@ from typing import Any
 import httpx
 from websockets.sync.client import ClientConnection, connect
 
+from tests.worlds.servers import wait_until
+
 _FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -33,6 +35,9 @@ _FLAGS = (
 )
 #: Code and typed text of keys with names.
 _NAMED_KEYS = {"Enter": (13, "\r"), "Escape": (27, ""), "ArrowDown": (40, ""), "ArrowUp": (38, "")}
+#: Ends when fonts are there and transitions are over, and late scripts and requests have begun.
+_SETTLED = """new Promise(resolve => setTimeout(resolve, 150)).then(() => Promise.all(
+    [document.fonts.ready, ...document.getAnimations().map(a => a.finished.catch(() => 0))]))"""
 _START_SECONDS = 60.0
 _ANSWER_SECONDS = 60.0
 
@@ -87,13 +92,13 @@ class Page:
         return str(self.evaluate("document.body ? document.body.innerText : ''"))
 
     def wait_for(self, *texts: str, timeout_seconds: float = 60.0) -> None:
-        """Wait until all of these texts are displayed, and one second longer."""
+        """Wait until all of these texts are displayed, with their fonts and after transitions."""
         deadline = time.monotonic() + timeout_seconds
         while missing := [text for text in texts if text not in self.text()]:
             if time.monotonic() > deadline:
                 raise AssertionError(f"the page does not show {missing}; it shows: {self.text()}")
-            time.sleep(0.2)
-        time.sleep(1.0)  # transitions and fonts
+            time.sleep(0.05)
+        self._call("Runtime.evaluate", expression=_SETTLED, awaitPromise=True)
 
     def press(self, *keys: str) -> None:
         """Press and release keys, such as ``j`` or ``Enter``, one after the other."""
@@ -160,13 +165,13 @@ def browser_page(executable: str) -> Iterator[Page]:
 def _port(profile: Path, process: subprocess.Popen[bytes]) -> int:
     """Return the debugging port, which Chromium writes into its profile when it is ready."""
     file = profile / "DevToolsActivePort"
-    deadline = time.monotonic() + _START_SECONDS
-    while time.monotonic() < deadline:
+
+    def written_port() -> str | None:
         assert process.poll() is None, f"Chromium ended at once with code {process.returncode}"
-        if file.exists() and len(lines := file.read_text().splitlines()) == 2:
-            return int(lines[0])
-        time.sleep(0.1)
-    raise AssertionError(f"Chromium did not open its debugging port in {_START_SECONDS:g} s")
+        lines = file.read_text().splitlines() if file.exists() else []
+        return lines[0] if len(lines) == 2 else None
+
+    return int(wait_until(written_port, seconds=_START_SECONDS, event="Chromium's debugging port"))
 
 
 def _tab_address(port: int) -> str:

@@ -9,12 +9,11 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,8 +22,10 @@ import pytest
 from encore.data.pairs import planned_pairs, read_pairs, records_of
 from encore.data.rating_runs import choose_run, run_status
 from encore.data.study import open_study
+from infra.prefect_setup import prefect_environment
 from tests.distributed.steered_judge import FOLDER, WHO, Control, SteeredJudge
-from tests.prefect_server import (
+from tests.worlds.servers import (
+    Answer,
     PrefectServer,
     background_process,
     free_port,
@@ -35,7 +36,6 @@ from tests.worlds.studies import numbered_pairs, rate_study, study_of
 
 ROOT = Path(__file__).resolve().parents[2]
 COORDINATORS, ENGINES = "encore", "encore-gpu"
-_OVER = frozenset({"COMPLETED", "FAILED", "CRASHED", "CANCELLED"})
 _JUDGE = {"model": "steered", "backend": "transformers"}
 
 _Processes = contextlib.ExitStack
@@ -132,9 +132,14 @@ class Worker:
 
 @dataclass(kw_only=True)
 class Farm:
-    """Prefect server, which can stop and start again on its database, with its workers."""
+    """Prefect server, which can stop and start again on its database, with its workers.
+
+    Attributes:
+        client_retries: How often Prefect's client tries a call again; 5 (its default) take 62 s.
+    """
 
     folder: Path
+    client_retries: int = 5
     host: str = "127.0.0.1"
     database_url: str | None = None
     port: int = field(default_factory=free_port)
@@ -156,22 +161,14 @@ class Farm:
         """Return a client of the server's API."""
         return PrefectServer(url=self.url, folder=self.folder, environ=self.environ(""))
 
-    @property
-    def server_log(self) -> Path:
-        return self.folder / "server.log"
-
     def environ(self, who: str) -> dict[str, str]:
         """Return a client's environment; each ``who`` has its own PREFECT_HOME."""
         home = self.folder / "homes" / (who or "client")
-        home.mkdir(parents=True, exist_ok=True)
-        return judge_environ(self.control, who) | {
+        environ = judge_environ(self.control, who)
+        return prefect_environment(home, port=self.port, environ=environ) | {
             "PREFECT_API_URL": f"{self.url}/api",
-            "PREFECT_HOME": str(home),
-            "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(home / "storage"),
-            "PREFECT_SERVER_MEMO_STORE_PATH": str(home / "memo.toml"),
-            "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
             "PREFECT_WORKER_QUERY_SECONDS": "2",
-            "DO_NOT_TRACK": "1",
+            "PREFECT_CLIENT_MAX_RETRIES": str(self.client_retries),
         }
 
     def start_server(self) -> None:
@@ -179,12 +176,13 @@ class Farm:
         environ = self.environ("server") | {"PREFECT_SERVER_UI_ENABLED": "false"}
         if self.database_url:
             environ["PREFECT_API_DATABASE_CONNECTION_URL"] = self.database_url
+        log = self.folder / "server.log"
         command = [sys.executable, "-m", "infra.stack", "server"]
         command += ["--host", self.host, "--port", str(self.port)]
         process = self._server.enter_context(
-            background_process(*command, environ=environ, log=self.server_log, cwd=ROOT)
+            background_process(*command, environ=environ, log=log, cwd=ROOT)
         )
-        wait_until_healthy(f"{self.url}/api/health", process, log=self.server_log)
+        wait_until_healthy(f"{self.url}/api/health", process, log=log)
 
     def stop_server(self) -> None:
         self._server.close()
@@ -216,28 +214,13 @@ class Farm:
         worker = self.workers[name] = Worker(name=name, log=log, process=process)
         return worker
 
-    def start_run(self, name: str, **parameters: Any) -> str:
-        """Start a run of a deployment and return the run's id."""
-        deployment = httpx.get(f"{self.url}/api/deployments/name/{name}", timeout=60)
-        deployment_id = deployment.raise_for_status().json()["id"]
-        body = {"parameters": parameters, "state": {"type": "SCHEDULED"}}
-        return str(self.api.post(f"deployments/{deployment_id}/create_flow_run", body)["id"])
-
-    def flow_run(self, flow_run_id: str) -> dict[str, Any]:
-        answer = httpx.get(f"{self.url}/api/flow_runs/{flow_run_id}", timeout=60)
-        return dict(answer.raise_for_status().json())
+    def start_run(self, **config: Any) -> str:
+        """Start a run of the deployed flow `rate-pairs` and return the run's id."""
+        return self.api.start_run("rate-pairs/encore-rate-pairs", config=rating(**config))
 
     def wait_for(self, flow_run_id: str, *, seconds: float) -> dict[str, Any]:
         """Wait until a run has ended and return it."""
-
-        def is_over() -> dict[str, Any] | None:
-            run = self.flow_run(flow_run_id)
-            return run if run["state_type"] in _OVER else None
-
-        try:
-            return wait_until(is_over, seconds=seconds, event=f"the end of run {flow_run_id}")
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.tails()}") from error
+        return self._with_logs(lambda: self.api.wait_for(flow_run_id, seconds=seconds))
 
     def retry(self, flow_run_id: str) -> None:
         """Retry a run as the button Retry of the UI does.
@@ -269,8 +252,13 @@ class Farm:
     def wait_for_rated(self, count: int, *, seconds: float = 120) -> None:
         """Wait until this many shards have been rated."""
         event = f"{count} rated shards"
+        is_rated = lambda: len(self.rated()) >= count  # noqa: E731
+        self._with_logs(lambda: wait_until(is_rated, seconds=seconds, event=event))
+
+    def _with_logs(self, wait: Callable[[], Answer]) -> Answer:
+        """Call a function that waits; if it gives up, add the last lines of the logs."""
         try:
-            wait_until(lambda: len(self.rated()) >= count, seconds=seconds, event=event)
+            return wait()
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.tails()}") from error
 
@@ -288,12 +276,10 @@ class Farm:
 
 
 @contextlib.contextmanager
-def running_farm(
-    folder: Path, *, num_engines: int, host: str = "127.0.0.1", database_url: str | None = None
-) -> Iterator[Farm]:
-    """Run a server with its pools, one coordinator and engine workers w1, w2, …"""
+def running_farm(folder: Path, *, num_engines: int, **options: Any) -> Iterator[Farm]:
+    """Run a `Farm` of these options: a server with its pools, a coordinator, workers w1, w2, …"""
     folder.mkdir(exist_ok=True)
-    farm = Farm(folder=folder, host=host, database_url=database_url)
+    farm = Farm(folder=folder, **options)
     with contextlib.closing(farm):
         farm.start_server()
         farm.register()

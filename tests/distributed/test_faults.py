@@ -12,12 +12,12 @@ from tests.distributed.farm import (
     Farm,
     check_ratings,
     make_study,
-    rating,
     running_farm,
     shard_names,
     wait_until,
 )
 from tests.distributed.steered_judge import ALWAYS
+from tests.distributed.test_big_run import rate_amid_faults
 
 pytestmark = pytest.mark.services
 NUM_PAIRS = 12
@@ -26,7 +26,8 @@ _SECONDS = 200
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
-    with running_farm(tmp_path_factory.mktemp("faults") / "farm", num_engines=3) as farm:
+    folder = tmp_path_factory.mktemp("faults") / "farm"
+    with running_farm(folder, num_engines=3, client_retries=2) as farm:
         yield farm
 
 
@@ -36,6 +37,9 @@ def farm(running: Farm) -> Farm:
     running.control.forget()
     orders = {"seconds": 0.5, "fails": {}, "freezes": [], "cannot_load": [], "revision": {}}
     running.control.order(**orders, clock={})
+    for name, worker in list(running.workers.items()):
+        if worker.process.poll() is not None:  # killed by an earlier test
+            running.start_worker(name)
     return running
 
 
@@ -46,13 +50,7 @@ def study(tmp_path: Path) -> Path:
 
 def start(farm: Farm, study: Path, **changes: Any) -> str:
     config = {"study": str(study), "engines": 3, "silence_seconds": 15} | changes
-    return farm.start_run("rate-pairs/encore-rate-pairs", config=rating(**config))
-
-
-def message_and_artifacts(farm: Farm, flow_run_id: str) -> str:
-    """Return the text that the UI shows of a run: its state's message and its artifacts."""
-    run = farm.flow_run(flow_run_id)
-    return f"{run['state']['message']}\n{farm.api.artifacts(flow_run_id)}"
+    return farm.start_run(**config)
 
 
 def test_an_engine_that_hangs_is_replaced_and_a_wrong_clock_does_no_harm(
@@ -92,7 +90,8 @@ def test_engines_that_cannot_do_the_run_are_named_and_the_others_go_on(
     assert ended_run["state_type"] == "COMPLETED", farm.tails()
     assert {event["who"] for event in farm.control.events("rated")} == {"w3"}
     check_ratings(study, farm.control)
-    text = message_and_artifacts(farm, run)
+    # The text that the UI shows of a run: its state's message and its artifacts.
+    text = f"{ended_run['state']['message']}\n{farm.api.artifacts(run)}"
     assert "its weights do not load" in text
     assert "judge.revision is " in text
 
@@ -120,3 +119,8 @@ def test_two_parents_share_a_study_and_a_killed_one_can_be_retried(farm: Farm, s
     for run in (first, second):
         assert farm.wait_for(run, seconds=_SECONDS)["state_type"] == "COMPLETED", farm.tails()
     check_ratings(study, farm.control)
+
+
+def test_a_run_survives_its_children_a_worker_and_the_server(farm: Farm, tmp_path: Path) -> None:
+    # Two retries of Prefect's client take 6 s, so none of its own calls outlasts the outage.
+    rate_amid_faults(farm, tmp_path, num_engines=3, num_shards=24, away_seconds=25)

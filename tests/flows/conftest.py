@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,12 +23,12 @@ from prefect.settings import (
 from encore.core.errors import EncoreError
 from encore.judges.judge_options import JudgeConfig
 from encore.rating.rating_options import RatingConfig
+from infra.prefect_setup import prefect_environment
 from tasks import server_calls
 from tasks.artifacts import artifact_key
-from tests.prefect_server import PrefectServer, running_server
-from tests.tasks.tracking.mlflow_store import copy_store, new_template
+from tests.tasks.tracking.mlflow_store import copy_store
+from tests.worlds.servers import PrefectServer, free_port, running_server
 from tests.worlds.studies import numbered_pairs, study_of, write_lines
-from tests.worlds.tiny_judge import make_tiny_judge
 
 NUM_PAIRS = 6
 
@@ -95,20 +94,10 @@ def error_of(state: State[Any]) -> EncoreError:
     return error
 
 
-@pytest.fixture(scope="session")
-def mlflow_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return new_template(tmp_path_factory.mktemp("mlflow"))
-
-
 @pytest.fixture
 def store_uri(mlflow_template: Path, tmp_path: Path) -> str:
     """Return the URI of an empty MLflow store that no other test uses."""
     return copy_store(mlflow_template, tmp_path / "store" / "mlflow.db")
-
-
-@pytest.fixture(scope="session")
-def tiny_judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tiny_judge(tmp_path_factory.mktemp("judges") / "tiny-judge")
 
 
 @pytest.fixture(scope="session")
@@ -144,15 +133,7 @@ def rating(tiny_judge: Path) -> Callable[..., RatingConfig]:
 
 @pytest.fixture
 def without_server(tmp_path: Path) -> dict[str, str]:
-    home = tmp_path / "prefect-home"
-    environ = {
-        **os.environ,
-        "PREFECT_HOME": str(home),
-        "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(home / "storage"),
-        "PREFECT_SERVER_MEMO_STORE_PATH": str(home / "memo.toml"),
-    }
-    environ.pop("PREFECT_API_URL", None)
-    return environ
+    return prefect_environment(tmp_path / "prefect-home", port=free_port())
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from encore.core.errors import EncoreError
 from flows import command
 from flows.command import check_server
-from tests.mlflow_server import mlflow_server
+from tests.worlds.servers import mlflow_server
 
 ROOT = Path(__file__).resolve().parents[2]
 

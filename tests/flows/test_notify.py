@@ -15,7 +15,7 @@ from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from encore.data.study_options import RatingsConfig
 from flows.analyze import analyze
 from tasks.notify import BLOCK_VARIABLE
-from tests.prefect_server import PrefectServer, free_port
+from tests.worlds.servers import PrefectServer, free_port
 
 PRIVATE = "nobodys-business"
 

@@ -18,7 +18,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from tasks import server_calls
 from tasks.artifacts import artifact_key
 from tasks.server_calls import best_effort, forget_waiting_calls, server_answers, wait_for_server
-from tests.prefect_server import PrefectServer, free_port, running_server
+from tests.worlds.servers import PrefectServer, free_port, running_server, wait_until
 
 PAUSE_SECONDS = 0.5
 
@@ -133,26 +133,33 @@ slow(study)
 """
 
 
-@pytest.mark.services
-def test_a_run_waits_for_a_server_that_is_away_and_loses_nothing(tmp_path: Path) -> None:
-    """It is restarted at once, then away for 100 s, while which the stage and the flow end."""
+@pytest.mark.parametrize(
+    ("away_seconds", "client_retries"),
+    [  # Two retries take 6 s, five 62 s: no call of Prefect's own client outlasts the outage.
+        pytest.param(24, 2, marks=pytest.mark.services, id="short outage"),
+        pytest.param(100, 5, marks=pytest.mark.full, id="long outage"),
+    ],
+)
+def test_a_run_waits_for_a_server_that_is_away_and_loses_nothing(
+    tmp_path: Path, away_seconds: float, client_retries: int
+) -> None:
+    """It is restarted at once, then away; the stage and the flow end meanwhile."""
     study, end, port = tmp_path / "study", tmp_path / "end", free_port()
     (tmp_path / "slow_flow.py").write_text(SLOW_FLOW)
     with running_server(tmp_path / "server", port=port) as first:
-        environ = {**os.environ, **first.environ}
+        retries = {"PREFECT_CLIENT_MAX_RETRIES": str(client_retries)}
+        environ = {**os.environ, **first.environ, **retries}
         command = [sys.executable, str(tmp_path / "slow_flow.py"), str(study), str(end)]
         with (tmp_path / "log").open("wb") as log:
             run = subprocess.Popen(command, env=environ, stderr=log)
-        until = time.monotonic() + 120
-        while not (runs := first.post("artifacts/filter", {})) and time.monotonic() < until:
-            time.sleep(0.5)
-    run_id = runs[0]["flow_run_id"]
-    time.sleep(5)
+        [progress, *_] = wait_until(lambda: first.post("artifacts/filter", {}), seconds=120)
+    run_id = progress["flow_run_id"]
+    time.sleep(2)
     with running_server(tmp_path / "server", port=port):
-        time.sleep(15)
-    time.sleep(60)
+        time.sleep(12)  # progress is published every 10 s
+    time.sleep(away_seconds * 0.6)
     end.touch()
-    time.sleep(40)
+    time.sleep(away_seconds * 0.4)
     assert run.poll() is None  # the work is done, and the run waits for its server
     with running_server(tmp_path / "server", port=port) as last:
         assert run.wait(timeout=60) == 0, (tmp_path / "log").read_text()

@@ -17,7 +17,6 @@ from encore.rating.rating_options import RatingConfig
 from encore.rating.rating_run import rate
 from tests.infra.programs import write_program
 from tests.runs.test_crash import all_ratings
-from tests.worlds.tiny_judge import make_tiny_judge
 from tests.worlds.trainings import make_study
 
 SCRIPT = Path(__file__).resolve().parents[2] / "infra" / "slurm" / "rate-array.sbatch"
@@ -37,17 +36,16 @@ def start_task(
 
 
 @pytest.mark.services
-def test_three_tasks_rate_what_one_run_rates(tmp_path):
-    judge = make_tiny_judge(tmp_path / "judge")
+def test_three_tasks_rate_what_one_run_rates(tmp_path, tiny_judge):
     shared, alone = tmp_path / "shared", tmp_path / "alone"
     make_study(shared, num_pairs=8)
     shutil.copytree(shared, alone)
     write_program(tmp_path / "encore", f'exec "{sys.executable}" -m encore.cli "$@"')
-    options = [shared, "--judge", judge, "--backend", "transformers", "--shard-size", 2]
+    options = [shared, "--judge", tiny_judge, "--backend", "transformers", "--shard-size", 2]
     tasks = [start_task(index, *options, folder=tmp_path) for index in range(3)]
     outputs = [task.communicate(timeout=600)[0] for task in tasks]
     assert [task.returncode for task in tasks] == [0, 0, 0], outputs
-    config = JudgeConfig(model=str(judge), backend="transformers")
+    config = JudgeConfig(model=str(tiny_judge), backend="transformers")
     rate(alone, RatingConfig(judge=config, shard_size=2))
     assert all_ratings(shared).equals(all_ratings(alone))
 

@@ -15,10 +15,14 @@ import pytest
 import yaml
 
 from encore.core.errors import EncoreError, InputError
+from encore.data.rating_runs import choose_run, run_status
+from encore.data.study import open_study
 from infra import processes
 from infra.prefect_setup import AUTOMATION, COORDINATOR_POOL, ENGINE_POOL, ROOT, prefect_environment
 from infra.stack import Stack, down, engine_shares, up
-from tests.prefect_server import free_port
+from tasks.artifacts import artifact_key
+from tests.worlds.servers import PrefectServer, free_port
+from tests.worlds.studies import numbered_pairs, write_lines
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
@@ -138,19 +142,50 @@ def assert_is_registered(stack: Stack) -> None:
     assert [automation["name"] for automation in post("automations")] == [AUTOMATION]
 
 
+def assert_deployments_run(stack: Stack, folder: Path, judge: Path) -> None:
+    """Run a pipeline from the API, and two flows that fail with messages of their own."""
+    server = PrefectServer(url=stack.prefect_url, folder=folder, environ={})
+    pairs_file = write_lines(folder.parent / "pairs.jsonl", numbered_pairs(6))
+    study = folder.parent / "study"
+    rating = {"judge": {"model": str(judge), "backend": "transformers"}, "shard_size": 2}
+    rating["max_reply_tokens"] = 8
+    config = {"study": str(study), "sources": [f"small={pairs_file}"], "rating": rating}
+    no_study = {"study": str(pairs_file)}
+    pipeline_id = server.start_run("pipeline/encore-pipeline", config=config)
+    refused_ids = [
+        server.start_run("evaluate/encore-evaluate", config={**no_study, "model": "nowhere"}),
+        server.start_run("recipe/encore-recipe", **no_study, recipe="demo"),
+    ]
+    pipeline = server.wait_for(pipeline_id)
+    logs = "".join(path.read_text("utf-8", "replace") for path in folder.rglob("*.log"))
+    assert pipeline["state"]["message"] == "3 rated, 0 reused, 0 failed", logs
+    assert (pipeline["state_type"], pipeline["name"]) == ("COMPLETED", "study: pipeline")
+    artifacts = server.artifacts(pipeline_id)
+    artifact_names = {"engines", "failed-shards", "mlflow-run"}
+    artifact_names |= {"rating-progress", "rule-statistics", "rule-weights"}
+    assert set(artifacts) == {artifact_key(key, study) for key in artifact_names}
+    assert artifacts[artifact_key("rating-progress", study)] == 100.0
+    assert run_status(choose_run(open_study(study).ratings_dir)).is_complete
+    for run in map(server.wait_for, refused_ids):
+        assert run["state_type"] == "FAILED"
+        assert f"study {pairs_file}: " in run["state"]["message"]
+
+
 @pytest.mark.services
-def test_a_stack_comes_up_twice_in_its_folder_and_leaves_no_process_and_no_port(
-    folder: Path,
+def test_a_stack_runs_deployments_comes_up_twice_and_leaves_no_process_and_no_port(
+    folder: Path, tiny_judge: Path
 ) -> None:
     stack = Stack(engines=2, prefect_port=free_port(), mlflow_port=free_port())
+    gpus = {"CUDA_VISIBLE_DEVICES": "7,5"}
 
     def command(name: str, **options: int) -> tuple[int, str]:
         arguments = [f"--{key.replace('_', '-')}={value}" for key, value in options.items()]
         environ = {
             **os.environ,
-            "CUDA_VISIBLE_DEVICES": "7,5",
+            **gpus,
             "PREFECT_API_URL": "http://127.0.0.1:9/api",  # another server's: stays out
         }
+        environ.pop("PYTHONPATH", None)  # the working directory must be enough
         done = subprocess.run(
             [sys.executable, "-m", "infra.stack", name, *arguments],
             check=False,
@@ -189,9 +224,11 @@ def test_a_stack_comes_up_twice_in_its_folder_and_leaves_no_process_and_no_port(
 
         assert command("down")[0] == 0
         assert_nothing_is_left(stack, folder)
+        gpus.clear()
         code, message = command("up", **asdict(stack))
         assert code == 0, message
         assert_is_registered(stack)
+        assert_deployments_run(stack, folder, tiny_judge)
     finally:
         code, message = command("down")
     assert code == 0, message

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.prefect_server import background_process, free_port, wait_until
+from tests.worlds.servers import background_process, free_port, wait_until
 
 START_SECONDS = 400
 ENVIRONMENT = os.environ | {

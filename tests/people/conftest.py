@@ -11,12 +11,6 @@ from encore.data.rating_runs import list_runs, read_run
 from encore.data.study import open_study
 from encore.people.export_sample import ExportedSample, export_sample
 from encore.people.people_options import AnnotateExportConfig
-from tests.tables.browse.studies import write_hostile_study
-
-
-@pytest.fixture(scope="session")
-def hostile_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_hostile_study(tmp_path_factory.mktemp("annotation"))
 
 
 @pytest.fixture

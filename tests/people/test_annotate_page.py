@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from tests.browser.chromium import Page
 from tests.people.answering import page_data
 from tests.people.conftest import exported
 from tests.report.test_report_page import SCREENS, THEMES
+from tests.worlds.servers import wait_until
 
 pytestmark = pytest.mark.services
 _NUM_ITEMS = 4
@@ -33,12 +33,7 @@ def open_page(page: Page, file: Path, *, screen: str, theme: str = "light") -> N
 def saved_file(page: Page, folder: Path) -> Path:
     """Press the key that saves, and return the saved file."""
     page.press("s")
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        if files := list(folder.glob("*.json")):
-            return files[0]
-        time.sleep(0.1)
-    raise AssertionError(f"nothing was saved; the page says: {page.text()}")
+    return wait_until(lambda: [*folder.glob("*.json")], seconds=20, event="a saved file")[0]
 
 
 @pytest.mark.parametrize("screen", SCREENS)

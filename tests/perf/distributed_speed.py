@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.distributed.farm import Farm, make_study, options, rating, running_farm, wait_until
+from tests.distributed.farm import Farm, make_study, options, running_farm, wait_until
 from tests.golden.command_line import run_process
 from tests.perf import harness
 
@@ -113,9 +113,8 @@ def _as_deployment(farm: Farm, study: Path, *, num_engines: int) -> dict[str, An
     farm.control.forget()
     with tempfile.TemporaryDirectory() as folder:
         copy = shutil.copytree(study, Path(folder) / "study")
-        config = rating(study=str(copy), engines=num_engines)
-        run = farm.start_run("rate-pairs/encore-rate-pairs", config=config)
-        running = partial(lambda: farm.flow_run(run)["state_type"] == "RUNNING")
+        run = farm.start_run(study=str(copy), engines=num_engines)
+        running = partial(lambda: farm.api.flow_run(run)["state_type"] == "RUNNING")
         wait_until(running, seconds=_SECONDS, event="the parent's start")
         began = time.monotonic()
         ended_run = farm.wait_for(run, seconds=_SECONDS)

@@ -23,9 +23,9 @@ from encore.data.records import Message
 from encore.model.score_sequences import score_sequences
 from encore.serving import reward_app
 from encore.serving.reward_requests import RewardRequest, read_request
-from tests.prefect_server import wait_until
 from tests.serving.servers import PATIENCE, Running, make_conversations, running, score_offline
 from tests.worlds.models import MEANS, RULES, WEIGHTS, opened_model
+from tests.worlds.servers import wait_until
 from tests.worlds.tokenizers import llama_3
 
 JSON = {"content-type": "application/json"}

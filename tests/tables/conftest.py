@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.tables.browse.studies import browsing, write_hostile_study
+from tests.tables.browse.studies import browsing
 from tests.tables.sql.studies import make_pairs, rate_study
 
 
@@ -27,12 +27,6 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rate_study(study, judge="one")
     rate_study(study, judge="two")
     return study
-
-
-@pytest.fixture(scope="session")
-def hostile_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a study with hostile texts."""
-    return write_hostile_study(tmp_path_factory.mktemp("browse"))
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pandas
@@ -23,6 +22,7 @@ from encore.training.checkpoints import checkpoint_steps as steps_in
 from encore.training.distributed import Ranks, joined_ranks
 from encore.training.training_options import TrainingConfig
 from tests.training import sharded_update
+from tests.worlds.servers import wait_until
 from tests.worlds.trainings import (
     UnconnectedRanks,
     make_world,
@@ -147,14 +147,14 @@ def test_a_process_that_dies_ends_the_run_and_one_process_continues(folder, tmp_
     out, logs = tmp_path / "out", tmp_path / "logs"
     command = train_command(folder, out=out, **SETTINGS)
     process = start(command, logs=logs)
-    deadline = time.monotonic() + LAUNCH_TIMEOUT_SECONDS
-    second = 0
-    while not steps_in(out / "checkpoints"):
+    second = wait_until(lambda: pid_of(process, rank=1), seconds=LAUNCH_TIMEOUT_SECONDS)
+
+    def has_checkpoint() -> bool:
         assert process.poll() is None, read_logs(logs)
-        assert time.monotonic() < deadline, "no checkpoint was written"
-        second = second or pid_of(process, rank=1)
-        time.sleep(0.002)
-    os.kill(second or pid_of(process, rank=1), signal.SIGKILL)
+        return bool(steps_in(out / "checkpoints"))
+
+    wait_until(has_checkpoint, seconds=LAUNCH_TIMEOUT_SECONDS, pause_seconds=0.002)
+    os.kill(second, signal.SIGKILL)
     process.communicate(timeout=LAUNCH_TIMEOUT_SECONDS)
 
     assert process.returncode != 0

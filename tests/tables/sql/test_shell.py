@@ -23,6 +23,7 @@ from encore.tables.study_tables import StudyTables, study_tables
 from tests.golden.command_line import encore
 from tests.signals import encore_process
 from tests.tables.sql.studies import NUM_PAIRS, NUM_RULES, locked
+from tests.worlds.servers import wait_until
 from tests.worlds.studies import shard_path
 
 ALL_PAIRS = sum(NUM_PAIRS.values())
@@ -225,10 +226,7 @@ def test_a_query_that_needs_too_much_memory_is_stopped(tables, statement, messag
 
 def test_ctrl_c_stops_a_query_at_once_and_stdout_stays_empty(one_run):
     with encore_process("sql", ENDLESS, "--study", one_run) as process:
-        deadline = time.monotonic() + 60
-        while not (workers := psutil.Process(process.pid).children()):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        workers = wait_until(psutil.Process(process.pid).children, seconds=60)
         with pytest.raises(subprocess.TimeoutExpired):  # long enough for a progress bar
             process.wait(timeout=6)
         process.send_signal(signal.SIGINT)

@@ -7,17 +7,11 @@ from pathlib import Path
 import pytest
 
 from tasks.tracking.store_uri import TRACKING_URI_VARIABLE
-from tests.tasks.tracking.mlflow_store import Logged, copy_store, new_template
+from tests.tasks.tracking.mlflow_store import Logged, copy_store
 from tests.tasks.tracking.study_files import make_study
 
 #: The experiment of the tables that `study_files.benchmark` writes.
 TABLES = "encore-generic-1.0-d1d1d1d1"
-
-
-@pytest.fixture(scope="session")
-def mlflow_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return an empty MLflow store to be copied."""
-    return new_template(tmp_path_factory.mktemp("mlflow"))
 
 
 @pytest.fixture

@@ -23,10 +23,10 @@ from tasks.tracking.register_model import DEFAULT_MODEL, set_alias
 from tasks.tracking.store_uri import TRACKING_URI_VARIABLE
 from tasks.tracking.sync import sync
 from tasks.tracking.tracking_options import TrackingConfig
-from tests.mlflow_server import mlflow_server
 from tests.tasks.tracking import study_files
-from tests.tasks.tracking.mlflow_store import MlflowClient, copy_store, mlflow, new_template
+from tests.tasks.tracking.mlflow_store import MlflowClient, copy_store, mlflow
 from tests.worlds.scorings import make_model
+from tests.worlds.servers import mlflow_server
 
 CHAMPION = f"models:/{DEFAULT_MODEL}@champion"
 TAU_2 = "encore (τ 2)"
@@ -44,12 +44,11 @@ print(json.dumps(model.predict(frame)))
 
 @pytest.fixture(scope="module")
 def benchmarked(tmp_path_factory) -> SimpleNamespace:
-    """Return a study in MLflow with a table: three rows that are models, two means over draws."""
+    """Return a study with a table: three rows that are models, two means over draws."""
     folder = tmp_path_factory.mktemp("registered")
     config = study_files.make_evaluation(folder, num_pairs=10)
     rows = RowsConfig(schemes=("encore", "random"), taus=(2.0,), num_random=5)
     config = config.model_copy(update={"rows": rows})
-    copy_store(new_template(folder), config.study / "mlflow.db")
     run = run_benchmark(open_study(config.study), config)
     rewards = {row.name: row.reward_P2 for row in run.rows}
     conversations = [
@@ -66,14 +65,14 @@ def benchmarked(tmp_path_factory) -> SimpleNamespace:
 
 
 @pytest.fixture
-def world(benchmarked, tmp_path, monkeypatch) -> SimpleNamespace:
-    """Return a copy of the study, and a function that points an alias to a row."""
+def world(benchmarked, mlflow_template, tmp_path, monkeypatch) -> SimpleNamespace:
+    """Return a copy of the study in MLflow, and a function that points an alias to a row."""
     monkeypatch.delenv(TRACKING_URI_VARIABLE, raising=False)
     study = Path(shutil.copytree(benchmarked.config.study, tmp_path / "study"))
     config = benchmarked.config.model_copy(update={"study": study})
     table = study / "benchmarks" / benchmarked.table.name
+    uri = copy_store(mlflow_template, study / "mlflow.db")
     sync(study)
-    uri = f"sqlite:///{study / 'mlflow.db'}"
 
     def point(row: str, alias: str = "champion", uri: str | None = None, **changes: object) -> str:
         changed = config.model_copy(update=changes)
@@ -210,9 +209,9 @@ def foreign_python(tmp_path_factory) -> Path:
 
 
 @pytest.mark.services
-def test_the_champion_loads_without_this_project(world, foreign_python, tmp_path):
+def test_the_champion_loads_without_this_project(world, foreign_python, tmp_path, mlflow_template):
     server = tmp_path / "server"
-    store = copy_store(new_template(tmp_path), server / "mlflow.db")
+    store = copy_store(mlflow_template, server / "mlflow.db")
     with mlflow_server(store, server) as url:
         sync(world.study, tracking_uri=url)
         assert world.point(TAU_2, uri=url) == "1"

@@ -17,11 +17,10 @@ from tasks.tracking.connection import NotMLflowError, TrackingUnavailableError
 from tasks.tracking.store_uri import TRACKING_URI_VARIABLE
 from tasks.tracking.sync import sync
 from tasks.tracking.tracking_options import TrackingConfig
-from tests.mlflow_server import mlflow_server
-from tests.prefect_server import free_port
 from tests.tasks.tracking.conftest import TABLES, logged
 from tests.tasks.tracking.mlflow_store import Logged, Run, copy_store
 from tests.tasks.tracking.study_files import benchmark, train
+from tests.worlds.servers import free_port, mlflow_server
 
 
 def data_of(run: Run) -> set[tuple[str, str, str]]:

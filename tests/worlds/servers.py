@@ -1,4 +1,4 @@
-"""A real Prefect server on a free port, as a process of its own, and requests to it."""
+"""Prefect and MLflow servers on free ports, as processes of their own, and requests to them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +20,6 @@ from infra.prefect_setup import LOOPBACK, ROOT, prefect_environment, server_comm
 
 _START_SECONDS = 240.0
 _STOP_SECONDS = 60.0
-_RUN_SECONDS = 400.0
 _FINAL = frozenset({"COMPLETED", "FAILED", "CRASHED", "CANCELLED"})
 
 Answer = TypeVar("Answer")
@@ -44,16 +44,25 @@ class PrefectServer:
         response = httpx.post(f"{self.url}/api/{path}", json=body, timeout=60)
         return response.raise_for_status().json()
 
-    def wait_for(self, flow_run_id: str) -> dict[str, Any]:
+    def start_run(self, name: str, **parameters: object) -> str:
+        """Start a run of the deployment ``flow/deployment`` and return the run's id."""
+        deployment_id = self._get(f"deployments/name/{name}")["id"]
+        body = {"parameters": parameters, "state": {"type": "SCHEDULED"}}
+        return str(self.post(f"deployments/{deployment_id}/create_flow_run", body)["id"])
+
+    def flow_run(self, flow_run_id: str) -> dict[str, Any]:
+        """Return a flow run with its state."""
+        return self._get(f"flow_runs/{flow_run_id}")
+
+    def wait_for(self, flow_run_id: str, *, seconds: float = 400) -> dict[str, Any]:
         """Wait until a flow run is over and return it."""
 
         def final_run() -> dict[str, Any] | None:
-            response = httpx.get(f"{self.url}/api/flow_runs/{flow_run_id}", timeout=60)
-            run = dict(response.raise_for_status().json())
+            run = self.flow_run(flow_run_id)
             return run if run["state_type"] in _FINAL else None
 
         event = f"the end of flow run {flow_run_id}"
-        return wait_until(final_run, seconds=_RUN_SECONDS, event=event)
+        return wait_until(final_run, seconds=seconds, event=event)
 
     def artifacts(self, flow_run_id: str) -> dict[str, Any]:
         """Return the data of a flow run's artifacts by key, the newest of each."""
@@ -62,6 +71,10 @@ class PrefectServer:
             {"artifacts": {"flow_run_id": {"any_": [flow_run_id]}}, "sort": "UPDATED_DESC"},
         )
         return {artifact["key"]: artifact["data"] for artifact in reversed(newest_first)}
+
+    def _get(self, path: str) -> dict[str, Any]:
+        response = httpx.get(f"{self.url}/api/{path}", timeout=60)
+        return dict(response.raise_for_status().json())
 
 
 @contextlib.contextmanager
@@ -75,6 +88,30 @@ def running_server(folder: Path, *, port: int | None = None) -> Iterator[Prefect
         wait_until_healthy(f"{url}/api/health", process, log=log)
         client = {**environ, "PREFECT_API_URL": f"{url}/api"}
         yield PrefectServer(url=url, folder=folder, environ=client)
+
+
+@contextlib.contextmanager
+def mlflow_server(store_uri: str, folder: Path, *, port: int | None = None) -> Iterator[str]:
+    """Run a server in front of a store and yield its URL; stop it and its workers afterwards.
+
+    Args:
+        store_uri: SQLAlchemy URI of the store's database.
+        folder: Folder of the server's log and artifacts.
+        port: Port on the loopback address; by default a free one.
+    """
+    port = port or free_port()
+    url = f"http://{LOOPBACK}:{port}"
+    command = [
+        *(sys.executable, "-m", "mlflow", "server", "--backend-store-uri", store_uri),
+        *("--artifacts-destination", str(folder / "artifacts")),
+        *("--host", LOOPBACK, "--port", str(port), "--workers", "1"),
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    environ = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "1"}
+    log = folder / "mlflow.log"
+    with background_process(*command, environ=environ, log=log, cwd=folder) as process:
+        wait_until_healthy(f"{url}/health", process, log=log)
+        yield url
 
 
 @contextlib.contextmanager
@@ -95,11 +132,11 @@ def background_process(
         try:
             yield process
         finally:
-            for number in (signal.SIGTERM, signal.SIGKILL):
-                with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            for number in (signal.SIGTERM, signal.SIGKILL):  # children may outlive the process
+                with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, number)
+                with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(timeout=_STOP_SECONDS)
-                    break
 
 
 def free_port() -> int:
@@ -109,15 +146,17 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def wait_until(ask: Callable[[], Answer], *, seconds: float, event: str) -> Answer:
+def wait_until(
+    ask: Callable[[], Answer], *, seconds: float = 60, event: str = "", pause_seconds: float = 0.2
+) -> Answer:
     """Call ``ask`` until its answer is true and return it; a server that is away is asked again."""
     give_up = time.monotonic() + seconds
     while time.monotonic() < give_up:
         with contextlib.suppress(httpx.TransportError):
             if answer := ask():
                 return answer
-        time.sleep(0.2)
-    raise AssertionError(f"{event}: not within {seconds:g} s")
+        time.sleep(pause_seconds)
+    raise AssertionError(f"{event or ask}: not within {seconds:g} s")
 
 
 def wait_until_healthy(url: str, process: subprocess.Popen[bytes], *, log: Path) -> None:
