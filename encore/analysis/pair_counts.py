@@ -276,7 +276,8 @@ class _Tally:
             num_counts = sum((len(states) + 1) ** 2 for states in self._states if states)
             num_counts *= len(self._sums_by_source)
             if len(states) <= _MAX_LEVELS and num_counts <= _MAX_CELL_COUNTS:
-                return np.array(state_L).take(np.from_dlpack(encoded.indices)).reshape(2, -1)
+                index_N: Any = np.from_dlpack(encoded.indices)
+                return np.asarray(np.array(state_L).take(index_N).reshape(2, -1))
         self._states[rule_index] = None
         return None
 
@@ -292,9 +293,9 @@ class _Tally:
 
     def _counts_of(self, sources: Sequence[int]) -> PairCounts:
         """Return the counts of these sources together."""
-        totals_2, (null_R, rated_R, swing_R), sign_gram_RR, margin_sums_B2RR = (
-            sum(arrays) for arrays in zip(*(self._sums_by_source[s] for s in sources), strict=True)
-        )
+        parts = zip(*(self._sums_by_source[source] for source in sources), strict=True)
+        sums: list[Any] = [sum(arrays) for arrays in parts]
+        totals_2, (null_R, rated_R, swing_R), sign_gram_RR, margin_sums_B2RR = sums
         untied_R = sign_gram_RR.diagonal()
         cells: list[_Counts | None] = []
         levels: list[_Floats | None] = []
@@ -334,23 +335,24 @@ def _sums(rating_2RP: _Floats, ends_B: NDArray[np.intp]) -> list[NDArray[Any]]:
         Numbers of pairs, all and one-sided; of each rule its nulls, its pairs that it rated fully,
         and its wins less its losses; ``sign_gram_RR``; ``margin_sums_B2RR``.
     """
-    is_missing_2RP = ~np.isfinite(rating_2RP)
-    chosen_is_missing_P, rejected_is_missing_P = is_missing_2RP.all(axis=1)
+    is_missing_2RP: NDArray[np.bool_] = ~np.isfinite(rating_2RP)
+    is_silent_2P = np.asarray(is_missing_2RP.all(axis=1))
     is_rated_RP = ~is_missing_2RP.any(axis=0)
     with np.errstate(invalid="ignore"):
-        margin_RP = np.where(is_rated_RP, rating_2RP[0] - rating_2RP[1], 0)
+        margin_RP: _Floats = np.where(is_rated_RP, rating_2RP[0] - rating_2RP[1], 0)
     # Sums of signs are whole numbers far below 2^53, exact in floating point, whose matrix product
     # is fast.
-    sign_RP = np.sign(margin_RP)
-    rated_RP = is_rated_RP.astype(np.float64)
+    sign_RP: _Floats = np.sign(margin_RP)
+    rated_RP: Any = is_rated_RP.astype(np.float64)
+    square_RP: _Floats = margin_RP**2
     margin_sums = [
         (
             margin_RP[:, start:stop] @ margin_RP[:, start:stop].T,
-            margin_RP[:, start:stop] ** 2 @ rated_RP[:, start:stop].T,
+            square_RP[:, start:stop] @ rated_RP[:, start:stop].T,
         )
         for start, stop in pairwise(ends_B.tolist())
     ]
-    num_one_sided = np.count_nonzero(chosen_is_missing_P != rejected_is_missing_P)
+    num_one_sided = np.count_nonzero(is_silent_2P[0] != is_silent_2P[1])
     num_nulls_R = np.isnan(rating_2RP).sum(axis=(0, 2))
     return [
         np.array([rating_2RP.shape[2], num_one_sided]),

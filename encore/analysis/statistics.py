@@ -196,7 +196,7 @@ def rating_statistics(warehouse: Warehouse) -> tuple[SourceStatistics, ...]:
     densities = _densities(warehouse, spreads)
     rule_ids = warehouse.in_order(all_rules)
     statistics = []
-    for source in (*sorted(counts_by_source.keys() - {None}), None):
+    for source in (*sorted(name for name in counts_by_source if name is not None), None):
         keys: list[_Key] = [
             (source, rule_id) for rule_id in rule_ids if (source, rule_id) in spreads
         ]
@@ -229,9 +229,13 @@ def _spread_row(source: str | None, rule_id: str, counts: PairCounts, rule_index
     level_L, count_L = level_L[count_L > 0], count_L[count_L > 0]
     num_ratings = int(count_L.sum())
     row: dict[str, Any] = {
-        "rule_id": rule_id, "source": source, "num_ratings": num_ratings,
-        "num_unparsed": int(counts.num_nulls_R[rule_index]), "num_levels": len(level_L),
-        "levels": level_L, "num_ratings_of_level": count_L,
+        "rule_id": rule_id,
+        "source": source,
+        "num_ratings": num_ratings,
+        "num_unparsed": int(counts.num_nulls_R[rule_index]),
+        "num_levels": len(level_L),
+        "levels": level_L,
+        "num_ratings_of_level": count_L,
         **dict.fromkeys(("entropy_nats", "mean_squared_surprisal", "top_level", "top_level_share")),
     }
     if num_ratings:

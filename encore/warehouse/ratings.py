@@ -185,7 +185,8 @@ def open_compared_ratings(ratings: str | Path, second: str) -> Ratings:
     study = _study_at(Path(ratings))
     run_dirs = (_run_dirs(Path(ratings)) or ()) if study is None else list_runs(study.ratings_dir)
     is_key = any(run_dir.name.startswith(second) for run_dir in run_dirs)
-    return open_ratings(study or ratings, **{"run" if is_key else "judge": second})
+    run, judge = (second, None) if is_key else (None, second)
+    return open_ratings(study or ratings, run=run, judge=judge)
 
 
 def read_schema(path: Path) -> pa.Schema:

@@ -26,7 +26,7 @@ from encore.data.schemas import RATINGS_CONTRACT
 # Suffixes: N rows, P runs of rows of one pair.
 
 _ID_COLUMNS = [name for name in RATINGS_CONTRACT.names if name != "rating"]
-_RESPONSES = {response: number for number, response in enumerate(RESPONSES)}
+_RESPONSES: dict[str, int] = {response: number for number, response in enumerate(RESPONSES)}
 _SHARDS_PER_BATCH = 20
 
 
@@ -109,4 +109,5 @@ def _numbers(
     if unknown := {*names} - number_by_name.keys():
         raise InvalidShardError(f"{unknown} is no rule and no response of this run")
     numbers = np.array([number_by_name[name] for name in names], dtype=dtype)
-    return np.asarray(numbers.take(np.from_dlpack(ids.indices)))
+    index_N: Any = np.from_dlpack(ids.indices)
+    return np.asarray(numbers.take(index_N))
