@@ -6,16 +6,20 @@ from pathlib import Path
 
 import pytest
 
+from encore.recipes.recipe import Recipe
 from flows.recipes import run_recipe
 from tasks.tracking.tracking_options import TrackingConfig
 from tests.flows.conftest import artifact
-from tests.recipes.test_recipes import tiny_recipe
+from tests.recipes.test_recipes import tiny  # noqa: F401 - a fixture
 from tests.tasks.tracking.mlflow_store import Logged
 
 
 @pytest.mark.usefixtures("prefect_api")
-def test_the_flow_runs_every_stage_once_and_publishes_the_results(tmp_path: Path) -> None:
-    tiny = tiny_recipe(tmp_path, rows=(), gate=None)
+def test_the_flow_runs_every_stage_once_and_publishes_the_results(
+    tmp_path: Path,
+    tiny: Recipe,  # noqa: F811
+) -> None:
+    tiny = tiny.model_copy(update={"rows": (), "gate": None})
     study, store = tmp_path / "study", f"sqlite:///{tmp_path / 'mlflow.db'}"
 
     def start():
