@@ -15,7 +15,7 @@ from encore.core.errors import InputError
 from encore.judges.judge_options import JudgeConfig
 from encore.model.backbone_options import BackboneConfig
 from encore.model.backbone_shape import find_shape
-from encore.runs.local_engines import visible_gpus
+from encore.runs.local_engines import GPU_VARIABLE, visible_gpus
 from encore.training.training_options import TrainingConfig
 
 _GIB = 1 << 30
@@ -54,11 +54,20 @@ def this_machine() -> Machine:
 
     The facts come from the driver, not from CUDA: a judge's engine forks, and CUDA must not be
     initialized before.
+
+    Raises:
+        InputError: The driver does not say how much memory the visible GPUs have.
     """
     gpus, gpu_bytes = visible_gpus(), 0
     if gpus:
         command = ["nvidia-smi", f"--id={','.join(gpus)}", "--query-gpu=memory.total"]
-        memory_lines = subprocess.check_output([*command, "--format=csv,noheader,nounits"])  # noqa: S603
+        try:
+            memory_lines = subprocess.check_output([*command, "--format=csv,noheader,nounits"])  # noqa: S603
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise InputError(
+                f"GPUs {','.join(gpus)} are visible, but nvidia-smi does not say how much memory "
+                f"they have ({error}); set {GPU_VARIABLE} to nothing to run without them"
+            ) from error
         gpu_bytes = min(map(int, memory_lines.split())) << 20
     memory_bytes = psutil.virtual_memory().total
     return Machine(num_gpus=len(gpus), gpu_bytes=gpu_bytes, memory_bytes=memory_bytes)

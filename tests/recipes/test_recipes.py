@@ -24,7 +24,12 @@ from encore.judges.judge_options import JudgeConfig
 from encore.model.backbone_options import BackboneConfig
 from encore.model.open_model import open_reward_model
 from encore.rating.rating_options import EngineRatingConfig
-from encore.recipes.machine_check import Machine, refuse_judge_too_large, refuse_training_too_large
+from encore.recipes.machine_check import (
+    Machine,
+    refuse_judge_too_large,
+    refuse_training_too_large,
+    this_machine,
+)
 from encore.recipes.recipe import (
     RECIPE_NAMES,
     Recipe,
@@ -366,6 +371,13 @@ def test_models_too_large_for_the_machine_are_refused_before_any_download(
     with pytest.raises(InputError, match="its weights alone take"):
         run_recipe(tiny, done)
     assert contents(done) == before
+
+
+def test_gpus_whose_memory_nobody_tells_are_refused_by_name(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.setenv("PATH", str(tmp_path))  # no nvidia-smi
+    with pytest.raises(InputError, match="GPUs 0,1 are visible, but nvidia-smi does not say"):
+        this_machine()
 
 
 def test_a_recipe_without_training_ends_after_the_weights_of_all_pairs_of_the_study(tmp_path, tiny):
