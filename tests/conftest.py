@@ -63,6 +63,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Let the packages end as usual: DuckDB complains of objects that outlive it."""
+    gc.unfreeze()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Fail a skipped test if CI must not skip it (`tests/skips.py`)."""
