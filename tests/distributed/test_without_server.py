@@ -73,6 +73,7 @@ def wait_for_end(process: subprocess.Popen[str], *, code: int = 0) -> str:
 def test_two_local_engines_share_the_shards_and_give_what_one_process_gives(
     study: Path, control: Control
 ) -> None:
+    control.order(seconds=1.0)  # long beside the difference of the engines' starts
     wait_for_end(start(study, control, "--engines", 2))
 
     check_ratings(study, control, most_times=1)
