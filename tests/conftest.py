@@ -41,7 +41,7 @@ settings.load_profile("encore")
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Import only the files with tests of services if only these are selected."""
     is_needless = (
-        config.option.markexpr.startswith("services")
+        config.option.markexpr == "services and not full"
         and collection_path.suffix == ".py"
         and "mark.services" not in collection_path.read_text(encoding="utf-8")
     )

@@ -15,7 +15,7 @@ from encore.serving.listening import listen
 from tests.worlds.ratings import ratings_table, table_of
 
 #: Exit code, call, and texts that the message contains. The working directory has the studies
-#: ``fresh`` and ``rated``, a ``model`` with three heads, a ``judge``, an ``empty`` folder, a
+#: ``fresh`` and ``rated``, a ``model`` with three heads, a ``judge``, an empty folder ``hollow``, a
 #: ``gate``, weights of other rules (``other.json``) and ratings of which one is 7.5
 #: (``outside.parquet``). PORT is a port in use.
 REFUSALS = [
@@ -23,13 +23,13 @@ REFUSALS = [
     (2, "status --nosuch", "nosuch"),
     (2, "status", "study"),
     (1, "status nowhere", "nowhere"),
-    (1, "status empty", "empty"),
+    (1, "status hollow", "hollow"),
     (1, "status rated --run ffff", "ffff"),
     (2, "demo --backend nosuch", "backend", "nosuch"),
     (2, "ingest", "study"),
     (2, "ingest new", "source"),
     (1, "ingest nosuch.jsonl --out new", "nosuch.jsonl"),
-    (1, "ingest empty --out new", "empty"),
+    (1, "ingest hollow --out new", "hollow"),
     (1, "ingest =pairs.jsonl --out new", "="),
     (1, "ingest mine=pairs.jsonl mine=pairs.jsonl --out new", "pairs.jsonl"),
     (1, "ingest mine=hh:broken.parquet --out new", "broken.parquet"),
@@ -37,8 +37,8 @@ REFUSALS = [
     (1, "ingest mine=pairs.jsonl --split test --out new", "split"),
     (2, "rate rated", "judge"),
     (1, "rate nowhere --judge judge", "nowhere"),
-    (1, "rate rated --judge empty", "config.json"),
-    (1, "rate rated --judge ./empty/none", "empty/none"),
+    (1, "rate rated --judge hollow", "config.json"),
+    (1, "rate rated --judge ./hollow/none", "hollow/none"),
     (2, "rate rated --judge judge --shard-size 0", "shard-size"),
     (2, "rate rated --judge judge --limit many", "limit"),
     (2, "rate rated --judge judge --backend nosuch", "backend", "nosuch"),
@@ -62,7 +62,7 @@ REFUSALS = [
     (2, "theory", "ratings"),
     (1, "theory nowhere", "nowhere"),
     (2, "theory ratings.parquet --synthetic", "synthetic"),
-    (1, "report nowhere", "nowhere"),
+    (1, "report nowhere", "nowhere: no such file"),
     (1, "report rated --out pairs.jsonl", "is a file"),
     (2, "plan rating", "rating"),
     (2, "plan rate rated", "judge"),
@@ -73,7 +73,7 @@ REFUSALS = [
     (1, "plan train --pairs 100 --tokens-per-response 100 --recipe nosuch", "nosuch", "lora"),
     (2, "plan train --pairs 100 --tokens-per-response 100 --utilisation 2", "utilisation"),
     (2, "train rated", "backbone"),
-    (1, "train rated --backbone empty", "config.json"),
+    (1, "train rated --backbone hollow", "config.json"),
     (1, "train rated --backbone judge --learning-rate 0", "learning-rate", "0"),
     (2, "train rated --backbone judge --epochs 0", "epochs"),
     (2, "train rated --backbone judge --layout nosuch", "layout", "nosuch"),
@@ -84,7 +84,7 @@ REFUSALS = [
     (2, "gate rated", "model"),
     (1, "gate rated --model nowhere", "nowhere"),
     (2, "score rated", "model"),
-    (1, "score rated --model empty", "empty"),
+    (1, "score rated --model hollow", "hollow"),
     (2, "score rated --model nowhere --dtype float99", "dtype", "float99"),
     (1, "benchmark rated --benchmark nosuch --model nowhere", "nosuch"),
     (2, "benchmark rated --table html", "table", "html"),
@@ -98,7 +98,7 @@ REFUSALS = [
     (1, "judge --judge judge --out new --by rating", "weights-from"),
     (
         1,
-        "judge --judge empty --out new --benchmark safety.toml --data safety.jsonl.gz",
+        "judge --judge hollow --out new --benchmark safety.toml --data safety.jsonl.gz",
         "config.json",
     ),
     (2, "judge --judge m --out new --scheme encore --tau 1", "--tau 1.0: changes nothing"),
@@ -116,13 +116,13 @@ REFUSALS = [
         "by rating a reply has at most 512",
     ),
     (1, "compare nowhere", "nowhere"),
-    (1, "compare empty", "empty"),
+    (1, "compare hollow", "hollow"),
     (2, "compare", "STUDIES is missing"),
     (2, "paper extra", "extra"),
     (1, "export nowhere/none --out new", "nowhere/none"),
-    (2, "export empty", "out"),
-    (2, "export empty --out new --rule a --scheme encore", "rule", "scheme"),
-    (2, "export empty --out new --scheme encore", "ratings"),
+    (2, "export hollow", "out"),
+    (2, "export hollow --out new --rule a --scheme encore", "rule", "scheme"),
+    (2, "export hollow --out new --scheme encore", "ratings"),
     (2, "export model --out new --rule be-kind --ratings .", "--ratings belongs to --scheme"),
     (1, "export model --out new --rule be-late", "--rule be-late: the model has no such head"),
     (1, "export model --out new --weights none.json", "weights none.json: cannot be used"),
@@ -130,9 +130,9 @@ REFUSALS = [
     (1, "export gate --out new", "this is a gate"),
     (1, "export model --out gate", "something else in it than an export"),
     (1, "export ./none --out new", "no such file or folder"),
-    (2, "serve empty --port 70000", "port"),
-    (2, "serve empty --port 0 --tau 1", "tau", "scheme"),
-    (1, "serve empty --port 0", "empty"),
+    (2, "serve hollow --port 70000", "port"),
+    (2, "serve hollow --port 0 --tau 1", "tau", "scheme"),
+    (1, "serve hollow --port 0", "hollow"),
     (1, "serve model --port 0", "the model has 3 heads and a reward is one number"),
     (1, "serve model --port 0 --weights other.json", "kindness among the weights"),
     (1, "serve model --port 0 --rule kindness", "the model has no such head"),
@@ -171,7 +171,7 @@ def folder(made_studies, reward_model, judge_folder, tmp_path_factory) -> Path:
         "safety.jsonl.gz": BENCHMARK_DATA_PATH,
     }.items():
         (folder / name).symlink_to(path)
-    for name in ("empty", "gate"):
+    for name in ("hollow", "gate"):
         (folder / name).mkdir()
     for name, text in {
         "gate/gate.json": "{}",
@@ -197,6 +197,7 @@ def test_bad_input_is_refused_in_one_line(encore, folder, monkeypatch, row):
     message = " ".join(re.sub("[│╭╮╰╯─]", " ", finished.err).split())
     assert (finished.code, finished.out) == (code, ""), message
     assert [text for text in texts if text.lower() not in message.lower()] == []
+    assert "Traceback" not in message
     if code == 1:
         assert finished.err.endswith(f"error: {finished.error}\n")
         # `encore ingest` names the sources that it reads.

@@ -77,3 +77,12 @@ def test_a_change_that_may_change_a_reply_changes_its_parts_of_the_identity_alon
 ):
     first, second = (identity_of(judge, folder=tiny_judge) for judge in (options, options | change))
     assert differing_parts(first, second) == set(parts.split())
+
+
+def test_the_identity_of_a_served_model_names_its_revision_and_the_kind_of_its_calls(tiny_judge):
+    def identity(**change: str) -> dict[str, Any]:
+        return identity_of(HTTP | change, folder=tiny_judge)
+
+    assert [identity(revision=name)["revision"] for name in ("1", "2")] == ["1", "2"]
+    assert identity()["engine_args"] == {"api": "chat"}
+    assert identity(tokenizer=FOLDER)["engine_args"] == {"api": "completions"}

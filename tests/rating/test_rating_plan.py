@@ -40,6 +40,7 @@ def test_hours_and_money_follow_from_tokens_and_the_gpus_table(study, tiny_judge
         assert row.num_calls == 25 * 2 * 10
         # "0", ".", "8" and the end: four tokens each.
         assert row.output_tokens == 4 * row.num_calls
+    assert rows["conversation-first"].computed_tokens < rows["paper"].computed_tokens
     row = rows["paper"]
     # Two operations a weight; the judge is float32, 66.9 TFLOP/s, half of which are used; every
     # 256 replies' tokens read 4 bytes a parameter at 3,352 GB/s; four GPUs.

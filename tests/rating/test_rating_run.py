@@ -352,7 +352,7 @@ def test_rules_and_folder_of_a_run_file_must_fit_its_key(study):
 
 def test_a_rating_costs_at_most_1_6_bytes_without_the_raw_reply(tmp_path):
     # A shard of the default size: 1,000 pairs under ten rules, on eight levels, 1 in 21 is null.
-    replies = ["", *[f"{tenths / 10}" for tenths in (0, 1, 2, 5, 7, 8, 9, 10)] * 2, *["0.9"] * 4]
+    replies = [*[""] * 2, *[f"{tenths / 10}" for tenths in (0, 1, 2, 5, 7, 8, 9, 10)] * 5]
     rng = random.Random(0)
     judge = ScriptedJudge(lambda _prompt: rng.choice(replies), reads_texts=True, is_on_cpu=True)
     study = open_study(study_of(numbered_pairs(1000), tmp_path / "study"))

@@ -146,8 +146,8 @@ def test_opposites_and_rules_in_other_scripts_are_reported(tmp_path):
 def test_texts_longer_than_the_model_reads_are_counted():
     reporter = Mock(spec=Reporter)
     assert len(embed(["word " * 600, "short"], model=None, reporter=reporter)) == 2
-    [message] = reporter.message.call_args.args
-    assert message == "1 texts are longer than the model reads: their ends are ignored"
+    message = "1 texts are longer than the model reads: their ends are ignored"
+    reporter.message.assert_called_once_with(message)
 
 
 def test_a_missing_model_is_one_clear_error(tmp_path, monkeypatch):

@@ -32,6 +32,7 @@ NUM_SHARDS = 5  # 5 + 5 + 5 + 5 + 2 pairs
     "settings",
     [
         {},
+        {"layout": "single"},
         {"layout": "prefix-shared", "tokens_per_microbatch": 1},
         {"layout": "packed", "tokens_per_microbatch": 100},
     ],
@@ -111,9 +112,8 @@ def test_every_ingredient_changes_the_key(opened, tmp_path):
 # --- what fails -----------------------------------------------------------------------------------
 
 
-def test_a_score_that_is_not_finite_fails_its_shard_and_the_others_are_scored(
-    study, opened, monkeypatch
-):
+def not_finite(_study, _opened):
+    """Return an attribute under which a score of the third shard is not a number."""
     real, scored_NR = scoring_run.score_encoded, []
 
     def score_encoded(*arguments, **options):
@@ -123,11 +123,34 @@ def test_a_score_that_is_not_finite_fails_its_shard_and_the_others_are_scored(
             scored_NR[2][4, 1] = np.nan  # a chosen response: two rows for each pair
         return scored_NR[-1], counts
 
+    message = "chosen response scores nan under head 'be-honest'"
+    return (scoring_run, "score_encoded", score_encoded), message
+
+
+def refused(study, opened):
+    """Return an attribute under which the template refuses a pair of the third shard."""
+    refused_id = sorted(pair.pair_id for pair in iter_pairs(open_study(study)))[12]
+    encode = opened.tokenizer.encode_pairs
+
+    def encode_pairs(pairs):
+        if any(pair.pair_id == refused_id for pair in pairs):
+            raise InputError(f"pair {refused_id}: the template refuses it")
+        return encode(pairs)
+
+    return (opened.tokenizer, "encode_pairs", encode_pairs), refused_id
+
+
+@pytest.mark.parametrize("failing", [not_finite, refused])
+def test_a_failed_shard_is_recorded_and_not_written_and_the_others_are_scored(
+    study, opened, monkeypatch, failing
+):
+    attribute, message = failing(study, opened)
     with monkeypatch.context() as patch:
-        patch.setattr(scoring_run, "score_encoded", score_encoded)
+        patch.setattr(*attribute)
         result = score(study, opened, shard_size=SHARD_SIZE)
     assert (result.is_complete, list(result.failures)) == (False, [2])
-    assert "chosen response scores nan under head 'be-honest'" in result.failures[2]
+    assert message in result.failures[2]
+    assert not [*result.out.glob("shard-00002*")]
     assert result.num_scores == (NUM_PAIRS - SHARD_SIZE) * 2 * len(RULES)
     second = score(study, opened, shard_size=SHARD_SIZE)
     assert (second.is_complete, second.num_reused) == (True, NUM_SHARDS - 1)

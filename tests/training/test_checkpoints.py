@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from encore.core.errors import InputError
 from encore.training.checkpoints import (
     OPTIMIZER_FILE,
     STATE_FILE,
@@ -106,6 +107,14 @@ def test_if_all_checkpoints_are_damaged_a_warning_says_so(tmp_path, caplog):
     write(tmp_path, 10)
     assert newest_step(tmp_path) == 10
     assert not moved.exists()
+
+
+def test_a_checkpoint_of_another_config_is_refused_with_the_first_difference(tmp_path):
+    path = write(tmp_path, 10)
+    identity = {"config": {"learning_rate": 1e-5, "seed": 1}, "data_sha256": "d1"}
+    message = r"step-00000010 .*config\.learning_rate is 2e-05 there and 1e-05 here.*--out"
+    with pytest.raises(InputError, match=message):
+        newest_checkpoint(path.parent, identity=identity)
 
 
 @pytest.mark.parametrize("large", ["weights", "optimizer"])

@@ -88,7 +88,10 @@ def assert_same_run(actual: Path, expected: Path, *, tolerance: float = 1e-5) ->
     """Compare losses, norms, evaluations and weights. Sums have a different order."""
     for name in ("log.jsonl", "evaluations.jsonl"):
         pandas.testing.assert_frame_equal(
-            numbers_of(actual / name), numbers_of(expected / name), atol=tolerance, rtol=tolerance
+            numbers_of(actual / name),
+            numbers_of(expected / name),
+            atol=tolerance / 2,  # pandas adds the two
+            rtol=tolerance / 2,
         )
     last = checkpoint_path(Path("checkpoints"), NUM_STEPS)
     files = ("model/model.safetensors", "model/heads.safetensors")

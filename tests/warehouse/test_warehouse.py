@@ -92,7 +92,6 @@ def csv_file(path: Path, frame: pd.DataFrame, **options: Any) -> str:
 KINDS: dict[str, Any] = {
     "Parquet": lambda folder: str(write(RATED, folder / "r.parquet")),
     "folder": lambda folder: write(RATED, folder / "r.parquet").parent,
-    "table": lambda _: RATED,
     "reader": lambda _: RATED.to_reader(),
     "pandas": lambda _: FRAME.assign(ratings="a column of this name"),
     "pandas with the pairs as index": lambda _: FRAME.set_index("pair_id"),
@@ -122,6 +121,8 @@ def test_every_kind_of_input_gives_the_same_analysis(tmp_path, kind):
     assert tuple(rule.rule_id for rule in analysis.rules) == order
     assert {rule.rule_id: rule for rule in analysis.rules} == {r.rule_id: r for r in expected.rules}
     assert [rule.num_unparsed for rule in expected.rules] == [0, 2, 0]
+    if not kind.startswith("wide"):
+        assert analysis == expected
 
 
 def test_ratings_of_any_number_type_and_integer_pair_ids_are_read(tmp_path, expected):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,7 +34,7 @@ from tests.worlds.tokenizers import llama_3
 VOCABULARY = 97
 PAD = 1
 HEAD_IDS = ("rule-0", "rule-1", "rule-2")
-LAYOUTS: tuple[LayoutName, ...] = get_args(LayoutName)
+LAYOUTS: tuple[LayoutName, ...] = ("packed", "prefix-shared", "sorted", "single")
 
 _SIZES: dict[str, Any] = {
     "vocab_size": VOCABULARY,

@@ -41,6 +41,7 @@ def test_a_failed_write_changes_nothing_and_other_content_is_never_replaced(
     if is_folder:
         out.mkdir()  # an empty folder is replaced
     publish(one_run, out=out)
+    assert [*tmp_path.iterdir()] == [out]
     digest, files = digest_of_tree(tmp_path), {*tmp_path.rglob("*")}
     with pytest.raises(InputError, match="--force"):
         publish(one_run, out=out)
@@ -51,6 +52,7 @@ def test_a_failed_write_changes_nothing_and_other_content_is_never_replaced(
         assert digest_of_tree(tmp_path) == digest
     publish(one_run, out=out, force=True)
     assert {*tmp_path.rglob("*")} == files
+    assert [*tmp_path.iterdir()] == [out]
     assert digest_of_tree(tmp_path) == digest or not is_folder
     folder = out if is_folder else tmp_path
     (folder / "notes.txt").write_text("mine")
