@@ -129,19 +129,16 @@ class Warehouse:
                 reader.close()
 
     def coded_ratings(
-        self, *, sources: dict[str, int], rule_ids: Sequence[str], order_by: str | None = None
+        self, *, sources: Sequence[str], rule_ids: Sequence[str], order_by: str | None = None
     ) -> Generator[pa.RecordBatch, None, None]:
         """Yield the result of ``coded_ratings.sql`` as `stream` does, of a run's shards faster.
 
         Args:
-            sources: Receives the number of each source, at the latest with its first row.
+            sources: All sources in the ratings, sorted.
             rule_ids: All rules in the ratings, sorted.
             order_by: Column of the result to sort by; None keeps the order of the ratings.
         """
         if self._ratings.run_dir is None or order_by is not None:
-            self._set_view()
-            names = self._fetch("select distinct source from ratings order by source")["source"]
-            sources.update({name: number for number, name in enumerate(names.to_pylist())})
             yield from self.stream("coded_ratings", order_by=order_by)
             return
         yield from coded_shards(
@@ -169,8 +166,6 @@ class Warehouse:
 
     def rule_ids(self) -> tuple[str, ...]:
         """Return the ids of the rated rules, `in_order`."""
-        if self._ratings.manifest is not None:
-            return self._ratings.manifest.rule_ids
         return self.in_order(self.query("rule_ids")["rule_id"].to_pylist())
 
     def in_order(self, rule_ids: Collection[str]) -> tuple[str, ...]:

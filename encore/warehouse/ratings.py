@@ -17,7 +17,6 @@ from encore.data.pairs import missing_pairs_error
 from encore.data.rating_runs import (
     RUN_FILE,
     RatingManifest,
-    RatingStatus,
     describe_run,
     list_runs,
     read_run,
@@ -97,18 +96,9 @@ class Ratings:
         judges = self.manifest.synthetic if self.manifest else ()
         return (*sources, *judges, *self.synthetic_files)
 
-    def with_checked_values(self) -> Ratings:
-        """Return the ratings of those shards of the run whose values are valid."""
-        assert self.run_dir is not None
-        return _ratings_of_run(Path(self.label), run_status(self.run_dir), study=self.study)
-
 
 def open_ratings(
-    ratings: Study | str | Path | Ratings | Any,
-    *,
-    run: str | None = None,
-    judge: str | None = None,
-    checks_values: bool = True,
+    ratings: Study | str | Path | Ratings | Any, *, run: str | None = None, judge: str | None = None
 ) -> Ratings:
     """Open a study, a run's folder, a Parquet or CSV file, a folder of Parquet files, or a table.
 
@@ -124,8 +114,6 @@ def open_ratings(
             of columns: `encore.warehouse.rating_layouts`.
         run: Unique prefix of the key of the run to read, if there are several.
         judge: Name of the judge to read, if there are several.
-        checks_values: False if pairs are counted next: `encore.analysis.pair_counts.count_pairs`
-            raises `encore.warehouse.shard_codes.InvalidShardError`.
 
     Raises:
         InputError: There are no ratings, or there are several runs and none is chosen.
@@ -148,8 +136,7 @@ def open_ratings(
     run_dirs = _run_dirs(path) if study is None else list_runs(study.ratings_dir)
     if run_dirs is not None:
         run_dir = select_run(path, run_dirs, run=run, judge=judge)
-        status = run_status(run_dir, checks_values=checks_values)
-        return _ratings_of_run(path, status, study=study or _study_at(run_dir.parent.parent))
+        return _ratings_of_run(path, run_dir, study=study or _study_at(run_dir.parent.parent))
     # A published data set has its rules and a card beside its ratings.
     folder, card = path, path / "README.md"
     if (path / "data").is_dir() and (path / "rules").is_dir():
@@ -185,8 +172,7 @@ def open_compared_ratings(ratings: str | Path, second: str) -> Ratings:
     study = _study_at(Path(ratings))
     run_dirs = (_run_dirs(Path(ratings)) or ()) if study is None else list_runs(study.ratings_dir)
     is_key = any(run_dir.name.startswith(second) for run_dir in run_dirs)
-    run, judge = (second, None) if is_key else (None, second)
-    return open_ratings(study or ratings, run=run, judge=judge)
+    return open_ratings(study or ratings, **{"run" if is_key else "judge": second})
 
 
 def read_schema(path: Path) -> pa.Schema:
@@ -291,13 +277,13 @@ def select_run(
     return matches[0]
 
 
-def _ratings_of_run(path: Path, status: RatingStatus, *, study: Study | None) -> Ratings:
-    """Open the valid shards of a run.
+def _ratings_of_run(path: Path, run_dir: Path, *, study: Study | None) -> Ratings:
+    """Open the valid shards of a run's folder.
 
     Raises:
         InputError: No shard is finished.
     """
-    run_dir = status.run_dir
+    status = run_status(run_dir)
     if not status.paths:
         raise InputError(
             f"ratings {path}: run {run_dir.name} has no finished shard; run `encore rate` again "
