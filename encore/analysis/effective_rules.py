@@ -107,5 +107,10 @@ def _interval_of_sum(
 
 
 def _sum_of_squares(margin_sums_2RR: _Floats) -> _Floats:
-    """Return the sum of squared correlations, shape [...]; pairs of rules without one add 0."""
-    return np.asarray(np.nansum(margin_correlations(margin_sums_2RR) ** 2, axis=(-2, -1)))
+    """Return the sum of squared correlations, shape [...]; pairs of rules without one add 0.
+
+    A rule that no longer varies, once a block is left out, still has 1 on the diagonal.
+    """
+    square_RR = np.nan_to_num(margin_correlations(margin_sums_2RR) ** 2)
+    np.einsum("...ii->...i", square_RR)[...] = 1
+    return np.asarray(square_RR.sum(axis=(-2, -1)))

@@ -61,10 +61,10 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
     analysis = analyze_ratings(ratings, by_source=config.by_source, options=config, repeat=repeat)
     document = analysis.as_dict()
     tables = analysis_tables(analysis, has_details=config.details)
-    if config.rule:
+    if config.rule is not None:
         rule_id = named_rule(config.rule, analysis.rule_ids)
         tables = answer_tables(analysis.answers, rule_id=rule_id)
-    notes = () if config.rule else analysis.notes
+    notes = analysis.notes if config.rule is None else ()
     if config.compare:
         comparison = compare_runs(ratings, open_compared_ratings(config.ratings, config.compare))
         document["comparison"] = comparison

@@ -197,7 +197,7 @@ def named_rule(name: str, rule_ids: Sequence[str]) -> str:
     if name not in (*rule_ids, *rule_by_number):
         choices = f"a number from 1 to {len(rule_ids)}, or one of {', '.join(rule_ids)}"
         raise InputError(f"--rule {name!r}: expected {choices}")
-    return rule_by_number.get(name, name)
+    return name if name in rule_ids else rule_by_number[name]
 
 
 def rule_legend(rule_ids: Sequence[str]) -> Padding:

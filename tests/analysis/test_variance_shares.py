@@ -106,6 +106,16 @@ def test_equal_rules_are_one_and_opposite_rules_too():
         assert worth.effective == Estimate(value=pytest.approx(expected) if expected else None)
 
 
+def test_a_rule_that_tells_one_pair_of_2000_apart_counts_as_a_rule():
+    # Three coins for the sign and one single untied pair: correlations of about 0, so four rules.
+    wins_PR = np.random.default_rng(5).integers(0, 2, (2000, 4)).astype(float)
+    wins_PR[:, 3], losses_PR = 0, 1 - wins_PR
+    losses_PR[:, 3] = [1, *[0] * 1999]
+    [worth] = analyze(table_of(wins_PR, losses_PR)).effective_rules
+    assert worth.effective.value == pytest.approx(4, abs=0.02)
+    assert worth.effective.low <= worth.effective.value <= worth.effective.high
+
+
 # --- coverage -------------------------------------------------------------------------------------
 
 

@@ -67,7 +67,11 @@ def test_a_saved_data_set_is_read_as_ratings_and_pairs_are_led_to_ingest(tmp_pat
     with pytest.raises(InputError, match="preference pairs without ratings; `encore ingest STUDY"):
         analyze(_saved(tmp_path / "saved"))
     assert local.read_saved_dataset(tmp_path / "saved").to_pylist() == RECORDS
-    (tmp_path / "saved" / "data-00000-of-00001.arrow").unlink()
+    file = tmp_path / "saved" / "data-00000-of-00001.arrow"
+    file.write_bytes(file.read_bytes()[:-200])
+    with pytest.raises(InputError, match=r"data-00000-of-00001\.arrow: no valid Arrow"):
+        local.read_saved_dataset(tmp_path / "saved")
+    file.unlink()
     with pytest.raises(InputError, match=r"data-00000-of-00001\.arrow is missing"):
         local.read_saved_dataset(tmp_path / "saved")
 

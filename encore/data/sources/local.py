@@ -113,9 +113,12 @@ def read_saved_dataset(path: Path) -> pa.Table:
     for file in data_files(path):
         try:
             tables.append(pa.ipc.open_stream(pa.memory_map(str(file))).read_all())
-        except pa.ArrowException as error:
+        except (pa.ArrowException, OSError) as error:
             raise InputError(f"{file}: no valid Arrow ({error}); get the file again") from error
-    return pa.concat_tables(tables)
+    try:
+        return pa.concat_tables(tables)
+    except pa.ArrowException as error:
+        raise InputError(f"{path}: its files have different columns; save it again") from error
 
 
 def read_records(path: Path, *, columns: Sequence[str] = ()) -> Iterator[RawRecord]:
