@@ -27,7 +27,7 @@ from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.table_rows import RowMetadata, TableRow, reward_row
 from encore.core.errors import EncoreError, InputError
 from encore.core.files import file_sha256
-from encore.core.model_files import folder_digest
+from encore.core.model_files import folder_digest, local_path
 from encore.core.reporting import SILENT, Reporter
 from encore.data.records import PreferencePair
 from encore.model.conversation import EncodedPair, EncodedResponse
@@ -316,7 +316,7 @@ def open_gate(gate: Path, opened: OpenedModel, model: str) -> tuple[GatingNetwor
     except (OSError, ValueError, KeyError, TypeError) as error:
         problem = f"it does not say for which model it was trained ({type(error).__name__})"
         raise InputError(f"{path}: {problem}; train it again with `encore gate`") from error
-    folder = Path(model).expanduser()  # of the model, or of the training run that contains it
+    folder = local_path(model)  # of the model, or of the training run that contains it
     digests = [folder_digest(path) for path in (folder, folder / "model") if path.is_dir()]
     if recorded not in {f"sha256:{digest}" for digest in digests}:
         raise InputError(

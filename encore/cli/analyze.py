@@ -18,7 +18,8 @@ class AnalyzeConfig(AnswerOptions, RatingsConfig):
     by_source: bool = option(False)
     """Verdicts and figures for each source, too."""
     rule: str | None = option(None)
-    """Print the verdict on this rule alone: its number in the tables, or its rule_id."""
+    """Print only the verdict on this rule: its rule_id, or its number in the tables. --json has all
+    rules."""
     details: bool = option(False)
     """Also the tables behind the verdicts: shares of variance, entropy, accuracy by tie policy, and
     correlation of entropy with accuracy."""
@@ -71,4 +72,4 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
         tables = chain(comparison_tables(comparison, rule_ids=analysis.rule_ids), tables)
         notes += comparison.notes
     show_result(document, tables, notes, ratings=ratings, as_json=json)
-    say_next("report", config.ratings)
+    say_next("report", config.ratings, *(("--run", config.run) if config.run else ()))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from encore.cli.output import compact_table, show_result, warn_of_unused
 from encore.core.command_parser import JsonOption, command
 from encore.core.errors import InputError, StudyIncompleteError
-from encore.core.model_files import refuse_missing_folder
+from encore.core.model_files import local_path, refuse_missing_folder
 from encore.core.number_text import counted
 from encore.core.terminal import say, say_next
 from encore.export.export_options import ExportConfig
@@ -45,7 +45,7 @@ def export(config: ExportConfig, *, json: JsonOption = False) -> None:
     from encore.model.open_model import open_reward_model
 
     refuse_occupied(config.out, source=config.model)  # before a large model is loaded
-    if (Path(config.model).expanduser() / "gate.json").is_file():
+    if (local_path(config.model) / "gate.json").is_file():
         raise InputError(
             f"model {config.model}: this is a gate, whose weights depend on the prompt, so it "
             "cannot be folded into a plain classifier; export the model it weighs"

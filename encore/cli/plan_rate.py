@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from encore.cli.output import Renderable, compact_table, show_result
-from encore.core.command_parser import JsonOption, command
+from encore.core.command_parser import JsonOption, UsageError, command
 from encore.core.number_text import amount
 from encore.core.terminal import say_next, terminal_reporter
 from encore.rating.rating_options import PlanRateConfig
@@ -31,6 +31,8 @@ def plan_rate(config: PlanRateConfig, *, json: JsonOption = False) -> None:
     from encore.data.study import open_study
     from encore.rating.rating_plan import plan_rating
 
+    if config.pairs is not None and config.limit is not None:
+        raise UsageError("give --pairs or --limit: both say for how many pairs the plan is")
     with terminal_reporter() as reporter:
         plan = plan_rating(open_study(config.study), config, reporter=reporter)
     show_result(plan, _tables(plan), plan.notes, as_json=json)

@@ -55,6 +55,7 @@ def serve(config: ServeConfig, *, json: JsonOption = False) -> None:
                 sys.stdout.flush()
             weights = f"{len(composition.weights)} rules, weights of scheme {composition.scheme}"
             say(f"serving {name} on {url}: {weights}; stop with Ctrl-C")
-            say_next(f"{url}/score", "-d", _EXAMPLE, program="curl")
+            header = ("-H", "content-type: application/json")
+            say_next(f"{url}/score", *header, "-d", _EXAMPLE, program="curl")
 
         make_server(open_app(config, on_ready=on_ready)).run(sockets=[listener])

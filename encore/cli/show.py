@@ -29,8 +29,8 @@ class ShowConfig(RunKeyConfig):
     pair: str | None = option(None, positional=True)
     """A pair_id, or a unique beginning of it."""
     rule: str | None = option(None)
-    """Print the two prompts of this rule (its number or rule_id). Without PAIR: list the pairs
-    whose chosen response it rates below the rejected one."""
+    """Print the two prompts of this rule (its rule_id or number). Without PAIR: list ten pairs, and
+    with --json more, whose chosen response it rates below the rejected one."""
     all_prompts: bool = option(False)
     """Print the prompts of every rule."""
 
@@ -80,18 +80,27 @@ def _print_pairs_against(config: ShowConfig, rule: str, *, as_json: bool) -> Non
     with open_pair_index(open_study(config.study), run=config.run) as index:
         rule_id = named_rule(rule, [row["rule_id"] for row in index.summary["rules"]])
         page = index.page(PairFilter(rule=rule_id, disagreement="responses"), number=None)
+        has_runs = len(index.summary["runs"]) > 1
     excerpt = partial(shorten, width=45, placeholder="…")
     rows = [
-        (pair["pair_id"][:12], run["chosen"], run["rejected"], excerpt(pair["opening"]))
+        (
+            *(run["run_key"][:8],) * has_runs,
+            pair["pair_id"][:12],
+            run["chosen"],
+            run["rejected"],
+            excerpt(pair["opening"]),
+        )
         for pair in page["rows"][:_NUM_LISTED]
         for run in pair["runs"]
         if run["num_against"]
     ]
     count = counted(page["num_pairs"], "pair")
     text = f"{rule_id}\nchosen rated below rejected: {count}, the largest difference first"
-    table = compact_table(("pair", "chosen", "rejected", "prompt"), rows)
+    columns = (*("run",) * has_runs, "pair", "chosen", "rejected", "prompt")
+    table = compact_table(columns, rows)
     show_result(page, (text, table), as_json=as_json)
-    say_next("show", config.study, "PAIR", "--rule", rule)
+    run = ("--run", config.run) if config.run else ()
+    say_next("show", config.study, "PAIR", *run, "--rule", rule)
 
 
 def _print_run(run: Mapping[str, Any], config: ShowConfig) -> None:

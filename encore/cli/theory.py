@@ -74,7 +74,8 @@ def theory(config: TheoryConfig, *, json: JsonOption = False) -> None:
     ratings = None if config.synthetic else opened_ratings(config)
     checked = check_theorem(ratings, tau=config.tau, seed=config.seed)
     show_result(asdict(checked), _tables(checked), checked.notes, ratings=ratings, as_json=json)
-    say_next("weights", config.ratings or "STUDY", "--compare")
+    run = ("--run", config.run) if config.run else ()
+    say_next("weights", config.ratings or "STUDY", *run, "--compare")
 
 
 def _tables(checked: Theory) -> Iterator[Renderable]:

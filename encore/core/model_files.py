@@ -53,12 +53,20 @@ class ModelFiles:
     config: dict[str, Any]
 
 
+def local_path(name: str | Path) -> Path:
+    """Return the path, with ``~`` as the home folder unless there is no such user."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:
+        return Path(name)
+
+
 def is_path(name: str) -> bool:
     """Return True if a name means a path of this machine, not OWNER/NAME on the hub.
 
     It exists, begins with ``.``, ``/`` or ``~``, has two slashes, or its parent is a folder here.
     """
-    path = Path(name).expanduser()
+    path = local_path(name)
     has_form = name.startswith((".", "/", "~")) or name.count("/") > 1
     return bool(name) and (has_form or path.exists() or ("/" in name and path.parent.is_dir()))
 
@@ -76,7 +84,7 @@ def refuse_missing_folder(
     Raises:
         EncoreError: The path has no folder. Its class is ``error``.
     """
-    folder = Path(model).expanduser()
+    folder = local_path(model)
     if is_path(model) and not folder.is_dir():
         raise error(
             f"{purpose} {model!r}: {'a file' if folder.exists() else 'no such file or folder'}; "
@@ -111,7 +119,7 @@ class ModelFinder:
             EncoreError: No such folder or hub model, no safetensors weights, no config. Its class
                 is ``error``.
         """
-        folder = Path(model).expanduser()
+        folder = local_path(model)
         if folder.is_dir():
             return self._local(folder, model, revision, needs_weights=needs_weights)
         refuse_missing_folder(self.name, model, error=self.error)
@@ -130,7 +138,7 @@ class ModelFinder:
             EncoreError: The hub does not answer. Its class is ``error``.
         """
         if files.hub_revision is None:
-            path = Path(files.location).expanduser() / name
+            path = local_path(files.location) / name
             return path if path.is_file() else None
         from huggingface_hub import constants, hf_hub_download
         from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError

@@ -13,6 +13,7 @@ import torch
 
 from encore.core.errors import InputError
 from encore.core.files import atomic_folder, write_json
+from encore.core.model_files import local_path
 from encore.data.records import PreferencePair
 from encore.export.classifier import (
     ExportDtype,
@@ -126,7 +127,7 @@ def refuse_occupied(out: Path, *, source: str | Path | None = None) -> None:
         InputError: The folder holds something else, the model itself or the working directory.
     """
     folder, working_dir = out.resolve(), Path.cwd().resolve()
-    model = None if source is None else Path(source).expanduser().resolve()
+    model = None if source is None else local_path(source).resolve()
     entries = list(folder.iterdir() if folder.is_dir() else filter(Path.exists, [folder]))
     strangers = [
         entry.name

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from encore.core.chat_tokenizer import FROZEN_DATE, load_tokenizer
 from encore.core.errors import JudgeUnavailableError
-from encore.core.model_files import ModelFiles, ModelFinder
+from encore.core.model_files import ModelFiles, ModelFinder, local_path
 from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply
 from encore.judges.judge_options import JudgeConfig
 
@@ -37,7 +37,7 @@ class LocalJudge(ABC):
         self.config = config
         self.model = _JUDGE.find(config.model, revision=config.revision)
         if self.model.hub_revision is None:
-            folder = Path(self.model.location).expanduser()
+            folder = local_path(self.model.location)
             _refuse_broken_weights(folder, self.model.name)
         self.dtype = resolved_dtype(config, self.model)
         self.max_model_len = resolved_max_model_len(config, self.model)

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from encore.core.errors import InputError
-from encore.core.model_files import ModelFinder
+from encore.core.model_files import ModelFinder, local_path
 from encore.model.architectures import max_positions, trunk_kind
 
 _BACKBONE = ModelFinder(name="backbone", error=InputError)
@@ -198,7 +197,7 @@ def find_shape(model: str, *, revision: str | None = None) -> BackboneShape:
     Raises:
         InputError: There is no such model, or its config.json is damaged or of an unknown kind.
     """
-    folder, name = Path(model).expanduser(), model.lower()
+    folder, name = local_path(model), model.lower()
     if folder.is_dir():
         return shape_from_config(_BACKBONE.read_config(folder), name=folder.resolve().name)
     if name in _NAMED:

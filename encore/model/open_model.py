@@ -13,7 +13,7 @@ import torch
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
 
 from encore.core.errors import InputError
-from encore.core.model_files import ModelFiles, ModelFinder
+from encore.core.model_files import ModelFiles, ModelFinder, local_path
 from encore.data.records import Message
 from encore.model.architectures import TRUNKS, UNKNOWN_KIND
 from encore.model.backbone_options import COMPOSED, EXPORT_FILE, BackboneConfig
@@ -87,7 +87,7 @@ def open_reward_model(
         EncoreError: There is no such reward model, an argument is out of range, or files do not
             load.
     """
-    folder = Path(model).expanduser()
+    folder = local_path(model)
     if (folder / _RUN_FILE).is_file():
         model = folder = folder / _MODEL_OF_RUN
         if not folder.is_dir():

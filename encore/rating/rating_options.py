@@ -180,7 +180,7 @@ class PlanRateConfig(PricesConfig, RatingConfig, StudyConfig):
     """Options of `encore plan rate`: a rating run and its hardware."""
 
     pairs: int | None = option(None, ge=1)
-    """Number of pairs, as long as the study's are. Default: the study's pairs."""
+    """Plan for this many pairs, of the study's mean length. Default: the study's pairs."""
     gpu: str | None = option(None, metavar="GPU")
     """Estimate hours on h100-80, h200-141, a100-80, l40s-48…"""
     count: int = option(1, ge=1)

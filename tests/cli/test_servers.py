@@ -101,7 +101,7 @@ def test_a_signal_stops_it_after_the_requests_in_progress(reward_model, tmp_path
     log_text = log.read_text()
     weights_text = "3 rules, weights of scheme encore"
     assert f"serving {reward_model.name} on {url}: {weights_text}" in log_text
-    assert f"\nnext: curl {url}/score -d '{{" in log_text
+    assert f"\nnext: curl {url}/score -H 'content-type: application/json' -d '{{" in log_text
     assert "INFO POST /: 200, 200 texts" in log_text
     assert "some words" not in log_text
     assert "Traceback" not in log_text

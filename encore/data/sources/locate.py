@@ -145,7 +145,10 @@ def locate(argument: str) -> tuple[Source, ...]:
         return (source,)
     siblings = [str(entry) for entry in path.parent.iterdir()] if path.parent.is_dir() else []
     if is_file or data_suffix(path):
-        raise InputError(f"{name}: no such file or folder{did_you_mean(name, siblings)}")
+        reason = "no such file or folder"
+        if _HUB_ID.fullmatch(repo_id) and path.parent.is_dir():
+            reason += f" (a path, since there is a folder {str(path.parent)!r} here)"
+        raise InputError(f"{name}: {reason}{did_you_mean(name, siblings)}")
     raise InputError(
         f"unknown source {argument!r}: expected {', '.join(hub_sources())}, a file that exists "
         f"({', '.join(SUFFIXES)}), a folder of such files, or a hub id OWNER/NAME, each also as "
