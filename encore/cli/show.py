@@ -29,8 +29,8 @@ class ShowConfig(RunKeyConfig):
     pair: str | None = option(None, positional=True)
     """A pair_id, or a unique beginning of it."""
     rule: str | None = option(None)
-    """Print the two prompts of this rule (its rule_id or number). Without PAIR: list ten pairs, and
-    with --json more, whose chosen response it rates below the rejected one."""
+    """Print the two prompts of this rule (its rule_id or number). Without PAIR: list ten of the
+    pairs, with --json all, whose chosen response it rates below the rejected one."""
     all_prompts: bool = option(False)
     """Print the prompts of every rule."""
 
@@ -95,7 +95,10 @@ def _print_pairs_against(config: ShowConfig, rule: str, *, as_json: bool) -> Non
         if run["num_against"]
     ]
     count = counted(page["num_pairs"], "pair")
-    text = f"{rule_id}\nchosen rated below rejected: {count}, the largest difference first"
+    listed = ", the largest difference first"
+    if page["num_pairs"] > _NUM_LISTED:
+        listed = f"; here the {_NUM_LISTED} of largest difference"
+    text = f"{rule_id}\nchosen rated below rejected: {count}{listed}"
     columns = (*("run",) * has_runs, "pair", "chosen", "rejected", "prompt")
     table = compact_table(columns, rows)
     show_result(page, (text, table), as_json=as_json)
