@@ -18,14 +18,14 @@ class RunKeyConfig(StageConfig):
     """Options of a stage that reads a rating run of a study."""
 
     run: str | None = unkeyed_option(None, metavar="RUN_KEY")
-    """Key of the rating run to read, if there are several; a unique prefix is enough."""
+    """Key of the rating run to read, or a unique prefix. Default: the run with most pairs."""
 
 
 class RunChoice(RunKeyConfig):
     """Options of a stage that reads the ratings of one run and judge of a study."""
 
     judge: str | None = unkeyed_option(None, metavar="NAME")
-    """Name of the judge whose ratings are read, if there are several."""
+    """Name of the judge whose ratings are read."""
 
 
 class RatingsConfig(RunChoice):

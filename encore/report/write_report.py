@@ -125,7 +125,7 @@ def default_folder(ratings: str | Path | Ratings) -> Path:
     """Return the default folder of a report: in the study of its run, else ``report``.
 
     Raises:
-        InputError: There are no ratings, or several runs and none is chosen.
+        InputError: There are no ratings, or two runs have most pairs and none is chosen.
     """
     opened = open_ratings(ratings)
     study = opened.study

@@ -25,6 +25,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
@@ -34,6 +35,7 @@ from pydantic import BaseModel, ConfigDict
 
 from encore.core.errors import NO_ROOM, EncoreError, EveryShardError, InputError
 from encore.core.files import file_sha256, publish, temporary_path, write_json
+from encore.core.number_text import counted
 from encore.core.versions import package_versions
 
 _FOOTER_KEY = "encore.shard"
@@ -348,12 +350,24 @@ def list_runs(parent: Path, kind: type[RunManifest]) -> tuple[Path, ...]:
     return tuple(sorted(run_dirs))
 
 
+def num_computed_pairs(run_dir: Path, manifest: RunManifest) -> int:
+    """Return the number of pairs in the shards that have a file, which is not checked."""
+    indices = _shard_files(run_dir)
+    return sum(shard.num_pairs for shard in manifest.shards if shard.index in indices)
+
+
 def describe_run(run_dir: Path, kind: type[RunManifest]) -> str:
-    """Return a run's key and title for a list of runs."""
+    """Return a run's key, title, number of pairs and date for a list of runs."""
     try:
-        return f"{run_dir.name} ({read_manifest(run_dir, kind).title})"
+        manifest = read_manifest(run_dir, kind)
     except EncoreError:
         return f"{run_dir.name} ({kind.FILE} damaged)"
+    begun = datetime.fromtimestamp((run_dir / kind.FILE).stat().st_mtime, tz=UTC)
+    num_pairs = num_computed_pairs(run_dir, manifest)
+    return (
+        f"{run_dir.name} ({manifest.title}, {num_pairs:,} of {counted(manifest.num_pairs, 'pair')}"
+        f", {begun:%Y-%m-%d})"
+    )
 
 
 def choose_run(parent: Path, kind: type[RunManifest], key: str | None = None) -> Path:

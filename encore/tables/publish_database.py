@@ -63,7 +63,7 @@ def publish_database(
     Args:
         study: The study, or its directory.
         out: Path of the file to write.
-        run: Unique prefix of the key of the run for ``ratings``. Needed if there are several runs.
+        run: Unique prefix of the key of the run for ``ratings``. Default: the run with most pairs.
         judge: Judge of the run for ``ratings``, instead of ``run``.
         force: True replaces an existing DuckDB file.
 

@@ -61,7 +61,7 @@ def publish_dataset(
     Args:
         study: The study, or its directory.
         out: Path of the folder to make.
-        run: Unique prefix of the run's key. Needed if there are several runs.
+        run: Unique prefix of the run's key. Default: the run with most pairs.
         judge: Judge of the run, instead of ``run``.
         force: True replaces a folder that an earlier call wrote.
 

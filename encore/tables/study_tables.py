@@ -111,7 +111,7 @@ class StudyTables:
         """Return the chosen run.
 
         Raises:
-            InputError: The study has no run, or several and none is chosen.
+            InputError: The study has no run, or two have most pairs and none is chosen.
         """
         return self.chosen or _chosen_run(self.study, self.statuses)
 
@@ -121,7 +121,8 @@ def study_tables(study: Study, *, run: str | None = None, judge: str | None = No
 
     Args:
         study: The opened study.
-        run: Unique prefix of the key of the run for ``ratings``. Needed if there are several runs.
+        run: Unique prefix of the key of the run for ``ratings``. Without it and ``judge``, the run
+            with most pairs, or none if two have most.
         judge: Judge of the run for ``ratings``, instead of ``run``.
 
     Raises:
@@ -131,8 +132,12 @@ def study_tables(study: Study, *, run: str | None = None, judge: str | None = No
     """
     statuses = status(study)
     scores = score_statuses(study.path)
-    is_chosen = len(statuses) == 1 or run is not None or judge is not None
-    chosen = _chosen_run(study, statuses, run=run, judge=judge) if is_chosen else None
+    try:
+        chosen = _chosen_run(study, statuses, run=run, judge=judge)
+    except InputError:
+        if run is not None or judge is not None:
+            raise
+        chosen = None
     benchmarks = table_folders(study.path)
     content: dict[str, Iterable[dict[str, Any]] | tuple[FilePart, ...]] = {
         "pairs": _part([verified_path(study, source) for source in study.sources], PAIRS),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from encore.data.rating_runs import (
     RatingManifest,
     describe_run,
     list_runs,
+    num_computed_pairs,
     read_run,
     run_status,
     sufficiency_note,
@@ -33,6 +36,8 @@ from encore.warehouse.rating_layouts import (
     read_csv_table,
     rule_columns,
 )
+
+logger = logging.getLogger(__name__)
 
 _TEXT = (types.is_string, types.is_large_string, types.is_string_view)
 _ID = (*_TEXT, types.is_integer)
@@ -112,11 +117,11 @@ def open_ratings(
         ratings: An opened study, a path, data in memory (`encore.data.arrow_tables.arrow_table`),
             or opened ratings, which are returned as they are; of an `Analysis` its ratings. Layouts
             of columns: `encore.warehouse.rating_layouts`.
-        run: Unique prefix of the key of the run to read, if there are several.
-        judge: Name of the judge to read, if there are several.
+        run: Unique prefix of the key of the run to read. Default: the run with most pairs.
+        judge: Name of the judge to read.
 
     Raises:
-        InputError: There are no ratings, or there are several runs and none is chosen.
+        InputError: There are no ratings, or two runs have most pairs and none is chosen.
     """
     of_analysis = getattr(ratings, "ratings", None)  # a data frame may have a column `ratings`
     if isinstance(of_analysis, Ratings):
@@ -248,7 +253,7 @@ def _run_dirs(path: Path) -> Sequence[Path] | None:
 def select_run(
     path: Path, run_dirs: Sequence[Path], *, run: str | None = None, judge: str | None = None
 ) -> Path:
-    """Return the only run that matches.
+    """Return the run that matches; without a key, of several the one with most pairs.
 
     Args:
         path: Study or folder that was given, for messages.
@@ -257,7 +262,8 @@ def select_run(
         judge: Name of the judge; None matches every judge.
 
     Raises:
-        InputError: No run or several runs match; the message lists them.
+        InputError: No run matches, or several that have equally many rated pairs; the message
+            lists them.
     """
     if not run_dirs:
         raise missing_pairs_error(Study(path)) or InputError(
@@ -266,8 +272,13 @@ def select_run(
     matches = [run_dir for run_dir in run_dirs if run_dir.name.startswith(run or "")]
     if judge is not None:
         matches = [run_dir for run_dir in matches if read_run(run_dir).judge == judge]
-    if len(matches) > 1:  # a run that ended before its first shard has nothing to read
-        matches = [run_dir for run_dir in matches if any(run_dir.glob("shard-*"))] or matches
+    if len(matches) > 1:
+        num_pairs = {run_dir: num_computed_pairs(run_dir, read_run(run_dir)) for run_dir in matches}
+        least = 1 if run else max(num_pairs.values())  # a key that is given must be unique
+        largest = [run_dir for run_dir in matches if num_pairs[run_dir] >= least]
+        if len(largest) == 1 and not run:
+            _say_which_run(path, largest[0], len(matches))
+        matches = largest or matches
     if len(matches) != 1:
         raise InputError(
             f"ratings {path}: {len(matches) or 'none'} of its runs match{' ' if run else ''}"
@@ -275,6 +286,18 @@ def select_run(
             f"{'; '.join(map(describe_run, run_dirs))}"
         )
     return matches[0]
+
+
+@cache
+def _say_which_run(path: Path, run_dir: Path, num_runs: int) -> None:
+    """Say once in a process which of several runs is read, and why."""
+    logger.warning(
+        "ratings %s: of %d runs, %s is read, which has most pairs; --run KEY or --judge NAME reads "
+        "another",
+        path,
+        num_runs,
+        describe_run(run_dir),
+    )
 
 
 def _ratings_of_run(path: Path, run_dir: Path, *, study: Study | None) -> Ratings:

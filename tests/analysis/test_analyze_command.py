@@ -112,6 +112,27 @@ def test_one_of_several_runs_must_be_chosen_and_a_second_can_be_compared(rated):
     assert "12 pairs in both" in table
 
 
+def test_a_pilot_beside_a_larger_run_is_left_out_and_named(rated, tmp_path, caplog):
+    """Of 12 and 4 pairs the 12 are read, although the run of 4 is the later one."""
+    shutil.copytree(rated, tmp_path / "study")
+    small, large = (
+        open_ratings(tmp_path / "study", judge=judge).run_dir for judge in ("one", "two")
+    )
+    for path in sorted(small.glob("shard-*"))[1:]:
+        path.unlink()
+    finished = encore("analyze", tmp_path / "study", "--json")
+    assert finished.json == encore("analyze", large, "--json").json
+    [line] = caplog.messages
+    assert f"of 2 runs, {large.name} (judge two, 12 of 12 pairs, 20" in line
+    assert "--run KEY" in line
+    statement = ("sql", "select distinct judge from ratings", "--study", tmp_path / "study")
+    assert encore(*statement, "--json").json == [{"judge": "two"}]
+    for key in ("", small.name):
+        assert open_ratings(tmp_path / "study", run=key or None).run_dir == (
+            small if key else large
+        )
+
+
 # --- sources and tables ---------------------------------------------------------------------------
 
 

@@ -272,7 +272,10 @@ def test_runs_are_listed_and_chosen_by_the_beginning_of_their_key(tmp_path):
         runs.claim_folder(tmp_path / manifest.key, manifest)
     with pytest.raises(InputError) as caught:
         runs.choose_run(tmp_path, SquareManifest)
-    assert all(f"{manifest.key} (squares)" in str(caught.value) for manifest in manifests)
+    assert all(
+        f"{manifest.key} (squares, 0 of {manifest.num_pairs} pairs, 20" in str(caught.value)
+        for manifest in manifests
+    )
     key = manifests[0].key
     (tmp_path / manifests[1].key / SquareManifest.FILE).write_text("{")
     assert runs.choose_run(tmp_path, SquareManifest, key[:6]).name == key
