@@ -14,6 +14,7 @@ from encore.rating.rating_options import BatchConfig, RateConfig
 
 if TYPE_CHECKING:
     from encore.rating.rating_run import RatingResult
+    from encore.runs.shard_runner import RunReport
 
 
 @command
@@ -60,8 +61,6 @@ def rate(config: RateConfig, batch: BatchConfig, *, json: JsonOption = False) ->
 
 
 def _show_result(config: RateConfig, result: RatingResult, *, as_json: bool) -> None:
-    from encore.rating.replies import note_on_refusals
-
     report, num_shards = result.report, len(result.manifest.shards)
     values = {
         "run_key": result.manifest.run_key,
@@ -74,6 +73,7 @@ def _show_result(config: RateConfig, result: RatingResult, *, as_json: bool) -> 
         "null_reasons": report.counts_by("null_reasons"),
         "num_truncated": report.computed("num_truncated"),
         "num_known": report.computed("num_known"),
+        "num_kept": report.computed("num_kept"),
         "plan": result.plan,
     }
     stop = report.early_stop
@@ -89,10 +89,11 @@ def _show_result(config: RateConfig, result: RatingResult, *, as_json: bool) -> 
         say(f"{name.removeprefix('num_').replace('_', ' ')}: {actual}; planned: {planned}")
     if values["num_known"]:
         say(f"{values['num_known']:,} ratings are copies of those of other runs of this study")
-    for reason, count in report.counts_by("null_reasons").items():
-        warn(f"{count:,} ratings are null: {reason}")
-    if note := note_on_refusals(report):
-        warn(note)
+    if values["num_kept"]:
+        say(
+            f"{values['num_kept']:,} replies are those of an earlier call, and were not asked again"
+        )
+    _warn_of_nulls(report)
     if values["num_truncated"]:
         warn(f"{values['num_truncated']:,} prompts were cut from the left to fit the context")
     warn_of_failures(report.failures, num_shards)
@@ -101,3 +102,13 @@ def _show_result(config: RateConfig, result: RatingResult, *, as_json: bool) -> 
     if stop is not None:
         say(stop.reason)
     say_next("analyze", config.study)
+
+
+def _warn_of_nulls(report: RunReport) -> None:
+    """Warn of the ratings that this call left null, by reason."""
+    from encore.rating.replies import note_on_refusals
+
+    for reason, count in report.counts_by("null_reasons").items():
+        warn(f"{count:,} ratings are null: {reason}")
+    if note := note_on_refusals(report):
+        warn(note)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -77,6 +78,20 @@ def label_reply(decoding: Decoding, logprobs: Sequence[float], usage: Usage) -> 
     )
 
 
+#: Receives each reply as it arrives, with the position of its prompt.
+ReplyHook = Callable[[int, Reply], None]
+
+
+def ignore_reply(_index: int, _reply: Reply, /) -> None:
+    """Do nothing: the reply is returned at the end of the call."""
+
+
+def prompt_digest(prompt: Prompt) -> str:
+    """Return the SHA-256 of a prompt's text, or of its token ids, in hex."""
+    text = prompt if isinstance(prompt, str) else str(list(prompt))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeIdentity:
     """Everything about a judge that can change a reply; part of the run key.
@@ -117,6 +132,10 @@ class Judge(Protocol):
     def is_on_cpu(self) -> bool:
         """True if generation runs on the processor's cores; known once the model is loaded."""
 
+    @property
+    def is_remote(self) -> bool:
+        """True if another machine replies, perhaps for money: each reply is kept at once."""
+
     def check(self, decoding: Decoding) -> None:
         """Refuse a decoding that this judge does not support. No weights are loaded.
 
@@ -139,6 +158,7 @@ class Judge(Protocol):
         *,
         decoding: Decoding,
         on_progress: ProgressHook,
+        on_reply: ReplyHook = ignore_reply,
         sessions: Sequence[str] = (),
     ) -> list[Reply]:
         """Return the replies in the order of the prompts. Any thread may call it.
@@ -150,6 +170,8 @@ class Judge(Protocol):
             prompts: Prompts to reply to.
             decoding: Way in which the judge answers.
             on_progress: Receives the number of finished replies.
+            on_reply: Receives each reply as it arrives, also before an exception, in the thread
+                of the caller. A judge that is not remote need not call it.
             sessions: A name per prompt. Prompts with the same beginning have the same name, so
                 that a router can send them to one server. Empty if there are no names.
         """
@@ -179,6 +201,7 @@ def ask_judge(
     *,
     decoding: Decoding,
     on_progress: ProgressHook,
+    on_reply: ReplyHook = ignore_reply,
     sessions: Sequence[str] = (),
 ) -> list[Reply | None]:
     """Return a judge's reply to each prompt, and None for each prompt that is None.
@@ -188,17 +211,20 @@ def ask_judge(
         prompts: Prompts from `encode_prompts`, None for texts that are too long.
         decoding: Way in which the judge answers.
         on_progress: Receives the number of finished replies.
+        on_reply: Receives each reply as it arrives, as for `Judge.reply`.
         sessions: A name per prompt, as for `Judge.reply`.
     """
     askable = {index: prompt for index, prompt in enumerate(prompts) if prompt is not None}
     replies: list[Reply | None] = [None] * len(prompts)
+    indices = list(askable)
     if askable:
         answers = judge.reply(
             list(askable.values()),
             decoding=decoding,
             on_progress=on_progress,
-            sessions=[sessions[index] for index in askable] if sessions else (),
+            on_reply=lambda position, reply: on_reply(indices[position], reply),
+            sessions=[sessions[index] for index in indices] if sessions else (),
         )
-        for index, reply in zip(askable, answers, strict=True):
+        for index, reply in zip(indices, answers, strict=True):
             replies[index] = reply
     return replies

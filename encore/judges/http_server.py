@@ -7,6 +7,7 @@ import itertools
 import logging
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import wait
 from dataclasses import replace
@@ -19,7 +20,15 @@ from encore.core.errors import EncoreError, JudgeUnavailableError
 from encore.core.extras import install_command
 from encore.core.model_files import ModelFinder
 from encore.judges import http_protocol as protocol
-from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply
+from encore.judges.base import (
+    Decoding,
+    JudgeIdentity,
+    ProgressHook,
+    Prompt,
+    Reply,
+    ReplyHook,
+    ignore_reply,
+)
 from encore.judges.http_protocol import UnreadableAnswerError, first_words
 from encore.judges.judge_options import JudgeConfig
 
@@ -57,6 +66,7 @@ class HttpJudge:
 
     #: The server computes on another machine, so two shards are rated at the same time.
     is_on_cpu = False
+    is_remote = True
 
     def __init__(self, config: JudgeConfig) -> None:
         """Load the tokenizer; nothing is sent to the server yet."""
@@ -141,12 +151,14 @@ class HttpJudge:
         *,
         decoding: Decoding,
         on_progress: ProgressHook,
+        on_reply: ReplyHook = ignore_reply,
         sessions: Sequence[str] = (),
     ) -> list[Reply]:
         """Return the replies in prompt order. An exception cancels the open requests."""
         self.start()
         assert self._server is not None
         server, replies = self._server, dict[int, Reply]()
+        new_replies = deque[tuple[int, Reply]]()  # filled in the server's thread
         session_of = sessions or [""] * len(prompts)
         requests = self._prompts_of_requests(session_of)
 
@@ -156,7 +168,9 @@ class HttpJudge:
                 batch, session = [prompts[index] for index in indices], session_of[indices[0]]
                 async with server.request_limit:
                     batch_replies = await self._reply_to_batch(server, batch, session, decoding)
-                replies.update(zip(indices, batch_replies, strict=True))
+                batch_items = [*zip(indices, batch_replies, strict=True)]
+                replies.update(batch_items)
+                new_replies.extend(batch_items)
 
         async def send_in_tasks() -> None:
             try:
@@ -166,8 +180,19 @@ class HttpJudge:
             except BaseExceptionGroup as errors:  # the first error cancelled the other tasks
                 raise errors.exceptions[0] from None
 
+        def pass_replies_on() -> None:
+            while new_replies:
+                on_reply(*new_replies.popleft())
+
+        def report() -> None:
+            pass_replies_on()
+            on_progress(len(replies))
+
         on_progress(0)
-        server.run(send_in_tasks(), on_tick=lambda: on_progress(len(replies)))
+        try:
+            server.run(send_in_tasks(), on_tick=report)
+        finally:
+            pass_replies_on()
         return [replies[index] for index in range(len(prompts))]
 
     def close(self) -> None:

@@ -12,7 +12,15 @@ from typing import Any, ClassVar
 from encore.core.chat_tokenizer import FROZEN_DATE, load_tokenizer
 from encore.core.errors import JudgeUnavailableError
 from encore.core.model_files import ModelFiles, ModelFinder, local_path
-from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply
+from encore.judges.base import (
+    Decoding,
+    JudgeIdentity,
+    ProgressHook,
+    Prompt,
+    Reply,
+    ReplyHook,
+    ignore_reply,
+)
 from encore.judges.judge_options import JudgeConfig
 
 _DEFAULT_CONTEXT = 8192
@@ -31,6 +39,7 @@ class LocalJudge(ABC):
     #: Engine arguments that change speed or memory but no reply. The run key leaves them out, so
     #: that a run may continue on another machine.
     SPEED_ARGS: ClassVar[frozenset[str]] = frozenset()
+    is_remote = False
 
     def __init__(self, config: JudgeConfig) -> None:
         """Find the model and check its files, which an engine would do a minute later."""
@@ -85,6 +94,7 @@ class LocalJudge(ABC):
         *,
         decoding: Decoding,
         on_progress: ProgressHook,
+        on_reply: ReplyHook = ignore_reply,  # noqa: ARG002 - a call can be made again for nothing
         sessions: Sequence[str] = (),  # noqa: ARG002 - one engine
     ) -> list[Reply]:
         """Return the replies in prompt order. Threads wait for each other."""

@@ -7,7 +7,6 @@ identifies its answer: the run's key and a digest of the prompt.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,16 @@ from encore.core.files import atomic_path
 from encore.core.reporting import Reporter
 from encore.judges import http_protocol as protocol
 from encore.judges import open_judge
-from encore.judges.base import Decoding, JudgeIdentity, ProgressHook, Prompt, Reply
+from encore.judges.base import (
+    Decoding,
+    JudgeIdentity,
+    ProgressHook,
+    Prompt,
+    Reply,
+    ReplyHook,
+    ignore_reply,
+    prompt_digest,
+)
 from encore.judges.http_protocol import UnreadableAnswerError, first_words
 from encore.judges.judge_options import JudgeConfig
 from encore.rating.rating_run import RatingRun
@@ -52,6 +60,7 @@ class BatchJudge:
 
     tokenizer: None = field(default=None, init=False)
     is_on_cpu: bool = field(default=True, init=False)  # nothing to wait for, so one shard at a time
+    is_remote: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         """Check that the server is asked for chat completions over HTTP.
@@ -95,8 +104,7 @@ class BatchJudge:
 
     def custom_id(self, prompt: Prompt) -> str:
         """Return the id that a prompt's request and its answer share."""
-        digest = hashlib.sha256(str(prompt).encode()).hexdigest()[:_DIGEST_LENGTH]
-        return f"{self.run_key}-{digest}"
+        return f"{self.run_key}-{prompt_digest(prompt)[:_DIGEST_LENGTH]}"
 
     def reply(
         self,
@@ -104,6 +112,7 @@ class BatchJudge:
         *,
         decoding: Decoding,  # noqa: ARG002 - the requests were written with it
         on_progress: ProgressHook,
+        on_reply: ReplyHook = ignore_reply,  # noqa: ARG002 - the files keep the replies
         sessions: Sequence[str] = (),  # noqa: ARG002 - nothing is sent
     ) -> list[Reply]:
         """Return the replies in the files.

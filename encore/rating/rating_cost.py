@@ -133,8 +133,8 @@ def kv_block_size(judge: JudgeConfig, *, is_on_cpu: bool) -> int | None:
 def compare_with_plan(rater: ShardRater, pairs: pa.Table, report: RunReport) -> Comparison:
     """Return planned and actual cost of the pairs that a call rated.
 
-    Calls that were saved by ratings of another run are not in the plan. Time is planned only for
-    known GPUs.
+    Calls that were saved by ratings of another run or replies of an earlier call are in neither.
+    Time is planned only for known GPUs.
 
     Args:
         rater: Rater of the run.
@@ -144,8 +144,8 @@ def compare_with_plan(rater: ShardRater, pairs: pa.Table, report: RunReport) -> 
     block_size = kv_block_size(rater.config.judge, is_on_cpu=not visible_gpus())
     counts = count_tokens(rater.prompts, pairs, decoding=rater.decoding, block_size=block_size)
     num_prompts = pairs.num_rows * rater.prompts.num_prompts_per_pair
-    share_known = report.computed("num_known") / num_prompts
-    planned, actual = counts.scaled(1 - share_known), recorded_tokens(report)
+    num_copied = report.computed("num_known") + report.computed("num_kept")
+    planned, actual = counts.scaled(1 - num_copied / num_prompts), recorded_tokens(report)
     comparison: Comparison = {
         name: {"planned": value, "actual": getattr(actual, name)}
         for name, value in asdict(planned).items()
@@ -156,10 +156,8 @@ def compare_with_plan(rater: ShardRater, pairs: pa.Table, report: RunReport) -> 
 
 
 def recorded_tokens(report: RunReport) -> TokenCounts:
-    """Return the calls and tokens that the shards rated by a call recorded."""
-    return TokenCounts(
-        **{field.name: report.total_now(field.name) for field in fields(TokenCounts)}
-    )
+    """Return the calls and tokens of a call, without those of earlier calls on its shards."""
+    return TokenCounts(**{field.name: report.computed(field.name) for field in fields(TokenCounts)})
 
 
 def estimated_clock(rater: ShardRater, gpu: Gpu, *, count: int, utilisation: float) -> Clock:

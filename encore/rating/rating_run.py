@@ -42,10 +42,11 @@ from encore.rating.rating_options import (
     RatingConfig,
 )
 from encore.rating.replies import PARSER_VERSION
+from encore.rating.reply_journal import ReplyJournal
 from encore.rating.shard_rating import ShardRater
 from encore.runs.engine_supervisor import supervise
 from encore.runs.local_engines import JobRunner, LocalLauncher, engine_environments
-from encore.runs.run_files import Shard, ShardTable, run_key_of
+from encore.runs.run_files import Shard, ShardTable, journal_path, run_key_of
 from encore.runs.shard_runner import NEVER_STOP, Job, ReportRows, RunReport, work_through
 
 #: Shards in work at once on a GPU. An engine on the CPU takes all cores and waits for its slowest
@@ -126,7 +127,13 @@ class RatingRun:
 
     def _compute(self, shard: Shard, report_rows: ReportRows) -> ShardTable:
         pairs = self.pairs.slice(shard.start, shard.num_pairs)
-        rated = self.rater.rate(pairs, shard, earlier=self.earlier, report_rows=report_rows)
+        journal = None
+        if self.judge.is_remote:
+            path = journal_path(self.run_dir, shard.index)
+            journal = ReplyJournal.read(path, run_key=self.manifest.run_key)
+        rated = self.rater.rate(
+            pairs, shard, earlier=self.earlier, journal=journal, report_rows=report_rows
+        )
         table = rated.table
         for name, value in (("judge", self.manifest.judge), ("run_key", self.manifest.run_key)):
             column = pa.repeat(pa.scalar(value, pa.string()), table.num_rows)

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from encore.rating.earlier_ratings import EarlierRatings
 from encore.rating.prompts import PromptMaker
 from encore.rating.rating_options import RatingConfig
 from encore.rating.replies import read_reply
+from encore.rating.reply_journal import ReplyJournal
 from encore.runs.run_files import Shard, ShardTable
 from encore.runs.shard_runner import ReportRows
 
@@ -44,7 +46,13 @@ class ShardRater:
     decoding: Decoding
 
     def rate(
-        self, pairs: pa.Table, shard: Shard, *, earlier: EarlierRatings, report_rows: ReportRows
+        self,
+        pairs: pa.Table,
+        shard: Shard,
+        *,
+        earlier: EarlierRatings,
+        journal: ReplyJournal | None = None,
+        report_rows: ReportRows,
     ) -> ShardTable:
         """Rate the pairs of a shard; return its rows without the run's own columns, and the cost.
 
@@ -52,75 +60,122 @@ class ShardRater:
             pairs: Pairs of the shard.
             shard: The shard, for messages.
             earlier: Ratings of other runs, which need no call.
+            journal: Replies to the shard's prompts in earlier calls; None if none are kept.
             report_rows: Function that receives the number of finished rows.
         """
         questions = self.prompts.questions(pairs)
         earlier_rows = earlier.rows(question.pair.pair_id for question in questions)
         open_questions = [question for question in questions if question.key not in earlier_rows]
         num_known = len(questions) - len(open_questions)
-        prompts: list[tuple[Prompt | None, int]] = []
-        for prompt in self.prompts.make(open_questions):
+        prompts: list[Prompt | None] = []
+        nums_cut: list[int] = []
+        for prompt, num_cut in self.prompts.make(open_questions):
             report_rows(num_known)
             prompts.append(prompt)
+            nums_cut.append(num_cut)
+        kept = {} if journal is None else journal.earlier_replies_to(prompts)
         watch = _ProgressWatch(
             shard=shard,
-            num_known=num_known,
-            num_replies=len(open_questions),
+            num_known=num_known + len(kept),
+            num_replies=len(open_questions) - len(kept),
             timeout_seconds=self.config.shard_timeout_seconds,
             report_rows=report_rows,
         )
-        replies = ask_judge(
-            self.judge,
-            [prompt for prompt, _ in prompts],
-            decoding=self.decoding,
-            on_progress=watch,
-            sessions=[question.pair.pair_id for question in open_questions],
-        )
-        seconds, min_mass = watch.seconds, self.config.min_label_mass
-        new_rows = iter(
-            {
-                **asdict(read_reply(reply, self.decoding, min_label_mass=min_mass)),
-                "raw_reply": None if reply is None else reply.text,
-                "num_truncated_tokens": num_cut,
-            }
-            for reply, (_, num_cut) in zip(replies, prompts, strict=True)
+        open_prompts = [None if i in kept else prompt for i, prompt in enumerate(prompts)]
+        sessions = [question.pair.pair_id for question in open_questions]
+        new_replies = self._ask(open_prompts, sessions, journal=journal, watch=watch)
+        new_rows = (
+            {**self._answer_columns(kept.get(i, reply)), "num_truncated_tokens": nums_cut[i]}
+            for i, reply in enumerate(new_replies)
         )
         rows = [
             {**(earlier_rows.get(question.key) or next(new_rows)), **question.columns}
             for question in questions
         ]
-        received = [reply for reply in replies if reply is not None]
-        return self._shard_table(rows, received, num_known=num_known, seconds=seconds)
+        return self._shard_table(
+            rows,
+            cost_now=_cost([reply.usage for reply in new_replies if reply is not None]),
+            cost_before=_cost(journal.earlier_usages if journal else []),
+            seconds=watch.seconds,
+            num_copied={"num_known": num_known, "num_kept": len(kept)},
+        )
+
+    def _ask(
+        self,
+        prompts: Sequence[Prompt | None],
+        sessions: Sequence[str],
+        *,
+        journal: ReplyJournal | None,
+        watch: _ProgressWatch,
+    ) -> list[Reply | None]:
+        """Return the judge's replies; each is in the journal a tenth of a second after it came."""
+        ask = partial(ask_judge, self.judge, prompts, decoding=self.decoding, sessions=sessions)
+        if journal is None:
+            return ask(on_progress=watch)
+
+        def keep(index: int, reply: Reply) -> None:
+            prompt = prompts[index]
+            assert prompt is not None, "only prompts have replies"
+            journal.add(prompt, reply)
+
+        def flush_and_report(num_done: int) -> None:
+            journal.flush()
+            watch(num_done)
+
+        try:
+            return ask(on_progress=flush_and_report, on_reply=keep)
+        finally:
+            journal.flush()
+
+    def _answer_columns(self, reply: Reply | None) -> dict[str, Any]:
+        """Return the columns of a row that hold the reply and what it says."""
+        answer = read_reply(reply, self.decoding, min_label_mass=self.config.min_label_mass)
+        return {**asdict(answer), "raw_reply": None if reply is None else reply.text}
 
     def _shard_table(
         self,
         rows: Sequence[Mapping[str, Any]],
-        replies: Sequence[Reply],
         *,
-        num_known: int,
+        cost_now: Mapping[str, int],
+        cost_before: Mapping[str, int],
         seconds: float,
+        num_copied: Mapping[str, int],
     ) -> ShardTable:
-        """Return the shard's table with its counts, and the tokens and seconds of the replies."""
+        """Return the shard's table with its counts and its cost.
+
+        Args:
+            rows: Rows of the table.
+            cost_now: Calls and tokens of this call.
+            cost_before: Calls and tokens of the shard in earlier calls.
+            seconds: Time of this call.
+            num_copied: Numbers of rows by where they were taken from without a call.
+        """
         reasons = Counter(row["null_reason"] for row in rows if row["null_reason"] is not None)
         full_schema = RATINGS_EXPECTED if self.decoding.kind == "expected" else RATINGS
         schema = pa.schema([field for field in full_schema if field.name not in RUN_COLUMNS])
-        usage = Usage(*map(sum, zip(NO_USAGE, *(reply.usage for reply in replies), strict=True)))
+        cost = {name: number + cost_before[name] for name, number in cost_now.items()}
         return ShardTable(
             table=pa.Table.from_pylist(rows, schema=schema),
             footer={"num_ratings": len(rows) - reasons.total(), "num_nulls": reasons.total()},
-            cost={
-                "num_calls": len(replies),
-                "prompt_tokens": usage.prompt_tokens,
-                "computed_tokens": usage.prompt_tokens - usage.cached_tokens,
-                "output_tokens": usage.output_tokens,
-                "engine_seconds": round(seconds, 3),
-            },
+            cost={**cost, "engine_seconds": round(seconds, 3)},
             counts={
+                **cost_now,
+                **num_copied,
                 "null_reasons": dict(reasons),
                 "num_truncated": sum(row["num_truncated_tokens"] > 0 for row in rows),
-                "num_known": num_known,
             },
         )
+
+
+def _cost(usages: Sequence[Usage]) -> dict[str, int]:
+    """Return the calls and tokens of some replies."""
+    usage = Usage(*map(sum, zip(NO_USAGE, *usages, strict=True)))
+    return {
+        "num_calls": len(usages),
+        "prompt_tokens": usage.prompt_tokens,
+        "computed_tokens": usage.prompt_tokens - usage.cached_tokens,
+        "output_tokens": usage.output_tokens,
+    }
 
 
 @dataclass(slots=True, kw_only=True)

@@ -6,6 +6,7 @@ Long work is done shard by shard (`encore.runs.shard_runner`). A run's folder ho
     shard-00003.<digest>.parquet    the rows of one shard
     took-00003.json                 the cost of a shard: calls, tokens, seconds
     failed-00003.json               the error of the last failed attempt at a shard
+    replies-00003.jsonl             replies of a server to a shard that is not finished
     locks/                          locks of the shards at work
     engines/                        messages of several engines (`encore.runs.engine_messages`)
 
@@ -42,7 +43,7 @@ _FOOTER_KEY = "encore.shard"
 _DIGEST_DIGITS = 32
 _SHARD_NAME = re.compile(r"shard-(\d{5})\.([0-9a-f]{32})\.parquet")
 #: Beginnings of the names of all files in a run's folder, hidden temporary files included.
-_NAME_PREFIXES = ("locks", "engines", "shard-", "took-", "failed-", "enough.json", ".")
+_NAME_PREFIXES = ("locks", "engines", "shard-", "took-", "failed-", "replies-", "enough.json", ".")
 
 ShardStateName = Literal["done", "missing", "damaged", "failed"]
 
@@ -451,6 +452,7 @@ def write_shard(
     state = inspect_shard(run_dir, manifest, shard)
     if state.state != "done":
         raise EncoreError(f"shard {shard.index}: written, but {state.detail}; run it again")
+    journal_path(run_dir, shard.index).unlink(missing_ok=True)
     # Remove damaged files, and the file just written if another process was first.
     for path in _shard_files(run_dir)[shard.index]:
         if path == state.path:
@@ -465,6 +467,11 @@ def record_failure(run_dir: Path, shard: Shard, error: BaseException) -> None:
     reason = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
     with contextlib.suppress(OSError):  # the failure matters more than its record
         write_json(_failure_path(run_dir, shard.index), {"error": reason})
+
+
+def journal_path(run_dir: Path, index: int) -> Path:
+    """Return the file that keeps the replies to a shard until the shard is written."""
+    return run_dir / f"replies-{index:05d}.jsonl"
 
 
 def _cost_path(run_dir: Path, index: int) -> Path:

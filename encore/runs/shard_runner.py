@@ -169,11 +169,6 @@ class RunReport:
         """Return the sum of a number in the footers of all shards that are done."""
         return sum(int(outcome.footer.get(name, 0)) for outcome in self.outcomes)
 
-    def total_now(self, name: str) -> int:
-        """Return the sum of a number in the footers of the shards computed in this call."""
-        computed = [outcome for outcome in self.outcomes if outcome.action == self.kind.DONE]
-        return sum(int(outcome.footer.get(name, 0)) for outcome in computed)
-
     def computed(self, name: str) -> int:
         """Return the sum of a count over the shards computed in this call."""
         return sum(int(outcome.counts.get(name, 0)) for outcome in self.outcomes)

@@ -42,6 +42,7 @@ class HostileServer:
         models: Names in the server's list of models.
         key: Key that the server requires; empty accepts every key.
         num_requests: Number of requests by path.
+        num_asked: Number of requests by question.
         sessions: Session ids of the requests.
         waited: Seconds between a failed request and its retry.
         most_at_once: Largest number of simultaneous requests.
@@ -54,6 +55,7 @@ class HostileServer:
     models: tuple[str, ...] = (MODEL,)
     key: str = KEY
     num_requests: Counter[str] = field(default_factory=Counter)
+    num_asked: Counter[str] = field(default_factory=Counter)
     sessions: set[str] = field(default_factory=set)
     waited: list[float] = field(default_factory=list)
     most_at_once: int = 0
@@ -138,7 +140,9 @@ class _Handler(BaseHTTPRequestHandler):
         state.sessions.add(self.headers.get("X-Session-ID", ""))
         with state.at_work():
             time.sleep(0.002)
-            self._answer(body, state.fault_of(body["messages"][0]["content"]))
+            question = body["messages"][0]["content"]
+            state.num_asked[question] += 1
+            self._answer(body, state.fault_of(question))
 
     def _answer(self, body: dict[str, Any], fault: str) -> None:
         # Servers may repeat the request, and with it the key.

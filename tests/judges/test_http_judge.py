@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import time
 from pathlib import Path
 
@@ -12,9 +13,10 @@ import pytest
 from encore.core.errors import EncoreError, JudgeUnavailableError
 from encore.data.rating_runs import status
 from encore.judges import http_server, open_judge
-from encore.judges.base import Decoding, Reply
+from encore.judges.base import Decoding, Reply, prompt_digest
 from encore.judges.http_server import HttpJudge
 from encore.judges.judge_options import JudgeConfig
+from encore.rating.reply_journal import ReplyJournal
 from tests.golden.command_line import Finished, encore
 from tests.judges.asking import interrupt_after_5
 from tests.judges.hostile_server import (
@@ -26,7 +28,9 @@ from tests.judges.hostile_server import (
     HostileServer,
     serving,
 )
+from tests.signals import encore_process
 from tests.worlds.judges import hashed_score
+from tests.worlds.servers import wait_until
 from tests.worlds.studies import numbered_pairs, study_of
 
 TEXT = Decoding(max_reply_tokens=16)
@@ -198,9 +202,13 @@ def test_invalid_options_are_refused_and_no_key_is_shown(changes, message):
     assert KEY not in str(caught.value)
 
 
+def over(server: HostileServer) -> tuple[str, ...]:
+    """Return the options that have a server's judge rate."""
+    return ("--judge", MODEL, "--backend", "http", "--base-url", server.base_url)
+
+
 def rate(study: Path, server: HostileServer, *options: object) -> Finished:
-    over = ("--judge", MODEL, "--backend", "http", "--base-url", server.base_url)
-    return encore("rate", study, *over, "--shard-size", 5, *options)
+    return encore("rate", study, *over(server), "--shard-size", 5, *options)
 
 
 def refuse_key(*texts: str, folder: Path) -> None:
@@ -224,6 +232,33 @@ def test_a_rating_run_names_the_host_and_warns_of_filters(tmp_path, caplog, capf
     assert run.total("num_ratings") + run.total("num_nulls") == 6 * 20
     assert (run.total("prompt_tokens"), run.total("computed_tokens")) == (12_000, 4_800)
     refuse_key(finished.out, finished.err, caplog.text, *capfd.readouterr(), folder=tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_killed_run_asks_again_only_what_was_not_on_disk(number, tmp_path):
+    study = study_of(numbered_pairs(20), tmp_path / "study")
+    # Two requests at a time: a tenth of a second, after which a reply is on disk, is few of 400.
+    options = ("--shard-size", 20, "--concurrency", 2)
+    with serving(HostileServer()) as server:
+        with encore_process("rate", study, *over(server), *options) as process:
+            wait_until(lambda: server.num_asked.total() > 200, seconds=120, pause_seconds=0.01)
+            process.send_signal(number)
+            assert process.wait() == (-number if number == signal.SIGKILL else 130)
+        [path] = study.glob("ratings/*/replies-00000.jsonl")
+        kept = ReplyJournal.read(path, run_key=path.parent.name).earlier_replies.keys()
+        assert len(kept) >= (50 if number == signal.SIGKILL else 200 - 2)  # two were on their way
+        assert rate(study, server, *options).code == 0
+    assert len(server.num_asked) == 400 + 1  # and the test question
+    asked_twice = {prompt_digest(text) for text, count in server.num_asked.items() if count > 1}
+    assert not kept & asked_twice
+    undisturbed = study_of(numbered_pairs(20), tmp_path / "undisturbed")
+    with serving(HostileServer()) as server:
+        assert rate(undisturbed, server, *options).code == 0
+    [name], [undisturbed_name] = (
+        [path.name for path in folder.glob("ratings/*/shard-*")] for folder in (study, undisturbed)
+    )
+    assert name == undisturbed_name  # which holds the digest of the bytes
+    assert not path.exists()
 
 
 @pytest.mark.full

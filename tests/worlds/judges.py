@@ -15,7 +15,9 @@ from encore.judges.base import (
     ProgressHook,
     Prompt,
     Reply,
+    ReplyHook,
     Usage,
+    ignore_reply,
     label_reply,
 )
 from tests.worlds.tokenizers import byte_level
@@ -51,6 +53,7 @@ class ScriptedJudge:
         engine_args: Engine arguments in its identity.
         reads_texts: True for a judge without a tokenizer here, as on a server.
         is_on_cpu: False rates two shards at the same time, as on a GPU.
+        is_remote: True for a judge whose replies are kept in a journal.
         label_logprobs: Log-probabilities of the labels in every reply of decoding ``expected``.
         asked: Texts of all prompts so far.
     """
@@ -62,6 +65,7 @@ class ScriptedJudge:
     engine_args: dict[str, bool | int | float | str] = field(default_factory=dict)
     reads_texts: bool = False
     is_on_cpu: bool = False
+    is_remote: bool = False
     label_logprobs: tuple[float, ...] = ()
     asked: list[str] = field(default_factory=list)
 
@@ -99,6 +103,7 @@ class ScriptedJudge:
         *,
         decoding: Decoding,
         on_progress: ProgressHook,
+        on_reply: ReplyHook = ignore_reply,
         sessions: Sequence[str] = (),
     ) -> list[Reply]:
         on_progress(0)
@@ -111,6 +116,7 @@ class ScriptedJudge:
             )
             replies.append(self._reply(self.script(text), len(prompt), decoding))
             self.asked.append(text)
+            on_reply(len(replies) - 1, replies[-1])
             on_progress(len(replies))
         return replies
 
