@@ -82,8 +82,8 @@ def rules_dedupe(config: DedupeConfig, *, json: JsonOption = False) -> None:
     merge pools, put the pool with the best wording first. A table shows the number of rules for a
     range of thresholds.
 
-    Embeddings hardly notice a negation. A dropped rule that may say the opposite of the kept rule
-    is marked "opposite?": read it.
+    Embeddings hardly notice a negation. A rule that seems to say the opposite of a kept rule is
+    kept, and named.
 
     Example: `encore rules dedupe pool.toml --output distinct.toml --threshold 0.8`.
     """
@@ -91,19 +91,15 @@ def rules_dedupe(config: DedupeConfig, *, json: JsonOption = False) -> None:
 
     with terminal_reporter() as reporter:
         deduped = dedupe(config, reporter=reporter)
-    duplicates = [
-        (
-            rule["title"],
-            cluster["title"],
-            rule["similarity"],
-            "opposite?" if rule["may_be_opposite"] else "",
-        )
-        for cluster in deduped.clusters
-        for rule in cluster["dropped"]
-    ]
+    duplicates = []
+    for cluster in deduped.clusters:
+        for rule in cluster["dropped"]:
+            # Rules of two pools may have one title.
+            name = "rule_id" if rule["title"] == cluster["title"] else "title"
+            duplicates.append((rule[name], cluster[name], rule["similarity"]))
     counts = deduped.num_rules_at.items()
     tables = (
-        compact_table(("dropped", "kept", "cosine", ""), duplicates, title="Near-duplicates"),
+        compact_table(("dropped", "kept", "cosine"), duplicates, title="Near-duplicates"),
         compact_table(("threshold", "rules"), counts, title="Rules by threshold"),
     )
     show_result(deduped, tables, deduped.notes, as_json=json)

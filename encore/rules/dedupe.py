@@ -10,7 +10,7 @@ C for a rule A that it is not similar to.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,8 +43,10 @@ class DedupedPool:
         num_rules: Number of kept rules.
         rule_ids: Ids of the kept rules, in the order of the pool.
         clusters: Each kept rule for which others were dropped: ``rule_id``, ``title``, and the
-            ``dropped`` rules, most similar first, each with its ``similarity`` and with
-            ``may_be_opposite`` (`encore.rules.polarity`).
+            ``dropped`` rules, most similar first, each with its ``similarity``.
+        kept_apart: Kept rules that would have been dropped if they did not seem to say the opposite
+            (`encore.rules.polarity`): ``rule_id``, ``title``, and the ids of the similar kept
+            rules, ``opposed_to``.
         num_rules_at: Number of kept rules by threshold.
         notes: What a person should read before going on, one sentence each.
     """
@@ -55,6 +57,7 @@ class DedupedPool:
     num_rules: int
     rule_ids: tuple[str, ...]
     clusters: tuple[dict[str, Any], ...]
+    kept_apart: tuple[dict[str, Any], ...]
     num_rules_at: dict[str, int]
     notes: tuple[str, ...]
 
@@ -77,11 +80,30 @@ def dedupe(config: DedupeConfig, *, reporter: Reporter = SILENT) -> DedupedPool:
     # A row of zeros is similar to no other row.
     embedding_ND = embed(texts, model=config.model, reporter=reporter) * is_readable_N[:, None]
     thresholds = sorted({*THRESHOLDS, config.threshold})
-    representative_TN = find_near_duplicates(embedding_ND, thresholds)
+    demands = [rule.rating_rule or rule.description for rule in rules]
+    opposites: dict[int, list[int]] = {}  # kept rows to which a row is similar and opposed
+
+    def may_be_opposite(row: int, kept_row: int) -> bool:
+        if is_opposed := are_opposed(demands[row], demands[kept_row], counts_all_negations=True):
+            opposites.setdefault(row, []).append(kept_row)
+        return is_opposed
+
+    representative_TN = find_near_duplicates(embedding_ND, thresholds, may_be_opposite)
     num_rules_T = (representative_TN == np.arange(len(rules))).sum(axis=1).tolist()
     representative_N = representative_TN[thresholds.index(config.threshold)]
     similarity_N = (embedding_ND * embedding_ND[representative_N]).sum(axis=1)
     clusters, kept = _clusters(rules, representative_N, similarity_N)
+    is_kept_N = representative_N == np.arange(len(rules))
+    kept_apart: list[dict[str, Any]] = []
+    for row in sorted(opposites):
+        similar = [
+            kept_row
+            for kept_row in dict.fromkeys(opposites[row])
+            if is_kept_N[kept_row] and embedding_ND[row] @ embedding_ND[kept_row] > config.threshold
+        ]
+        if is_kept_N[row] and similar:
+            names = rules[row].model_dump(include={"rule_id", "title"})
+            kept_apart.append(names | {"opposed_to": [rules[index].rule_id for index in similar]})
     write_pool(config.output, kept)
     unreadable = [rules[index].rule_id for index in np.flatnonzero(~is_readable_N)]
     return DedupedPool(
@@ -91,8 +113,9 @@ def dedupe(config: DedupeConfig, *, reporter: Reporter = SILENT) -> DedupedPool:
         num_rules=len(kept),
         rule_ids=tuple(rule.rule_id for rule in kept),
         clusters=tuple(clusters),
+        kept_apart=tuple(kept_apart),
         num_rules_at=dict(zip(map(str, thresholds), num_rules_T, strict=True)),
-        notes=tuple(_notes(clusters, unreadable)),
+        notes=tuple(_notes(kept_apart, unreadable)),
     )
 
 
@@ -104,17 +127,21 @@ def is_latin(text: str) -> bool:
 
 
 def find_near_duplicates(
-    embedding_ND: NDArray[np.float32], thresholds: Sequence[float]
+    embedding_ND: NDArray[np.float32],
+    thresholds: Sequence[float],
+    must_be_kept_apart: Callable[[int, int], bool] = lambda _row, _kept_row: False,
 ) -> NDArray[np.int64]:
     """Find the kept row that represents each row, in one pass over the cosines.
 
-    Rows are read in order; a row is kept unless its cosine to an earlier kept row is above the
-    threshold. Time N² · (D + T); memory N · (D + T) and one block of `_ROWS_AT_ONCE` · N cosines,
-    whatever the cosines are.
+    Rows are read in order; a row is kept unless its cosine to an earlier kept row, from which it
+    need not be kept apart, is above the threshold. Time N² · (D + T); memory N · (D + T) and one
+    block of `_ROWS_AT_ONCE` · N cosines, whatever the cosines are.
 
     Args:
         embedding_ND: One embedding of length 1 a row; a row of zeros is similar to no other row.
         thresholds: Cosines from 0 to 1. Rows above a threshold are near-duplicates.
+        must_be_kept_apart: Function of a row and an earlier, similar row that is kept; True if the
+            later one is no duplicate of it.
 
     Returns:
         Index of each row's representative at each threshold, shape [T, N]. A kept row represents
@@ -128,9 +155,15 @@ def find_near_duplicates(
         similarity_BN = embedding_ND[start:end] @ embedding_ND[:end].T
         for row, similarity_N in enumerate(similarity_BN, start):
             # is_kept_TN is still False for this row and later ones.
-            similarity_TN = np.where(is_kept_TN[:, :end], similarity_N, np.float32(-1))
-            nearest_T = similarity_TN.argmax(axis=1)
-            is_near_T = similarity_TN.max(axis=1) > limit_T
+            while True:
+                similarity_TN = np.where(is_kept_TN[:, :end], similarity_N, np.float32(-1))
+                nearest_T = similarity_TN.argmax(axis=1)
+                is_near_T = similarity_TN.max(axis=1) > limit_T
+                nearest = np.unique(nearest_T[is_near_T]).tolist()
+                apart = [kept_row for kept_row in nearest if must_be_kept_apart(row, kept_row)]
+                if not apart:
+                    break
+                similarity_N[apart] = -1  # look for the next nearest
             representative_TN[is_near_T, row] = nearest_T[is_near_T]
             is_kept_TN[:, row] = ~is_near_T
     return representative_TN
@@ -151,14 +184,10 @@ def _clusters(
     for kept_index, indices in duplicates.items():
         representative = rules[kept_index]
         kept.append(representative.absorbing(*(rules[index] for index in indices)))
-        kept_text = representative.rating_rule or representative.description
         dropped = [
             {
                 **rules[index].model_dump(include={"rule_id", "title", "source"}),
                 "similarity": round(float(similarity_N[index]), 4),
-                "may_be_opposite": are_opposed(
-                    rules[index].rating_rule or rules[index].description, kept_text
-                ),
             }
             for index in indices
         ]
@@ -168,17 +197,12 @@ def _clusters(
     return clusters, kept
 
 
-def _notes(clusters: Iterable[Mapping[str, Any]], unreadable: Sequence[str]) -> Iterator[str]:
-    opposite = [
-        f"{rule['rule_id']} (for {cluster['rule_id']})"
-        for cluster in clusters
-        for rule in cluster["dropped"]
-        if rule["may_be_opposite"]
-    ]
-    if opposite:
+def _notes(kept_apart: Sequence[Mapping[str, Any]], unreadable: Sequence[str]) -> Iterator[str]:
+    if kept_apart:
+        pairs = [f"{rule['rule_id']} (beside {rule['opposed_to'][0]})" for rule in kept_apart]
         yield (
-            f"{len(opposite):,} dropped rules may say the opposite of the rule that was kept; "
-            f"read them: {first_names(opposite)}"
+            f"{len(pairs):,} rules are similar to another one but seem to say the opposite; they "
+            f"were kept: {first_names(pairs)}"
         )
     if unreadable:
         yield (

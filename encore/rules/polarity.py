@@ -38,13 +38,24 @@ def verb_forms(name: str) -> frozenset[str]:
     return verbs | {stem + ending for stem in stems for ending in ("s", "es", "ing", "ed")}
 
 
-def are_opposed(first: str, second: str) -> bool:
-    """Return True if two texts seem to ask for opposite things."""
+def are_opposed(first: str, second: str, *, counts_all_negations: bool = False) -> bool:
+    """Return True if two texts seem to ask for opposite things.
+
+    Args:
+        first: A text.
+        second: Another text.
+        counts_all_negations: True for texts of nearly the same words: one of them must also have an
+            odd number of negations more, wherever they stand.
+    """
     first_tokens, second_tokens = _tokens(first), _tokens(second)
-    first_is_negated, first_stems = _negation_and_stems(first_tokens, second_tokens)
-    second_is_negated, second_stems = _negation_and_stems(second_tokens, first_tokens)
+    first_is_negated, first_count, first_stems = _negations_and_stems(first_tokens, second_tokens)
+    second_is_negated, second_count, second_stems = _negations_and_stems(
+        second_tokens, first_tokens
+    )
     num_stems = min(len(first_stems), len(second_stems))
     if first_is_negated == second_is_negated or not num_stems:
+        return False
+    if counts_all_negations and (first_count - second_count) % 2 == 0:
         return False
     return len(first_stems & second_stems) / num_stems > _MIN_SHARED_STEMS
 
@@ -57,26 +68,28 @@ def _tokens(text: str) -> list[str]:
     return [token for token in tokens if token not in ignored]
 
 
-def _negation_and_stems(
+def _negations_and_stems(
     tokens: Sequence[str], compared_tokens: Sequence[str]
-) -> tuple[bool, set[str]]:
-    """Return if the first content word of a text is negated, and the stems of its content words.
+) -> tuple[bool, int, set[str]]:
+    """Return if a text's first content word is negated, all negations, and its words' stems.
 
     The stem of harmless is that of harm, and of unsafe that of safe, if the compared text has it.
     """
     negating = word_list("turning_words") | verb_forms("turning_verbs")
     compared_stems = {token[:_STEM_LENGTH] for token in compared_tokens}
-    is_negated = False
+    is_negated, num_negations = False, 0
     stems: set[str] = set()
     for token in tokens:
         # Only what comes before the first content word, or is part of it, negates the text.
         if token in negating or token.endswith(("n't", "n’t")):
             is_negated ^= not stems
+            num_negations += 1
             continue
         stem, match = token[:_STEM_LENGTH], _NEGATED_WORD.fullmatch(token)
         base = (match[1] or match[2])[:_STEM_LENGTH] if match else ""
         if base in compared_stems and (stem == base or stem not in compared_stems):
             is_negated ^= not stems
+            num_negations += 1
             stem = base
         stems.add(stem)
-    return is_negated, stems
+    return is_negated, num_negations, stems

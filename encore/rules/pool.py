@@ -116,7 +116,8 @@ def read_pool(
     """Read the rules of a TOML, CSV or JSON lines file, or of a shipped rule set.
 
     A record has the keys of `PoolRule`. A text alone (`description` or `text`) is enough: its
-    beginning becomes the title, and the kebab-case title the id. A title alone becomes the text.
+    beginning becomes the title, and the kebab-case title the id. A title alone becomes the text,
+    unless the record has an empty one.
 
     Args:
         name_or_path: Path of the file, or ``encore-10`` or ``encore-20``.
@@ -133,7 +134,8 @@ def read_pool(
     defaults = {"source": name, "licence": header.get("licence") or ""}
     for position, record in records:
         values = {key: value for key, value in record.items() if str(value or "").strip()}
-        if values.keys() & {*_TEXT_KEYS}:
+        has_empty_text = {"text", "description"} & (record.keys() - values.keys())
+        if values.keys() & ({*_TEXT_KEYS} - ({"title"} if has_empty_text else set())):
             rules.append(_rule(path, position, defaults | values))
         else:
             empty.append(position)

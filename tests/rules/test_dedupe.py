@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from unittest.mock import Mock
@@ -64,6 +65,7 @@ def embedding_ND() -> np.ndarray:
 @pytest.mark.parametrize("threshold", [0.7, 0.8, 0.9])
 def test_kept_rules_are_those_that_numpy_keeps(tmp_path, monkeypatch, embedding_ND, threshold):
     monkeypatch.setattr(dedupe_module, "embed", lambda *_, **__: embedding_ND)
+    monkeypatch.setattr(dedupe_module, "are_opposed", lambda *_, **__: False)
     similarity_NN = embedding_ND @ embedding_ND.T
     # The planted similarities are on both sides of the highest threshold, most above the lowest.
     planted = similarity_NN[160:, :160][np.arange(40), np.arange(0, 160, 4)]
@@ -125,22 +127,39 @@ def test_the_papers_rules_with_paraphrased_copies_come_back_as_twenty(tmp_path):
     assert sum(len(cluster["dropped"]) for cluster in report.clusters) == 7
 
 
-def test_opposites_and_rules_in_other_scripts_are_reported(tmp_path):
+def test_opposites_and_rules_in_other_scripts_are_kept(tmp_path):
+    """The fifth text is a copy of the second and goes, though the first is as near."""
     texts = [
         "Choose the response that is less harmful.",
         "Choose the response that is more harmful.",
         "사용자의 개인 정보를 존중하십시오.",
         "정확한 정보를 제공하십시오.",
+        "Choose the response that is more harmful!",
     ]
     pool = write_texts(tmp_path / "pool.toml", texts)
-    finished = encore("rules", "dedupe", pool, "--output", tmp_path / "out.toml")
-    assert "opposite?" in finished.out
-    assert "1 dropped rules may say the opposite" in finished.err
-    # The cosine of the last two is 0.95 in a model that does not know their letters.
+    arguments = ("rules", "dedupe", pool, "--output", tmp_path / "out.toml")
+    finished = encore(*arguments)
+    assert "1 rules are similar to another one but seem to say the opposite" in finished.err
+    assert "principle-1 (beside principle-0)" in finished.err
+    # The cosine of the third and fourth is 0.95 in a model that does not know their letters.
     assert "2 rules are in a script that the packaged model cannot read" in finished.err
-    record = encore("rules", "dedupe", pool, "--output", tmp_path / "out.toml", "--json").json
-    assert record["rule_ids"] == ["principle-0", "principle-2", "principle-3"]
-    assert record["num_rules_at"]["0.8"] == 3
+    record = encore(*arguments, "--json").json
+    assert record["rule_ids"] == [f"principle-{index}" for index in range(4)]
+    [cluster] = record["clusters"]
+    assert cluster["rule_id"] == "principle-1"
+    assert [rule["rule_id"] for rule in cluster["dropped"]] == ["principle-4"]
+    [apart] = record["kept_apart"]
+    assert (apart["rule_id"], apart["opposed_to"]) == ("principle-1", ["principle-0"])
+    assert record["num_rules_at"]["0.8"] == 4
+
+
+def test_duplicates_of_one_title_are_shown_by_their_ids(tmp_path):
+    text = "The assistant should never joke about tax fraud."
+    rules = [principle(index, title="Rule 1", description=text) for index in range(2)]
+    write_pool(tmp_path / "pool.toml", rules)
+    arguments = (tmp_path / "pool.toml", "--output", tmp_path / "out.toml")
+    shown = encore("rules", "dedupe", *arguments).out
+    assert re.search(r"principle-1 +principle-0 +1\.0", shown)
 
 
 def test_texts_longer_than_the_model_reads_are_counted():

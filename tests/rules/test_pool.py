@@ -76,6 +76,7 @@ def test_texts_of_any_language_and_length_get_a_title_and_an_id(tmp_path):
         ("p.jsonl", '{"text": "a", "description": "b"}\n', "line 1, key 'text': Extra inputs"),
         ("p.jsonl", '{"text": "a"}\n{', "line 2: not-json"),
         ("p.jsonl", '{"text": ""}\n', "no record has a text"),
+        ("p.csv", "title,text\nA,\n", "no record has a text"),
         ("p.jsonl", '{"rule_id": "a", "text": "b"}\n' * 2, "rule_id 'a' is used twice; `encore"),
         ("p.toml", "= 1", "Invalid statement (at line 1, column 1); expected a pool in TOML"),
         ("p.toml", 'nane = "x"\n', "unknown key 'nane'; did you mean name?"),
