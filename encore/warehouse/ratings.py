@@ -273,7 +273,12 @@ def select_run(
     if judge is not None:
         matches = [run_dir for run_dir in matches if read_run(run_dir).judge == judge]
     if len(matches) > 1:
-        num_pairs = {run_dir: num_computed_pairs(run_dir, read_run(run_dir)) for run_dir in matches}
+        num_pairs = {
+            run_dir: num_computed_pairs(run_dir, read_run(run_dir))
+            if any(run_dir.glob("shard-*"))
+            else 0
+            for run_dir in matches
+        }
         least = 1 if run else max(num_pairs.values())  # a key that is given must be unique
         largest = [run_dir for run_dir in matches if num_pairs[run_dir] >= least]
         if len(largest) == 1 and not run:

@@ -158,8 +158,8 @@ def test_duplicates_of_one_title_are_shown_by_their_ids(tmp_path):
     rules = [principle(index, title="Rule 1", description=text) for index in range(2)]
     write_pool(tmp_path / "pool.toml", rules)
     arguments = (tmp_path / "pool.toml", "--output", tmp_path / "out.toml")
-    shown = encore("rules", "dedupe", *arguments).out
-    assert re.search(r"principle-1 +principle-0 +1\.0", shown)
+    output = encore("rules", "dedupe", *arguments).out
+    assert re.search(r"principle-1 +principle-0 +1\.0", output)
 
 
 def test_texts_longer_than_the_model_reads_are_counted():

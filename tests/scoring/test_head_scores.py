@@ -37,7 +37,7 @@ def test_a_scoring_is_read_by_its_study_and_by_its_folder(study, opened):
     limited = score(study, opened, limit=2)
     with pytest.raises(InputError, match=r"2 runs match .* or its folder") as caught:
         read_head_scores(study)
-    assert all(f"{key} (model model)" in str(caught.value) for key in (result.key, limited.key))
+    assert all(f"{key} (model model, " in str(caught.value) for key in (result.key, limited.key))
     shard_path(result.out, 1).unlink()
     with pytest.raises(StudyIncompleteError, match=r"1 of 3 shards are not done \(shard 1: miss"):
         read_head_scores(result.out)
