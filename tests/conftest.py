@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import importlib
 import os
 import shutil
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from encore.core import terminal
 from encore.core.settings import prepare_environment
 from tests.browser.chromium import Page, browser_page
 from tests.skips import fail_unknown_skip
@@ -30,8 +30,10 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A console keeps the width that COLUMNS has when it is made; without it, it asks at every line.
+# The imports above may have made the consoles already.
 os.environ.pop("COLUMNS", None)
-importlib.import_module("encore.core.terminal")
+for _console in (terminal.console, terminal.out):
+    _console._width = None
 
 # Machines differ in speed, and a failure in CI must be repeatable: no deadline, fixed examples.
 settings.register_profile("encore", deadline=None, derandomize=True)

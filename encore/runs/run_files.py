@@ -36,7 +36,6 @@ from pydantic import BaseModel, ConfigDict
 
 from encore.core.errors import NO_ROOM, EncoreError, EveryShardError, InputError
 from encore.core.files import file_sha256, publish, temporary_path, write_json
-from encore.core.number_text import counted
 from encore.core.versions import package_versions
 
 _FOOTER_KEY = "encore.shard"
@@ -366,8 +365,8 @@ def describe_run(run_dir: Path, kind: type[RunManifest]) -> str:
     begun = datetime.fromtimestamp((run_dir / kind.FILE).stat().st_mtime, tz=UTC)
     num_pairs = num_computed_pairs(run_dir, manifest)
     return (
-        f"{run_dir.name} ({manifest.title}, {num_pairs:,} of {counted(manifest.num_pairs, 'pair')}"
-        f", {begun:%Y-%m-%d})"
+        f"{run_dir.name} ({manifest.title}, {num_pairs:,} of {manifest.num_pairs:,} pairs, "
+        f"{begun:%Y-%m-%d})"
     )
 
 
