@@ -38,8 +38,10 @@ Conversation example:
 
 You must return a score between 0 and 1 and nothing else. Score:"""
 
-_INTRODUCTION, _CRITERION, _CONVERSATION, _DEMAND = re.fullmatch(  # type: ignore[union-attr]
-    r"(.*?)(Criterion for.*?)(Conversation example.*?)(You must return.*)", RATING_TEMPLATE, re.S
+_INTRODUCTION, _CRITERION, _CONVERSATION, _DEMAND, _SCORE = re.fullmatch(  # type: ignore[union-attr]
+    r"(.*?)(Criterion for.*?)(Conversation example.*?)(You must return.*) (Score:)",
+    RATING_TEMPLATE,
+    re.S,
 ).groups()
 #: Largest number of bytes that a prompt has around the text of a turn, and around the whole.
 _TURN_BYTES = 128
@@ -51,8 +53,9 @@ class RatingPrompt:
     """Layout of the rating prompt: how a conversation and a rule are put together.
 
     Attributes:
-        layout: ``paper``, or ``conversation-first``: the same sentences with the conversation
-            before the rule, so that the prompts of all rules share their beginning.
+        layout: ``paper``, or the same sentences with the rule later, so that the prompts of all
+            rules share their beginning: ``conversation-first`` has the conversation before the
+            rule, ``demand-first`` the conversation and the demand for a score.
         labels: Labels of the scale for the answer, lowest first; empty for the paper's 0 to 1.
     """
 
@@ -80,8 +83,10 @@ class RatingPrompt:
         example = _CONVERSATION.replace("{QA}", conversation)
         introduction, demand = self._on_scale(_INTRODUCTION), self._on_scale(_DEMAND)
         if self.layout == "paper":
-            return introduction + criterion, example + demand
-        return introduction + example, criterion + demand
+            return introduction + criterion, f"{example}{demand} {_SCORE}"
+        if self.layout == "conversation-first":
+            return introduction + example, f"{criterion}{demand} {_SCORE}"
+        return f"{introduction}{example}{demand}\n\n", criterion + _SCORE
 
     def _on_scale(self, sentences: str) -> str:
         if not self.labels:

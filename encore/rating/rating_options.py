@@ -22,7 +22,7 @@ _prices = partial(unkeyed_option, group="Prices")
 MAX_RATING_REPLY_TOKENS = 512
 
 
-PromptLayout = Literal["paper", "conversation-first"]
+PromptLayout = Literal["paper", "conversation-first", "demand-first"]
 
 
 #: Labels of the default scale by decode, lowest first. The paper's judge answers in tenths; a digit
@@ -58,7 +58,7 @@ class RatingConfig(StageConfig):
     layout: PromptLayout = option("paper", since=True, source="appendix Prompts")
     """Layout of the prompt. paper: the rule, then the conversation. conversation-first: the other
     way round, so that all rules of a response share most of their prompt, which is then computed
-    once."""
+    once. demand-first: the same, with the demand for a score before the rule too."""
     decode: Decode = option("text", since=True)
     """text: the judge writes a number. choice: it may write the labels of --scale only. expected:
     one token; the most likely label is the rating, the labels' probabilities are kept beside it."""

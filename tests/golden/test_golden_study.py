@@ -265,6 +265,7 @@ def test_judging_a_benchmark(golden_study, small_benchmark, tmp_path, by):
 WAYS_OF_RATING = {
     "expected": ("--decode", "expected"),
     "conversation-first": ("--layout", "conversation-first"),
+    "demand-first": ("--layout", "demand-first"),
 }
 LABELS = (
     {"prompt": "Hello?", "response": "Hi.", "rule": "rejection-of-hate-speech", "label": 1},

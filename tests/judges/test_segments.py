@@ -26,6 +26,7 @@ LLAMA_3 = (
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 RULES = load_rule_set("encore-10").rules[:3]
+LAYOUTS = ("paper", "conversation-first", "demand-first")
 
 
 BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -65,7 +66,7 @@ texts = st.text(alphabet=st.sampled_from("a B.0\n\r\t é文<user>"), max_size=12
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(texts, min_size=2, max_size=4), st.sampled_from(["paper", "conversation-first"]))
+@given(st.lists(texts, min_size=2, max_size=4), st.sampled_from(LAYOUTS))
 def test_prompts_encoded_in_parts_have_the_tokens_of_the_whole_text(responses, layout):
     prompt = RatingPrompt(layout=layout)
     parts = [
@@ -126,7 +127,7 @@ def test_two_shards_can_be_encoded_at_the_same_time(monkeypatch):
         assert list(pool.map(ids_of, [encoder] * 4, shards)) == expected
 
 
-@pytest.mark.parametrize("layout", ["paper", "conversation-first"])
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_each_part_is_tokenised_once(layout, monkeypatch):
     encoder = SegmentEncoder(ChatTokenizer(byte_tokenizer()))
     encode_text = Mock(wraps=encoder.tokenizer.encode_text)

@@ -1,4 +1,4 @@
-"""Measure four ways to ask a judge for ratings, through the product and through the bare engine.
+"""Measure ways to ask a judge for ratings, through the product and through the bare engine.
 
     python -m tests.perf.rating_throughput [--pairs hh=FILE] [--rules encore-20] [--judge FOLDER]
 
@@ -7,7 +7,8 @@ its cache shares blocks of 128 tokens). The default judge has 40M random weights
 judge's tokenizer; its replies are numbers of three tokens. Both sides of a way use one engine in
 turn, with an empty prefix cache: the bare one gets the token ids in one call of ``generate``; the
 product plans, renders, tokenises, drains the engine between shards, reads, writes and verifies.
-The forward pass of tokens that are not in the cache bounds all four.
+The forward pass of tokens that are not in the cache bounds all ways. Seconds of the processor are
+those of the process, which the engine is part of: they vary less than seconds of the clock.
 """
 
 from __future__ import annotations
@@ -47,7 +48,17 @@ WAYS = (
     Way("paper", "choice", 32),
     Way("conversation-first", "choice", 32),
     Way("conversation-first", "expected", 32),
+    Way("demand-first", "choice", 32),
+    Way("demand-first", "expected", 32),
 )
+
+
+class Cost(NamedTuple):
+    """Cost of rating all prompts of a way once."""
+
+    seconds: float
+    cpu_seconds: float
+    computed_tokens: int = 0
 
 
 def main() -> None:
@@ -92,26 +103,28 @@ def print_ways(bench: Bench, *, rounds: int) -> None:
         sides = {(name, way): side(name, way) for way in WAYS for name in ("product", "bare")}
         results = harness.measure_in_turn(sides, rounds=rounds, is_warm=True)
         prepared = {way: side("preparation", way)() for way in WAYS}
-    rows, first = [], statistics.median(seconds for seconds, _ in results["product", WAYS[0]])
+    rows = []
     for way in WAYS:
         product, bare = results["product", way], results["bare", way]
-        seconds = statistics.median(seconds for seconds, _ in product)
-        ratios = [
-            bare_seconds / product_seconds
-            for (product_seconds, _), bare_seconds in zip(product, bare, strict=True)
-        ]
+        cpu_seconds = median_of("cpu_seconds", product)
         rows.append(
             {
                 "way": f"{way.layout}, {way.decode}",
                 "block": way.block,
-                "prompts/s": bench.num_prompts / seconds,
-                "of the first": first / seconds,
-                "product/bare": statistics.median(ratios),
-                "computed tokens a prompt": product[0][1] / bench.num_prompts,
-                "preparing, of the time": prepared[way] / seconds,
+                "prompts/s": bench.num_prompts / median_of("seconds", product),
+                "prompts/CPU s": bench.num_prompts / cpu_seconds,
+                "of the first": median_of("cpu_seconds", results["product", WAYS[0]]) / cpu_seconds,
+                "product/bare": median_of("cpu_seconds", bare) / cpu_seconds,
+                "computed tokens a prompt": product[0].computed_tokens / bench.num_prompts,
+                "preparing, of the time": prepared[way] / median_of("seconds", product),
             }
         )
     harness.print_table(f"{bench.num_prompts:,} prompts, {rounds} rounds, medians", rows)
+
+
+def median_of(name: str, costs: Sequence[Cost]) -> float:
+    """Return the median of one cost over the rounds."""
+    return statistics.median(getattr(cost, name) for cost in costs)
 
 
 class Bench:
@@ -131,23 +144,29 @@ class Bench:
         self.product(way)
         self.num_pairs = num_pairs
 
-    def product(self, way: Way) -> tuple[float, int]:
-        """Rate a study without ratings in five shards; return the seconds and computed tokens."""
+    def product(self, way: Way) -> Cost:
+        """Rate a study without ratings in five shards."""
         run = self._run(way)
         _engine(run).reset_prefix_cache()
-        began = time.perf_counter()
+        began, cpu_began = time.perf_counter(), time.process_time()
         report = work_through(run.job())
-        return time.perf_counter() - began, report.total("computed_tokens")
+        return Cost(
+            time.perf_counter() - began,
+            time.process_time() - cpu_began,
+            report.total("computed_tokens"),
+        )
 
-    def bare(self, way: Way) -> float:
-        """Give the engine the token ids of all prompts in one call; return the seconds."""
+    def bare(self, way: Way) -> Cost:
+        """Give the engine the token ids of all prompts in one call."""
         from vllm.inputs import TokensPrompt
 
         run = self._run(way)
         prompts = [TokensPrompt(prompt_token_ids=ids) for ids in _token_ids(run)]
         sampling, engine = run.judge._sampling(run.rater.decoding), _engine(run)
         engine.reset_prefix_cache()
-        return harness.seconds_of(lambda: engine.generate(prompts, sampling, use_tqdm=False))
+        began, cpu_began = time.perf_counter(), time.process_time()
+        engine.generate(prompts, sampling, use_tqdm=False)
+        return Cost(time.perf_counter() - began, time.process_time() - cpu_began)
 
     def preparation(self, way: Way) -> float:
         """Render, tokenise and order the prompts only; return the seconds."""

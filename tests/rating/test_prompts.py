@@ -41,18 +41,26 @@ def test_placeholders_inside_the_texts_stay_as_they_are(conversation, rule):
     assert rendered == head + rule + between + conversation + tail
 
 
-def test_the_other_layout_has_the_same_sentences_and_puts_the_conversation_first():
+def test_other_layouts_have_the_same_sentences_and_a_longer_common_beginning():
+    layouts = ("paper", "conversation-first", "demand-first")
     texts = {
         layout: "".join(
             RatingPrompt(layout=layout).parts("Human: a\n\nAssistant: b", rating_rule="r")
         )
-        for layout in ("paper", "conversation-first")
+        for layout in layouts
     }
     assert texts["paper"] == RATING_TEMPLATE.format(rule="r", QA="Human: a\n\nAssistant: b")
-    blocks = [sorted(text.split("\n\n")) for text in texts.values()]
-    assert blocks[0] == blocks[1]
-    assert texts["conversation-first"].index("Human: a") < texts["conversation-first"].index("r\n")
-    assert texts["conversation-first"].endswith("nothing else. Score:")
+    # Sentences are parted by blank lines; the demand and "Score:" by a space or a blank line.
+    sentences = [
+        sorted(text.replace(" Score:", "\n\nScore:").split("\n\n")) for text in texts.values()
+    ]
+    assert sentences[0] == sentences[1] == sentences[2]
+    assert all(text.endswith("Score:") for text in texts.values())
+    # Each layout puts the rule behind more of the text.
+    starts = {layout: texts[layout].index("Criterion for evaluation:\n\nr\n") for layout in layouts}
+    assert starts["paper"] < texts["paper"].index("Human: a")
+    assert starts["conversation-first"] < texts["conversation-first"].index("You must return")
+    assert texts["demand-first"].endswith("else.\n\nCriterion for evaluation:\n\nr\n\nScore:")
 
 
 def test_a_scale_is_named_wherever_the_paper_names_its_own():

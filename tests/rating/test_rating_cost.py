@@ -64,15 +64,22 @@ def test_a_sample_stands_for_all_pairs(study):
     assert 1 <= sampled.computed_tokens / exact.computed_tokens < 1.03
 
 
-def test_the_conversation_first_needs_fewer_computed_tokens(study):
-    # All rules of a response begin with its conversation, which is computed once.
-    paper, conversation_first = (
-        count(run, block_size=16)
-        for layout in ("paper", "conversation-first")
+def test_what_rules_share_and_stands_first_is_computed_once(study):
+    # All rules of a response begin with its conversation, and with the demand for a score.
+    paper, conversation_first, demand_first = (
+        count(run, block_size=1)
+        for layout in ("paper", "conversation-first", "demand-first")
         for run in [opened(study, layout=layout, limit=30)]
     )
     assert conversation_first.prompt_tokens == paper.prompt_tokens  # the same sentences
     assert conversation_first.computed_tokens < paper.computed_tokens / 2
+    # One line feed more: the demand stands in a paragraph of its own.
+    assert demand_first.prompt_tokens == paper.prompt_tokens + paper.num_calls
+    # The demand is computed for one rule of ten, a token a byte.
+    num_bytes = len("You must return a score between 0 and 1 and nothing else.")
+    saved = 30 * 2 * 9 * num_bytes
+    computed = conversation_first.computed_tokens - demand_first.computed_tokens
+    assert computed == pytest.approx(saved, rel=0.05)
 
 
 @pytest.mark.parametrize(
