@@ -7,14 +7,16 @@ GPU from the judge's size.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import get_args
 
 from encore.core.errors import EncoreError
 from encore.core.reporting import SILENT, Reporter
+from encore.data.pairs import num_bytes_of
 from encore.data.study import Study
 from encore.model.gpus import Gpu, find_gpu
+from encore.rating.prompts import RatingPrompt
 from encore.rating.rating_cost import (
     MAX_COUNTED_PAIRS,
     Clock,
@@ -100,21 +102,22 @@ def plan_rating(study: Study, config: PlanRateConfig, *, reporter: Reporter = SI
         run.judge.close()
     seconds_of, hours_origin = _clock(run, config, gpu, pilot)
     num_pairs = config.pairs or run.pairs.num_rows
+    layouts = {
+        layout: _layout_cost(counts.scaled(num_pairs / run.pairs.num_rows), seconds_of, config)
+        for layout, counts in _counts_by_layout(run, pilot, is_on_cpu=not gpu).items()
+    }
     return RatingPlan(
         judge=run.manifest.judge,
         num_pairs=num_pairs,
         num_rules=len(run.manifest.rules),
         num_counted_pairs=min(run.pairs.num_rows, MAX_COUNTED_PAIRS),
         layout=config.layout,
-        layouts={
-            layout: _layout_cost(counts.scaled(num_pairs / run.pairs.num_rows), seconds_of, config)
-            for layout, counts in _counts_by_layout(run, pilot, is_on_cpu=not gpu).items()
-        },
+        layouts=layouts,
         gpu=gpu and gpu.name,
         count=config.count,
         hours_origin=hours_origin,
         calibration=pilot,
-        notes=_notes(run, config, pilot),
+        notes=[*_notes(run, config, pilot), *_note_on_long_rules(run, layouts)],
     )
 
 
@@ -220,3 +223,34 @@ def _notes(run: RatingRun, config: PlanRateConfig, pilot: Pilot | None) -> list[
     elif config.price_input is None and config.price_gpu_hour is None:
         notes.append("no money: give --price-gpu-hour, or --price-input and --price-output")
     return notes
+
+
+def _note_on_long_rules(
+    run: RatingRun, layouts: Mapping[PromptLayout, LayoutCost]
+) -> Iterator[str]:
+    """Yield a sentence if the paper's layout computes least, because the rules are long.
+
+    Without a tokenizer, bytes are compared: those behind the beginning that prompts share.
+    """
+    computed: dict[PromptLayout, float] = {
+        layout: counts.computed_tokens
+        for layout, counts in layouts.items()
+        if counts.computed_tokens is not None
+    }
+    unit = "tokens"
+    if run.judge.tokenizer is None:
+        unit, pair_bytes = "bytes", float(num_bytes_of(run.pairs).sum())
+        for layout in get_args(PromptLayout):
+            template = RatingPrompt(layout=layout)
+            rules = run.rater.prompts.rule_set.rules
+            parts = [template.parts("", rating_rule=rule.rating_rule) for rule in rules]
+            # The second part differs in every prompt. Both responses share the pair's turns.
+            num_bytes = sum(len(second.encode()) for _, second in parts)
+            num_times = len(rules) if layout == "paper" else 1
+            computed[layout] = num_times * pair_bytes + 2 * run.pairs.num_rows * num_bytes
+    paper = computed.pop("paper", None)
+    if paper is not None and computed and paper < min(computed.values()):
+        yield (
+            "the rules are long beside the conversations: with a prefix cache, --layout paper "
+            f"computes least, {1 - paper / min(computed.values()):.0%} fewer {unit} than the next"
+        )

@@ -21,7 +21,7 @@ from encore.runs.shard_runner import work_through
 from tests.judges.hostile_server import KEY, MODEL, HostileServer, serving
 from tests.rating.test_rating_run import opened
 from tests.worlds.judges import ScriptedJudge
-from tests.worlds.studies import create_study, shard_path
+from tests.worlds.studies import create_study, numbered_pairs, shard_path, study_of
 
 
 def plan(study: Study, folder: Path, **options: object) -> RatingPlan:
@@ -85,6 +85,44 @@ def test_a_server_without_a_tokenizer_gets_calls_counted_and_tokens_calibrated(s
     assert row.hours > 0
     assert row.money == pytest.approx(0.1 + 0.02)
     assert calibrated.notes == []
+
+
+RULE = """
+[[rules]]
+title = "{0}"
+description = "{0}"
+preference_rule = "{0}"
+rating_rule = "{1}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("reads_texts", "num_bytes", "advice"),
+    [
+        # In bytes, under three rules of N. The paper's computes a pair's P bytes three times,
+        # and 23 + 2 + 57 + 7 bytes around each conversation: 3 P + 6 x 89. With the demand first,
+        # P is computed once, and 27 + N + 8 bytes of each rule: P + 6 (N + 35). P is 278.8:
+        # 11 + 36 x 7 of "Question 0? please …", 9 of "Answer 0." and 5 of "No 0.", and three more
+        # in 15 of the 25 pairs. 3 x 278.8 + 534 < 278.8 + 6 (N + 35) holds from N = 147 on.
+        (True, 146, None),
+        (True, 147, "0% fewer bytes"),
+        # In tokens, a byte each, under much shorter and much longer rules.
+        (False, 10, None),
+        (False, 1000, "% fewer tokens"),
+    ],
+)
+def test_the_plan_says_when_rules_are_so_long_that_the_papers_layout_computes_least(
+    tmp_path, monkeypatch, reads_texts, num_bytes, advice
+):
+    judge = ScriptedJudge(reads_texts=reads_texts)
+    monkeypatch.setattr(rating_run, "open_judge", lambda _config: judge)
+    study = open_study(study_of(numbered_pairs(25, num_extra_words=36), tmp_path / "study"))
+    rules = tmp_path / "rules.toml"
+    rules.write_text('name = "long"\n' + "".join(RULE.format(n, n * num_bytes) for n in "abc"))
+    notes = plan(study, Path("scripted"), rules=str(rules)).notes
+    advised = [note for note in notes if "--layout paper computes least" in note]
+    assert len(advised) == (advice is not None)
+    assert all(advice in note for note in advised)
 
 
 def test_an_unknown_gpu_and_a_study_without_pairs_are_refused(study, tiny_judge, tmp_path):
