@@ -17,12 +17,12 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, NoReturn, Union
 
 from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic.fields import FieldInfo
 
 from encore.core.config import StageConfig, option_metadata
@@ -40,6 +40,11 @@ _ARGUMENTS = Group("Arguments", sort_key=0)
 _OPTIONS = Group("Options", sort_key=1)
 #: ``--no-NAME`` of a flag that is off by default is accepted, and not listed by the help.
 _NEGATIVE_FLAG = re.compile(r"--no-([a-z-]+)")
+#: An example of each form in which options take pairs.
+_PAIR_EXAMPLES = {
+    "NAME=VALUE": "tensor_parallel_size=4",
+    "NAME=JSON": """top_p=0.9 or reasoning_effort='"low"'""",
+}
 
 JsonOption = Annotated[
     bool,
@@ -90,26 +95,43 @@ class Option:
         """Return True if the option takes NAME=VALUE and may be repeated."""
         return typing.get_origin(self.field.annotation) is dict
 
+    @property
+    def pair_form(self) -> str:
+        """Return the form of an option that takes pairs, e.g. ``NAME=VALUE``."""
+        return self.metadata.get("metavar") or "NAME=VALUE"
+
     def parse(self, value: Any) -> Any:
         """Return the config's value for a value of the command line.
 
         Raises:
-            InputError: A value of a repeated option is not NAME=VALUE.
+            InputError: A value of a repeated option is not NAME=VALUE or NAME=JSON.
         """
         if not (self.takes_pairs and isinstance(value, list)):
             return value
         pairs: dict[str, Any] = {}
+        _, value_type = typing.get_args(self.field.annotation)
         for text in value:
-            name, equals, number_or_text = text.partition("=")
-            if not equals or not name.isidentifier():
+            name, equals, pairs[name] = text.partition("=")
+            if value_type is str:  # it may hold a secret: the config refuses it without showing it
+                continue
+            is_valid, number_or_json = bool(equals) and name.isidentifier(), None
+            try:
+                number_or_json = json.loads(pairs[name], parse_constant=_refuse_constant)
+            except ValueError:
+                is_valid = is_valid and value_type is not JsonValue
+            if not is_valid:
                 raise InputError(
-                    f"{self.flag} {text!r}: expected NAME=VALUE, e.g. tensor_parallel_size=4"
+                    f"{self.flag} {text!r}: expected {self.pair_form}, e.g. "
+                    f"{_PAIR_EXAMPLES[self.pair_form]}"
                 )
-            pairs[name] = number_or_text
-            with suppress(ValueError):
-                if isinstance(number := json.loads(number_or_text), bool | int | float):
-                    pairs[name] = number
+            if value_type is JsonValue or isinstance(number_or_json, bool | int | float):
+                pairs[name] = number_or_json
         return pairs
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    """Refuse NaN and Infinity, which Python reads and JSON does not have."""
+    raise ValueError(name)
 
 
 def options_of(
@@ -388,7 +410,7 @@ def _parameter(option: Option, groups: Mapping[str, Group]) -> inspect.Parameter
         name=(option.flag, f"--{alias}") if alias and not is_positional else option.flag,
         help=text + f" ({source})" * bool(source),
         group=_ARGUMENTS if is_positional else groups.get(metadata.get("group", ""), _OPTIONS),
-        metavar="NAME=VALUE" if option.takes_pairs else metadata.get("metavar"),
+        metavar=option.pair_form if option.takes_pairs else metadata.get("metavar"),
         show_default=bool(default) and not is_required,
         allow_repeating=True,  # the last value counts, so that scripts can append
         negative="" if default is False or field.annotation not in (bool, bool | None) else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import logging
 import os
 import threading
@@ -50,6 +51,13 @@ _PROMPTS_PER_REQUEST = 64
 _PROGRESS_SECONDS = 0.1
 #: Shorter keys are placeholders such as EMPTY, which may occur in normal texts.
 _MIN_KEY_LENGTH = 8
+#: Fields of a request that change its cost, its speed or its record at the service but no reply.
+_FIELDS_WITHOUT_EFFECT = frozenset(
+    {
+        *("user", "metadata", "store", "service_tier", "prompt_cache_key", "safety_identifier"),
+        *("priority", "cache_salt"),
+    }
+)
 _PROBE = "Answer with the number 0.5 and nothing else."
 #: A server that ignores unknown options would not answer with these.
 _PROBE_LABELS = ("xq", "qx")
@@ -101,8 +109,23 @@ class HttpJudge:
             chat_template_sha256="" if tokenizer is None else tokenizer.template_sha256,
             frozen_date="" if tokenizer is None else FROZEN_DATE,
             max_model_len=context,
-            engine_args={"api": "chat" if tokenizer is None else "completions"},
+            engine_args={
+                "api": "chat" if tokenizer is None else "completions",
+                **self._keyed_fields,
+            },
         )
+
+    @property
+    def _keyed_fields(self) -> dict[str, str]:
+        """Part of the identity: the fields of requests that the user added or left out, if any.
+
+        Headers are no part: they hold keys and accounts, which change while the model stays.
+        """
+        fields = self.config.request_fields
+        added = {name: fields[name] for name in fields.keys() - _FIELDS_WITHOUT_EFFECT}
+        omitted = sorted({*self.config.omit_fields} - _FIELDS_WITHOUT_EFFECT)
+        keyed = {"request_fields": added, "omit_fields": omitted}
+        return {name: json.dumps(value, sort_keys=True) for name, value in keyed.items() if value}
 
     def check(self, decoding: Decoding) -> None:
         """Send a test question, so that a wrong model, key or decoding is refused at once."""
@@ -249,6 +272,7 @@ class HttpJudge:
             self._check_model(answer)
             return read(answer)
 
+        body = self.config.request_body(body)
         replies = await server.request(path, body, check_and_read, session=session)
         return [replace(reply, text=server.redacted(reply.text)) for reply in replies]
 
@@ -276,6 +300,23 @@ def host_of(config: JudgeConfig) -> str:
     return str(urlsplit(config.base_url or "").hostname)
 
 
+def _header_value(name: str, source: str) -> str:
+    """Return the value of a header from the environment variable of ``ENV:VARIABLE``.
+
+    Raises:
+        JudgeUnavailableError: The variable is not set, or its text cannot be sent.
+    """
+    variable = source.removeprefix("ENV:")
+    value = os.environ.get(variable, "").strip()
+    if not value or not (value.isascii() and value.isprintable()):
+        problem = "is no line of ASCII text" if value else "is not set"
+        raise JudgeUnavailableError(
+            f"--header {name}: the environment variable {variable} {problem}; set it to the "
+            "header's value"
+        )
+    return value
+
+
 class _Server:
     """Client of a server, with the thread that runs its requests.
 
@@ -289,11 +330,14 @@ class _Server:
             logging.getLogger(name).setLevel(logging.WARNING)  # lower levels log headers
         self._config = config
         self._key = os.environ.get(config.api_key_env, "").strip()
+        headers = {name: _header_value(name, source) for name, source in config.headers.items()}
+        self._secrets = sorted([self._key, *headers.values()], key=len, reverse=True)
         self._client = openai.AsyncOpenAI(
             api_key=self._key or "EMPTY",  # the client needs a key, a server without keys does not
             base_url=config.base_url,
             timeout=config.request_timeout_seconds,
             max_retries=MAX_RETRIES,
+            default_headers=headers,
         )
         self.request_limit = asyncio.Semaphore(config.concurrency)
         self._loop = asyncio.new_event_loop()
@@ -373,9 +417,11 @@ class _Server:
         )
 
     def redacted(self, text: str) -> str:
-        """Return a text of the server without the key."""
-        is_secret = len(self._key) >= _MIN_KEY_LENGTH
-        return text.replace(self._key, "[key]") if is_secret else text
+        """Return a text of the server without the key and the values of headers."""
+        for secret in self._secrets:
+            if len(secret) >= _MIN_KEY_LENGTH:
+                text = text.replace(secret, "[key]")
+        return text
 
     async def _stop(self) -> None:
         """Cancel open requests and close the connections."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from encore.core.config import StageConfig, option, unkeyed_option
 from encore.core.errors import JudgeUnavailableError
@@ -15,6 +17,15 @@ _http = partial(unkeyed_option, group="Judge over HTTP")
 
 EngineValue = bool | int | float | str
 
+#: Fields of a request's body that hold the prompt, or change how many replies come and in which
+#: form. Encore sets them or cannot read what comes with them.
+_FIXED_FIELDS = frozenset(
+    {
+        *("model", "messages", "prompt", "prompt_embeds", "chat_template", "suffix", "echo"),
+        *("truncate_prompt_tokens", "n", "best_of", "stream", "stream_options"),
+    }
+)
+_HEADER_NAME, _HEADER_VALUE = re.compile(r"[A-Za-z0-9_-]+"), re.compile(r"ENV:[A-Za-z_]\w*")
 
 #: Ways in which a judge answers (`encore.judges.base.Decoding`).
 Decode = Literal["text", "choice", "expected"]
@@ -50,6 +61,16 @@ class JudgeConfig(StageConfig):
     """Time limit of a request in seconds."""
     api_key_env: str = _http("OPENAI_API_KEY", min_length=1, metavar="NAME")
     """Environment variable that holds the server's key, if it needs one."""
+    request_fields: dict[str, JsonValue] = _http(
+        dict, name="request-field", identity=True, since=True, metavar="NAME=JSON"
+    )
+    """Adds a field to the body of each request, or replaces it, e.g. top_p=0.9; repeatable."""
+    omit_fields: tuple[str, ...] = _http(
+        (), name="omit-field", identity=True, since=True, metavar="NAME"
+    )
+    """Leaves a field out of the body of each request, e.g. temperature; repeatable."""
+    headers: dict[str, str] = _http(dict, name="header", metavar="NAME=ENV:VARIABLE")
+    """Sends a header whose value is read from an environment variable; repeatable."""
 
     @property
     def num_devices(self) -> int:
@@ -68,6 +89,29 @@ class JudgeConfig(StageConfig):
             product *= value
         return product
 
+    def request_body(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the body of a request with the fields of the user added and left out."""
+        fields = {**body, **self.request_fields}
+        return {name: fields[name] for name in fields if name not in self.omit_fields}
+
+    @model_validator(mode="after")
+    def _can_be_asked(self) -> Self:
+        if fixed := _FIXED_FIELDS.intersection([*self.request_fields, *self.omit_fields]):
+            raise ValueError(
+                f"--request-field and --omit-field cannot change {', '.join(sorted(fixed))}: it "
+                "holds the prompt or the form of the answer; give other fields"
+            )
+        if both := sorted(set(self.omit_fields).intersection(self.request_fields)):
+            raise ValueError(f"{both[0]} is given to --request-field and --omit-field: choose one")
+        for name, value in self.headers.items():
+            # No ValueError, and neither name nor value in the message: a secret may be in either.
+            if not (_HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value)):
+                raise JudgeUnavailableError(
+                    "--header: expected NAME=ENV:VARIABLE, e.g. X-Api-Key=ENV:GATEWAY_KEY; the "
+                    "value is read from the environment variable and given nowhere else"
+                )
+        return self
+
     @model_validator(mode="after")
     def _is_reachable(self) -> Self:
         # No ValueError where a key may be in a value: pydantic would show the value.
@@ -79,6 +123,10 @@ class JudgeConfig(StageConfig):
         if self.base_url is None:
             if self.backend == "http":
                 raise ValueError("--backend http needs --base-url")
+            if self.request_fields or self.omit_fields or self.headers:
+                raise ValueError(
+                    "--request-field, --omit-field and --header belong to --backend http"
+                )
             return self
         if self.backend != "http" or self.engine_args:
             raise ValueError(

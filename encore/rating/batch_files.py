@@ -170,7 +170,7 @@ def write_requests(run: RatingRun, path: Path, *, reporter: Reporter) -> BatchRe
 
 def _request_lines(run: RatingRun, *, reporter: Reporter) -> Iterator[bytes]:
     """Yield the open requests of a run as lines: one for each prompt without an answer."""
-    judge, model, written_ids = run.judge, run.config.judge.model, set[str]()
+    judge, config, written_ids = run.judge, run.config.judge, set[str]()
     assert isinstance(judge, BatchJudge), "the run was opened with one"
     job = run.job()
     reporter.message(run.title(job.shards))
@@ -189,11 +189,12 @@ def _request_lines(run: RatingRun, *, reporter: Reporter) -> Iterator[bytes]:
             if custom_id in judge.replies or custom_id in written_ids:  # pairs may share a prompt
                 continue
             written_ids.add(custom_id)
+            body = protocol.chat_request(config.model, prompt, run.rater.decoding)
             request = {
                 "custom_id": custom_id,
                 "method": "POST",
                 "url": f"/v1{protocol.CHAT}",
-                "body": protocol.chat_request(model, prompt, run.rater.decoding),
+                "body": config.request_body(body),
             }
             yield f"{json.dumps(request, ensure_ascii=False)}\n".encode()
 

@@ -43,7 +43,10 @@ class HostileServer:
         key: Key that the server requires; empty accepts every key.
         num_requests: Number of requests by path.
         num_asked: Number of requests by question.
+        refused_fields: Fields of a body that the server does not know and refuses.
         sessions: Session ids of the requests.
+        bodies: Bodies of the chat requests, in the order of arrival.
+        gateway_keys: Values of the header X-Gateway-Key.
         waited: Seconds between a failed request and its retry.
         most_at_once: Largest number of simultaneous requests.
         base_url: Address of the running server.
@@ -56,7 +59,10 @@ class HostileServer:
     key: str = KEY
     num_requests: Counter[str] = field(default_factory=Counter)
     num_asked: Counter[str] = field(default_factory=Counter)
+    refused_fields: frozenset[str] = frozenset()
     sessions: set[str] = field(default_factory=set)
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+    gateway_keys: set[str] = field(default_factory=set)
     waited: list[float] = field(default_factory=list)
     most_at_once: int = 0
     base_url: str = ""
@@ -138,6 +144,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         state.num_requests[self.path] += 1
         state.sessions.add(self.headers.get("X-Session-ID", ""))
+        state.gateway_keys.add(self.headers.get("X-Gateway-Key", ""))
+        state.bodies.append(body)
         with state.at_work():
             time.sleep(0.002)
             question = body["messages"][0]["content"]
@@ -146,8 +154,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, body: dict[str, Any], fault: str) -> None:
         # Servers may repeat the request, and with it the key.
-        echo = f"failed on request with {self.headers['Authorization']}"
-        if fault == "nothing":
+        keys = f"{self.headers['Authorization']} {self.headers['X-Gateway-Key']}"
+        echo = f"failed on request with {keys}"
+        if refused := self.server.state.refused_fields.intersection(body):
+            message = f"Unsupported parameter: {', '.join(refused)}, {echo}"
+            self._send(400, {"error": {"message": message, "code": "unsupported_parameter"}})
+        elif fault == "nothing":
             self.close_connection = True
         elif fault in _CODES:
             self._send(400, {"error": {"code": _CODES[fault], "message": echo}})

@@ -34,6 +34,7 @@ from tests.worlds.servers import wait_until
 from tests.worlds.studies import numbered_pairs, study_of
 
 TEXT = Decoding(max_reply_tokens=16)
+GATEWAY_TEXT = "gateway-0123456789"
 CHOICE = Decoding(kind="choice", max_reply_tokens=16, labels=("no", "yes"))
 EXPECTED = Decoding(kind="expected", max_reply_tokens=16, labels=tuple("0123456789"))
 QUESTIONS = [f"Question {number}?" for number in range(40)]
@@ -155,6 +156,44 @@ def test_decodings_choice_and_expected_are_requested_and_read():
             assert max(reply.label_logprobs) == -0.25  # the others are not among the best
 
 
+def test_the_body_that_a_server_receives_asks_for_greedy_replies():
+    with serving(HostileServer()) as server:
+        ask(server, ["Why?"])
+    # 16 tokens are the limit of the decoding TEXT.
+    limits = {"temperature": 0, "max_completion_tokens": 16}
+    message = {"role": "user", "content": "Why?"}
+    assert server.bodies == [{"model": MODEL, "messages": [message], **limits}]
+
+
+def test_fields_are_added_to_the_body_replaced_and_left_out():
+    refused_fields = frozenset({"temperature", "max_completion_tokens"})
+    with serving(HostileServer(refused_fields=refused_fields)) as server:
+        with pytest.raises(EncoreError, match=r"answered 400: .*Unsupported parameter"):
+            ask(server, ["Why?"])
+        server.bodies.clear()
+        fields = {"max_tokens": 20, "reasoning": {"effort": "low"}}
+        [reply] = ask(server, ["Why?"], request_fields=fields, omit_fields=tuple(refused_fields))
+    assert reply.text == hashed_score("Why?")
+    [body] = server.bodies
+    assert body == {"model": MODEL, "messages": body["messages"], **fields}
+
+
+def test_headers_come_from_the_environment_and_are_shown_nowhere(monkeypatch):
+    headers = {"X-Gateway-Key": "ENV:GATEWAY_KEY"}
+    with serving(HostileServer(fault="500")) as server:
+        monkeypatch.delenv("GATEWAY_KEY", raising=False)
+        with pytest.raises(JudgeUnavailableError, match=r"X-Gateway-Key: .*GATEWAY_KEY is not set"):
+            ask(server, headers=headers)
+        monkeypatch.setenv("GATEWAY_KEY", GATEWAY_TEXT)
+        with pytest.raises(EncoreError, match=r"failed on request with Bearer \[key\] \[key\]"):
+            ask(server, ["Why?"], headers=headers)
+    assert server.gateway_keys == {GATEWAY_TEXT}
+    monkeypatch.setenv("GATEWAY_KEY", f"{GATEWAY_TEXT}\nX-Other: é")
+    with pytest.raises(JudgeUnavailableError, match="GATEWAY_KEY is no line of ASCII") as caught:
+        ask(server, headers=headers)
+    assert GATEWAY_TEXT not in str(caught.value)
+
+
 def test_a_longer_name_of_the_model_is_accepted_while_it_stays_the_same():
     with serving(HostileServer(fault="filtered_prompt", every=4)) as server:
         judge = opened(server, model="some")  # which the server answers as some-judge
@@ -193,6 +232,15 @@ def test_an_interruption_cancels_requests_and_the_next_call_replies():
         ({"base_url": None}, "needs --base-url"),
         ({"engine_args": {"a": 1}}, "--engine-arg"),
         ({"backend": "vllm"}, "belongs to --backend http"),
+        ({"headers": {"X-Key": KEY}}, "expected NAME=ENV:VARIABLE"),
+        ({"headers": {f"X-Key: {KEY}": ""}}, "expected NAME=ENV:VARIABLE"),
+        ({"request_fields": {"messages": []}}, "cannot change messages"),
+        ({"omit_fields": ("prompt",)}, "cannot change prompt"),
+        ({"request_fields": {"seed": 1}, "omit_fields": ("seed",)}, "seed is given to"),
+        (
+            {"backend": "vllm", "base_url": None, "omit_fields": ("seed",)},
+            "belong to --backend http",
+        ),
     ],
 )
 def test_invalid_options_are_refused_and_no_key_is_shown(changes, message):

@@ -52,6 +52,15 @@ CHANGES: list[tuple[Options, Options, str]] = [
     (HTTP, {"base_url": "http://one.example:9000/"}, ""),
     (HTTP, {"concurrency": 3}, ""),
     (HTTP, {"request_timeout_seconds": 9}, ""),
+    (HTTP, {"headers": {"X-Organisation": "ENV:ORGANISATION"}}, ""),
+    (HTTP, {"request_fields": {"user": "me", "service_tier": "flex"}}, ""),
+    (HTTP, {"request_fields": {"top_p": 0.9}}, "engine_args.request_fields"),
+    (HTTP, {"omit_fields": ("temperature",)}, "engine_args.omit_fields"),
+    (
+        HTTP | {"request_fields": {"reasoning_effort": "low"}},
+        {"request_fields": {"reasoning_effort": "high"}},
+        "engine_args.request_fields",
+    ),
     # With a tokenizer here a text is completed; without one the server makes a chat of it.
     (HTTP, {"tokenizer": FOLDER}, "chat_template_sha256 engine_args.api frozen_date"),
     *(

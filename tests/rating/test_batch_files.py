@@ -77,6 +77,15 @@ def test_answers_in_files_give_the_rows_that_a_server_gives(study, tmp_path, mon
     assert rows(only_run(served_study)) == rows(run)
 
 
+def test_files_of_requests_have_the_fields_that_calls_have(study, tmp_path):
+    requests = tmp_path / "requests.jsonl"
+    fields = ("--request-field", 'reasoning_effort="low"', "--omit-field", "temperature")
+    assert rate(study, "--batch-file", requests, *fields).code == 0
+    [*bodies] = (request["body"] for request in requests_in(requests))
+    assert {body["reasoning_effort"] for body in bodies} == {"low"}
+    assert not any("temperature" in body for body in bodies)
+
+
 def test_missing_answers_leave_their_shard_open_and_can_be_asked_again(study, tmp_path):
     requests, more = tmp_path / "requests.jsonl", tmp_path / "more.jsonl"
     assert rate(study, "--batch-file", requests).code == 0
