@@ -50,6 +50,9 @@ class Usage(NamedTuple):
 
 NO_USAGE = Usage()
 
+#: Reason of a null whose prompt failed although the server answers other prompts.
+SERVER_ERROR = "server_error"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
@@ -160,6 +163,7 @@ class Judge(Protocol):
         on_progress: ProgressHook,
         on_reply: ReplyHook = ignore_reply,
         sessions: Sequence[str] = (),
+        num_answered: int | None = None,
     ) -> list[Reply]:
         """Return the replies in the order of the prompts. Any thread may call it.
 
@@ -174,6 +178,9 @@ class Judge(Protocol):
                 of the caller. A judge that is not remote need not call it.
             sessions: A name per prompt. Prompts with the same beginning have the same name, so
                 that a router can send them to one server. Empty if there are no names.
+            num_answered: Number of the caller's prompts that have an answer already. With it, a
+                server's judge sets a prompt aside that keeps failing: its reply has the reason
+                `SERVER_ERROR`. None: such a prompt is an error.
         """
 
     def close(self) -> None:
@@ -203,6 +210,7 @@ def ask_judge(
     on_progress: ProgressHook,
     on_reply: ReplyHook = ignore_reply,
     sessions: Sequence[str] = (),
+    num_answered: int | None = None,
 ) -> list[Reply | None]:
     """Return a judge's reply to each prompt, and None for each prompt that is None.
 
@@ -213,6 +221,7 @@ def ask_judge(
         on_progress: Receives the number of finished replies.
         on_reply: Receives each reply as it arrives, as for `Judge.reply`.
         sessions: A name per prompt, as for `Judge.reply`.
+        num_answered: Number of prompts answered before, as for `Judge.reply`.
     """
     askable = {index: prompt for index, prompt in enumerate(prompts) if prompt is not None}
     replies: list[Reply | None] = [None] * len(prompts)
@@ -224,6 +233,7 @@ def ask_judge(
             on_progress=on_progress,
             on_reply=lambda position, reply: on_reply(indices[position], reply),
             sessions=[sessions[index] for index in indices] if sessions else (),
+            num_answered=num_answered,
         )
         for index, reply in zip(indices, answers, strict=True):
             replies[index] = reply

@@ -12,12 +12,36 @@ from encore.judges.base import NO_USAGE, Decoding, Prompt, Reply, Usage, label_r
 #: The largest number that the protocol allows. A label that is missing is less likely than these.
 _TOP_LOGPROBS = 20
 MODELS, CHAT, COMPLETIONS = "/models", "/chat/completions", "/completions"
-#: Values of ``finish_reason`` without an answer; this module sets the second for refused requests.
-_NO_ANSWER = ("content_filter", "prompt_too_long")
+#: Values of ``finish_reason`` of an answer that a filter stopped: OpenAI and Azure, Google (safety
+#: to spii), Zhipu (sensitive).
+_FILTERED = re.compile(
+    "content_filter|safety|recitation|blocklist|prohibited_content|spii|sensitive", re.IGNORECASE
+)
+#: Reasons of nulls that this module sets as ``finish_reason`` of a refused request.
+_NO_ANSWER = ("content_filter", "prompt_too_long", "refused")
+#: Machine-readable codes by which services refuse a prompt for its content: OpenAI (invalid_prompt,
+#: content_policy_violation), Azure (content_filter, ResponsibleAIPolicyViolation), Alibaba
+#: (data_inspection_failed), Volcengine (SensitiveContentDetected), OpenRouter, Zhipu (1301).
+_REFUSAL_CODE = re.compile(
+    r"content_?filter|policy_?violation|cyber_policy|invalid_prompt|inspection_?failed"
+    r"|sensitive_?content|moderation|safety|refusal|^1301$",
+    re.IGNORECASE,
+)
+#: Beginnings of the messages of refusals that have a general code: Alibaba, DeepSeek, xAI. Only the
+#: beginning counts, because a server may repeat the prompt.
+_REFUSAL_MESSAGE = re.compile(
+    r"(<400> )?InternalError\.Algo\.DataInspectionFailed|Content Exists Risk"
+    r"|Content violates usage guidelines",
+    re.IGNORECASE,
+)
 _TOO_LONG = re.compile(r"context.length|too long|longer than the max", re.IGNORECASE)
 
 
-class UnreadableAnswerError(EncoreError):
+class PromptFailedError(EncoreError):
+    """Error: the server did not answer a prompt, and the prompt may be the reason."""
+
+
+class UnreadableAnswerError(PromptFailedError):
     """Error: an answer does not follow the protocol, is incomplete, or is from another model."""
 
 
@@ -73,10 +97,15 @@ def read_chat(answer: Any, *, decoding: Decoding) -> list[Reply]:
         JudgeUnavailableError: It lacks the log-probabilities that decoding ``expected`` needs.
     """
     try:
+        answer = _refusal_within(answer) or answer
         [choice] = answer["choices"]
+        if choice["finish_reason"] == "error":
+            raise ValueError("the server says that the model failed")
         message, end, usage = choice["message"], choice["finish_reason"], _usage(answer)
         text, refusal = message.get("content") or "", message.get("refusal")
         reason = "refusal" if refusal else end if end in _NO_ANSWER else None
+        if reason is None and _FILTERED.fullmatch(str(end)):
+            reason = "content_filter"
         if reason is None and decoding.kind == "expected":
             top = _logprobs(choice)["content"][0]["top_logprobs"]
             logprob_of = {token["token"]: float(token["logprob"]) for token in top}
@@ -159,13 +188,34 @@ def answer_of_error(path: str, status: int, error: Any) -> dict[str, Any] | None
     """
     if path == MODELS and status == 404:  # not every gateway has one
         return {"data": []}
-    if path != CHAT or status != 400 or not isinstance(error, Mapping):
+    if path != CHAT or not 400 <= status < 500:
         return None
-    code = str(error.get("code"))
-    is_too_long = _TOO_LONG.search(f"{code} {error.get('message')}")
-    reason = "prompt_too_long" if is_too_long else code
-    choice = {"message": {}, "finish_reason": reason}
-    return {"choices": [choice]} if reason in _NO_ANSWER else None
+    fields = error if isinstance(error, Mapping) else {"message": error}
+    code, message = str(fields.get("code")), str(fields.get("message") or fields.get("detail"))
+    if status == 400 and isinstance(error, Mapping) and _TOO_LONG.search(f"{code} {message}"):
+        reason = "prompt_too_long"
+    elif code == "content_filter":
+        reason = code
+    elif _is_refusal(fields) or _REFUSAL_MESSAGE.match(message):
+        reason = "refused"
+    else:
+        return None
+    choice = {"message": {"content": first_words(message)}, "finish_reason": reason}
+    return {"choices": [choice]}
+
+
+def _is_refusal(error: Mapping[str, Any]) -> bool:
+    """Return True if the codes of an error say that a prompt was refused for its content."""
+    inner, details = error.get("innererror") or {}, error.get("metadata") or {}
+    codes = (error.get("code"), error.get("type"), inner.get("code"), details.get("error_type"))
+    return "flagged_input" in details or any(_REFUSAL_CODE.search(str(code)) for code in codes)
+
+
+def _refusal_within(answer: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the answer that an error inside an answer of status 200 is equivalent to."""
+    [choice] = answer.get("choices") or [{}]
+    error = answer.get("error") or choice.get("error")
+    return answer_of_error(CHAT, 400, error) if error else None
 
 
 def first_words(answer: Any) -> str:

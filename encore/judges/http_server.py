@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import wait
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -22,6 +22,7 @@ from encore.core.extras import install_command
 from encore.core.model_files import ModelFinder
 from encore.judges import http_protocol as protocol
 from encore.judges.base import (
+    SERVER_ERROR,
     Decoding,
     JudgeIdentity,
     ProgressHook,
@@ -30,7 +31,7 @@ from encore.judges.base import (
     ReplyHook,
     ignore_reply,
 )
-from encore.judges.http_protocol import UnreadableAnswerError, first_words
+from encore.judges.http_protocol import PromptFailedError, UnreadableAnswerError, first_words
 from encore.judges.judge_options import JudgeConfig
 
 try:
@@ -58,6 +59,10 @@ _FIELDS_WITHOUT_EFFECT = frozenset(
         *("priority", "cache_salt"),
     }
 )
+#: Prompts that may fail even if fewer are answered.
+_MAX_FAILED = 10
+#: Statuses below 500 that may be the fault of one prompt.
+_PROMPT_STATUSES = (400, 413, 422)
 _PROBE = "Answer with the number 0.5 and nothing else."
 #: A server that ignores unknown options would not answer with these.
 _PROBE_LABELS = ("xq", "qx")
@@ -132,9 +137,8 @@ class HttpJudge:
         probe, kind = decoding, decoding.kind
         if kind == "choice":
             probe = replace(decoding, labels=_PROBE_LABELS, max_reply_tokens=16)
-        [prompt] = [_PROBE] if self.tokenizer is None else self.tokenizer.encode([_PROBE])
         try:
-            [reply] = self.reply([prompt], decoding=probe, on_progress=lambda _: None)
+            [reply] = self.reply([self._probe_prompt()], decoding=probe, on_progress=lambda _: None)
         except EncoreError as error:
             advice = f"; --decode text asks for less than {kind}" if kind != "text" else ""
             raise JudgeUnavailableError(f"{error}{advice}") from None
@@ -176,21 +180,32 @@ class HttpJudge:
         on_progress: ProgressHook,
         on_reply: ReplyHook = ignore_reply,
         sessions: Sequence[str] = (),
+        num_answered: int | None = None,
     ) -> list[Reply]:
-        """Return the replies in prompt order. An exception cancels the open requests."""
+        """Return the replies in prompt order. An exception cancels the open requests.
+
+        With ``num_answered``, a prompt is set aside if it fails twice and the server answers a test
+        question after each failure. That holds for errors that can be a prompt's fault, and while
+        at most 10 prompts fail, or no more than others are answered or under way. So no prompt is
+        set aside because the server is away, or because of a mistake that every prompt meets.
+        """
         self.start()
         assert self._server is not None
         server, replies = self._server, dict[int, Reply]()
         new_replies = deque[tuple[int, Reply]]()  # filled in the server's thread
         session_of = sessions or [""] * len(prompts)
         requests = self._prompts_of_requests(session_of)
+        counts = _PromptCounts(num_answered)
 
         async def send_requests() -> None:
             """Send one request after the other, until the tasks together have sent all."""
             for indices in requests:
                 batch, session = [prompts[index] for index in indices], session_of[indices[0]]
                 async with server.request_limit:
-                    batch_replies = await self._reply_to_batch(server, batch, session, decoding)
+                    counts.num_sent += len(batch)
+                    batch_replies = await self._reply_or_set_aside(
+                        server, batch, session, decoding, counts
+                    )
                 batch_items = [*zip(indices, batch_replies, strict=True)]
                 replies.update(batch_items)
                 new_replies.extend(batch_items)
@@ -225,6 +240,10 @@ class HttpJudge:
         if server is not None:
             server.close()
 
+    def _probe_prompt(self) -> Prompt:
+        """Return the prompt of a test question."""
+        return _PROBE if self.tokenizer is None else self.tokenizer.encode([_PROBE])[0]
+
     def _max_model_len(self) -> int:
         """Return the context length that the server's list of models has for the judge."""
         if not self._listed_models:  # the list is kept when the connection is closed
@@ -249,6 +268,37 @@ class HttpJudge:
         for _, indices in itertools.groupby(range(len(sessions)), key=sessions.__getitem__):
             while batch := list(itertools.islice(indices, limit)):
                 yield batch
+
+    async def _reply_or_set_aside(
+        self,
+        server: _Server,
+        prompts: Sequence[Prompt],
+        session: str,
+        decoding: Decoding,
+        counts: _PromptCounts,
+    ) -> list[Reply]:
+        """Return the replies to the prompts of one request; set a prompt aside that fails twice."""
+        problem = ""
+        for is_second in (False, True):
+            try:
+                replies = await self._reply_to_batch(server, prompts, session, decoding)
+            except PromptFailedError as error:
+                if counts.num_answered is not None and len(prompts) > 1:
+                    singles = [
+                        await self._reply_or_set_aside(server, [prompt], session, decoding, counts)
+                        for prompt in prompts  # one of them may have failed the others
+                    ]
+                    return [reply for [reply] in singles]
+                counts.num_failed += not is_second
+                if not counts.allow_failures:
+                    raise
+                await self._reply_to_batch(server, [self._probe_prompt()], "", decoding)
+                problem = str(error)
+            else:
+                counts.num_failed -= is_second
+                return replies
+        logger.warning("a prompt is set aside: %s", problem)
+        return [Reply(text=problem, is_complete=False, null_reason=SERVER_ERROR)]
 
     async def _reply_to_batch(
         self, server: _Server, prompts: Sequence[Prompt], session: str, decoding: Decoding
@@ -315,6 +365,29 @@ def _header_value(name: str, source: str) -> str:
             "header's value"
         )
     return value
+
+
+@dataclass(slots=True)
+class _PromptCounts:
+    """Numbers of prompts in one call of `HttpJudge.reply`.
+
+    Attributes:
+        num_answered: Prompts answered before the call; None if no prompt may be set aside.
+        num_sent: Prompts sent so far.
+        num_failed: Prompts that failed, and were not answered when they were sent again.
+    """
+
+    num_answered: int | None
+    num_sent: int = 0
+    num_failed: int = 0
+
+    @property
+    def allow_failures(self) -> bool:
+        """Return True while prompts may be set aside: few fail, or at most half of all."""
+        if self.num_answered is None:
+            return False
+        num_others = self.num_answered + self.num_sent - self.num_failed
+        return self.num_failed <= max(_MAX_FAILED, num_others)
 
 
 class _Server:
@@ -391,7 +464,9 @@ class _Server:
             session: Name by which a router chooses a server; empty for none.
 
         Raises:
-            EncoreError: The server failed, or none of its answers could be read.
+            PromptFailedError: It did not answer, or none of its answers could be read; another
+                prompt may be answered.
+            EncoreError: The server is away, refuses the key, or lacks model or quota.
         """
         options: Any = {"follow_redirects": False}  # texts go to no other host
         options |= {"headers": {"X-Session-ID": session}} if session else {}
@@ -438,25 +513,30 @@ class _Server:
 
     def _one_line_error(self, error: openai.APIError) -> EncoreError:
         """Return the client's error in one line with advice, without the key."""
-        attempts = f"({1 + MAX_RETRIES} attempts)"
+        num_attempts = 1 + int(error.request.headers.get("x-stainless-retry-count", 0))
+        attempts = f" ({num_attempts} attempts)" if num_attempts > 1 else ""
         if isinstance(error, openai.APIStatusError):
+            status = error.status_code
             reason = first_words(self.redacted(error.response.text))
             variable, is_set = self._config.api_key_env, "" if self._key else "not "
             key = f"the key comes from the environment variable {variable}, which is {is_set}set"
             address = "check --judge and --base-url (most servers need /v1 at its end)"
             # Errors that every request would meet end the run.
-            advice = {401: key, 403: key, 404: address}.get(error.status_code)
+            advice = {401: key, 403: key, 404: address}.get(status)
             kind = EncoreError if advice is None else JudgeUnavailableError
-            advice = advice or f"{attempts}; see the server's log, or lower --concurrency"
-            return kind(f"{self._label} answered {error.status_code}: {reason}; {advice}")
+            if status in _PROMPT_STATUSES or status >= 500:
+                kind = PromptFailedError
+            is_busy = status == 429 or status >= 500
+            advice = advice or (
+                "see the server's log, or lower --concurrency" if is_busy else "see its log"
+            )
+            return kind(f"{self._label} answered {status}{attempts}: {reason}; {advice}")
         if isinstance(error, openai.APITimeoutError):
-            limit = f"{self._config.request_timeout_seconds:g} s {attempts}"
+            limit = f"{self._config.request_timeout_seconds:g} s{attempts}"
             return EncoreError(
                 f"{self._label} did not answer within {limit}; raise --request-timeout-seconds or "
                 "lower --concurrency"
             )
         cause = error.__cause__ or error
         reason = first_words(self.redacted(f"{type(cause).__name__}: {cause}"))
-        return EncoreError(
-            f"{self._label} breaks the connection or takes none {attempts}: {reason}"
-        )
+        return EncoreError(f"{self._label} breaks the connection or takes none{attempts}: {reason}")

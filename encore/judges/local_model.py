@@ -96,6 +96,7 @@ class LocalJudge(ABC):
         on_progress: ProgressHook,
         on_reply: ReplyHook = ignore_reply,  # noqa: ARG002 - a call can be made again for nothing
         sessions: Sequence[str] = (),  # noqa: ARG002 - one engine
+        num_answered: int | None = None,  # noqa: ARG002 - no prompt fails alone
     ) -> list[Reply]:
         """Return the replies in prompt order. Threads wait for each other."""
         token_ids = [prompt for prompt in prompts if not isinstance(prompt, str)]

@@ -114,6 +114,7 @@ class BatchJudge:
         on_progress: ProgressHook,
         on_reply: ReplyHook = ignore_reply,  # noqa: ARG002 - the files keep the replies
         sessions: Sequence[str] = (),  # noqa: ARG002 - nothing is sent
+        num_answered: int | None = None,  # noqa: ARG002 - a missing answer can be asked for
     ) -> list[Reply]:
         """Return the replies in the files.
 

@@ -123,6 +123,8 @@ class RatingRun:
             )
         reporter.started("opening the judge")
         self.judge.start()
+        if self.judge.is_remote:
+            self.judge.check(self.rater.decoding)
         return 1 if self.judge.is_on_cpu else NUM_WORKERS
 
     def _compute(self, shard: Shard, report_rows: ReportRows) -> ShardTable:
@@ -310,7 +312,8 @@ def run_over(
         )
     is_expected, labels = config.decode == "expected", config.labels
     decoding = Decoding(kind=config.decode, max_reply_tokens=config.max_reply_tokens, labels=labels)
-    judge.check(decoding)
+    if not judge.is_remote:  # a server is asked when there is something to rate
+        judge.check(decoding)
     prompts = PromptMaker(
         template=RatingPrompt(layout=config.layout, labels=labels if is_expected else ()),
         rule_set=rule_set,

@@ -21,7 +21,7 @@ _NEGATIVE = re.compile(rf"(?:score:\s*)?-{_NUMBER}\.?", re.IGNORECASE | re.ASCII
 _CENT = Decimal("0.01")
 
 #: Reasons of nulls that come from a server's filter, and the largest share without a warning.
-_REFUSALS = ("content_filter", "refusal", "empty_reply")
+_REFUSALS = ("content_filter", "refused", "refusal", "empty_reply")
 _MAX_REFUSED_SHARE = 0.05
 
 #: Part of a run's identity: raise it whenever any reply would be read differently.
@@ -66,7 +66,8 @@ class Answer:
         rating: Rating in [0, 1]: a multiple of 0.01, or the value of one of the scale's labels.
         null_reason: Reason of a missing rating: ``empty_reply``, ``not_a_single_number``,
             ``out_of_range``, ``reply_cut_off``, ``prompt_too_long``, ``not_on_scale``,
-            ``low_label_mass``; from a server also ``content_filter``, ``refusal``.
+            ``low_label_mass``; from a server also ``content_filter``, ``refused``, ``refusal``,
+            ``server_error``.
         expected_rating: Mean rating over the labels' probabilities (decode ``expected`` alone).
         label_mass: Probability of all labels together, from 0 to 1 (``expected`` alone).
         reply_entropy: Entropy in nats of the labels' probabilities (``expected`` alone).

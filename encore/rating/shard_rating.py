@@ -16,7 +16,16 @@ import pyarrow as pa
 
 from encore.core.errors import GenerationInterruptedError
 from encore.data.schemas import RATINGS, RATINGS_EXPECTED
-from encore.judges.base import NO_USAGE, Decoding, Judge, Prompt, Reply, Usage, ask_judge
+from encore.judges.base import (
+    NO_USAGE,
+    SERVER_ERROR,
+    Decoding,
+    Judge,
+    Prompt,
+    Reply,
+    Usage,
+    ask_judge,
+)
 from encore.rating.earlier_ratings import EarlierRatings
 from encore.rating.prompts import PromptMaker
 from encore.rating.rating_options import RatingConfig
@@ -108,15 +117,26 @@ class ShardRater:
         journal: ReplyJournal | None,
         watch: _ProgressWatch,
     ) -> list[Reply | None]:
-        """Return the judge's replies; each is in the journal a tenth of a second after it came."""
-        ask = partial(ask_judge, self.judge, prompts, decoding=self.decoding, sessions=sessions)
+        """Return the judge's replies; each is in the journal a tenth of a second after it came.
+
+        A prompt that keeps failing is not in the journal: if the shard fails, it is asked again.
+        """
+        ask = partial(
+            ask_judge,
+            self.judge,
+            prompts,
+            decoding=self.decoding,
+            sessions=sessions,
+            num_answered=watch.num_known,
+        )
         if journal is None:
             return ask(on_progress=watch)
 
         def keep(index: int, reply: Reply) -> None:
             prompt = prompts[index]
             assert prompt is not None, "only prompts have replies"
-            journal.add(prompt, reply)
+            if reply.null_reason != SERVER_ERROR:
+                journal.add(prompt, reply)
 
         def flush_and_report(num_done: int) -> None:
             journal.flush()

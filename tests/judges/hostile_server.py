@@ -21,6 +21,8 @@ KEY = "sk-test-0123456789abcdef"
 ANSWERS = {
     "content_filter": "content_filter",
     "filtered_prompt": "content_filter",
+    "invalid_prompt": "refused",
+    "error_in_200": "refused",
     "refusal": "refusal",
     "reasoning": "empty_reply",
     "too_long": "prompt_too_long",
@@ -36,9 +38,12 @@ class HostileServer:
     """Behaviour of a server, and the requests that it received.
 
     Attributes:
-        fault: A key of `ANSWERS`, one of `FAULTS`, no_logprobs, ignores_choice, or "" for none.
+        fault: A key of `ANSWERS`, one of `FAULTS`, 400, no_logprobs or ignores_choice; empty for
+            none.
         every: A question in so many meets the fault, selected by the question's hash.
         times: Number of requests for such a question that meet the fault.
+        after: Number of requests before the first that meets the fault.
+        spared: Question that meets no fault.
         models: Names in the server's list of models.
         key: Key that the server requires; empty accepts every key.
         num_requests: Number of requests by path.
@@ -55,6 +60,8 @@ class HostileServer:
     fault: str = ""
     every: int = 1
     times: int = 10**9
+    after: int = 0
+    spared: str = ""
     models: tuple[str, ...] = (MODEL,)
     key: str = KEY
     num_requests: Counter[str] = field(default_factory=Counter)
@@ -71,9 +78,14 @@ class HostileServer:
     _failed_at: dict[str, float] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def is_hit(self, question: str) -> bool:
+        """Return True if a question meets the fault."""
+        digest = int(hashlib.sha256(question.encode()).hexdigest(), 16)
+        return digest % self.every == 0 and question != self.spared
+
     def fault_of(self, question: str) -> str:
         """Return the fault that this request for a question meets."""
-        if int(hashlib.sha256(question.encode()).hexdigest(), 16) % self.every:
+        if not self.is_hit(question) or self.num_asked.total() <= self.after:
             return ""
         with self._lock:
             self._tries[question] += 1
@@ -121,7 +133,12 @@ def answer_to(body: dict[str, Any], *, fault: str = "") -> dict[str, Any]:
     return {"object": "chat.completion", "model": model, "choices": [choice], "usage": usage}
 
 
-_CODES = {"filtered_prompt": "content_filter", "too_long": "context_length_exceeded"}
+_CODES = {
+    "filtered_prompt": "content_filter",
+    "invalid_prompt": "invalid_prompt",
+    "too_long": "context_length_exceeded",
+    "400": "invalid_request_error",
+}
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -163,6 +180,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         elif fault in _CODES:
             self._send(400, {"error": {"code": _CODES[fault], "message": echo}})
+        elif fault == "error_in_200":
+            self._send(200, {"error": {"code": 403, "metadata": {"flagged_input": echo}}})
         elif fault in ("429", "500"):
             headers = {"Retry-After": "1"} if fault == "429" else {}
             self._send(int(fault), {"error": {"message": echo}}, **headers)

@@ -77,7 +77,7 @@ def test_a_server_without_a_tokenizer_gets_calls_counted_and_tokens_calibrated(s
         uncalibrated = plan(study, Path(MODEL), judge=judge, gpu="h100-80", **prices)
         assert uncalibrated.layouts == {"paper": LayoutCost(num_calls=500, hours=None, money=None)}
         assert "--tokenizer" in uncalibrated.notes[0]
-        assert server.num_requests.total() == 1  # the probe
+        assert server.num_requests.total() == 0  # nothing is asked for a plan
         calibrated = plan(study, Path(MODEL), judge=judge, calibrate=5, **prices)
     row = calibrated.layouts["paper"]
     # The server says 100 tokens of a prompt, 60 of them from its cache, and 4 of a reply.

@@ -105,6 +105,7 @@ class ScriptedJudge:
         on_progress: ProgressHook,
         on_reply: ReplyHook = ignore_reply,
         sessions: Sequence[str] = (),
+        num_answered: int | None = None,
     ) -> list[Reply]:
         on_progress(0)
         replies = []

@@ -1,0 +1,259 @@
+"""A prompt that keeps failing is set aside; a server that is away never makes a rating null."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import openai._base_client
+import pyarrow.parquet as pq
+import pytest
+
+from encore.core.errors import EncoreError
+from encore.data.rating_runs import status
+from encore.judges import http_protocol, http_server
+from encore.judges.base import SERVER_ERROR, Reply
+from encore.judges.http_protocol import PromptFailedError
+from encore.rating.reply_journal import ReplyJournal
+from encore.rating.shard_rating import ShardRater
+from tests.judges.hostile_server import KEY, HostileServer, serving
+from tests.judges.test_http_judge import QUESTIONS, TEXT, opened, rate
+from tests.worlds.judges import hashed_score
+from tests.worlds.studies import numbered_pairs, study_of
+
+PROBE = http_server._PROBE
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setattr(http_server, "MAX_RETRIES", 1)
+    monkeypatch.setattr(openai._base_client, "INITIAL_RETRY_DELAY", 0.01)
+
+
+def ask(
+    server: HostileServer, questions: Sequence[str] = QUESTIONS, *, num_answered: int = 0, **options
+) -> list[Reply]:
+    judge = opened(server, **options)
+    try:
+        return judge.reply(
+            questions, decoding=TEXT, on_progress=lambda _: None, num_answered=num_answered
+        )
+    finally:
+        judge.close()
+
+
+# --- refusals -----------------------------------------------------------------------------------
+
+#: The status and the error of services that refuse a prompt for its content.
+REFUSALS = {
+    "OpenAI": (400, {"code": "invalid_prompt", "message": "Invalid prompt: flagged"}),
+    "OpenAI, images": (400, {"code": "content_policy_violation"}),
+    "Azure": (400, {"code": None, "innererror": {"code": "ResponsibleAIPolicyViolation"}}),
+    "Alibaba": (400, {"code": "data_inspection_failed"}),
+    "Alibaba, newer": (
+        400,
+        {"code": None, "message": "<400> InternalError.Algo.DataInspectionFailed: Input"},
+    ),
+    "DeepSeek": (400, {"code": "invalid_request_error", "message": "Content Exists Risk"}),
+    "DeepSeek, older": (400, {"detail": "Content Exists Risk"}),
+    "Volcengine": (400, {"code": "InputTextSensitiveContentDetected"}),
+    "Zhipu": (400, {"code": "1301"}),
+    "OpenRouter": (403, {"code": 403, "metadata": {"reasons": ["x"], "flagged_input": "y"}}),
+    "xAI": (403, "Content violates usage guidelines. Failed check: SAFETY_CHECK_TYPE_BIO"),
+}
+
+
+@pytest.mark.parametrize(("status_code", "error"), REFUSALS.values(), ids=REFUSALS)
+def test_a_refusal_of_the_content_is_an_answer(status_code, error):
+    answer = http_protocol.answer_of_error(http_protocol.CHAT, status_code, error)
+    [reply] = http_protocol.read_chat(answer, decoding=TEXT)
+    assert reply.null_reason == "refused"
+
+
+@pytest.mark.parametrize(
+    ("status_code", "error"),
+    [
+        (400, {"code": "invalid_request_error", "message": "Unsupported value: temperature"}),
+        (400, {"code": None, "message": "no answer to: Content Exists Risk"}),  # repeats the prompt
+        (401, {"code": "invalid_api_key", "message": "Incorrect API key"}),
+        (403, {"code": "permission-denied", "message": "Access to the chat endpoint is denied"}),
+        (403, "no such team"),
+        (429, {"code": "insufficient_quota"}),
+        (500, {"code": "content_filter"}),
+    ],
+)
+def test_another_error_is_no_refusal(status_code, error):
+    assert http_protocol.answer_of_error(http_protocol.CHAT, status_code, error) is None
+
+
+@pytest.mark.parametrize("end", ["content_filter", "SAFETY", "PROHIBITED_CONTENT", "sensitive"])
+def test_an_answer_that_a_filter_stopped_is_null(end):
+    answer = {"choices": [{"message": {"content": "0.5"}, "finish_reason": end}]}
+    assert http_protocol.read_chat(answer, decoding=TEXT)[0].null_reason == "content_filter"
+
+
+def test_an_answer_with_an_error_inside_is_asked_for_again():
+    answer = {"choices": [{"message": {"content": ""}, "finish_reason": "error"}]}
+    with pytest.raises(http_protocol.UnreadableAnswerError, match="the model failed"):
+        http_protocol.read_chat(answer, decoding=TEXT)
+
+
+# --- prompts that keep failing ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", ["400", "500", "html"])
+def test_a_prompt_that_keeps_failing_does_not_stop_the_others(fault):
+    with serving(HostileServer(fault=fault, every=5, spared=PROBE)) as server:
+        replies = ask(server)
+        failed = [server.is_hit(question) for question in QUESTIONS]
+    assert 0 < sum(failed) <= 10
+    for question, reply, has_failed in zip(QUESTIONS, replies, failed, strict=True):
+        if has_failed:
+            assert reply.null_reason == SERVER_ERROR
+            assert KEY not in reply.text
+            assert "some-judge" in reply.text
+        else:
+            assert reply.text == hashed_score(question)
+        # Asked twice; each time the client or the judge sends it again once, but no 400.
+        assert server.num_asked[question] == (2 * (1 if fault == "400" else 2) if has_failed else 1)
+    assert server.num_asked[PROBE] == 2 * sum(failed)
+
+
+@pytest.mark.parametrize("fault", ["429", "half", "nothing", "slow"])
+def test_a_server_that_is_away_or_busy_is_no_fault_of_a_prompt(fault):
+    timeout = 0.5 if fault == "slow" else 30
+    with (
+        serving(HostileServer(fault=fault, every=5, spared=PROBE)) as server,
+        pytest.raises(EncoreError) as caught,
+    ):
+        ask(server, num_answered=10_000, request_timeout_seconds=timeout)
+    assert not isinstance(caught.value, PromptFailedError)
+
+
+@pytest.mark.parametrize("fault", ["400", "500"])
+def test_a_server_that_breaks_down_during_the_call_sets_nothing_aside(fault):
+    with (
+        serving(HostileServer(fault=fault, after=20)) as server,
+        pytest.raises(EncoreError, match=f"answered {fault}"),
+    ):
+        ask(server, num_answered=10_000, concurrency=4)
+
+
+def test_a_passing_breakdown_sets_nothing_aside():
+    # Each question fails twice, which with one retry is once for the judge. The test question is
+    # answered, so the judge sends every question again.
+    with serving(HostileServer(fault="500", times=2, spared=PROBE)) as server:
+        replies = ask(server, QUESTIONS[:10])
+    assert [reply.text for reply in replies] == [hashed_score(text) for text in QUESTIONS[:10]]
+
+
+def test_a_mistake_that_every_prompt_meets_is_an_error_after_few_calls():
+    questions = [f"Question {number}?" for number in range(500)]
+    with (
+        serving(HostileServer(fault="400", spared=PROBE)) as server,
+        pytest.raises(PromptFailedError),
+    ):
+        ask(server, questions, concurrency=8)
+    # With 8 on their way, at most 10 + 8 fail. Each is sent twice at most.
+    assert server.num_asked.total() - server.num_asked[PROBE] <= 2 * (10 + 8)
+
+
+def test_answers_of_earlier_calls_count_against_the_failed_prompts():
+    with serving(HostileServer(fault="400", spared=PROBE)) as server:
+        with pytest.raises(PromptFailedError):
+            ask(server, QUESTIONS[:11], num_answered=10)
+        replies = ask(server, QUESTIONS[:11], num_answered=11)
+    assert {reply.null_reason for reply in replies} == {SERVER_ERROR}
+
+
+def test_one_prompt_of_a_request_does_not_fail_the_others(monkeypatch):
+    judge = opened(HostileServer(base_url="http://127.0.0.1:9/v1"))
+
+    async def answer(_server, prompts, _session, _decoding):
+        if "bad" in prompts:
+            raise PromptFailedError("a list of prompts with a bad one")
+        return [Reply(text=prompt, is_complete=True) for prompt in prompts]
+
+    monkeypatch.setattr(judge, "_reply_to_batch", answer)
+    counts = http_server._PromptCounts(num_answered=0)
+    sent = judge._reply_or_set_aside(None, ["a", "bad", "b"], "", TEXT, counts)
+    with pytest.raises(StopIteration) as finished:
+        sent.send(None)
+    replies = finished.value.value
+    assert [reply.null_reason for reply in replies] == [None, SERVER_ERROR, None]
+    assert [replies[0].text, replies[2].text] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "present", "absent"),
+    [("400", "answered 400: ", "attempt"), ("500", r"answered 500 \(2 attempts\): ", "raise")],
+)
+def test_the_message_tells_how_often_was_asked(fault, present, absent):
+    with (
+        serving(HostileServer(fault=fault)) as server,
+        pytest.raises(EncoreError, match=present) as caught,
+    ):
+        ask(server, QUESTIONS[:1])
+    assert absent not in str(caught.value)
+    assert ("--concurrency" in str(caught.value)) == (fault == "500")
+
+
+# --- a run --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason", "num_pairs", "every"),
+    [("500", SERVER_ERROR, 100, 97), ("invalid_prompt", "refused", 10, 10)],
+)
+def test_a_run_keeps_all_other_ratings_and_is_done(fault, reason, num_pairs, every, tmp_path):
+    study = study_of(numbered_pairs(num_pairs), tmp_path / "study")
+    with serving(HostileServer(fault=fault, every=every, spared=PROBE)) as server:
+        first = rate(study, server, "--shard-size", 100)
+        questions = server.num_asked.keys() - {PROBE}
+        num_failed = sum(map(server.is_hit, questions))
+        assert len(questions) == num_pairs * 2 * 10  # two responses, ten rules
+        assert first.code == 0, first.err
+        num_before = server.num_asked.total()
+        assert rate(study, server, "--shard-size", 100).code == 0
+        assert server.num_asked.total() == num_before
+    assert f"{num_failed:,} ratings are null: {reason}" in first.err
+    [run] = status(study)
+    assert run.total("num_nulls") == num_failed > 10
+    assert run.total("num_ratings") == len(questions) - num_failed
+    [path] = run.paths
+    nulls = pq.read_table(path, filters=[("null_reason", "!=", "")]).to_pylist()
+    assert {row["null_reason"] for row in nulls} == {reason}
+    assert {row["rating"] for row in nulls} == {None}
+    assert not [row for row in nulls if KEY in row["raw_reply"]]
+
+
+def test_a_shard_fails_with_its_journal_if_the_server_breaks_down(tmp_path: Path):
+    study = study_of(numbered_pairs(20), tmp_path / "study")
+    with serving(HostileServer(fault="500", after=200)) as server:
+        finished = rate(study, server, "--shard-size", 20)
+        assert finished.code == 3, finished.err
+        [run] = status(study)
+        assert run.count("failed") == 1
+        assert [*run.run_dir.glob("replies-*")]
+        server.fault = ""
+        assert rate(study, server, "--shard-size", 20).code == 0
+    [run] = status(study)
+    assert (run.total("num_ratings"), run.total("num_nulls")) == (400, 0)
+
+
+def test_a_shard_that_fails_keeps_no_failed_prompt_as_an_answer(tmp_path, monkeypatch):
+    study = study_of(numbered_pairs(10), tmp_path / "study")
+    with serving(HostileServer(fault="400", every=20, spared=PROBE)) as server:
+        monkeypatch.setattr(ShardRater, "_shard_table", _fail)
+        assert rate(study, server, "--shard-size", 10).code == 3
+        [path] = study.glob("ratings/*/replies-*")
+        journal = ReplyJournal.read(path, run_key=path.parent.name)
+        num_failed = sum(map(server.is_hit, server.num_asked))
+        assert num_failed > 0
+        assert len(journal.earlier_replies) == 200 - num_failed
+        assert SERVER_ERROR not in {r.null_reason for r in journal.earlier_replies.values()}
+
+
+def _fail(*_: object, **_options: object) -> None:
+    raise EncoreError("the disk was full")
