@@ -17,12 +17,13 @@ from encore.analysis.intervals import SEED, RuleInterval, rule_intervals
 from encore.analysis.notes import analysis_notes
 from encore.analysis.paper_figures import PaperComparison, paper_comparisons
 from encore.analysis.rule_verdicts import RuleAnswer, rule_answer
-from encore.analysis.statistics import POOLED, RuleStats, rating_statistics
+from encore.analysis.statistics import POOLED, RuleStats, SourceStatistics, rating_statistics
 from encore.analysis.variance_shares import VarianceShares, variance_shares
 from encore.core.errors import InputError
 from encore.core.number_text import counted, printable
 from encore.core.record_table import RecordTable
 from encore.warehouse import Ratings, open_ratings, open_warehouse
+from encore.warehouse.shard_codes import UncheckedShardError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -146,9 +147,13 @@ def analyze(
     Raises:
         InputError: Not a ratings table. The message names file, column, value and expectation.
     """
-    opened = open_ratings(ratings)
-    with open_warehouse(opened) as warehouse:
-        statistics = rating_statistics(warehouse)
+    opened = open_ratings(ratings, checks_values=False)
+    try:
+        statistics = _statistics(opened)
+        opened = dataclasses.replace(opened, has_checked_values=True)
+    except UncheckedShardError:  # rare: a shard is not valid, or was not written by `encore rate`
+        opened = opened.with_checked_values()
+        statistics = _statistics(opened)
     sources = [part.source for part in statistics[:-1]]
     if not by_source:
         statistics = statistics[-1:]
@@ -181,3 +186,8 @@ def analyze(
         notes=tuple(analysis_notes(statistics, correlation)),
         ratings=opened,
     )
+
+
+def _statistics(ratings: Ratings) -> tuple[SourceStatistics, ...]:
+    with open_warehouse(ratings) as warehouse:
+        return rating_statistics(warehouse)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,7 +24,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from encore.core.errors import EncoreError
+from encore.data.arrow_tables import arrow_array
 from encore.warehouse import Warehouse
+from encore.warehouse.shard_codes import UncheckedShardError
 
 # Suffixes: N rows, P pairs, S sources, B blocks of pairs, R rules, L levels, M = L + 1 states: a
 # level, or at the end that the rating is missing; a leading 2 stands for chosen and rejected.
@@ -35,8 +38,10 @@ NUM_BLOCKS = 40
 #: Limit of all counts of cells together, 128 MiB. Rules beyond it have none, like rules of too many
 #: levels.
 _MAX_CELL_COUNTS = 1 << 24
-#: Up to so many levels, comparing with every level is faster than a binary search.
-_FEW_LEVELS = 64
+#: A rule of more levels has no counts of cells.
+_MAX_LEVELS = 256
+#: Values of a column that are no level of their own: NaN, infinity, and -0 beside 0.
+_NUM_UNLISTED = 3
 
 _Floats = NDArray[np.float64]
 _Counts = NDArray[np.int64]
@@ -53,6 +58,7 @@ class PairCounts:
         wins_R: Pairs whose chosen response the rule rates higher, shape [R].
         losses_R: Pairs whose rejected response the rule rates higher, shape [R].
         ties_R: Pairs with two equal ratings, shape [R].
+        num_nulls_R: Null ratings, shape [R].
         sign_gram_RR: S'S with S = sign(chosen - rejected), one row per pair and 0 where a rating
             is missing, shape [R, R].
         margin_sums_B2RR: For each of `NUM_BLOCKS` blocks of pairs, first the sum over pairs of two
@@ -70,6 +76,7 @@ class PairCounts:
     wins_R: _Counts
     losses_R: _Counts
     ties_R: _Counts
+    num_nulls_R: _Counts
     sign_gram_RR: _Counts
     margin_sums_B2RR: _Floats
     cells: tuple[_Counts | None, ...]
@@ -82,6 +89,7 @@ class PairCounts:
             wins_R=self.wins_R[rule_indices],
             losses_R=self.losses_R[rule_indices],
             ties_R=self.ties_R[rule_indices],
+            num_nulls_R=self.num_nulls_R[rule_indices],
             sign_gram_RR=self.sign_gram_RR[np.ix_(rule_indices, rule_indices)],
             margin_sums_B2RR=self.margin_sums_B2RR[:, :, rule_indices][:, :, :, rule_indices],
             cells=tuple(self.cells[index] for index in rule_indices),
@@ -89,35 +97,35 @@ class PairCounts:
         )
 
 
-def count_pairs(
-    warehouse: Warehouse, *, sources: Sequence[str], levels: Mapping[str, _Floats | None]
-) -> dict[str | None, PairCounts]:
+def count_pairs(warehouse: Warehouse, *, rule_ids: Sequence[str]) -> dict[str | None, PairCounts]:
     """Count the pairs of each source, and under None those of all sources together.
 
     Args:
         warehouse: Warehouse of the opened ratings.
-        sources: All sources in the ratings.
-        levels: For each rule its distinct ratings, ascending, or None for too many levels to count
-            pairs of them. Counts are in the alphabetical order of these rules.
+        rule_ids: All rules in the ratings, sorted. Counts are in this order.
 
     Raises:
         InputError: A pair, response and rule has more than one rating.
+        UncheckedShardError: The values of a run were not checked, and cannot be counted as they
+            are read.
     """
+    was_checked = warehouse.has_checked_values
     for order_by in (None, "pair_key"):
-        tally = _Tally(len(sources), [levels[rule_id] for rule_id in sorted(levels)])
-        batches = warehouse.coded_ratings(
-            sources=sorted(sources), rule_ids=sorted(levels), order_by=order_by
-        )
-        if _add_rows(warehouse, tally, batches, is_sorted=order_by is not None):
-            break
-    else:
-        raise EncoreError(
-            "two pairs have the same 64-bit hash and cannot be told apart; give the pairs other "
-            "ids, for example with a letter in front"
-        )
-    index_by_source: dict[str | None, slice] = {None: slice(None)}
-    index_by_source |= {source: slice(s, s + 1) for s, source in enumerate(sorted(sources))}
-    return {source: tally.counts(index) for source, index in index_by_source.items()}
+        sources: dict[str, int] = {}
+        tally = _Tally(len(rule_ids))
+        batches = warehouse.coded_ratings(sources=sources, rule_ids=rule_ids, order_by=order_by)
+        try:
+            if _add_rows(warehouse, tally, batches, is_sorted=order_by is not None):
+                return tally.counts(sources)
+        except UncheckedShardError:
+            if not was_checked:
+                raise
+        if not was_checked:
+            raise UncheckedShardError("the rows of a pair do not follow each other")
+    raise EncoreError(
+        "two pairs have the same 64-bit hash and cannot be told apart; give the pairs other "
+        "ids, for example with a letter in front"
+    )
 
 
 # --- rows -----------------------------------------------------------------------------------------
@@ -174,7 +182,7 @@ def _whole_pairs(batches: Iterable[pa.RecordBatch]) -> Iterator[_Rows]:
         if batch.num_rows == 0:
             continue
         # Not copied; `to_numpy` would import pandas, which takes longer than counting.
-        rows = _Rows(*(np.from_dlpack(batch[name]) for name in batch.schema.names))
+        rows = _Rows(*map(np.from_dlpack, batch.columns))
         if last_run is not None:
             if last_run.pair_key[0] == rows.pair_key[0]:
                 rows = _Rows(*map(np.concatenate, zip(last_run, rows, strict=True)))
@@ -200,33 +208,26 @@ def _all_differ(keys: Sequence[_Keys]) -> bool:
 class _Tally:
     """Running counts of pairs by source; rules in alphabetical order."""
 
-    def __init__(self, num_sources: int, levels: Sequence[_Floats | None]) -> None:
-        num_rules = len(levels)
+    def __init__(self, num_rules: int) -> None:
         #: Rows beyond the first of a pair, response and rule.
         self.num_repeats = 0
-        self._num_pairs_S, self._num_one_sided_S = np.zeros((2, num_sources), dtype=np.int64)
-        #: Wins, losses and ties.
-        self._outcomes_S3R = np.zeros((num_sources, 3, num_rules), dtype=np.int64)
-        self._sign_gram_SRR = np.zeros((num_sources, num_rules, num_rules), dtype=np.int64)
-        self._margin_sums_SB2RR = np.zeros((num_sources, NUM_BLOCKS, 2, num_rules, num_rules))
-        #: Levels of each rule, and its counts of pairs by their two states, shape [S, M, M].
-        self._cells: list[tuple[_Floats, _Counts] | None] = []
-        num_free_counts = _MAX_CELL_COUNTS
-        for level_L in levels:
-            num_states = 0 if level_L is None else len(level_L) + 1
-            num_counts = num_sources * num_states**2
-            if level_L is None or num_counts > num_free_counts:
-                self._cells.append(None)
-            else:
-                num_free_counts -= num_counts
-                shape = (num_sources, num_states, num_states)
-                self._cells.append((level_L, np.zeros(shape, dtype=np.int64)))
+        #: Sums over the pairs of each source, as `_sums` returns them.
+        self._sums_by_source: dict[int, list[NDArray[Any]]] = {}
+        #: For each rule the state of each level, from 1 as they come; None for too many levels.
+        self._states: list[dict[float, int] | None] = [{} for _ in range(num_rules)]
+        #: By source and rule, pairs by the states of the two responses; 0 is a missing rating.
+        self._cells: dict[tuple[int, int], _Counts] = {}
 
     def add(self, rows: _Rows, is_first_N: NDArray[np.bool_]) -> None:
         """Count rows in which each pair is whole, as one run of rows."""
         first_P = np.flatnonzero(is_first_N)
-        num_pairs, num_rules = len(first_P), len(self._cells)
-        # Ratings side by side, by response, rule and pair; NaN where one is missing.
+        num_pairs, num_rules = len(first_P), len(self._states)
+        # Pairs by source and block, so that those of each stand together.
+        source_P = rows.source_index[first_P]
+        block_P = (rows.pair_key[first_P] % np.uint64(NUM_BLOCKS)).astype(np.int32)
+        group_P = source_P * np.int32(NUM_BLOCKS) + block_P
+        order_P = np.argsort(group_P.astype(np.min_scalar_type(group_P.max())), kind="stable")
+        # Ratings side by side, by response, rule and pair; infinity where a row is missing.
         column_N = rows.is_rejected * np.int32(num_rules) + rows.rule_index
         num_columns = 2 * num_rules
         order_C = np.argsort(column_N[:num_columns])
@@ -236,77 +237,150 @@ class _Tally:
             and (column_N.reshape(num_pairs, -1) == column_N[:num_columns]).all()
             and (np.diff(first_P) == num_columns).all()
         ):  # every pair has all its rows in the same order, as in a run's shards
-            rating_CP = rows.rating.reshape(num_pairs, -1).T[order_C]
+            rating_PC = rows.rating.reshape(num_pairs, -1).take(order_P, axis=0)
+            rating_CP = np.empty((num_columns, num_pairs))
+            rating_CP[order_C.argsort()] = rating_PC.T
         else:
             slot_N = column_N * np.int64(num_pairs) + np.cumsum(is_first_N) - 1
-            rating_CP = np.full((num_columns, num_pairs), np.nan)
+            rating_CP = np.full((num_columns, num_pairs), np.inf)
             rating_CP.ravel()[slot_N] = rows.rating
             is_filled = np.zeros(rating_CP.size, dtype=bool)
             is_filled[slot_N] = True
             self.num_repeats += len(slot_N) - int(np.count_nonzero(is_filled))
+            rating_CP = rating_CP.take(order_P, axis=1)
         rating_2RP = rating_CP.reshape(2, num_rules, num_pairs)
+        states_by_rule = [self._number(index, rating_2RP[:, index]) for index in range(num_rules)]
         # Each source is counted apart.
-        source_P = rows.source_index[first_P]
+        sorted_group_P = group_P[order_P]
         for source in np.flatnonzero(np.bincount(source_P)).tolist():
-            is_of_source_P = source_P == source
-            block_P = rows.pair_key[first_P[is_of_source_P]] % np.uint64(NUM_BLOCKS)
-            self._add_source(source, rating_2RP.compress(is_of_source_P, axis=2), block_P)
+            groups = np.arange(source * NUM_BLOCKS, (source + 1) * NUM_BLOCKS + 1)
+            ends_B = np.searchsorted(sorted_group_P, groups)
+            pairs = slice(ends_B[0], ends_B[-1])
+            sums = _sums(rating_2RP[:, :, pairs], ends_B - ends_B[0])
+            if earlier_sums := self._sums_by_source.get(source):
+                sums = list(map(np.add, earlier_sums, sums))
+            self._sums_by_source[source] = sums
+            for rule_index, state_2P in enumerate(states_by_rule):
+                if state_2P is not None:
+                    self._add_cells(source, rule_index, state_2P[:, pairs])
+        self._limit_cells()
 
-    def counts(self, source_index: slice) -> PairCounts:
+    def counts(self, sources: Mapping[str, int]) -> dict[str | None, PairCounts]:
+        """Return the counts of each source, and under None of all sources together.
+
+        Args:
+            sources: Number of each source.
+        """
+        counts: dict[str | None, PairCounts] = {
+            name: self._counts_of([number]) for name, number in sources.items()
+        }
+        return counts | {None: self._counts_of(list(sources.values()))}
+
+    def _number(self, rule_index: int, rating_2P: _Floats) -> _Counts | None:
+        """Return the states of a rule's ratings, shape [2, P]; None if it has too many levels."""
+        states = self._states[rule_index]
+        if states is None:
+            return None
+        encoded = arrow_array(rating_2P.ravel()).dictionary_encode()
+        if len(encoded.dictionary) <= _MAX_LEVELS + _NUM_UNLISTED:
+            state_L = [
+                states.setdefault(level, len(states) + 1) if math.isfinite(level) else 0
+                for level in encoded.dictionary.to_pylist()
+            ]
+            if len(states) <= _MAX_LEVELS:
+                index_N: Any = np.from_dlpack(encoded.indices)
+                return np.asarray(np.array(state_L, dtype=np.int32).take(index_N).reshape(2, -1))
+        self._states[rule_index] = None
+        return None
+
+    def _limit_cells(self) -> None:
+        """Drop the cells of the last rules if there are too many, whatever the order of the rows.
+
+        A rule of too many levels has no cells. It counts as if it had the most, as it may have had.
+        """
+        num_counts = 0
+        for rule_index, states in enumerate(self._states):
+            num_levels = _MAX_LEVELS if states is None else len(states)
+            num_counts += len(self._sums_by_source) * (num_levels + 1) ** 2
+            if num_counts > _MAX_CELL_COUNTS:
+                self._states[rule_index] = None
+
+    def _add_cells(self, source: int, rule_index: int, state_2P: _Counts) -> None:
+        states = self._states[rule_index]
+        assert states is not None
+        num_states = len(states) + 1
+        key_P = state_2P[0] * num_states + state_2P[1]
+        count_MM = np.bincount(key_P, minlength=num_states**2).reshape(num_states, num_states)
+        earlier_MM = self._cells.get((source, rule_index), count_MM[:0, :0])
+        count_MM[: len(earlier_MM), : len(earlier_MM)] += earlier_MM
+        self._cells[source, rule_index] = count_MM
+
+    def _counts_of(self, sources: Sequence[int]) -> PairCounts:
         """Return the counts of these sources together."""
-        wins_R, losses_R, ties_R = self._outcomes_S3R[source_index].sum(axis=0)
+        parts = zip(*(self._sums_by_source[source] for source in sources), strict=True)
+        sums: list[Any] = [sum(arrays) for arrays in parts]
+        totals_2, (null_R, rated_R, swing_R), sign_gram_RR, margin_sums_B2RR = sums
+        untied_R = sign_gram_RR.diagonal()
+        cells: list[_Counts | None] = []
+        levels: list[_Floats | None] = []
+        for rule_index, states in enumerate(self._states):
+            if states is None:
+                cells.append(None)
+                levels.append(None)
+                continue
+            count_MM = np.zeros((len(states) + 1,) * 2, dtype=np.int64)
+            for part_MM in (self._cells[source, rule_index] for source in sources):
+                count_MM[: len(part_MM), : len(part_MM)] += part_MM
+            state_M = [*(states[level] for level in sorted(states)), 0]
+            cells.append(count_MM[np.ix_(state_M, state_M)])
+            levels.append(np.array(sorted(states)))
         return PairCounts(
-            num_pairs=int(self._num_pairs_S[source_index].sum()),
-            num_one_sided=int(self._num_one_sided_S[source_index].sum()),
-            wins_R=wins_R,
-            losses_R=losses_R,
-            ties_R=ties_R,
-            sign_gram_RR=self._sign_gram_SRR[source_index].sum(axis=0),
-            margin_sums_B2RR=self._margin_sums_SB2RR[source_index].sum(axis=0),
-            cells=tuple(
-                None if cells is None else cells[1][source_index].sum(axis=0)
-                for cells in self._cells
-            ),
-            levels=tuple(None if cells is None else cells[0] for cells in self._cells),
+            num_pairs=int(totals_2[0]),
+            num_one_sided=int(totals_2[1]),
+            wins_R=(untied_R + swing_R) // 2,
+            losses_R=(untied_R - swing_R) // 2,
+            ties_R=rated_R - untied_R,
+            num_nulls_R=null_R,
+            sign_gram_RR=sign_gram_RR,
+            margin_sums_B2RR=margin_sums_B2RR,
+            cells=tuple(cells),
+            levels=tuple(levels),
         )
 
-    def _add_source(self, source: int, rating_2RP: _Floats, block_P: _Keys) -> None:
-        chosen_RP, rejected_RP = rating_2RP
-        win_RP, loss_RP = chosen_RP > rejected_RP, chosen_RP < rejected_RP
-        is_one_sided_P = np.isnan(chosen_RP).all(axis=0) != np.isnan(rejected_RP).all(axis=0)
-        # Sums of signs are whole numbers far below 2^53, exact in floating point, whose matrix
-        # product is fast.
-        sign_RP = win_RP.astype(np.float64) - loss_RP
-        self._num_pairs_S[source] += rating_2RP.shape[2]
-        self._num_one_sided_S[source] += np.count_nonzero(is_one_sided_P)
-        for outcome, is_outcome_RP in enumerate((win_RP, loss_RP, chosen_RP == rejected_RP)):
-            self._outcomes_S3R[source, outcome] += np.count_nonzero(is_outcome_RP, axis=1)
-        self._sign_gram_SRR[source] += (sign_RP @ sign_RP.T).astype(np.int64)
-        order_P = np.argsort(block_P.astype(np.uint8), kind="stable")
-        ends_B = np.cumsum(np.bincount(block_P.astype(np.int64), minlength=NUM_BLOCKS))
-        margin_RP = (chosen_RP - rejected_RP).take(order_P, axis=1)
-        is_rated_RP = (~np.isnan(margin_RP)).astype(np.float64)
-        np.nan_to_num(margin_RP, copy=False)
-        for block, (start, stop) in enumerate(pairwise((0, *ends_B.tolist()))):
-            margin_of_block_RP = margin_RP[:, start:stop]
-            self._margin_sums_SB2RR[source, block] += (
-                margin_of_block_RP @ margin_of_block_RP.T,
-                margin_of_block_RP**2 @ is_rated_RP[:, start:stop].T,
-            )
-        for cells, chosen_P, rejected_P in zip(self._cells, chosen_RP, rejected_RP, strict=True):
-            if cells is not None:
-                level_L, count_SMM = cells
-                key_P = _states(chosen_P, level_L) * (len(level_L) + 1)
-                key_P += _states(rejected_P, level_L)
-                count_MM = count_SMM[source]
-                count_MM += np.bincount(key_P, minlength=count_MM.size).reshape(count_MM.shape)
 
+def _sums(rating_2RP: _Floats, ends_B: NDArray[np.intp]) -> list[NDArray[Any]]:
+    """Return sums over the pairs of one source, which stand in the order of their blocks.
 
-def _states(rating_P: _Floats, level_L: _Floats) -> _Counts:
-    """Return the index of each rating's level; a missing rating stands behind the last level."""
-    if len(level_L) > _FEW_LEVELS:
-        return np.searchsorted(level_L, rating_P)  # NaN sorts behind the last level
-    state_P = np.full(len(rating_P), len(level_L), dtype=np.uint8)
-    for level in level_L.tolist():  # several times as fast as a binary search
-        state_P -= (rating_P <= level).view(np.uint8)  # false for NaN
-    return state_P.astype(np.int64)
+    Args:
+        rating_2RP: Ratings, NaN for a null and infinity for a missing row.
+        ends_B: Ends of the blocks, from 0, shape [B + 1].
+
+    Returns:
+        Numbers of pairs, all and one-sided; of each rule its nulls, its pairs that it rated fully,
+        and its wins less its losses; ``sign_gram_RR``; ``margin_sums_B2RR``.
+    """
+    is_missing_2RP: NDArray[np.bool_] = ~np.isfinite(rating_2RP)
+    is_silent_2P = np.asarray(is_missing_2RP.all(axis=1))
+    is_rated_RP = ~is_missing_2RP.any(axis=0)
+    with np.errstate(invalid="ignore"):
+        margin_RP: _Floats = np.where(is_rated_RP, rating_2RP[0] - rating_2RP[1], 0)
+    # Sums of signs are whole numbers far below 2^53, exact in floating point, whose matrix product
+    # is fast.
+    sign_RP: _Floats = np.sign(margin_RP)
+    rated_RP: Any = is_rated_RP.astype(np.float64)
+    square_RP: _Floats = margin_RP**2
+    margin_sums = [
+        (
+            margin_RP[:, start:stop] @ margin_RP[:, start:stop].T,
+            square_RP[:, start:stop] @ rated_RP[:, start:stop].T,
+        )
+        for start, stop in pairwise(ends_B.tolist())
+    ]
+    num_one_sided = np.count_nonzero(is_silent_2P[0] != is_silent_2P[1])
+    num_nulls_R = np.isnan(rating_2RP).sum(axis=(0, 2))
+    return [
+        np.array([rating_2RP.shape[2], num_one_sided]),
+        np.array([num_nulls_R, is_rated_RP.sum(axis=1), sign_RP.sum(axis=1)], dtype=np.int64),
+        (sign_RP @ sign_RP.T).astype(np.int64),
+        np.array(margin_sums),
+    ]

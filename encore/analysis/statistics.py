@@ -179,24 +179,28 @@ def rating_statistics(warehouse: Warehouse) -> tuple[SourceStatistics, ...]:
     Raises:
         InputError: A pair, response and rule has more than one rating.
     """
-    rows = warehouse.query("rule_statistics").to_pylist()
+    rule_ids = warehouse.rule_ids()
+    sorted_rule_ids = sorted(rule_ids)
+    counts_by_source = count_pairs(warehouse, rule_ids=sorted_rule_ids)
+    if any(count_MM is None for count_MM in counts_by_source[None].cells):
+        # A rule has too many levels: DuckDB counts the ratings.
+        rows = warehouse.query("rule_statistics").to_pylist()
+    else:
+        rows = [
+            _spread_row(source, rule_id, counts, rule_index)
+            for source, counts in counts_by_source.items()
+            for rule_index, rule_id in enumerate(sorted_rule_ids)
+        ]
+        rows = [row for row in rows if row["num_ratings"] + row["num_unparsed"]]
     spreads: dict[_Key, _Row] = {(row["source"], row["rule_id"]): row for row in rows}
     densities = _densities(warehouse, spreads)
-    sources = sorted({source for source, _ in spreads if source is not None})
-    rule_ids = warehouse.in_order({rule_id for _, rule_id in spreads})
-    # Levels are None for a rule without ratings, or with too many levels to list.
-    levels = {
-        rule_id: None if (listed := spreads[None, rule_id]["levels"]) is None else np.array(listed)
-        for rule_id in sorted(rule_ids)
-    }
-    counts_by_source = count_pairs(warehouse, sources=sources, levels=levels)
     statistics = []
-    for source in (*sources, None):
+    for source in (*sorted(name for name in counts_by_source if name is not None), None):
         keys: list[_Key] = [
             (source, rule_id) for rule_id in rule_ids if (source, rule_id) in spreads
         ]
         counts = counts_by_source[source].select_rules(
-            [[*levels].index(rule_id) for _, rule_id in keys]
+            [sorted_rule_ids.index(rule_id) for _, rule_id in keys]
         )
         rules = [
             _rule_stats(spreads[key], densities.get(key, (None, None)), counts, index)
@@ -213,6 +217,36 @@ def rating_statistics(warehouse: Warehouse) -> tuple[SourceStatistics, ...]:
             )
         )
     return tuple(statistics)
+
+
+def _spread_row(source: str | None, rule_id: str, counts: PairCounts, rule_index: int) -> _Row:
+    """Return the row of ``rule_statistics.sql`` that follows from counts."""
+    count_MM, level_L = counts.cells[rule_index], counts.levels[rule_index]
+    assert count_MM is not None
+    assert level_L is not None
+    count_L = (count_MM.sum(axis=0) + count_MM.sum(axis=1))[:-1]
+    level_L, count_L = level_L[count_L > 0], count_L[count_L > 0]
+    num_ratings = int(count_L.sum())
+    row: dict[str, Any] = {
+        "rule_id": rule_id,
+        "source": source,
+        "num_ratings": num_ratings,
+        "num_unparsed": int(counts.num_nulls_R[rule_index]),
+        "num_levels": len(level_L),
+        "levels": level_L,
+        "num_ratings_of_level": count_L,
+        **dict.fromkeys(("entropy_nats", "mean_squared_surprisal", "top_level", "top_level_share")),
+    }
+    if num_ratings:
+        share_L = np.sort(count_L) / num_ratings  # the query's order, for the same last digits
+        surprisal_L = np.log(1 / share_L)
+        row["entropy_nats"] = sum((share_L * surprisal_L).tolist())
+        row["mean_squared_surprisal"] = sum((share_L * surprisal_L**2).tolist())
+        row["top_level"], row["top_level_share"] = (
+            float(level_L[count_L.argmax()]),
+            float(share_L[-1]),
+        )
+    return row
 
 
 def _densities(

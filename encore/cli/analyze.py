@@ -55,11 +55,11 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
     from encore.analysis.analyze import analyze as analyze_ratings
     from encore.cli.analysis_tables import analysis_tables, answer_tables, comparison_tables
     from encore.warehouse import open_compared_ratings
-    from encore.weighting.run_comparison import compare_runs
 
-    ratings = opened_ratings(config)
+    ratings = opened_ratings(config, checks_values=False)
     repeat = open_compared_ratings(config.ratings, config.repeat) if config.repeat else None
     analysis = analyze_ratings(ratings, by_source=config.by_source, options=config, repeat=repeat)
+    ratings = analysis.ratings  # without shards whose values are not valid
     document = analysis.as_dict()
     tables = analysis_tables(analysis, has_details=config.details)
     if config.rule is not None:
@@ -67,6 +67,8 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
         tables = answer_tables(analysis.answers, rule_id=rule_id)
     notes = analysis.notes if config.rule is None else ()
     if config.compare:
+        from encore.weighting.run_comparison import compare_runs
+
         comparison = compare_runs(ratings, open_compared_ratings(config.ratings, config.compare))
         document["comparison"] = comparison
         tables = chain(comparison_tables(comparison, rule_ids=analysis.rule_ids), tables)

@@ -38,11 +38,13 @@ _WORD = re.compile(r"[^\W\d_]{3}")
 TableColumns = Mapping[str, str | Callable[[Any], object]]
 
 
-def opened_ratings(config: RatingsConfig) -> Ratings:
-    """Open the ratings that a command reads, and warn of synthetic data in them."""
+def opened_ratings(config: RatingsConfig, *, checks_values: bool = True) -> Ratings:
+    """Open the ratings that a command reads (`open_ratings`); warn of synthetic data in them."""
     from encore.warehouse import open_ratings
 
-    ratings = open_ratings(config.ratings, run=config.run, judge=config.judge)
+    ratings = open_ratings(
+        config.ratings, run=config.run, judge=config.judge, checks_values=checks_values
+    )
     warn_of_synthetic(ratings.synthetic)
     return ratings
 

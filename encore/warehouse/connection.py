@@ -22,7 +22,7 @@ from encore.data.records import RESPONSES
 from encore.data.schemas import RATINGS, RATINGS_CONTRACT
 from encore.warehouse.rating_layouts import STRUCT_COLUMNS, long_relation, rule_columns
 from encore.warehouse.ratings import Ratings, check_schema, read_schema
-from encore.warehouse.shard_codes import coded_shards
+from encore.warehouse.shard_codes import UncheckedShardError, coded_shards
 
 #: Rows per part for queries that group by pair, few enough for the groups to fit the processor's
 #: caches: grouping 28M rows at once took 14 s and 2 GB on 2 cores, in such parts 3 s and 0.5 GB.
@@ -81,6 +81,10 @@ class Warehouse:
 
     The view has the five columns of the ratings contract, ids as text and rating as double. Only
     one thread may use a warehouse at a time.
+
+    Attributes:
+        has_checked_values: False until `coded_ratings` has read all shards of a run whose values
+            were not checked before.
     """
 
     def __init__(
@@ -93,6 +97,7 @@ class Warehouse:
         #: SQL condition that keeps the rows of one run and one judge.
         self._row_filter = "true"
         self._view_condition: str | None = None
+        self.has_checked_values = ratings.has_checked_values
         columns = self._open_input()
         if ratings.run_dir is None:  # a run's shards are of that run, and their values were checked
             self._select_rows("run_key", ratings.run, columns)
@@ -129,25 +134,35 @@ class Warehouse:
                 reader.close()
 
     def coded_ratings(
-        self, *, sources: Sequence[str], rule_ids: Sequence[str], order_by: str | None = None
+        self, *, sources: dict[str, int], rule_ids: Sequence[str], order_by: str | None = None
     ) -> Generator[pa.RecordBatch, None, None]:
         """Yield the result of ``coded_ratings.sql`` as `stream` does, of a run's shards faster.
 
+        The values of a run's shards are checked as they are read.
+
         Args:
-            sources: All sources in the ratings, sorted.
+            sources: Receives the number of each source, at the latest with its first row.
             rule_ids: All rules in the ratings, sorted.
             order_by: Column of the result to sort by; None keeps the order of the ratings.
+
+        Raises:
+            UncheckedShardError: A run's shard has a value that is not valid, or other columns.
         """
         if self._ratings.run_dir is None or order_by is not None:
+            self._set_view()
+            names = self._fetch("select distinct source from ratings order by source")["source"]
+            sources.update({name: number for number, name in enumerate(names.to_pylist())})
             yield from self.stream("coded_ratings", order_by=order_by)
             return
         yield from coded_shards(
             self._ratings.files, sources=sources, rule_ids=rule_ids, pair_keys_of=self._pair_keys
         )
+        self.has_checked_values = True
 
     def _pair_keys(self, pairs: pa.Table) -> NDArray[np.uint64]:
         """Return the hash of each row's source and pair_id, as ``coded_ratings.sql`` has it."""
         self._connection.register("_pairs", pairs)
+        self._connection.execute("set preserve_insertion_order = true")
         keys = self._fetch("select hash(source::varchar, pair_id::varchar) as pair_key from _pairs")
         key_P: Any = np.from_dlpack(keys["pair_key"].combine_chunks())  # `to_numpy` needs pandas
         return np.asarray(key_P, dtype=np.uint64)
@@ -165,7 +180,10 @@ class Warehouse:
             yield self._fetch(load_query(name))
 
     def rule_ids(self) -> tuple[str, ...]:
-        """Return the ids of the rated rules, `in_order`."""
+        """Return the ids of the rated rules, `in_order`; of an unchecked run, those it asked."""
+        if not self.has_checked_values:
+            assert self._ratings.manifest is not None
+            return self._ratings.manifest.rule_ids
         return self.in_order(self.query("rule_ids")["rule_id"].to_pylist())
 
     def in_order(self, rule_ids: Collection[str]) -> tuple[str, ...]:
@@ -291,7 +309,13 @@ class Warehouse:
     # --- DuckDB ---------------------------------------------------------------------------------
 
     def _set_view(self, condition: str = "true") -> None:
-        """Restrict the view ``ratings`` to the rows that meet an SQL condition."""
+        """Restrict the view ``ratings`` to the rows that meet an SQL condition.
+
+        Raises:
+            UncheckedShardError: SQL does not check values, and these were not checked before.
+        """
+        if not self.has_checked_values:
+            raise UncheckedShardError(f"{self._ratings.label}: its values were not checked")
         if condition == self._view_condition:
             return
         names = [name for name in RATINGS_CONTRACT.names if name != "rating"]

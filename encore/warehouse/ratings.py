@@ -71,6 +71,8 @@ class Ratings:
         judge: Name of the judge to select within the rows.
         run_dir: Folder of the run of `encore rate`, all of whose files passed their digests; None
             for ratings from elsewhere.
+        has_checked_values: False if the values in that run's files were not checked yet. Then only
+            `Warehouse.coded_ratings` reads them, and checks each.
         manifest: Manifest of that run.
         num_shards: Number of shards in the run's plan; 0 without a plan.
         num_missing_shards: Number of shards that are missing, damaged or failed; their ratings
@@ -87,6 +89,7 @@ class Ratings:
     run: str | None = None
     judge: str | None = None
     run_dir: Path | None = None
+    has_checked_values: bool = True
     manifest: RatingManifest | None = None
     num_shards: int = 0
     num_missing_shards: int = 0
@@ -101,9 +104,18 @@ class Ratings:
         judges = self.manifest.synthetic if self.manifest else ()
         return (*sources, *judges, *self.synthetic_files)
 
+    def with_checked_values(self) -> Ratings:
+        """Return the ratings of those shards of the run whose values are valid."""
+        assert self.run_dir is not None
+        return _ratings_of_run(Path(self.label), self.run_dir, study=self.study)
+
 
 def open_ratings(
-    ratings: Study | str | Path | Ratings | Any, *, run: str | None = None, judge: str | None = None
+    ratings: Study | str | Path | Ratings | Any,
+    *,
+    run: str | None = None,
+    judge: str | None = None,
+    checks_values: bool = True,
 ) -> Ratings:
     """Open a study, a run's folder, a Parquet or CSV file, a folder of Parquet files, or a table.
 
@@ -119,6 +131,8 @@ def open_ratings(
             of columns: `encore.warehouse.rating_layouts`.
         run: Unique prefix of the key of the run to read. Default: the run with most pairs.
         judge: Name of the judge to read.
+        checks_values: False leaves the values of a run to `Warehouse.coded_ratings`, which checks
+            each as it reads it; a warehouse refuses any other reading of them.
 
     Raises:
         InputError: There are no ratings, or two runs have most pairs and none is chosen.
@@ -141,7 +155,8 @@ def open_ratings(
     run_dirs = _run_dirs(path) if study is None else list_runs(study.ratings_dir)
     if run_dirs is not None:
         run_dir = select_run(path, run_dirs, run=run, judge=judge)
-        return _ratings_of_run(path, run_dir, study=study or _study_at(run_dir.parent.parent))
+        study = study or _study_at(run_dir.parent.parent)
+        return _ratings_of_run(path, run_dir, study=study, checks_values=checks_values)
     # A published data set has its rules and a card beside its ratings.
     folder, card = path, path / "README.md"
     if (path / "data").is_dir() and (path / "rules").is_dir():
@@ -177,7 +192,8 @@ def open_compared_ratings(ratings: str | Path, second: str) -> Ratings:
     study = _study_at(Path(ratings))
     run_dirs = (_run_dirs(Path(ratings)) or ()) if study is None else list_runs(study.ratings_dir)
     is_key = any(run_dir.name.startswith(second) for run_dir in run_dirs)
-    return open_ratings(study or ratings, **{"run" if is_key else "judge": second})
+    run, judge = (second, None) if is_key else (None, second)
+    return open_ratings(study or ratings, run=run, judge=judge)
 
 
 def read_schema(path: Path) -> pa.Schema:
@@ -305,13 +321,15 @@ def _say_which_run(path: Path, run_dir: Path, num_runs: int) -> None:
     )
 
 
-def _ratings_of_run(path: Path, run_dir: Path, *, study: Study | None) -> Ratings:
+def _ratings_of_run(
+    path: Path, run_dir: Path, *, study: Study | None, checks_values: bool = True
+) -> Ratings:
     """Open the valid shards of a run's folder.
 
     Raises:
         InputError: No shard is finished.
     """
-    status = run_status(run_dir)
+    status = run_status(run_dir, checks_values=checks_values)
     if not status.paths:
         raise InputError(
             f"ratings {path}: run {run_dir.name} has no finished shard; run `encore rate` again "
@@ -321,6 +339,7 @@ def _ratings_of_run(path: Path, run_dir: Path, *, study: Study | None) -> Rating
         label=str(path),
         files=status.paths,
         run_dir=run_dir,
+        has_checked_values=checks_values,
         manifest=status.manifest,
         num_shards=len(status.shards),
         num_missing_shards=len(status.unfinished),

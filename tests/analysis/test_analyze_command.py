@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -16,12 +19,15 @@ from encore.core.errors import InputError
 from encore.core.files import file_sha256
 from encore.data.rating_runs import list_runs, read_run
 from encore.data.study import open_study
-from encore.warehouse import open_ratings
+from encore.warehouse import open_ratings, open_warehouse, shard_codes
+from encore.warehouse.shard_codes import UncheckedShardError
 from tests.golden.command_line import encore
 from tests.tables.sql.studies import make_pairs, rate_study
 from tests.worlds.ratings import ratings_table, table_of
 from tests.worlds.refusals import assert_refused
 from tests.worlds.studies import flip_bit
+
+Change = Callable[[pa.Table], pa.Table]
 
 # --- runs of a study ------------------------------------------------------------------------------
 
@@ -72,20 +78,96 @@ def test_shards_missing_damaged_or_beyond_the_plan_are_never_read(study):
     assert_refused("run `encore rate", analyze, study)
 
 
-@pytest.mark.parametrize("rating", [7.5, float("nan")])
-def test_a_shard_with_forged_ratings_and_a_matching_digest_is_refused(study, rating):
-    """A digest that matches says nothing about the values."""
-    path = sorted(study.glob("ratings/*/shard-00001.*parquet"))[0]
-    table = pq.read_table(path)
-    column_index = table.schema.get_field_index("rating")
-    ratings = [rating, *table["rating"].to_pylist()[1:]]
-    forged = table.set_column(column_index, table.schema.field("rating"), [ratings])
-    forged = forged.replace_schema_metadata(pq.read_metadata(path).metadata)
+def with_first(column: str, value: object) -> Change:
+    """Return a change that puts a value into the first row of a column."""
+
+    def change(table: pa.Table) -> pa.Table:
+        values = pa.array([value, *table[column].to_pylist()[1:]], table[column].type)
+        return table.set_column(table.column_names.index(column), column, values)
+
+    return change
+
+
+def rule_by_rule(table: pa.Table) -> pa.Table:
+    return table.sort_by("rule_id")
+
+
+def with_float32_ratings(table: pa.Table) -> pa.Table:
+    ratings = table["rating"].cast(pa.float32())
+    return table.set_column(table.column_names.index("rating"), "rating", ratings)
+
+
+#: Changes of the second of three shards, and how many ratings of each of ten rules remain.
+#: Twelve pairs have 24; without the shard of 5 pairs 14.
+FORGERIES: dict[str, tuple[tuple[Change, ...], list[int]]] = {
+    "rating above 1": ((with_first("rating", 7.5),), [14] * 10),
+    "NaN": ((with_first("rating", float("nan")),), [14] * 10),
+    "unknown response": ((with_first("response", "both"),), [14] * 10),
+    "columns may have nulls": ((), [14] * 10),
+    "null id": ((with_first("pair_id", None),), [14] * 10),
+    "other order": ((rule_by_rule,), [24] * 10),
+    "other order, rating above 1": ((with_first("rating", 7.5), rule_by_rule), [14] * 10),
+    "other type": ((with_float32_ratings,), [24] * 10),
+    "unknown rule": ((with_first("rule_id", "unplanned"),), [23, *[24] * 9, 1]),
+}
+
+
+def forge(path: Path, *changes: Change, may_have_nulls: bool = False) -> None:
+    """Change the rows of a shard, and give it the digest of its new bytes.
+
+    Args:
+        path: File of the shard.
+        changes: Changes of its rows.
+        may_have_nulls: True declares that each column may have nulls, as no shard does.
+    """
+    schema = pq.ParquetFile(path).schema_arrow
+    table = functools.reduce(lambda table, change: change(table), changes, pq.read_table(path))
+    fields = [
+        pa.field(name, column.type, nullable=may_have_nulls or is_nullable or column.null_count > 0)
+        for name, is_nullable, column in zip(
+            schema.names, [field.nullable for field in schema], table.columns, strict=True
+        )
+    ]
+    forged = table.cast(pa.schema(fields, metadata=pq.read_metadata(path).metadata))
     pq.write_table(forged, path)
-    path.rename(path.with_name(f"shard-00001.{file_sha256(path)[:32]}.parquet"))
+    path.rename(path.with_name(f"{path.name[:11]}.{file_sha256(path)[:32]}.parquet"))
+
+
+def assert_read_as_if_checked_first(study: Path, nums_left: list[int]) -> None:
+    analysis = analyze(study)
+    assert analysis == analyze(open_ratings(study))
+    assert [rule.num_ratings + rule.num_unparsed for rule in analysis.rules] == nums_left
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forged_shard_with_a_matching_digest_is_read_as_if_values_were_checked_first(study, name):
+    """A digest that matches says nothing about the values."""
+    changes, nums_left = FORGERIES[name]
+    path = sorted(study.glob("ratings/*/shard-00001.*parquet"))[0]
+    forge(path, *changes, may_have_nulls=name == "columns may have nulls")
+    assert_read_as_if_checked_first(study, nums_left)
     finished = encore("analyze", study)
-    assert finished.code == 3
-    assert "1 of 3 shards missing" in finished.err
+    assert finished.code == (3 if nums_left == [14] * 10 else 0)
+    assert ("1 of 3 shards missing" in finished.err) == (finished.code == 3)
+
+
+def test_a_forged_shard_behind_rows_in_another_order_is_left_out(study, monkeypatch):
+    """Counting ends at the second shard, before it reads the third, which has 2 pairs."""
+    monkeypatch.setattr(shard_codes, "_SHARDS_PER_BATCH", 1)
+    _, second, third = sorted(study.glob("ratings/*/shard-*.parquet"))
+    forge(second, rule_by_rule)
+    forge(third, with_first("rating", 7.5))
+    assert_read_as_if_checked_first(study, [20] * 10)
+
+
+def test_values_that_were_not_checked_are_not_read_by_sql(study):
+    with open_warehouse(open_ratings(study, checks_values=False)) as warehouse:
+        with pytest.raises(UncheckedShardError, match="values were not checked"):
+            warehouse.query("rule_statistics")
+        rule_ids = sorted(warehouse.rule_ids())
+        for _ in warehouse.coded_ratings(sources={}, rule_ids=rule_ids):  # checks them
+            pass
+        assert warehouse.query("rule_statistics").num_rows
 
 
 def test_one_of_several_runs_must_be_chosen_and_a_second_can_be_compared(rated):

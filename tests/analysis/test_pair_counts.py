@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from encore.analysis import pair_counts
 from encore.analysis.pair_counts import count_pairs
 from encore.core.errors import EncoreError, InputError
 from encore.data.records import RESPONSES
@@ -43,13 +44,7 @@ ORDERS: tuple[Order, ...] = (pair_by_pair, rule_by_rule, shuffled)
 
 def counted(ratings: pa.Table | Path, *, part_rows: int = 3_000_000) -> dict:
     with open_warehouse(open_ratings(ratings), part_rows=part_rows) as opened:
-        rows = opened.query("rule_statistics").to_pylist()
-        levels = {row["rule_id"]: row["levels"] for row in rows if row["source"] is None}
-        return count_pairs(
-            opened,
-            sources=list({row["source"] for row in rows} - {None}),
-            levels={rule: None if xs is None else np.array(xs) for rule, xs in levels.items()},
-        )
+        return count_pairs(opened, rule_ids=sorted(opened.rule_ids()))
 
 
 # --- against other definitions --------------------------------------------------------------------
@@ -102,6 +97,9 @@ def test_a_run_is_counted_from_its_shards_as_its_rows_are(tmp_path, monkeypatch)
     for source, counts in counted(tmp_path).items():
         for name in ("num_pairs", "num_one_sided", "wins_R", "losses_R", "ties_R", "sign_gram_RR"):
             np.testing.assert_array_equal(getattr(counts, name), getattr(expected[source], name))
+        # Equal sums in each block: every pair has its own key.
+        expected_B2RR = expected[source].margin_sums_B2RR
+        np.testing.assert_allclose(counts.margin_sums_B2RR, expected_B2RR, atol=1e-12)
         for count_MM, expected_MM in zip(counts.cells, expected[source].cells, strict=True):
             np.testing.assert_array_equal(count_MM, expected_MM)
 
@@ -132,6 +130,18 @@ def test_a_pair_whose_rows_stand_far_apart_is_one_pair(num_between):
     counts = counted(ratings_table(rows), part_rows=1000)["s"]
     assert counts.num_pairs == 500 * num_between + 1
     assert (counts.wins_R.tolist(), counts.num_one_sided) == ([1], 0)
+
+
+def test_a_limit_of_cells_drops_the_last_rules_in_any_order_of_rows(monkeypatch):
+    """Rules a, c have 2 levels, so 3 x 3 cells, and b 8, so 81: with a 90, with a and c 99."""
+    monkeypatch.setattr(pair_counts, "_MAX_CELL_COUNTS", 98)
+    rng = np.random.default_rng(340)
+    rating_2PR = rng.integers(0, 2, size=(2, 200, 3)).astype(float)
+    rating_2PR[:, :, 1] = rng.integers(0, 8, size=(2, 200)) / 7
+    table = table_of(*rating_2PR, rule_ids=["a", "b", "c"])
+    for order in ORDERS:
+        for counts in counted(order(table, rng), part_rows=100).values():
+            assert [count_MM is None for count_MM in counts.cells] == [False, False, True]
 
 
 # --- repeats and errors ---------------------------------------------------------------------------

@@ -47,6 +47,7 @@ def answer_of(margin_PR: Any, **options: float) -> RuleAnswer:
         wins_R=wins_R,
         losses_R=losses_R,
         ties_R=ties_R,
+        num_nulls_R=np.zeros(num_rules, dtype=np.int64),
         sign_gram_RR=np.zeros((num_rules, num_rules), dtype=np.int64),
         margin_sums_B2RR=np.stack(
             [margin_PR.T @ margin_PR, np.tile((margin_PR**2).sum(axis=0), (num_rules, 1)).T]
