@@ -35,6 +35,12 @@ _REFUSAL_MESSAGE = re.compile(
     re.IGNORECASE,
 )
 _TOO_LONG = re.compile(r"context.length|too long|longer than the max", re.IGNORECASE)
+#: Codes and types of errors of services whose user has to pay or to raise a limit first.
+_QUOTA_SPENT = re.compile(
+    r"insufficient_(quota|balance|credits|funds)|exceeded_current_quota|credit_balance_exhausted|"
+    r"(spend|hard)_limit_(exceeded|reached)|billing_(not_active|error)|budget_exceeded|Arrearage|"
+    r"credit balance is too low"
+)
 
 
 class PromptFailedError(EncoreError):
@@ -100,7 +106,7 @@ def read_chat(answer: Any, *, decoding: Decoding) -> list[Reply]:
         answer = _refusal_within(answer) or answer
         [choice] = answer["choices"]
         if choice["finish_reason"] == "error":
-            raise ValueError("the server says that the model failed")
+            raise ValueError(f"the server says that the model failed: {choice.get('error')}")
         message, end, usage = choice["message"], choice["finish_reason"], _usage(answer)
         text, refusal = message.get("content") or "", message.get("refusal")
         reason = "refusal" if refusal else end if end in _NO_ANSWER else None
@@ -216,6 +222,31 @@ def _refusal_within(answer: Mapping[str, Any]) -> dict[str, Any] | None:
     [choice] = answer.get("choices") or [{}]
     error = answer.get("error") or choice.get("error")
     return answer_of_error(CHAT, 400, error) if error else None
+
+
+def quota_error_within(answer: Any) -> Any:
+    """Return the error of a spent quota that came with status 200; None without one.
+
+    Gateways answer so if they learn of the error when they have sent the status.
+    """
+    error = answer.get("error") if isinstance(answer, Mapping) else None
+    status = error.get("code") if isinstance(error, Mapping) else None
+    return error if status == 402 or _QUOTA_SPENT.search(str(error)) else None
+
+
+def is_quota_spent(status: int, text: str, *, headers: Mapping[str, str] | None = None) -> bool:
+    """Return True for an error that lasts until the user pays or raises a limit at the service.
+
+    Services say so with status 402, or as 429, 400 or 403 with a code. A 402 with a time to wait
+    (OpenRouter: the credit is reserved by open requests) passes.
+
+    Args:
+        status: HTTP status of the answer.
+        text: The answer with its error.
+        headers: Headers of the answer.
+    """
+    has_wait = "Retry-After" in (headers or {})
+    return (status == 402 and not has_wait) or _QUOTA_SPENT.search(text) is not None
 
 
 def first_words(answer: Any) -> str:

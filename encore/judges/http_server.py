@@ -35,6 +35,7 @@ from encore.judges.http_protocol import PromptFailedError, UnreadableAnswerError
 from encore.judges.judge_options import JudgeConfig
 
 try:
+    import httpx2
     import openai
 except ImportError as missing:
     raise JudgeUnavailableError(
@@ -46,6 +47,8 @@ logger = logging.getLogger(__name__)
 #: Retries of a request that failed for a passing reason. The client waits 0.5 to 8 s between them,
 #: or as long as the server says in `Retry-After`.
 MAX_RETRIES = 5
+#: Longest answer of a server, decompressed: a hundred times the longest that a request asks for.
+MAX_ANSWER_BYTES = 8 * 2**20
 #: vLLM answers requests of ten or more prompts several times faster than requests of one prompt.
 _PROMPTS_PER_REQUEST = 64
 #: Time between two reports of progress, and the longest delay of an interruption.
@@ -350,6 +353,57 @@ def host_of(config: JudgeConfig) -> str:
     return str(urlsplit(config.base_url or "").hostname)
 
 
+class _BoundedClient(openai.DefaultAsyncHttpxClient):
+    """HTTP client with limits of the time and the length of a whole answer.
+
+    httpx limits the time of each read, so an answer of one byte a second would never end.
+    """
+
+    def __init__(self, limit_seconds: float) -> None:
+        """Open no connection yet. The caller bounds their number."""
+        limits = httpx2.Limits(
+            max_connections=None,
+            max_keepalive_connections=None,
+            # The next request closes all that expired; if it is cancelled then, they stay open.
+            keepalive_expiry=60,
+        )
+        super().__init__(timeout=limit_seconds, limits=limits)
+        self._limit_seconds = limit_seconds
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """Send a request and read its answer to the end.
+
+        Raises:
+            httpx2.ReadTimeout: The answer was not complete in time.
+            UnreadableAnswerError: The answer is too long.
+        """
+        content = bytearray()
+        try:
+            async with asyncio.timeout(self._limit_seconds):
+                response = await super().send(request, **options | {"stream": True})
+                try:
+                    async for chunk in response.aiter_bytes():
+                        content += chunk
+                        if len(content) > MAX_ANSWER_BYTES:
+                            size = f"{MAX_ANSWER_BYTES / 2**20:g} MiB"
+                            raise UnreadableAnswerError(f"it is longer than {size}")
+                finally:
+                    await response.aclose()
+        except TimeoutError:
+            raise httpx2.ReadTimeout("the answer is not complete", request=request) from None
+        headers = response.headers
+        if response.is_error:
+            text = content.decode(errors="replace")
+            is_spent = protocol.is_quota_spent(response.status_code, text, headers=headers)
+            if is_spent or response.status_code == 402:  # 402 with a time to wait passes
+                headers["X-Should-Retry"] = str(not is_spent).lower()  # the client obeys it
+        for name in ("Content-Encoding", "Content-Length", "Transfer-Encoding"):
+            headers.pop(name, None)  # of the answer as it was sent
+        return httpx2.Response(
+            response.status_code, headers=headers, content=bytes(content), request=request
+        )
+
+
 def _header_value(name: str, source: str) -> str:
     """Return the value of a header from the environment variable of ``ENV:VARIABLE``.
 
@@ -408,9 +462,9 @@ class _Server:
         self._client = openai.AsyncOpenAI(
             api_key=self._key or "EMPTY",  # the client needs a key, a server without keys does not
             base_url=config.base_url,
-            timeout=config.request_timeout_seconds,
             max_retries=MAX_RETRIES,
             default_headers=headers,
+            http_client=_BoundedClient(config.request_timeout_seconds),
         )
         self.request_limit = asyncio.Semaphore(config.concurrency)
         self._loop = asyncio.new_event_loop()
@@ -475,8 +529,14 @@ class _Server:
         for attempt in range(1 + MAX_RETRIES):
             await asyncio.sleep(min(0.5 * 2 ** (attempt - 1), 8) if attempt else 0)
             try:
-                return read(await send(path, **arguments))
+                answer = await send(path, **arguments)
+                if (quota_error := protocol.quota_error_within(answer)) is not None:
+                    raise self._quota_error(200, quota_error)
+                return read(answer)
             except openai.APIStatusError as error:
+                status, response = error.status_code, error.response
+                if protocol.is_quota_spent(status, response.text, headers=response.headers):
+                    raise self._quota_error(status, response.text) from None
                 answer = protocol.answer_of_error(path, error.status_code, error.body)
                 if answer is None:
                     raise self._one_line_error(error) from None
@@ -511,6 +571,14 @@ class _Server:
         """Name of judge and host in messages."""
         return f"judge {self._config.model!r}: {host_of(self._config)}"
 
+    def _quota_error(self, status: int, error: object) -> JudgeUnavailableError:
+        """Return the error that ends a run because the service wants money first."""
+        return JudgeUnavailableError(
+            f"{self._label} answered {status}: {first_words(self.redacted(str(error)))}; the quota "
+            "or the credit is spent: raise it at the service, then give the same command again, "
+            "which asks for what is missing"
+        )
+
     def _one_line_error(self, error: openai.APIError) -> EncoreError:
         """Return the client's error in one line with advice, without the key."""
         num_attempts = 1 + int(error.request.headers.get("x-stainless-retry-count", 0))
@@ -523,6 +591,8 @@ class _Server:
             address = "check --judge and --base-url (most servers need /v1 at its end)"
             # Errors that every request would meet end the run.
             advice = {401: key, 403: key, 404: address}.get(status)
+            if error.response.has_redirect_location:  # texts go to no other host
+                advice = f"the server redirects to another address; {address}"
             kind = EncoreError if advice is None else JudgeUnavailableError
             if status in _PROMPT_STATUSES or status >= 500:
                 kind = PromptFailedError

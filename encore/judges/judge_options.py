@@ -58,7 +58,7 @@ class JudgeConfig(StageConfig):
     concurrency: int = _http(64, ge=1, le=4096)
     """Maximal number of simultaneous requests."""
     request_timeout_seconds: float = _http(120, gt=0)
-    """Time limit of a request in seconds."""
+    """Time limit of a request in seconds, from the connection to the end of the answer."""
     api_key_env: str = _http("OPENAI_API_KEY", min_length=1, metavar="NAME")
     """Environment variable that holds the server's key, if it needs one."""
     request_fields: dict[str, JsonValue] = _http(

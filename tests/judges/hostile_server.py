@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import threading
@@ -30,7 +31,14 @@ ANSWERS = {
 #: A slow answer takes so long that no test waits for its end, however slow the machine is.
 SLOW_SECONDS = 600
 #: Faults that may pass.
-FAULTS = ("429", "500", "half", "html", "another_model", "nothing", "slow")
+FAULTS = (
+    *("429", "busy_credit", "500", "half", "half_chunked", "html", "another_model", "nothing"),
+    *("error_inside", "error_choice", "large", "slow", "drip"),
+)
+#: Two of them are answers that take longer than the limit of a request.
+ENDLESS = ("slow", "drip")
+#: Time between two bytes of an answer that drips. The whole takes 20 s and more.
+DRIP_SECONDS = 0.1
 
 
 @dataclass
@@ -38,12 +46,13 @@ class HostileServer:
     """Behaviour of a server, and the requests that it received.
 
     Attributes:
-        fault: A key of `ANSWERS`, one of `FAULTS`, 400, no_logprobs or ignores_choice; empty for
-            none.
+        fault: A key of `ANSWERS` or `QUOTAS`, one of `FAULTS`, 400, compressed (10 MB in 10 kB),
+            cut_off (a reply at its limit), redirect, no_logprobs, ignores_choice, or "" for none.
         every: A question in so many meets the fault, selected by the question's hash.
         times: Number of requests for such a question that meet the fault.
         after: Number of requests before the first that meets the fault.
         spared: Question that meets no fault.
+        redirect_url: Address that the fault ``redirect`` sends clients to.
         models: Names in the server's list of models.
         key: Key that the server requires; empty accepts every key.
         num_requests: Number of requests by path.
@@ -62,6 +71,7 @@ class HostileServer:
     times: int = 10**9
     after: int = 0
     spared: str = ""
+    redirect_url: str = ""
     models: tuple[str, ...] = (MODEL,)
     key: str = KEY
     num_requests: Counter[str] = field(default_factory=Counter)
@@ -124,6 +134,13 @@ def answer_to(body: dict[str, Any], *, fault: str = "") -> dict[str, Any]:
         message["content"] = ""
     if fault == "refusal":
         message |= {"content": None, "refusal": "I cannot judge this."}
+    if fault in ("large", "compressed"):
+        message["content"] = "0" * 10_000_000
+    if fault == "error_choice":
+        choice |= {"finish_reason": "error", "error": {"code": 502, "message": "broke off"}}
+        message["content"] = "0."
+    if fault == "cut_off":
+        choice["finish_reason"] = "length"
     if fault == "reasoning":
         choice["finish_reason"] = "length"
         message |= {"content": "", "reasoning_content": "Let me think about"}
@@ -133,12 +150,53 @@ def answer_to(body: dict[str, Any], *, fault: str = "") -> dict[str, Any]:
     return {"object": "chat.completion", "model": model, "choices": [choice], "usage": usage}
 
 
+def answer_to_completion(body: dict[str, Any]) -> dict[str, Any]:
+    """Return the answer to a completion of token ids: a score for each prompt, last one first."""
+    choices = [
+        {"index": index, "text": hashed_score(str(prompt)), "finish_reason": "stop"}
+        for index, prompt in enumerate(body["prompt"])
+    ]
+    usage = {"prompt_tokens": 100, "completion_tokens": 4, "total_tokens": 104}
+    return {"model": MODEL, "choices": choices[::-1], "usage": usage}
+
+
 _CODES = {
     "filtered_prompt": "content_filter",
     "invalid_prompt": "invalid_prompt",
     "too_long": "context_length_exceeded",
     "400": "invalid_request_error",
 }
+
+
+#: Status and error of services whose user has to pay first, by fault.
+QUOTAS: dict[str, tuple[int, dict[str, str | int]]] = {
+    "quota": (429, {"type": "insufficient_quota", "code": "credit_balance_exhausted"}),
+    "no_balance": (402, {"message": "Insufficient Balance", "code": "invalid_request_error"}),
+    "billing_limit": (400, {"code": "billing_hard_limit_reached"}),
+    "quota_inside": (200, {"code": 402, "message": "Insufficient credits"}),
+}
+
+
+def _answer_instead(
+    fault: str, echo: str, redirect_url: str
+) -> tuple[int, object, dict[str, str]] | None:
+    """Return status, content and headers of an answer without a reply; None for other faults."""
+    if fault in QUOTAS:
+        status, error = QUOTAS[fault]
+        return status, {"error": {"message": echo, **error}}, {}
+    if fault in _CODES:
+        return 400, {"error": {"code": _CODES[fault], "message": echo}}, {}
+    page = f"<html><body>{echo}</body></html>"
+    answers: dict[str, tuple[int, object, dict[str, str]]] = {
+        "429": (429, {"error": {"message": echo}}, {"Retry-After": "1"}),
+        "busy_credit": (402, {"error": {"message": echo}}, {"Retry-After": "1"}),
+        "500": (500, {"error": {"message": echo}}, {}),
+        "html": (200, page, {"Content-Type": "text/html"}),
+        "error_in_200": (200, {"error": {"code": 403, "metadata": {"flagged_input": echo}}}, {}),
+        "error_inside": (200, {"error": {"message": echo, "code": 502}}, {}),
+        "redirect": (307, "", {"Location": f"{redirect_url}/chat/completions"}),
+    }
+    return answers.get(fault)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -165,40 +223,50 @@ class _Handler(BaseHTTPRequestHandler):
         state.bodies.append(body)
         with state.at_work():
             time.sleep(0.002)
+            if "prompt" in body:
+                self._send(200, answer_to_completion(body))
+                return
             question = body["messages"][0]["content"]
             state.num_asked[question] += 1
             self._answer(body, state.fault_of(question))
 
     def _answer(self, body: dict[str, Any], fault: str) -> None:
+        state = self.server.state
         # Servers may repeat the request, and with it the key.
         keys = f"{self.headers['Authorization']} {self.headers['X-Gateway-Key']}"
         echo = f"failed on request with {keys}"
-        if refused := self.server.state.refused_fields.intersection(body):
+        if refused := state.refused_fields.intersection(body):
             message = f"Unsupported parameter: {', '.join(refused)}, {echo}"
             self._send(400, {"error": {"message": message, "code": "unsupported_parameter"}})
         elif fault == "nothing":
             self.close_connection = True
-        elif fault in _CODES:
-            self._send(400, {"error": {"code": _CODES[fault], "message": echo}})
-        elif fault == "error_in_200":
-            self._send(200, {"error": {"code": 403, "metadata": {"flagged_input": echo}}})
-        elif fault in ("429", "500"):
-            headers = {"Retry-After": "1"} if fault == "429" else {}
-            self._send(int(fault), {"error": {"message": echo}}, **headers)
-        elif fault == "html":
-            self._send(200, f"<html><body>{echo}</body></html>", **{"Content-Type": "text/html"})
-        elif fault == "half":
-            answer = json.dumps(answer_to(body)).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer[: len(answer) // 2])
-            self.close_connection = True
+        elif fault in ("half", "half_chunked", "drip"):
+            self._send_partly(json.dumps(answer_to(body)).encode(), fault)
+        elif (answer := _answer_instead(fault, echo, state.redirect_url)) is not None:
+            status, content, headers = answer
+            self._send(status, content, **headers)
         else:
             if fault == "slow":
                 self.server.stopped.wait(SLOW_SECONDS)
-            self._send(200, answer_to(body, fault=fault))
+            self._send(200, answer_to(body, fault=fault), is_compressed=fault == "compressed")
+
+    def _send_partly(self, answer: bytes, fault: str) -> None:
+        """Send the first half of an answer, or all of it so slowly that no client waits."""
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        if fault == "half_chunked":
+            self.send_header("Transfer-Encoding", "chunked")
+            answer = f"{len(answer):x}\r\n".encode() + answer
+        else:
+            self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        if fault == "drip":
+            for byte in answer:
+                self.wfile.write(bytes([byte]))
+                self.server.stopped.wait(DRIP_SECONDS)
+        else:
+            self.wfile.write(answer[: len(answer) // 2])
+            self.close_connection = True
 
     def _refuses_key(self) -> bool:
         authorization = self.headers.get("Authorization", "")
@@ -208,8 +276,12 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(401, {"error": {"message": message, "code": "invalid_api_key"}})
         return True
 
-    def _send(self, status: int, content: object, **headers: str) -> None:
+    def _send(
+        self, status: int, content: object, *, is_compressed: bool = False, **headers: str
+    ) -> None:
         data = (content if isinstance(content, str) else json.dumps(content)).encode()
+        if is_compressed:
+            headers["Content-Encoding"], data = "gzip", gzip.compress(data)
         self.send_response(status)
         for name, value in ({"Content-Type": "application/json"} | headers).items():
             self.send_header(name, value)

@@ -21,9 +21,11 @@ from tests.golden.command_line import Finished, encore
 from tests.judges.asking import interrupt_after_5
 from tests.judges.hostile_server import (
     ANSWERS,
+    ENDLESS,
     FAULTS,
     KEY,
     MODEL,
+    QUOTAS,
     SLOW_SECONDS,
     HostileServer,
     serving,
@@ -85,12 +87,12 @@ def test_replies_have_the_order_of_their_prompts_and_token_counts():
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_requests_with_a_passing_fault_are_retried(fault):
-    timeout = 3 if fault == "slow" else 30
+    timeout = 3 if fault in ENDLESS else 30
     with serving(HostileServer(fault=fault, every=5, times=1)) as server:
         replies = ask(server, request_timeout_seconds=timeout)
     assert [reply.text for reply in replies] == EXPECTED_TEXTS
     assert server.num_requests["/v1/chat/completions"] > len(QUESTIONS)
-    if fault == "429":  # it says how long to wait
+    if fault in ("429", "busy_credit"):  # it says how long to wait
         assert min(server.waited) >= 1
 
 
@@ -98,16 +100,23 @@ def test_requests_with_a_passing_fault_are_retried(fault):
     ("fault", "message"),
     [
         ("429", "answered 429.*lower --concurrency"),
+        ("busy_credit", "answered 402"),
         ("500", "answered 500"),
         ("half", "breaks the connection"),
         ("html", "does not answer as the OpenAI protocol says.*<html>"),
         ("another_model", "another model, 'another-judge' instead of 'some-judge'"),
         ("nothing", "breaks the connection"),
+        ("half_chunked", "breaks the connection"),
+        ("error_inside", "failed on request.*no 'choices'"),
+        ("error_choice", "the model failed: .*broke off"),
+        ("large", "it is longer than 8 MiB"),
+        ("compressed", "it is longer than 8 MiB"),
+        ("drip", "did not answer within 0.5 s.*--request-timeout-seconds"),
         ("slow", "did not answer within 0.3 s.*--request-timeout-seconds"),
     ],
 )
 def test_a_lasting_fault_is_named_with_its_host_and_without_the_key(fault, message):
-    timeout = 0.3 if fault == "slow" else 30
+    timeout = {"slow": 0.3, "drip": 0.5}.get(fault, 30)
     with serving(HostileServer(fault=fault, every=5)) as server:
         started = time.monotonic()
         with pytest.raises(EncoreError, match=message) as caught:
@@ -163,6 +172,36 @@ def test_the_body_that_a_server_receives_asks_for_greedy_replies():
     limits = {"temperature": 0, "max_completion_tokens": 16}
     message = {"role": "user", "content": "Why?"}
     assert server.bodies == [{"model": MODEL, "messages": [message], **limits}]
+
+
+def test_a_reply_that_is_cut_off_at_its_limit_is_no_complete_one():
+    with serving(HostileServer(fault="cut_off", every=2)) as server:
+        replies = ask(server)
+    assert [reply.text for reply in replies] == EXPECTED_TEXTS
+    assert {reply.is_complete for reply in replies} == {True, False}
+
+
+def test_no_text_follows_a_redirect_to_another_server():
+    with serving(HostileServer()) as other_server:
+        redirecting = HostileServer(fault="redirect", redirect_url=other_server.base_url)
+        message = r"answered 307.*redirects to another address; check --judge and --base-url"
+        with serving(redirecting) as server, pytest.raises(JudgeUnavailableError, match=message):
+            ask(server, ["Why?"])
+    assert not other_server.num_requests
+    assert server.num_requests.total() == 1
+
+
+def test_choices_in_another_order_go_to_their_prompts_and_tokens_count_once(tiny_judge):
+    prompts = [[1, number] for number in range(130)]
+    with serving(HostileServer()) as server:
+        judge = opened(server, tokenizer=str(tiny_judge))
+        replies = judge.reply(prompts, decoding=TEXT, on_progress=lambda _: None)
+        judge.close()
+    assert [reply.text for reply in replies] == [hashed_score(str(prompt)) for prompt in prompts]
+    # Requests of 64, 64 and 2 prompts, each of which the server counts with 100 and 4 tokens.
+    assert sum(reply.usage.prompt_tokens for reply in replies) == 3 * 100
+    assert sum(reply.usage.output_tokens for reply in replies) == 3 * 4
+    assert [body["temperature"] for body in server.bodies] == [0, 0, 0]
 
 
 def test_fields_are_added_to_the_body_replaced_and_left_out():
@@ -309,12 +348,42 @@ def test_a_killed_run_asks_again_only_what_was_not_on_disk(number, tmp_path):
     assert not path.exists()
 
 
+@pytest.mark.parametrize("fault", QUOTAS)
+def test_a_request_whose_quota_is_spent_is_sent_once(fault):
+    message = "the quota or the credit is spent"
+    with (
+        serving(HostileServer(fault=fault)) as server,
+        pytest.raises(JudgeUnavailableError, match=message) as caught,
+    ):
+        ask(server, ["Why?"])
+    assert server.num_requests.total() == 1
+    assert KEY not in str(caught.value)
+
+
+def test_a_spent_quota_ends_the_run_at_once_and_answers_are_kept(tmp_path):
+    study = study_of(numbered_pairs(20), tmp_path / "study")
+    options = ("--shard-size", 10, "--concurrency", 4)  # two shards of 200 prompts at a time
+    with serving(HostileServer(fault="quota", after=101)) as server:
+        finished = rate(study, server, *options)
+        # The test question, 100 answers, and the open requests of both shards.
+        assert 101 < server.num_requests["/v1/chat/completions"] <= 101 + 2 * 4
+    assert finished.code == 1
+    assert finished.err.count("quota or the credit is spent") == 1
+    paths = sorted(study.glob("ratings/*/replies-*.jsonl"))
+    journals = [ReplyJournal.read(path, run_key=path.parent.name) for path in paths]
+    num_kept = sum(len(journal.earlier_replies) for journal in journals)
+    assert 100 - 2 * 4 <= num_kept <= 100  # what was on its way is cancelled
+    with serving(HostileServer()) as server:
+        assert rate(study, server, *options).code == 0
+    assert server.num_requests["/v1/chat/completions"] == 1 + 400 - num_kept
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("passes", [True, False], ids=["passes", "stays"])
 def test_of_2000_calls_only_shards_with_a_lasting_fault_fail(fault, passes, tmp_path, caplog):
     study = study_of(numbered_pairs(100), tmp_path / "study")
-    timeout = 2 if fault == "slow" else 60
+    timeout = 2 if fault in ENDLESS else 60
     caplog.set_level(logging.DEBUG)
     often = {"every": 100, "times": 1} if passes else {"every": 400}
     with serving(HostileServer(fault=fault, **often)) as server:
