@@ -84,7 +84,12 @@ def rate_shards(
                 supervise, **engines, silence_seconds=silence_seconds, reporter=reporter
             )
         try:
-            return run.run_dir, run_job(run.job(retries=attempts.shard_retries, reporter=reporter))
+            job = run.job(
+                retries=attempts.shard_retries,
+                is_supervised=spec is not None or deployment.id is not None,
+                reporter=reporter,
+            )
+            return run.run_dir, run_job(job)
         finally:
             run.judge.close()
 

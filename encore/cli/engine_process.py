@@ -31,7 +31,7 @@ def main() -> None:
         rating = RateConfig.model_validate(request.config)
         run = open_run(open_study(rating.study), rating)
         with closing(run.judge):
-            job = run.job(retries=request.retries)
+            job = run.job(retries=request.retries, is_supervised=True)
             work_as_engine(job, request.spec, silence_seconds=rating.silence_seconds)
     else:
         from encore.scoring.scoring_run import score_study

@@ -80,6 +80,8 @@ def _show_result(config: RateConfig, result: RatingResult, *, as_json: bool) -> 
     if config.limits:
         # The keys of runs of earlier versions.
         values["ending"] = stop and {"reason": stop.reason, "is_enough": stop.is_success}
+    costs_of_run = _costs_of_run(config, result)
+    values |= costs_of_run
     if as_json:
         print_json(values)
     num_ratings, num_nulls = report.total("num_ratings"), report.total("num_nulls")
@@ -87,6 +89,8 @@ def _show_result(config: RateConfig, result: RatingResult, *, as_json: bool) -> 
     for name, costs in result.plan.items():
         planned, actual = amount(costs["planned"]), amount(costs["actual"])
         say(f"{name.removeprefix('num_').replace('_', ' ')}: {actual}; planned: {planned}")
+    for spent in costs_of_run.values():
+        say(f"spent: {spent:,.4g} at the prices given, in all calls of this run")
     if values["num_known"]:
         say(f"{values['num_known']:,} ratings are copies of those of other runs of this study")
     if values["num_kept"]:
@@ -102,6 +106,22 @@ def _show_result(config: RateConfig, result: RatingResult, *, as_json: bool) -> 
     if stop is not None:
         say(stop.reason)
     say_next("analyze", config.study)
+
+
+def _costs_of_run(config: RateConfig, result: RatingResult) -> dict[str, float]:
+    """Return what all calls of the run cost at the prices given as ``spent``, if there are any."""
+    from encore.rating.stop_rules import money, usages_of
+
+    if config.price_input is None and not config.price_gpu_hour:
+        return {}
+    outcomes = result.report.outcomes
+    costs: list[dict[str, float]] = [
+        usage._asdict() for usage in usages_of(result.run_dir, result.manifest, outcomes)
+    ]
+    costs += [{"engine_seconds": state.footer.get("engine_seconds", 0)} for state in outcomes]
+    num_devices = config.judge.num_devices
+    spent = sum(money(cost, prices=config, num_devices=num_devices) for cost in costs)
+    return {"spent": spent}
 
 
 def _warn_of_nulls(report: RunReport) -> None:

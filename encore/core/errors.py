@@ -45,6 +45,10 @@ class GenerationInterruptedError(EncoreError):
     """A generation passed its deadline or was cancelled. Its engine must not be used again."""
 
 
+class ShardClosedError(EncoreError):
+    """The run's budget is used up within a shard. What was answered is kept for a later call."""
+
+
 def stops_the_run(error: object) -> bool:
     """Return True if every shard would fail the same way: no engine, no space, no permission."""
     return isinstance(error, EveryShardError) or (

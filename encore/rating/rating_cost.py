@@ -118,6 +118,20 @@ def count_tokens(
     )
 
 
+def count_prompt_bytes(
+    prompts: PromptMaker, pairs: pa.Table, *, max_counted: int = MAX_COUNTED_PAIRS
+) -> int:
+    """Count the bytes of all prompts of a judge that reads texts, from a sample of the pairs."""
+    counted = pairs
+    if pairs.num_rows > max_counted:
+        counted = pairs.take(_spread_by_length(pairs, max_counted))
+    questions = prompts.questions(counted)
+    texts = (prompt for prompt, _ in prompts.make(questions) if isinstance(prompt, str))
+    num_bytes = sum(len(text.encode()) for text in texts)
+    factor: float = pairs.num_rows / counted.num_rows
+    return round(factor * num_bytes)
+
+
 def kv_block_size(judge: JudgeConfig, *, is_on_cpu: bool) -> int | None:
     """Return the tokens in a block of the engine's cache; None if the engine has no prefix cache.
 

@@ -131,8 +131,8 @@ class LimitsConfig(PricesConfig):
     """Rate in growing rounds, and stop when every weight of ENCORE lies within this share of the
     one that all pairs would give, 95 % confidence."""
     budget: float | None = _limits(None, gt=0, metavar="MONEY")
-    """Stop before a shard that would make the run, with all earlier calls, cost more than this at
-    the prices given."""
+    """Stop before a request of a server that is paid by the token, else before a shard, that would
+    make the run, with all earlier calls, cost more than this at the prices given."""
     budget_calls: int | None = _limits(None, ge=1, metavar="CALLS")
     """Stop before a shard that would make the run take more calls of the judge than this."""
 

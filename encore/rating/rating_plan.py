@@ -21,6 +21,7 @@ from encore.rating.rating_cost import (
     MAX_COUNTED_PAIRS,
     Clock,
     TokenCounts,
+    count_prompt_bytes,
     count_tokens,
     estimated_clock,
     kv_block_size,
@@ -30,6 +31,11 @@ from encore.rating.rating_options import PlanRateConfig, PromptLayout
 from encore.rating.rating_run import RatingRun, open_run
 from encore.runs.local_engines import visible_gpus
 from encore.runs.shard_runner import work_through
+
+#: Bytes of English in a token, and tokens of a reply (None: as many as it may have), for a low, a
+#: middle and a high estimate of money.
+_BYTES_PER_TOKEN = (5.0, 4.0, 3.0)
+_REPLY_TOKENS = (2, 4, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +112,16 @@ def plan_rating(study: Study, config: PlanRateConfig, *, reporter: Reporter = SI
         layout: _layout_cost(counts.scaled(num_pairs / run.pairs.num_rows), seconds_of, config)
         for layout, counts in _counts_by_layout(run, pilot, is_on_cpu=not gpu).items()
     }
+    notes = [*_notes(run, config, pilot), *_note_on_long_rules(run, layouts)]
+    if run.judge.tokenizer is None and not pilot and None not in _token_prices(config):
+        low, middle, high = _money_from_bytes(run, config)
+        layouts = {layout: replace(cost, money=middle) for layout, cost in layouts.items()}
+        notes.insert(
+            0,
+            f"the money is estimated from bytes, between {low:,.4g} and {high:,.4g} in the prices' "
+            f"currency, at {_BYTES_PER_TOKEN[0]:g} to {_BYTES_PER_TOKEN[2]:g} bytes a token; "
+            "--calibrate PAIRS measures it",
+        )
     return RatingPlan(
         judge=run.manifest.judge,
         num_pairs=num_pairs,
@@ -117,8 +133,30 @@ def plan_rating(study: Study, config: PlanRateConfig, *, reporter: Reporter = SI
         count=config.count,
         hours_origin=hours_origin,
         calibration=pilot,
-        notes=[*_notes(run, config, pilot), *_note_on_long_rules(run, layouts)],
+        notes=notes,
     )
+
+
+def _token_prices(config: PlanRateConfig) -> tuple[float | None, float | None]:
+    return config.price_input, config.price_output
+
+
+def _money_from_bytes(run: RatingRun, config: PlanRateConfig) -> list[float]:
+    """Return a low, a middle and a high estimate of a run's money, without a tokenizer."""
+    num_pairs = config.pairs or run.pairs.num_rows
+    factor = num_pairs / run.pairs.num_rows
+    num_bytes = factor * count_prompt_bytes(run.rater.prompts, run.pairs)
+    num_calls = num_pairs * run.rater.prompts.num_prompts_per_pair
+    price_input, price_output = (price or 0.0 for price in _token_prices(config))
+    max_reply_tokens = run.rater.decoding.max_new_tokens
+    return [
+        1e-6
+        * (
+            price_input * num_bytes / bytes_per_token
+            + price_output * num_calls * min(reply_tokens or max_reply_tokens, max_reply_tokens)
+        )
+        for bytes_per_token, reply_tokens in zip(_BYTES_PER_TOKEN, _REPLY_TOKENS, strict=True)
+    ]
 
 
 def _counts_by_layout(

@@ -44,6 +44,7 @@ from encore.rating.rating_options import (
 from encore.rating.replies import PARSER_VERSION
 from encore.rating.reply_journal import ReplyJournal
 from encore.rating.shard_rating import ShardRater
+from encore.rating.spending import SpendingLimit
 from encore.runs.engine_supervisor import supervise
 from encore.runs.local_engines import JobRunner, LocalLauncher, engine_environments
 from encore.runs.run_files import Shard, ShardTable, journal_path, run_key_of
@@ -67,23 +68,35 @@ class RatingRun:
     rater: ShardRater
     cancelled: threading.Event = field(default_factory=threading.Event)
 
-    def job(self, *, retries: int = 0, reporter: Reporter = SILENT) -> Job:
+    def job(
+        self, *, retries: int = 0, is_supervised: bool = False, reporter: Reporter = SILENT
+    ) -> Job:
         """Return the run as a job for `encore.runs.shard_runner`.
 
         A `RateConfig` also says which shards are rated and when the run stops early. The report's
         totals are ``num_ratings`` and ``num_nulls``. For the shards rated by this call it also has
         ``num_truncated`` and the counts ``null_reasons``.
+
+        Args:
+            retries: Further attempts for a shard whose error may pass.
+            is_supervised: True if engines compute, or this process is one. Then whole shards keep
+                a budget; else requests of a server that is paid by the token do.
+            reporter: Receiver of messages.
         """
         rate_config = self.config if isinstance(self.config, RateConfig) else None
-        stop_rule = NEVER_STOP
+        stop_rule, spending = NEVER_STOP, None
         if isinstance(self.config, LimitedRatingConfig) and self.config.limits:
             from encore.rating.stop_rules import stop_rule_of  # brings the warehouse
 
-            stop_rule = stop_rule_of(self.config, self.run_dir, self.manifest, reporter=reporter)
+            if not is_supervised and self.config.engines == 1 and self.judge.is_remote:
+                spending = self._spending_limit(self.config)
+            stop_rule = stop_rule_of(
+                self.config, self.run_dir, self.manifest, reporter=reporter, spending=spending
+            )
         return Job(
             run_dir=self.run_dir,
             manifest=self.manifest,
-            compute=self._compute,
+            compute=partial(self._compute, spending),
             start=partial(self._start, reporter),
             shard_indices=(rate_config.shard or None) if rate_config else None,
             slice=rate_config.parsed_slice if rate_config else None,
@@ -127,14 +140,32 @@ class RatingRun:
             self.judge.check(self.rater.decoding)
         return 1 if self.judge.is_on_cpu else NUM_WORKERS
 
-    def _compute(self, shard: Shard, report_rows: ReportRows) -> ShardTable:
+    def _spending_limit(self, config: LimitedRatingConfig) -> SpendingLimit | None:
+        """Return the limit of what requests may cost; None if their tokens alone do not tell."""
+        if config.budget is None or config.price_input is None or config.price_gpu_hour:
+            return None
+        return SpendingLimit(
+            limit=config.budget,
+            price_input=config.price_input,
+            price_output=config.price_output or 0.0,
+            max_reply_tokens=self.rater.decoding.max_new_tokens,
+        )
+
+    def _compute(
+        self, spending: SpendingLimit | None, shard: Shard, report_rows: ReportRows
+    ) -> ShardTable:
         pairs = self.pairs.slice(shard.start, shard.num_pairs)
         journal = None
         if self.judge.is_remote:
             path = journal_path(self.run_dir, shard.index)
             journal = ReplyJournal.read(path, run_key=self.manifest.run_key)
         rated = self.rater.rate(
-            pairs, shard, earlier=self.earlier, journal=journal, report_rows=report_rows
+            pairs,
+            shard,
+            earlier=self.earlier,
+            journal=journal,
+            spending=spending,
+            report_rows=report_rows,
         )
         table = rated.table
         for name, value in (("judge", self.manifest.judge), ("run_key", self.manifest.run_key)):

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from encore.core.errors import GenerationInterruptedError
+from encore.core.errors import GenerationInterruptedError, ShardClosedError
 from encore.data.schemas import RATINGS, RATINGS_EXPECTED
 from encore.judges.base import (
     NO_USAGE,
@@ -31,6 +31,7 @@ from encore.rating.prompts import PromptMaker
 from encore.rating.rating_options import RatingConfig
 from encore.rating.replies import read_reply
 from encore.rating.reply_journal import ReplyJournal
+from encore.rating.spending import SpendingLimit
 from encore.runs.run_files import Shard, ShardTable
 from encore.runs.shard_runner import ReportRows
 
@@ -61,6 +62,7 @@ class ShardRater:
         *,
         earlier: EarlierRatings,
         journal: ReplyJournal | None = None,
+        spending: SpendingLimit | None = None,
         report_rows: ReportRows,
     ) -> ShardTable:
         """Rate the pairs of a shard; return its rows without the run's own columns, and the cost.
@@ -70,7 +72,11 @@ class ShardRater:
             shard: The shard, for messages.
             earlier: Ratings of other runs, which need no call.
             journal: Replies to the shard's prompts in earlier calls; None if none are kept.
+            spending: Limit of what the run's requests may cost; None if they have none.
             report_rows: Function that receives the number of finished rows.
+
+        Raises:
+            ShardClosedError: The limit is used up. The replies so far are in the journal.
         """
         questions = self.prompts.questions(pairs)
         earlier_rows = earlier.rows(question.pair.pair_id for question in questions)
@@ -92,7 +98,9 @@ class ShardRater:
         )
         open_prompts = [None if i in kept else prompt for i, prompt in enumerate(prompts)]
         sessions = [question.pair.pair_id for question in open_questions]
-        new_replies = self._ask(open_prompts, sessions, journal=journal, watch=watch)
+        new_replies = self._ask(
+            open_prompts, sessions, journal=journal, spending=spending, watch=watch
+        )
         new_rows = (
             {**self._answer_columns(kept.get(i, reply)), "num_truncated_tokens": nums_cut[i]}
             for i, reply in enumerate(new_replies)
@@ -115,26 +123,22 @@ class ShardRater:
         sessions: Sequence[str],
         *,
         journal: ReplyJournal | None,
+        spending: SpendingLimit | None,
         watch: _ProgressWatch,
     ) -> list[Reply | None]:
         """Return the judge's replies; each is in the journal a tenth of a second after it came.
 
         A prompt that keeps failing is not in the journal: if the shard fails, it is asked again.
         """
-        ask = partial(
-            ask_judge,
-            self.judge,
-            prompts,
-            decoding=self.decoding,
-            sessions=sessions,
-            num_answered=watch.num_known,
-        )
+        ask = partial(ask_judge, self.judge, decoding=self.decoding)
         if journal is None:
-            return ask(on_progress=watch)
+            return ask(prompts, sessions=sessions, num_answered=watch.num_known, on_progress=watch)
 
         def keep(index: int, reply: Reply) -> None:
             prompt = prompts[index]
             assert prompt is not None, "only prompts have replies"
+            if spending is not None:
+                spending.add(prompt, reply)
             if reply.null_reason != SERVER_ERROR:
                 journal.add(prompt, reply)
 
@@ -142,8 +146,26 @@ class ShardRater:
             journal.flush()
             watch(num_done)
 
+        def ask_group(start: int, stop: int) -> list[Reply | None]:
+            return ask(
+                prompts[start:stop],
+                sessions=sessions[start:stop],
+                num_answered=watch.num_known + start,
+                on_progress=lambda num_done: flush_and_report(start + num_done),
+                on_reply=lambda index, reply: keep(start + index, reply),
+            )
+
         try:
-            return ask(on_progress=flush_and_report, on_reply=keep)
+            if spending is None:
+                return ask_group(0, len(prompts))
+            replies: list[Reply | None] = []
+            while len(replies) < len(prompts):
+                start = len(replies)
+                with spending.group(prompts[start:]) as num_prompts:
+                    if not num_prompts:
+                        raise ShardClosedError(f"{start} of {len(prompts)} prompts were asked")
+                    replies += ask_group(start, start + num_prompts)
+            return replies
         finally:
             journal.flush()
 

@@ -16,7 +16,8 @@ asks for. The number of engines and shards done before change neither the rounds
 
 **Budget.** Finished shards record their cost. The shards that fit into the remaining budget are
 open, from the plan's first on. A shard costs at most one call per rating. In money, a pair costs
-what a pair of the finished shards cost; one shard is rated to learn this.
+what a pair of the finished shards cost; one shard is rated to learn this. Where a server is paid by
+the token, the run ends between two requests instead (`encore.rating.spending`).
 """
 
 from __future__ import annotations
@@ -31,8 +32,11 @@ from typing import Any
 from encore.core.errors import EncoreError, InputError
 from encore.core.reporting import Reporter
 from encore.data.rating_runs import RatingManifest, record_precision_reached
+from encore.judges.base import Usage
 from encore.rating.rating_options import LimitedRatingConfig, PricesConfig
-from encore.runs.run_files import ShardState
+from encore.rating.reply_journal import ReplyJournal
+from encore.rating.spending import SpendingLimit
+from encore.runs.run_files import ShardState, journal_path
 from encore.runs.shard_runner import NEVER_STOP, EarlyStop, StopRule
 from encore.warehouse import Ratings, read_pairs_of
 from encore.weighting.weight_error import CONFIDENCE, WeightError, weight_error
@@ -42,7 +46,12 @@ _TOKENS, _SECONDS = 1_000_000, 3600
 
 
 def stop_rule_of(
-    config: LimitedRatingConfig, run_dir: Path, manifest: RatingManifest, *, reporter: Reporter
+    config: LimitedRatingConfig,
+    run_dir: Path,
+    manifest: RatingManifest,
+    *,
+    reporter: Reporter,
+    spending: SpendingLimit | None,
 ) -> StopRule:
     """Return the stop rule of a run under the limits of its config.
 
@@ -51,6 +60,7 @@ def stop_rule_of(
         run_dir: Folder of the run.
         manifest: Manifest of the run, which has its plan.
         reporter: Receiver of a message after each test of the precision.
+        spending: Limit that the run's requests keep; None if whole shards keep the budget.
     """
     stop_rules: list[StopRule] = []
     if (tolerance := config.until_weights_within) is not None:
@@ -61,7 +71,9 @@ def stop_rule_of(
             "--budget-calls", limit, manifest, cost=num_calls, max_per_pair=manifest.rows_per_pair
         )
         stop_rules.append(budget_calls)
-    if (budget := config.budget) is not None:
+    if spending is not None:
+        stop_rules.append(RequestBudget(run_dir=run_dir, manifest=manifest, spending=spending))
+    elif (budget := config.budget) is not None:
         cost = partial(money, prices=config, num_devices=config.judge.num_devices)
         stop_rules.append(Budget("--budget", budget, manifest, cost=cost))
     return FirstStopRule(stop_rules) if stop_rules else NEVER_STOP
@@ -271,5 +283,72 @@ class Budget:
             f"{self.option} {self.limit:,g}: {self.spent:,.10g}{unit} spent, and the next shard "
             f"would go beyond; {num_left} of {len(self.manifest.shards)} shards are left; the same "
             f"command with a larger {self.option} goes on",
+            False,
+        )
+
+
+def usages_of(run_dir: Path, manifest: RatingManifest, done: Sequence[ShardState]) -> list[Usage]:
+    """Return the tokens of a run's calls: of each finished shard, and of each reply that is kept.
+
+    Args:
+        run_dir: Folder of the run.
+        manifest: Manifest of the run, which has its plan.
+        done: Finished shards.
+    """
+    usages = [
+        Usage(
+            prompt_tokens=int(state.footer.get("prompt_tokens", 0)),
+            output_tokens=int(state.footer.get("output_tokens", 0)),
+        )
+        for state in done
+    ]
+    finished = {state.index for state in done}
+    for shard in manifest.shards:
+        path = journal_path(run_dir, shard.index)
+        if shard.index not in finished and path.exists():
+            usages += ReplyJournal.read(path, run_key=manifest.run_key).earlier_usages
+    return usages
+
+
+@dataclass(slots=True, kw_only=True)
+class RequestBudget:
+    """Stop rule of a run whose requests keep to a budget: it closes all shards at its end.
+
+    Attributes:
+        run_dir: Folder of the run.
+        manifest: Manifest of the run, which has its plan.
+        spending: Limit that the requests keep.
+        num_done: Number of finished shards; None before the first update.
+    """
+
+    run_dir: Path
+    manifest: RatingManifest
+    spending: SpendingLimit
+    num_done: int | None = None
+
+    @property
+    def num_open_shards(self) -> int:
+        """Return the number of shards in the plan, or 0 if the budget is used up."""
+        return 0 if self.spending.is_used_up else len(self.manifest.shards)
+
+    def update(self, done: Sequence[ShardState]) -> None:
+        """Count the finished shards; at the first call also what earlier calls cost."""
+        if self.num_done is None:
+            usages = usages_of(self.run_dir, self.manifest, done)
+            self.spending.spent = sum(map(self.spending.cost, usages))
+            self.spending.is_used_up = self.spending.spent >= self.spending.limit
+        self.num_done = len(done)
+
+    @property
+    def early_stop(self) -> EarlyStop | None:
+        """Return what was spent and how many shards are not finished; None while it goes on."""
+        num_shards = len(self.manifest.shards)
+        if not self.spending.is_used_up or self.num_done == num_shards:
+            return None
+        return EarlyStop(
+            f"--budget {self.spending.limit:,g}: {self.spending.spent:,.6g} spent, and the next "
+            f"request would go beyond; {num_shards - (self.num_done or 0)} of {num_shards} shards "
+            "are not finished, and replies to them are kept; the same command with a larger "
+            "--budget goes on",
             False,
         )

@@ -35,6 +35,7 @@ from filelock import FileLock, Timeout
 from encore.core.errors import (
     GenerationInterruptedError,
     InputError,
+    ShardClosedError,
     StudyIncompleteError,
     is_worth_retrying,
     stops_the_run,
@@ -255,6 +256,8 @@ def _compute_and_write(job: Job, shard: Shard, report_rows: ReportRows) -> Shard
     try:
         content = job.compute(shard, report_rows)
         state = runs.write_shard(job.run_dir, job.manifest, shard, content)
+    except ShardClosedError:
+        return ShardState(index=shard.index, state="missing", action="closed")
     except Exception as error:
         if not job.cancelled.is_set():
             runs.record_failure(job.run_dir, shard, error)

@@ -69,14 +69,29 @@ def test_a_plan_without_gpu_and_prices_names_the_options_that_it_lacks(study, ti
     assert note == "the money is without output tokens: give --price-output"
 
 
+def texts_of(study: Study) -> list[str]:
+    """Return the prompts of a study under the default rules, as a judge that reads texts has."""
+    judge = ScriptedJudge(reads_texts=True)
+    config = RatingConfig(judge=JudgeConfig(model="scripted"))
+    work_through(rating_run.open_run(study, config, judge=judge).job())
+    return judge.asked
+
+
 def test_a_server_without_a_tokenizer_gets_calls_counted_and_tokens_calibrated(study, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     prices = {"price_input": 2.0, "price_output": 10.0}
     with serving(HostileServer()) as server:
         judge = {"backend": "http", "base_url": server.base_url}
         uncalibrated = plan(study, Path(MODEL), judge=judge, gpu="h100-80", **prices)
-        assert uncalibrated.layouts == {"paper": LayoutCost(num_calls=500, hours=None, money=None)}
-        assert "--tokenizer" in uncalibrated.notes[0]
+        # A prompt's bytes are 4 a token, and a reply has 4 tokens of at most 16.
+        num_bytes = sum(len(prompt.encode()) for prompt in texts_of(study))
+        middle = num_bytes / 4 * 2e-6 + 500 * 4 * 10e-6
+        expected = LayoutCost(num_calls=500, hours=None, money=pytest.approx(middle))
+        assert uncalibrated.layouts == {"paper": expected}
+        low = num_bytes / 5 * 2e-6 + 500 * 2 * 10e-6
+        high = num_bytes / 3 * 2e-6 + 500 * 16 * 10e-6
+        assert f"between {low:.4g} and {high:.4g}" in uncalibrated.notes[0]
+        assert "--tokenizer" in uncalibrated.notes[1]
         assert server.num_requests.total() == 0  # nothing is asked for a plan
         calibrated = plan(study, Path(MODEL), judge=judge, calibrate=5, **prices)
     row = calibrated.layouts["paper"]

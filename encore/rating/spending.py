@@ -1,0 +1,135 @@
+"""Hold a rating run within its budget while its requests are sent.
+
+A server's replies cost money and are kept one by one, so a run may end anywhere in a shard. Prompts
+are asked in groups. Before each group its cost is estimated: from the bytes of its prompts until
+replies tell their tokens, then from the replies so far. A group takes at most half of what is left,
+or all prompts if they take four fifths of it, so an estimate that is wrong by a few per cent does
+not matter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encore.core.errors import EveryShardError
+from encore.judges.base import NO_USAGE, Prompt, Reply, Usage
+
+#: Tokens of a byte of text, before replies tell. English has about 0.23.
+_TOKENS_PER_BYTE = 0.5
+#: Prompts in the first group, whose replies tell the tokens of a prompt.
+_NUM_FIRST_PROMPTS = 16
+_GROUP_SHARE, _LAST_GROUP_SHARE = 0.5, 0.8
+_WAIT_SECONDS = 1.0
+_MILLION = 1_000_000
+
+
+@dataclass(slots=True, kw_only=True)
+class SpendingLimit:
+    """Money that the requests of a run may cost. Worker threads share it.
+
+    Attributes:
+        limit: Largest cost of the run, earlier calls included.
+        price_input: Money per million prompt tokens.
+        price_output: Money per million tokens of the replies.
+        max_reply_tokens: Largest number of tokens of a reply, the estimate before replies tell.
+        spent: Cost of all replies so far.
+        is_used_up: True once the next prompt would go beyond the limit.
+    """
+
+    limit: float
+    price_input: float
+    price_output: float
+    max_reply_tokens: int
+    spent: float = 0.0
+    is_used_up: bool = False
+    _reserved: float = 0.0
+    _num_groups: int = 0
+    _num_replies: int = 0
+    _prompt_size: int = 0
+    _usage: Usage = NO_USAGE
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def cost(self, usage: Usage) -> float:
+        """Return the cost of some tokens."""
+        return (
+            self.price_input * usage.prompt_tokens + self.price_output * usage.output_tokens
+        ) / _MILLION
+
+    @contextlib.contextmanager
+    def group(self, prompts: Sequence[Prompt | None]) -> Iterator[int]:
+        """Reserve money for the first of some prompts while they are asked.
+
+        The value is the number of prompts that may be asked now; 0 if the budget is used up. A
+        prompt that is None costs nothing.
+        """
+        with self._changed:
+            while True:
+                cost_P = np.cumsum([self._estimate(prompt) for prompt in prompts])
+                num_prompts = self._num_affordable(cost_P)
+                if num_prompts or not self._num_groups:
+                    break
+                self._changed.wait(_WAIT_SECONDS)  # another thread's group may cost less
+            self.is_used_up = self.is_used_up or not num_prompts
+            reserved = float(cost_P[num_prompts - 1]) if num_prompts else 0.0
+            self._reserved += reserved
+            self._num_groups += 1
+        try:
+            yield num_prompts
+        finally:
+            with self._changed:
+                self._num_groups -= 1
+                self._reserved = self._reserved - reserved if self._num_groups else 0.0
+                self._changed.notify_all()
+
+    def add(self, prompt: Prompt, reply: Reply) -> None:
+        """Count the cost of a reply.
+
+        Raises:
+            EveryShardError: The server does not say how many tokens it took.
+        """
+        if reply.usage == NO_USAGE and reply.null_reason is None:
+            raise EveryShardError(
+                "--budget: the server does not say how many tokens a reply takes (its usage is "
+                "missing), so their cost is not known; use --budget-calls"
+            )
+        with self._changed:
+            self.spent += self.cost(reply.usage)
+            if reply.usage != NO_USAGE:
+                self._num_replies += 1
+                self._prompt_size += _size(prompt)
+                self._usage = Usage(*map(sum, zip(self._usage, reply.usage, strict=True)))
+
+    def _num_affordable(self, cost_P: NDArray[np.float64]) -> int:
+        """Return the number of prompts of the next group, given the cost of all up to each."""
+        free = self.limit - self.spent - self._reserved
+        num_fitting = int(np.searchsorted(cost_P, free, side="right"))
+        if not self._num_replies:
+            num_in_group = min(_NUM_FIRST_PROMPTS, num_fitting)
+        elif cost_P[-1] <= _LAST_GROUP_SHARE * free:
+            return num_fitting
+        else:
+            num_in_group = int(np.searchsorted(cost_P, _GROUP_SHARE * free, side="right"))
+        return max(num_in_group, min(1, num_fitting))
+
+    def _estimate(self, prompt: Prompt | None) -> float:
+        """Return the estimated cost of a prompt and its reply."""
+        if prompt is None:
+            return 0.0
+        tokens_per_size = _TOKENS_PER_BYTE if isinstance(prompt, str) else 1.0
+        reply_tokens = float(self.max_reply_tokens)
+        if self._num_replies:
+            tokens_per_size = self._usage.prompt_tokens / self._prompt_size
+            reply_tokens = self._usage.output_tokens / self._num_replies
+        prompt_tokens = tokens_per_size * _size(prompt)
+        return (self.price_input * prompt_tokens + self.price_output * reply_tokens) / _MILLION
+
+
+def _size(prompt: Prompt) -> int:
+    """Return the bytes of a text, or the number of token ids."""
+    return len(prompt.encode()) if isinstance(prompt, str) else len(prompt)

@@ -1,0 +1,122 @@
+"""A budget binds from the first request of a server that is paid by the token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from encore.core.errors import EncoreError
+from encore.data.study import Study
+from encore.judges.base import NO_USAGE, Decoding, Reply, Usage
+from encore.rating.rating_options import RateConfig
+from encore.rating.rating_run import RatingRun, open_run
+from encore.rating.spending import SpendingLimit
+from encore.runs.shard_runner import RunReport, work_through
+from tests.rating.conftest import NUM_PAIRS
+from tests.worlds.judges import ScriptedJudge
+
+NUM_PROMPTS = NUM_PAIRS * 20
+PRICES = {"price_input": 3.0, "price_output": 15.0}
+
+
+@dataclass
+class PaidJudge(ScriptedJudge):
+    """Server that reads texts, and counts a token for four bytes and three to six for a reply."""
+
+    reads_texts: bool = True
+    is_remote: bool = True
+    says_usage: bool = True
+
+    def _reply(self, text: str, num_tokens: int, decoding: Decoding) -> Reply:
+        output_tokens = 3 + num_tokens % 4
+        usage = Usage(prompt_tokens=num_tokens // 4, output_tokens=output_tokens)
+        return Reply(text=text, is_complete=True, usage=usage if self.says_usage else NO_USAGE)
+
+    @property
+    def cost(self) -> float:
+        """Return the money that all prompts so far took."""
+        return sum(3 * (len(text) // 4) + 15 * (3 + len(text) % 4) for text in self.asked) / 1e6
+
+
+def opened(study: Study, judge: ScriptedJudge, **limits: Any) -> RatingRun:
+    options: dict[str, Any] = {"judge": {"model": "scripted"}, "shard_size": 10, **PRICES}
+    return open_run(study, RateConfig(study=study.path, **options, **limits), judge=judge)
+
+
+def rated(study: Study, judge: ScriptedJudge, **limits: Any) -> RunReport:
+    return work_through(opened(study, judge, **limits).job())
+
+
+@pytest.mark.parametrize("is_on_cpu", [False, True])
+@pytest.mark.parametrize("budget", [0.002, 0.02, 0.2])
+def test_a_run_ends_within_its_budget_and_goes_on_with_a_larger_one(study, budget, is_on_cpu):
+    """All prompts cost about 0.5. A budget is kept to 2 %, or to the cost of two prompts."""
+    judge = PaidJudge(is_on_cpu=is_on_cpu)
+    report = rated(study, judge, budget=budget)
+    assert judge.cost <= 1.02 * budget + 0.002
+    assert judge.cost >= 0.9 * budget - 0.002
+    assert not report.failures
+    assert report.early_stop is not None
+    assert not report.early_stop.is_success
+    assert f"--budget {budget:g}: {judge.cost:.6g} spent" in report.early_stop.reason
+    num_asked = judge.num_asked
+    report = rated(study, judge, budget=budget)
+    assert judge.num_asked - num_asked <= 2  # what is spent counts in the next call
+    report = rated(study, judge, budget=10)
+    assert report.early_stop is None
+    assert len({*judge.asked}) == judge.num_asked == NUM_PROMPTS  # none is paid twice
+    assert report.total("num_ratings") == NUM_PROMPTS
+
+
+def test_engines_and_runs_priced_by_the_hour_keep_a_budget_by_whole_shards(study):
+    judge = PaidJudge()
+    run = opened(study, judge, budget=0.01)
+    work_through(run.job(is_supervised=True))
+    assert judge.num_asked == 200  # the first shard, which tells the cost of a pair
+    work_through(opened(study, judge, budget=0.01, price_gpu_hour=1).job())
+    assert judge.num_asked == 200
+
+
+def test_a_server_that_does_not_say_its_tokens_is_an_error_at_once(study):
+    judge = PaidJudge(says_usage=False, is_on_cpu=True)
+    with pytest.raises(EncoreError, match="use --budget-calls"):
+        rated(study, judge, budget=0.5)
+    assert judge.num_asked == 1
+
+
+def test_a_group_has_half_of_the_money_left_or_all_prompts_if_they_take_four_fifths():
+    """At 1 a prompt token, a reply of 0: prompts of 4 ids cost 4 each."""
+    prompts = [[1, 2, 3, 4]] * 100
+    reply = Reply(text="1", is_complete=True, usage=Usage(prompt_tokens=4))
+
+    def limit_of(money: float) -> SpendingLimit:
+        options = {"price_input": 1e6, "price_output": 0.0, "max_reply_tokens": 16}
+        return SpendingLimit(limit=money, **options)
+
+    limit = limit_of(1000)
+    with limit.group(prompts) as num_prompts:
+        assert num_prompts == 16  # no reply has told the tokens of a prompt
+        for prompt in prompts[:16]:
+            limit.add(prompt, reply)
+    with limit.group(prompts[16:]) as num_prompts:  # 336 of 936 left
+        assert num_prompts == 84
+    limit = limit_of(404)
+    limit.add(prompts[0], reply)
+    with limit.group(prompts) as num_prompts:  # 400 of 400 left
+        assert num_prompts == 50
+        with limit.group(prompts) as num_others:  # 200 are reserved
+            assert num_others == 25
+    limit = limit_of(7)
+    limit.add(prompts[0], reply)
+    with limit.group(prompts) as num_prompts:
+        assert num_prompts == 0
+    assert limit.is_used_up
+
+
+def test_prompts_without_a_call_cost_nothing():
+    limit = SpendingLimit(limit=1e-9, price_input=1.0, price_output=1.0, max_reply_tokens=16)
+    with limit.group([None, None, "a question"]) as num_prompts:
+        assert num_prompts == 2
+    assert not limit.is_used_up
