@@ -155,7 +155,7 @@ def status(study: Study | str | Path) -> tuple[RatingStatus, ...]:
     return tuple(run_status(run_dir) for run_dir in list_runs(as_study(study).ratings_dir))
 
 
-def record_precision_reached(run_dir: Path, *, num_shards: int, error: float) -> None:
+def record_precision_reached(run_dir: Path, *, num_shards: int, error: float, tau: float) -> None:
     """Record in a run's folder that it ended because its weights were precise enough.
 
     Args:
@@ -163,8 +163,9 @@ def record_precision_reached(run_dir: Path, *, num_shards: int, error: float) ->
         num_shards: Number of shards, from the first of the plan, that suffice.
         error: Largest relative error of their weights against those of the whole plan (95 %
             confidence).
+        tau: Temperature of these weights.
     """
-    write_json(run_dir / _PRECISION_FILE, {"num_shards": num_shards, "error": error})
+    write_json(run_dir / _PRECISION_FILE, {"num_shards": num_shards, "error": error, "tau": tau})
 
 
 def sufficiency_note(status: RatingStatus) -> str:
@@ -172,14 +173,15 @@ def sufficiency_note(status: RatingStatus) -> str:
     try:
         record = json.loads((status.run_dir / _PRECISION_FILE).read_bytes())
         num_needed, error = int(record["num_shards"]), float(record["error"])
+        at_tau = f" at tau {record['tau']:g}" if "tau" in record else ""
     except (OSError, ValueError, KeyError, TypeError):
         return ""
     if status.is_complete or any(shard.index < num_needed for shard in status.unfinished):
         return ""
     return (
         f"run {status.manifest.run_key} has {status.count('done')} of {len(status.shards)} shards "
-        f"and needs no more: {num_needed} give every weight within {error:.2%} of "
-        "what all would give (95% confidence)"
+        f"and needs no more: {num_needed} give every weight{at_tau} within "
+        f"{error:.2%} of what all would give (95% confidence)"
     )
 
 

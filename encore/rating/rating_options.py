@@ -8,11 +8,13 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from encore.analysis.answer_options import DEFAULT_TAU
 from encore.core.config import StageConfig, option, unkeyed_option
 from encore.data.study_options import StudyConfig
 from encore.judges.judge_options import Decode, JudgeConfig
 from encore.model.gpus import UTILISATION
 from encore.runs.engine_options import EnginesConfig, SlicedConfig
+from encore.weighting.scheme_options import tau_option
 
 _http = partial(unkeyed_option, group="Judge over HTTP")
 _limits = partial(unkeyed_option, group="Limits")
@@ -164,6 +166,13 @@ class RateConfig(SlicedConfig, LimitedRatingConfig, StudyConfig):
 
     shard: tuple[Annotated[int, Field(ge=0)], ...] = unkeyed_option(())
     """Only this shard; repeat for several."""
+    tau: float = tau_option(
+        DEFAULT_TAU,
+        identity=False,
+        group="Limits",
+        help="Temperature of the weights that --until-weights-within is about. A smaller one needs "
+        "more pairs.",
+    )
 
     @model_validator(mode="after")
     def _goes_by_plan(self) -> Self:

@@ -29,11 +29,12 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
+from encore.analysis.answer_options import DEFAULT_TAU
 from encore.core.errors import EncoreError, InputError
 from encore.core.reporting import Reporter
 from encore.data.rating_runs import RatingManifest, record_precision_reached
 from encore.judges.base import Usage
-from encore.rating.rating_options import LimitedRatingConfig, PricesConfig
+from encore.rating.rating_options import LimitedRatingConfig, PricesConfig, RateConfig
 from encore.rating.reply_journal import ReplyJournal
 from encore.rating.spending import SpendingLimit
 from encore.runs.run_files import ShardState, journal_path
@@ -64,7 +65,10 @@ def stop_rule_of(
     """
     stop_rules: list[StopRule] = []
     if (tolerance := config.until_weights_within) is not None:
-        rounds = Rounds(run_dir=run_dir, manifest=manifest, tolerance=tolerance, reporter=reporter)
+        tau = config.tau if isinstance(config, RateConfig) else DEFAULT_TAU
+        rounds = Rounds(
+            run_dir=run_dir, manifest=manifest, tolerance=tolerance, tau=tau, reporter=reporter
+        )
         stop_rules.append(rounds)
     if (limit := config.budget_calls) is not None:
         budget_calls = Budget(
@@ -121,6 +125,7 @@ class Rounds:
         run_dir: Folder of the run.
         manifest: Manifest of the run, which has its plan.
         tolerance: Largest relative error of a weight, 0.02 for 2 %.
+        tau: Temperature of the weights.
         reporter: Receiver of a message after each test.
         num_open_shards: Number of shards that may be rated, from the plan's first on.
         early_stop: Why the run ends before its plan does; None while it goes on.
@@ -130,6 +135,7 @@ class Rounds:
     run_dir: Path
     manifest: RatingManifest
     tolerance: float
+    tau: float
     reporter: Reporter
     num_open_shards: int = 0
     early_stop: EarlyStop | None = None
@@ -163,7 +169,9 @@ class Rounds:
         self.early_stop = EarlyStop(
             f"enough: {sentence}; that saves {saved}, {share:.1%} of the plan", True
         )
-        record_precision_reached(self.run_dir, num_shards=reached, error=estimate.error)
+        record_precision_reached(
+            self.run_dir, num_shards=reached, error=estimate.error, tau=self.tau
+        )
 
     def _weight_error(
         self, state_by_index: Mapping[int, ShardState], num_shards: int, *, num_tests: int
@@ -175,7 +183,10 @@ class Rounds:
             label=str(self.run_dir), files=paths, run_dir=self.run_dir, manifest=self.manifest
         )
         return weight_error(
-            read_pairs_of(ratings), num_all=self.manifest.num_pairs, num_tests=num_tests
+            read_pairs_of(ratings),
+            num_all=self.manifest.num_pairs,
+            num_tests=num_tests,
+            tau=self.tau,
         )
 
     def _sentence(self, estimate: WeightError, num_pairs: int) -> str:
@@ -183,8 +194,9 @@ class Rounds:
         if estimate.error is None:
             return f"{progress}, too few to say how sure the weights are: {estimate.obstacle}"
         return (
-            f"{progress}, every weight within {estimate.error:.2%} of what all pairs would give "
-            f"({CONFIDENCE:.0%} confidence; the least sure is that of {estimate.rule_id})"
+            f"{progress}, every weight at tau {self.tau:g} within {estimate.error:.2%} of what all "
+            f"pairs would give ({CONFIDENCE:.0%} confidence; the least sure is that of "
+            f"{estimate.rule_id})"
         )
 
     def _num_pairs(self, indices: Sequence[int] | Mapping[int, ShardState]) -> int:

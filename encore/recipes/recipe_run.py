@@ -36,7 +36,7 @@ from encore.data.study import is_new_study, open_study
 from encore.judges import open_judge
 from encore.judges.base import Judge
 from encore.model.backbone_options import BackboneConfig
-from encore.rating.rating_options import RatingConfig
+from encore.rating.rating_options import RateConfig, RatingConfig
 from encore.rating.rating_run import open_run, run_rating_job
 from encore.recipes.machine_check import (
     refuse_judge_too_large,
@@ -256,7 +256,9 @@ class _RecipeRun:
 
     def rate(self, rate: Rate | None, judge: Judge | None) -> tuple[Path, RunReport]:
         """Rate the study; return the folder of the rating run and the report of the call."""
-        rating = self.recipe.rating
+        rating = RateConfig.model_validate(
+            {"study": self.study, **dict(self.recipe.rating), "tau": self.recipe.weighing.tau}
+        )
 
         def work(reporter: Reporter) -> tuple[Path, RunReport]:
             """Rate with the open judge. A failed shard is an error: later stages need them all."""

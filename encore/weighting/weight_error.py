@@ -56,7 +56,12 @@ class WeightError:
 
 
 def weight_error(
-    pairs: PairRatings, *, num_all: int | None = None, num_tests: int = 1, seed: int = 0
+    pairs: PairRatings,
+    *,
+    num_all: int | None = None,
+    num_tests: int = 1,
+    seed: int = 0,
+    tau: float = DEFAULT_TAU,
 ) -> WeightError:
     """Estimate the largest error of any weight, with 95 % confidence.
 
@@ -68,13 +73,14 @@ def weight_error(
             1/num_tests of the risk (Bonferroni), so that all of them hold together with 95 %
             confidence.
         seed: Seed of the draws.
+        tau: Temperature of the weights.
     """
     codes = LevelCodes.from_ratings(pairs.rating_2PR)
     count_LR = codes.histogram()
     if (obstacle := _find_obstacle(pairs, count_LR)) is not None:
         return obstacle
     share = 1 / pairs.num_pairs - (0.0 if num_all is None else 1 / num_all)
-    covariance_RR, bias_R = _error_moments(codes, count_LR)
+    covariance_RR, bias_R = _error_moments(codes, count_LR, tau=tau)
     rng = np.random.default_rng(seed)
     error_DR = rng.multivariate_normal(
         bias_R * share, covariance_RR * share, size=_NUM_DRAWS, method="eigh", check_valid="ignore"
@@ -114,7 +120,9 @@ def _find_obstacle(pairs: PairRatings, count_LR: NDArray[np.int64]) -> WeightErr
     return None
 
 
-def _error_moments(codes: LevelCodes, count_LR: NDArray[np.int64]) -> tuple[_Floats, _Floats]:
+def _error_moments(
+    codes: LevelCodes, count_LR: NDArray[np.int64], *, tau: float
+) -> tuple[_Floats, _Floats]:
     """Return covariance [R, R] and bias [R] of the log weights, times the number of pairs."""
     num_pairs, num_rules = len(codes.code_P2R), codes.num_rules
     p_LR = count_LR / count_LR.sum(axis=0)
@@ -141,8 +149,8 @@ def _error_moments(codes: LevelCodes, count_LR: NDArray[np.int64]) -> tuple[_Flo
     bias_of_entropy_R = -0.5 * np.divide(
         variance_LR, p_LR, out=np.zeros_like(p_LR), where=p_LR > 0
     ).sum(axis=0)
-    weight_R = entropy_weights(entropy_R)
-    to_log_weight_RR = (weight_R - np.eye(num_rules)) / DEFAULT_TAU
+    weight_R = entropy_weights(entropy_R, tau=tau)
+    to_log_weight_RR = (weight_R - np.eye(num_rules)) / tau
     return (
         to_log_weight_RR @ covariance_RR @ to_log_weight_RR.T,
         to_log_weight_RR @ bias_of_entropy_R,

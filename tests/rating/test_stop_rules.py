@@ -100,7 +100,7 @@ def test_a_run_stops_when_its_weights_are_precise_and_goes_on_with_a_smaller_tol
     assert report.early_stop.is_success
     saved = 1 - num_rated / 20
     assert f"saves {(20 - num_rated) * CALLS:,} calls, {saved:.1%} of the plan" in report.message
-    assert bench.messages[0].startswith("100 of 400 pairs rated, every weight within 2.")
+    assert bench.messages[0].startswith("100 of 400 pairs rated, every weight at tau 2 within 2.")
     assert "the next round ends with 140 pairs" in bench.messages[0]
     early_R = bench.weights()
     assert np.ptp(early_R) > 0
@@ -114,6 +114,21 @@ def test_a_run_stops_when_its_weights_are_precise_and_goes_on_with_a_smaller_tol
     report = bench.rate()
     assert (len(report.outcomes), report.early_stop) == (20, None)
     assert np.abs(early_R / bench.weights() - 1).max() <= 0.02
+
+
+def test_the_rule_and_its_messages_are_about_the_weights_at_the_tau_that_was_asked_for(bench):
+    bench.rate(until_weights_within=0.02)
+    at_2 = bench.messages[0]
+    assert "every weight at tau 2 within" in at_2
+    run_dir = bench.run_dir
+    report = bench.rate(until_weights_within=0.02, tau=0.5)
+    assert bench.run_dir == run_dir  # the same run goes on: its key does not have tau
+    assert report.count("rated") > 0  # four times the error needs more pairs
+    assert all("at tau 0.5" in message for message in bench.messages)
+    # The round that was enough at tau 2 has four times its error at tau 0.5, as weights are close
+    # to equal: 2 % or more.
+    percent = float(bench.messages[0].partition("within ")[2].partition("%")[0])
+    assert percent > 2
 
 
 def test_commands_take_a_run_that_stopped_as_complete_while_its_shards_are_there(bench):

@@ -37,17 +37,17 @@ def drawn_pairs(seed: int, *, num_pairs: int, copied: float = 0.0) -> PairRating
     return rated_pairs(*(level / 10))
 
 
-def weights_of(entropies: ArrayLike) -> NDArray[np.float64]:
-    """Return ENCORE's weights at the paper's temperature, 2."""
-    mass_R = np.exp(-np.array(entropies) / 2)
+def weights_of(entropies: ArrayLike, *, tau: float = 2.0) -> NDArray[np.float64]:
+    """Return ENCORE's weights, by default at the paper's temperature."""
+    mass_R = np.exp(-np.array(entropies) / tau)
     return mass_R / mass_R.sum()
 
 
-def weights_of_levels(level_2PR: NDArray[np.float64]) -> NDArray[np.float64]:
+def weights_of_levels(level_2PR: NDArray[np.float64], *, tau: float = 2.0) -> NDArray[np.float64]:
     """Return ENCORE's weights of ratings that are whole numbers; NaN is missing."""
     level_NR = level_2PR.reshape(-1, level_2PR.shape[2])
     columns = [level_N[~np.isnan(level_N)].astype(int) for level_N in level_NR.T]
-    return weights_of([scipy.stats.entropy(np.bincount(levels)) for levels in columns])
+    return weights_of([scipy.stats.entropy(np.bincount(levels)) for levels in columns], tau=tau)
 
 
 @pytest.mark.parametrize("copied", [0.0, 0.8])
@@ -103,6 +103,9 @@ def test_a_constant_rule_is_not_certain():
     # 20,000 draws is right to about 1 % (sd sqrt(0.95 · 0.05 / 20,000) / density).
     half = np.full((200, 2), 0.5)
     assert weight_error(rated_pairs(half, half)).error == pytest.approx(0.010434, rel=0.04)
+    # At tau 0.5 log w changes by dH_2 - dH_1, four times as much: exp(4 · 0.010380) - 1 = 0.042394.
+    sharp = weight_error(rated_pairs(half, half), tau=0.5)
+    assert sharp.error == pytest.approx(0.042394, rel=0.04)
 
 
 # --- runs that stop early -------------------------------------------------------------------------
@@ -163,16 +166,21 @@ def drawn_ratings(world: World, rng: np.random.Generator) -> NDArray[np.float64]
     return level_2PR
 
 
-def stopped(world: World, *, seed: int) -> tuple[float, float]:
+def stopped(world: World, *, seed: int, tau: float = 2.0) -> tuple[float, float]:
     """Return the share of pairs at which a run stops, and the largest error of a weight there."""
     level_2PR = drawn_ratings(world, np.random.default_rng(seed))
     *ends, _ = round_ends(PLAN)
     for end in ends:
         first_2PR = level_2PR[:, : end * SHARD_SIZE]
-        estimate = weight_error(rated_pairs(*first_2PR), num_all=NUM_PAIRS, num_tests=len(ends))
+        estimate = weight_error(
+            rated_pairs(*first_2PR), num_all=NUM_PAIRS, num_tests=len(ends), tau=tau
+        )
         if estimate.error is not None and estimate.error <= TOLERANCE:
-            errors = weights_of_levels(first_2PR) / weights_of_levels(level_2PR) - 1
-            return end * SHARD_SIZE / NUM_PAIRS, float(np.abs(errors).max())
+            weight_R, weight_of_all_R = (
+                weights_of_levels(levels, tau=tau) for levels in (first_2PR, level_2PR)
+            )
+            error = float(np.abs(weight_R / weight_of_all_R - 1).max())
+            return end * SHARD_SIZE / NUM_PAIRS, error
     return 1.0, 0.0
 
 
@@ -201,6 +209,13 @@ def test_a_run_stops_early_and_every_weight_is_within_the_tolerance():
     assert np.median(shares) <= 0.08
     assert max(shares) < 0.2
     assert sum(error > TOLERANCE for error in errors) <= 1
+
+
+def test_at_a_smaller_tau_a_run_goes_on_for_longer_and_its_weights_hold():
+    # Errors are four times those at tau 2, so about 16 times as many pairs are needed.
+    share, error = stopped(WORLDS["10 rules"], seed=7, tau=0.5)
+    assert share > 4 * stopped(WORLDS["10 rules"], seed=7)[0]
+    assert error <= TOLERANCE
 
 
 @pytest.mark.full
