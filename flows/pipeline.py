@@ -23,12 +23,14 @@ from encore.data.study import open_study
 from encore.judges.judge_options import JudgeConfig
 from encore.rating.rating_options import LimitedRatingConfig
 from encore.recipes.recipe import RECIPE_NAMES, Weighing, load_recipe, make_recipe
+from encore.report.write_report import report as write_report
 from flows.command import call_main, run_flow
 from flows.recipes import run_recipe, run_under_prefect
 from flows.study_flow import study_flow
-from tasks.artifacts import publish_tracked
+from tasks.artifacts import publish_report, publish_tracked
 from tasks.flow_reporter import Tracker
 from tasks.rate import ShardAttempts
+from tasks.stage_task import run_stage
 from tasks.tracking.study_runs import weighing_run
 from tasks.tracking.tracking_options import TrackingConfig
 
@@ -68,11 +70,15 @@ def pipeline(
     recipe = make_recipe(values, origin="of flow pipeline")
     tracker = Tracker(study, tracking)
     result = run_under_prefect(recipe, study, tracker=tracker, attempts=attempts)
+    report = run_stage("report", lambda: write_report(result.run_dir))
+    publish_report(report, study=study)
+    results = study / "recipes" / recipe.name
     weights_run = weighing_run(
         open_study(study),
         result.run_dir,
         result.weighed,
-        analysis_file=study / "recipes" / recipe.name / "analysis.json",
+        analysis_file=results / "analysis.json",
+        other_files=[results / "weights.json", report.page],
     )
     projection = tracker(now=True, weighings=[weights_run])
     publish_tracked(projection, result.run_dir, study=study)

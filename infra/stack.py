@@ -9,7 +9,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -33,8 +33,11 @@ from infra.prefect_setup import (
     server_command,
 )
 from infra.processes import members, start, stop, wait_until
+from tasks.tracking.log_runs import experiment_page
+from tasks.tracking.tracking_options import DEFAULT_EXPERIMENT
 
 COORDINATOR, PREFECT, MLFLOW = "coordinator", "prefect", "mlflow"
+_REGISTER = "register"
 #: A worker that asks for work every 2 s starts a run within seconds. A worker that is gone counts
 #: as online for three of its heartbeats.
 WORKER_SETTINGS = {"PREFECT_WORKER_QUERY_SECONDS": "2", "PREFECT_WORKER_HEARTBEAT_SECONDS": "10"}
@@ -83,7 +86,7 @@ def main() -> NoReturn:
 
 
 def up(*, engines: int = 1, prefect_port: int = 4200, mlflow_port: int = 5000) -> None:
-    """Start servers and workers, wait until they answer, and print their addresses.
+    """Start the servers and workers that do not run, wait for them, and print the addresses.
 
     Args:
         engines: Number of engine workers, which share the GPUs, or the cores, equally.
@@ -92,26 +95,40 @@ def up(*, engines: int = 1, prefect_port: int = 4200, mlflow_port: int = 5000) -
 
     Raises:
         InputError: Another stack runs in the folder, a port is in use, GPUs cannot be divided.
-        EncoreError: A server or worker did not start. Those that were started are stopped.
+        EncoreError: A server or worker did not start. Those that this call started are stopped.
     """
     stack = Stack(engines=engines, prefect_port=prefect_port, mlflow_port=mlflow_port)
     folder, shares = _folder(), engine_shares(engines)
-    if running := {member.name for member in members(folder) if member.is_started}:
-        _check_is_same(stack, folder, running)
+    before = members(folder)
+    running = {member.name for member in before if member.is_started}
+    if running and (running_stack := _read_settings(folder)) != stack:
+        raise InputError(
+            f"the stack in {folder} is running with {running_stack}: make down stops it"
+        )
+    missing = {PREFECT, MLFLOW, COORDINATOR, *shares} - running
+    if not missing:
         say(f"The stack in {folder} is running already.")
         _print_addresses(stack, folder)
         return
-    for name, port in (("PREFECT_PORT", prefect_port), ("MLFLOW_PORT", mlflow_port)):
-        if _is_open(port):
-            raise InputError(f"port {port} is in use: choose another one, make up {name}=...")
+    lost_servers = missing & {PREFECT, MLFLOW}  # a child of one may still hold its port
+    stop(
+        [member for member in before if member.name in lost_servers], timeout_seconds=_STOP_SECONDS
+    )
+    for name, port in ((PREFECT, prefect_port), (MLFLOW, mlflow_port)):
+        if name in missing and _is_open(port):
+            option = f"{name.upper()}_PORT"
+            raise InputError(f"port {port} is in use: choose another one, make up {option}=...")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _SETTINGS_FILE).write_text(json.dumps(asdict(stack)), encoding="utf-8")
     try:
-        environ = _start_servers(stack, folder)
-        _register(folder, environ)
-        _start_workers(stack, folder, environ, shares)
+        environ = _start_servers(stack, folder, missing)
+        if PREFECT in missing:
+            _register(folder, environ)
+        _start_workers(stack, folder, environ, shares, missing)
     except BaseException:
-        stop(members(folder), timeout_seconds=_STOP_SECONDS)
+        new = set(members(folder)) - set(before)
+        started = [member for member in new if member.name in {*missing, _REGISTER}]
+        stop(started, timeout_seconds=_STOP_SECONDS)
         raise
     _print_addresses(stack, folder)
 
@@ -155,24 +172,8 @@ def engine_shares(engines: int) -> dict[str, dict[str, str]]:
     return {f"engine-{number}": share for number, share in enumerate(shares)}
 
 
-def _check_is_same(stack: Stack, folder: Path, running: set[str]) -> None:
-    """Raise an error if the running stack has other arguments or lacks a process."""
-    running_stack = _read_settings(folder)
-    if running_stack != stack:
-        raise InputError(
-            f"the stack in {folder} is running with {running_stack}: make down stops it"
-        )
-    names = {PREFECT, MLFLOW, COORDINATOR, *(f"engine-{n}" for n in range(stack.engines))}
-    if missing := sorted(names - running):
-        raise InputError(
-            f"the stack in {folder} is running without {', '.join(missing)}: make down stops the "
-            "rest, make up then starts all"
-        )
-
-
-def _start_servers(stack: Stack, folder: Path) -> dict[str, str]:
-    """Start both servers, wait until they answer, and return the environment of their clients."""
-    say("Starting the Prefect server and the MLflow server")
+def _start_servers(stack: Stack, folder: Path, missing: Set[str]) -> dict[str, str]:
+    """Start the missing servers, wait for them, and return the environment of their clients."""
     environ = prefect_environment(folder / "prefect", port=stack.prefect_port)
     environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"
     store = folder / "mlflow"
@@ -181,12 +182,16 @@ def _start_servers(stack: Stack, folder: Path) -> dict[str, str]:
     mlflow += ["--backend-store-uri", f"sqlite:///{store / 'mlflow.db'}"]
     mlflow += ["--artifacts-destination", str(store / "artifacts")]
     mlflow += ["--host", LOOPBACK, "--port", str(stack.mlflow_port)]
-    servers = (
-        start(PREFECT, server_command(stack.prefect_port), folder, environ, cwd=ROOT),
-        start(MLFLOW, mlflow, folder, environ, cwd=ROOT),
-    )
-    health = (f"{stack.prefect_url}/api/health", f"{stack.mlflow_url}/health")
-    for server, url in zip(servers, health, strict=True):
+    servers = {
+        PREFECT: (server_command(stack.prefect_port), f"{stack.prefect_url}/api/health"),
+        MLFLOW: (mlflow, f"{stack.mlflow_url}/health"),
+    }
+    started = []
+    for name, (command, url) in servers.items():
+        if name in missing:
+            say(f"Starting the server {name}")
+            started.append((start(name, command, folder, environ, cwd=ROOT), url))
+    for server, url in started:
         wait_until(partial(_answers, url), server, timeout_seconds=_START_SECONDS)
     return environ | {
         "PREFECT_API_URL": f"{stack.prefect_url}/api",
@@ -199,19 +204,26 @@ def _start_servers(stack: Stack, folder: Path) -> dict[str, str]:
 def _register(folder: Path, environ: Mapping[str, str]) -> None:
     say("Registering work pools, deployments and the automation")
     command = [sys.executable, "-m", "infra.stack", "register"]
-    started = start("register", command, folder, environ, cwd=ROOT)
+    started = start(_REGISTER, command, folder, environ, cwd=ROOT)
     wait_until(lambda: started.process.poll() == 0, started, timeout_seconds=_START_SECONDS)
 
 
 def _start_workers(
-    stack: Stack, folder: Path, environ: Mapping[str, str], shares: Mapping[str, dict[str, str]]
+    stack: Stack,
+    folder: Path,
+    environ: Mapping[str, str],
+    shares: Mapping[str, dict[str, str]],
+    missing: Set[str],
 ) -> None:
-    say(f"Starting the workers: {', '.join([COORDINATOR, *shares])}")
+    """Start the missing workers and wait until they are online."""
     begin = datetime.now(UTC)
     worker = [sys.executable, "-m", "prefect", "worker", "start"]
     pools = {COORDINATOR: COORDINATOR_POOL, **dict.fromkeys(shares, ENGINE_POOL)}
     started = []
     for name, pool in pools.items():
+        if name not in missing:
+            continue
+        say(f"Starting the worker {name}")
         limit = ["--limit", "1"] if pool == ENGINE_POOL else []
         command = [*worker, "--name", name, "--pool", pool, *limit]
         share = shares.get(name, {})
@@ -252,10 +264,26 @@ def _read_settings(folder: Path) -> Stack:
     return Stack(**json.loads((folder / _SETTINGS_FILE).read_text("utf-8")))
 
 
+def _experiment_page(stack: Stack) -> str:
+    """Return the page of the runs of ENCORE's experiment, which is made if it is not there.
+
+    One click on an experiment in MLflow's list leads to its view for language models, without runs.
+    """
+    url = f"{stack.mlflow_url}/api/2.0/mlflow/experiments"
+    with httpx.Client(timeout=_ANSWER_SECONDS, trust_env=False) as client:
+        answer = client.get(f"{url}/get-by-name", params={"experiment_name": DEFAULT_EXPERIMENT})
+        if answer.is_success:
+            experiment_id = answer.json()["experiment"]["experiment_id"]
+        else:
+            answer = client.post(f"{url}/create", json={"name": DEFAULT_EXPERIMENT})
+            experiment_id = answer.raise_for_status().json()["experiment_id"]
+    return f"{stack.mlflow_url}{experiment_page(experiment_id)}"
+
+
 def _print_addresses(stack: Stack, folder: Path) -> None:
     say(
         f"\n  Prefect   {stack.prefect_url}"
-        f"\n  MLflow    {stack.mlflow_url}/#/experiments?workflowType=machine_learning"
+        f"\n  MLflow    {_experiment_page(stack)}"
         f"\n  Logs      {folder / 'logs'}"
         f"\n\nStart a run: {stack.prefect_url}/deployments, encore-pipeline, Run, Custom run."
         "\nmake down stops everything."

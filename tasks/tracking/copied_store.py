@@ -126,7 +126,7 @@ class CopiedStore:
             if run.info.lifecycle_stage != "active":
                 continue
             key = run.data.tags.get(KEY_TAG)
-            new_run = projection.find_run(key) if key else None
+            new_run = projection.run_with_key(key) if key else None
             if new_run is None:
                 self.new_run_by_id[run.info.run_id] = self._copy_run(run, projection)
                 continue

@@ -47,7 +47,8 @@ class Projection:
         new_run_tags: Tags of runs that are made now, such as the flow run that logs them.
         experiment_by_key: Experiments of runs that keep theirs, by run key.
         pages: Paths of MLflow's pages by folder. A training or rating has its run's page; a table
-            has the page of its rows, the best first, then that of the study's run.
+            has the page of its rows, the best first, then that of the study's run. A training or
+            rating also has the page with all runs of its experiment.
         num_new: Number of runs that were made now.
     """
 
@@ -58,6 +59,7 @@ class Projection:
     experiment_by_key: Mapping[str, str] = field(default_factory=dict)
     pages: dict[Path, list[str]] = field(default_factory=dict)
     num_new: int = 0
+    _key_by_earlier_key: dict[str, str] = field(default_factory=dict)
     _experiment_ids: dict[str, str] = field(init=False)  # by name
 
     def __post_init__(self) -> None:
@@ -83,8 +85,20 @@ class Projection:
             )
         return command + "\n\n".join(f"<{server}{page}>" for page in pages)
 
-    def find_run(self, key: str) -> Run | None:
-        """Return the run of this key, or None if the store has none."""
+    def find_run(self, run: StudyRun) -> Run | None:
+        """Return the store's run of this key, or None. One of an earlier key is given this key."""
+        logged_run = self.run_with_key(run.key)
+        if run.earlier_key:
+            self._key_by_earlier_key[run.earlier_key] = run.key
+            if logged_run is None and (logged_run := self._run_with_tag(run.earlier_key)):
+                self.client.set_tag(logged_run.info.run_id, KEY_TAG, run.key)
+        return logged_run
+
+    def run_with_key(self, key: str) -> Run | None:
+        """Return the store's run of a key, of an earlier version too; None if there is none."""
+        return self._run_with_tag(self._key_by_earlier_key.get(key, key))
+
+    def _run_with_tag(self, key: str) -> Run | None:
         runs = self.client.search_runs(
             list(self._experiment_ids.values()),
             filter_string=f"tags.`{KEY_TAG}` = '{key}'",
@@ -105,11 +119,12 @@ class Projection:
         """Find a run, or make it in an experiment, and log its parameters, tags and data sets."""
         from mlflow.entities import Param, RunTag
 
-        logged_run = self.find_run(run.key)
+        logged_run = self.find_run(run)
         if logged_run is None:
             self.num_new += 1
+            earlier = self.experiment_by_key.get(run.earlier_key, experiment)
             logged_run = self.client.create_run(
-                self.experiment_id(self.experiment_by_key.get(run.key, experiment)),
+                self.experiment_id(self.experiment_by_key.get(run.key, earlier)),
                 run_name=run.name,
                 tags={KEY_TAG: run.key, **self.new_run_tags},
             )
@@ -119,15 +134,21 @@ class Projection:
         ]
         run_tags = [RunTag(name, value) for name, value in {**run.tags, **tags}.items()]
         self.client.log_batch(run_id, params=params, tags=run_tags)
-        # MLflow does not add a data set that the run has.
-        self.client.log_inputs(run_id, [_dataset_input(data) for data in run.datasets])
+        inputs = logged_run.inputs.dataset_inputs if logged_run.inputs else ()
+        logged_digests = {entry.dataset.digest for entry in inputs}
+        new_data = [
+            data for data in run.datasets if data.digest[:_DIGEST_LENGTH] not in logged_digests
+        ]
+        self.client.log_inputs(run_id, [_dataset_input(data) for data in new_data])
         return logged_run
 
     def log_run(self, run: StudyRun, experiment: str, **tags: str) -> None:
         """Log a run: metrics of new steps, checkpoints, and its files when it is finished."""
         logged_run = self.open_run(run, experiment, **tags)
         run_id = logged_run.info.run_id
-        self.pages.setdefault(run.folder.resolve(), [_run_page(logged_run)])
+        experiment_id = logged_run.info.experiment_id
+        pages = [_run_page(logged_run), experiment_page(experiment_id)]
+        self.pages.setdefault(run.folder.resolve(), pages)
         is_complete = logged_run.info.status == "FINISHED" and run.is_finished
         has_new_steps = not is_complete and self._log_series(run, logged_run)
         self._log_models(run, logged_run)  # of a finished run too: the study may have moved
@@ -149,13 +170,16 @@ class Projection:
         from mlflow.entities import Metric
 
         table_tag = f"{TABLE_TAG}.{table.key}"
-        parent = self.find_run(table.parent.key)
+        parent = self.find_run(table.parent)
         is_logged = parent is not None and table_tag in parent.data.tags
         if parent is None or not is_logged:  # the study's run has the tags of its newest table
             parent = self.open_run(table.parent, experiment)
         parent_id, folder = parent.info.run_id, table.parent.folder
         self.pages[folder.resolve()] = [_rows_page(table, parent), _run_page(parent)]
         if is_logged:
+            if parent.data.tags[KEY_TAG] == table.parent.earlier_key:
+                for row in table.rows.values():  # their keys too
+                    self.find_run(row)
             return
         for row in table.rows.values():
             self.log_run(row, experiment, **{"mlflow.parentRunId": parent_id})
@@ -238,6 +262,11 @@ def tag_with_versions(client: MlflowClient, model_id: str, *, run_id: str) -> No
         for version in client.search_model_versions(f"run_id = '{run_id}'")
     ]
     client.set_logged_model_tags(model_id, {VERSIONS_TAG: json.dumps(versions)})
+
+
+def experiment_page(experiment_id: str) -> str:
+    """Return the path of MLflow's page with the runs of an experiment."""
+    return f"/#/experiments/{experiment_id}/runs?{urlencode(_PAGE_VIEW)}"
 
 
 def _run_page(run: Run) -> str:

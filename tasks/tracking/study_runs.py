@@ -69,7 +69,9 @@ class StudyRun:
     """One MLflow run.
 
     Attributes:
-        key: Key by which the run is found: equal content has one run.
+        key: Key by which the run is found: equal content has one run, wherever its study is.
+        earlier_key: Key of this run in earlier versions, which had the name of the study's folder.
+            Empty if there was none.
         name: Name shown to people.
         params: Parameters: data, settings and models that the run was made with.
         tags: Tags to search by, and the note that a reader sees first.
@@ -89,6 +91,7 @@ class StudyRun:
     tags: Mapping[str, str]
     datasets: Sequence[DataSet]
     folder: Path
+    earlier_key: str = ""
     series: Mapping[str, Sequence[StepMetrics]] = field(default_factory=dict)
     models: Sequence[tuple[int, Path]] = ()
     files: Sequence[Path] = ()
@@ -136,7 +139,12 @@ def read_tables(study: Study, *, extra_folders: Iterable[Path] = ()) -> Iterator
 
 
 def weighing_run(
-    study: Study, run_dir: Path, weighed: WeighedRules, *, analysis_file: Path
+    study: Study,
+    run_dir: Path,
+    weighed: WeighedRules,
+    *,
+    analysis_file: Path,
+    other_files: Sequence[Path] = (),
 ) -> StudyRun:
     """Return the run of a rating run's rules: weight, entropy, accuracy of each, sources pooled.
 
@@ -147,6 +155,7 @@ def weighing_run(
         run_dir: Folder of the rating run.
         weighed: Weights of the rules.
         analysis_file: The analysis of the same ratings as JSON, logged as a file.
+        other_files: Further files to log: the weights, the report.
     """
     vector, manifest = weighed.vector, read_run(run_dir)
     figures: dict[str, float | None] = {}
@@ -168,7 +177,7 @@ def weighing_run(
         datasets=[pairs, *_ratings_data(vector.as_dict()["provenance"], study, "weighting")],
         folder=run_dir,
         series={"weighing": [(0, _numbers(dict(sorted(figures.items()))))]},
-        files=[analysis_file],
+        files=[analysis_file, *other_files],
     )
 
 
@@ -229,7 +238,8 @@ def _study_table(folder: Path, study: Study) -> StudyTable:
     pairs = _pairs_data(params["study_sha256"], study, "training")
     ratings = _ratings_data(evaluation["identity"]["ratings"], study, "weighting")
     parent = StudyRun(
-        key=run_key_of({KIND_TAG: "study", **params}),
+        key=run_key_of({KIND_TAG: "study", **_without_folder(params)}),
+        earlier_key=run_key_of({KIND_TAG: "study", **params}),
         name=params["study"],
         params=params,
         tags={
@@ -313,9 +323,11 @@ def _row_runs(
         metrics = _row_metrics(row, subsets)
         # Figures as texts: JSON has no NaN, and machines differ in how they round the last digits.
         figures = {metric: f"{value:.9g}" for metric, value in metrics.items()}
+        content_of_row = {"weights": ours["weights"], "figures": figures}
         yield replace(
             parent,
-            key=run_key_of({"params": params, "weights": ours["weights"], "figures": figures}),
+            key=run_key_of({"params": _without_folder(params), **content_of_row}),
+            earlier_key=run_key_of({"params": params, **content_of_row}),
             name=name,
             params=params,
             tags={
@@ -332,6 +344,11 @@ def _row_runs(
             row_json=json.dumps(row, indent=2, ensure_ascii=False),
             refusal=refusal,
         )
+
+
+def _without_folder(params: Mapping[str, str]) -> dict[str, str]:
+    """Return parameters without the name of the study's folder: a copy may have another."""
+    return {name: value for name, value in params.items() if name != "study"}
 
 
 def _refusal(row: Mapping[str, Any], model: Mapping[str, Any]) -> str:

@@ -86,7 +86,7 @@ def test_each_weighing_is_one_mlflow_run_with_the_figures_of_its_rules(
         for name in get_args(RuleVerdictName):
             assert run.data.metrics[f"rules/{name}"] == verdicts.count(name)
         files = MlflowClient(store_uri).list_artifacts(run.info.run_id)
-        assert [file.path for file in files] == ["analysis.json"]
+        assert {file.path for file in files} == {"analysis.json", "weights.json", "report.html"}
         for rule, weight in zip(rules, vector.weights, strict=True):
             metrics, rule_id = run.data.metrics, rule.rule_id
             assert metrics[f"weight/{rule_id}"] == pytest.approx(weight)

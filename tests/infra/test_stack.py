@@ -162,7 +162,7 @@ def assert_deployments_run(stack: Stack, folder: Path, judge: Path) -> None:
     assert (pipeline["state_type"], pipeline["name"]) == ("COMPLETED", "study: pipeline")
     artifacts = server.artifacts(pipeline_id)
     artifact_names = {"engines", "failed-shards", "mlflow-run"}
-    artifact_names |= {"rating-progress", "rule-statistics", "rule-weights"}
+    artifact_names |= {"rating-progress", "report", "rule-statistics", "rule-weights"}
     assert set(artifacts) == {artifact_key(key, study) for key in artifact_names}
     assert artifacts[artifact_key("rating-progress", study)] == 100.0
     assert run_status(choose_run(open_study(study).ratings_dir)).is_complete
@@ -220,7 +220,12 @@ def test_a_stack_runs_deployments_comes_up_twice_and_leaves_no_process_and_no_po
             process.kill()
             process.wait()
         code, message = command("up", **asdict(stack))
-        assert (code, "is running without engine-1" in message) == (1, True)
+        assert (code, "Starting the worker engine-1" in message) == (0, True)
+        assert message.count("Starting") == 1
+        after = {member.process.pid: member.name for member in started_members(folder)}
+        assert len(before - after.keys()) == 1
+        assert {after[pid] for pid in after.keys() - before} == {"engine-1"}
+        assert_is_registered(stack)
 
         assert command("down")[0] == 0
         assert_nothing_is_left(stack, folder)

@@ -10,8 +10,10 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from encore.data.study import open_study
 from tasks.tracking.connection import TrackingUnavailableError
 from tasks.tracking.copied_store import CopiedStore
+from tasks.tracking.study_runs import KEY_TAG, read_tables
 from tasks.tracking.sync import sync
 from tests.tasks.tracking.conftest import TABLES, logged
 from tests.tasks.tracking.mlflow_store import MlflowClient, Run
@@ -70,6 +72,17 @@ def copy_of(study: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(study, tmp_path / "elsewhere" / "study"))
 
 
+def use_earlier_keys(study: Path) -> None:
+    """Give the runs of a table the keys that an earlier version gave them."""
+    client = client_of(study)
+    for table in read_tables(open_study(study)):
+        runs = [table.parent, *table.rows.values()]
+        earlier_keys = {run.key: run.earlier_key for run in runs}
+        for run in runs_of(study):
+            if earlier_key := earlier_keys.get(run.data.tags.get(KEY_TAG, "")):
+                client.set_tag(run.info.run_id, KEY_TAG, earlier_key)
+
+
 @pytest.fixture
 def logged_study(study: Path) -> Path:
     """Return a study in MLflow with a training, a table, and a run and a tag made by people."""
@@ -124,6 +137,19 @@ def test_a_copied_study_leaves_the_original_as_it_is(logged_study, tmp_path):
     assert file_digests(logged_study) == before
     assert logged(copy).steps("train/loss") == [1, 2, 3, 4]  # it was finished with four
     assert len(logged(copy, TABLES).runs()) == 4
+
+
+def test_a_renamed_copy_has_every_run_once(logged_study, tmp_path):
+    copy = Path(shutil.copytree(logged_study, tmp_path / "renamed"))
+    sync(copy)
+    assert len(runs_of(copy)) == len(runs_of(logged_study)) == 6
+
+
+def test_a_copy_with_runs_that_an_earlier_version_logged_has_every_run_once(logged_study, tmp_path):
+    use_earlier_keys(logged_study)
+    copy = copy_of(logged_study, tmp_path)
+    assert sync(copy).num_new == 0
+    assert len(runs_of(copy)) == 6
 
 
 def test_a_store_is_made_anew_once(logged_study, tmp_path):
