@@ -22,7 +22,7 @@ def notify_of_failure(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]
     raises may hold its address, which is a secret: only the error's type is logged.
     """
     block_name = os.environ.get(BLOCK_VARIABLE)
-    if not block_name:
+    if not block_name or flow_run.parameters.get("engine"):  # its parent sends a message
         return
     body = f"{state.name}: {state.message}"
     if page := url_for(flow_run):

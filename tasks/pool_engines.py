@@ -13,9 +13,10 @@ from uuid import UUID
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter
 from prefect.client.schemas.objects import FlowRun, StateType, WorkerStatus
-from prefect.context import TaskRunContext
+from prefect.context import FlowRunContext
 from prefect.exceptions import ObjectNotFound
-from prefect.states import Cancelled, Cancelling
+from prefect.states import Cancelled, Cancelling, Pending
+from prefect.tasks import Task
 
 from encore.core.config import StageConfig
 from encore.core.errors import EncoreError
@@ -138,7 +139,7 @@ class PoolLauncher:
     def start(self, spec: EngineSpec) -> None:
         """Create a flow run for an engine. While the server is away, `state` tries again."""
         run = self.runs.setdefault(spec.name, _EngineRun(spec))
-        context = TaskRunContext.get()
+        context = FlowRunContext.get()
         parameters = {
             "config": json.loads(self.config.model_dump_json()),
             "attempts": json.loads(self.attempts.model_dump_json()),
@@ -152,12 +153,22 @@ class PoolLauncher:
                 error = f"the server has no deployment {self.deployment}; `make up` registers it"
                 run.last_state = EngineState("ended", error)
                 return None
+            # A task run of its own: the server gives it the state of the engine's flow run.
+            parent_task_run_id = None
+            if context is not None and context.flow_run is not None:
+                parent_task_run_id = client.create_task_run(
+                    Task(fn=lambda: None, name="engine"),
+                    context.flow_run.id,
+                    dynamic_key=spec.name,
+                    name=spec.label,
+                    state=Pending(),
+                ).id
             return client.create_flow_run_from_deployment(
                 deployment.id,
                 parameters=parameters,
                 tags=[_tag(spec.run_key)],
                 idempotency_key=spec.name,
-                parent_task_run_id=context.task_run.id if context else None,
+                parent_task_run_id=parent_task_run_id,
             )
 
         flow_run = _call_server(create)

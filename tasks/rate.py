@@ -1,12 +1,12 @@
 """Rate a study under Prefect, in the flow's process or by engines of their own.
 
-The shards are no tasks: what is done is read from files, and a call of the server for each shard
-would cost more than the shard's own overhead.
+What is done is read from files. The task runs of the shards only show what happens to each.
 """
 
 from __future__ import annotations
 
 import logging
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from encore.runs.shard_runner import RunReport
 from tasks.artifacts import publish_failed_shards
 from tasks.flow_reporter import FlowReporter
 from tasks.pool_engines import pool_engines
+from tasks.shard_tasks import shard_tasks
 from tasks.stage_task import Attempts, run_stage
 
 logger = logging.getLogger(__name__)
@@ -83,21 +84,17 @@ def rate_shards(
             run_job = partial(
                 supervise, **engines, silence_seconds=silence_seconds, reporter=reporter
             )
-        try:
+        with closing(run.judge), shard_tasks() as with_shard_tasks:
             job = run.job(
                 retries=attempts.shard_retries,
                 is_supervised=spec is not None or deployment.id is not None,
                 reporter=reporter,
             )
-            return run.run_dir, run_job(job)
-        finally:
-            run.judge.close()
-
-    run_dir, report = run_stage("rate", rate, attempts=Attempts(retries=0))
-    if spec is None:
-        if note := note_on_refusals(report):
-            logger.warning(note)
-        publish_failed_shards(report.failures, study=study)
+            report = run_job(with_shard_tasks(job))
+        if spec is None:
+            if note := note_on_refusals(report):
+                logger.warning(note)
+            publish_failed_shards(report.failures, study=study)
         if report.failures:
             raise StudyIncompleteError(
                 f"{report.summary}: shards {', '.join(map(str, report.failures))}; run the same "
@@ -105,4 +102,6 @@ def rate_shards(
             )
         if report.early_stop is not None and not report.early_stop.is_success:
             raise StudyIncompleteError(report.early_stop.reason)
-    return run_dir, report
+        return run.run_dir, report
+
+    return run_stage("rate", rate, attempts=Attempts(retries=0))

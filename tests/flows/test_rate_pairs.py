@@ -11,7 +11,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from prefect.client.schemas.objects import State
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter
+from prefect.client.schemas.objects import State, TaskRun
 
 from encore.core.errors import StudyIncompleteError
 from encore.data.rating_runs import choose_run, run_status
@@ -36,6 +38,22 @@ def run_flow(study: Path, rating: RatingConfig, *, retries: int = 2, **options: 
     config = RateConfig(study=study, **dict(rating), **options)
     attempts = ShardAttempts(shard_retries=retries)
     return rate_pairs(config, attempts, return_state=True)
+
+
+def tasks_of(state: State[Any]) -> dict[str, TaskRun]:
+    """Return the task runs of a flow run by name, once all of them have ended."""
+    run_filter = FlowRunFilter.model_validate({"id": {"any_": [state.state_details.flow_run_id]}})
+    deadline = time.monotonic() + 60
+    with get_client(sync_client=True) as client:
+        while True:  # the server stores the states of Prefect's own tasks a little later
+            task_runs = client.read_task_runs(flow_run_filter=run_filter)
+            has_stage = any(task.name.startswith("rate") for task in task_runs)
+            is_over = has_stage and all(task.state.is_final() for task in task_runs)
+            if is_over or time.monotonic() > deadline:
+                break
+            time.sleep(0.5)
+    named = {task.name.partition("-")[0]: task for task in task_runs}
+    return {name: task for name, task in named.items() if name.startswith(("rate", "shard"))}
 
 
 def only_run(study: Path) -> Path:
@@ -141,9 +159,18 @@ def test_a_shard_that_fails_is_tried_again_and_without_retries_fails_alone(
 
     break_first_generation(monkeypatch, break_device)
     state = run_flow(study, rating(), retries=0)
+    tasks = tasks_of(state)
+    assert sorted(tasks) == ["rate", "shard 0", "shard 1", "shard 2"]
+    assert tasks.pop("rate").state_name == "Failed"
+    [red] = [task for task in tasks.values() if task.state_name != "Completed"]
+    assert red.state_name == "Failed"
+    assert red.state.message == "RuntimeError: the device fell off the bus"
+    assert all(task.total_run_time.total_seconds() > 0 for task in tasks.values())
 
     assert "2 rated, 0 reused, 1 failed" in str(error_of(state))
     assert "RuntimeError: the device fell off the bus" in artifact("failed-shards", study).data
     assert [shard.state for shard in run_status(only_run(study)).shards].count("done") == 2
     again = run_flow(study, rating(), retries=1)  # another judge, the same fault
     assert again.message == "1 rated, 2 reused, 0 failed"
+    [retried] = [task for name, task in tasks_of(again).items() if name.startswith("shard")]
+    assert (retried.name, retried.state_name, retried.run_count) == (red.name, "Completed", 2)
