@@ -193,7 +193,8 @@ class JudgeBenchmarkConfig(StageConfig):
     def rating(self) -> RatingConfig:
         """Return the configuration by which the judge rates the pairs, as for training data."""
         names = {"rules", "shard_size", "max_reply_tokens"}
-        return RatingConfig(judge=self.judge, **self.model_dump(include=names, exclude_none=True))
+        options = self.model_dump(include=names, exclude_none=True)
+        return RatingConfig(judge=self.judge, allow_nulls=True, **options)
 
 
 class CompareConfig(StageConfig):

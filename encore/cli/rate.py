@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from encore.cli.output import warn_of_failures
 from encore.core.command_parser import JsonOption, command
-from encore.core.errors import StudyIncompleteError
+from encore.core.errors import InputError, StudyIncompleteError
 from encore.core.number_text import amount, counted
 from encore.core.terminal import print_json, say, say_next, terminal_reporter, warn
 from encore.rating.rating_options import BatchConfig, RateConfig
@@ -33,6 +33,8 @@ def rate(config: RateConfig, batch: BatchConfig, *, json: JsonOption = False) ->
     from encore.rating.rating_run import open_run, rate_run, run_rating_job
     from encore.runs.shard_runner import work_through
 
+    if config.retry_failed_prompts and (batch.batch_file or batch.batch_results):
+        raise InputError("--retry-failed-prompts asks the server: leave out the batch files")
     study = open_study(config.study)
     judge = BatchJudge(config.judge) if batch.batch_file or batch.batch_results else None
     with terminal_reporter() as reporter:
@@ -91,12 +93,7 @@ def _show_result(config: RateConfig, result: RatingResult, *, as_json: bool) -> 
         say(f"{name.removeprefix('num_').replace('_', ' ')}: {actual}; planned: {planned}")
     for spent in costs_of_run.values():
         say(f"spent: {spent:,.4g} at the prices given, in all calls of this run")
-    if values["num_known"]:
-        say(f"{values['num_known']:,} ratings are copies of those of other runs of this study")
-    if values["num_kept"]:
-        say(
-            f"{values['num_kept']:,} replies are those of an earlier call, and were not asked again"
-        )
+    _say_copies(config, report)
     _warn_of_nulls(report)
     if values["num_truncated"]:
         warn(f"{values['num_truncated']:,} prompts were cut from the left to fit the context")
@@ -124,11 +121,30 @@ def _costs_of_run(config: RateConfig, result: RatingResult) -> dict[str, float]:
     return {"spent": spent}
 
 
+def _say_copies(config: RateConfig, report: RunReport) -> None:
+    """Say which ratings were taken over without a call."""
+    num_known, num_kept = report.computed("num_known"), report.computed("num_kept")
+    if config.retry_failed_prompts and not (report.outcomes or report.failures):
+        say("no prompt of a finished shard failed: nothing is asked again")
+    if num_known:
+        origin = "that were there" if config.retry_failed_prompts else "of other runs of this study"
+        say(f"{num_known:,} ratings are copies of those {origin}")
+    if num_kept:
+        say(f"{num_kept:,} replies are those of an earlier call, and were not asked again")
+
+
 def _warn_of_nulls(report: RunReport) -> None:
     """Warn of the ratings that this call left null, by reason."""
+    from encore.data.rating_runs import RETRIED_REASONS
     from encore.rating.replies import note_on_refusals
 
-    for reason, count in report.counts_by("null_reasons").items():
+    counts = report.counts_by("null_reasons")
+    for reason, count in counts.items():
         warn(f"{count:,} ratings are null: {reason}")
+    if num_failed := sum(counts.get(reason, 0) for reason in RETRIED_REASONS):
+        warn(
+            f"the service refused or failed {counted(num_failed, 'prompt')}; the same command with "
+            "--retry-failed-prompts asks them again"
+        )
     if note := note_on_refusals(report):
         warn(note)

@@ -57,6 +57,8 @@ def status(config: StatusConfig, *, json: JsonOption = False) -> None:
 
 
 def _as_dict(status: RatingStatus) -> dict[str, Any]:
+    from encore.data.rating_runs import null_reasons
+
     counts = ("num_ratings", "num_nulls")
     return {
         "run_key": status.manifest.run_key,
@@ -65,6 +67,7 @@ def _as_dict(status: RatingStatus) -> dict[str, Any]:
         "is_complete": status.is_complete,
         **_num_shards_by_state(status),
         **{name: status.total(name) for name in counts},
+        "null_reasons": null_reasons(status),
         "shards": [
             {name: getattr(shard, name) for name in ("index", "state", "detail")}
             | {name: int(shard.footer.get(name, 0)) for name in counts}
@@ -80,7 +83,7 @@ def _num_shards_by_state(status: RatingStatus) -> dict[str, int]:
 
 
 def _output_of(status: RatingStatus) -> Iterator[Renderable]:
-    from encore.data.rating_runs import sufficiency_note
+    from encore.data.rating_runs import RETRIED_REASONS, null_reasons, sufficiency_note
 
     manifest, plan = status.manifest, status.manifest.identity["plan"]
     counts = ", ".join(f"{n:,} {state}" for state, n in _num_shards_by_state(status).items())
@@ -93,6 +96,14 @@ def _output_of(status: RatingStatus) -> Iterator[Renderable]:
         f"  {counted(status.total('num_ratings'), 'rating')}, "
         f"{counted(status.total('num_nulls'), 'null')}"
     )
+    reasons = null_reasons(status)
+    if reasons:
+        yield f"  null: {', '.join(f'{count:,} {reason}' for reason, count in reasons.items())}"
+    if RETRIED_REASONS & reasons.keys():
+        yield (
+            "  `encore rate` with the same options and --retry-failed-prompts asks again where the "
+            "service refused or failed"
+        )
     if enough := sufficiency_note(status):
         yield f"  {enough}"
         return

@@ -21,10 +21,13 @@ from encore.data.schemas import RATINGS_CONTRACT
 from encore.data.study import Study, as_study
 from encore.demo import judge_title
 from encore.runs import run_files as runs
-from encore.runs.run_files import JudgedManifest, RunStatus
+from encore.runs.run_files import JudgedManifest, RunStatus, ShardState
 
 RUN_FILE = "run.json"
 _PRECISION_FILE = "enough.json"
+#: Reasons of nulls whose prompt a service refused or failed to answer. `encore rate
+#: --retry-failed-prompts` asks for these again.
+RETRIED_REASONS = frozenset({"content_filter", "refused", "server_error"})
 
 
 class RatingManifest(JudgedManifest):
@@ -187,9 +190,13 @@ def sufficiency_note(status: RatingStatus) -> str:
 
 def null_reasons(status: RatingStatus) -> dict[str, int]:
     """Count the null ratings of a run's finished shards by reason, the most frequent first."""
-    reasons: Counter[str] = Counter()
-    for shard in status.shards:  # only one small column of the shards with nulls is read
-        if shard.path is not None and shard.footer.get("num_nulls"):
-            column = pq.read_table(shard.path, columns=["null_reason"], partitioning=None)
-            reasons.update(column["null_reason"].drop_null().to_pylist())
+    reasons = sum(map(null_reasons_of_shard, status.shards), Counter[str]())
     return dict(sorted(reasons.items(), key=lambda count: (-count[1], count[0])))
+
+
+def null_reasons_of_shard(shard: ShardState) -> Counter[str]:
+    """Count the null ratings of a finished shard by reason; empty if it is not finished."""
+    if shard.path is None or not shard.footer.get("num_nulls"):
+        return Counter()
+    column = pq.read_table(shard.path, columns=["null_reason"], partitioning=None)
+    return Counter(column["null_reason"].drop_null().to_pylist())

@@ -300,7 +300,7 @@ class HttpJudge:
             else:
                 counts.num_failed -= is_second
                 return replies
-        logger.warning("a prompt is set aside: %s", problem)
+        logger.info("a prompt is set aside: %s", problem)
         return [Reply(text=problem, is_complete=False, null_reason=SERVER_ERROR)]
 
     async def _reply_to_batch(

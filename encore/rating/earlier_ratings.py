@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from encore.core.errors import EncoreError
-from encore.data.rating_runs import RatingManifest, list_runs, read_run, run_status
+from encore.data.rating_runs import RETRIED_REASONS, RatingManifest, list_runs, read_run, run_status
 from encore.data.study import PROBES_DIR, is_study
 
 #: Pair id, response and rule id, which identify a rating.
@@ -34,7 +34,10 @@ class EarlierRatings:
     paths_by_pair: Mapping[str, Mapping[Path, frozenset[str]]] = field(default_factory=dict)
 
     def rows(self, pair_ids: Iterable[str]) -> dict[Key, dict[str, Any]]:
-        """Read the rows of some pairs. Plans share one order, so few files hold a shard's pairs."""
+        """Read the rows of some pairs. Plans share one order, so few files hold a shard's pairs.
+
+        Rows of prompts that a service refused or failed to answer are left out.
+        """
         pair_id_array = pa.array(sorted(set(pair_ids)))
         rule_ids_by_path: dict[Path, frozenset[str]] = {}
         for pair_id in pair_id_array.to_pylist():
@@ -43,7 +46,7 @@ class EarlierRatings:
         for path, rule_ids in rule_ids_by_path.items():
             table = pq.read_table(path, partitioning=None)
             for row in table.filter(pc.is_in(table["pair_id"], pair_id_array)).to_pylist():
-                if row["rule_id"] in rule_ids:
+                if row["rule_id"] in rule_ids and row["null_reason"] not in RETRIED_REASONS:
                     rows[row["pair_id"], row["response"], row["rule_id"]] = row
         return rows
 

@@ -80,6 +80,8 @@ class RatingConfig(StageConfig):
     """A longer reply is cut off and therefore null."""
     shard_timeout_seconds: float | None = unkeyed_option(None, ge=0.001, beside_recipe=True)
     """Give up on a shard whose generation takes longer (seconds)."""
+    allow_nulls: bool = unkeyed_option(False, beside_recipe=True)
+    """Go on although more than half of the replies, after the first 50, hold no rating."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -173,9 +175,18 @@ class RateConfig(SlicedConfig, LimitedRatingConfig, StudyConfig):
         help="Temperature of the weights that --until-weights-within is about. A smaller one needs "
         "more pairs.",
     )
+    retry_failed_prompts: bool = unkeyed_option(False)
+    """Ask again for the ratings that are null because the service refused the prompt or failed
+    (content_filter, refused, server_error), and for nothing else. A shard with such nulls is
+    replaced when they were asked."""
 
     @model_validator(mode="after")
     def _goes_by_plan(self) -> Self:
+        if self.retry_failed_prompts and (self.limits or self.engines != 1):
+            raise ValueError(
+                "--retry-failed-prompts asks only the prompts that failed, in this process: leave "
+                f"out {' and '.join(self.limits) or '--engines'}"
+            )
         by_hand = [name for name in ("slice", "shard") if getattr(self, name)]
         if self.limits and by_hand:
             raise ValueError(

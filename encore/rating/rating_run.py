@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -24,7 +24,12 @@ from encore.core.number_text import counted
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import package_versions
 from encore.data.pairs import data_digest_of, planned_pairs, read_pairs
-from encore.data.rating_runs import RatingManifest, list_runs
+from encore.data.rating_runs import (
+    RETRIED_REASONS,
+    RatingManifest,
+    list_runs,
+    null_reasons_of_shard,
+)
 from encore.data.records import RESPONSES, Response, RuleSet
 from encore.data.rule_sets import load_rule_set
 from encore.data.schemas import RATINGS
@@ -33,6 +38,7 @@ from encore.judges import open_judge
 from encore.judges.base import Decoding, Judge
 from encore.judges.segments import SegmentEncoder
 from encore.rating.earlier_ratings import EarlierRatings, earlier_ratings
+from encore.rating.null_watch import NullWatch
 from encore.rating.prompts import PromptMaker, RatingPrompt
 from encore.rating.rating_cost import Comparison, compare_with_plan
 from encore.rating.rating_options import (
@@ -47,7 +53,14 @@ from encore.rating.shard_rating import ShardRater
 from encore.rating.spending import SpendingLimit
 from encore.runs.engine_supervisor import supervise
 from encore.runs.local_engines import JobRunner, LocalLauncher, engine_environments
-from encore.runs.run_files import Shard, ShardTable, journal_path, run_key_of
+from encore.runs.run_files import (
+    Shard,
+    ShardTable,
+    inspect_shard,
+    inspect_shards,
+    journal_path,
+    run_key_of,
+)
 from encore.runs.shard_runner import NEVER_STOP, Job, ReportRows, RunReport, work_through
 
 #: Shards in work at once on a GPU. An engine on the CPU takes all cores and waits for its slowest
@@ -98,9 +111,10 @@ class RatingRun:
             manifest=self.manifest,
             compute=partial(self._compute, spending),
             start=partial(self._start, reporter),
-            shard_indices=(rate_config.shard or None) if rate_config else None,
+            shard_indices=self._shard_indices,
             slice=rate_config.parsed_slice if rate_config else None,
             retries=retries,
+            replaces_done=self.is_retry,
             stop_rule=stop_rule,
             cancelled=self.cancelled,
         )
@@ -124,6 +138,23 @@ class RatingRun:
     def earlier(self) -> EarlierRatings:
         """Return ratings of the study's other runs that this run can take over without a call."""
         return earlier_ratings(self.run_dir.parent, self.manifest)
+
+    @property
+    def is_retry(self) -> bool:
+        """Return True if only the prompts are asked that a service refused or failed to answer."""
+        return isinstance(self.config, RateConfig) and self.config.retry_failed_prompts
+
+    @property
+    def _shard_indices(self) -> Sequence[int] | None:
+        """Return the shards of this call; None for all. A retry takes those with failed prompts."""
+        chosen = (isinstance(self.config, RateConfig) and self.config.shard) or None
+        if not self.is_retry:
+            return chosen
+        shards = [shard for shard in self.manifest.shards if not chosen or shard.index in chosen]
+        states = inspect_shards(self.run_dir, self.manifest, shards)
+        return [
+            state.index for state in states if RETRIED_REASONS & null_reasons_of_shard(state).keys()
+        ]
 
     def _start(self, reporter: Reporter) -> int:
         check_writable(self.run_dir)
@@ -159,11 +190,20 @@ class RatingRun:
         if self.judge.is_remote:
             path = journal_path(self.run_dir, shard.index)
             journal = ReplyJournal.read(path, run_key=self.manifest.run_key)
+        earlier: EarlierRatings | None = None
+        cost_before: Mapping[str, Any] = {}
+        if self.is_retry:
+            state = inspect_shard(self.run_dir, self.manifest, shard)
+            assert state.path is not None, "a retry takes shards that are done"
+            rules_by_path = {state.path: frozenset(self.manifest.rule_ids)}
+            earlier = EarlierRatings(dict.fromkeys(pairs["pair_id"].to_pylist(), rules_by_path))
+            cost_before = state.footer
         rated = self.rater.rate(
             pairs,
             shard,
-            earlier=self.earlier,
+            earlier=earlier or self.earlier,
             journal=journal,
+            cost_before=cost_before,
             spending=spending,
             report_rows=report_rows,
         )
@@ -353,7 +393,11 @@ def run_over(
         max_tokens=context - decoding.max_new_tokens,
         is_truncated=config.overlong == "truncate-left",
     )
-    rater = ShardRater(judge=judge, config=config, prompts=prompts, decoding=decoding)
+    is_retry = isinstance(config, RateConfig) and config.retry_failed_prompts
+    null_watch = NullWatch(is_on=not (config.allow_nulls or is_retry))
+    rater = ShardRater(
+        judge=judge, config=config, prompts=prompts, decoding=decoding, null_watch=null_watch
+    )
     identity = _identity(rater, data_sha256=data_sha256, num_pairs=pairs.num_rows)
     manifest = kind(
         run_key=run_key_of(identity),

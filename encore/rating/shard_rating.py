@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from encore.judges.base import (
     ask_judge,
 )
 from encore.rating.earlier_ratings import EarlierRatings
+from encore.rating.null_watch import NullWatch
 from encore.rating.prompts import PromptMaker
 from encore.rating.rating_options import RatingConfig
 from encore.rating.replies import read_reply
@@ -48,12 +50,14 @@ class ShardRater:
         config: Options of the run, such as a shard's time limit.
         prompts: Maker of the run's prompts.
         decoding: Way in which the judge answers.
+        null_watch: Counter of the nulls, which stops a run that learns nothing.
     """
 
     judge: Judge
     config: RatingConfig
     prompts: PromptMaker
     decoding: Decoding
+    null_watch: NullWatch
 
     def rate(
         self,
@@ -63,6 +67,7 @@ class ShardRater:
         earlier: EarlierRatings,
         journal: ReplyJournal | None = None,
         spending: SpendingLimit | None = None,
+        cost_before: Mapping[str, Any] = MappingProxyType({}),
         report_rows: ReportRows,
     ) -> ShardTable:
         """Rate the pairs of a shard; return its rows without the run's own columns, and the cost.
@@ -73,10 +78,12 @@ class ShardRater:
             earlier: Ratings of other runs, which need no call.
             journal: Replies to the shard's prompts in earlier calls; None if none are kept.
             spending: Limit of what the run's requests may cost; None if they have none.
+            cost_before: Calls and tokens of the shard that the journal does not have.
             report_rows: Function that receives the number of finished rows.
 
         Raises:
             ShardClosedError: The limit is used up. The replies so far are in the journal.
+            NoRatingsError: Most replies of this call hold no rating.
         """
         questions = self.prompts.questions(pairs)
         earlier_rows = earlier.rows(question.pair.pair_id for question in questions)
@@ -89,6 +96,9 @@ class ShardRater:
             prompts.append(prompt)
             nums_cut.append(num_cut)
         kept = {} if journal is None else journal.earlier_replies_to(prompts)
+        for row in earlier_rows.values():
+            self.null_watch.count(row["null_reason"], row["raw_reply"])
+        self._watch_nulls(kept.values())
         watch = _ProgressWatch(
             shard=shard,
             num_known=num_known + len(kept),
@@ -109,10 +119,11 @@ class ShardRater:
             {**(earlier_rows.get(question.key) or next(new_rows)), **question.columns}
             for question in questions
         ]
+        journal_cost = _cost(journal.earlier_usages if journal else [])
         return self._shard_table(
             rows,
             cost_now=_cost([reply.usage for reply in new_replies if reply is not None]),
-            cost_before=_cost(journal.earlier_usages if journal else []),
+            cost_before={n: k + int(cost_before.get(n, 0)) for n, k in journal_cost.items()},
             seconds=watch.seconds,
             num_copied={"num_known": num_known, "num_kept": len(kept)},
         )
@@ -132,18 +143,24 @@ class ShardRater:
         """
         ask = partial(ask_judge, self.judge, decoding=self.decoding)
         if journal is None:
-            return ask(prompts, sessions=sessions, num_answered=watch.num_known, on_progress=watch)
+            local_replies = ask(
+                prompts, sessions=sessions, num_answered=watch.num_known, on_progress=watch
+            )
+            self._watch_nulls(local_replies)
+            return local_replies
 
         def keep(index: int, reply: Reply) -> None:
             prompt = prompts[index]
             assert prompt is not None, "only prompts have replies"
             if spending is not None:
                 spending.add(prompt, reply)
+            self._count(reply)
             if reply.null_reason != SERVER_ERROR:
                 journal.add(prompt, reply)
 
         def flush_and_report(num_done: int) -> None:
             journal.flush()
+            self.null_watch.check()
             watch(num_done)
 
         def ask_group(start: int, stop: int) -> list[Reply | None]:
@@ -168,6 +185,18 @@ class ShardRater:
             return replies
         finally:
             journal.flush()
+
+    def _watch_nulls(self, replies: Iterable[Reply | None]) -> None:
+        """Count replies, and stop the run if most hold no rating."""
+        for reply in replies:
+            if reply is not None:
+                self._count(reply)
+        self.null_watch.check()
+
+    def _count(self, reply: Reply) -> None:
+        """Count a reply as a rating or a null."""
+        answer = read_reply(reply, self.decoding, min_label_mass=self.config.min_label_mass)
+        self.null_watch.count(answer.null_reason, reply.text)
 
     def _answer_columns(self, reply: Reply | None) -> dict[str, Any]:
         """Return the columns of a row that hold the reply and what it says."""

@@ -15,6 +15,10 @@ SHA-256 of its bytes (32 digits) and whose footer belongs to this run. Data and 
 visible with one rename, so neither a crash nor a second writer leaves a damaged shard: two writers
 leave two whole files, and every reader takes the older one. The lock only saves work. The cost of
 a shard is not in its file: the same rows are the same bytes wherever they were made.
+
+One file is replaced: that of a shard whose failed prompts were asked again (`encore rate
+--retry-failed-prompts`). Under the shard's lock the new file is written, then the old one removed.
+A crash between the two leaves both; the old one counts, and the next retry removes it.
 """
 
 from __future__ import annotations
@@ -421,9 +425,16 @@ def inspect_shard(run_dir: Path, manifest: RunManifest, shard: Shard) -> ShardSt
 
 
 def write_shard(
-    run_dir: Path, manifest: RunManifest, shard: Shard, content: ShardTable
+    run_dir: Path,
+    manifest: RunManifest,
+    shard: Shard,
+    content: ShardTable,
+    *,
+    replaces_done: bool = False,
 ) -> ShardState:
     """Write a shard, whole or not at all, and read it back.
+
+    With ``replaces_done`` its earlier files are removed then; the caller holds the shard's lock.
 
     Returns:
         The state of the shard. The oldest valid file counts: another process may have written it.
@@ -447,6 +458,9 @@ def write_shard(
             if content.cost:
                 write_json(_cost_path(run_dir, shard.index), content.cost, indent=None)
             publish(temporary, written)
+        for path in _shard_files(run_dir)[shard.index] if replaces_done else ():
+            if path != written:
+                path.unlink(missing_ok=True)
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise

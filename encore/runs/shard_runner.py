@@ -106,6 +106,7 @@ class Job:
         slice: ``(i, n)`` takes every n-th of these, starting with the i-th (``--slice I/N``).
             None takes all.
         retries: Further attempts for a shard whose error may pass.
+        replaces_done: True computes the shards that are done again, and replaces their files.
         stop_rule: Decides how many shards of the plan are computed.
         cancelled: Set it to interrupt the shards at work.
     """
@@ -117,6 +118,7 @@ class Job:
     title: str = ""
     shard_indices: Sequence[int] | None = None
     slice: tuple[int, int] | None = None
+    replaces_done: bool = False
     retries: int = 0
     stop_rule: StopRule = NEVER_STOP
     cancelled: threading.Event = field(default_factory=threading.Event)
@@ -255,7 +257,9 @@ def _compute_and_write(job: Job, shard: Shard, report_rows: ReportRows) -> Shard
     """Compute a shard and write it. An error is recorded in the run's folder."""
     try:
         content = job.compute(shard, report_rows)
-        state = runs.write_shard(job.run_dir, job.manifest, shard, content)
+        state = runs.write_shard(
+            job.run_dir, job.manifest, shard, content, replaces_done=job.replaces_done
+        )
     except ShardClosedError:
         return ShardState(index=shard.index, state="missing", action="closed")
     except Exception as error:
@@ -267,6 +271,8 @@ def _compute_and_write(job: Job, shard: Shard, report_rows: ReportRows) -> Shard
 
 def _reused(job: Job, shard: Shard) -> ShardState | None:
     """Return the state of a shard that is done already; None if it is not done."""
+    if job.replaces_done:
+        return None
     state = runs.inspect_shard(job.run_dir, job.manifest, shard)
     return replace(state, action="reused") if state.state == "done" else None
 
@@ -336,8 +342,9 @@ def begin(job: Job, *, reporter: Reporter) -> tuple[RunProgress, list[Shard], in
     manifest, shards = job.manifest, job.shards
     runs.check_folder(job.run_dir, manifest)
     states = runs.inspect_shards(job.run_dir, manifest, shards)
-    finished = [state for state in states if state.state == "done"]
-    pending = [shard for shard, state in zip(shards, states, strict=True) if state.state != "done"]
+    finished = [state for state in states if state.state == "done" and not job.replaces_done]
+    finished_indices = {state.index for state in finished}
+    pending = [shard for shard in shards if shard.index not in finished_indices]
     job.stop_rule.update(finished)
     num_workers = job.start() if job.open_shards(pending) else 1
     if pending or not (job.run_dir / manifest.FILE).is_file():

@@ -16,6 +16,8 @@ from encore.judges.base import SERVER_ERROR, Reply
 from encore.judges.http_protocol import PromptFailedError
 from encore.rating.reply_journal import ReplyJournal
 from encore.rating.shard_rating import ShardRater
+from encore.runs import run_files
+from tests.golden.command_line import encore
 from tests.judges.hostile_server import KEY, HostileServer, serving
 from tests.judges.test_http_judge import QUESTIONS, TEXT, opened, rate
 from tests.worlds.judges import hashed_score
@@ -257,3 +259,101 @@ def test_a_shard_that_fails_keeps_no_failed_prompt_as_an_answer(tmp_path, monkey
 
 def _fail(*_: object, **_options: object) -> None:
     raise EncoreError("the disk was full")
+
+
+# --- asking again -------------------------------------------------------------------------------
+
+SMALL = ("--shard-size", 5)
+
+
+def study_with_failed_prompts(folder: Path, server: HostileServer) -> tuple[Path, set[str]]:
+    """Rate ten pairs in two shards; return the study and the questions that failed."""
+    study = study_of(numbered_pairs(10), folder / "study")
+    assert rate(study, server, *SMALL).code == 0
+    failed = set(filter(server.is_hit, server.num_asked))
+    assert len(failed) > 2
+    server.num_asked.clear()
+    return study, failed
+
+
+def rows_of(study: Path) -> list[dict[str, object]]:
+    [run] = status(study)
+    return [row for path in run.paths for row in pq.read_table(path).to_pylist()]
+
+
+def test_failed_prompts_are_asked_again_and_nothing_else(tmp_path):
+    with serving(HostileServer(fault="400", every=20, spared=PROBE)) as server:
+        study, failed = study_with_failed_prompts(tmp_path, server)
+        [run] = status(study)
+        assert run.total("num_calls") == 200
+        server.fault = ""
+        retried = rate(study, server, *SMALL, "--retry-failed-prompts")
+        assert retried.code == 0, retried.err
+        assert server.num_asked == dict.fromkeys([*failed, PROBE], 1)
+        assert f"{200 - len(failed)} ratings are copies of those that were there" in retried.err
+        undisturbed = study_of(numbered_pairs(10), tmp_path / "undisturbed")
+        assert rate(undisturbed, server, *SMALL).code == 0
+        assert rows_of(study) == rows_of(undisturbed)
+        server.num_asked.clear()
+        again = rate(study, server, *SMALL, "--retry-failed-prompts")
+        assert "nothing is asked again" in again.err
+        assert not server.num_asked
+    [run] = status(study)
+    assert len([*run.run_dir.glob("shard-*")]) == 2  # the old files are gone
+    assert run.total("num_calls") == 200 + len(failed)
+
+
+def test_a_retry_that_fails_changes_nothing(tmp_path):
+    with serving(HostileServer(fault="400", every=20, spared=PROBE)) as server:
+        study, failed = study_with_failed_prompts(tmp_path, server)
+        before = rows_of(study)
+        assert rate(study, server, *SMALL, "--retry-failed-prompts").code == 0
+        assert rows_of(study) == before
+        assert server.num_asked.keys() == failed | {PROBE}
+        server.fault, server.every, server.spared = "nothing", 1, ""
+        assert rate(study, server, *SMALL, "--retry-failed-prompts").code == 1  # the server is away
+        assert rows_of(study) == before
+        assert encore("status", study).code == 0
+
+
+def test_a_retry_replaces_the_files_that_a_crash_of_another_one_left(tmp_path, monkeypatch):
+    with serving(HostileServer(fault="400", every=20, spared=PROBE)) as server:
+        study, _ = study_with_failed_prompts(tmp_path, server)
+        server.fault = ""
+        with monkeypatch.context() as crashing:
+            crashing.setattr(run_files, "publish", _publish_and_crash)
+            assert rate(study, server, *SMALL, "--retry-failed-prompts").code == 3
+        assert SERVER_ERROR in {row["null_reason"] for row in rows_of(study)}  # the older file
+        assert rate(study, server, *SMALL, "--retry-failed-prompts").code == 0
+    assert {row["null_reason"] for row in rows_of(study)} == {None}
+    [run] = status(study)
+    assert len([*run.run_dir.glob("shard-*")]) == 2
+
+
+def _publish_and_crash(temporary: Path, path: Path) -> None:
+    temporary.rename(path)
+    raise EncoreError("killed")
+
+
+def test_failed_prompts_are_shown_and_asked_in_a_larger_run(tmp_path):
+    with serving(HostileServer(fault="400", every=20, spared=PROBE)) as server:
+        study, failed = study_with_failed_prompts(tmp_path, server)
+        shown = encore("status", study)
+        assert f"null: {len(failed)} server_error" in shown.out + shown.err
+        assert "--retry-failed-prompts" in shown.out + shown.err
+        [run] = encore("status", study, "--json").json["runs"]
+        assert run["null_reasons"] == {"server_error": len(failed)}
+        server.fault = ""
+        assert rate(study, server, "--shard-size", 4).code == 0  # another run
+        assert server.num_asked == dict.fromkeys([*failed, PROBE], 1)
+
+
+@pytest.mark.parametrize(
+    "options", [("--engines", 2), ("--budget-calls", 100), ("--batch-file", "requests.jsonl")]
+)
+def test_a_retry_goes_with_no_limit_engine_or_batch(options, tmp_path):
+    study = study_of(numbered_pairs(1), tmp_path / "study")
+    server = HostileServer(base_url="http://127.0.0.1:9/v1")
+    finished = rate(study, server, "--retry-failed-prompts", *options)
+    assert finished.code != 0
+    assert "--retry-failed-prompts asks" in finished.err

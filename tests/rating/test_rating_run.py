@@ -75,7 +75,7 @@ def test_ratings_and_nulls_add_up_and_every_null_has_a_reason(study):
     # At most 4 tokens, one a byte: of the last reply exactly "0.75", which is null all the same.
     replies = {0: "0.5", 1: "", 2: "8/1", 3: "-1", 4: "0.75 and then some more"}
     judge = ScriptedJudge(script=lambda prompt: replies[len(prompt) % 5])
-    run = opened(study, judge, max_reply_tokens=4)
+    run = opened(study, judge, max_reply_tokens=4, allow_nulls=True)
     report = work_through(run.job())
     rows = ratings(run)
     assert len(rows) == NUM_PAIRS * 2 * 10

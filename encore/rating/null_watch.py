@@ -1,0 +1,73 @@
+"""Stop a run whose replies hold no ratings: it costs time or money, and nothing is learnt."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+
+from encore.core.errors import EveryShardError
+from encore.data.rating_runs import RETRIED_REASONS
+
+#: Replies after which a run is judged, and the largest share of nulls among them.
+_MIN_REPLIES, _MAX_NULL_SHARE = 50, 0.5
+_NUM_SHOWN, _SHOWN_CHARACTERS = 3, 60
+
+
+class NoRatingsError(EveryShardError):
+    """Error: most replies of a judge hold no rating."""
+
+
+@dataclass(slots=True)
+class NullWatch:
+    """Counts the replies and the nulls of one call, from all its shards and threads.
+
+    Attributes:
+        is_on: False never stops the run.
+        num_replies: Replies so far, those of earlier calls to the same shards included.
+        num_nulls_by_reason: Nulls among them.
+        shown_replies: The first of the replies that hold no rating.
+    """
+
+    is_on: bool
+    num_replies: int = 0
+    num_nulls_by_reason: Counter[str] = field(default_factory=Counter)
+    shown_replies: list[str] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def count(self, null_reason: str | None, raw_reply: str | None) -> None:
+        """Count one reply: the reason if it holds no rating, and its text."""
+        with self._lock:
+            self.num_replies += 1
+            if null_reason is None:
+                return
+            self.num_nulls_by_reason[null_reason] += 1
+            if len(self.shown_replies) < _NUM_SHOWN:
+                text = " ".join((raw_reply or "").split())
+                is_long = len(text) > _SHOWN_CHARACTERS
+                self.shown_replies.append(text[:_SHOWN_CHARACTERS] + "…" * is_long)
+
+    def check(self) -> None:
+        """Stop the run if most replies hold no rating.
+
+        Raises:
+            NoRatingsError: More than half of 50 or more replies are null.
+        """
+        with self._lock:
+            reasons = self.num_nulls_by_reason
+            if not self.is_on or self.num_replies < _MIN_REPLIES:
+                return
+            if reasons.total() <= _MAX_NULL_SHARE * self.num_replies:
+                return
+            by_reason = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+            num_failed = sum(reasons[reason] for reason in RETRIED_REASONS)
+            advice = (
+                "use another judge, or a service that filters less and answers"
+                if 2 * num_failed > reasons.total()
+                else "give more --max-reply-tokens if replies are cut off, --strip-thinking think "
+                "if the judge thinks first, --decode choice, or another --judge"
+            )
+            raise NoRatingsError(
+                f"{reasons.total()} of {self.num_replies} replies hold no rating ({by_reason}), "
+                f"e.g. {', '.join(map(repr, self.shown_replies))}; {advice}; --allow-nulls goes on"
+            )

@@ -1,0 +1,91 @@
+"""A run whose replies hold no ratings stops, and says what to change."""
+
+from __future__ import annotations
+
+import pytest
+
+from encore.rating.null_watch import NoRatingsError, NullWatch
+from encore.rating.reply_journal import ReplyJournal
+from encore.runs.run_files import journal_path
+from encore.runs.shard_runner import work_through
+from tests.golden.command_line import encore
+from tests.judges.hostile_server import KEY, HostileServer, serving
+from tests.judges.test_http_judge import over
+from tests.rating.test_reply_journal import opened
+from tests.worlds.judges import ScriptedJudge, hashed_score
+from tests.worlds.studies import numbered_pairs, study_of
+
+
+@pytest.mark.parametrize(
+    ("num_nulls", "num_ratings", "stops"),
+    [(25, 25, False), (26, 24, True), (49, 0, False), (50, 0, True), (500, 500, False)],
+)
+def test_a_run_stops_above_half_nulls_of_50_replies(num_nulls, num_ratings, stops):
+    watch = NullWatch(is_on=True)
+    for _ in range(num_ratings):
+        watch.count(None, "0.5")
+    for number in range(num_nulls):
+        watch.count("not_a_single_number", f"reply {number} " + "x" * 100)
+    if not stops:
+        watch.check()
+        return
+    with pytest.raises(NoRatingsError) as caught:
+        watch.check()
+    message = str(caught.value)
+    assert f"{num_nulls} of {num_nulls + num_ratings} replies hold no rating" in message
+    assert [f"reply {number} " in message for number in range(4)] == [True, True, True, False]
+    assert "--strip-thinking" in message
+    # An engine passes on 500 characters of an error.
+    assert len(f"NoRatingsError: {message}") <= 500
+    NullWatch(is_on=False, num_replies=1000, num_nulls_by_reason=watch.num_nulls_by_reason).check()
+
+
+def test_refusals_and_failures_get_other_advice():
+    watch = NullWatch(is_on=True)
+    for reason in 30 * ["refused"] + 20 * ["server_error"] + 10 * ["not_a_single_number"]:
+        watch.count(reason, "")
+    with pytest.raises(
+        NoRatingsError, match=r"30 refused, 20 server_error, 10 not_a_.*filters less"
+    ):
+        watch.check()
+
+
+def test_a_judge_on_this_machine_stops_after_its_first_shard(study):
+    judge = ScriptedJudge(lambda _: "<think>", is_on_cpu=True)
+    run = opened(study, judge)
+    with pytest.raises(NoRatingsError, match="of 200 replies hold no rating"):
+        work_through(run.job())
+    assert not [*run.run_dir.glob("shard-*")]
+    assert work_through(opened(study, judge, allow_nulls=True).job()).summary.startswith("3 rated")
+
+
+def test_replies_of_a_server_are_kept_when_the_run_stops(study):
+    judge = ScriptedJudge(lambda _: "no", is_remote=True, is_on_cpu=True)
+    run = opened(study, judge)
+    with pytest.raises(NoRatingsError, match="50 of 50 replies"):
+        work_through(run.job())
+    assert judge.num_asked == 50
+    path = journal_path(run.run_dir, 0)
+    assert len(ReplyJournal.read(path, run_key=run.manifest.run_key).earlier_usages) == 50
+    with pytest.raises(NoRatingsError):  # and the same command asks nothing
+        work_through(opened(study, judge).job())
+    assert judge.num_asked == 50
+    work_through(opened(study, judge, allow_nulls=True).job())
+    assert len({*judge.asked}) == judge.num_asked
+
+
+def test_few_nulls_do_not_stop_a_run(study):
+    texts = iter(range(10**6))
+    judge = ScriptedJudge(lambda prompt: hashed_score(prompt) if next(texts) % 2 else "no")
+    assert work_through(opened(study, judge).job()).count("rated") == 3
+
+
+@pytest.mark.services
+def test_engines_stop_as_well(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    study = study_of(numbered_pairs(40), tmp_path / "study")
+    with serving(HostileServer(fault="reasoning")) as server:
+        finished = encore("rate", study, *over(server), "--shard-size", 10, "--engines", 2)
+    assert finished.code == 1
+    assert "replies hold no rating" in finished.error
+    assert "--allow-nulls" in finished.error
