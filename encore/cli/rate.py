@@ -76,6 +76,8 @@ def _show_result(config: RateConfig, result: RatingResult, *, as_json: bool) -> 
         "num_truncated": report.computed("num_truncated"),
         "num_known": report.computed("num_known"),
         "num_kept": report.computed("num_kept"),
+        "thinking_tokens": report.computed("thinking_tokens"),
+        "estimated_thinking_tokens": report.computed("estimated_thinking_tokens"),
         "plan": result.plan,
     }
     stop = report.early_stop
@@ -94,6 +96,7 @@ def _show_result(config: RateConfig, result: RatingResult, *, as_json: bool) -> 
     for spent in costs_of_run.values():
         say(f"spent: {spent:,.4g} at the prices given, in all calls of this run")
     _say_copies(config, report)
+    _say_thinking(report)
     _warn_of_nulls(report)
     if values["num_truncated"]:
         warn(f"{values['num_truncated']:,} prompts were cut from the left to fit the context")
@@ -131,6 +134,17 @@ def _say_copies(config: RateConfig, report: RunReport) -> None:
         say(f"{num_known:,} ratings are copies of those {origin}")
     if num_kept:
         say(f"{num_kept:,} replies are those of an earlier call, and were not asked again")
+
+
+def _say_thinking(report: RunReport) -> None:
+    """Say how many tokens the judge's thinking took in this call, if it thought."""
+    estimated = report.computed("estimated_thinking_tokens")
+    if num_thinking := estimated or report.computed("thinking_tokens"):
+        origin = "estimated from the share of characters" if estimated else "as the server says"
+        say(
+            f"thinking took {num_thinking:,} of {report.computed('output_tokens'):,} output tokens "
+            f"({origin})"
+        )
 
 
 def _warn_of_nulls(report: RunReport) -> None:

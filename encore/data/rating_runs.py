@@ -75,7 +75,9 @@ class RatingManifest(JudgedManifest):
     @property
     def deviations(self) -> tuple[str, ...]:
         """Return the layout and the decoding if they differ from the paper's."""
-        settings = (self.identity.get("layout"), self.identity["decoding"].get("kind"))
+        decoding = self.identity["decoding"]
+        thinking = "thinking left out" if decoding.get("thinking_marks") else None
+        settings = (self.identity.get("layout"), decoding.get("kind"), thinking)
         return tuple(setting for setting in settings if setting)
 
     @property

@@ -28,11 +28,14 @@ class Decoding:
             token with the log-probability of each label.
         max_reply_tokens: Largest number of tokens in a reply of kind text or choice.
         labels: Possible answers for choice and expected, the lowest first.
+        thinking_marks: Marks around the judge's thinking, which is no part of its answer; None
+            if a reply is the answer.
     """
 
     kind: Decode = "text"
     max_reply_tokens: int
     labels: tuple[str, ...] = ()
+    thinking_marks: tuple[str, str] | None = None
 
     @property
     def max_new_tokens(self) -> int:
@@ -41,11 +44,19 @@ class Decoding:
 
 
 class Usage(NamedTuple):
-    """Tokens of one reply; ``cached_tokens`` of the prompt were not computed again."""
+    """Tokens of one reply.
+
+    Attributes:
+        prompt_tokens: Tokens of the prompt.
+        cached_tokens: Tokens of the prompt that were not computed again.
+        output_tokens: Tokens of the reply, with the judge's thinking.
+        thinking_tokens: Tokens of the thinking, if the server counts them.
+    """
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
+    thinking_tokens: int = 0
 
 
 NO_USAGE = Usage()

@@ -258,10 +258,12 @@ def _usage(answer: Mapping[str, Any]) -> Usage:
     """Return the token counts of an answer; 0 for those that are missing."""
     counts = answer.get("usage") or {}
     details = counts.get("prompt_tokens_details") or {}
+    output_details = counts.get("completion_tokens_details") or {}
     return Usage(
         prompt_tokens=int(counts.get("prompt_tokens") or 0),
         cached_tokens=int(details.get("cached_tokens") or 0),
         output_tokens=int(counts.get("completion_tokens") or 0),
+        thinking_tokens=int(output_details.get("reasoning_tokens") or 0),
     )
 
 

@@ -25,7 +25,7 @@ class NullWatch:
     Attributes:
         is_on: False never stops the run.
         num_replies: Replies so far, those of earlier calls to the same shards included.
-        num_nulls_by_reason: Nulls among them.
+        num_nulls_by_reason: Numbers of these replies that hold no rating.
         shown_replies: The first of the replies that hold no rating.
     """
 

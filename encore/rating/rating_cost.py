@@ -225,7 +225,12 @@ def _spread_by_length(pairs: pa.Table, count: int) -> NDArray[np.int64]:
 
 
 def _usual_output(tokenizer: ChatTokenizer, decoding: Decoding) -> float:
-    """Return the mean tokens of a reply with its end token; 1 for decode ``expected``."""
+    """Return the mean tokens of a reply with its end token; 1 for decode ``expected``.
+
+    A judge that thinks may write as many as it is allowed.
+    """
+    if decoding.thinking_marks is not None:
+        return float(decoding.max_reply_tokens)
     if decoding.kind == "expected":
         return 1.0
     replies: Sequence[str] = decoding.labels or [_USUAL_REPLY]

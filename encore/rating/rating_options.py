@@ -20,8 +20,8 @@ _http = partial(unkeyed_option, group="Judge over HTTP")
 _limits = partial(unkeyed_option, group="Limits")
 _prices = partial(unkeyed_option, group="Prices")
 
-#: Largest option for the tokens of a reply: a rating is a number, which is short.
-MAX_RATING_REPLY_TOKENS = 512
+#: Largest options for the tokens of a reply: of a rating alone, and with thinking before it.
+MAX_RATING_REPLY_TOKENS, MAX_THINKING_REPLY_TOKENS = 512, 32_768
 
 
 PromptLayout = Literal["paper", "conversation-first", "demand-first"]
@@ -41,6 +41,13 @@ def _checked_scale(text: str) -> str:
     if len(labels) < 2 or len(set(labels)) != len(labels) or not all(labels):
         raise ValueError("expected two or more different labels with commas, the lowest first")
     return ",".join(labels)
+
+
+def _checked_marks(text: str) -> str:
+    first, comma, second = text.partition(",")
+    if not first or "," in second or (comma and not second):
+        raise ValueError("expected the name of a mark, or two marks with a comma between them")
+    return text
 
 
 class RatingConfig(StageConfig):
@@ -76,8 +83,14 @@ class RatingConfig(StageConfig):
     min_label_mass: float = option(0.5, gt=0, le=1, since=True)
     """For --decode expected: if the labels together are less likely than this, the rating is null.
     """
-    max_reply_tokens: int = option(16, ge=2, le=MAX_RATING_REPLY_TOKENS)
-    """A longer reply is cut off and therefore null."""
+    max_reply_tokens: int = option(16, ge=2, le=MAX_THINKING_REPLY_TOKENS)
+    """A longer reply is cut off and therefore null. A judge that thinks first needs thousands."""
+    strip_thinking: Annotated[str, AfterValidator(_checked_marks)] | None = option(
+        None, since=True, metavar="MARK", examples=["think", "[THINK],[/THINK]"]
+    )
+    """Leave out what a judge thinks before its rating: think removes what stands between <think>
+    and </think>, also where only </think> is in the reply. Two marks of another form are separated
+    by a comma."""
     shard_timeout_seconds: float | None = unkeyed_option(None, ge=0.001, beside_recipe=True)
     """Give up on a shard whose generation takes longer (seconds)."""
     allow_nulls: bool = unkeyed_option(False, beside_recipe=True)
@@ -100,6 +113,10 @@ class RatingConfig(StageConfig):
     def _scale_is_used(self) -> Self:
         if self.scale is not None and self.decode == "text":
             raise ValueError("--scale belongs to --decode choice or expected")
+        if self.strip_thinking is not None and self.decode != "text":
+            raise ValueError(
+                f"--strip-thinking belongs to --decode text: with {self.decode} no judge can think"
+            )
         return self
 
 

@@ -47,7 +47,7 @@ from encore.rating.rating_options import (
     RateConfig,
     RatingConfig,
 )
-from encore.rating.replies import PARSER_VERSION
+from encore.rating.replies import PARSER_VERSION, thinking_marks_of
 from encore.rating.reply_journal import ReplyJournal
 from encore.rating.shard_rating import ShardRater
 from encore.rating.spending import SpendingLimit
@@ -382,7 +382,12 @@ def run_over(
             "leaves no room for a prompt; give fewer reply tokens or a larger context"
         )
     is_expected, labels = config.decode == "expected", config.labels
-    decoding = Decoding(kind=config.decode, max_reply_tokens=config.max_reply_tokens, labels=labels)
+    decoding = Decoding(
+        kind=config.decode,
+        max_reply_tokens=config.max_reply_tokens,
+        labels=labels,
+        thinking_marks=thinking_marks_of(config.strip_thinking) if config.strip_thinking else None,
+    )
     if not judge.is_remote:  # a server is asked when there is something to rate
         judge.check(decoding)
     prompts = PromptMaker(
@@ -425,6 +430,8 @@ def _identity(rater: ShardRater, *, data_sha256: str, num_pairs: int) -> dict[st
     }
     if decoding.kind != "text":
         decoding_fields |= {"kind": decoding.kind, "labels": list(decoding.labels)}
+    if decoding.thinking_marks is not None:
+        decoding_fields["thinking_marks"] = list(decoding.thinking_marks)
     if decoding.kind == "expected":
         decoding_fields["min_label_mass"] = config.min_label_mass
     identity = {

@@ -80,6 +80,47 @@ class Answer:
     reply_entropy: float | None = None
 
 
+def thinking_marks_of(name: str) -> tuple[str, str]:
+    """Return the marks around a judge's thinking, e.g. ``<think>`` and ``</think>`` for ``think``.
+
+    A comma separates two marks of another form, e.g. ``[THINK],[/THINK]``.
+    """
+    first, comma, second = name.partition(",")
+    return (first, second) if comma else (f"<{name}>", f"</{name}>")
+
+
+def text_of_answer(reply: Reply, decoding: Decoding) -> str | None:
+    """Return a reply without the judge's thinking; None if reply or thinking is cut off.
+
+    The first mark may be missing, because a chat template may write it at the end of the prompt.
+    """
+    if not reply.is_complete:
+        return None
+    if decoding.thinking_marks is None:
+        return reply.text
+    opening, closing = decoding.thinking_marks
+    answer, remainder = "", reply.text
+    while closing in remainder:
+        thinking, _, remainder = remainder.partition(closing)
+        answer += thinking.partition(opening)[0] if opening in thinking else ""
+    return None if opening in remainder else answer + remainder
+
+
+def thinking_tokens(replies: Sequence[Reply], decoding: Decoding) -> dict[str, int]:
+    """Return the output tokens that went into thinking, as the server says or estimated.
+
+    The estimate is the share of the characters that are no part of the answer.
+    """
+    counted = sum(reply.usage.thinking_tokens for reply in replies)
+    num_characters = sum(len(reply.text) for reply in replies)
+    if counted or decoding.thinking_marks is None or not num_characters:
+        return {"thinking_tokens": counted, "estimated_thinking_tokens": 0}
+    num_in_answers = sum(len(text_of_answer(reply, decoding) or "") for reply in replies)
+    num_tokens = sum(reply.usage.output_tokens for reply in replies)
+    share = 1 - num_in_answers / num_characters
+    return {"thinking_tokens": 0, "estimated_thinking_tokens": round(share * num_tokens)}
+
+
 def read_reply(reply: Reply | None, decoding: Decoding, *, min_label_mass: float) -> Answer:
     """Read a reply. None stands for a prompt that was too long to be asked."""
     if reply is None:
@@ -88,13 +129,14 @@ def read_reply(reply: Reply | None, decoding: Decoding, *, min_label_mass: float
         return Answer(null_reason=reply.null_reason)
     if reply.label_logprobs is not None:
         return _read_labels(reply.label_logprobs, decoding, min_label_mass=min_label_mass)
-    if not reply.is_complete:
+    text = text_of_answer(reply, decoding)
+    if text is None:
         return Answer(null_reason="reply_cut_off")
     if decoding.kind == "choice":
         value_by_label = dict(zip(decoding.labels, scale_values(decoding.labels), strict=True))
-        rating = value_by_label.get(reply.text.strip())
+        rating = value_by_label.get(text.strip())
         return Answer(rating=rating, null_reason="not_on_scale" if rating is None else None)
-    rating, null_reason = parse_reply(reply.text)
+    rating, null_reason = parse_reply(text)
     return Answer(rating=rating, null_reason=null_reason)
 
 

@@ -31,7 +31,7 @@ from encore.rating.earlier_ratings import EarlierRatings
 from encore.rating.null_watch import NullWatch
 from encore.rating.prompts import PromptMaker
 from encore.rating.rating_options import RatingConfig
-from encore.rating.replies import read_reply
+from encore.rating.replies import read_reply, thinking_tokens
 from encore.rating.reply_journal import ReplyJournal
 from encore.rating.spending import SpendingLimit
 from encore.runs.run_files import Shard, ShardTable
@@ -120,12 +120,17 @@ class ShardRater:
             for question in questions
         ]
         journal_cost = _cost(journal.earlier_usages if journal else [])
+        asked = [reply for reply in new_replies if reply is not None]
         return self._shard_table(
             rows,
-            cost_now=_cost([reply.usage for reply in new_replies if reply is not None]),
+            cost_now=_cost([reply.usage for reply in asked]),
             cost_before={n: k + int(cost_before.get(n, 0)) for n, k in journal_cost.items()},
             seconds=watch.seconds,
-            num_copied={"num_known": num_known, "num_kept": len(kept)},
+            counts={
+                "num_known": num_known,
+                "num_kept": len(kept),
+                **thinking_tokens(asked, self.decoding),
+            },
         )
 
     def _ask(
@@ -210,7 +215,7 @@ class ShardRater:
         cost_now: Mapping[str, int],
         cost_before: Mapping[str, int],
         seconds: float,
-        num_copied: Mapping[str, int],
+        counts: Mapping[str, int],
     ) -> ShardTable:
         """Return the shard's table with its counts and its cost.
 
@@ -219,7 +224,7 @@ class ShardRater:
             cost_now: Calls and tokens of this call.
             cost_before: Calls and tokens of the shard in earlier calls.
             seconds: Time of this call.
-            num_copied: Numbers of rows by where they were taken from without a call.
+            counts: Further counts of this call for its report.
         """
         reasons = Counter(row["null_reason"] for row in rows if row["null_reason"] is not None)
         full_schema = RATINGS_EXPECTED if self.decoding.kind == "expected" else RATINGS
@@ -231,7 +236,7 @@ class ShardRater:
             cost={**cost, "engine_seconds": round(seconds, 3)},
             counts={
                 **cost_now,
-                **num_copied,
+                **counts,
                 "null_reasons": dict(reasons),
                 "num_truncated": sum(row["num_truncated_tokens"] > 0 for row in rows),
             },

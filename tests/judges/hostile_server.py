@@ -139,6 +139,8 @@ def answer_to(body: dict[str, Any], *, fault: str = "") -> dict[str, Any]:
     if fault == "error_choice":
         choice |= {"finish_reason": "error", "error": {"code": 502, "message": "broke off"}}
         message["content"] = "0."
+    if fault == "thinking":
+        message["content"] = f"<think>1/2</think>\n{score}"
     if fault == "cut_off":
         choice["finish_reason"] = "length"
     if fault == "reasoning":

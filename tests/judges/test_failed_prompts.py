@@ -12,7 +12,7 @@ import pytest
 from encore.core.errors import EncoreError
 from encore.data.rating_runs import status
 from encore.judges import http_protocol, http_server
-from encore.judges.base import SERVER_ERROR, Reply
+from encore.judges.base import SERVER_ERROR, Reply, Usage
 from encore.judges.http_protocol import PromptFailedError
 from encore.rating.reply_journal import ReplyJournal
 from encore.rating.shard_rating import ShardRater
@@ -99,6 +99,20 @@ def test_an_answer_with_an_error_inside_is_asked_for_again():
     answer = {"choices": [{"message": {"content": ""}, "finish_reason": "error"}]}
     with pytest.raises(http_protocol.UnreadableAnswerError, match="the model failed"):
         http_protocol.read_chat(answer, decoding=TEXT)
+
+
+def test_an_answer_that_its_limit_cut_off_is_not_complete():
+    with serving(HostileServer(fault="cut_off")) as server:
+        [reply] = ask(server, QUESTIONS[:1])
+    assert reply.text == hashed_score(QUESTIONS[0])
+    assert not reply.is_complete
+
+
+def test_the_servers_count_of_thinking_is_read():
+    usage = {"completion_tokens": 50, "completion_tokens_details": {"reasoning_tokens": 40}}
+    choice = {"message": {"content": "0.5"}, "finish_reason": "stop"}
+    [reply] = http_protocol.read_chat({"choices": [choice], "usage": usage}, decoding=TEXT)
+    assert reply.usage == Usage(output_tokens=50, thinking_tokens=40)
 
 
 # --- prompts that keep failing ------------------------------------------------------------------
@@ -338,9 +352,9 @@ def _publish_and_crash(temporary: Path, path: Path) -> None:
 def test_failed_prompts_are_shown_and_asked_in_a_larger_run(tmp_path):
     with serving(HostileServer(fault="400", every=20, spared=PROBE)) as server:
         study, failed = study_with_failed_prompts(tmp_path, server)
-        shown = encore("status", study)
-        assert f"null: {len(failed)} server_error" in shown.out + shown.err
-        assert "--retry-failed-prompts" in shown.out + shown.err
+        listing = encore("status", study)
+        assert f"null: {len(failed)} server_error" in listing.out + listing.err
+        assert "--retry-failed-prompts" in listing.out + listing.err
         [run] = encore("status", study, "--json").json["runs"]
         assert run["null_reasons"] == {"server_error": len(failed)}
         server.fault = ""

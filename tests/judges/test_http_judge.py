@@ -78,7 +78,7 @@ def test_replies_have_the_order_of_their_prompts_and_token_counts():
         )
         judge.close()
     assert [reply.text for reply in replies] == EXPECTED_TEXTS
-    assert {reply.usage for reply in replies} == {(100, 60, 4)}
+    assert {reply.usage for reply in replies} == {(100, 60, 4, 0)}
     assert server.sessions == {*sessions, ""}  # the probe has none
     assert (num_done[0], num_done[-1]) == (0, len(QUESTIONS))
     assert num_done == sorted(num_done)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from encore.data.rating_runs import status
 from encore.rating.null_watch import NoRatingsError, NullWatch
 from encore.rating.reply_journal import ReplyJournal
 from encore.runs.run_files import journal_path
@@ -78,6 +79,21 @@ def test_few_nulls_do_not_stop_a_run(study):
     texts = iter(range(10**6))
     judge = ScriptedJudge(lambda prompt: hashed_score(prompt) if next(texts) % 2 else "no")
     assert work_through(opened(study, judge).job()).count("rated") == 3
+
+
+def test_a_run_without_the_thinking_has_ratings_and_tells_its_tokens(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    study = study_of(numbered_pairs(3), tmp_path / "study")
+    with serving(HostileServer(fault="thinking")) as server:
+        stopped = encore("rate", study, *over(server), "--shard-size", 10)
+        assert stopped.code == 1
+        assert "--strip-thinking think" in stopped.error
+        finished = encore("rate", study, *over(server), "--strip-thinking", "think")
+    assert finished.code == 0, finished.err
+    [run] = [run for run in status(study) if run.is_complete]
+    assert (run.total("num_ratings"), run.total("num_nulls")) == (60, 0)
+    # "<think>1/2</think>" is 18 of 22 characters, of 4 tokens in each of 60 replies.
+    assert f"thinking took {round(240 * 18 / 22)} of 240 output tokens (estimated" in finished.err
 
 
 @pytest.mark.services

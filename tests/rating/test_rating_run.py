@@ -178,6 +178,7 @@ CONFIGS: dict[str, tuple[dict[str, object], dict[str, object]]] = {
     "plan.num_pairs": ({}, {"limit": 5}),
     "plan.overlong": ({}, {"overlong": "truncate-left"}),
     "decoding.max_reply_tokens": ({}, {"max_reply_tokens": 17}),
+    "decoding.thinking_marks": ({}, {"strip_thinking": "think"}),
     "layout prompt_sha256": ({}, {"layout": "conversation-first"}),
     "decoding.kind decoding.labels": ({}, CHOICE),
     "decoding.labels": (CHOICE, {"scale": "0.0,0.5,1.0"}),

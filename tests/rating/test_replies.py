@@ -6,8 +6,14 @@ import math
 
 import pytest
 
-from encore.judges.base import Decoding, Reply
-from encore.rating.replies import parse_reply, read_reply, scale_values
+from encore.judges.base import Decoding, Reply, Usage
+from encore.rating.replies import (
+    parse_reply,
+    read_reply,
+    scale_values,
+    thinking_marks_of,
+    thinking_tokens,
+)
 
 RATINGS = {
     "0.8": 0.8,
@@ -85,3 +91,66 @@ def test_a_choice_that_is_no_label_is_null(text, rating, reason):
     decoding = Decoding(kind="choice", max_reply_tokens=16, labels=("0.0", "0.5", "1.0"))
     answer = read_reply(Reply(text=text, is_complete=True), decoding, min_label_mass=0.5)
     assert (answer.rating, answer.null_reason) == (rating, reason)
+
+
+THINKING = Decoding(max_reply_tokens=1000, thinking_marks=("<think>", "</think>"))
+
+
+@pytest.mark.parametrize(
+    ("text", "rating", "reason"),
+    [
+        ("<think>0.1 or 0.9?</think> 0.7", 0.7, None),
+        ("0.1 or 0.9?</think>\n\nScore: 0.7", 0.7, None),  # the template wrote the first mark
+        ("<think></think>0.7", 0.7, None),
+        ("<think>a</think><think>b</think>0.7", 0.7, None),
+        ("<think>a <think>b</think> c</think>0.7", 0.7, None),
+        ("0.7", 0.7, None),  # it did not think
+        ("<think>0.7", None, "reply_cut_off"),
+        ("<think>a</think>0.7<think>b", None, "reply_cut_off"),
+        ("<think>a</think>", None, "empty_reply"),
+        ("Sure: <think>a</think> 0.7", None, "not_a_single_number"),
+        ("<think>a</think> 0.2 <think>b</think> 0.7", None, "not_a_single_number"),
+    ],
+)
+def test_thinking_is_no_part_of_the_answer(text, rating, reason):
+    answer = read_reply(Reply(text=text, is_complete=True), THINKING, min_label_mass=0.5)
+    assert (answer.rating, answer.null_reason) == (rating, reason)
+
+
+def test_thinking_stays_in_the_answer_without_the_option():
+    reply = Reply(text="<think>a</think> 0.7", is_complete=True)
+    decoding = Decoding(max_reply_tokens=1000)
+    assert read_reply(reply, decoding, min_label_mass=0.5).null_reason == "not_a_single_number"
+
+
+@pytest.mark.parametrize("decoding", [THINKING, Decoding(max_reply_tokens=3)])
+def test_a_reply_that_its_limit_cut_off_is_null_whatever_it_holds(decoding):
+    reply = Reply(text="<think>a</think>0.7"[-3:], is_complete=False)
+    assert read_reply(reply, decoding, min_label_mass=0.5).null_reason == "reply_cut_off"
+
+
+@pytest.mark.parametrize(
+    ("name", "marks"),
+    [("think", ("<think>", "</think>")), ("[THINK],[/THINK]", ("[THINK]", "[/THINK]"))],
+)
+def test_marks_have_a_name_or_are_given(name, marks):
+    assert thinking_marks_of(name) == marks
+
+
+def test_tokens_of_thinking_are_those_of_the_server_or_a_share_of_the_characters():
+    # 30 characters, of which the answers " 0.7" and "0.5" are 7; 100 output tokens: 76.7.
+    usage = Usage(prompt_tokens=9, output_tokens=50)
+    texts = ["<think>....</think> 0.7", "0.5", "<thi"]
+    replies = [
+        Reply(text=texts[0], is_complete=True, usage=usage),
+        Reply(text=texts[1], is_complete=True, usage=usage),
+        Reply(text=texts[2], is_complete=False),
+    ]
+    assert sum(map(len, texts)) == 30
+    assert thinking_tokens(replies, THINKING) == {
+        "thinking_tokens": 0,
+        "estimated_thinking_tokens": 77,
+    }
+    counted = [*replies, Reply(text="0.5", is_complete=True, usage=Usage(9, 0, 50, 40))]
+    assert thinking_tokens(counted, THINKING)["thinking_tokens"] == 40
+    assert thinking_tokens(replies, EXPECTED)["estimated_thinking_tokens"] == 0
