@@ -150,6 +150,10 @@ class Judge(Protocol):
     def is_remote(self) -> bool:
         """True if another machine replies, perhaps for money: each reply is kept at once."""
 
+    @property
+    def wait_seconds(self) -> float:
+        """Time that this judge has waited for a server that was away. It only grows."""
+
     def check(self, decoding: Decoding) -> None:
         """Refuse a decoding that this judge does not support. No weights are loaded.
 

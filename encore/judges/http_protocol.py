@@ -47,6 +47,14 @@ class PromptFailedError(EncoreError):
     """Error: the server did not answer a prompt, and the prompt may be the reason."""
 
 
+class ServerAwayError(EncoreError):
+    """Error: the server takes no connection."""
+
+
+class GatewayError(ServerAwayError, PromptFailedError):
+    """Error: a gateway says that the server is away (502, 503, 504), or fails for one prompt."""
+
+
 class UnreadableAnswerError(PromptFailedError):
     """Error: an answer does not follow the protocol, is incomplete, or is from another model."""
 

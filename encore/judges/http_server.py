@@ -8,8 +8,9 @@ import json
 import logging
 import os
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,7 +32,13 @@ from encore.judges.base import (
     ReplyHook,
     ignore_reply,
 )
-from encore.judges.http_protocol import PromptFailedError, UnreadableAnswerError, first_words
+from encore.judges.http_protocol import (
+    GatewayError,
+    PromptFailedError,
+    ServerAwayError,
+    UnreadableAnswerError,
+    first_words,
+)
 from encore.judges.judge_options import JudgeConfig
 
 try:
@@ -47,8 +54,13 @@ logger = logging.getLogger(__name__)
 #: Retries of a request that failed for a passing reason. The client waits 0.5 to 8 s between them,
 #: or as long as the server says in `Retry-After`.
 MAX_RETRIES = 5
-#: Longest answer of a server, decompressed: a hundred times the longest that a request asks for.
+#: Longest answer of a server, decompressed. 64 replies of 512 tokens have about 0.2 MB.
 MAX_ANSWER_BYTES = 8 * 2**20
+#: Pause between two questions to a server that is away: half of the time that it is away, within
+#: these seconds.
+_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 1.0, 60.0
+#: Times that one request waits for the server: its prompt may be what ends the server.
+_MAX_WAITS = 3
 #: vLLM answers requests of ten or more prompts several times faster than requests of one prompt.
 _PROMPTS_PER_REQUEST = 64
 #: Time between two reports of progress, and the longest delay of an interruption.
@@ -66,6 +78,8 @@ _FIELDS_WITHOUT_EFFECT = frozenset(
 _MAX_FAILED = 10
 #: Statuses below 500 that may be the fault of one prompt.
 _PROMPT_STATUSES = (400, 413, 422)
+#: Statuses of a gateway whose server is away.
+_AWAY_STATUSES = (502, 503, 504)
 _PROBE = "Answer with the number 0.5 and nothing else."
 #: A server that ignores unknown options would not answer with these.
 _PROBE_LABELS = ("xq", "qx")
@@ -124,6 +138,11 @@ class HttpJudge:
         )
 
     @property
+    def wait_seconds(self) -> float:
+        """Time that this judge has waited for its server while it was away."""
+        return 0.0 if self._server is None else self._server.wait_seconds
+
+    @property
     def _keyed_fields(self) -> dict[str, str]:
         """Part of the identity: the fields of requests that the user added or left out, if any.
 
@@ -165,8 +184,8 @@ class HttpJudge:
             )
             server = _Server(self.config)
             try:
-                request = server.request(protocol.MODELS, None, protocol.read_models)
-                self._listed_models = server.run(request)
+                list_models = partial(server.request, protocol.MODELS, None, protocol.read_models)
+                self._listed_models = server.run(server.ask_until_back(list_models))
                 if self._listed_models and self.config.model not in self._listed_models:
                     names = server.redacted(", ".join(sorted(self._listed_models)))
                     raise self._refusal(f"has no such model; it has {names}: give one as --judge")
@@ -284,7 +303,7 @@ class HttpJudge:
         problem = ""
         for is_second in (False, True):
             try:
-                replies = await self._reply_to_batch(server, prompts, session, decoding)
+                replies = await self._reply_when_back(server, prompts, session, decoding)
             except PromptFailedError as error:
                 if counts.num_answered is not None and len(prompts) > 1:
                     singles = [
@@ -302,6 +321,23 @@ class HttpJudge:
                 return replies
         logger.info("a prompt is set aside: %s", problem)
         return [Reply(text=problem, is_complete=False, null_reason=SERVER_ERROR)]
+
+    async def _reply_when_back(
+        self, server: _Server, prompts: Sequence[Prompt], session: str, decoding: Decoding
+    ) -> list[Reply]:
+        """Return the replies to the prompts of one request; wait while the server is away.
+
+        It is away while it does not answer a test question. If it answers that at once, the prompts
+        are the reason of the error.
+        """
+        probe = partial(self._reply_to_batch, server, [self._probe_prompt()], "", decoding)
+        for _ in range(_MAX_WAITS):
+            try:
+                return await self._reply_to_batch(server, prompts, session, decoding)
+            except ServerAwayError:
+                if not self.config.wait_for_server or not await server.wait_until_back(probe):
+                    raise
+        return await self._reply_to_batch(server, prompts, session, decoding)
 
     async def _reply_to_batch(
         self, server: _Server, prompts: Sequence[Prompt], session: str, decoding: Decoding
@@ -367,7 +403,10 @@ class _BoundedClient(openai.DefaultAsyncHttpxClient):
             # The next request closes all that expired; if it is cancelled then, they stay open.
             keepalive_expiry=60,
         )
-        super().__init__(timeout=limit_seconds, limits=limits)
+        # An address without a machine takes no connection, and is told from a slow answer.
+        connect_seconds = min(20, limit_seconds / 2)
+        timeout = httpx2.Timeout(limit_seconds, connect=connect_seconds)
+        super().__init__(timeout=timeout, limits=limits)
         self._limit_seconds = limit_seconds
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
@@ -467,6 +506,9 @@ class _Server:
             http_client=_BoundedClient(config.request_timeout_seconds),
         )
         self.request_limit = asyncio.Semaphore(config.concurrency)
+        self._wait_lock = asyncio.Lock()
+        self._back_at = self._waited_seconds = 0.0
+        self._away_since: float | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -498,6 +540,63 @@ class _Server:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    @property
+    def wait_seconds(self) -> float:
+        """Time of all waits for the server, the present one included."""
+        away_since = self._away_since
+        return self._waited_seconds + (time.monotonic() - away_since if away_since else 0.0)
+
+    async def wait_until_back(self, ask: Callable[[], Awaitable[object]]) -> bool:
+        """Wait until the server answers a question. Return False if it did so at once.
+
+        Of several requests that failed, one asks.
+
+        Raises:
+            JudgeUnavailableError: The server was away for longer than ``wait_for_server``.
+        """
+        failed_at = time.monotonic()
+        async with self._wait_lock:
+            if self._back_at > failed_at:  # another request waited
+                return True
+            waited_before = self._waited_seconds
+            await self.ask_until_back(ask)
+            return self._waited_seconds > waited_before
+
+    async def ask_until_back(self, ask: Callable[[], Awaitable[_Result]]) -> _Result:
+        """Return the answer to a question; ask again while the server is away.
+
+        Raises:
+            ServerAwayError: The server is away, and is not waited for.
+            JudgeUnavailableError: It was away for longer than ``wait_for_server``.
+        """
+        limit_seconds = 60 * self._config.wait_for_server
+        next_message_seconds = 0.0
+        try:
+            while True:
+                try:
+                    return await ask()
+                except ServerAwayError as error:
+                    if not limit_seconds:
+                        raise
+                    now = time.monotonic()
+                    self._away_since = self._away_since or now
+                    away_seconds = now - self._away_since
+                    if away_seconds >= limit_seconds:
+                        raise JudgeUnavailableError(
+                            f"{error}; waited {self._config.wait_for_server:g} minutes "
+                            "(--wait-for-server); the same command goes on when it is back"
+                        ) from None
+                    if away_seconds >= next_message_seconds:
+                        logger.warning("waiting for the server: %s", error)
+                        next_message_seconds = max(60.0, 2 * away_seconds)
+                pause = min(max(_MIN_PAUSE_SECONDS, away_seconds / 2), _MAX_PAUSE_SECONDS)
+                await asyncio.sleep(min(pause, limit_seconds - away_seconds))
+        finally:
+            if self._away_since is not None:
+                self._back_at = time.monotonic()
+                self._waited_seconds += self._back_at - self._away_since
+                self._away_since = None
 
     async def request(
         self,
@@ -583,6 +682,8 @@ class _Server:
         """Return the client's error in one line with advice, without the key."""
         num_attempts = 1 + int(error.request.headers.get("x-stainless-retry-count", 0))
         attempts = f" ({num_attempts} attempts)" if num_attempts > 1 else ""
+        can_wait = self._config.wait_for_server > 0
+        wait_advice = "" if can_wait else "; --wait-for-server MINUTES waits for a server to return"
         if isinstance(error, openai.APIStatusError):
             status = error.status_code
             reason = first_words(self.redacted(error.response.text))
@@ -595,18 +696,23 @@ class _Server:
                 advice = f"the server redirects to another address; {address}"
             kind = EncoreError if advice is None else JudgeUnavailableError
             if status in _PROMPT_STATUSES or status >= 500:
-                kind = PromptFailedError
+                kind = GatewayError if status in _AWAY_STATUSES else PromptFailedError
             is_busy = status == 429 or status >= 500
             advice = advice or (
                 "see the server's log, or lower --concurrency" if is_busy else "see its log"
             )
+            advice += wait_advice if kind is GatewayError else ""
             return kind(f"{self._label} answered {status}{attempts}: {reason}; {advice}")
+        cause = error.__cause__ or error
+        reason = first_words(self.redacted(f"{type(cause).__name__}: {cause}"))
+        if isinstance(cause, httpx2.ConnectError | httpx2.ConnectTimeout):
+            return ServerAwayError(
+                f"{self._label} takes no connection{attempts}: {reason}{wait_advice}"
+            )
         if isinstance(error, openai.APITimeoutError):
             limit = f"{self._config.request_timeout_seconds:g} s{attempts}"
             return EncoreError(
                 f"{self._label} did not answer within {limit}; raise --request-timeout-seconds or "
                 "lower --concurrency"
             )
-        cause = error.__cause__ or error
-        reason = first_words(self.redacted(f"{type(cause).__name__}: {cause}"))
-        return EncoreError(f"{self._label} breaks the connection or takes none{attempts}: {reason}")
+        return EncoreError(f"{self._label} breaks the connection{attempts}: {reason}")

@@ -59,6 +59,9 @@ class JudgeConfig(StageConfig):
     """Maximal number of simultaneous requests."""
     request_timeout_seconds: float = _http(120, gt=0)
     """Time limit of a request in seconds, from the connection to the end of the answer."""
+    wait_for_server: float = _http(0, ge=0, metavar="MINUTES")
+    """Wait so long for a server that is away: it takes no connection, or answers 502, 503 or 504.
+    0: do not wait."""
     api_key_env: str = _http("OPENAI_API_KEY", min_length=1, metavar="NAME")
     """Environment variable that holds the server's key, if it needs one."""
     request_fields: dict[str, JsonValue] = _http(

@@ -40,6 +40,7 @@ class LocalJudge(ABC):
     #: that a run may continue on another machine.
     SPEED_ARGS: ClassVar[frozenset[str]] = frozenset()
     is_remote = False
+    wait_seconds = 0.0
 
     def __init__(self, config: JudgeConfig) -> None:
         """Find the model and check its files, which an engine would do a minute later."""

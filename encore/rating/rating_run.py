@@ -117,6 +117,7 @@ class RatingRun:
             replaces_done=self.is_retry,
             stop_rule=stop_rule,
             cancelled=self.cancelled,
+            wait_seconds=lambda: self.judge.wait_seconds,
         )
 
     def title(self, shards: Sequence[Shard]) -> str:

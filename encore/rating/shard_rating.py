@@ -105,6 +105,7 @@ class ShardRater:
             num_replies=len(open_questions) - len(kept),
             timeout_seconds=self.config.shard_timeout_seconds,
             report_rows=report_rows,
+            judge=self.judge,
         )
         open_prompts = [None if i in kept else prompt for i, prompt in enumerate(prompts)]
         sessions = [question.pair.pair_id for question in open_questions]
@@ -259,7 +260,7 @@ class _ProgressWatch:
     """Passes progress on and enforces the time limit of a shard.
 
     The clock starts at each report of 0 replies. A judge reports 0 when its engine is ready, so the
-    wait for an engine does not count.
+    wait for an engine does not count. Nor does the wait for a server that is away.
     """
 
     shard: Shard
@@ -267,11 +268,15 @@ class _ProgressWatch:
     num_replies: int
     timeout_seconds: float | None
     report_rows: ReportRows
-    began: float = field(default_factory=time.monotonic)
+    judge: Judge
+    began: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.began = self._clock()
 
     def __call__(self, num_done: int) -> None:
         if num_done == 0:
-            self.began = time.monotonic()
+            self.began = self._clock()
         limit = self.timeout_seconds
         if limit is not None and self.seconds > limit:
             raise GenerationInterruptedError(
@@ -282,5 +287,8 @@ class _ProgressWatch:
 
     @property
     def seconds(self) -> float:
-        """Return the seconds since the engine was ready."""
-        return time.monotonic() - self.began
+        """Return the seconds since the engine was ready, without waits for a server."""
+        return self._clock() - self.began
+
+    def _clock(self) -> float:
+        return time.monotonic() - self.judge.wait_seconds

@@ -134,8 +134,8 @@ class _Engine:
         first_seen_at_work: Time at which a shard was first seen at work elsewhere, by index.
         last_refused: Time at which another process last held the lock of a shard, by index.
         longest_seconds: Time of the slowest shard computed here.
-        guarded_requests: Finished requests when the self-end timer was last restarted; None while
-            the engine is idle.
+        guarded_progress: Finished requests and time of waits when the self-end timer was last
+            restarted; None while the engine is idle.
         limit: Latest limit of the supervisor, and ``limit_seen_at`` the time it was new.
     """
 
@@ -152,7 +152,7 @@ class _Engine:
     last_refused: dict[int, float] = field(default_factory=dict)
     longest_seconds: float = 0.0
     last_heartbeat: float = 0.0
-    guarded_requests: int | None = None
+    guarded_progress: tuple[int, float] | None = None
     limit: ShardLimit = field(
         default_factory=partial(ShardLimit, num_open_shards=0, is_final=False)
     )
@@ -306,14 +306,15 @@ class _Engine:
 
         The timer works even if C code lets no other thread run.
         """
-        self.last_heartbeat = time.monotonic()
-        write_heartbeat(self.job.run_dir, self.heartbeat)
-        is_busy = bool(self.heartbeat.rows_by_open_shard)
-        num_requests = self.heartbeat.num_finished_requests if is_busy else None
-        if num_requests == self.guarded_requests:
+        self.last_heartbeat, heartbeat = time.monotonic(), self.heartbeat
+        heartbeat.wait_seconds = self.job.wait_seconds()
+        write_heartbeat(self.job.run_dir, heartbeat)
+        is_busy = bool(heartbeat.rows_by_open_shard)
+        progress = (heartbeat.num_finished_requests, heartbeat.wait_seconds) if is_busy else None
+        if progress == self.guarded_progress:
             return
-        self.guarded_requests = num_requests
-        if num_requests is None:
+        self.guarded_progress = progress
+        if progress is None:
             faulthandler.cancel_dump_traceback_later()
         else:
             seconds = _SELF_END_FACTOR * self.silence_seconds + 2 * _HEARTBEAT_SECONDS

@@ -58,6 +58,7 @@ class EngineHeartbeat(BaseModel):
         devices: Its GPUs as in CUDA_VISIBLE_DEVICES, or ``cpu``.
         state: ``waiting`` for a worker, ``starting`` while the model loads, ``working``, ``ended``.
         num_finished_requests: Requests finished since the start. It only grows.
+        wait_seconds: Time of waits for a server that was away (`Job.wait_seconds`). It only grows.
         rows_by_open_shard: Rows finished so far of each shard at work, by shard index.
         counts_by_finished_shard: `ShardTable.counts` of each finished shard, by shard index.
         error_by_failed_shard: Error of each shard that this engine gave up, by shard index.
@@ -71,6 +72,7 @@ class EngineHeartbeat(BaseModel):
     devices: str = ""
     state: Literal["waiting", "starting", "working", "ended"] = "waiting"
     num_finished_requests: int = 0
+    wait_seconds: float = 0.0
     rows_by_open_shard: dict[int, int] = {}
     counts_by_finished_shard: dict[int, dict[str, Any]] = {}
     error_by_failed_shard: dict[int, str] = {}
@@ -155,10 +157,12 @@ class SilenceTimer:
     def seconds_silent(self, heartbeat: EngineHeartbeat) -> float:
         """Return the seconds since this engine last made progress, or was first seen.
 
-        Progress is a finished request, a new state, or the first shard of an idle engine.
+        Progress is a finished request, a longer wait for a server that is away, a new state, or
+        the first shard of an idle engine.
         """
         progress = (
             heartbeat.num_finished_requests,
+            heartbeat.wait_seconds,
             heartbeat.state,
             bool(heartbeat.rows_by_open_shard),
         )

@@ -109,6 +109,7 @@ class Job:
         replaces_done: True computes the shards that are done again, and replaces their files.
         stop_rule: Decides how many shards of the plan are computed.
         cancelled: Set it to interrupt the shards at work.
+        wait_seconds: Returns the time of waits for a server, during which an engine is not silent.
     """
 
     run_dir: Path
@@ -122,6 +123,7 @@ class Job:
     retries: int = 0
     stop_rule: StopRule = NEVER_STOP
     cancelled: threading.Event = field(default_factory=threading.Event)
+    wait_seconds: Callable[[], float] = lambda: 0.0
 
     def open_shards(self, shards: Iterable[Shard]) -> list[Shard]:
         """Return the given shards that the stop rule allows."""

@@ -46,8 +46,8 @@ class HostileServer:
     """Behaviour of a server, and the requests that it received.
 
     Attributes:
-        fault: A key of `ANSWERS` or `QUOTAS`, one of `FAULTS`, 400, compressed (10 MB in 10 kB),
-            cut_off (a reply at its limit), redirect, no_logprobs, ignores_choice, or "" for none.
+        fault: A key of `ANSWERS` or `QUOTAS`, one of `FAULTS`, 400, 503, redirect, compressed
+            (10 MB in 10 kB), cut_off (a reply at its limit), no_logprobs, ignores_choice, or "".
         every: A question in so many meets the fault, selected by the question's hash.
         times: Number of requests for such a question that meet the fault.
         after: Number of requests before the first that meets the fault.
@@ -192,6 +192,7 @@ def _answer_instead(
     answers: dict[str, tuple[int, object, dict[str, str]]] = {
         "429": (429, {"error": {"message": echo}}, {"Retry-After": "1"}),
         "busy_credit": (402, {"error": {"message": echo}}, {"Retry-After": "1"}),
+        "503": (503, {"error": {"message": echo}}, {}),
         "500": (500, {"error": {"message": echo}}, {}),
         "html": (200, page, {"Content-Type": "text/html"}),
         "error_in_200": (200, {"error": {"code": 403, "metadata": {"flagged_input": echo}}}, {}),
@@ -304,9 +305,9 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(state: HostileServer) -> Iterator[HostileServer]:
-    """Run the server until the end of the block."""
-    server = _Server(("127.0.0.1", 0), _Handler)
+def serving(state: HostileServer, *, port: int = 0) -> Iterator[HostileServer]:
+    """Run the server until the end of the block, on a free port or on the given one."""
+    server = _Server(("127.0.0.1", port), _Handler)
     server.state, server.stopped = state, threading.Event()
     state.base_url = f"http://127.0.0.1:{server.server_address[1]}/v1"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})

@@ -112,7 +112,7 @@ def test_only_generation_counts_against_the_time_limit_and_other_shards_complete
     slow_text = render_conversation(first.prompt, first.chosen)
 
     class SlowJudge(ScriptedJudge):
-        """Judge whose engine takes an hour to start."""
+        """Judge whose engine takes an hour to start, and whose server is away for an hour later."""
 
         def reply(self, prompts, **options):
             nonlocal now
@@ -123,12 +123,16 @@ def test_only_generation_counts_against_the_time_limit_and_other_shards_complete
     def script(prompt: str) -> str:
         nonlocal now
         now += 60 if slow_text in prompt else 0.001
+        if judge.num_asked == 210:  # in the second shard
+            now += 3600
+            judge.wait_seconds += 3600
         return hashed_score(prompt)
 
     judge = SlowJudge(script, is_on_cpu=True)  # one shard at a time
     run = opened(study, judge, shard_timeout_seconds=30)
     report = work_through(run.job())
     assert report.summary == "2 rated, 0 reused, 1 failed"
+    assert run.job().wait_seconds() == judge.wait_seconds == 3600
     state = run_status(run.run_dir).shards[0]
     assert "passed its limit of 30 s after 1 of 200 replies" in state.detail
     assert rate(study).summary == "1 rated, 2 reused, 0 failed"

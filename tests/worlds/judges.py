@@ -54,6 +54,7 @@ class ScriptedJudge:
         reads_texts: True for a judge without a tokenizer here, as on a server.
         is_on_cpu: False rates two shards at the same time, as on a GPU.
         is_remote: True for a judge whose replies are kept in a journal.
+        wait_seconds: Time that it has waited for a server.
         label_logprobs: Log-probabilities of the labels in every reply of decoding ``expected``.
         asked: Texts of all prompts so far.
     """
@@ -66,6 +67,7 @@ class ScriptedJudge:
     reads_texts: bool = False
     is_on_cpu: bool = False
     is_remote: bool = False
+    wait_seconds: float = 0.0
     label_logprobs: tuple[float, ...] = ()
     asked: list[str] = field(default_factory=list)
 
