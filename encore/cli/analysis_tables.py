@@ -26,6 +26,7 @@ from encore.cli.output import (
 from encore.core.number_text import NONE, number, sentence, significant
 from encore.core.terminal import out
 from encore.warehouse import read_pairs_of
+from encore.weighting.all_rules_check import AllRulesCheck
 from encore.weighting.run_comparison import RunComparison
 from encore.weighting.weight_error import ratings_needed
 
@@ -107,6 +108,45 @@ def comparison_tables(
     yield rule_table(rule_ids, comparison.rules, columns, title="Weights and ties")
     yield rule_legend(rule_ids)
     yield "κ: Cohen's kappa with squared differences; weights at tau 2."
+
+
+def all_rules_tables(check: AllRulesCheck, *, rule_ids: Sequence[str]) -> Iterator[Renderable]:
+    """Yield what asking for all rules at once does to the ratings, rule by rule.
+
+    Args:
+        check: The comparison with one rule a call, and the effects of the position.
+        rule_ids: All rules; their order gives their numbers.
+    """
+    *positions, position_of_all = check.positions or (None,)
+    columns: TableColumns = {}
+    if check.comparison is None:
+        yield (
+            "All rules were asked at once, and no run of this study asks for one rule a call: "
+            "`encore rate --layout all-rules --check 200` makes one to compare with."
+        )
+    else:
+        title = "All rules at once minus one rule a call, ± half of the 95 % interval"
+        columns = {
+            "both": "num_ratings",
+            "Δ mean": lambda row: with_margin(row.mean_difference),
+            "ΔH": lambda row: with_margin(row.entropy_difference, digits=2),
+            "Δ half": lambda row: with_margin(row.accuracy_difference, digits=1, scale=100),
+            "Δ weight": lambda row: with_margin(row.weight_difference),
+        }
+        yield rule_table(rule_ids, check.comparison.rules, columns, title=title)
+        yield f"{check.comparison.sentence}. Run of one rule a call: {check.run_key}."
+        yield from check.comparison.notes
+    if position_of_all is None:
+        return
+    columns = {
+        "ratings": "num_ratings",
+        "last minus first": lambda row: with_margin(row.last_minus_first),
+    }
+    title = "Effect of a rule's position in the list on its rating, ± half of the 95 % interval"
+    yield rule_table(rule_ids, positions, columns, title=title)
+    effect = position_of_all.last_minus_first
+    low_to_high = span(effect.low, effect.high, partial(number, digits=3))
+    yield f"All rules, last minus first: {number(effect.value, digits=3)} ({low_to_high})\n"
 
 
 def answer_tables(

@@ -39,6 +39,10 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
     above 50 %. "against": below. "undecided": it contains 50 %. "says little": nearly all its pairs
     are tied. "double": it says what another rule says. The intervals hold for all rules at once.
 
+    Of a run with --layout all-rules, a table shows what asking for all rules at once changes: the
+    difference from ratings of one rule a call (`encore rate --check`), and the effect of a rule's
+    position in the list.
+
     --details shows the figures behind the verdicts; --json has them all. Ties between chosen and
     rejected decide what accuracy means, so it is shown four ways: half (a
     tie counts one half), untied (ties left out), strict (a tie is a miss), >= or inclusive (a
@@ -53,7 +57,12 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
     Exit code 3: the run is not complete; the figures are those of its finished shards.
     """
     from encore.analysis.analyze import analyze as analyze_ratings
-    from encore.cli.analysis_tables import analysis_tables, answer_tables, comparison_tables
+    from encore.cli.analysis_tables import (
+        all_rules_tables,
+        analysis_tables,
+        answer_tables,
+        comparison_tables,
+    )
     from encore.warehouse import open_compared_ratings
 
     ratings = opened_ratings(config, checks_values=False)
@@ -66,6 +75,12 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
         rule_id = named_rule(config.rule, analysis.rule_ids)
         tables = answer_tables(analysis.answers, rule_id=rule_id)
     notes = analysis.notes if config.rule is None else ()
+    if ratings.manifest is not None and ratings.manifest.asks_all_rules:
+        from encore.weighting.all_rules_check import check_all_rules
+
+        document["all_rules"] = check = check_all_rules(ratings)
+        if config.rule is None:
+            tables = chain(all_rules_tables(check, rule_ids=analysis.rule_ids), tables)
     if config.compare:
         from encore.weighting.run_comparison import compare_runs
 

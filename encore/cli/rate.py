@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from encore.cli.output import warn_of_failures
-from encore.core.command_parser import JsonOption, command
+from encore.core.command_parser import JsonOption, UsageError, command
 from encore.core.errors import InputError, StudyIncompleteError
 from encore.core.number_text import amount, counted
 from encore.core.terminal import print_json, say, say_next, terminal_reporter, warn
-from encore.rating.rating_options import BatchConfig, RateConfig
+from encore.rating.rating_options import BatchConfig, CheckConfig, RateConfig
 
 if TYPE_CHECKING:
     from encore.rating.rating_run import RatingResult
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 @command
-def rate(config: RateConfig, batch: BatchConfig, *, json: JsonOption = False) -> None:
+def rate(
+    config: RateConfig, batch: BatchConfig, check: CheckConfig, *, json: JsonOption = False
+) -> None:
     """Have a judge rate every response under every rule; ratings go to Parquet, shard by shard.
 
     Run the same command again after a crash, a failure or Ctrl-C: only shards that are missing,
@@ -30,15 +32,21 @@ def rate(config: RateConfig, batch: BatchConfig, *, json: JsonOption = False) ->
     """
     from encore.data.study import open_study
     from encore.rating.batch_files import BatchJudge, write_requests
-    from encore.rating.rating_run import open_run, rate_run, run_rating_job
+    from encore.rating.rating_run import check_config, open_run, rate_run, run_rating_job
     from encore.runs.shard_runner import work_through
 
-    if config.retry_failed_prompts and (batch.batch_file or batch.batch_results):
-        raise InputError("--retry-failed-prompts asks the server: leave out the batch files")
+    _refuse_combinations(config, batch, check)
     study = open_study(config.study)
     judge = BatchJudge(config.judge) if batch.batch_file or batch.batch_results else None
     with terminal_reporter() as reporter:
         run = open_run(study, config, judge=judge)
+        checked = None
+        if check.check is not None:
+            second = check_config(config, check.check)
+            check_run = open_run(study, second, judge=run.judge)
+            if not check_run.run_dir.exists():  # a judge that cannot answer is refused now
+                check_run.judge.check(check_run.rater.decoding)
+            run_check = partial(run_rating_job, study=study, config=second, reporter=reporter)
         if judge is None:
             run_job = partial(run_rating_job, study=study, config=config, reporter=reporter)
         else:  # the answers are in this process, so no engines are started
@@ -47,9 +55,12 @@ def rate(config: RateConfig, batch: BatchConfig, *, json: JsonOption = False) ->
         if batch.batch_file is not None:
             requests = write_requests(run, batch.batch_file, reporter=reporter)
         else:
-            result = rate_run(run, run_job, reporter=reporter)
+            keeps_judge = check.check is not None
+            result = rate_run(run, run_job, reporter=reporter, keeps_judge=keeps_judge)
+            if keeps_judge and not result.report.failures:
+                checked = rate_run(check_run, run_check, reporter=reporter)
     if batch.batch_file is None:
-        _show_result(config, result, as_json=json)
+        _show_result(config, result, checked, as_json=json)
         return
     if json:
         files = {str(path): num_requests for path, num_requests in requests.files.items()}
@@ -62,11 +73,56 @@ def rate(config: RateConfig, batch: BatchConfig, *, json: JsonOption = False) ->
     say("next: give each file to the provider, then the same command with --batch-results FILE")
 
 
-def _show_result(config: RateConfig, result: RatingResult, *, as_json: bool) -> None:
-    report, num_shards = result.report, len(result.manifest.shards)
-    values = {
+def _refuse_combinations(config: RateConfig, batch: BatchConfig, check: CheckConfig) -> None:
+    """Refuse options that have no meaning together, or that would not bind the calls of --check."""
+    if config.retry_failed_prompts and (batch.batch_file or batch.batch_results):
+        raise InputError("--retry-failed-prompts asks the server: leave out the batch files")
+    if check.check is None:
+        return
+    if config.layout != "all-rules":
+        raise UsageError("--check belongs to --layout all-rules")
+    used = [*config.limits, *(f"--{name}" for name in ("slice", "shard") if getattr(config, name))]
+    used += ["--batch-file or --batch-results"] * bool(batch.batch_file or batch.batch_results)
+    if used:
+        num_pairs = (check.check + 1) // 2
+        raise UsageError(
+            f"--check with {' and '.join(used)}, which the check would not obey: leave it out, "
+            f"and rate {num_pairs:,} pairs with --layout paper --limit {num_pairs} instead"
+        )
+
+
+def _show_result(
+    config: RateConfig, result: RatingResult, checked: RatingResult | None, *, as_json: bool
+) -> None:
+    report, values = result.report, _values(result)
+    stop = report.early_stop
+    if config.limits:
+        # The keys of runs of earlier versions.
+        values["ending"] = stop and {"reason": stop.reason, "is_enough": stop.is_success}
+    values |= _costs_of_run(config, result)
+    if checked is not None:
+        values["check"] = _values(checked) | _costs_of_run(config, checked)
+    if as_json:
+        print_json(values)
+    _say_result(config, result, values)
+    if stop is not None and not stop.is_success:
+        raise StudyIncompleteError(stop.reason)
+    if stop is not None:
+        say(stop.reason)
+    if checked is None:
+        say_next("analyze", config.study)
+        return
+    say(f"one rule a call, run {checked.manifest.run_key[:8]}:")
+    _say_result(config, checked, values["check"])
+    say_next("analyze", config.study, "--run", result.manifest.run_key[:8])
+
+
+def _values(result: RatingResult) -> dict[str, Any]:
+    """Return the counts of a run as JSON."""
+    report = result.report
+    return {
         "run_key": result.manifest.run_key,
-        "num_shards": num_shards,
+        "num_shards": len(result.manifest.shards),
         "rated": report.count("rated"),
         "reused": report.count("reused"),
         "failed": {str(index): error for index, error in report.failures.items()},
@@ -80,32 +136,28 @@ def _show_result(config: RateConfig, result: RatingResult, *, as_json: bool) -> 
         "estimated_thinking_tokens": report.computed("estimated_thinking_tokens"),
         "plan": result.plan,
     }
-    stop = report.early_stop
-    if config.limits:
-        # The keys of runs of earlier versions.
-        values["ending"] = stop and {"reason": stop.reason, "is_enough": stop.is_success}
-    costs_of_run = _costs_of_run(config, result)
-    values |= costs_of_run
-    if as_json:
-        print_json(values)
+
+
+def _say_result(config: RateConfig, result: RatingResult, values: dict[str, Any]) -> None:
+    """Say what a call did on a run and what it cost; warn of nulls.
+
+    Raises:
+        StudyIncompleteError: A shard failed; its error is said before.
+    """
+    report = result.report
     num_ratings, num_nulls = report.total("num_ratings"), report.total("num_nulls")
     say(f"shards: {report.summary}; {counted(num_ratings, 'rating')}, {counted(num_nulls, 'null')}")
     for name, costs in result.plan.items():
         planned, actual = amount(costs["planned"]), amount(costs["actual"])
         say(f"{name.removeprefix('num_').replace('_', ' ')}: {actual}; planned: {planned}")
-    for spent in costs_of_run.values():
-        say(f"spent: {spent:,.4g} at the prices given, in all calls of this run")
+    if "spent" in values:
+        say(f"spent: {values['spent']:,.4g} at the prices given, in all calls of this run")
     _say_copies(config, report)
     _say_thinking(report)
     _warn_of_nulls(report)
     if values["num_truncated"]:
         warn(f"{values['num_truncated']:,} prompts were cut from the left to fit the context")
-    warn_of_failures(report.failures, num_shards)
-    if stop is not None and not stop.is_success:
-        raise StudyIncompleteError(stop.reason)
-    if stop is not None:
-        say(stop.reason)
-    say_next("analyze", config.study)
+    warn_of_failures(report.failures, len(result.manifest.shards))
 
 
 def _costs_of_run(config: RateConfig, result: RatingResult) -> dict[str, float]:

@@ -90,6 +90,16 @@ class RatingManifest(JudgedManifest):
         """Return the number of ratings of a pair: one for each rule and each rated response."""
         return len(self.identity.get("responses", RESPONSES)) * len(self.rules)
 
+    @property
+    def asks_all_rules(self) -> bool:
+        """Return True if a call of the judge asks for the ratings under all rules."""
+        return bool(self.identity.get("layout") == "all-rules")
+
+    @property
+    def calls_per_pair(self) -> int:
+        """Return the largest number of calls of the judge for a pair."""
+        return self.rows_per_pair // (len(self.rules) if self.asks_all_rules else 1)
+
     def check(self, folder: Path, /) -> None:
         """Raise ValueError if the key, the folder or the rules do not fit the identity."""
         super().check(folder)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from encore.core.chat_tokenizer import ChatTokenizer
 from encore.judges.judge_options import Decode
@@ -30,17 +31,42 @@ class Decoding:
         labels: Possible answers for choice and expected, the lowest first.
         thinking_marks: Marks around the judge's thinking, which is no part of its answer; None
             if a reply is the answer.
+        num_scores: Number of scores in a reply that is a JSON object with the keys 1, 2 and so on;
+            None for a reply that is one answer.
     """
 
     kind: Decode = "text"
     max_reply_tokens: int
     labels: tuple[str, ...] = ()
     thinking_marks: tuple[str, str] | None = None
+    num_scores: int | None = None
 
     @property
     def max_new_tokens(self) -> int:
         """Number of tokens of the context to keep free for the reply."""
         return 1 if self.kind == "expected" else self.max_reply_tokens
+
+    @property
+    def score_keys(self) -> tuple[str, ...]:
+        """Return the keys of a reply that is an object of scores."""
+        return tuple(str(number + 1) for number in range(self.num_scores or 0))
+
+    @property
+    def scores_pattern(self) -> str:
+        """Return the regular expression of an object of scores whose values are labels."""
+        labels = "|".join(map(re.escape, self.labels))
+        return r"\{" + ", ".join(f'"{key}": "({labels})"' for key in self.score_keys) + r"\}"
+
+    @property
+    def scores_schema(self) -> dict[str, Any]:
+        """Return the JSON schema of an object of scores whose values are labels."""
+        label = {"type": "string", "enum": list(self.labels)}
+        return {
+            "type": "object",
+            "properties": dict.fromkeys(self.score_keys, label),
+            "required": list(self.score_keys),
+            "additionalProperties": False,
+        }
 
 
 class Usage(NamedTuple):

@@ -66,6 +66,9 @@ def chat_request(model: str, message: Prompt, decoding: Decoding) -> dict[str, A
     body["max_completion_tokens"] = decoding.max_new_tokens
     if decoding.kind == "expected":
         body |= {"logprobs": True, "top_logprobs": _TOP_LOGPROBS}
+    if decoding.kind == "choice" and decoding.num_scores:  # vLLM has this option and services too
+        schema = {"name": "scores", "strict": True, "schema": decoding.scores_schema}
+        return body | {"response_format": {"type": "json_schema", "json_schema": schema}}
     return body | _choice_options(decoding)
 
 
@@ -99,8 +102,11 @@ def completions_request(
 
 def _choice_options(decoding: Decoding) -> dict[str, Any]:
     """Return vLLM's option for decoding ``choice``. Servers ignore its older `guided_choice`."""
-    is_choice = decoding.kind == "choice"
-    return {"structured_outputs": {"choice": list(decoding.labels)}} if is_choice else {}
+    if decoding.kind != "choice":
+        return {}
+    if decoding.num_scores:
+        return {"structured_outputs": {"regex": decoding.scores_pattern}}
+    return {"structured_outputs": {"choice": list(decoding.labels)}}
 
 
 def read_chat(answer: Any, *, decoding: Decoding) -> list[Reply]:

@@ -7,6 +7,7 @@ import itertools
 import json
 import logging
 import os
+import re
 import threading
 import time
 from collections import deque
@@ -158,13 +159,16 @@ class HttpJudge:
         """Send a test question, so that a wrong model, key or decoding is refused at once."""
         probe, kind = decoding, decoding.kind
         if kind == "choice":
-            probe = replace(decoding, labels=_PROBE_LABELS, max_reply_tokens=16)
+            num_tokens = 16 * (decoding.num_scores or 1)
+            probe = replace(decoding, labels=_PROBE_LABELS, max_reply_tokens=num_tokens)
         try:
             [reply] = self.reply([self._probe_prompt()], decoding=probe, on_progress=lambda _: None)
         except EncoreError as error:
             advice = f"; --decode text asks for less than {kind}" if kind != "text" else ""
             raise JudgeUnavailableError(f"{error}{advice}") from None
-        if kind == "choice" and reply.text.strip() not in _PROBE_LABELS:
+        pattern = probe.scores_pattern if probe.num_scores else "|".join(_PROBE_LABELS)
+        text, pattern = ("".join(part.split()) for part in (reply.text, pattern))
+        if kind == "choice" and not re.fullmatch(pattern, text):
             raise self._refusal(
                 f"ignores the choice of answers that it is given, which vLLM calls "
                 f"structured_outputs, and says {reply.text[:40]!r}; give --decode text"

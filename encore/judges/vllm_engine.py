@@ -99,7 +99,9 @@ class VllmJudge(LocalJudge):
         from vllm.sampling_params import StructuredOutputsParams
 
         options: dict[str, Any] = {"temperature": 0.0, "max_tokens": decoding.max_new_tokens}
-        if decoding.kind == "choice":
+        if decoding.kind == "choice" and decoding.num_scores:
+            options["structured_outputs"] = StructuredOutputsParams(regex=decoding.scores_pattern)
+        elif decoding.kind == "choice":
             options["structured_outputs"] = StructuredOutputsParams(choice=list(decoding.labels))
         elif decoding.kind == "expected":
             options["logprob_token_ids"] = list(self.tokenizer.label_tokens(decoding.labels))

@@ -184,7 +184,9 @@ def _request_lines(run: RatingRun, *, reporter: Reporter) -> Iterator[bytes]:
             continue
         questions = run.rater.prompts.questions(run.pairs.slice(shard.start, shard.num_pairs))
         earlier_rows = run.earlier.rows(question.pair.pair_id for question in questions)
-        open_questions = [question for question in questions if question.key not in earlier_rows]
+        open_questions = [
+            question for question in questions if not question.is_answered(earlier_rows)
+        ]
         for prompt, _ in run.rater.prompts.make(open_questions):
             assert prompt is not None, "without a tokenizer no prompt is too long"
             custom_id = judge.custom_id(prompt)

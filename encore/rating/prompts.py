@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from encore.data.pairs import num_bytes_of, records_of
 from encore.data.records import RESPONSES, Message, PreferencePair, Response, Role, Rule, RuleSet
+from encore.data.rule_order import rule_order
 from encore.judges.base import Prompt
 from encore.judges.segments import SegmentEncoder
 from encore.rating.earlier_ratings import Key
@@ -43,6 +44,19 @@ _INTRODUCTION, _CRITERION, _CONVERSATION, _DEMAND, _SCORE = re.fullmatch(  # typ
     RATING_TEMPLATE,
     re.S,
 ).groups()
+#: Words of the paper on one criterion, and those of ``all-rules`` on a list of criteria.
+_WORDS_ON_ALL_RULES = {
+    "the specified criterion and assign a quality": "each of the criteria and assign it a quality",
+    "a single float number representing the quality score": (
+        "a JSON object that has a float number for each criterion, its quality score,"
+    ),
+    "Criterion for": "Criteria for",
+    "a score between 0 and 1": (
+        "a JSON object with a score between 0 and 1 for the number of each criterion, "
+        'such as {"1": score, "2": score},'
+    ),
+    "Score:": "Scores:",
+}
 #: Largest number of bytes that a prompt has around the text of a turn, and around the whole.
 _TURN_BYTES = 128
 _SPEAKER: dict[Role, str] = {"system": "System", "user": "Human", "assistant": "Assistant"}
@@ -55,51 +69,82 @@ class RatingPrompt:
     Attributes:
         layout: ``paper``, or the same sentences with the rule later, so that the prompts of all
             rules share their beginning: ``conversation-first`` has the conversation before the
-            rule, ``demand-first`` the conversation and the demand for a score.
+            rule, ``demand-first`` the conversation and the demand for a score. ``all-rules`` asks
+            for the scores of all rules at once.
         labels: Labels of the scale for the answer, lowest first; empty for the paper's 0 to 1.
+        order_seed: Seed of the order of rules in a prompt of ``all-rules``.
     """
 
     layout: PromptLayout = "paper"
     labels: tuple[str, ...] = ()
+    order_seed: int = 0
 
     @property
     def digest(self) -> str:
         """Return the SHA-256 of a prompt made of marker texts, which is part of a run's identity.
 
         It covers the template and how a conversation is written into it, speakers and blank lines
-        included.
+        included; also how all rules are listed and ordered.
         """
         prompt = [Message(role=role, content=f"<{role}>") for role in _SPEAKER]
         conversation = render_conversation(prompt, "<response>")
-        rendered = "".join(self.parts(conversation, rating_rule="<rule>"))
+        text = "<rule>"
+        if self.layout == "all-rules":
+            names = ("rule_id", "title", "description", "preference_rule", "rating_rule")
+            rules = [Rule(**dict.fromkeys(names, f"<rule {n}>")) for n in range(10)]
+            unseeded = replace(self, order_seed=0)  # the seed is a part of the identity itself
+            [asked_rules] = unseeded.rules_of_prompts(rules, pair_id="<pair>", response="chosen")
+            text = self.rules_text(asked_rules)
+        rendered = "".join(self.parts(conversation, rating_rule=text))
         return hashlib.sha256(rendered.encode()).hexdigest()
+
+    def rules_of_prompts(
+        self, rules: Sequence[Rule], *, pair_id: str, response: str
+    ) -> list[tuple[Rule, ...]]:
+        """Return the rules that each prompt about a response asks for, in the prompt's order."""
+        if self.layout != "all-rules":
+            return [(rule,) for rule in rules]
+        rule_by_id = {rule.rule_id: rule for rule in rules}
+        order = rule_order([*rule_by_id], pair_id=pair_id, response=response, seed=self.order_seed)
+        return [tuple(rule_by_id[rule_id] for rule_id in order)]
+
+    def rules_text(self, rules: Sequence[Rule]) -> str:
+        """Return the text of a prompt's rules: one rule, or a numbered list of all."""
+        if self.layout != "all-rules":
+            return rules[0].rating_rule
+        return "\n\n".join(f"{n}. {rule.rating_rule}" for n, rule in enumerate(rules, start=1))
 
     def parts(self, conversation: str, *, rating_rule: str) -> tuple[str, str]:
         """Return the prompt for one conversation and one rule in two parts.
 
-        One part depends on the rule alone, the second part on the conversation, or vice versa.
+        One part depends on the rule alone, the second part on the conversation, or vice versa. For
+        ``all-rules``, the rule is a list of rules (`rules_text`).
         """
-        criterion = _CRITERION.replace("{rule}", rating_rule)
         example = _CONVERSATION.replace("{QA}", conversation)
-        introduction, demand = self._on_scale(_INTRODUCTION), self._on_scale(_DEMAND)
+        introduction, criterion, demand, score = map(
+            self._worded, (_INTRODUCTION, _CRITERION, _DEMAND, _SCORE)
+        )
+        criterion = criterion.replace("{rule}", rating_rule)
         if self.layout == "paper":
-            return introduction + criterion, f"{example}{demand} {_SCORE}"
-        if self.layout == "conversation-first":
-            return introduction + example, f"{criterion}{demand} {_SCORE}"
-        return f"{introduction}{example}{demand}\n\n", criterion + _SCORE
+            return introduction + criterion, f"{example}{demand} {score}"
+        if self.layout == "demand-first":
+            return f"{introduction}{example}{demand}\n\n", criterion + score
+        return introduction + example, f"{criterion}{demand} {score}"
 
-    def _on_scale(self, sentences: str) -> str:
-        if not self.labels:
-            return sentences
-        lowest, highest = self.labels[0], self.labels[-1]
-        for paper_text, scale_text in {
-            "from 0 to 1": f"from {lowest} to {highest}",
-            "between 0 and 1": f"between {lowest} and {highest}",
-            "score of 0 ": f"score of {lowest} ",
-            "score of 1 ": f"score of {highest} ",
-            "a single float number": f"one of {', '.join(self.labels)}",
-        }.items():
-            sentences = sentences.replace(paper_text, scale_text)
+    def _worded(self, sentences: str) -> str:
+        """Return sentences of the paper in the words of the layout and the scale."""
+        wordings = _WORDS_ON_ALL_RULES if self.layout == "all-rules" else {}
+        if self.labels:
+            lowest, highest = self.labels[0], self.labels[-1]
+            wordings = {
+                "from 0 to 1": f"from {lowest} to {highest}",
+                "between 0 and 1": f"between {lowest} and {highest}",
+                "score of 0 ": f"score of {lowest} ",
+                "score of 1 ": f"score of {highest} ",
+                "a single float number": f"one of {', '.join(self.labels)}",
+            }
+        for paper_text, text in wordings.items():
+            sentences = sentences.replace(paper_text, text)
         return sentences
 
 
@@ -107,7 +152,11 @@ def prompt_of(identity: Mapping[str, Any]) -> RatingPrompt:
     """Return the prompt layout of a run with this identity."""
     decoding = identity["decoding"]
     labels = decoding["labels"] if decoding.get("kind") == "expected" else ()
-    return RatingPrompt(layout=identity.get("layout", "paper"), labels=tuple(labels))
+    return RatingPrompt(
+        layout=identity.get("layout", "paper"),
+        labels=tuple(labels),
+        order_seed=identity.get("order_seed", 0),
+    )
 
 
 def render_rating_prompt(conversation: str, *, rating_rule: str) -> str:
@@ -127,23 +176,32 @@ def render_conversation(prompt: Sequence[Message], response: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One response of a pair to be rated under one rule."""
+    """One response of a pair to be rated by one prompt: under one rule, or under all rules.
+
+    Attributes:
+        pair: The pair with all its texts.
+        response: The rated response, chosen or rejected.
+        rules: Rules in the order in which the prompt lists them.
+        conversation: Text of the conversation with the rated response.
+    """
 
     pair: PreferencePair
     response: str
-    rule: Rule
+    rules: tuple[Rule, ...]
     conversation: str
 
-    @property
-    def key(self) -> Key:
-        """Return pair id, response and rule id, which identify the rating."""
-        return self.pair.pair_id, self.response, self.rule.rule_id
+    def key(self, rule: Rule) -> Key:
+        """Return pair id, response and rule id, which identify the rating under a rule."""
+        return self.pair.pair_id, self.response, rule.rule_id
 
-    @property
-    def columns(self) -> dict[str, str]:
-        """Return the columns of the rating's row that identify it."""
+    def is_answered(self, rows: Mapping[Key, Any]) -> bool:
+        """Return True if there are rows of the ratings under all rules."""
+        return all(self.key(rule) in rows for rule in self.rules)
+
+    def columns(self, rule: Rule) -> dict[str, str]:
+        """Return the columns of the row of the rating under a rule that identify it."""
         names = ("pair_id", "response", "rule_id")
-        return {"source": self.pair.source, **dict(zip(names, self.key, strict=True))}
+        return {"source": self.pair.source, **dict(zip(names, self.key(rule), strict=True))}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,9 +226,14 @@ class PromptMaker:
     is_truncated: bool
 
     @property
+    def rules_per_prompt(self) -> int:
+        """Return the number of rules that a prompt asks for, which is that of its ratings."""
+        return len(self.rule_set.rules) if self.template.layout == "all-rules" else 1
+
+    @property
     def num_prompts_per_pair(self) -> int:
         """Return the number of prompts about one pair: its responses under all rules."""
-        return len(self.responses) * len(self.rule_set.rules)
+        return len(self.responses) * len(self.rule_set.rules) // self.rules_per_prompt
 
     def questions(self, pairs: pa.Table) -> list[Question]:
         """Return all questions about some pairs, in the order in which they are asked.
@@ -179,19 +242,18 @@ class PromptMaker:
         engine then finds the common beginning of their prompts in its cache.
         """
         return [
-            Question(pair=pair, response=response, rule=rule, conversation=conversation)
+            Question(pair=pair, response=response, rules=rules, conversation=conversation)
             for pair in records_of(pairs)
             for response in self.responses
             for conversation in [render_conversation(pair.prompt, pair.response_text(response))]
-            for rule in self.rule_set.rules
+            for rules in self.template.rules_of_prompts(
+                self.rule_set.rules, pair_id=pair.pair_id, response=response
+            )
         ]
 
     def make(self, questions: Sequence[Question]) -> Iterator[tuple[Prompt | None, int]]:
         """Yield each question's prompt, None if it is too long, and the number of tokens cut."""
-        parts = (
-            self.template.parts(question.conversation, rating_rule=question.rule.rating_rule)
-            for question in questions
-        )
+        parts = (self._parts(question, question.conversation) for question in questions)
         if self.encoder is None:
             yield from (("".join(prompt_parts), 0) for prompt_parts in parts)
             return
@@ -210,14 +272,20 @@ class PromptMaker:
         """
         if self.encoder is None:
             return 0
+        template = self.template
         max_bytes_around = max(
-            len("".join(self.template.parts("", rating_rule=rule.rating_rule)).encode())
-            for rule in self.rule_set.rules
+            len("".join(template.parts("", rating_rule=template.rules_text(rules))).encode())
+            for rules in template.rules_of_prompts(self.rule_set.rules, pair_id="", response="")
         )
         num_turns = pc.list_value_length(pairs["prompt"]).to_numpy()
         max_bytes_P = num_bytes_of(pairs) + max_bytes_around + _TURN_BYTES * (num_turns + 2)
         questions = self.questions(pairs.filter(pa.array(max_bytes_P > self.max_tokens)))
         return sum(prompt is None or num_cut > 0 for prompt, num_cut in self.make(questions))
+
+    def _parts(self, question: Question, conversation: str) -> tuple[str, str]:
+        """Return the parts of a question's prompt with this text of its conversation."""
+        rules_text = self.template.rules_text(question.rules)
+        return self.template.parts(conversation, rating_rule=rules_text)
 
     def _truncated_left(self, question: Question, token_ids: Sequence[int]) -> Sequence[int] | None:
         """Cut a conversation's oldest text until its prompt fits; None if no text would be left."""
@@ -228,6 +296,5 @@ class PromptMaker:
             conversation = tokenizer.cut_left(question.conversation, num_tokens=num_cut)
             if not conversation:
                 return None
-            parts = self.template.parts(conversation, rating_rule=question.rule.rating_rule)
-            [fitted] = tokenizer.encode_each(["".join(parts)])
+            [fitted] = tokenizer.encode_each(["".join(self._parts(question, conversation))])
         return fitted

@@ -6,6 +6,7 @@ large study a sample of pairs is tokenised. Seconds are estimated for a GPU from
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
@@ -158,7 +159,8 @@ def compare_with_plan(rater: ShardRater, pairs: pa.Table, report: RunReport) -> 
     block_size = kv_block_size(rater.config.judge, is_on_cpu=not visible_gpus())
     counts = count_tokens(rater.prompts, pairs, decoding=rater.decoding, block_size=block_size)
     num_prompts = pairs.num_rows * rater.prompts.num_prompts_per_pair
-    num_copied = report.computed("num_known") + report.computed("num_kept")
+    num_known = report.computed("num_known") // rater.prompts.rules_per_prompt
+    num_copied = num_known + report.computed("num_kept")
     planned, actual = counts.scaled(1 - num_copied / num_prompts), recorded_tokens(report)
     comparison: Comparison = {
         name: {"planned": value, "actual": getattr(actual, name)}
@@ -234,6 +236,9 @@ def _usual_output(tokenizer: ChatTokenizer, decoding: Decoding) -> float:
     if decoding.kind == "expected":
         return 1.0
     replies: Sequence[str] = decoding.labels or [_USUAL_REPLY]
+    if decoding.num_scores:
+        scores = decoding.labels or [float(_USUAL_REPLY)]  # labels are texts
+        replies = [json.dumps(dict.fromkeys(decoding.score_keys, score)) for score in scores]
     lengths = [len(ids) + 1 for ids in tokenizer.encode_text(replies)]
     return min(float(np.mean(lengths)), decoding.max_reply_tokens)
 

@@ -24,7 +24,7 @@ _prices = partial(unkeyed_option, group="Prices")
 MAX_RATING_REPLY_TOKENS, MAX_THINKING_REPLY_TOKENS = 512, 32_768
 
 
-PromptLayout = Literal["paper", "conversation-first", "demand-first"]
+PromptLayout = Literal["paper", "conversation-first", "demand-first", "all-rules"]
 
 
 #: Labels of the default scale by decode, lowest first. The paper's judge answers in tenths; a digit
@@ -67,7 +67,11 @@ class RatingConfig(StageConfig):
     layout: PromptLayout = option("paper", since=True, source="appendix Prompts")
     """Layout of the prompt. paper: the rule, then the conversation. conversation-first: the other
     way round, so that all rules of a response share most of their prompt, which is then computed
-    once. demand-first: the same, with the demand for a score before the rule too."""
+    once. demand-first: the same, with the demand for a score before the rule too. all-rules: one
+    call for all rules of a response, which then influence each other; see --check."""
+    order_seed: int = option(0, ge=0, since=True)
+    """Seed of the order in which --layout all-rules lists the rules. It is drawn for each response.
+    """
     decode: Decode = option("text", since=True)
     """text: the judge writes a number. choice: it may write the labels of --scale only. expected:
     one token; the most likely label is the rating, the labels' probabilities are kept beside it."""
@@ -84,7 +88,8 @@ class RatingConfig(StageConfig):
     """For --decode expected: if the labels together are less likely than this, the rating is null.
     """
     max_reply_tokens: int = option(16, ge=2, le=MAX_THINKING_REPLY_TOKENS)
-    """A longer reply is cut off and therefore null. A judge that thinks first needs thousands."""
+    """A longer reply is cut off and therefore null. A judge that thinks first needs thousands.
+    --layout all-rules adds 16 for each further rule."""
     strip_thinking: Annotated[str, AfterValidator(_checked_marks)] | None = option(
         None, since=True, metavar="MARK", examples=["think", "[THINK],[/THINK]"]
     )
@@ -119,6 +124,17 @@ class RatingConfig(StageConfig):
             )
         return self
 
+    @model_validator(mode="after")
+    def _has_one_answer_a_prompt(self) -> Self:
+        if self.layout == "all-rules" and self.decode == "expected":
+            raise ValueError(
+                "--layout all-rules has several scores in a reply, and --decode expected reads one "
+                "token: give --decode text or choice"
+            )
+        if self.layout != "all-rules" and self.order_seed:
+            raise ValueError("--order-seed belongs to --layout all-rules")
+        return self
+
 
 class EngineRatingConfig(EnginesConfig, RatingConfig):
     """Options of a rating run whose shards several engines may share."""
@@ -143,6 +159,14 @@ class BatchConfig(StageConfig):
     files if one cannot hold all requests."""
     batch_results: tuple[Path, ...] = _http((), metavar="FILE")
     """Rate with the answers in this file of the provider; repeatable."""
+
+
+class CheckConfig(StageConfig):
+    """Option for a second run that asks for one rule a call."""
+
+    check: int | None = unkeyed_option(None, ge=2, metavar="RESPONSES")
+    """For --layout all-rules: then ask for one rule a call, in the paper's layout, for so many
+    responses, as a run beside this one. `encore analyze` compares the two."""
 
 
 class LimitsConfig(PricesConfig):

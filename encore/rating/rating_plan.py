@@ -11,7 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import get_args
 
-from encore.core.errors import EncoreError
+from pydantic import ValidationError
+
+from encore.core.errors import EncoreError, InputError
 from encore.core.reporting import SILENT, Reporter
 from encore.data.pairs import num_bytes_of
 from encore.data.study import Study
@@ -28,7 +30,7 @@ from encore.rating.rating_cost import (
     recorded_tokens,
 )
 from encore.rating.rating_options import PlanRateConfig, PromptLayout
-from encore.rating.rating_run import RatingRun, open_run
+from encore.rating.rating_run import RatingRun, open_run, rater_of
 from encore.runs.local_engines import visible_gpus
 from encore.runs.shard_runner import work_through
 
@@ -167,23 +169,25 @@ def _counts_by_layout(
     With a pilot, replies are as long as in the pilot, and so are prompts that cannot be counted.
     """
     block_size = kv_block_size(run.config.judge, is_on_cpu=is_on_cpu and not visible_gpus())
-    has_tokens = run.judge.tokenizer is not None
-    layouts = get_args(PromptLayout) if has_tokens else [run.config.layout]
-    prompts = run.rater.prompts
-    counts = {
-        layout: count_tokens(
-            replace(prompts, template=replace(prompts.template, layout=layout)),
-            run.pairs,
-            decoding=run.rater.decoding,
-            block_size=block_size,
+    config, has_tokens = run.config, run.judge.tokenizer is not None
+    layouts = get_args(PromptLayout) if has_tokens else [config.layout]
+    counts, rule_set = {}, run.rater.prompts.rule_set
+    for layout in layouts:
+        is_for_all = layout == "all-rules"
+        seed = config.order_seed if is_for_all else 0
+        try:
+            rating_config = config.as_rating(layout=layout, order_seed=seed)
+            rater = rater_of(rating_config, run.judge, rule_set=rule_set)
+        except (InputError, ValidationError):  # all-rules with another decode, or without room
+            continue
+        counted = count_tokens(
+            rater.prompts, run.pairs, decoding=rater.decoding, block_size=block_size
         )
-        for layout in layouts
-    }
-    if pilot and pilot.tokens.num_calls:
-        for layout, counted in counts.items():
+        if pilot and pilot.tokens.num_calls and is_for_all == (config.layout == "all-rules"):
             measured = pilot.tokens.scaled(counted.num_calls / pilot.tokens.num_calls)
             with_replies = replace(counted, output_tokens=measured.output_tokens)
-            counts[layout] = with_replies if has_tokens else measured
+            counted = with_replies if has_tokens else measured
+        counts[layout] = counted
     return counts
 
 
@@ -273,12 +277,14 @@ def _note_on_long_rules(
     computed: dict[PromptLayout, float] = {
         layout: counts.computed_tokens
         for layout, counts in layouts.items()
-        if counts.computed_tokens is not None
+        if counts.computed_tokens is not None and layout != "all-rules"
     }
     unit = "tokens"
     if run.judge.tokenizer is None:
         unit, pair_bytes = "bytes", float(num_bytes_of(run.pairs).sum())
         for layout in get_args(PromptLayout):
+            if layout == "all-rules":
+                continue
             template = RatingPrompt(layout=layout)
             rules = run.rater.prompts.rule_set.rules
             parts = [template.parts("", rating_rule=rule.rating_rule) for rule in rules]

@@ -8,9 +8,10 @@ on a GPU one shard is rendered and tokenised, or parsed and written, while anoth
 from __future__ import annotations
 
 import dataclasses
+import sys
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -68,6 +69,8 @@ from encore.runs.shard_runner import NEVER_STOP, Job, ReportRows, RunReport, wor
 NUM_WORKERS = 2
 #: Order of a plan's pairs (`encore.data.pairs.planned_pairs`), which is part of a run's identity.
 PLAN_ORDER = "pair_id"
+#: Largest number of tokens of a further score in a reply, with its key.
+_SCORE_TOKENS = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,21 +288,43 @@ def rate(
     return rate_run(run, run_job, retries=retries, reporter=reporter)
 
 
+def check_config(config: RatingConfig, num_responses: int) -> RatingConfig:
+    """Return the options of the run that asks for one rule a call, beside one for all rules.
+
+    Args:
+        config: Options of the run that asks for all rules at once.
+        num_responses: Number of responses to ask again: those of the plan's first pairs, which are
+            a fair sample.
+    """
+    num_pairs = min((num_responses + 1) // 2, config.limit or sys.maxsize)
+    return config.as_rating(layout="paper", order_seed=0, limit=num_pairs)
+
+
 def rate_run(
-    run: RatingRun, run_job: JobRunner, *, retries: int = 0, reporter: Reporter
+    run: RatingRun,
+    run_job: JobRunner,
+    *,
+    retries: int = 0,
+    reporter: Reporter,
+    keeps_judge: bool = False,
 ) -> RatingResult:
     """Rate the shards of an opened run that are not done, and release the judge.
 
     Args:
-        run: The opened run.
+        run: The opened run with its judge.
         run_job: Function that does the run's job, in this process or with engines.
         retries: Further attempts for a shard whose error may pass.
         reporter: Receiver of progress events.
+        keeps_judge: True if another run needs the judge next: it is released only after an error.
     """
-    with closing(run.judge):
+    with ExitStack() as stack:
+        stack.enter_context(closing(run.judge))
         job = run.job(retries=retries, reporter=reporter)
         reporter.message(run.title(job.shards))
-        return RatingResult(run=run, report=run_job(job))
+        result = RatingResult(run=run, report=run_job(job))
+        if keeps_judge and not result.report.failures:
+            stack.pop_all()
+        return result
 
 
 def run_rating_job(
@@ -376,34 +401,9 @@ def run_over(
         EncoreError: The judge's context has no room for a prompt, or the judge cannot answer in
             the config's way.
     """
-    context = judge.identity.max_model_len
-    if judge.tokenizer is not None and config.max_reply_tokens >= context:
-        raise InputError(
-            f"max_reply_tokens {config.max_reply_tokens}: the judge's context of {context} tokens "
-            "leaves no room for a prompt; give fewer reply tokens or a larger context"
-        )
-    is_expected, labels = config.decode == "expected", config.labels
-    decoding = Decoding(
-        kind=config.decode,
-        max_reply_tokens=config.max_reply_tokens,
-        labels=labels,
-        thinking_marks=thinking_marks_of(config.strip_thinking) if config.strip_thinking else None,
-    )
+    rater = rater_of(config, judge, rule_set=rule_set, responses=responses)
     if not judge.is_remote:  # a server is asked when there is something to rate
-        judge.check(decoding)
-    prompts = PromptMaker(
-        template=RatingPrompt(layout=config.layout, labels=labels if is_expected else ()),
-        rule_set=rule_set,
-        responses=responses,
-        encoder=None if judge.tokenizer is None else SegmentEncoder(judge.tokenizer),
-        max_tokens=context - decoding.max_new_tokens,
-        is_truncated=config.overlong == "truncate-left",
-    )
-    is_retry = isinstance(config, RateConfig) and config.retry_failed_prompts
-    null_watch = NullWatch(is_on=not (config.allow_nulls or is_retry))
-    rater = ShardRater(
-        judge=judge, config=config, prompts=prompts, decoding=decoding, null_watch=null_watch
-    )
+        judge.check(rater.decoding)
     identity = _identity(rater, data_sha256=data_sha256, num_pairs=pairs.num_rows)
     manifest = kind(
         run_key=run_key_of(identity),
@@ -418,6 +418,52 @@ def run_over(
         config=config,
         pairs=pairs,
         rater=rater,
+    )
+
+
+def rater_of(
+    config: RatingConfig,
+    judge: Judge,
+    *,
+    rule_set: RuleSet,
+    responses: tuple[Response, ...] = RESPONSES,
+) -> ShardRater:
+    """Return a config's rater, with its prompts and its way of answering. Nothing is asked.
+
+    Raises:
+        EncoreError: The judge's context has no room for a prompt.
+    """
+    context, labels = judge.identity.max_model_len, config.labels
+    num_scores = len(rule_set.rules) if config.layout == "all-rules" else None
+    decoding = Decoding(
+        kind=config.decode,
+        max_reply_tokens=config.max_reply_tokens + _SCORE_TOKENS * ((num_scores or 1) - 1),
+        labels=labels,
+        thinking_marks=thinking_marks_of(config.strip_thinking) if config.strip_thinking else None,
+        num_scores=num_scores,
+    )
+    if judge.tokenizer is not None and decoding.max_reply_tokens >= context:
+        raise InputError(
+            f"max_reply_tokens {decoding.max_reply_tokens}: the judge's context of {context} "
+            "tokens leaves no room for a prompt; give fewer reply tokens or a larger context"
+        )
+    template = RatingPrompt(
+        layout=config.layout,
+        labels=labels if config.decode == "expected" else (),
+        order_seed=config.order_seed,
+    )
+    prompts = PromptMaker(
+        template=template,
+        rule_set=rule_set,
+        responses=responses,
+        encoder=None if judge.tokenizer is None else SegmentEncoder(judge.tokenizer),
+        max_tokens=context - decoding.max_new_tokens,
+        is_truncated=config.overlong == "truncate-left",
+    )
+    is_retry = isinstance(config, RateConfig) and config.retry_failed_prompts
+    null_watch = NullWatch(is_on=not (config.allow_nulls or is_retry))
+    return ShardRater(
+        judge=judge, config=config, prompts=prompts, decoding=decoding, null_watch=null_watch
     )
 
 
@@ -451,4 +497,6 @@ def _identity(rater: ShardRater, *, data_sha256: str, num_pairs: int) -> dict[st
     }
     if rater.prompts.responses != RESPONSES:
         identity["responses"] = list(rater.prompts.responses)
+    if config.layout == "all-rules":
+        identity["order_seed"] = config.order_seed
     return identity if config.layout == "paper" else identity | {"layout": config.layout}

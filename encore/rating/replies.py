@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_EVEN, Decimal
+from typing import Any
 
 import numpy as np
 from scipy.special import entr
@@ -19,6 +22,8 @@ _NUMBER = r"((?:0|[1-9][0-9]*)(?:\.[0-9]+)?|\.[0-9]+)"
 _SCORE = re.compile(rf"(?:score:\s*)?{_NUMBER}\.?", re.IGNORECASE | re.ASCII)
 _NEGATIVE = re.compile(rf"(?:score:\s*)?-{_NUMBER}\.?", re.IGNORECASE | re.ASCII)
 _CENT = Decimal("0.01")
+#: A JSON object, maybe as a block of Markdown, as judges write it.
+_JSON_OBJECT = re.compile(r"(?:```(?:json)?\s*)?(\{.*\})(?:\s*```)?", re.DOTALL)
 
 #: Reasons of nulls that come from a server's filter, and the largest share without a warning.
 _REFUSALS = ("content_filter", "refused", "refusal", "empty_reply")
@@ -66,8 +71,8 @@ class Answer:
         rating: Rating in [0, 1]: a multiple of 0.01, or the value of one of the scale's labels.
         null_reason: Reason of a missing rating: ``empty_reply``, ``not_a_single_number``,
             ``out_of_range``, ``reply_cut_off``, ``prompt_too_long``, ``not_on_scale``,
-            ``low_label_mass``; from a server also ``content_filter``, ``refused``, ``refusal``,
-            ``server_error``.
+            ``low_label_mass``; of several scores ``not_in_reply``, ``not_an_object_of_scores``;
+            from a server also ``content_filter``, ``refused``, ``refusal``, ``server_error``.
         expected_rating: Mean rating over the labels' probabilities (decode ``expected`` alone).
         label_mass: Probability of all labels together, from 0 to 1 (``expected`` alone).
         reply_entropy: Entropy in nats of the labels' probabilities (``expected`` alone).
@@ -138,6 +143,52 @@ def read_reply(reply: Reply | None, decoding: Decoding, *, min_label_mass: float
         return Answer(rating=rating, null_reason="not_on_scale" if rating is None else None)
     rating, null_reason = parse_reply(text)
     return Answer(rating=rating, null_reason=null_reason)
+
+
+def read_answers(reply: Reply | None, decoding: Decoding, *, min_label_mass: float) -> list[Answer]:
+    """Read the answer to each rule of a prompt, in the order of the prompt.
+
+    A reply with several scores is one JSON object whose keys are numbers of the list. A score that
+    is missing, or there twice, is null. A strange key makes all null: the judge may have counted
+    from 0.
+    """
+    answer = read_reply(reply, decoding, min_label_mass=min_label_mass)
+    if decoding.num_scores is None:
+        return [answer]
+    text = None if reply is None else text_of_answer(reply, decoding)
+    if reply is None or reply.null_reason is not None or text is None:
+        return [answer] * decoding.num_scores
+    scores = _parse_scores(text)
+    if scores is None or not scores.keys() <= {*decoding.score_keys}:
+        return [Answer(null_reason="not_an_object_of_scores")] * decoding.num_scores
+    return [
+        read_reply(replace(reply, text=scores[key]), decoding, min_label_mass=min_label_mass)
+        if key in scores
+        else Answer(null_reason="not_in_reply")
+        for key in decoding.score_keys
+    ]
+
+
+def _parse_scores(text: str) -> dict[str, str] | None:
+    """Return the values of a JSON object as they are written; None if the text is no object.
+
+    A value that is no number or text, or that is there twice, is not a score: its text is a word.
+    """
+
+    def unique(items: list[tuple[str, Any]]) -> dict[str, str]:
+        num_times = Counter(key for key, _ in items)
+        is_score = {key: isinstance(value, str) and num_times[key] == 1 for key, value in items}
+        return {key: value if is_score[key] else "none" for key, value in items}
+
+    if (match := _JSON_OBJECT.fullmatch(text.strip(" \t\r\n"))) is None:
+        return None
+    try:
+        scores: dict[str, str] = json.loads(
+            match[1], parse_float=str, parse_int=str, object_pairs_hook=unique
+        )
+    except (ValueError, RecursionError):
+        return None
+    return scores
 
 
 def note_on_refusals(report: RunReport) -> str | None:

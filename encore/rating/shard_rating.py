@@ -31,7 +31,7 @@ from encore.rating.earlier_ratings import EarlierRatings
 from encore.rating.null_watch import NullWatch
 from encore.rating.prompts import PromptMaker
 from encore.rating.rating_options import RatingConfig
-from encore.rating.replies import read_reply, thinking_tokens
+from encore.rating.replies import read_answers, thinking_tokens
 from encore.rating.reply_journal import ReplyJournal
 from encore.rating.spending import SpendingLimit
 from encore.runs.run_files import Shard, ShardTable
@@ -87,8 +87,11 @@ class ShardRater:
         """
         questions = self.prompts.questions(pairs)
         earlier_rows = earlier.rows(question.pair.pair_id for question in questions)
-        open_questions = [question for question in questions if question.key not in earlier_rows]
-        num_known = len(questions) - len(open_questions)
+        open_questions = [
+            question for question in questions if not question.is_answered(earlier_rows)
+        ]
+        rules_per_prompt = self.prompts.rules_per_prompt
+        num_known = (len(questions) - len(open_questions)) * rules_per_prompt
         prompts: list[Prompt | None] = []
         nums_cut: list[int] = []
         for prompt, num_cut in self.prompts.make(open_questions):
@@ -101,7 +104,8 @@ class ShardRater:
         self._watch_nulls(kept.values())
         watch = _ProgressWatch(
             shard=shard,
-            num_known=num_known + len(kept),
+            num_known=num_known + len(kept) * rules_per_prompt,
+            rows_per_reply=rules_per_prompt,
             num_replies=len(open_questions) - len(kept),
             timeout_seconds=self.config.shard_timeout_seconds,
             report_rows=report_rows,
@@ -113,13 +117,19 @@ class ShardRater:
             open_prompts, sessions, journal=journal, spending=spending, watch=watch
         )
         new_rows = (
-            {**self._answer_columns(kept.get(i, reply)), "num_truncated_tokens": nums_cut[i]}
+            {**columns, "num_truncated_tokens": nums_cut[i]}
             for i, reply in enumerate(new_replies)
+            for columns in self._answer_columns(kept.get(i, reply))
         )
-        rows = [
-            {**(earlier_rows.get(question.key) or next(new_rows)), **question.columns}
-            for question in questions
-        ]
+        rows = []
+        for question in questions:
+            is_known = question.is_answered(earlier_rows)
+            row_by_rule = {
+                rule: earlier_rows[question.key(rule)] if is_known else next(new_rows)
+                for rule in question.rules
+            }
+            in_order = self.prompts.rule_set.rules if len(row_by_rule) > 1 else question.rules
+            rows += [{**row_by_rule[rule], **question.columns(rule)} for rule in in_order]
         journal_cost = _cost(journal.earlier_usages if journal else [])
         asked = [reply for reply in new_replies if reply is not None]
         return self._shard_table(
@@ -148,9 +158,10 @@ class ShardRater:
         A prompt that keeps failing is not in the journal: if the shard fails, it is asked again.
         """
         ask = partial(ask_judge, self.judge, decoding=self.decoding)
+        num_answered = watch.num_known // watch.rows_per_reply
         if journal is None:
             local_replies = ask(
-                prompts, sessions=sessions, num_answered=watch.num_known, on_progress=watch
+                prompts, sessions=sessions, num_answered=num_answered, on_progress=watch
             )
             self._watch_nulls(local_replies)
             return local_replies
@@ -173,7 +184,7 @@ class ShardRater:
             return ask(
                 prompts[start:stop],
                 sessions=sessions[start:stop],
-                num_answered=watch.num_known + start,
+                num_answered=num_answered + start,
                 on_progress=lambda num_done: flush_and_report(start + num_done),
                 on_reply=lambda index, reply: keep(start + index, reply),
             )
@@ -200,14 +211,15 @@ class ShardRater:
         self.null_watch.check()
 
     def _count(self, reply: Reply) -> None:
-        """Count a reply as a rating or a null."""
-        answer = read_reply(reply, self.decoding, min_label_mass=self.config.min_label_mass)
-        self.null_watch.count(answer.null_reason, reply.text)
+        """Count a reply as one with a rating or as a null."""
+        reasons = [columns["null_reason"] for columns in self._answer_columns(reply)]
+        self.null_watch.count(None if None in reasons else reasons[0], reply.text)
 
-    def _answer_columns(self, reply: Reply | None) -> dict[str, Any]:
-        """Return the columns of a row that hold the reply and what it says."""
-        answer = read_reply(reply, self.decoding, min_label_mass=self.config.min_label_mass)
-        return {**asdict(answer), "raw_reply": None if reply is None else reply.text}
+    def _answer_columns(self, reply: Reply | None) -> list[dict[str, Any]]:
+        """Return the columns of a reply's rows that hold the reply and what it says."""
+        answers = read_answers(reply, self.decoding, min_label_mass=self.config.min_label_mass)
+        raw_reply = None if reply is None else reply.text
+        return [{**asdict(answer), "raw_reply": raw_reply} for answer in answers]
 
     def _shard_table(
         self,
@@ -239,7 +251,8 @@ class ShardRater:
                 **cost_now,
                 **counts,
                 "null_reasons": dict(reasons),
-                "num_truncated": sum(row["num_truncated_tokens"] > 0 for row in rows),
+                "num_truncated": sum(row["num_truncated_tokens"] > 0 for row in rows)
+                // self.prompts.rules_per_prompt,
             },
         )
 
@@ -265,6 +278,7 @@ class _ProgressWatch:
 
     shard: Shard
     num_known: int
+    rows_per_reply: int
     num_replies: int
     timeout_seconds: float | None
     report_rows: ReportRows
@@ -283,7 +297,7 @@ class _ProgressWatch:
                 f"shard {self.shard.index}: generation passed its limit of {limit:g} s after "
                 f"{num_done} of {self.num_replies} replies; raise the limit or use smaller shards"
             )
-        self.report_rows(self.num_known + num_done)
+        self.report_rows(self.num_known + num_done * self.rows_per_reply)
 
     @property
     def seconds(self) -> float:

@@ -72,7 +72,7 @@ def stop_rule_of(
         stop_rules.append(rounds)
     if (limit := config.budget_calls) is not None:
         budget_calls = Budget(
-            "--budget-calls", limit, manifest, cost=num_calls, max_per_pair=manifest.rows_per_pair
+            "--budget-calls", limit, manifest, cost=num_calls, max_per_pair=manifest.calls_per_pair
         )
         stop_rules.append(budget_calls)
     if spending is not None:
@@ -164,7 +164,7 @@ class Rounds:
             return
         self.num_open_shards = reached
         num_left = self.manifest.num_pairs - self._num_pairs(state_by_index)
-        saved = f"{num_left * self.manifest.rows_per_pair:,} calls"
+        saved = f"{num_left * self.manifest.calls_per_pair:,} calls"
         share = num_left / self.manifest.num_pairs
         self.early_stop = EarlyStop(
             f"enough: {sentence}; that saves {saved}, {share:.1%} of the plan", True

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from encore.core.errors import InputError
 from encore.data.pairs import read_pairs, records_of
 from encore.data.rating_runs import RatingManifest, chosen_runs, run_status
-from encore.data.records import PreferencePair
+from encore.data.records import PreferencePair, Rule
 from encore.data.schemas import EXPECTED
 from encore.data.study import Study, as_study
 from encore.rating.prompts import prompt_of, render_conversation
@@ -87,12 +87,18 @@ def pair_in_run(
     """
     filters = [("pair_id", "=", pair.pair_id), ("source", "=", pair.source)]
     rows = [row for path in paths for row in pq.read_table(path, filters=filters).to_pylist()]
-    rating_rules = {rule["rule_id"]: rule["rating_rule"] for rule in manifest.rules}
-    prompt = prompt_of(manifest.identity)
+    rules, prompt = [Rule(**rule) for rule in manifest.rules], prompt_of(manifest.identity)
     ratings = []
     for row in rows:
         conversation = render_conversation(pair.prompt, pair.response_text(row["response"]))
-        parts = prompt.parts(conversation, rating_rule=rating_rules[row["rule_id"]])
+        asked_rules = next(
+            asked
+            for asked in prompt.rules_of_prompts(
+                rules, pair_id=pair.pair_id, response=row["response"]
+            )
+            if row["rule_id"] in {rule.rule_id for rule in asked}
+        )
+        parts = prompt.parts(conversation, rating_rule=prompt.rules_text(asked_rules))
         rating = {name: row[name] for name in _RATING_COLUMNS if name in row}
         ratings.append(rating | {"prompt": "".join(parts)})
     return {

@@ -116,12 +116,22 @@ class HostileServer:
                 self._at_once -= 1
 
 
+def _text_of(body: dict[str, Any], fault: str) -> str:
+    """Return a score that depends on the question alone, in the form that is asked for."""
+    score = hashed_score(body["messages"][0]["content"])
+    if fault == "ignores_choice":
+        return score
+    if "response_format" in body:
+        properties = body["response_format"]["json_schema"]["schema"]["properties"]
+        labels = {key: values["enum"] for key, values in properties.items()}
+        return json.dumps({key: labels[key][len(key) % 2] for key in labels})
+    choices = body.get("structured_outputs", {}).get("choice")
+    return choices[int(float(score) * 10) % len(choices)] if choices else score
+
+
 def answer_to(body: dict[str, Any], *, fault: str = "") -> dict[str, Any]:
     """Return the answer to a chat completion: a score that depends on the question alone."""
-    score = hashed_score(body["messages"][0]["content"])
-    choices = body.get("structured_outputs", {}).get("choice")
-    if choices and fault != "ignores_choice":
-        score = choices[int(float(score) * 10) % len(choices)]
+    score = _text_of(body, fault)
     message: dict[str, Any] = {"role": "assistant", "content": score, "refusal": None}
     choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
     if body.get("logprobs") and fault != "no_logprobs":

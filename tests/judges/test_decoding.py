@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,15 @@ def test_label_probabilities_equal_those_of_transformers(folder, vllm_judge, num
 def test_a_choice_is_one_of_the_labels(vllm_judge):
     choices = replies(vllm_judge, Decoding(kind="choice", max_reply_tokens=16, labels=TENTHS))
     assert all(reply.is_complete and reply.text in TENTHS for reply in choices)
+
+
+def test_of_several_scores_each_is_one_of_the_labels(vllm_judge):
+    decoding = Decoding(kind="choice", max_reply_tokens=100, labels=TENTHS, num_scores=3)
+    for reply in replies(vllm_judge, decoding, num_conversations=1):
+        assert reply.is_complete
+        scores = json.loads(reply.text)
+        assert list(scores) == ["1", "2", "3"]
+        assert {*scores.values()} <= {*TENTHS}
 
 
 def test_tokens_in_the_cache_are_counted(vllm_judge):

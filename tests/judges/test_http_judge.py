@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import openai._base_client
@@ -38,6 +40,7 @@ from tests.worlds.studies import numbered_pairs, study_of
 TEXT = Decoding(max_reply_tokens=16)
 GATEWAY_TEXT = "gateway-0123456789"
 CHOICE = Decoding(kind="choice", max_reply_tokens=16, labels=("no", "yes"))
+SCORES = replace(CHOICE, num_scores=10)
 EXPECTED = Decoding(kind="expected", max_reply_tokens=16, labels=tuple("0123456789"))
 QUESTIONS = [f"Question {number}?" for number in range(40)]
 EXPECTED_TEXTS = [hashed_score(question) for question in QUESTIONS]
@@ -144,6 +147,7 @@ def test_a_reply_without_an_answer_is_null_with_its_reason(fault, reason):
         (HostileServer(models=("b", "a")), TEXT, "no such model; it has a, b"),
         (HostileServer(fault="another_model"), TEXT, "another model"),
         (HostileServer(fault="ignores_choice"), CHOICE, "ignores the choice.*structured_outputs"),
+        (HostileServer(fault="ignores_choice"), SCORES, "ignores the choice.*give --decode text"),
         (HostileServer(fault="no_logprobs"), EXPECTED, "log-probabilities"),
     ],
 )
@@ -231,6 +235,16 @@ def test_headers_come_from_the_environment_and_are_shown_nowhere(monkeypatch):
     with pytest.raises(JudgeUnavailableError, match="GATEWAY_KEY is no line of ASCII") as caught:
         ask(server, headers=headers)
     assert GATEWAY_TEXT not in str(caught.value)
+
+
+def test_an_object_of_scores_is_requested_as_a_json_schema():
+    with serving(HostileServer()) as server:
+        judge = opened(server)
+        judge.check(SCORES)
+        judge.close()
+        # The server takes the first label for keys of two digits, and the second for the others.
+        expected = {str(key): "yes" for key in range(1, 10)} | {"10": "no"}
+        assert {reply.text for reply in ask(server, decoding=SCORES)} == {json.dumps(expected)}
 
 
 def test_a_longer_name_of_the_model_is_accepted_while_it_stays_the_same():

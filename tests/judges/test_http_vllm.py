@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from encore.judges.base import Decoding, Reply
 from encore.judges.judge_options import JudgeConfig
 from encore.rating.rating_options import RatingConfig
 from encore.rating.rating_run import rate
+from encore.rating.replies import read_answers
 from tests.judges.asking import rating_prompts, replies_to
 from tests.judges.vllm_server import router, vllm_server, wait_until_ready
 from tests.worlds.studies import numbered_pairs, study_of
@@ -27,6 +29,7 @@ DECODINGS = (
     Decoding(kind="choice", max_reply_tokens=16, labels=("0.1", "0.3", "0.5")),
     Decoding(kind="expected", max_reply_tokens=16, labels=tuple("0123456789")),
 )
+SCORES = replace(DECODINGS[1], num_scores=3, max_reply_tokens=100)
 KEYS = ("pair_id", "response", "rule_id")
 
 
@@ -51,6 +54,9 @@ def test_a_server_gives_the_replies_of_the_engine(folder, tmp_path):
             judge = open_judge(config)
             for decoding in DECODINGS:
                 served[api, decoding.kind] = replies_to(judge, prompts, decoding, sessions=sessions)
+            for reply in replies_to(judge, prompts[:8], SCORES, sessions=sessions[:8]):
+                answers = read_answers(reply, SCORES, min_label_mass=0.5)
+                assert {answer.rating for answer in answers} <= {0.1, 0.3, 0.5}, (api, reply)
             if api == "chat":
                 [long] = replies_to(judge, ["word " * 5000], DECODINGS[0])
                 assert long.null_reason == "prompt_too_long"

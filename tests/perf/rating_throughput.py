@@ -50,6 +50,7 @@ WAYS = (
     Way("conversation-first", "expected", 32),
     Way("demand-first", "choice", 32),
     Way("demand-first", "expected", 32),
+    Way("all-rules", "choice", 32),
 )
 
 
@@ -111,15 +112,15 @@ def print_ways(bench: Bench, *, rounds: int) -> None:
             {
                 "way": f"{way.layout}, {way.decode}",
                 "block": way.block,
-                "prompts/s": bench.num_prompts / median_of("seconds", product),
-                "prompts/CPU s": bench.num_prompts / cpu_seconds,
+                "ratings/s": bench.num_ratings / median_of("seconds", product),
+                "ratings/CPU s": bench.num_ratings / cpu_seconds,
                 "of the first": median_of("cpu_seconds", results["product", WAYS[0]]) / cpu_seconds,
                 "product/bare": median_of("cpu_seconds", bare) / cpu_seconds,
-                "computed tokens a prompt": product[0].computed_tokens / bench.num_prompts,
+                "computed tokens a rating": product[0].computed_tokens / bench.num_ratings,
                 "preparing, of the time": prepared[way] / median_of("seconds", product),
             }
         )
-    harness.print_table(f"{bench.num_prompts:,} prompts, {rounds} rounds, medians", rows)
+    harness.print_table(f"{bench.num_ratings:,} ratings, {rounds} rounds, medians", rows)
 
 
 def median_of(name: str, costs: Sequence[Cost]) -> float:
@@ -134,8 +135,8 @@ class Bench:
         self.study, self.judge, self.rules, self.num_pairs = study, judge, rules, num_pairs
 
     @property
-    def num_prompts(self) -> int:
-        """Return the number of prompts of one round."""
+    def num_ratings(self) -> int:
+        """Return the number of ratings of one round; only ``all-rules`` has fewer prompts."""
         return 2 * self.num_pairs * (20 if self.rules == "encore-20" else 10)
 
     def warm_up(self, way: Way) -> None:
@@ -173,15 +174,15 @@ class Bench:
         run = self._run(way)
         return harness.seconds_of(lambda: _token_ids(run))
 
-    def memory(self, num_prompts: int) -> list[dict[str, object]]:
+    def memory(self, num_ratings: int) -> list[dict[str, object]]:
         """Return the process's peak memory after each fifth of this many prompts."""
-        self.num_pairs = num_prompts * self.num_pairs // self.num_prompts
+        self.num_pairs = num_ratings * self.num_pairs // self.num_ratings
         run, rows = self._run(WAYS[3]), []
         for part in range(5):
             fifth = [shard.index for shard in run.manifest.shards[part::5]]
-            work_through(replace(run.job(), only=fifth))
+            work_through(replace(run.job(), shard_indices=fifth))
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-            rows.append({"prompts": (part + 1) * num_prompts // 5, "peak MiB": peak})
+            rows.append({"prompts": (part + 1) * num_ratings // 5, "peak MiB": peak})
         return rows
 
     def _run(self, way: Way) -> RatingRun:

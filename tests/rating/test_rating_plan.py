@@ -11,6 +11,7 @@ from encore.core.errors import InputError
 from encore.data.ingestion import ingest
 from encore.data.study import Study, open_study
 from encore.demo import DATA_PATHS, JUDGE_PATH
+from encore.judges import open_judge
 from encore.judges.judge_options import JudgeConfig
 from encore.model.backbone_shape import find_shape
 from encore.rating import rating_run
@@ -34,7 +35,13 @@ def test_hours_and_money_follow_from_tokens_and_the_gpus_table(study, tiny_judge
     options = {"gpu": "h100-80", "count": 4, "utilisation": 0.5, "price_gpu_hour": 3.0}
     rating_plan = plan(study, tiny_judge, **options, price_input=2.0, price_output=10.0)
     assert rating_plan.num_pairs == 25
-    rows, shape = rating_plan.layouts, find_shape(str(tiny_judge))
+    rows, shape = dict(rating_plan.layouts), find_shape(str(tiny_judge))
+    all_rules = rows.pop("all-rules")
+    assert all_rules.num_calls == 25 * 2
+    reply = '{"1": 0.8, "2": 0.8, "3": 0.8, "4": 0.8, "5": 0.8, '
+    reply += '"6": 0.8, "7": 0.8, "8": 0.8, "9": 0.8, "10": 0.8}'
+    [ids] = open_judge(JudgeConfig(model=str(tiny_judge))).tokenizer.encode_text([reply])
+    assert all_rules.output_tokens == 50 * (len(ids) + 1)
     assert [*rows] == ["paper", "conversation-first", "demand-first"]
     for row in rows.values():
         assert row.num_calls == 25 * 2 * 10
@@ -53,6 +60,14 @@ def test_hours_and_money_follow_from_tokens_and_the_gpus_table(study, tiny_judge
     prompts, replies = row.prompt_tokens * 2e-6, row.output_tokens * 1e-5
     assert row.money == pytest.approx(prompts + replies + 4 * 3 * seconds / 3600)
     assert rating_plan.notes == []
+
+
+def test_a_layout_that_the_options_rule_out_is_not_planned(study, tiny_judge):
+    layouts = ["paper", "conversation-first", "demand-first"]
+    assert [*plan(study, tiny_judge, decode="expected").layouts] == layouts
+    # A reply to ten rules may have 512 + 9 x 16 tokens, which is more than the context.
+    options = {"judge": {"max_model_len": 600}, "max_reply_tokens": 512}
+    assert [*plan(study, tiny_judge, **options).layouts] == layouts
 
 
 def test_a_plan_without_gpu_and_prices_names_the_options_that_it_lacks(study, tiny_judge):
