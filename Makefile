@@ -59,7 +59,7 @@ imports: setup ## Import rules (import-linter)
 check: lint types imports ## lint, types and imports
 
 perf: setup ## Measure speed and memory: the scripts of tests/perf/
-	@set -e; for name in command_speed analysis_speed scoring_speed train_throughput rating_throughput distributed_speed; do \
+	@set -e; for name in command_speed analysis_speed scoring_speed train_throughput rating_throughput distributed_speed many_shards; do \
 		echo "== $$name"; $(BIN)/python -m tests.perf.$$name; \
 	done
 

@@ -24,6 +24,7 @@ RECORDED_PACKAGES = (
 )
 
 
+@cache
 def installed_version(package: str) -> str | None:
     """Return the version of an installed distribution; None if it is not installed."""
     try:

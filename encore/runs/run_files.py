@@ -44,7 +44,8 @@ from encore.core.versions import package_versions
 
 _FOOTER_KEY = "encore.shard"
 _DIGEST_DIGITS = 32
-_SHARD_NAME = re.compile(r"shard-(\d{5})\.([0-9a-f]{32})\.parquet")
+#: Five digits or more, so that names sort as numbers up to 100,000 shards.
+_SHARD_NAME = re.compile(r"shard-(\d{5,})\.([0-9a-f]{32})\.parquet")
 #: Beginnings of the names of all files in a run's folder, hidden temporary files included.
 _NAME_PREFIXES = ("locks", "engines", "shard-", "took-", "failed-", "replies-", "enough.json", ".")
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from encore.core import versions
 from encore.core.errors import EncoreError, EveryShardError, GenerationInterruptedError, InputError
 from encore.core.reporting import Reporter
 from encore.runs import run_files as runs
@@ -196,6 +197,23 @@ def test_file_and_folder_are_flushed_before_a_shard_is_done(tmp_path, monkeypatc
     file, folder = flushed
     assert file.name.startswith(".shard-00000")  # before it gets its name
     assert folder == job.run_dir  # after that
+
+
+def test_the_versions_of_packages_are_read_once_for_all_shards(tmp_path, monkeypatch):
+    read = Mock(return_value="1.0")
+    monkeypatch.setattr(versions, "version", read)
+    versions.installed_version.cache_clear()
+    work_through(make_job(tmp_path))
+    versions.installed_version.cache_clear()
+    assert read.call_count == len(versions.RECORDED_PACKAGES)  # of three shards
+
+
+def test_a_run_may_have_more_than_100_000_shards(tmp_path):
+    manifest = make_manifest(num_pairs=100_001 * SHARD_SIZE)
+    job = make_job(tmp_path, manifest=manifest, shard_indices=[10_000, 100_000])
+    assert work_through(job).summary == "2 squared, 0 reused, 0 failed"
+    assert shard_path(job.run_dir, 100_000).name.startswith("shard-100000.")
+    assert work_through(job).summary == "0 squared, 2 reused, 0 failed"
 
 
 def test_on_a_full_disk_a_shard_fails_and_leaves_no_file(finished, monkeypatch):
