@@ -236,7 +236,9 @@ class Scorer:
             name=opened.name,
             scores=scores,
             num_cut_pairs=num_cut,
-            num_computed=sum(shard.num_rows // 2 for shard in report.outcomes if shard.counts),
+            num_computed=sum(
+                shard.num_rows // 2 for shard in report.outcomes if shard.action == report.kind.DONE
+            ),
             notes=tuple(notes),
             synthetic=tuple(f"model {title}: {part}" for part in metadata.get("synthetic", ())),
             model_identity={

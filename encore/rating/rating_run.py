@@ -57,11 +57,12 @@ from encore.runs.local_engines import JobRunner, LocalLauncher, engine_environme
 from encore.runs.run_files import (
     Shard,
     ShardTable,
-    inspect_shard,
     inspect_shards,
     journal_path,
     run_key_of,
+    state_of_shard,
 )
+from encore.runs.shard_listing import ShardListing
 from encore.runs.shard_runner import NEVER_STOP, Job, ReportRows, RunReport, work_through
 
 #: Shards in work at once on a GPU. An engine on the CPU takes all cores and waits for its slowest
@@ -160,6 +161,10 @@ class RatingRun:
             state.index for state in states if RETRIED_REASONS & null_reasons_of_shard(state).keys()
         ]
 
+    @cached_property
+    def _listing(self) -> ShardListing:
+        return ShardListing(self.run_dir)
+
     def _start(self, reporter: Reporter) -> int:
         check_writable(self.run_dir)
         if num_too_long := self.rater.prompts.num_too_long(self.pairs):
@@ -197,7 +202,7 @@ class RatingRun:
         earlier: EarlierRatings | None = None
         cost_before: Mapping[str, Any] = {}
         if self.is_retry:
-            state = inspect_shard(self.run_dir, self.manifest, shard)
+            state = state_of_shard(self.run_dir, self.manifest, shard, self._listing)
             assert state.path is not None, "a retry takes shards that are done"
             rules_by_path = {state.path: frozenset(self.manifest.rule_ids)}
             earlier = EarlierRatings(dict.fromkeys(pairs["pair_id"].to_pylist(), rules_by_path))

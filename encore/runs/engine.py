@@ -13,16 +13,18 @@ import os
 import socket
 import threading
 import time
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 
 from encore.core.errors import EncoreError, InputError, stops_the_run
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import code_digest
 from encore.runs.engine_messages import (
+    ENGINE_COST,
     MAX_ENGINES_PER_SHARD,
     EngineHeartbeat,
     EngineSpec,
@@ -32,8 +34,24 @@ from encore.runs.engine_messages import (
     read_shard_limit,
     write_heartbeat,
 )
-from encore.runs.run_files import Shard, ShardState, differences, finished_shards, read_manifest
-from encore.runs.shard_runner import NEVER_STOP, Job, RunProgress, RunReport, begin, work_on
+from encore.runs.run_files import (
+    Shard,
+    ShardState,
+    ShardTable,
+    differences,
+    newly_finished_shards,
+    read_manifest,
+)
+from encore.runs.shard_runner import (
+    NEVER_STOP,
+    Compute,
+    Job,
+    ReportRows,
+    RunProgress,
+    RunReport,
+    begin,
+    work_on,
+)
 
 _POLL_SECONDS = 1.0
 _HEARTBEAT_SECONDS = 2.0
@@ -61,7 +79,8 @@ def work_as_engine(
         InputError: This engine's code, judge, rules or pairs are not those of the run.
         Exception: An error that every shard would meet.
     """
-    job, run_dir = replace(job, stop_rule=NEVER_STOP), job.run_dir
+    run_dir = job.run_dir
+    job = replace(job, stop_rule=NEVER_STOP, compute=_signed_by(spec.name, job.compute))
     is_same_run = spec.run_key in (job.manifest.key, "")
     if not is_same_run:  # the supervisor reads the heartbeats of its own run
         run_dir = run_dir.parent / spec.run_key
@@ -81,7 +100,7 @@ def work_as_engine(
             spec=spec,
             heartbeat=heartbeat,
             progress=progress,
-            slice_indices={shard.index for shard in job.shards[spec.slot :: spec.num_engines]},
+            slice_indices=deque(shard.index for shard in job.shards[spec.slot :: spec.num_engines]),
             open_shards={shard.index: shard for shard in pending},
             silence_seconds=silence_seconds,
         )
@@ -96,6 +115,19 @@ def work_as_engine(
         heartbeat.rows_by_open_shard = {}
         write_heartbeat(run_dir, heartbeat)
     return progress.report
+
+
+def _signed_by(engine: str, compute: Compute) -> Compute:
+    """Return the function with the engine's name in every shard's cost.
+
+    A supervisor that adopts engines reads from it which shards these have finished.
+    """
+
+    def compute_and_sign(shard: Shard, report_rows: ReportRows) -> ShardTable:
+        content = compute(shard, report_rows)
+        return replace(content, cost={**content.cost, ENGINE_COST: engine})
+
+    return compute_and_sign
 
 
 def _check_spec(job: Job, spec: EngineSpec, *, is_same_run: bool) -> None:
@@ -129,8 +161,8 @@ class _Engine:
     """One engine at work. Its worker threads share the lock.
 
     Attributes:
-        slice_indices: Shards that this engine takes before all others.
-        open_shards: Shards that are neither done nor failed for good, by index.
+        slice_indices: Shards that this engine takes before all others, in the plan's order.
+        open_shards: Shards that are neither done nor failed for good, by index in ascending order.
         first_seen_at_work: Time at which a shard was first seen at work elsewhere, by index.
         last_refused: Time at which another process last held the lock of a shard, by index.
         longest_seconds: Time of the slowest shard computed here.
@@ -143,7 +175,7 @@ class _Engine:
     spec: EngineSpec
     heartbeat: EngineHeartbeat
     progress: RunProgress
-    slice_indices: set[int]
+    slice_indices: deque[int]
     open_shards: dict[int, Shard]
     silence_seconds: float
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -187,11 +219,10 @@ class _Engine:
                 # A supervisor that was silent for so long does not raise the limit again.
                 is_orphaned = time.monotonic() - self.limit_seen_at > self.silence_seconds
                 at_work_here = self.heartbeat.rows_by_open_shard
-                free = [s for index, s in self.open_shards.items() if index not in at_work_here]
-                allowed = [shard for shard in free if shard.index < self.limit.num_open_shards]
-                if not allowed and (self.limit.is_final or is_orphaned):
+                is_over = self.limit.is_final or is_orphaned
+                if is_over and next(self._allowed(), None) is None:
                     return None
-                choice = self._choose(allowed, num_peers_by_shard)
+                choice = self._choose(num_peers_by_shard)
                 if choice is not None:
                     at_work_here[choice[0].index] = 0
                     self._write_heartbeat()
@@ -206,11 +237,11 @@ class _Engine:
         self._drop_finished()
         peers = read_heartbeats(self.job.run_dir)
         peers.pop(self.heartbeat.engine, None)
-        num_failed = Counter(i for peer in peers.values() for i in peer.error_by_failed_shard)
-        for index in set(self.open_shards).difference(self.heartbeat.rows_by_open_shard):
-            failed_here = index in self.heartbeat.error_by_failed_shard
-            if failed_here or num_failed[index] >= MAX_ENGINES_PER_SHARD:
-                del self.open_shards[index]
+        num_failed = Counter(i for peer in peers.values() for i in peer.failed_shards)
+        failed = {i for i, number in num_failed.items() if number >= MAX_ENGINES_PER_SHARD}
+        failed.update(self.heartbeat.failed_shards)
+        for index in failed.difference(self.heartbeat.rows_by_open_shard):
+            self.open_shards.pop(index, None)
         return Counter(
             index
             for peer in peers.values()
@@ -218,28 +249,53 @@ class _Engine:
             for index in peer.rows_by_open_shard
         )
 
-    def _choose(
-        self, allowed: Sequence[Shard], num_peers_by_shard: Counter[int]
-    ) -> tuple[Shard, bool] | None:
-        """Return the next of the allowed shards and True if it is taken over; None to wait."""
+    def _allowed(self, *, last_first: bool = False) -> Iterator[Shard]:
+        """Yield the open shards below the limit that are not at work here."""
+        shards = self.open_shards.values()
+        for shard in reversed(shards) if last_first else shards:
+            if shard.index >= self.limit.num_open_shards:
+                if last_first:
+                    continue
+                return
+            if shard.index not in self.heartbeat.rows_by_open_shard:
+                yield shard
+
+    def _allowed_in_slice(self) -> Iterator[Shard]:
+        """Yield those of this engine's slice. The first shards are forgotten when they are done."""
+        while self.slice_indices and self.slice_indices[0] not in self.open_shards:
+            self.slice_indices.popleft()
+        for index in self.slice_indices:
+            if index >= self.limit.num_open_shards:
+                return
+            if index in self.open_shards and index not in self.heartbeat.rows_by_open_shard:
+                yield self.open_shards[index]
+
+    def _choose(self, num_peers_by_shard: Counter[int]) -> tuple[Shard, bool] | None:
+        """Return the next shard and True if it is taken over; None to wait.
+
+        A free shard is taken without a look at all others: their number may be large.
+        """
         now, slot = time.monotonic(), self.spec.slot
         late_seconds = max(_MIN_LATE_SECONDS, _LATE_FACTOR * self.longest_seconds)
         late_seconds += slot * _HEARTBEAT_SECONDS  # idle engines do not all take over at once
-        late = {i for i, since in self.first_seen_at_work.items() if now - since > late_seconds}
-        free = [
-            shard
-            for shard in allowed
-            if not num_peers_by_shard[shard.index]
-            and now - self.last_refused.get(shard.index, 0.0) > _POLL_SECONDS
-        ]
-        in_slice = [shard for shard in free if shard.index in self.slice_indices]
-        if free:
-            # Of other slices the last ones, and not the one that the next idle engine takes.
-            shard = in_slice[0] if in_slice else free[-1 - slot % len(free)]
-            return shard, shard.index in late
-        for shard in allowed:
+
+        def is_late(shard: Shard) -> bool:
+            return now - self.first_seen_at_work.get(shard.index, now) > late_seconds
+
+        def is_free(shard: Shard) -> bool:
+            last_refused = self.last_refused.get(shard.index, 0.0)
+            return not num_peers_by_shard[shard.index] and now - last_refused > _POLL_SECONDS
+
+        for shard in filter(is_free, self._allowed_in_slice()):
+            return shard, is_late(shard)
+        # Of other slices the last ones, and not the one that the next idle engine takes.
+        last_free = list(islice(filter(is_free, self._allowed(last_first=True)), slot + 1))
+        if last_free:
+            shard = last_free[slot % len(last_free)]
+            return shard, is_late(shard)
+        for shard in self._allowed():
             self.first_seen_at_work.setdefault(shard.index, now)
-            if shard.index in late and num_peers_by_shard[shard.index] <= 1:
+            if is_late(shard) and num_peers_by_shard[shard.index] <= 1:
                 return shard, True
         return None
 
@@ -257,8 +313,7 @@ class _Engine:
                 if stops_the_run(error):
                     raise
                 if not self.progress.shard_failed(shard, error):
-                    message = self.progress.failures[shard.index]
-                    self.heartbeat.error_by_failed_shard[shard.index] = message
+                    self.heartbeat.failed_shards.append(shard.index)
         else:
             self._record(outcome, seconds=time.monotonic() - began)
         finally:
@@ -270,15 +325,15 @@ class _Engine:
         """Record a shard that is done, or that another process works on."""
         index, heartbeat = outcome.index, self.heartbeat
         with self.lock:
-            self.last_refused[index] = time.monotonic()
             if outcome.action == "busy":
+                self.last_refused[index] = time.monotonic()
                 self.first_seen_at_work.setdefault(index, time.monotonic())
                 return
             self.open_shards.pop(index, None)
             self.progress.shard_finished(outcome)
             if outcome.action != "reused":
                 self.longest_seconds = max(self.longest_seconds, seconds)
-                heartbeat.counts_by_finished_shard[index] = dict(outcome.counts)
+                heartbeat.num_finished_shards += 1
                 heartbeat.num_finished_rows += outcome.num_rows
                 heartbeat.num_nulls += int(outcome.footer.get("num_nulls", 0))
 
@@ -297,8 +352,10 @@ class _Engine:
 
     def _drop_finished(self) -> None:
         """Forget the open shards that any engine has finished."""
-        shards = self.open_shards.values()
-        for state in finished_shards(self.job.run_dir, self.job.manifest, shards):
+        job = self.job
+        for state in newly_finished_shards(
+            job.run_dir, job.manifest, self.open_shards, job.listing
+        ):
             del self.open_shards[state.index]
 
     def _write_heartbeat(self) -> None:

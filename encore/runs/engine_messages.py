@@ -11,7 +11,7 @@ import contextlib
 import sys
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -20,6 +20,8 @@ from encore.core.files import temporary_path
 _ENGINES_DIR = "engines"
 _LIMIT_FILE = "shard-limit"
 
+#: Name, in the cost of a shard, of the engine that computed it.
+ENGINE_COST = "engine"
 #: A shard that failed on this many engines has failed for good.
 MAX_ENGINES_PER_SHARD = 2
 
@@ -60,9 +62,9 @@ class EngineHeartbeat(BaseModel):
         num_finished_requests: Requests finished since the start. It only grows.
         wait_seconds: Time of waits for a server that was away (`Job.wait_seconds`). It only grows.
         rows_by_open_shard: Rows finished so far of each shard at work, by shard index.
-        counts_by_finished_shard: `ShardTable.counts` of each finished shard, by shard index.
-        error_by_failed_shard: Error of each shard that this engine gave up, by shard index.
-        num_finished_rows: Rows in the shards that it has finished.
+        failed_shards: Shards that this engine gave up; the run's files have their errors.
+        num_finished_shards: Shards that it has finished.
+        num_finished_rows: Rows in these shards.
         num_nulls: Null ratings among these rows.
         error: Error that ended the engine early; empty without one.
     """
@@ -74,8 +76,8 @@ class EngineHeartbeat(BaseModel):
     num_finished_requests: int = 0
     wait_seconds: float = 0.0
     rows_by_open_shard: dict[int, int] = {}
-    counts_by_finished_shard: dict[int, dict[str, Any]] = {}
-    error_by_failed_shard: dict[int, str] = {}
+    failed_shards: list[int] = []
+    num_finished_shards: int = 0
     num_finished_rows: int = 0
     num_nulls: int = 0
     error: str = ""

@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from encore.core.errors import EncoreError, InputError
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import code_digest
 from encore.runs.engine_messages import (
+    ENGINE_COST,
     MAX_ENGINES_PER_SHARD,
     EngineHeartbeat,
     EngineSpec,
@@ -24,7 +25,14 @@ from encore.runs.engine_messages import (
     read_heartbeats,
     write_shard_limit,
 )
-from encore.runs.run_files import RunManifest, Shard, ShardTable, finished_shards, read_manifest
+from encore.runs.run_files import (
+    RunManifest,
+    Shard,
+    ShardTable,
+    newly_finished_shards,
+    read_manifest,
+    recorded_failure,
+)
 from encore.runs.shard_runner import Job, ReportRows, RunProgress, RunReport, begin
 
 logger = logging.getLogger(__name__)
@@ -184,7 +192,8 @@ def supervise(
         raise InputError(
             "--slice divides the shards by hand, --engines among engines: give one of them"
         )
-    progress, pending, _ = begin(replace(job, start=lambda: 1), reporter=reporter)
+    job = replace(job, start=lambda: 1)
+    progress, pending, _ = begin(job, reporter=reporter)
     supervisor = _Supervisor(
         job=job,
         launcher=launcher,
@@ -228,17 +237,11 @@ class _Supervisor:
 
     def work(self) -> None:
         """Watch until every shard that the stop rule allows is settled, or no engine is left."""
-        run_dir, manifest = self.job.run_dir, self.job.manifest
         self._write_limit()
         self._fill_slots()
         while True:
-            self.heartbeats = read_heartbeats(run_dir)
-            counts = _counts_by_shard(self.heartbeats.values())
-            for state in finished_shards(run_dir, manifest, self.open_shards.values()):
-                del self.open_shards[state.index]
-                shard_counts = counts.get(state.index, {})
-                outcome = replace(state, action=manifest.DONE, counts=shard_counts)
-                self.progress.shard_finished(outcome)
+            self.heartbeats = read_heartbeats(self.job.run_dir)
+            self._take_finished()
             is_over = self._is_settled() or all(slot.is_over for slot in self.slots)
             self._write_limit(is_over=is_over)
             if is_over:
@@ -257,6 +260,17 @@ class _Supervisor:
             time.sleep(_POLL_SECONDS)
         self.show([self._row(slot) for slot in self.slots], now=True)
         self._report_failures()
+
+    def _take_finished(self) -> None:
+        """Report the shards that engines have finished since the last call."""
+        job = self.job
+        if not any(beat.rows_by_open_shard for beat in self.heartbeats.values()):
+            job.listing.renew(now=True)  # nobody is at work: this may be the end
+        for state in newly_finished_shards(
+            job.run_dir, job.manifest, self.open_shards, job.listing
+        ):
+            del self.open_shards[state.index]
+            self.progress.shard_finished(replace(state, action=job.manifest.DONE))
 
     def stop_engines(self) -> None:
         """Stop every engine that has not ended by itself."""
@@ -278,11 +292,12 @@ class _Supervisor:
     def _is_settled(self) -> bool:
         """Return True if every shard that the stop rule allows is done or failed for good."""
         beats = self.heartbeats.values()
-        num_failed = Counter(index for beat in beats for index in beat.error_by_failed_shard)
+        num_failed = Counter(index for beat in beats for index in beat.failed_shards)
         live = [self._heartbeat(slot) for slot in self.slots if not slot.is_over]
+        failed_by_live = [frozenset(beat.failed_shards) for beat in live]
         return all(
             num_failed[shard.index] >= MAX_ENGINES_PER_SHARD
-            or (live and all(shard.index in beat.error_by_failed_shard for beat in live))
+            or (live and all(shard.index in failed for failed in failed_by_live))
             for shard in self._allowed_shards()
         )
 
@@ -309,10 +324,9 @@ class _Supervisor:
         heartbeats = read_heartbeats(run_dir)
         for name in heartbeats.keys() - names:  # of engines that ended under another supervisor
             heartbeat_path(run_dir, name).unlink(missing_ok=True)
-        counts = _counts_by_shard(heartbeats[name] for name in heartbeats.keys() & names)
         self.progress.outcomes = [
-            replace(outcome, action=self.job.manifest.DONE, counts=counts[outcome.index])
-            if outcome.index in counts
+            replace(outcome, action=self.job.manifest.DONE)
+            if outcome.footer.get(ENGINE_COST) in names
             else outcome
             for outcome in self.progress.outcomes
         ]
@@ -380,9 +394,7 @@ class _Supervisor:
         """
         error_by_engine = {self._label(slot): slot.error for slot in self.slots if slot.error}
         engine_errors = "; ".join(f"{name}: {error}" for name, error in error_by_engine.items())
-        failures: dict[int, str] = {}
-        for heartbeat in self.heartbeats.values():
-            failures |= heartbeat.error_by_failed_shard
+        failures = {index for beat in self.heartbeats.values() for index in beat.failed_shards}
         allowed = self._allowed_shards()
         if allowed and not failures and len(error_by_engine) == len(self.slots):
             raise EncoreError(
@@ -390,7 +402,9 @@ class _Supervisor:
             )
         for shard in allowed:
             self.progress.failures[shard.index] = (
-                failures.get(shard.index) or f"no engine was left ({engine_errors})"
+                recorded_failure(self.job.run_dir, shard) or "its error could not be recorded"
+                if shard.index in failures
+                else f"no engine was left ({engine_errors})"
             )
 
     def _row(self, slot: _Slot) -> dict[str, object]:
@@ -406,16 +420,8 @@ class _Supervisor:
             "host": heartbeat.host,
             "devices": heartbeat.devices,
             "state": f"given up: {slot.error}" if slot.error else heartbeat.state,
-            "shards": len(heartbeat.counts_by_finished_shard),
+            "shards": heartbeat.num_finished_shards,
             "per second": round((num_requests - first) / (now - since), 1) if now > since else 0,
             "nulls": f"{heartbeat.num_nulls / num_rows:.1%}" if num_rows else "–",
             "last progress": f"{self.silence.seconds_silent(heartbeat):.0f} s ago",
         }
-
-
-def _counts_by_shard(heartbeats: Iterable[EngineHeartbeat]) -> dict[int, dict[str, Any]]:
-    """Merge what engines counted in the shards that they finished, by shard index."""
-    counts: dict[int, dict[str, Any]] = {}
-    for heartbeat in heartbeats:
-        counts |= heartbeat.counts_by_finished_shard
-    return counts

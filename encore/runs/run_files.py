@@ -4,7 +4,7 @@ Long work is done shard by shard (`encore.runs.shard_runner`). A run's folder ho
 
     run.json                        the manifest: the run's identity, its key, its title
     shard-00003.<digest>.parquet    the rows of one shard
-    took-00003.json                 the cost of a shard: calls, tokens, seconds
+    took-00003.json                 the cost of a shard (calls, tokens, seconds) and its counts
     failed-00003.json               the error of the last failed attempt at a shard
     replies-00003.jsonl             replies of a server to a shard that is not finished
     locks/                          locks of the shards at work
@@ -14,7 +14,9 @@ These files alone say what is done. A shard is done when it has a file whose nam
 SHA-256 of its bytes (32 digits) and whose footer belongs to this run. Data and digest become
 visible with one rename, so neither a crash nor a second writer leaves a damaged shard: two writers
 leave two whole files, and every reader takes the older one. The lock only saves work. The cost of
-a shard is not in its file: the same rows are the same bytes wherever they were made.
+a shard is not in its file: the same rows are the same bytes wherever they were made. It is written
+just before the shard, under a name that is known: while no process has written it, nobody needs to
+list the folder in order to know that the shard is not done.
 
 One file is replaced: that of a shard whose failed prompts were asked again (`encore rate
 --retry-failed-prompts`). Under the shard's lock the new file is written, then the old one removed.
@@ -26,11 +28,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
@@ -41,11 +43,12 @@ from pydantic import BaseModel, ConfigDict
 from encore.core.errors import NO_ROOM, EncoreError, EveryShardError, InputError
 from encore.core.files import file_sha256, publish, temporary_path, write_json
 from encore.core.versions import package_versions
+from encore.runs.shard_listing import SHARD_NAME, ShardListing
 
 _FOOTER_KEY = "encore.shard"
+#: Key of the counts in the file of a shard's cost.
+_COUNTS = "counts"
 _DIGEST_DIGITS = 32
-#: Five digits or more, so that names sort as numbers up to 100,000 shards.
-_SHARD_NAME = re.compile(r"shard-(\d{5,})\.([0-9a-f]{32})\.parquet")
 #: Beginnings of the names of all files in a run's folder, hidden temporary files included.
 _NAME_PREFIXES = ("locks", "engines", "shard-", "took-", "failed-", "replies-", "enough.json", ".")
 
@@ -73,8 +76,8 @@ class ShardTable:
     Attributes:
         table: The rows, in the plan's order.
         footer: Numbers stored in the footer of the shard's file.
-        cost: Numbers stored beside the file: calls, tokens, seconds.
-        counts: Numbers for the report of this call; they are not stored.
+        cost: Values stored beside the file: calls, tokens, seconds.
+        counts: Numbers for the report of the call that computed the shard, stored beside the file.
     """
 
     table: pa.Table
@@ -167,7 +170,7 @@ class RunManifest(BaseModel):
         """Return the number of pairs in every shard except the last, which may be smaller."""
         return int(self.identity["plan"]["shard_size"])
 
-    @property
+    @cached_property
     def shards(self) -> tuple[Shard, ...]:
         """Return the plan: all pairs in their order, cut into shards."""
         starts = range(0, self.num_pairs, self.shard_size)
@@ -229,7 +232,7 @@ class ShardState:
         action: What the call that returned this state did: the manifest's ``DONE`` verb,
             ``reused``, ``busy`` (another process works on it) or ``closed`` (the stop rule does
             not allow it). Empty if it only looked.
-        counts: `ShardTable.counts` of a shard that the call computed.
+        counts: `ShardTable.counts` of the call that computed the shard.
     """
 
     index: int
@@ -324,9 +327,11 @@ def check_folder(run_dir: Path, manifest: RunManifest) -> None:
         EncoreError: Its manifest is damaged.
     """
     problem = ""
-    # Listed first: if another process begins the run meanwhile, its manifest is there to be read.
-    names = sorted(path.name for path in run_dir.iterdir()) if run_dir.is_dir() else []
-    if (run_dir / manifest.FILE).is_file():
+    manifest_path, names = run_dir / manifest.FILE, list[str]()
+    if not manifest_path.is_file() and run_dir.is_dir():
+        # If another process begins the run before this listing, its manifest is there to be read.
+        names = sorted(path.name for path in run_dir.iterdir())
+    if manifest_path.is_file():
         recorded = read_manifest(run_dir, type(manifest))
         if recorded.key != manifest.key:
             problem = f"holds the run {recorded.key} ({recorded.title})"
@@ -336,9 +341,9 @@ def check_folder(run_dir: Path, manifest: RunManifest) -> None:
         if foreign := [name for name in names if not name.startswith(_NAME_PREFIXES)]:
             problem = f"a directory with other things in it ({foreign[0]})"
         # Shards without a manifest may be of this run, whose manifest was lost.
-        for paths in _shard_files(run_dir).values():
+        for path in map(run_dir.joinpath, filter(SHARD_NAME.fullmatch, names)):
             with contextlib.suppress(pa.ArrowException, OSError, KeyError, ValueError):
-                key = _read_footer(pq.read_metadata(paths[0]))["run_key"]
+                key = _read_footer(pq.read_metadata(path))["run_key"]
                 if key != manifest.key:
                     problem = f"holds a shard of run {key}"
     if problem:
@@ -357,7 +362,7 @@ def list_runs(parent: Path, kind: type[RunManifest]) -> tuple[Path, ...]:
 
 def num_computed_pairs(run_dir: Path, manifest: RunManifest) -> int:
     """Return the number of pairs in the shards that have a file, which is not checked."""
-    indices = _shard_files(run_dir)
+    indices = ShardListing(run_dir).indices()
     return sum(shard.num_pairs for shard in manifest.shards if shard.index in indices)
 
 
@@ -420,22 +425,24 @@ def run_status(
     )
 
 
-def inspect_shard(run_dir: Path, manifest: RunManifest, shard: Shard) -> ShardState:
-    """Check one shard as `run_status` does."""
-    return inspect_shards(run_dir, manifest, [shard])[0]
-
-
 def write_shard(
     run_dir: Path,
     manifest: RunManifest,
     shard: Shard,
     content: ShardTable,
     *,
+    listing: ShardListing | None = None,
     replaces_done: bool = False,
 ) -> ShardState:
     """Write a shard, whole or not at all, and read it back.
 
-    With ``replaces_done`` its earlier files are removed then; the caller holds the shard's lock.
+    Args:
+        run_dir: Folder of the run.
+        manifest: Manifest of the run.
+        shard: The shard of the plan.
+        content: The shard's rows, its cost and its counts.
+        listing: The caller's listing of the run's shards; by default the folder is listed.
+        replaces_done: True removes the shard's earlier files then; the caller holds its lock.
 
     Returns:
         The state of the shard. The oldest valid file counts: another process may have written it.
@@ -449,6 +456,8 @@ def write_shard(
         **_identifying_footer(manifest, shard),
         "versions": package_versions(),
     }
+    listing = listing or ShardListing(run_dir)
+    cost = {**content.cost, _COUNTS: content.counts}
     try:
         with temporary_path(run_dir / f"shard-{shard.index:05d}") as temporary:
             with pq.ParquetWriter(temporary, content.table.schema, **manifest.PARQUET) as writer:
@@ -456,10 +465,13 @@ def write_shard(
                 writer.add_key_value_metadata({_FOOTER_KEY: json.dumps(footer, sort_keys=True)})
             digest = file_sha256(temporary)[:_DIGEST_DIGITS]
             written = run_dir / f"shard-{shard.index:05d}.{digest}.parquet"
-            if content.cost:
-                write_json(_cost_path(run_dir, shard.index), content.cost, indent=None)
+            is_contended = has_cost(run_dir, shard)
+            write_json(_cost_path(run_dir, shard.index), cost, indent=None)
             publish(temporary, written)
-        for path in _shard_files(run_dir)[shard.index] if replaces_done else ():
+        listing.add(shard.index, written)
+        if is_contended or replaces_done:  # another process may have written it just before
+            listing.renew(now=True)
+        for path in listing.files(shard.index) if replaces_done else ():
             if path != written:
                 path.unlink(missing_ok=True)
     except OSError as error:
@@ -470,17 +482,22 @@ def write_shard(
             "are kept; make room and run the same command again"
         ) from error
     _failure_path(run_dir, shard.index).unlink(missing_ok=True)
-    state = inspect_shard(run_dir, manifest, shard)
+    state = state_of_shard(run_dir, manifest, shard, listing)
     if state.state != "done":
         raise EncoreError(f"shard {shard.index}: written, but {state.detail}; run it again")
     journal_path(run_dir, shard.index).unlink(missing_ok=True)
     # Remove damaged files, and the file just written if another process was first.
-    for path in _shard_files(run_dir)[shard.index]:
+    for path in listing.files(shard.index):
         if path == state.path:
             continue
         if path == written or _state_of_file(path, manifest, shard).state != "done":
             path.unlink(missing_ok=True)
     return state
+
+
+def has_cost(run_dir: Path, shard: Shard) -> bool:
+    """Return True if a process has written a shard or is just about to."""
+    return _cost_path(run_dir, shard.index).exists()
 
 
 def record_failure(run_dir: Path, shard: Shard, error: BaseException) -> None:
@@ -503,50 +520,75 @@ def _failure_path(run_dir: Path, index: int) -> Path:
     return run_dir / f"failed-{index:05d}.json"
 
 
-def _shard_files(run_dir: Path) -> dict[int, list[Path]]:
-    """Return the files of each shard by its index, the oldest first."""
-    files_by_shard: dict[int, list[tuple[int, Path]]] = {}
-    with contextlib.suppress(FileNotFoundError):
-        for path in run_dir.iterdir():
-            if match := _SHARD_NAME.fullmatch(path.name):
-                with contextlib.suppress(FileNotFoundError):  # removed since it was listed
-                    written_at = path.stat().st_mtime_ns
-                    files_by_shard.setdefault(int(match[1]), []).append((written_at, path))
-    return {index: [path for _, path in sorted(files)] for index, files in files_by_shard.items()}
-
-
 def inspect_shards(
-    run_dir: Path, manifest: RunManifest, shards: Sequence[Shard], *, checks_values: bool = True
+    run_dir: Path,
+    manifest: RunManifest,
+    shards: Sequence[Shard],
+    *,
+    listing: ShardListing | None = None,
+    checks_values: bool = True,
 ) -> tuple[ShardState, ...]:
-    """Check several shards as `run_status` does."""
-    files = _shard_files(run_dir)
+    """Check several shards as `run_status` does. By default the folder is listed."""
+    listing = listing or ShardListing(run_dir)
 
     def state_of(shard: Shard) -> ShardState:
-        paths = files.get(shard.index, ())
-        states = [_state_of_file(path, manifest, shard, checks_values) for path in paths]
-        if not states:
-            return _state_without_file(run_dir, shard)
-        return min(states, key=lambda state: state.state != "done")  # the oldest valid file counts
+        return state_of_shard(run_dir, manifest, shard, listing, checks_values=checks_values)
 
     with ThreadPoolExecutor() as pool:
         return tuple(pool.map(state_of, shards))
+
+
+def state_of_shard(
+    run_dir: Path,
+    manifest: RunManifest,
+    shard: Shard,
+    listing: ShardListing,
+    *,
+    checks_values: bool = True,
+) -> ShardState:
+    """Check one shard as `run_status` does, by its files in a listing."""
+    paths = listing.files(shard.index)
+    states = [_state_of_file(path, manifest, shard, checks_values) for path in paths]
+    if not states:
+        failure = recorded_failure(run_dir, shard)
+        state: ShardStateName = "failed" if failure else "missing"
+        return ShardState(index=shard.index, state=state, detail=failure)
+    return min(states, key=lambda state: state.state != "done")  # the oldest valid file counts
 
 
 def finished_shards(
     run_dir: Path, manifest: RunManifest, shards: Iterable[Shard]
 ) -> tuple[ShardState, ...]:
     """Return those of the given shards that are done. Only shards that have a file are read."""
-    indices = _shard_files(run_dir).keys()
+    listing = ShardListing(run_dir)
+    indices = listing.indices()
     shards_with_file = [shard for shard in shards if shard.index in indices]
-    states = inspect_shards(run_dir, manifest, shards_with_file)
+    states = inspect_shards(run_dir, manifest, shards_with_file, listing=listing)
     return tuple(state for state in states if state.state == "done")
+
+
+def newly_finished_shards(
+    run_dir: Path, manifest: RunManifest, open_shards: Mapping[int, Shard], listing: ShardListing
+) -> Iterator[ShardState]:
+    """Yield the open shards that are done by a file that a listing has newly seen.
+
+    A file that cannot be used is read again at the next call: the next try may succeed.
+    """
+    listing.renew()
+    for index in sorted(listing.unseen):
+        if index in open_shards:
+            state = state_of_shard(run_dir, manifest, open_shards[index], listing)
+            if state.state != "done":
+                continue
+            yield state
+        listing.unseen.discard(index)
 
 
 def _state_of_file(
     path: Path, manifest: RunManifest, shard: Shard, checks_values: bool = True
 ) -> ShardState:
     """Return the state of a shard by one of its files: done, or damaged with the reason."""
-    match = _SHARD_NAME.fullmatch(path.name)
+    match = SHARD_NAME.fullmatch(path.name)
     assert match is not None
     num_rows = shard.num_pairs * manifest.rows_per_pair
     try:
@@ -569,8 +611,15 @@ def _state_of_file(
         )
     with contextlib.suppress(OSError, ValueError):  # the cost need not be known
         footer |= json.loads(_cost_path(path.parent, shard.index).read_bytes())
+    counts = footer.pop(_COUNTS, {})
     return ShardState(
-        index=shard.index, state="done", path=path, sha256=digest, footer=footer, num_rows=num_rows
+        index=shard.index,
+        state="done",
+        path=path,
+        sha256=digest,
+        footer=footer,
+        num_rows=num_rows,
+        counts=counts,
     )
 
 
@@ -584,13 +633,12 @@ def _read_footer(metadata: Any) -> dict[str, Any]:
     return footer
 
 
-def _state_without_file(run_dir: Path, shard: Shard) -> ShardState:
-    """Return the state of a shard that has no file: missing, or failed with the reason."""
+def recorded_failure(run_dir: Path, shard: Shard) -> str:
+    """Return the error of the last failed attempt at a shard; empty if no attempt failed."""
     try:
         failure = json.loads(_failure_path(run_dir, shard.index).read_text(encoding="utf-8"))
-        detail = str(failure["error"])
+        return str(failure["error"])
     except FileNotFoundError:
-        return ShardState(index=shard.index, state="missing")
+        return ""
     except (OSError, ValueError, KeyError, TypeError):
-        detail = "the record of the failure is unreadable"
-    return ShardState(index=shard.index, state="failed", detail=detail)
+        return "the record of the failure is unreadable"

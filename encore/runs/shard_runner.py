@@ -43,6 +43,7 @@ from encore.core.errors import (
 from encore.core.reporting import SILENT, Reporter
 from encore.runs import run_files as runs
 from encore.runs.run_files import RunManifest, Shard, ShardState, ShardTable
+from encore.runs.shard_listing import ShardListing
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +52,8 @@ _BUSY_POLL_SECONDS = 1.0
 #: Receives the number of a shard's rows that are finished so far. It raises
 #: `GenerationInterruptedError` when the run was cancelled.
 ReportRows = Callable[[int], None]
+#: Computes the rows of a shard.
+Compute = Callable[[Shard, ReportRows], ShardTable]
 
 
 class EarlyStop(NamedTuple):
@@ -110,11 +113,12 @@ class Job:
         stop_rule: Decides how many shards of the plan are computed.
         cancelled: Set it to interrupt the shards at work.
         wait_seconds: Returns the time of waits for a server, during which an engine is not silent.
+        listing: The files of the run's shards, as this process last listed them.
     """
 
     run_dir: Path
     manifest: RunManifest
-    compute: Callable[[Shard, ReportRows], ShardTable]
+    compute: Compute
     start: Callable[[], int] = lambda: 1
     title: str = ""
     shard_indices: Sequence[int] | None = None
@@ -124,6 +128,11 @@ class Job:
     stop_rule: StopRule = NEVER_STOP
     cancelled: threading.Event = field(default_factory=threading.Event)
     wait_seconds: Callable[[], float] = lambda: 0.0
+    listing: ShardListing = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin a listing of the run's shards."""
+        object.__setattr__(self, "listing", ShardListing(self.run_dir))
 
     def open_shards(self, shards: Iterable[Shard]) -> list[Shard]:
         """Return the given shards that the stop rule allows."""
@@ -166,6 +175,10 @@ class RunReport:
     seconds: float = 0.0
     early_stop: EarlyStop | None = None
 
+    @property
+    def _computed(self) -> Iterator[ShardState]:
+        return (outcome for outcome in self.outcomes if outcome.action == self.kind.DONE)
+
     def count(self, action: str) -> int:
         """Return the number of shards that were, for example, ``rated`` or ``reused``."""
         return sum(outcome.action == action for outcome in self.outcomes)
@@ -176,7 +189,7 @@ class RunReport:
 
     def computed(self, name: str) -> int:
         """Return the sum of a count over the shards computed in this call."""
-        return sum(int(outcome.counts.get(name, 0)) for outcome in self.outcomes)
+        return sum(int(outcome.counts.get(name, 0)) for outcome in self._computed)
 
     def counts_by(self, name: str) -> dict[str, int]:
         """Return sums of counts by kind over the shards computed in this call, sorted by kind.
@@ -184,7 +197,7 @@ class RunReport:
         For example, ``counts_by("null_reasons")`` is ``{"no_number": 3, "prompt_too_long": 1}``.
         """
         sums: Counter[str] = Counter()
-        for outcome in self.outcomes:
+        for outcome in self._computed:
             sums.update(outcome.counts.get(name, {}))
         return dict(sorted(sums.items()))
 
@@ -247,10 +260,10 @@ def work_on(
     with shard_lock(job.run_dir, shard.index) as is_mine:
         if not (is_mine or takes_over):
             return ShardState(index=shard.index, state="missing", action="busy")
-        if (reused := _reused(job, shard)) is not None:  # finished elsewhere since the first look
+        if (reused := _finished_elsewhere(job, shard)) is not None:  # since the first look
             return reused
         if is_mine:
-            for path in job.run_dir.glob(f".*-{shard.index:05d}.*"):
+            for path in job.listing.temporary_files(shard.index):
                 path.unlink(missing_ok=True)  # left by a killed process
         return _compute_and_write(job, shard, report_unless_cancelled)
 
@@ -260,7 +273,12 @@ def _compute_and_write(job: Job, shard: Shard, report_rows: ReportRows) -> Shard
     try:
         content = job.compute(shard, report_rows)
         state = runs.write_shard(
-            job.run_dir, job.manifest, shard, content, replaces_done=job.replaces_done
+            job.run_dir,
+            job.manifest,
+            shard,
+            content,
+            listing=job.listing,
+            replaces_done=job.replaces_done,
         )
     except ShardClosedError:
         return ShardState(index=shard.index, state="missing", action="closed")
@@ -275,8 +293,16 @@ def _reused(job: Job, shard: Shard) -> ShardState | None:
     """Return the state of a shard that is done already; None if it is not done."""
     if job.replaces_done:
         return None
-    state = runs.inspect_shard(job.run_dir, job.manifest, shard)
+    state = runs.state_of_shard(job.run_dir, job.manifest, shard, job.listing)
     return replace(state, action="reused") if state.state == "done" else None
+
+
+def _finished_elsewhere(job: Job, shard: Shard) -> ShardState | None:
+    """Return the state of a shard that a process finished since the listing; None if none did."""
+    if not runs.has_cost(job.run_dir, shard):
+        return None
+    job.listing.renew(now=True)
+    return _reused(job, shard)
 
 
 @contextlib.contextmanager
@@ -315,7 +341,8 @@ def work_through(job: Job, *, reporter: Reporter = SILENT) -> RunReport:
     progress, pending, num_workers = begin(job, reporter=reporter)
     announced: list[Shard] = []
     while open_shards := job.open_shards(pending):
-        closed = [shard for shard in pending if shard not in open_shards]
+        open_indices = {shard.index for shard in open_shards}
+        closed = [shard for shard in pending if shard.index not in open_indices]
         unfinished = _try_once(progress, open_shards, num_workers=num_workers)
         pending = sorted([*unfinished, *closed], key=attrgetter("index"))
         retried = job.open_shards(unfinished)
@@ -343,7 +370,8 @@ def begin(job: Job, *, reporter: Reporter) -> tuple[RunProgress, list[Shard], in
     job.cancelled.clear()
     manifest, shards = job.manifest, job.shards
     runs.check_folder(job.run_dir, manifest)
-    states = runs.inspect_shards(job.run_dir, manifest, shards)
+    job.listing.renew(now=True)
+    states = runs.inspect_shards(job.run_dir, manifest, shards, listing=job.listing)
     finished = [state for state in states if state.state == "done" and not job.replaces_done]
     finished_indices = {state.index for state in finished}
     pending = [shard for shard in shards if shard.index not in finished_indices]

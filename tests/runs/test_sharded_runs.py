@@ -11,6 +11,7 @@ import os
 import random
 import shutil
 import threading
+import time
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest.mock import Mock, call
@@ -23,7 +24,7 @@ from encore.core import versions
 from encore.core.errors import EncoreError, EveryShardError, GenerationInterruptedError, InputError
 from encore.core.reporting import Reporter
 from encore.runs import run_files as runs
-from encore.runs import shard_runner
+from encore.runs import shard_listing, shard_runner
 from encore.runs.run_files import (
     RunManifest,
     Shard,
@@ -182,6 +183,60 @@ def test_two_writers_of_different_bytes_leave_one_valid_shard(tmp_path):
     assert len(list(job.run_dir.glob("*.parquet"))) == 1
 
 
+def test_a_writer_with_an_old_listing_keeps_the_file_that_another_process_wrote_first(tmp_path):
+    job = make_job(tmp_path)
+    runs.claim_folder(job.run_dir, job.manifest)
+    shard = job.manifest.shards[0]
+    job.listing._renew_at = 2 * time.monotonic()  # it is not renewed by itself during this test
+    first_state = write_shard(job.run_dir, job.manifest, shard, squares(shard))
+    later_state = write_shard(
+        job.run_dir, job.manifest, shard, squares(shard, salt=7), listing=job.listing
+    )
+    assert later_state.path == first_state.path
+    assert len(list(job.run_dir.glob("*.parquet"))) == 1
+
+
+def test_a_shard_that_another_process_finished_is_not_computed_by_one_with_an_old_listing(tmp_path):
+    job = make_job(tmp_path, compute=lambda *_: pytest.fail("computed twice"))
+    runs.claim_folder(job.run_dir, job.manifest)
+    job.listing._renew_at = 2 * time.monotonic()
+    shard = job.manifest.shards[0]
+    write_shard(job.run_dir, job.manifest, shard, squares(shard))
+    assert job.listing.files(0) == []
+    assert work_on(job, shard).action == "reused"
+
+
+def test_the_number_of_listings_does_not_grow_with_the_number_of_shards(tmp_path, monkeypatch):
+    listings: list[Path] = []
+    scandir = os.scandir
+
+    def counted_scandir(folder: Path) -> Any:
+        listings.append(folder)
+        return scandir(folder)
+
+    clock = Mock(monotonic=lambda: len(listings))  # a listing takes 1 s, all else takes none
+    monkeypatch.setattr(shard_listing.os, "scandir", counted_scandir)
+    monkeypatch.setattr(shard_listing, "time", clock)
+    for num_shards in (3, 30):
+        listings.clear()
+        manifest = make_manifest(num_pairs=num_shards * SHARD_SIZE)
+        work_through(make_job(tmp_path / str(num_shards), manifest=manifest))
+        assert len(listings) == 1
+
+
+def test_a_listing_is_renewed_when_it_is_old_whatever_the_time_of_the_folder(tmp_path, monkeypatch):
+    clock = Mock(monotonic=Mock(side_effect=[0, 1, 20.9, 21, 22]))
+    monkeypatch.setattr(shard_listing, "time", clock)
+    listing = shard_listing.ShardListing(tmp_path)
+    os.utime(tmp_path, (7, 7))
+    assert listing.files(3) == []  # from 0 s to 1 s, so the next one is at 1 + 20 * 1
+    path = tmp_path / f"shard-00003.{'0' * 32}.parquet"
+    path.touch()
+    os.utime(tmp_path, (7, 7))  # a file system whose times are coarse
+    assert listing.files(3) == []  # at 20.9 s
+    assert (listing.files(3), listing.unseen) == ([path], {3})  # at 21 s
+
+
 def test_file_and_folder_are_flushed_before_a_shard_is_done(tmp_path, monkeypatch):
     job = make_job(tmp_path)
     runs.claim_folder(job.run_dir, job.manifest)
@@ -194,7 +249,8 @@ def test_file_and_folder_are_flushed_before_a_shard_is_done(tmp_path, monkeypatc
 
     monkeypatch.setattr(os, "fsync", recorded_fsync)
     write_shard(job.run_dir, job.manifest, job.manifest.shards[0], squares(job.manifest.shards[0]))
-    file, folder = flushed
+    cost, _, file, folder = flushed
+    assert cost.name.startswith(".took-00000")
     assert file.name.startswith(".shard-00000")  # before it gets its name
     assert folder == job.run_dir  # after that
 
