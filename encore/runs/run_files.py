@@ -145,7 +145,7 @@ class RunManifest(BaseModel):
     versions: dict[str, str]
     synthetic: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Return the run's key: 16 hex digits."""
         return run_key_of(self.identity)
@@ -592,10 +592,11 @@ def _state_of_file(
     assert match is not None
     num_rows = shard.num_pairs * manifest.rows_per_pair
     try:
-        digest = file_sha256(path)
+        content = path.read_bytes()  # once, for its digest and its values
+        digest = hashlib.sha256(content).hexdigest()
         if not digest.startswith(match[2]):
             raise ValueError("its content does not match its SHA-256")
-        file = pq.ParquetFile(path, read_dictionary=manifest.FEW_VALUES)
+        file = pq.ParquetFile(pa.BufferReader(content), read_dictionary=manifest.FEW_VALUES)
         metadata = file.metadata
         footer = _read_footer(metadata)
         for name, value in _identifying_footer(manifest, shard).items():
