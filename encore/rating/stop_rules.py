@@ -25,9 +25,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count, takewhile
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from encore.analysis.answer_options import DEFAULT_TAU
 from encore.core.errors import EncoreError, InputError
@@ -99,10 +102,10 @@ class FirstStopRule:
         """Return the early stop of the rule with the fewest open shards."""
         return min(self.stop_rules, key=lambda rule: rule.num_open_shards).early_stop
 
-    def update(self, done: Sequence[ShardState]) -> None:
+    def update(self, finished_shards: Sequence[ShardState]) -> None:
         """Update every rule with the finished shards."""
         for rule in self.stop_rules:
-            rule.update(done)
+            rule.update(finished_shards)
 
 
 def round_ends(manifest: RatingManifest) -> tuple[int, ...]:
@@ -130,6 +133,9 @@ class Rounds:
         num_open_shards: Number of shards that may be rated, from the plan's first on.
         early_stop: Why the run ends before its plan does; None while it goes on.
         num_tested_shards: Number of shards in the latest test; -1 before the first.
+        state_by_index: The finished shards.
+        num_leading: Number of finished shards from the plan's first on.
+        ends: Number of shards that are done after each round.
     """
 
     run_dir: Path
@@ -140,30 +146,38 @@ class Rounds:
     num_open_shards: int = 0
     early_stop: EarlyStop | None = None
     num_tested_shards: int = -1
+    state_by_index: dict[int, ShardState] = field(default_factory=dict)
+    num_leading: int = 0
+    ends: tuple[int, ...] = ()
 
-    def update(self, done: Sequence[ShardState]) -> None:
+    def __post_init__(self) -> None:
+        """Compute the rounds."""
+        self.ends = round_ends(self.manifest)
+
+    def update(self, finished_shards: Sequence[ShardState]) -> None:
         """Open the next round when one is done, unless the weights are precise enough.
 
         If several rounds were done before, only the last one is tested.
         """
-        state_by_index = {state.index: state for state in done}
-        num_leading = next(number for number in count() if number not in state_by_index)
-        ends = round_ends(self.manifest)
-        reached = max(takewhile(lambda end: end <= num_leading, ends), default=0)
+        self.state_by_index |= {state.index: state for state in finished_shards}
+        while self.num_leading in self.state_by_index:
+            self.num_leading += 1
+        ends = self.ends
+        reached = max(takewhile(lambda end: end <= self.num_leading, ends), default=0)
         if reached == self.num_tested_shards:
             return
         self.num_tested_shards = reached
         self.num_open_shards = next((end for end in ends if end > reached), reached)
         if not 0 < reached < ends[-1]:
             return
-        estimate = self._weight_error(state_by_index, reached, num_tests=len(ends) - 1)
+        estimate = self._weight_error(reached, num_tests=len(ends) - 1)
         sentence = self._sentence(estimate, self._num_pairs(range(reached)))
         if estimate.error is None or estimate.error > self.tolerance:
             next_pairs = self._num_pairs(range(self.num_open_shards))
             self.reporter.message(f"{sentence}; the next round ends with {next_pairs:,} pairs")
             return
         self.num_open_shards = reached
-        num_left = self.manifest.num_pairs - self._num_pairs(state_by_index)
+        num_left = self.manifest.num_pairs - self._num_pairs(self.state_by_index)
         saved = f"{num_left * self.manifest.calls_per_pair:,} calls"
         share = num_left / self.manifest.num_pairs
         self.early_stop = EarlyStop(
@@ -173,11 +187,9 @@ class Rounds:
             self.run_dir, num_shards=reached, error=estimate.error, tau=self.tau
         )
 
-    def _weight_error(
-        self, state_by_index: Mapping[int, ShardState], num_shards: int, *, num_tests: int
-    ) -> WeightError:
+    def _weight_error(self, num_shards: int, *, num_tests: int) -> WeightError:
         paths = tuple(
-            path for i in range(num_shards) if (path := state_by_index[i].path) is not None
+            path for i in range(num_shards) if (path := self.state_by_index[i].path) is not None
         )
         ratings = Ratings(
             label=str(self.run_dir), files=paths, run_dir=self.run_dir, manifest=self.manifest
@@ -236,6 +248,9 @@ class Budget:
             the finished shards cost.
         num_open_shards: Number of shards that may be rated, from the plan's first on.
         spent: Cost of all finished shards.
+        num_priced_pairs: Number of pairs in the finished shards that record their calls.
+        num_pairs_S: Number of pairs of each shard of the plan, shape [S].
+        is_done_S: True for each finished shard, shape [S].
     """
 
     option: str
@@ -245,44 +260,52 @@ class Budget:
     max_per_pair: int | None = field(default=None, kw_only=True)
     num_open_shards: int = 0
     spent: float = 0.0
+    num_priced_pairs: int = 0
+    num_pairs_S: NDArray[np.int64] = field(init=False)
+    is_done_S: NDArray[np.bool_] = field(init=False)
 
-    def update(self, done: Sequence[ShardState]) -> None:
+    def __post_init__(self) -> None:
+        """Read the sizes of the shards. None is done yet."""
+        self.num_pairs_S = np.array([shard.num_pairs for shard in self.manifest.shards])
+        self.is_done_S = np.zeros(len(self.num_pairs_S), dtype=bool)
+
+    def update(self, finished_shards: Sequence[ShardState]) -> None:
         """Open the shards that fit into the remaining budget.
 
         Raises:
             InputError: No shard is done, and not even one fits.
             EncoreError: The finished calls cost nothing at these prices.
         """
-        shards, done_indices = self.manifest.shards, {state.index for state in done}
-        self.spent = sum(self.cost(state.footer) for state in done)
-        per_pair = self.max_per_pair or self._cost_of_a_pair(done)
-        remaining = self.limit - self.spent
-        self.num_open_shards = 0
-        is_learning = False  # True while one shard is rated to learn the cost of a pair
-        for shard in shards:
-            if shard.index not in done_indices:
-                remaining -= shard.num_pairs * (per_pair or 0.0)
-                if remaining < 0 or is_learning:
-                    break
-                is_learning = per_pair is None
-            self.num_open_shards = shard.index + 1
-        if not (done_indices or self.num_open_shards):
+        for state in finished_shards:
+            if not self.is_done_S[state.index]:
+                self.is_done_S[state.index] = True
+                self.spent += self.cost(state.footer)
+                if state.footer.get("num_calls"):
+                    self.num_priced_pairs += int(self.num_pairs_S[state.index])
+        per_pair = self.max_per_pair or self._cost_of_a_pair()
+        is_open_S = ~self.is_done_S
+        reserved_S = np.cumsum(self.num_pairs_S * is_open_S) * (per_pair or 0.0)
+        is_beyond_S = self.limit - self.spent - reserved_S < 0
+        if per_pair is None:  # one shard is rated to learn the cost of a pair
+            is_beyond_S |= np.cumsum(is_open_S) > 1
+        is_closed_S = is_open_S & is_beyond_S
+        self.num_open_shards = int(is_closed_S.argmax()) if is_closed_S.any() else len(is_closed_S)
+        if not (self.num_open_shards or self.is_done_S.any()):
+            num_pairs = int(self.num_pairs_S[0])
             raise InputError(
-                f"{self.option} {self.limit:,}: the first shard of {shards[0].num_pairs:,} pairs "
-                f"takes up to {shards[0].num_pairs * (per_pair or 0):,} calls; give at least "
+                f"{self.option} {self.limit:,}: the first shard of {num_pairs:,} pairs "
+                f"takes up to {num_pairs * (per_pair or 0):,} calls; give at least "
                 "that, or smaller shards (--shard-size)"
             )
 
-    def _cost_of_a_pair(self, done: Sequence[ShardState]) -> float | None:
+    def _cost_of_a_pair(self) -> float | None:
         """Return the mean cost of a pair in shards that record their calls; None without any."""
-        recorded = [state for state in done if state.footer.get("num_calls")]
-        if recorded and not self.spent:
+        if self.num_priced_pairs and not self.spent:
             raise EncoreError(
                 f"{self.option} {self.limit:,}: the calls so far cost nothing by the tokens and "
                 "seconds that were counted at these prices; use --budget-calls"
             )
-        num_pairs = sum(self.manifest.shards[state.index].num_pairs for state in recorded)
-        return self.spent / num_pairs if recorded else None
+        return self.spent / self.num_priced_pairs if self.num_priced_pairs else None
 
     @property
     def early_stop(self) -> EarlyStop | None:

@@ -80,7 +80,10 @@ class StopRule(Protocol):
         """Return why no further shard will be opened; None while one may, or all are open."""
 
     def update(self, finished_shards: Sequence[ShardState]) -> None:
-        """Recompute the limit: when a run begins, and after each finished shard."""
+        """Recompute the limit: when a run begins with all finished shards, then with each new one.
+
+        A shard may be given again; it counts once.
+        """
 
 
 class _NeverStop:
@@ -433,7 +436,7 @@ class RunProgress:
         position = f"{len(self.outcomes)} of {self.num_shards}"
         kind = f"shard {outcome.index} {outcome.action} ({position})"
         self.reporter.saved(outcome.path, kind=kind)
-        self.job.stop_rule.update(self.outcomes)
+        self.job.stop_rule.update([outcome])
 
     def shard_failed(self, shard: Shard, error: Exception) -> bool:
         """Count a failed attempt. Return True if another attempt follows."""

@@ -244,13 +244,16 @@ def test_shards_without_a_recorded_cost_do_not_change_the_expected_cost():
     manifest: Any = SimpleNamespace(
         shards=[SimpleNamespace(index=i, num_pairs=5) for i in range(9)]
     )
-    budget = stop_rules.Budget("--budget", 3.5, manifest, cost=lambda footer: footer.get("cost", 0))
 
     def opened(*footers: dict[str, Any]) -> int:
+        budget = stop_rules.Budget(
+            "--budget", 3.5, manifest, cost=lambda footer: footer.get("cost", 0)
+        )
         states = [
             ShardState(index=i, state="done", footer=footer) for i, footer in enumerate(footers)
         ]
-        budget.update(states)
+        budget.update(states[:1])
+        budget.update(states)  # the first one counts once
         return budget.num_open_shards
 
     old = {"num_ratings": 50, "num_nulls": 0}

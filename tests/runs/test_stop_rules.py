@@ -27,10 +27,11 @@ class RoundRule:
     ends: Sequence[int]
     num_open_shards: int = 0
     early_stop: EarlyStop | None = None
+    indices: set[int] = field(default_factory=set)
 
     def update(self, finished_shards: Sequence[ShardState]) -> None:
-        indices = {state.index for state in finished_shards}
-        reached = [end for end in (0, *self.ends) if indices >= set(range(end))]
+        self.indices |= {state.index for state in finished_shards}
+        reached = [end for end in (0, *self.ends) if self.indices >= set(range(end))]
         later = [end for end in self.ends if end > reached[-1]]
         self.num_open_shards = later[0] if later else reached[-1]
         self.early_stop = None if later else EarlyStop("enough", True)
