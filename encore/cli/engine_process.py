@@ -9,22 +9,35 @@ import os
 import signal
 import sys
 import threading
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 
 from encore.core.command_parser import run_main, single_command
+from encore.core.errors import is_disk_full
 from encore.core.settings import prepare_environment
+from encore.core.terminal import fail
 from encore.data.study import open_study
 from encore.rating.rating_options import RateConfig
 from encore.runs.engine import work_as_engine
-from encore.runs.local_engines import EngineRequest
+from encore.runs.local_engines import DISK_FULL_CODE, EngineRequest
 from encore.scoring.scoring_options import ScoreConfig
 
 
 def main() -> None:
-    """Read the request and run its stage as one engine."""
+    """Read the request and run its stage as one engine. The exit code says if a disk is full."""
     request = EngineRequest.model_validate_json(sys.stdin.buffer.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        _work(request)
+    except Exception as error:
+        if is_disk_full(error):
+            with suppress(OSError):
+                fail(str(error))
+            os._exit(DISK_FULL_CODE)  # the usual exit flushes the log, which would fail again
+        raise
+
+
+def _work(request: EngineRequest) -> None:
     if request.stage == "rate":
         from encore.rating.rating_run import open_run
 

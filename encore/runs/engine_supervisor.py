@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
 from encore.core.errors import EncoreError, InputError
+from encore.core.number_text import amount
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import code_digest
 from encore.runs.engine_messages import (
@@ -421,7 +422,7 @@ class _Supervisor:
             "devices": heartbeat.devices,
             "state": f"given up: {slot.error}" if slot.error else heartbeat.state,
             "shards": heartbeat.num_finished_shards,
-            "per second": round((num_requests - first) / (now - since), 1) if now > since else 0,
+            "per second": amount((num_requests - first) / (now - since)) if now > since else 0,
             "nulls": f"{heartbeat.num_nulls / num_rows:.1%}" if num_rows else "–",
             "last progress": f"{self.silence.seconds_silent(heartbeat):.0f} s ago",
         }

@@ -27,6 +27,9 @@ from encore.runs.shard_runner import Job, RunReport
 GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
 _STOP_SECONDS = 20.0
 
+#: Exit code of an engine whose disk is full: neither its heartbeat nor its log can say so.
+DISK_FULL_CODE = 74
+
 #: Runs a stage's job: in this process, or by engines.
 JobRunner = Callable[[Job], RunReport]
 
@@ -162,6 +165,8 @@ class LocalLauncher:
         log_path = self._log(name)
         lines = log_path.read_text(encoding="utf-8", errors="replace").splitlines()
         last_line = lines[-1].strip() if lines else "no output"
+        if code == DISK_FULL_CODE:
+            last_line = f"a disk was full, perhaps that of {self.run_dir}; make room"
         message = f"exit code {code}: {last_line} (log: {log_path})"
         return EngineState("ended", message if code else "")
 

@@ -40,6 +40,7 @@ from encore.core.errors import (
     is_worth_retrying,
     stops_the_run,
 )
+from encore.core.number_text import amount
 from encore.core.reporting import SILENT, Reporter
 from encore.runs import run_files as runs
 from encore.runs.run_files import RunManifest, Shard, ShardState, ShardTable
@@ -425,8 +426,9 @@ class RunProgress:
             # The speed leaves out the start of the engine.
             self._first_rows_at = self._first_rows_at or time.monotonic()
             seconds = time.monotonic() - self._first_rows_at
-            speed = f"{self._num_rows / seconds:,.0f} {self.job.manifest.UNIT}/s"
-            self.reporter.advanced(num_new, note=speed if seconds > 1 else "")
+            unit = self.job.manifest.UNIT
+            speed = f"{amount(self._num_rows / seconds)} {unit}/s" if seconds > 1 else ""
+            self.reporter.advanced(num_new, note=speed)
 
     def shard_finished(self, outcome: ShardState) -> None:
         """Report a shard that is done, and update the stop rule."""
