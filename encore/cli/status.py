@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, get_args
 
 from encore.cli.output import Renderable, show_result
 from encore.core.command_parser import JsonOption, command
 from encore.core.errors import StudyIncompleteError
-from encore.core.number_text import count, counted
+from encore.core.number_text import count, counted, first_names
 from encore.core.terminal import say, say_next
 from encore.data.study_options import RunKeyConfig, StudyConfig
 
 if TYPE_CHECKING:
     from encore.data.rating_runs import RatingStatus
+
+#: Errors, and ranges of shards with the same error, that are listed for a run.
+_MAX_PROBLEMS, _MAX_RANGES = 6, 12
 
 
 class StatusConfig(RunKeyConfig, StudyConfig):
@@ -110,17 +113,26 @@ def _output_of(status: RatingStatus) -> Iterator[Renderable]:
     shards_by_problem: dict[tuple[str, str], list[int]] = {}
     for shard in status.unfinished:
         shards_by_problem.setdefault((shard.state, shard.detail), []).append(shard.index)
-    for (state, reason), indices in shards_by_problem.items():
-        problem = f": {reason}" if reason else ""
-        yield f"  {state}: {'shards' if len(indices) > 1 else 'shard'} {_ranges(indices)}{problem}"
+    for (state, reason), indices in islice(shards_by_problem.items(), _MAX_PROBLEMS):
+        shards = f"shards {_ranges(indices)} ({count(len(indices))} shards)"
+        shards = shards if len(indices) > 1 else f"shard {indices[0]}"
+        yield f"  {state}: {shards}{f': {reason}' if reason else ''}"
+    if hidden := [*shards_by_problem.values()][_MAX_PROBLEMS:]:
+        num_shards = counted(sum(map(len, hidden)), "shard")
+        num_errors = counted(len(hidden), "further error")
+        yield f"  {num_shards} with {num_errors}; --json lists each shard"
 
 
 def _ranges(indices: Sequence[int]) -> str:
-    """Return ascending numbers as text, runs of neighbours as ranges: ``0 to 4, 7``."""
+    """Return ascending numbers as text, runs of neighbours as ranges: ``0 to 4, 7``.
+
+    Of many ranges it has the first ones, and the number of the others.
+    """
     present = frozenset(indices)
     starts = [index for index in indices if index - 1 not in present]
     ends = [index for index in indices if index + 1 not in present]
-    return ", ".join(
+    ranges = [
         f"{start}" if start == end else f"{start} to {end}"
         for start, end in zip(starts, ends, strict=True)
-    )
+    ]
+    return first_names(ranges, limit=_MAX_RANGES)

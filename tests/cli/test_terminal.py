@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shutil
@@ -11,14 +12,17 @@ from pathlib import Path
 
 import pytest
 
+from encore.cli import status
 from encore.cli.app import COMMANDS, GROUPS
 from encore.core import terminal
 from encore.data.pairs import read_pairs
+from encore.data.rating_runs import run_status
 from encore.data.study import open_study
+from encore.runs.run_files import ShardState
 from tests.cli.conftest import NUM_PAIRS
 from tests.golden.command_line import ENVIRONMENT
 from tests.worlds.judges import ScriptedJudge
-from tests.worlds.studies import numbered_pairs, write_lines
+from tests.worlds.studies import numbered_pairs, rate_study, write_lines
 
 
 def test_a_closed_pipe_is_no_error(rated):
@@ -68,7 +72,24 @@ def test_missing_shards_are_one_line_of_ranges(encore, study, monkeypatch):
     encore("rate", study, *options)
     finished = encore("status", study)
     assert finished.code == 3
-    assert "  missing: shards 0, 2 to 3, 5\n" in finished.out
+    assert "  missing: shards 0, 2 to 3, 5 (4 shards)\n" in finished.out
+
+
+def test_of_many_failed_shards_a_few_errors_and_ranges_are_listed(study):
+    """Of 100 shards every second one is missing; the others failed, each with its own error."""
+    run = rate_study(study, shard_size=1, limit=1)
+    shards = [
+        ShardState(index=i, state="failed", detail=f"error {i}")
+        if i % 2
+        else ShardState(index=i, state="missing")
+        for i in range(100)
+    ]
+    whole = run_status(run.run_dir)
+    _, *lines = status._output_of(dataclasses.replace(whole, shards=tuple(shards)))
+    first = ", ".join(map(str, range(0, 24, 2)))
+    assert lines[0] == f"  missing: shards {first} and 38 more (50 shards)"
+    assert lines[1:6] == [f"  failed: shard {i}: error {i}" for i in (1, 3, 5, 7, 9)]
+    assert lines[6:] == ["  45 shards with 45 further errors; --json lists each shard"]
 
 
 @pytest.mark.parametrize(
