@@ -353,36 +353,37 @@ class RequestBudget:
         run_dir: Folder of the run.
         manifest: Manifest of the run, which has its plan.
         spending: Limit that the requests keep.
-        num_done: Number of finished shards; None before the first update.
+        done_indices: The finished shards; None before the first update.
     """
 
     run_dir: Path
     manifest: RatingManifest
     spending: SpendingLimit
-    num_done: int | None = None
+    done_indices: set[int] | None = None
 
     @property
     def num_open_shards(self) -> int:
         """Return the number of shards in the plan, or 0 if the budget is used up."""
         return 0 if self.spending.is_used_up else len(self.manifest.shards)
 
-    def update(self, done: Sequence[ShardState]) -> None:
+    def update(self, finished_shards: Sequence[ShardState]) -> None:
         """Count the finished shards; at the first call also what earlier calls cost."""
-        if self.num_done is None:
-            usages = usages_of(self.run_dir, self.manifest, done)
+        if self.done_indices is None:
+            self.done_indices = set()
+            usages = usages_of(self.run_dir, self.manifest, finished_shards)
             self.spending.spent = sum(map(self.spending.cost, usages))
             self.spending.is_used_up = self.spending.spent >= self.spending.limit
-        self.num_done = len(done)
+        self.done_indices.update(state.index for state in finished_shards)
 
     @property
     def early_stop(self) -> EarlyStop | None:
         """Return what was spent and how many shards are not finished; None while it goes on."""
-        num_shards = len(self.manifest.shards)
-        if not self.spending.is_used_up or self.num_done == num_shards:
+        num_shards, num_done = len(self.manifest.shards), len(self.done_indices or ())
+        if not self.spending.is_used_up or num_done == num_shards:
             return None
         return EarlyStop(
             f"--budget {self.spending.limit:,g}: {self.spending.spent:,.6g} spent, and the next "
-            f"request would go beyond; {num_shards - (self.num_done or 0)} of {num_shards} shards "
+            f"request would go beyond; {num_shards - num_done} of {num_shards} shards "
             "are not finished, and replies to them are kept; the same command with a larger "
             "--budget goes on",
             False,
