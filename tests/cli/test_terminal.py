@@ -76,7 +76,7 @@ def test_missing_shards_are_one_line_of_ranges(encore, study, monkeypatch):
 
 
 def test_of_many_failed_shards_a_few_errors_and_ranges_are_listed(study):
-    """Of 100 shards every second one is missing; the others failed, each with its own error."""
+    """Every second of 100 shards is missing; the others failed, each with an error of its own."""
     run = rate_study(study, shard_size=1, limit=1)
     shards = [
         ShardState(index=i, state="failed", detail=f"error {i}")
