@@ -9,10 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from typing import Literal, NamedTuple, Protocol
 
 from encore.core.errors import EncoreError, InputError
-from encore.core.number_text import amount
+from encore.core.number_text import NONE, amount
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import code_digest
 from encore.runs.engine_messages import (
@@ -220,6 +221,7 @@ class _Supervisor:
         open_shards: Shards that are not done, by index.
         heartbeats: Heartbeats as last read, by engine name.
         first_requests: Time and number of requests when an engine first had finished any, by name.
+        shard_seconds: Duration of each shard that was finished meanwhile, by engine name.
         limit: The limit that engines were last given.
     """
 
@@ -234,6 +236,7 @@ class _Supervisor:
     heartbeats: dict[str, EngineHeartbeat] = field(default_factory=dict)
     silence: SilenceTimer = field(default_factory=SilenceTimer)
     first_requests: dict[str, tuple[float, int]] = field(default_factory=dict)
+    shard_seconds: dict[str, list[float]] = field(default_factory=dict)
     limit: ShardLimit | None = None
 
     def work(self) -> None:
@@ -272,6 +275,9 @@ class _Supervisor:
         ):
             del self.open_shards[state.index]
             self.progress.shard_finished(replace(state, action=job.manifest.DONE))
+            if (seconds := state.footer.get("engine_seconds")) is not None:
+                engine = state.footer.get(ENGINE_COST, "")
+                self.shard_seconds.setdefault(engine, []).append(seconds)
 
     def stop_engines(self) -> None:
         """Stop every engine that has not ended by itself."""
@@ -383,6 +389,20 @@ class _Supervisor:
         slot.spec = self._new_spec(spec.slot)
         self.launcher.start(slot.spec)
 
+    def _median_seconds(self, slot: _Slot) -> float | None:
+        """Return the median duration of a slot's shards; None without any."""
+        seconds = self.shard_seconds.get(slot.spec.name)
+        return median(seconds) if seconds else None
+
+    def _time_left(self) -> str:
+        """Return the time in which the engines at work finish the run, by their shards so far."""
+        medians = [self._median_seconds(slot) for slot in self.slots if not slot.is_over]
+        shards_per_second = sum(1 / seconds for seconds in medians if seconds)
+        if not shards_per_second:
+            return NONE
+        seconds = len(self._allowed_shards()) / shards_per_second
+        return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:,.0f} min"
+
     def _label(self, slot: _Slot) -> str:
         host = self._heartbeat(slot).host
         return f"{slot.spec.label} on {host}" if host else slot.spec.label
@@ -423,6 +443,9 @@ class _Supervisor:
             "state": f"given up: {slot.error}" if slot.error else heartbeat.state,
             "shards": heartbeat.num_finished_shards,
             "per second": amount((num_requests - first) / (now - since)) if now > since else 0,
+            "failed": len(heartbeat.failed_shards),
+            "seconds a shard": amount(self._median_seconds(slot)),
+            "time left": self._time_left(),
             "nulls": f"{heartbeat.num_nulls / num_rows:.1%}" if num_rows else "–",
             "last progress": f"{self.silence.seconds_silent(heartbeat):.0f} s ago",
         }

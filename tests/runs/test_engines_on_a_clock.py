@@ -281,6 +281,37 @@ def test_a_silent_engine_is_replaced_and_one_that_loads_or_is_slow_is_not(tmp_pa
     assert rows[-1][1]["per second"] == "0.019"
 
 
+def test_the_table_of_engines_has_failed_shards_their_median_seconds_and_the_time_left(
+    tmp_path, clock
+):
+    job = make_job(tmp_path, manifest=make_manifest(num_pairs=9 * SHARD_SIZE))
+    rows: list[Mapping[str, object]] = []
+
+    def act(spec: EngineSpec, age: int) -> None:
+        beat(job, spec, 1 + age, failed_shards=[8] if age >= 10 else [])
+        # The engine finishes four shards after 10 s, which took it 30, 40, 60 and 400 s.
+        for index, seconds in enumerate([30.0, 40.0, 60.0, 400.0] if age == 10 else []):
+            shard = job.manifest.shards[index]
+            cost = {"engine": spec.name, "engine_seconds": seconds}
+            write_shard(job.run_dir, job.manifest, shard, replace(squares(shard), cost=cost))
+        for index in range(4, 8) if age == 20 else ():
+            finish(job, index)
+
+    launcher = Launcher(clock, act)
+    supervise(
+        *(job, launcher),
+        num_engines=1,
+        silence_seconds=60,
+        show=lambda table, *, now=False: rows.append(table[0]),
+    )
+    columns = ("failed", "seconds a shard", "time left")
+    tables = [tuple(row[name] for name in columns) for row in rows]
+    assert tables[0] == (0, "–", "–")
+    # The median is 50 s. Five shards are open, shard 8 too until the engine has no other: 250 s.
+    assert (1, "50.0", "4 min") in tables
+    assert tables[-1][:2] == (1, "50.0")
+
+
 def test_an_engine_that_is_lost_three_times_in_a_row_is_given_up(tmp_path, clock):
     launcher = Launcher(clock, state=EngineState("lost", "signal 9 ended it"))
     with pytest.raises(EncoreError, match=r"engine 2 of 2: signal 9 ended it, 3 times in a row"):
