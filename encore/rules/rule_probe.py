@@ -176,6 +176,7 @@ def _rate(
         }
 
     folder.mkdir(parents=True, exist_ok=True)
+    options = config.as_rating(allow_nulls=True)  # a judge that refuses is a finding
     reframed = folder / f"reframed-{rules.digest[:16]}.toml"
     texts = [
         dataclasses.asdict(rule) | {"rating_rule": fixed.REFRAMED.format(rule=rule.rating_rule)}
@@ -186,11 +187,11 @@ def _rate(
     changed = dict(forms)
     unchanged = {UNCHANGED: changed.pop(UNCHANGED)}
     rated_forms = {
-        name: rate("unchanged", unchanged, config.as_rating(rules=str(file)))[UNCHANGED]
+        name: rate("unchanged", unchanged, options.as_rating(rules=str(file)))[UNCHANGED]
         for name, file in rule_files.items()
         if file is not None
     }
-    return rated_forms | rate("changed", changed, config.as_rating())
+    return rated_forms | rate("changed", changed, options)
 
 
 def _sentence(rules: Sequence[RuleProbe]) -> str:

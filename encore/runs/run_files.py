@@ -34,7 +34,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -149,6 +149,13 @@ class RunManifest(BaseModel):
     def key(self) -> str:
         """Return the run's key: 16 hex digits."""
         return run_key_of(self.identity)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a copy with some fields changed; its key and its plan are computed anew."""
+        copy = super().model_copy(update=update, deep=deep)
+        for name in ("key", "shards"):
+            vars(copy).pop(name, None)
+        return copy
 
     @property
     def title(self) -> str:
