@@ -16,15 +16,18 @@ from queue import Full, Queue
 from threading import Thread
 from uuid import UUID, uuid4
 
+import httpx
 from prefect import Task
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext
+from prefect.exceptions import PrefectException
+from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Cancelled, Completed, Failed, Retrying, Running
 
 from encore.runs.run_files import Shard, ShardTable
 from encore.runs.shard_runner import Job, ReportRows
-from tasks.server_calls import best_effort
+from tasks.server_calls import best_effort, is_server_away
 
 logger = logging.getLogger(__name__)
 
@@ -90,10 +93,19 @@ class _ShardTasks:
 
     def send(self) -> None:
         """Tell the server of changes until the last one. This is the thread's function."""
-        with get_client(sync_client=True) as client:
+        with (
+            temporary_settings(updates={PREFECT_CLIENT_MAX_RETRIES: 0}),
+            get_client(sync_client=True) as client,
+        ):
             while (change := self.changes.get()) is not None:
                 task, state = change
-                if best_effort(partial(self._send_change, client, task, state)):
+                send_change = partial(self._send_change, client, task, state)
+                # `best_effort` looks whether the server is there, which takes longer than the call.
+                if not is_server_away():
+                    with suppress(httpx.HTTPError, PrefectException):
+                        send_change()
+                        continue
+                if best_effort(send_change):
                     continue
                 # While the server is away, only the end of a task that it shows and a failure wait.
                 if state.is_final() and (task.is_created or state.is_failed()):
