@@ -25,6 +25,7 @@ from prefect.exceptions import PrefectException
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Cancelled, Completed, Failed, Retrying, Running
 
+from encore.core.errors import ShardClosedError
 from encore.runs.run_files import Shard, ShardTable
 from encore.runs.shard_runner import Job, ReportRows
 from tasks.server_calls import best_effort, is_server_away
@@ -66,7 +67,7 @@ class _ShardTasks:
     )
     tasks: dict[int, _ShardTask] = field(default_factory=dict)
 
-    def shown(self, job: Job) -> Job:
+    def with_task_runs(self, job: Job) -> Job:
         """Return the job with a function that tells how each attempt at a shard begins and ends."""
 
         def compute(shard: Shard, report_rows: ReportRows) -> ShardTable:
@@ -77,7 +78,10 @@ class _ShardTasks:
                 content = job.compute(shard, report_rows)
             except BaseException as error:
                 message = f"{type(error).__name__}: {error}"[:_MAX_MESSAGE_CHARACTERS]
-                is_cancelled = job.cancelled.is_set() or not isinstance(error, Exception)
+                is_closed = isinstance(error, ShardClosedError)  # the budget is used up
+                is_cancelled = (
+                    job.cancelled.is_set() or is_closed or not isinstance(error, Exception)
+                )
                 self._tell(
                     task, Cancelled(message=message) if is_cancelled else Failed(message=message)
                 )
@@ -142,14 +146,16 @@ def shard_tasks() -> Iterator[Callable[[Job], Job]]:
     if context is None or context.flow_run is None:
         yield lambda job: job
         return
-    shown = _ShardTasks(context.flow_run.id)
+    task_runs = _ShardTasks(context.flow_run.id)
     sender = Thread(
-        target=partial(contextvars.copy_context().run, shown.send), name="shard-tasks", daemon=True
+        target=partial(contextvars.copy_context().run, task_runs.send),
+        name="shard-tasks",
+        daemon=True,
     )
     sender.start()
     try:
-        yield shown.shown
+        yield task_runs.with_task_runs
     finally:
         with suppress(Full):
-            shown.changes.put(None, timeout=_END_SECONDS)
+            task_runs.changes.put(None, timeout=_END_SECONDS)
         sender.join(_END_SECONDS)
