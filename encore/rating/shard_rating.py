@@ -197,7 +197,10 @@ class ShardRater:
                 start = len(replies)
                 with spending.group(prompts[start:]) as num_prompts:
                     if not num_prompts:
-                        raise ShardClosedError(f"{start} of {len(prompts)} prompts were asked")
+                        raise ShardClosedError(
+                            f"the budget is used up after {start} of {len(prompts)} prompts; "
+                            "their replies are kept for a call with a larger --budget"
+                        )
                     replies += ask_group(start, start + num_prompts)
             return replies
         finally:
