@@ -26,8 +26,8 @@ from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Cancelled, Completed, Failed, Retrying, Running
 
 from encore.core.errors import ShardClosedError
-from encore.runs.run_files import Shard, ShardTable
-from encore.runs.shard_runner import Job, ReportRows
+from encore.runs.run_files import Shard
+from encore.runs.shard_runner import Job
 from tasks.server_calls import best_effort, is_server_away
 
 logger = logging.getLogger(__name__)
@@ -67,29 +67,23 @@ class _ShardTasks:
     )
     tasks: dict[int, _ShardTask] = field(default_factory=dict)
 
-    def with_task_runs(self, job: Job) -> Job:
-        """Return the job with a function that tells how each attempt at a shard begins and ends."""
-
-        def compute(shard: Shard, report_rows: ReportRows) -> ShardTable:
-            task = self.tasks.setdefault(shard.index, _ShardTask(f"shard {shard.index}"))
-            task.num_attempts += 1
-            self._tell(task, Running() if task.num_attempts == 1 else Retrying())
-            try:
-                content = job.compute(shard, report_rows)
-            except BaseException as error:
-                message = f"{type(error).__name__}: {error}"[:_MAX_MESSAGE_CHARACTERS]
-                is_closed = isinstance(error, ShardClosedError)  # the budget is used up
-                is_cancelled = (
-                    job.cancelled.is_set() or is_closed or not isinstance(error, Exception)
-                )
-                self._tell(
-                    task, Cancelled(message=message) if is_cancelled else Failed(message=message)
-                )
-                raise
-            self._tell(task, Completed())
-            return content
-
-        return replace(job, compute=compute)
+    @contextmanager
+    def watch(self, job: Job, shard: Shard) -> Iterator[None]:
+        """Tell how an attempt at a shard of a job begins, and how it ends with its file written."""
+        task = self.tasks.setdefault(shard.index, _ShardTask(f"shard {shard.index}"))
+        task.num_attempts += 1
+        self._tell(task, Running() if task.num_attempts == 1 else Retrying())
+        try:
+            yield
+        except BaseException as error:
+            message = f"{type(error).__name__}: {error}"[:_MAX_MESSAGE_CHARACTERS]
+            is_closed = isinstance(error, ShardClosedError)  # the budget is used up
+            is_cancelled = job.cancelled.is_set() or is_closed or not isinstance(error, Exception)
+            self._tell(
+                task, Cancelled(message=message) if is_cancelled else Failed(message=message)
+            )
+            raise
+        self._tell(task, Completed())
 
     def _tell(self, task: _ShardTask, state: State) -> None:
         with suppress(Full):
@@ -154,7 +148,7 @@ def shard_tasks() -> Iterator[Callable[[Job], Job]]:
     )
     sender.start()
     try:
-        yield task_runs.with_task_runs
+        yield lambda job: replace(job, watch=partial(task_runs.watch, job))
     finally:
         with suppress(Full):
             task_runs.changes.put(None, timeout=_END_SECONDS)

@@ -24,6 +24,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
@@ -106,6 +107,8 @@ class Job:
         run_dir: The run's folder. It is created with the first shard.
         manifest: The run's identity and plan.
         compute: Computes the rows of a shard. Several workers call it from their own threads.
+        watch: Returns a context that is open while a shard is computed and written, and that
+            receives the error of either.
         start: Called once before the first open shard, e.g. to start an engine. Returns the number
             of workers: with two, one shard is prepared or written while another computes.
         title: Title of the progress bar. Default: the manifest's ``DOING``.
@@ -123,6 +126,7 @@ class Job:
     run_dir: Path
     manifest: RunManifest
     compute: Compute
+    watch: Callable[[Shard], AbstractContextManager[None]] = lambda _: contextlib.nullcontext()
     start: Callable[[], int] = lambda: 1
     title: str = ""
     shard_indices: Sequence[int] | None = None
@@ -275,15 +279,16 @@ def work_on(
 def _compute_and_write(job: Job, shard: Shard, report_rows: ReportRows) -> ShardState:
     """Compute a shard and write it. An error is recorded in the run's folder."""
     try:
-        content = job.compute(shard, report_rows)
-        state = runs.write_shard(
-            job.run_dir,
-            job.manifest,
-            shard,
-            content,
-            listing=job.listing,
-            replaces_done=job.replaces_done,
-        )
+        with job.watch(shard):
+            content = job.compute(shard, report_rows)
+            state = runs.write_shard(
+                job.run_dir,
+                job.manifest,
+                shard,
+                content,
+                listing=job.listing,
+                replaces_done=job.replaces_done,
+            )
     except ShardClosedError:
         return ShardState(index=shard.index, state="missing", action="closed")
     except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import threading
 import time
@@ -24,6 +25,7 @@ from encore.judges.judge_options import JudgeConfig
 from encore.judges.vllm_engine import VllmJudge
 from encore.rating import rating_run
 from encore.rating.rating_options import RateConfig, RatingConfig
+from encore.runs import run_files
 from flows.rate_pairs import rate_pairs
 from tasks.rate import ShardAttempts
 from tests.flows.conftest import NUM_PAIRS, artifact, error_of
@@ -32,6 +34,11 @@ from tests.golden.command_line import encore
 pytestmark = pytest.mark.usefixtures("prefect_api")
 
 RatingOf = Callable[..., RatingConfig]
+
+WRITE_ERROR = (
+    "the disk was full while shard 1 was written; finished shards are kept; make room and run the "
+    "same command again"
+)
 
 
 def run_flow(study: Path, rating: RatingConfig, *, retries: int = 2, **options: Any) -> State[Any]:
@@ -174,3 +181,25 @@ def test_a_shard_that_fails_is_tried_again_and_without_retries_fails_alone(
     assert again.message == "1 rated, 2 reused, 0 failed"
     [retried] = [task for name, task in tasks_of(again).items() if name.startswith("shard")]
     assert (retried.name, retried.state_name, retried.run_count) == (red.name, "Completed", 2)
+
+
+def test_a_shard_that_cannot_be_written_is_red_and_so_is_the_stage(
+    study: Path, rating: RatingOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish = run_files.publish
+
+    def publish_on_a_full_disk(temporary: Path, path: Path) -> None:
+        if path.name.startswith("shard-00001."):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        publish(temporary, path)
+
+    monkeypatch.setattr(run_files, "publish", publish_on_a_full_disk)
+    state = run_flow(study, rating())
+    tasks = tasks_of(state)
+    message = tasks["shard 1"].state.message
+
+    assert tasks["shard 1"].state_name == tasks["rate"].state_name == "Failed"
+    assert message.startswith("EveryShardError: ")
+    assert message.endswith(f"/{only_run(study).name}: {WRITE_ERROR}")
+    assert WRITE_ERROR in str(error_of(state))
+    assert tasks["shard 0"].state_name == "Completed"
