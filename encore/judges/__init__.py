@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 #: Module and class of each backend.
 BACKENDS = {
     "vllm": ("encore.judges.vllm_engine", "VllmJudge"),
-    "http": ("encore.judges.http_server", "HttpJudge"),
+    "http": ("encore.judges.http_judge", "HttpJudge"),
     "transformers": ("encore.judges.transformers_model", "TransformersJudge"),
 }
 

@@ -11,7 +11,7 @@ import pytest
 
 from encore.core.errors import EncoreError
 from encore.data.rating_runs import status
-from encore.judges import http_protocol, http_server
+from encore.judges import http_judge, http_protocol, http_server
 from encore.judges.base import SERVER_ERROR, Reply, Usage
 from encore.judges.http_protocol import PromptFailedError
 from encore.rating.reply_journal import ReplyJournal
@@ -23,7 +23,7 @@ from tests.judges.test_http_judge import QUESTIONS, TEXT, opened, rate
 from tests.worlds.judges import hashed_score
 from tests.worlds.studies import numbered_pairs, study_of
 
-PROBE = http_server._PROBE
+PROBE = http_judge._PROBE
 
 
 @pytest.fixture(autouse=True)
@@ -192,7 +192,7 @@ def test_one_prompt_of_a_request_does_not_fail_the_others(monkeypatch):
         return [Reply(text=prompt, is_complete=True) for prompt in prompts]
 
     monkeypatch.setattr(judge, "_reply_to_batch", answer)
-    counts = http_server._PromptCounts(num_answered=0)
+    counts = http_judge._PromptCounts(num_answered=0)
     sent = judge._reply_or_set_aside(None, ["a", "bad", "b"], "", TEXT, counts)
     with pytest.raises(StopIteration) as finished:
         sent.send(None)

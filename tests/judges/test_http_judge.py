@@ -16,7 +16,7 @@ from encore.core.errors import EncoreError, JudgeUnavailableError
 from encore.data.rating_runs import status
 from encore.judges import http_server, open_judge
 from encore.judges.base import Decoding, Reply, prompt_digest
-from encore.judges.http_server import HttpJudge
+from encore.judges.http_judge import HttpJudge
 from encore.judges.judge_options import JudgeConfig
 from encore.rating.reply_journal import ReplyJournal
 from tests.golden.command_line import Finished, encore

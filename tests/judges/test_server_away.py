@@ -12,9 +12,9 @@ import openai._base_client
 import pytest
 
 from encore.core.errors import EncoreError, JudgeUnavailableError
-from encore.judges import http_server
+from encore.judges import http_judge, http_server
 from encore.judges.base import SERVER_ERROR, ProgressHook, Reply
-from encore.judges.http_server import HttpJudge
+from encore.judges.http_judge import HttpJudge
 from tests.judges.hostile_server import KEY, HostileServer, serving
 from tests.judges.test_http_judge import EXPECTED_TEXTS, QUESTIONS, TEXT, opened
 
@@ -96,7 +96,7 @@ def test_a_wait_that_is_too_long_ends_the_run():
 
 
 def test_a_prompt_for_which_a_gateway_fails_is_set_aside_without_a_wait():
-    server = HostileServer(fault="503", every=5, spared=http_server._PROBE)
+    server = HostileServer(fault="503", every=5, spared=http_judge._PROBE)
     with serving(server), closing(opened(server, wait_for_server=1)) as judge:
         replies = ask(judge)
         assert judge.wait_seconds == 0
