@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from types import MappingProxyType
@@ -27,9 +27,9 @@ from encore.judges.base import (
     Usage,
     ask_judge,
 )
-from encore.rating.earlier_ratings import EarlierRatings
+from encore.rating.earlier_ratings import EarlierRatings, Key
 from encore.rating.null_watch import NullWatch
-from encore.rating.prompts import PromptMaker
+from encore.rating.prompts import PromptMaker, Question
 from encore.rating.rating_options import RatingConfig
 from encore.rating.replies import read_answers, thinking_tokens
 from encore.rating.reply_journal import ReplyJournal
@@ -92,12 +92,7 @@ class ShardRater:
         ]
         rules_per_prompt = self.prompts.rules_per_prompt
         num_known = (len(questions) - len(open_questions)) * rules_per_prompt
-        prompts: list[Prompt | None] = []
-        nums_cut: list[int] = []
-        for prompt, num_cut in self.prompts.make(open_questions):
-            report_rows(num_known)
-            prompts.append(prompt)
-            nums_cut.append(num_cut)
+        prompts, nums_cut = self._make_prompts(open_questions, lambda: report_rows(num_known))
         kept = {} if journal is None else journal.earlier_replies_to(prompts)
         for row in earlier_rows.values():
             self.null_watch.count(row["null_reason"], row["raw_reply"])
@@ -121,15 +116,7 @@ class ShardRater:
             for i, reply in enumerate(new_replies)
             for columns in self._answer_columns(kept.get(i, reply))
         )
-        rows = []
-        for question in questions:
-            is_known = question.is_answered(earlier_rows)
-            row_by_rule = {
-                rule: earlier_rows[question.key(rule)] if is_known else next(new_rows)
-                for rule in question.rules
-            }
-            in_order = self.prompts.rule_set.rules if len(row_by_rule) > 1 else question.rules
-            rows += [{**row_by_rule[rule], **question.columns(rule)} for rule in in_order]
+        rows = self._rows_in_order(questions, earlier_rows, new_rows)
         journal_cost = _cost(journal.earlier_usages if journal else [])
         asked = [reply for reply in new_replies if reply is not None]
         return self._shard_table(
@@ -143,6 +130,42 @@ class ShardRater:
                 **thinking_tokens(asked, self.decoding),
             },
         )
+
+    def _make_prompts(
+        self, questions: Sequence[Question], on_prompt: Callable[[], None]
+    ) -> tuple[list[Prompt | None], list[int]]:
+        """Return the prompts of some questions, and how many tokens were cut from each."""
+        prompts: list[Prompt | None] = []
+        nums_cut: list[int] = []
+        for prompt, num_cut in self.prompts.make(questions):
+            on_prompt()
+            prompts.append(prompt)
+            nums_cut.append(num_cut)
+        return prompts, nums_cut
+
+    def _rows_in_order(
+        self,
+        questions: Sequence[Question],
+        earlier_rows: Mapping[Key, Mapping[str, Any]],
+        new_rows: Iterator[Mapping[str, Any]],
+    ) -> list[dict[str, Any]]:
+        """Return the rows of all questions in their order, and by rule within a question.
+
+        Args:
+            questions: All questions of the shard.
+            earlier_rows: Rows of other runs.
+            new_rows: Rows of the questions that these do not answer, in order.
+        """
+        rows: list[dict[str, Any]] = []
+        for question in questions:
+            is_known = question.is_answered(earlier_rows)
+            row_by_rule = {
+                rule: earlier_rows[question.key(rule)] if is_known else next(new_rows)
+                for rule in question.rules
+            }
+            in_order = self.prompts.rule_set.rules if len(row_by_rule) > 1 else question.rules
+            rows += [{**row_by_rule[rule], **question.columns(rule)} for rule in in_order]
+        return rows
 
     def _ask(
         self,
@@ -169,11 +192,11 @@ class ShardRater:
         def keep(index: int, reply: Reply) -> None:
             prompt = prompts[index]
             assert prompt is not None, "only prompts have replies"
+            if reply.null_reason != SERVER_ERROR:
+                journal.add(prompt, reply)  # first: it was paid for, whatever is wrong with it
+            self._count(reply)
             if spending is not None:
                 spending.add(prompt, reply)
-            self._count(reply)
-            if reply.null_reason != SERVER_ERROR:
-                journal.add(prompt, reply)
 
         def flush_and_report(num_done: int) -> None:
             journal.flush()

@@ -84,6 +84,8 @@ def test_a_server_that_does_not_say_its_tokens_is_an_error_at_once(study):
     with pytest.raises(EncoreError, match="use --budget-calls"):
         rated(study, judge, budget=0.5)
     assert judge.num_asked == 1
+    rated(study, judge, budget_calls=NUM_PROMPTS)
+    assert judge.num_asked == NUM_PROMPTS  # the first reply was paid for too, and was kept
 
 
 def test_a_group_has_half_of_the_money_left_or_all_prompts_if_they_take_four_fifths():
