@@ -1,13 +1,15 @@
 """A bounded queue that scores the texts of many clients together, one batch at a time.
 
 The texts of a request wait in the queue one by one. A large request therefore shares batches with
-small requests that came later, and the size of a batch depends on tokens alone. Everything except
-the scoring runs on the event loop.
+small requests that came later, and the size of a batch depends on tokens alone. A request that
+finds the queue full waits until it has room, in the order of arrival. Everything except the scoring
+runs on the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -34,25 +36,33 @@ _MAX_FAILURES = 3
 
 
 class _Text(NamedTuple):
-    """One text in the queue; ``future`` receives its scores, shape [R]."""
+    """One text of a request.
+
+    Attributes:
+        token_ids: Its tokens.
+        future: Future that receives its scores, shape [R].
+        timeout: Timer that refuses the request, unless a batch takes one of its texts before.
+    """
 
     token_ids: TokenIds
     future: asyncio.Future[_Scores]
+    timeout: asyncio.TimerHandle
 
 
 class BatchQueue:
     """A queue that scores texts in the order of arrival. `score` returns only while `run` runs.
 
     Attributes:
-        texts: The waiting texts.
-        num_tokens: Number of tokens in the waiting texts.
+        texts: Texts in the queue.
+        num_tokens: Number of tokens in these texts.
 
     Args:
         score_batch: Function that returns the scores, shape [N, R], of N token sequences. It is
             called in another thread, one call at a time. An error fails the batch; the loss of
             the device ends the queue.
-        limits: Largest numbers of tokens in a batch and in the queue. A longer text is scored
-            alone, and an empty queue takes any request.
+        limits: Largest numbers of tokens in a batch and in the queue, and the time that a request
+            may wait for its first batch. A longer text is scored alone, and an empty queue takes
+            any request.
     """
 
     def __init__(
@@ -61,6 +71,9 @@ class BatchQueue:
         self._score_batch = score_batch
         self._limits = limits
         self.texts: deque[_Text] = deque()
+        #: Texts of the requests that wait for room, by number of arrival.
+        self._outside: dict[int, list[_Text]] = {}
+        self._numbers = itertools.count()
         self._arrived = asyncio.Event()
         self._is_closed = False
         self._num_failures = 0  # since the last batch that was scored
@@ -75,25 +88,26 @@ class BatchQueue:
         """Score the N texts of a request, shape [N, R]. A cancelled text is not computed.
 
         Raises:
-            HTTPException: 503 if too many tokens wait or the queue has ended, 500 if the model
-                failed.
+            HTTPException: 503 if no batch takes a text of the request in time or the queue has
+                ended, 500 if the model failed.
         """
         if self._is_closed:
             raise stopping_error()
-        num_tokens = sum(map(len, sequences))
-        if self.texts and self.num_tokens + num_tokens > self._limits.max_queue_tokens:
-            reason = f"{self.num_tokens} tokens wait to be scored, no more are taken"
-            raise HTTPException(503, f"{reason}; come back later", {"retry-after": "1"})
         loop = asyncio.get_running_loop()
-        texts = [_Text(token_ids, loop.create_future()) for token_ids in sequences]
-        self.texts.extend(texts)
-        self.num_tokens += num_tokens
-        self._arrived.set()
+        futures: list[asyncio.Future[_Scores]] = [loop.create_future() for _ in sequences]
+        timeout = loop.call_later(self._limits.max_wait_seconds, self._refuse, futures)
+        pairs = zip(sequences, futures, strict=True)
+        number = next(self._numbers)
+        self._outside[number] = [_Text(token_ids, future, timeout) for token_ids, future in pairs]
+        self._admit()
         try:
-            return np.stack(await asyncio.gather(*(text.future for text in texts)))
+            return np.stack(await asyncio.gather(*futures))
         finally:
-            for text in texts:
-                text.future.cancel()
+            timeout.cancel()
+            for future in futures:
+                future.cancel()
+            if self._outside.pop(number, None):
+                self._admit()  # a smaller request behind this one may have room
 
     async def run(self) -> None:
         """Score batch after batch until cancelled, or until the device is lost."""
@@ -108,9 +122,32 @@ class BatchQueue:
                     await self._compute(batch)
         finally:  # so that no client waits for ever
             self._is_closed = True
-            _fail([*batch, *self.texts], stopping_error())
+            outside = itertools.chain.from_iterable(self._outside.values())
+            _fail([text.future for text in (*batch, *self.texts, *outside)], stopping_error())
             self.texts.clear()
+            self._outside.clear()
             self.num_tokens = 0
+
+    def _admit(self) -> None:
+        """Move the texts of requests that wait for room into the queue, as far as it has room."""
+        while self._outside:
+            number, texts = next(iter(self._outside.items()))
+            num_tokens = sum(len(text.token_ids) for text in texts)
+            if self.texts and self.num_tokens + num_tokens > self._limits.max_queue_tokens:
+                return
+            del self._outside[number]
+            self.texts.extend(texts)
+            self.num_tokens += num_tokens
+            self._arrived.set()
+
+    def _refuse(self, futures: Sequence[asyncio.Future[_Scores]]) -> None:
+        """Answer a request that no batch took in time."""
+        reason = (
+            f"{self.num_tokens} tokens wait to be scored, and this request was not begun within"
+        )
+        seconds = f"{self._limits.max_wait_seconds:g} s (--max-wait-seconds)"
+        error = HTTPException(503, f"{reason} {seconds}; come back later", {"retry-after": "1"})
+        _fail(futures, error)
 
     def _take(self) -> list[_Text]:
         """Remove and return the next texts to score together, without cancelled ones."""
@@ -123,8 +160,10 @@ class BatchQueue:
             text = self.texts.popleft()
             self.num_tokens -= size
             if not text.future.done():
+                text.timeout.cancel()
                 batch.append(text)
                 num_tokens += size
+        self._admit()
         if not self.texts:
             self._arrived.clear()
         return batch
@@ -138,7 +177,8 @@ class BatchQueue:
             _log.error("a batch of %d texts could not be scored", len(batch), exc_info=error)
             self._num_failures += 1
             self._is_closed = isinstance(error, torch.AcceleratorError)
-            _fail(batch, HTTPException(500, "the model failed on this batch; see the log"))
+            futures = [text.future for text in batch]
+            _fail(futures, HTTPException(500, "the model failed on this batch; see the log"))
         else:
             self._num_failures = 0
             for text, score_R in scored:
@@ -151,7 +191,7 @@ def stopping_error() -> HTTPException:
     return HTTPException(503, "the server stops; send it to another one", {"connection": "close"})
 
 
-def _fail(texts: Sequence[_Text], error: HTTPException) -> None:
-    for text in texts:
-        if not text.future.done():
-            text.future.set_exception(error)
+def _fail(futures: Sequence[asyncio.Future[_Scores]], error: HTTPException) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_exception(error)

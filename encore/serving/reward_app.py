@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 #: Seconds within which a request's body must arrive.
 BODY_SECONDS = 10.0
-#: Number of bodies of the largest allowed size that the server holds at one time.
+#: Number of bodies of the largest allowed size whose requests the server holds at one time.
 _MAX_HELD_BODIES = 16
 #: Texts that are tokenized in one call; between calls other requests get their turn.
 _TEXTS_PER_CALL = 8
@@ -139,6 +139,7 @@ class RewardApp:
             await self._app(scope, receive, send_and_keep_status)
         finally:
             if scope["type"] == "http":
+                self._num_held_bytes -= scope["state"].get("num_bytes", 0)
                 # An unknown path is a client's text, which is not logged.
                 path = scope["path"] if "endpoint" in scope else "other"
                 seconds = time.perf_counter() - started
@@ -278,6 +279,7 @@ class RewardApp:
                 async for chunk in request.stream():
                     body += chunk
                     self._num_held_bytes += len(chunk)
+                    request.state.num_bytes = len(body)
                     if len(body) > largest:
                         reason = f"expected at most {largest} bytes: send several requests"
                         raise HTTPException(413, f"a body of {len(body)} bytes or more, {reason}")
@@ -287,8 +289,6 @@ class RewardApp:
         except TimeoutError:
             reason = f"the body did not arrive within {BODY_SECONDS:g} s ({len(body)} bytes did)"
             raise HTTPException(408, reason, {"connection": "close"}) from None
-        finally:
-            self._num_held_bytes -= len(body)
 
     async def _in_thread(self, work: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)

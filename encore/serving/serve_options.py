@@ -18,7 +18,9 @@ class ServeLimits(StageConfig):
     max_batch_tokens: int = option(8_192, ge=1)
     """Largest number of tokens in one batch."""
     max_queue_tokens: int = option(524_288, ge=1)
-    """Largest number of tokens that may wait to be scored."""
+    """Largest number of tokens in the queue; further requests wait until it has room."""
+    max_wait_seconds: float = option(150.0, gt=0)
+    """Seconds that a request may wait for its first batch before it is refused with 503."""
     max_request_bytes: int = option(8 << 20, ge=1)
     """Largest size of a request's body, in bytes."""
     max_queries: int = option(1024, ge=1)

@@ -44,11 +44,14 @@ def with_queue(
     *,
     batch: int = 100,
     waiting: int = 10_000,
+    wait_seconds: float = 150.0,
 ) -> None:
     """Run ``use`` beside a queue; the queue is cancelled afterwards."""
 
     async def run() -> None:
-        limits = ServeLimits(max_batch_tokens=batch, max_queue_tokens=waiting)
+        limits = ServeLimits(
+            max_batch_tokens=batch, max_queue_tokens=waiting, max_wait_seconds=wait_seconds
+        )
         queue = BatchQueue(scorer, limits=limits)
         task = asyncio.create_task(queue.run())
         async with asyncio.timeout(PATIENCE):
@@ -100,21 +103,43 @@ def test_batches_keep_the_token_limit_and_small_requests_share_those_of_large_on
     assert scorer.batches == [[10], [60], [60], [60], [500], [50, 40]]
 
 
-def test_a_full_queue_answers_503_with_retry_after():
+def test_requests_wait_for_room_in_the_order_of_arrival_and_one_whose_client_goes_leaves():
     scorer = Scorer(is_held=True)
 
     async def use(queue):
         first = submit(queue, text(1, 10))
         await started(scorer)
-        second = submit(queue, text(2, 5_000))  # an empty queue takes any request
+        # 60 tokens are in the queue of 100; 50 have no room, and the small ones do not overtake.
+        tasks = [submit(queue, text(2, length)) for length in (60, 50, 30, 5)]
         await asyncio.sleep(0)
-        with pytest.raises(HTTPException, match="5000 tokens wait") as caught:
-            await queue.score([text(3, 1)])
-        assert (caught.value.status_code, caught.value.headers) == (503, {"retry-after": "1"})
+        assert (len(queue.texts), queue.num_tokens) == (1, 60)
+        tasks[1].cancel()  # 30 and 5 have room now
+        await asyncio.wait([tasks[1]])
+        assert (len(queue.texts), queue.num_tokens) == (3, 95)
+        late = submit(queue, text(2, 5_000))  # as many as it likes, once the queue is empty
         scorer.may_go_on.set()
-        await asyncio.gather(first, second)
+        await asyncio.gather(first, tasks[0], *tasks[2:], late)
 
-    with_queue(scorer, use, waiting=100)
+    with_queue(scorer, use, batch=60, waiting=100)
+    assert scorer.batches == [[10], [60], [30, 5], [5_000]]
+
+
+def test_a_request_that_no_batch_takes_in_time_is_a_503_and_one_that_has_begun_is_not():
+    scorer = Scorer(is_held=True)
+
+    async def use(queue):
+        begun = submit(queue, text(1, 10), text(1, 95))  # two batches
+        await started(scorer)
+        waiting = [submit(queue, text(2, 5)), submit(queue, text(3, 10))]  # in the queue, outside
+        for task in waiting:
+            with pytest.raises(HTTPException, match=r"tokens wait .* 0.2 s") as caught:
+                await task
+            assert (caught.value.status_code, caught.value.headers) == (503, {"retry-after": "1"})
+        scorer.may_go_on.set()
+        assert (await begun).tolist() == [[1, 10], [1, 95]]
+
+    with_queue(scorer, use, waiting=100, wait_seconds=0.2)
+    assert scorer.batches == [[10], [95]]
 
 
 @pytest.mark.parametrize("error", [MemoryError, None])
@@ -178,4 +203,4 @@ def test_no_client_of_a_dead_worker_is_left_waiting(num_done):
         assert {task.exception().status_code for task in finished} == {503}
         assert not queue.is_alive
 
-    with_queue(score, use, batch=10)
+    with_queue(score, use, batch=10, waiting=30)  # the last client waits for room

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import json
 import logging
 import socket
 import threading
+import time
 import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from typing import Any
 from unittest.mock import Mock
 
 import httpx
@@ -246,6 +249,49 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[HeldScoring]:
     monkeypatch.setattr(reward_app, "score_sequences", scoring)
     yield scoring
     scoring.may_go_on.set()
+
+
+async def ask_as_openrlhf(port: int, query: str, pause_seconds: float) -> Any:
+    """Ask for one reward as OpenRLHF does: five tries, a new connection each; None if all fail."""
+    body = json.dumps({"query": [query], "prompts": [""], "labels": [None]})
+    head = (
+        HEAD.replace("/score", "/get_reward") + f"connection: close\r\ncontent-length: {len(body)}"
+    )
+    for _ in range(5):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"{head}\r\n\r\n{body}".encode())
+        answer = await reader.read()
+        writer.close()
+        if answer.startswith(b"HTTP/1.1 200"):
+            return json.loads(answer.partition(b"\r\n\r\n")[2])["rewards"][0]
+        await asyncio.sleep(pause_seconds)
+    return None
+
+
+@pytest.mark.parametrize(
+    ("queue_seconds", "pause_seconds"),
+    [(1.5, 0.02), pytest.param(60.0, 1.0, marks=pytest.mark.full)],
+)
+def test_a_thousand_clients_of_openrlhf_lose_no_reward_while_the_queue_is_full(
+    monkeypatch, queue_seconds, pause_seconds
+):
+    queries = [f"{number:04}" for number in range(1_000)]
+
+    def score(_model, sequences, **_options):  # four bytes, four tokens
+        time.sleep(queue_seconds * sum(map(len, sequences)) / (4 * len(queries)))
+        return np.full((len(sequences), len(RULES)), [1, 0, 0], dtype=np.float32)
+
+    async def ask_all(port: int) -> list[Any]:
+        tries = (ask_as_openrlhf(port, query, pause_seconds) for query in queries)
+        async with asyncio.timeout(180):
+            return await asyncio.gather(*tries)
+
+    monkeypatch.setattr(reward_app, "score_sequences", score)
+    with running(max_batch_tokens=40, max_queue_tokens=80) as server:
+        rewards = asyncio.run(ask_all(server.port))
+        metrics = server.get("/metrics").text
+    assert rewards == [WEIGHTS["be-kind"]] * len(queries)  # a score of 1 on the first rule
+    assert 'path="/get_reward",status="503"' not in metrics
 
 
 def test_texts_of_a_client_that_went_away_are_not_computed(held):
