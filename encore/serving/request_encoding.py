@@ -2,19 +2,22 @@
 
 A query of OpenRLHF is the text of the policy's tokens, including special tokens. It is tokenized
 with special tokens, so a query that the model's own template rendered has exactly the tokens of
-that conversation.
+that conversation. A query of another family's template is refused, or read back into messages with
+the policy's tokenizer.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from starlette.exceptions import HTTPException
 
 from encore.core.errors import InputError
 from encore.data.records import Message
 from encore.model.conversation import ConversationTokenizer, EncodedResponse
-from encore.serving.reward_requests import Conversation, Texts
+from encore.serving.policy_template import PolicyTemplate
+from encore.serving.reward_requests import Conversation, Texts, Turn
 
 #: Characters of a text that are tokenized per token of the model's maximum length. A token is much
 #: shorter, so the text beyond would be cut anyway. Texts of fewer characters than the second number
@@ -22,6 +25,15 @@ from encore.serving.reward_requests import Conversation, Texts
 _CHARACTERS_PER_TOKEN = 32
 _MIN_CHARACTERS = 1 << 16
 _SHOWN_TURNS = 8
+_QUESTION, _ANSWER = "ENCORE-QUESTION-MARKER", "ENCORE-ANSWER-MARKER"
+#: Tokens of chat templates, in the forms that the families of models write them.
+_CHAT_TOKEN = re.compile(
+    r"<\|[A-Za-z_]+\|>|<｜[^｜<>\s]{1,40}｜>|\[/?INST\]|<(?:start|end)_of_turn>|<\|turn>|<turn\|>"
+)
+#: Tokens that begin a turn. A vocabulary may have them although the model's template does not.
+_TURN_TOKENS = ("<|im_start|>", "<|start_header_id|>", "<|user|>", "<|assistant|>")
+#: Tokens that other families write before the first turn.
+_FIRST_TOKENS = ("", "<s>", "<bos>")
 
 
 class RequestEncoder:
@@ -31,12 +43,20 @@ class RequestEncoder:
         tokenizer: Tokenizer of the reward model.
         num_embeddings: Number of rows of the model's embedding table. A tokenizer may have more
             tokens; such a token would end the worker, and on a GPU the whole process.
+        policy: Template that rendered the queries. None: they are of the model's own template.
     """
 
-    def __init__(self, tokenizer: ConversationTokenizer, *, num_embeddings: int) -> None:
+    def __init__(
+        self,
+        tokenizer: ConversationTokenizer,
+        *,
+        num_embeddings: int,
+        policy: PolicyTemplate | None = None,
+    ) -> None:
         hf = tokenizer.hf_tokenizer
         self._tokenizer = tokenizer
         self._num_embeddings = num_embeddings
+        self._policy = policy
         self._max_characters = max(_MIN_CHARACTERS, _CHARACTERS_PER_TOKEN * tokenizer.max_length)
         self._end_token, pad = hf.convert_ids_to_tokens(
             [tokenizer.end_token_id, tokenizer.pad_token_id]
@@ -45,6 +65,17 @@ class RequestEncoder:
         self._end_tokens = {self._end_token, hf.eos_token} - {None}
         longest_first = sorted(map(re.escape, {*self._end_tokens, pad}), key=len, reverse=True)
         self._padding_pattern = re.compile(f"({'|'.join(longest_first)})")
+        rendered = tokenizer.render([Message(role="user", content=_QUESTION)], _ANSWER)
+        head, _, tail = rendered.rpartition(_ANSWER)
+        before_reply = head.rpartition(_QUESTION)[2]
+        self._num_tail = len(tokenizer.encode_rendered([tail])[0].token_ids)
+        special = [str(token) for token in hf.added_tokens_decoder.values() if token.special]
+        stops = [
+            before_reply.rfind(token) + len(token) for token in special if token in before_reply
+        ]
+        #: Text between a user's turn and the reply, as far as templates of one family agree on it.
+        self._reply_header = before_reply[: max(stops)] if stops else before_reply.strip()
+        self._vocabulary = {*hf.get_added_vocab()} - {*_TURN_TOKENS}
 
     def encode(self, texts: Texts, first: int) -> list[EncodedResponse]:
         """Return token ids of some queries or conversations; the first has the number ``first``.
@@ -59,15 +90,17 @@ class RequestEncoder:
         that were made.
 
         Raises:
-            HTTPException: 422 for a query of padding and space alone, for turns that the model's
-                template refuses, and for a token without an embedding.
+            HTTPException: 422 for a query of padding and space alone, for one of another template,
+                for turns that the model's template refuses, and for a token without an embedding.
         """
         queries, encoded = [], []
         for index, text in enumerate(texts, first):
-            if isinstance(text, str):
-                queries.append(self._strip(text, index))
-            else:
+            if not isinstance(text, str):
                 encoded.append(self._conversation(text, index))
+            elif self._policy is not None:
+                encoded.append(self._rendered_anew(self._policy, text, index))
+            else:
+                queries.append(self._strip(text, index))
         encoded += self._tokenizer.encode_rendered(queries)
         for index, response in enumerate(encoded, first):
             if (largest := int(response.token_ids.max())) >= self._num_embeddings:
@@ -75,11 +108,28 @@ class RequestEncoder:
                 raise _refusal(index, f"token {token!a} (id {largest}) has no embedding")
         return encoded
 
+    def _rendered_anew(self, policy: PolicyTemplate, text: str, index: int) -> EncodedResponse:
+        """Read the conversation back from the policy's text; render it with the own template."""
+        try:
+            prompt, response, has_ended = policy.parse(text)
+        except ValueError as error:
+            reason = f"the template of --policy-tokenizer did not render this text: {error}"
+            raise _refusal(index, reason) from None
+        encoded = self._encode(prompt, response, index)
+        if has_ended:
+            return encoded
+        return encoded._replace(token_ids=encoded.token_ids[: -self._num_tail])
+
     def _conversation(self, conversation: Conversation, index: int) -> EncodedResponse:
-        response = conversation.response[-self._max_characters :]
+        return self._encode(conversation.messages, conversation.response, index)
+
+    def _encode(
+        self, turns: Sequence[Turn | Message], response: str, index: int
+    ) -> EncodedResponse:
+        response = response[-self._max_characters :]
         num_free = self._max_characters - len(response)
         prompt: list[Message] = []
-        for turn in reversed(conversation.messages):
+        for turn in reversed(turns):
             content = turn.content[max(0, len(turn.content) - num_free) :]
             num_free -= len(content)
             prompt.insert(0, Message(role=turn.role, content=content))
@@ -101,11 +151,29 @@ class RequestEncoder:
         while start + 1 < stop and not parts[start] and parts[start + 1] not in self._begin_tokens:
             start += 2
         bare = "".join(parts[start:stop])
+        if (token := self._foreign_token(bare)) is not None:
+            reason = f"token {token!a} belongs to another chat template than the model's; start the"
+            advice = "server with --policy-tokenizer PATH of the policy, or send messages to /score"
+            raise _refusal(index, f"{reason} {advice}")
         begin = next((token for token in self._begin_tokens if bare.startswith(token)), "")
         bare = begin + bare[len(begin) :][-self._max_characters :]
         if not bare.strip():
             raise _refusal(index, "an empty text")
         return bare + self._end_token if has_ended else bare
+
+    def _foreign_token(self, text: str) -> str | None:
+        """Return a token that shows that another template rendered the text; None without one.
+
+        In a text that has the model's own header of a reply, such a token is plain text, unless the
+        text begins with it.
+        """
+        for foreign in _CHAT_TOKEN.finditer(text):
+            if foreign[0] not in self._vocabulary and foreign[0] not in self._tokenizer.template:
+                break
+        else:
+            return None
+        is_first = text[: foreign.start()].strip() in _FIRST_TOKENS
+        return None if self._reply_header in text and not is_first else foreign[0]
 
 
 def _refusal(index: int, reason: str) -> HTTPException:

@@ -27,6 +27,7 @@ from encore.model.layouts import TokenIds
 from encore.model.open_model import OpenedModel, open_reward_model
 from encore.model.score_sequences import score_sequences
 from encore.serving.batch_queue import BatchQueue, stopping_error
+from encore.serving.policy_template import PolicyTemplate, load_policy_template
 from encore.serving.request_encoding import RequestEncoder
 from encore.serving.reward_requests import RewardRequest, ScoreRequest, Texts, read_request
 from encore.serving.serve_options import ServeConfig, ServeLimits
@@ -58,6 +59,7 @@ class RewardApp:
         composition: Weights of its heads; also an attribute.
         limits: Limits on the requests of clients.
         on_ready: Function that is called when the server is about to answer requests.
+        policy: Template that rendered the texts of clients, if it is not the model's.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class RewardApp:
         composition: Composition,
         limits: ServeLimits,
         on_ready: Callable[[RewardApp], None],
+        policy: PolicyTemplate | None = None,
     ) -> None:
         self.opened = opened
         self.composition = composition
@@ -77,7 +80,9 @@ class RewardApp:
         self._model_fields = {"model": opened.name, "digest": opened.digest}
         self._on_ready = on_ready
         num_embeddings = opened.model.trunk.get_input_embeddings().weight.shape[0]
-        self._encoder = RequestEncoder(opened.tokenizer, num_embeddings=num_embeddings)
+        self._encoder = RequestEncoder(
+            opened.tokenizer, num_embeddings=num_embeddings, policy=policy
+        )
         self._queue = queue = BatchQueue(self._score_batch, limits=limits)
         self._num_held_bytes = 0
         #: One thread that parses bodies and tokenizes texts, off the event loop.
@@ -328,10 +333,15 @@ def open_app(config: ServeConfig, *, on_ready: Callable[[RewardApp], None]) -> R
                 "weights: --weights FILE, as `encore weights --json` writes it, --rule or --scheme"
             )
         composition = one_rule(head_ids[0], head_ids=head_ids)
+    policy = None
+    if config.policy_tokenizer is not None:
+        policy = load_policy_template(config.policy_tokenizer)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     for name in ("encore.serving", "uvicorn.error"):
         logging.getLogger(name).setLevel(logging.INFO)
-    return RewardApp(opened, composition=composition, limits=config.limits, on_ready=on_ready)
+    return RewardApp(
+        opened, composition=composition, limits=config.limits, on_ready=on_ready, policy=policy
+    )
 
 
 async def _answer_error(_request: Request, error: Exception) -> Response:

@@ -33,6 +33,10 @@ class ServeConfig(ModelOptions):
     model: str = option(positional=True)
     """Folder that `encore train` or `encore export` wrote, or a reward model's hub id."""
     composition: WeightChoice = WeightChoice()
+    policy_tokenizer: str | None = option(None)
+    """Tokenizer of the policy, a folder or a hub id: texts that its chat template rendered are read
+    back into messages and rendered with the model's own. Default: the texts are of the model's
+    template, and those of another family are refused."""
     host: str = option("127.0.0.1")
     """Address to listen on; the default is this machine alone."""
     port: int = option(5000, ge=0, le=65_535)

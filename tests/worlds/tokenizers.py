@@ -75,6 +75,21 @@ def llama_3(**tokens_by_role: str) -> Any:
     return byte_level(LLAMA_3_TOKENS, template=LLAMA_3_TEMPLATE, **(defaults | tokens_by_role))
 
 
+#: The relevant part of Qwen 2.5's template: a system message by default, a newline after each turn.
+CHATML_TEMPLATE = (
+    "{% if messages[0].role != 'system' %}<|im_start|>system\nYou help.<|im_end|>\n{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def chatml(template: str = CHATML_TEMPLATE) -> Any:
+    """Return a tokenizer with Qwen's tokens."""
+    specials = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+    tokens_by_role = {"pad_token": specials[0], "eos_token": specials[2]}
+    return byte_level(specials, template=template, **tokens_by_role)
+
+
 @cache
 def demo_tokenizer(max_length: int = 1024) -> ConversationTokenizer:
     """Return the tokenizer of the demo's judge."""
