@@ -38,6 +38,9 @@ EXTRAS: Mapping[str, Extra] = {
         "export, serve, plan rate, plan train, demo --full",
         modules=("torch", "transformers", "safetensors", "peft", "accelerate"),
     ),
+    "client": Extra(
+        purpose="rewards of a server beside a trainer: encore.rewards", modules=("httpx",)
+    ),
     "serve": Extra(purpose="metrics of the reward server: serve", modules=("prometheus_client",)),
     "rules": Extra(
         purpose="embeddings of rules, and YAML: rules dedupe, rules select, labels",

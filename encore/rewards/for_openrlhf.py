@@ -1,0 +1,38 @@
+"""Rewards for OpenRLHF: a local function for ``--reward.remote_url FILE.py``.
+
+The file needs one line: ``from encore.rewards.for_openrlhf import reward_func``. Against the URL
+itself as ``--reward.remote_url`` it adds longer retries and scores from 0 to 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from encore.rewards.reward_client import shared_client
+
+
+def reward_func(
+    queries: Sequence[str],
+    prompts: Sequence[str],
+    labels: Sequence[Any],  # noqa: ARG001  # OpenRLHF's names
+    **_options: Any,
+) -> dict[str, Any]:
+    """Return ``rewards``, ``scores`` and ``extra_logs`` of texts.
+
+    ``scores``, which dynamic filtering compares with its range in 0 to 1, are the rewards on the
+    scale of the ratings: with the mean added, and cut off at 0 and 1.
+
+    Args:
+        queries: Prompt and response in one text, as the policy's tokenizer decodes them.
+        prompts: Their prompts alone.
+        labels: Not read.
+
+    Raises:
+        RewardUnavailableError: There is no reward within the client's time limit.
+    """
+    client = shared_client()
+    answer = client.post("/get_reward", {"query": [*queries], "prompts": [*prompts]})
+    mean = client.model.reward_mean
+    scores = [min(1.0, max(0.0, reward + mean)) for reward in answer["rewards"]]
+    return {"rewards": answer["rewards"], "scores": scores, "extra_logs": answer["extra_logs"]}
