@@ -220,12 +220,14 @@ def test_a_server_that_stays_away_is_an_error_after_the_time_limit_and_never_a_r
 
 
 def test_a_server_that_never_answers_is_an_error_after_the_time_limit():
+    started = time.monotonic()
     with (
         listen("127.0.0.1", 0) as listener,
         RewardClient(f"http://127.0.0.1:{listener.getsockname()[1]}", max_seconds=0.3) as client,
         pytest.raises(RewardUnavailableError, match=r"within 0\.3 s"),
     ):
         client.score(texts("a"))
+    assert time.monotonic() - started < 10
 
 
 @pytest.mark.parametrize(
