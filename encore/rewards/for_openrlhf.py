@@ -25,8 +25,8 @@ def reward_func(
 
     Args:
         queries: Prompt and response in one text, as the policy's tokenizer decodes them.
-        prompts: Their prompts alone.
-        labels: Not read.
+        prompts: The prompt alone of each query.
+        labels: Labels of the data, which are not read.
 
     Raises:
         RewardUnavailableError: There is no reward within the client's time limit.

@@ -38,8 +38,8 @@ class BatchRewards:
 
         Args:
             reader: Name of the function that asks.
-            prompts: Prompt of each text.
-            completions: Completion of each text.
+            prompts: Prompt of each text, in any form of `Dialogue`.
+            completions: Completion of each text, in any form of `Dialogue`.
         """
         # The texts are compared, not the lists: a trainer may fill the same lists again.
         pairs = zip(prompts, completions, strict=True)

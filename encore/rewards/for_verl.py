@@ -29,9 +29,9 @@ async def compute_score(
     numbers alone, and all texts of a group leave out the same rules.
 
     Args:
-        data_source: Not read.
-        solution_str: The response.
-        ground_truth: Not read.
+        data_source: Name of the data set, which is not read.
+        solution_str: Text of the response, without special tokens.
+        ground_truth: The expected answer, which is not read.
         extra_info: The data's column of this name, which must hold the prompt.
         url: Server, from ``reward_kwargs``; default: the variable ``ENCORE_REWARD_URL``.
         prompt_key: Key of the prompt in ``extra_info``: a text, or messages.

@@ -47,7 +47,7 @@ class ServedModel:
     """The model that a server answers with (`GET /model`).
 
     Attributes:
-        digest: Digest of its files.
+        digest: Digest of the files of the model.
         weights: Weight of each rule, by rule id, in head order.
         reward_mean: Mean that is added to a reward to put it on the scale of the ratings.
         max_texts: Largest number of texts in one request.
