@@ -41,15 +41,16 @@ def plan_rate(config: PlanRateConfig, *, json: JsonOption = False) -> None:
 
 def _tables(plan: RatingPlan) -> Iterator[Renderable]:
     yield (
-        f"judge {plan.judge}: {plan.num_pairs:,} pairs x 2 responses x {plan.num_rules} rules; "
+        f"{plan.judge_title}: {plan.num_pairs:,} pairs x 2 responses x {plan.num_rules} rules; "
         f"tokens counted on {plan.num_counted_pairs:,} of the pairs"
     )
     rows = [
         (name + " *" * (name == plan.layout), *map(amount, asdict(cost).values()))
         for name, cost in plan.layouts.items()
     ]
-    columns = ("layout (* asked)", "calls", "prompt", "computed", "output", "hours", "money")
+    columns = ("layout", "calls", "prompt", "computed", "output", "hours", "money")
     yield compact_table(columns, rows, title="Tokens, hours and money")
+    yield "* the layout of this plan; `encore rate --layout NAME` takes another one"
     yield f"hours: {plan.hours_origin}"
     if pilot := plan.calibration:
         yield (

@@ -71,6 +71,7 @@ class RatingPlan:
 
     Attributes:
         judge: Name of the judge.
+        judge_title: The judge for people, e.g. ``judge NAME``.
         num_pairs: Number of pairs in the run.
         num_rules: Number of rules in the run.
         num_counted_pairs: Number of pairs whose prompts were tokenised.
@@ -84,6 +85,7 @@ class RatingPlan:
     """
 
     judge: str
+    judge_title: str
     num_pairs: int
     num_rules: int
     num_counted_pairs: int
@@ -126,6 +128,7 @@ def plan_rating(study: Study, config: PlanRateConfig, *, reporter: Reporter = SI
         )
     return RatingPlan(
         judge=run.manifest.judge,
+        judge_title=run.manifest.judge_title,
         num_pairs=num_pairs,
         num_rules=len(run.manifest.rules),
         num_counted_pairs=min(run.pairs.num_rows, MAX_COUNTED_PAIRS),

@@ -60,4 +60,6 @@ def test_the_demos_judge_is_not_called_judge_judge(encore, study, monkeypatch):
     assert f": {JUDGE_NAME}, 10 rules" in rating_messages
     status_table = encore("status", study).out
     assert f"  {JUDGE_NAME}  rules encore-10" in status_table
-    assert "judge judge" not in rating_messages + status_table
+    plan_table = encore("plan", "rate", study, "--judge", "scripted").out
+    assert plan_table.startswith(f"{JUDGE_NAME}: ")
+    assert "judge judge" not in rating_messages + status_table + plan_table

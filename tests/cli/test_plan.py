@@ -6,6 +6,7 @@ import json
 
 from encore.demo import JUDGE_PATH
 
+PLAN_COLUMNS = ["layout", "calls", "prompt", "computed", "output", "hours", "money"]
 PAPER = ("--pairs", 70_000, "--tokens-per-response", 300)
 
 
@@ -46,7 +47,9 @@ def test_the_table_has_the_asked_layout_and_a_run_ends_with_plan_against_actual(
     finished = encore("plan", "rate", *options, "--price-input", 1)
     assert finished.code == 0, finished.err
     assert "6 pairs x 2 responses x 10 rules; tokens counted on 6 of the pairs" in finished.out
-    row = next(line for line in finished.out.splitlines() if "paper *" in line)
+    lines = finished.out.splitlines()
+    assert any(line.split() == PLAN_COLUMNS for line in lines)  # on one line at 80 columns
+    row = next(line for line in lines if "paper *" in line)
     assert row.split()[2] == "120"
     assert "hours: not known: --gpu NAME" in finished.out
     assert "give --price-output" in finished.err
