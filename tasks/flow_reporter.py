@@ -115,7 +115,7 @@ class FlowReporter(Reporter):
             self._title, self._num_done, self._total = title, done, total
             if self._stage:
                 self._artifact = LiveArtifact(f"{self._stage}-progress", self._study)
-            self._show_progress()
+            self.show_progress()
 
     def advanced(self, count: int = 1, *, note: str = "") -> None:
         """Count finished units, and show the progress every ten seconds."""
@@ -127,7 +127,7 @@ class FlowReporter(Reporter):
         if is_due:
             if note:
                 self.message(f"{self._num_done} of {self._total}, {note}")
-            self._show_progress()
+            self.show_progress()
             if self._tracker is not None:
                 self._tracker()
 
@@ -146,9 +146,10 @@ class FlowReporter(Reporter):
         if summary:
             self.message(summary)
         self._num_done = self._total
-        self._show_progress()
+        self.show_progress()
 
-    def _show_progress(self) -> None:
+    def show_progress(self) -> None:
+        """Show the share of finished units now."""
         if self._artifact is not None:
             percent = 100 * self._num_done / self._total
             self._artifact.show(ProgressArtifact(progress=percent, description=self._title))

@@ -91,6 +91,7 @@ def rate_shards(
                 reporter=reporter,
             )
             report = run_job(with_shard_tasks(job))
+        reporter.show_progress()
         if spec is None:
             if note := note_on_refusals(report):
                 logger.warning(note)

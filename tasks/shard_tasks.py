@@ -19,6 +19,7 @@ from uuid import UUID, uuid4
 import httpx
 from prefect import Task
 from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import LogCreate
 from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext
 from prefect.exceptions import PrefectException
@@ -117,16 +118,26 @@ class _ShardTasks:
     def _send_change(self, client: SyncPrefectClient, task: _ShardTask, state: State) -> bool:
         if task.is_created:
             client.set_task_run_state(task.id, state, force=True)
-            return True
-        client.create_task_run(
-            _TASK,
-            self.flow_run_id,
-            dynamic_key=str(task.id),
-            id=task.id,
-            name=task.name,
-            state=state,
-        )
-        task.is_created = True
+        else:
+            client.create_task_run(
+                _TASK,
+                self.flow_run_id,
+                dynamic_key=str(task.id),
+                id=task.id,
+                name=task.name,
+                state=state,
+            )
+            task.is_created = True
+        if state.is_failed():  # the page of a task run shows its log, but not its state's message
+            line = LogCreate(
+                name="encore.shard",
+                level=logging.ERROR,
+                message=f"{task.name}: {state.message}",
+                timestamp=state.timestamp,
+                flow_run_id=self.flow_run_id,
+                task_run_id=task.id,
+            )
+            client.create_logs([line])
         return True
 
 

@@ -257,12 +257,12 @@ class _Supervisor:
             for slot in self.slots:
                 if not slot.is_over:
                     self._check_engine(slot)
-            self.show([self._row(slot) for slot in self.slots])
+            self.show(self._table())
             time.sleep(_POLL_SECONDS)
         deadline = time.monotonic() + _END_SECONDS
         while self._engines_in("running") and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
-        self.show([self._row(slot) for slot in self.slots], now=True)
+        self.show(self._table(), now=True)
         self._report_failures()
 
     def _take_finished(self) -> None:
@@ -398,7 +398,7 @@ class _Supervisor:
         """Return the time in which the engines at work finish the run, by their shards so far."""
         medians = [self._median_seconds(slot) for slot in self.slots if not slot.is_over]
         shards_per_second = sum(1 / seconds for seconds in medians if seconds)
-        if not shards_per_second:
+        if not shards_per_second or self._is_settled():
             return NONE
         seconds = len(self._allowed_shards()) / shards_per_second
         return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:,.0f} min"
@@ -428,8 +428,13 @@ class _Supervisor:
                 else f"no engine was left ({engine_errors})"
             )
 
-    def _row(self, slot: _Slot) -> dict[str, object]:
-        """Return a slot's row of the table that people see."""
+    def _table(self) -> list[dict[str, object]]:
+        """Return the table that people see: a row for each slot."""
+        time_left = self._time_left()
+        return [self._row(slot, time_left=time_left) for slot in self.slots]
+
+    def _row(self, slot: _Slot, *, time_left: str) -> dict[str, object]:
+        """Return a slot's row. A narrow page cuts off the last columns."""
         name, now = slot.spec.name, time.monotonic()
         heartbeat = self._heartbeat(slot)
         num_requests, num_rows = heartbeat.num_finished_requests, heartbeat.num_finished_rows
@@ -438,14 +443,14 @@ class _Supervisor:
         since, first = self.first_requests.get(name, (now, num_requests))
         return {
             "engine": slot.spec.label,
-            "host": heartbeat.host,
-            "devices": heartbeat.devices,
             "state": f"given up: {slot.error}" if slot.error else heartbeat.state,
             "shards": heartbeat.num_finished_shards,
-            "per second": amount((num_requests - first) / (now - since)) if now > since else 0,
             "failed": len(heartbeat.failed_shards),
             "seconds a shard": amount(self._median_seconds(slot)),
-            "time left": self._time_left(),
+            "time left": time_left,
+            "per second": amount((num_requests - first) / (now - since)) if now > since else 0,
             "nulls": f"{heartbeat.num_nulls / num_rows:.1%}" if num_rows else "–",
             "last progress": f"{self.silence.seconds_silent(heartbeat):.0f} s ago",
+            "host": heartbeat.host,
+            "devices": heartbeat.devices,
         }

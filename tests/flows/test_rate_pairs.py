@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import FlowRunFilter
+from prefect.client.schemas.filters import FlowRunFilter, LogFilter, LogFilterTaskRunId
 from prefect.client.schemas.objects import State, TaskRun
 
 from encore.core.errors import StudyIncompleteError
@@ -172,9 +172,16 @@ def test_a_shard_that_fails_is_tried_again_and_without_retries_fails_alone(
     [red] = [task for task in tasks.values() if task.state_name != "Completed"]
     assert red.state_name == "Failed"
     assert red.state.message == "RuntimeError: the device fell off the bus"
+    log_filter = LogFilter(task_run_id=LogFilterTaskRunId(any_=[red.id]))
+    with get_client(sync_client=True) as client:
+        [line] = client.read_logs(log_filter)
+    assert line.message == f"{red.name}: RuntimeError: the device fell off the bus"
     assert all(task.total_run_time.total_seconds() > 0 for task in tasks.values())
 
     assert "2 rated, 0 reused, 1 failed" in str(error_of(state))
+    # Two of the three shards are rated: the progress is that of the end, although it was shown
+    # less than ten seconds before.
+    assert float(artifact("rating-progress", study).data) == pytest.approx(200 / 3)
     assert "RuntimeError: the device fell off the bus" in artifact("failed-shards", study).data
     assert [shard.state for shard in run_status(only_run(study)).shards].count("done") == 2
     again = run_flow(study, rating(), retries=1)  # another judge, the same fault
