@@ -29,7 +29,7 @@ from prefect.states import Cancelled, Completed, Failed, Retrying, Running
 from encore.core.errors import ShardClosedError
 from encore.runs.run_files import Shard
 from encore.runs.shard_runner import Job
-from tasks.server_calls import best_effort, is_server_away
+from tasks.server_calls import best_effort, is_server_away, run_logger
 
 logger = logging.getLogger(__name__)
 
@@ -44,12 +44,13 @@ _TASK: Task[[], None] = Task(fn=lambda: None, name="shard")
 
 @dataclass(slots=True)
 class _ShardTask:
-    """Task run of one shard. Only the thread that tells the server reads ``is_created``."""
+    """Task run of one shard. ``is_created`` and ``has_failed`` are the sending thread's."""
 
     name: str
     id: UUID = field(default_factory=uuid4)
     num_attempts: int = 0
     is_created: bool = False
+    has_failed: bool = False
 
 
 @dataclass(slots=True)
@@ -106,10 +107,23 @@ class _ShardTasks:
                         continue
                 if best_effort(send_change):
                     continue
-                # While the server is away, only the end of a task that it shows and a failure wait.
-                if state.is_final() and (task.is_created or state.is_failed()):
+                # While the server is away, only the end of a task that it shows waits, a failure,
+                # and what comes after one.
+                task.has_failed |= state.is_failed()
+                if state.is_final() and (task.is_created or task.has_failed):
                     send = partial(self._send_with_client, task, state)  # this client may be closed
                     best_effort(send, retry_name=f"shard-task-{task.id}")
+
+    def report_missing(self) -> None:
+        """Log how many shards the pages do not show, as soon as the server can store the line."""
+        tasks = self.tasks.values()
+        num_missing = sum(not (task.is_created or task.has_failed) for task in tasks)
+        if num_missing:
+            message = (
+                f"{num_missing} of {len(tasks)} shards of this run are not shown as task runs: the "
+                "Prefect server was away; `encore status` lists what is done"
+            )
+            best_effort(partial(run_logger().warning, message), retry_name="missing-shard-tasks")
 
     def _send_with_client(self, task: _ShardTask, state: State) -> None:
         with get_client(sync_client=True) as client:
@@ -129,15 +143,15 @@ class _ShardTasks:
             )
             task.is_created = True
         if state.is_failed():  # the page of a task run shows its log, but not its state's message
-            line = LogCreate(
-                name="encore.shard",
-                level=logging.ERROR,
-                message=f"{task.name}: {state.message}",
-                timestamp=state.timestamp,
-                flow_run_id=self.flow_run_id,
-                task_run_id=task.id,
-            )
-            client.create_logs([line])
+            line = {
+                "name": "encore.shard",
+                "level": logging.ERROR,
+                "message": f"{task.name}: {state.message}",
+                "timestamp": state.timestamp,
+                "flow_run_id": self.flow_run_id,
+                "task_run_id": task.id,
+            }
+            client.create_logs([LogCreate.model_validate(line)])
         return True
 
 
@@ -164,3 +178,4 @@ def shard_tasks() -> Iterator[Callable[[Job], Job]]:
         with suppress(Full):
             task_runs.changes.put(None, timeout=_END_SECONDS)
         sender.join(_END_SECONDS)
+        task_runs.report_missing()

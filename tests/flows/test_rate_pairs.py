@@ -26,7 +26,9 @@ from encore.judges.vllm_engine import VllmJudge
 from encore.rating import rating_run
 from encore.rating.rating_options import RateConfig, RatingConfig
 from encore.runs import run_files
+from flows import study_flow
 from flows.rate_pairs import rate_pairs
+from tasks import server_calls
 from tasks.rate import ShardAttempts
 from tests.flows.conftest import NUM_PAIRS, artifact, error_of
 from tests.golden.command_line import encore
@@ -210,3 +212,32 @@ def test_a_shard_that_cannot_be_written_is_red_and_so_is_the_stage(
     assert message.endswith(f"/{only_run(study).name}: {WRITE_ERROR}")
     assert WRITE_ERROR in str(error_of(state))
     assert tasks["shard 0"].state_name == "Completed"
+
+
+def test_after_an_outage_a_retried_shard_is_green_and_the_shards_not_shown_are_counted(
+    study: Path, rating: RatingOf, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    server_answers, wait_for_server = server_calls.server_answers, study_flow.wait_for_server
+    away = threading.Event()
+    away.set()
+
+    def end_the_outage_and_wait() -> bool:
+        away.clear()
+        return wait_for_server()
+
+    def break_device() -> None:
+        raise RuntimeError("the device fell off the bus")
+
+    monkeypatch.setattr(server_calls, "_server", server_calls._ServerState(is_away=True))
+    monkeypatch.setattr(
+        server_calls, "server_answers", lambda: not away.is_set() and server_answers()
+    )
+    monkeypatch.setattr(study_flow, "wait_for_server", end_the_outage_and_wait)
+    break_first_generation(monkeypatch, break_device)
+    state = run_flow(study, rating(), retries=1)
+
+    assert state.message == "3 rated, 0 reused, 0 failed"
+    # One shard failed and was then rated; the two others began and ended during the outage.
+    [retried] = [task for name, task in tasks_of(state).items() if name.startswith("shard")]
+    assert retried.state_name == "Completed"
+    assert "2 of 3 shards of this run are not shown as task runs" in caplog.text
