@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from encore.cli.output import compact_table, show_result
+from typing import TYPE_CHECKING
+
+from encore.cli.output import Renderable, compact_table, percent, show_result
 from encore.core.command_parser import JsonOption, command
+from encore.core.number_text import counted
 from encore.core.terminal import say, say_next, terminal_reporter
 from encore.training.training_options import TrainGateConfig
+
+if TYPE_CHECKING:
+    from encore.training.baselines.gate import GateResult
 
 
 @command
@@ -16,9 +22,9 @@ def gate(config: TrainGateConfig, *, json: JsonOption = False) -> None:
     learn from people's preferences how to weigh the heads for each prompt. ENCORE's weights need no
     such training. A gate cannot be folded into one head.
 
-    The command prints the accuracy on prompts that were held out from the model's training, with
-    that of the plain mean of the heads, and the training loss, with that of the best weights that
-    do not depend on the prompt. Run the same command again after a stop: it continues.
+    The command prints loss and accuracy on prompts that were held out from the model's training,
+    beside those of the best weights that do not depend on the prompt. It warns where the gate is
+    worse. Run the same command again after a stop: it continues.
 
     Example: encore gate study --model study/training/KEY/model
     """
@@ -29,15 +35,27 @@ def gate(config: TrainGateConfig, *, json: JsonOption = False) -> None:
         result = train_gate(open_study(config.study), config, reporter=reporter)
     weights = result.mean_weights.items()
     table = compact_table(("head", "mean weight"), weights, title="The gate over held-out prompts")
-    show_result(result, [table], result.notes, synthetic=result.synthetic, as_json=json)
-    say(
-        f"gate: training loss {result.training_loss:.4f}; of the best constant weights "
-        f"{result.best_constant_loss:.4f}"
+    show_result(
+        result, [table, _losses(result)], result.notes, synthetic=result.synthetic, as_json=json
     )
-    if result.accuracy_gated is not None:
-        say(
-            f"accuracy on {result.num_evaluation_pairs:,} held-out pairs: gated "
-            f"{result.accuracy_gated:.1%}, plain mean of the heads {result.accuracy_uniform:.1%}"
-        )
     say(f"gate in {result.out}, {result.seconds:.0f} s")
     say_next("benchmark", config.study, "--model", config.model, "--gate", result.out)
+
+
+def _losses(result: GateResult) -> Renderable:
+    """Return a table of losses and accuracies beside those of weights without a prompt."""
+    values = {
+        "gate": (result.training_loss, result.held_out_loss, result.accuracy_gated),
+        "best constant weights": (
+            *(result.best_constant_loss, result.held_out_constant_loss),
+            result.accuracy_constant,
+        ),
+        "plain mean of the heads": (None, None, result.accuracy_uniform),
+    }
+    rows = [
+        (name, *("" if loss is None else f"{loss:.4f}" for loss in losses), percent(accuracy))
+        for name, (*losses, accuracy) in values.items()
+    ]
+    pairs = counted(result.num_evaluation_pairs, "held-out pair")
+    columns = ("weights", "training loss", "held-out loss", "accuracy")
+    return compact_table(columns, rows, title=f"On {pairs}; a coin has loss 0.6931")

@@ -11,7 +11,8 @@ import torch
 
 from encore.core.errors import EncoreError, InputError
 from encore.data.study import open_study
-from encore.training.baselines.gate import RESULT_FILE, gate_warnings, train_gate
+from encore.training.baselines import gate as gate_module
+from encore.training.baselines.gate import RESULT_FILE, gate_warnings, stop_pairs, train_gate
 from encore.training.baselines.gating_network import (
     GATE_FILE,
     WEIGHTS_FILE,
@@ -42,8 +43,9 @@ def prompts_and_margins(num_pairs=800, seed=0):
     return prompt_PD, margin_PR.astype(np.float32)
 
 
-def fitted(data, *, head_ids=HEADS, **settings):
-    return fit_gate(*data, head_ids=head_ids, config=SMALL.model_copy(update=settings))
+def fitted(data, *, head_ids=HEADS, is_stop_P=None, **settings):
+    config = SMALL.model_copy(update=settings)
+    return fit_gate(*data, head_ids=head_ids, config=config, is_stop_P=is_stop_P)
 
 
 @pytest.fixture(scope="module")
@@ -107,14 +109,61 @@ def test_best_constant_weights_equal_those_derived_by_hand():
 
 
 def test_a_gate_that_is_a_single_head_or_worse_than_constant_weights_is_reported():
-    def warnings(share, loss):
+    def warnings(share, loss, constant_loss=0.6):
         mean_weights = {"a": share, "b": 1 - share}
-        return gate_warnings(mean_weights, training_loss=loss, best_constant_loss=0.6)
+        return gate_warnings(mean_weights, gate_loss=loss, constant_loss=constant_loss)
 
-    assert warnings(0.98, 0.6) == ()
-    one_hot, worse = warnings(0.995, 0.602)
+    assert warnings(0.98, 0.6099) == ()
+    one_hot, worse = warnings(0.995, 0.6101)
     assert "head 'a' has 99.50% of the gate's mean weight" in one_hot
-    assert "exceeds that of the best constant weights" in worse
+    assert "loss 0.6101 instead of 0.6000 on held-out pairs" in worse
+    [unknown] = warnings(0.98, None)
+    assert "no pairs are held out" in unknown
+
+
+def test_a_gate_ends_where_pairs_that_it_does_not_learn_from_have_their_smallest_loss():
+    """Margins say nothing about the prompt, so what the network learns is noise."""
+    generator = np.random.default_rng(5)
+    prompt_PD = generator.normal(size=(300, 40)).astype(np.float32)
+    margin_PR = (0.5 + generator.normal(size=(300, 3))).astype(np.float32)
+    is_stop_P = np.arange(300) % 3 == 0
+    settings = {"dropout": 0.0, "num_steps": 600}
+    new_data = prompt_PD[200:], margin_PR[200:]
+    to_the_end = fitted((prompt_PD[:200], margin_PR[:200]), **settings)
+    stopped = fitted((prompt_PD[:200], margin_PR[:200]), is_stop_P=is_stop_P[:200], **settings)
+    assert to_the_end.best_step is None
+    assert stopped.best_step < 600
+    _, constant_loss = best_constant_weights(margin_PR[200:])
+    assert to_the_end.mean_loss(*new_data) > constant_loss + 0.2
+    assert stopped.mean_loss(*new_data) < constant_loss + 0.1
+
+
+def test_pairs_that_decide_when_to_stop_are_not_learnt_from():
+    prompt_PD, margin_PR = prompts_and_margins()
+    is_stop_P = np.arange(800) % 4 == 0
+    margin_PR[is_stop_P] = -1e3
+    gate = fitted((prompt_PD, margin_PR), is_stop_P=is_stop_P)
+    changed = fitted((prompt_PD, np.where(is_stop_P[:, None], 1e3, margin_PR)), is_stop_P=is_stop_P)
+    assert torch.equal(gate.mean_D, changed.mean_D)
+    assert gate.mean_D.numpy() == pytest.approx(prompt_PD[~is_stop_P].mean(axis=0), abs=1e-6)
+
+
+def test_a_tenth_of_the_prompts_decides_by_whole_groups():
+    group_P = np.repeat(np.arange(50), 3)
+    is_stop_P = stop_pairs(group_P, seed=0)
+    assert is_stop_P.sum() == 15
+    assert (is_stop_P.reshape(50, 3).sum(axis=1) % 3 == 0).all()
+    assert not np.array_equal(is_stop_P, stop_pairs(group_P, seed=1))
+    assert not stop_pairs(np.zeros(4, dtype=np.int64), seed=0).any()
+
+
+def test_states_of_any_scale_and_origin_give_the_same_gate():
+    prompt_PD, margin_PR = prompts_and_margins()
+    scale_D = np.float32([1, 1000, 0.001, 10, 1, 100])
+    gate = fitted((prompt_PD, margin_PR))
+    moved = fitted((prompt_PD * scale_D + 5 * scale_D, margin_PR))
+    expected_PR = gate.weights(prompt_PD)
+    assert moved.weights(prompt_PD * scale_D + 5 * scale_D) == pytest.approx(expected_PR, abs=0.05)
 
 
 def test_a_gate_loads_as_it_was_saved_and_a_damaged_or_other_gate_is_refused(gate, tmp_path):
@@ -180,6 +229,33 @@ def test_a_gate_is_written_beside_its_model_and_holds_out_the_same_pairs(study, 
     assert recorded["model"].startswith("sha256:")
     assert recorded["accuracy_gated"] == answer["accuracy_gated"] is not None
     assert recorded["best_constant_loss"] == answer["best_constant_loss"] > 0
+    assert 0 < answer["num_stop_pairs"] < answer["num_pairs"]
+    assert (
+        "best constant weights"
+        in encore("gate", study, "--model", model, "--steps", 5, "--seed", 7).stdout
+    )
+
+
+def test_loss_and_accuracy_are_those_of_pairs_that_the_gate_has_not_seen(
+    study, model, tmp_path, monkeypatch
+):
+    """All heads rank the training pairs as people did, and the held-out pairs the other way."""
+    training = train_config(study.parent, method="probe").training
+    real = gate_module._prompt_states_and_margins
+
+    def opposite(model_, examples, *rest):
+        prompt_PD, margin_PR = real(model_, examples, *rest)
+        share, seed = training.evaluation_share, training.seed
+        _, others = gate_module.split(examples, evaluation_share=share, seed=seed)
+        sign_P = np.ones(len(margin_PR), dtype=np.float32)
+        sign_P[others] = -1
+        return prompt_PD, np.abs(margin_PR) * sign_P[:, None] + 0.1 * sign_P[:, None]
+
+    monkeypatch.setattr(gate_module, "_prompt_states_and_margins", opposite)
+    result = train(study, model, out=tmp_path / "gate")
+    assert (result.accuracy_gated, result.accuracy_constant, result.accuracy_uniform) == (0, 0, 0)
+    assert result.training_loss < np.log(2) < result.held_out_loss
+    assert result.best_constant_loss < np.log(2) < result.held_out_constant_loss
 
 
 def test_training_again_gives_the_same_gate_from_stored_states(study, model, tmp_path):

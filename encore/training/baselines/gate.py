@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -22,13 +23,16 @@ from encore.model.saved_model import load_model
 from encore.training.baselines.gating_network import best_constant_weights, fit_gate, save_gate
 from encore.training.evaluation import accuracy_half
 from encore.training.pooled_states import embed, prompt_tokens
-from encore.training.training_examples import TrainingExamples, read_examples, split
+from encore.training.training_examples import TrainingExamples, group_draw, read_examples, split
 from encore.training.training_options import TrainGateConfig, TrainingConfig
 
 RESULT_FILE = "gate-result.json"
 #: A head with more than this share of the mean weight is in effect the only head.
 _COLLAPSED_SHARE = 0.99
-_LOSS_TOLERANCE = 1e-3
+#: By so much the loss of a gate may exceed that of the best constant weights without a warning.
+_LOSS_TOLERANCE = 0.01
+#: Share of the training prompts that decide when the training of the gate stops.
+_STOP_SHARE = 0.1
 
 _Floats = NDArray[np.float32]
 
@@ -41,14 +45,20 @@ class GateResult:
         out: Folder of the gate.
         num_pairs: Number of training pairs.
         num_evaluation_pairs: Number of held-out pairs; their prompts are not in training pairs.
+        num_stop_pairs: Number of training pairs that only decide when the training stops.
+        best_step: Step of the training after which the gate was taken; None if all steps count.
         accuracy_gated: Share of held-out pairs that the gated reward ranks as people did, with ties
             counted half; None if no pairs are held out.
+        accuracy_constant: The same share for the best constant weights.
         accuracy_uniform: The same share for the plain mean of the heads.
         mean_weights: Mean weight of each head over the held-out prompts, or over all prompts if
             none are held out.
         training_loss: Loss of the training pairs without dropout.
         best_constant_loss: Loss of the training pairs with the best weights that do not depend on
-            the prompt, at their best scale. A good gate is not above it.
+            the prompt, at their best scale.
+        held_out_loss: Loss of the held-out pairs; None if there are none.
+        held_out_constant_loss: Loss of the held-out pairs with the weights and the scale that are
+            best for the training pairs. A useful gate is below it.
         synthetic: Names of the synthetic parts of the data; empty if there are none.
         notes: Sentences about failures of the gate and about the data.
         seconds: Duration of the call.
@@ -57,11 +67,16 @@ class GateResult:
     out: Path
     num_pairs: int
     num_evaluation_pairs: int
+    num_stop_pairs: int
+    best_step: int | None
     accuracy_gated: float | None
+    accuracy_constant: float | None
     accuracy_uniform: float | None
     mean_weights: dict[str, float]
     training_loss: float
     best_constant_loss: float
+    held_out_loss: float | None
+    held_out_constant_loss: float | None
     synthetic: tuple[str, ...]
     notes: tuple[str, ...]
     seconds: float
@@ -72,9 +87,9 @@ def train_gate(
 ) -> GateResult:
     """Train a gate over the heads of a model folder. Trunk and heads do not change.
 
-    The pairs that were held out from the model's training are held out here too. Pooled states are
-    written beside the gate, so a killed call continues from them. On a CPU the same arguments give
-    the same gate.
+    A tenth of the training prompts decides after which step the gate is taken. The pairs that were
+    held out from the model's training are held out here too. Pooled states are written beside the
+    gate, so a killed call continues from them. On a CPU the same arguments give the same gate.
 
     Raises:
         InputError: There is no such model, or it has a single head.
@@ -98,31 +113,42 @@ def train_gate(
         model, examples, out / "embeddings", tokenizer.pad_token_id, reporter
     )
     reporter.started("gate", total=config.gate.num_steps)
+    is_stop_P = stop_pairs(examples.group_P[rows], seed=config.gate.seed)
     gate = fit_gate(
         prompt_PD[rows],
         margin_PR[rows],
         head_ids=model.head_ids,
         config=config.gate,
+        is_stop_P=is_stop_P,
         device=device,
         on_step=lambda loss: reporter.advanced(note=f"loss {loss:.3f}"),
     )
     weight_PR = gate.weights(prompt_PD)
     mean_R = weight_PR[held_out if len(held_out) else rows].mean(axis=0, dtype=np.float64)
     mean_weights = dict(zip(gate.head_ids, mean_R.tolist(), strict=True))
-    training_loss = gate.mean_loss(prompt_PD[rows], margin_PR[rows])
-    _, best_constant_loss = best_constant_weights(margin_PR[rows])
+    constant_R, best_constant_loss = best_constant_weights(margin_PR[rows])
+    constant_P = margin_PR @ constant_R
+    held_out_loss = held_out_constant_loss = None
+    if len(held_out):
+        held_out_loss = gate.mean_loss(prompt_PD[held_out], margin_PR[held_out])
+        held_out_constant_loss = float(np.logaddexp(0, -constant_P[held_out]).mean())
     warnings = gate_warnings(
-        mean_weights, training_loss=training_loss, best_constant_loss=best_constant_loss
+        mean_weights, gate_loss=held_out_loss, constant_loss=held_out_constant_loss
     )
     result = GateResult(
         out=out,
         num_pairs=len(rows),
         num_evaluation_pairs=len(held_out),
+        num_stop_pairs=int(is_stop_P.sum()),
+        best_step=gate.best_step,
         accuracy_gated=accuracy_half((weight_PR * margin_PR)[held_out].sum(axis=1)),
+        accuracy_constant=accuracy_half(constant_P[held_out]),
         accuracy_uniform=accuracy_half(margin_PR[held_out].mean(axis=1)),
         mean_weights=mean_weights,
-        training_loss=training_loss,
+        training_loss=gate.mean_loss(prompt_PD[rows], margin_PR[rows]),
         best_constant_loss=best_constant_loss,
+        held_out_loss=held_out_loss,
+        held_out_constant_loss=held_out_constant_loss,
         synthetic=study.synthetic,
         notes=(*warnings, *examples.notes),
         seconds=time.monotonic() - began,
@@ -160,24 +186,41 @@ def _prompt_states_and_margins(
     return state_P3D[:, 2], (state_P3D[:, 0] - state_P3D[:, 1]) @ head_DR
 
 
+def stop_pairs(group_P: NDArray[np.int64], *, seed: int) -> NDArray[np.bool_]:
+    """Return which pairs decide when the training of a gate stops, [P].
+
+    They are those of the tenth of the prompt groups with the lowest draws, and none of a single
+    group.
+    """
+    group_G, index_P = np.unique(group_P, return_inverse=True)
+    draw_G = np.array([group_draw(int(group), seed=seed) for group in group_G])
+    num_groups = math.ceil(_STOP_SHARE * len(group_G)) if len(group_G) > 1 else 0
+    is_stop_G = np.zeros(len(group_G), dtype=bool)
+    is_stop_G[np.argsort(draw_G)[:num_groups]] = True
+    return is_stop_G[index_P]
+
+
 def gate_warnings(
-    mean_weights: Mapping[str, float], *, training_loss: float, best_constant_loss: float
+    mean_weights: Mapping[str, float], *, gate_loss: float | None, constant_loss: float | None
 ) -> tuple[str, ...]:
     """Return a sentence for each failure of a gate: a single head, or worse than constant weights.
 
     Args:
         mean_weights: Mean weight of each head, by head id.
-        training_loss: Loss of the gate on the training pairs.
-        best_constant_loss: Loss of the best constant weights on the same pairs.
+        gate_loss: Loss of the gate on held-out pairs; None if there are none.
+        constant_loss: Loss of the best constant weights on the same pairs.
     """
     warnings = [
         f"head {head_id!r} has {weight:.2%} of the gate's mean weight: this gate is a single head"
         for head_id, weight in mean_weights.items()
         if weight > _COLLAPSED_SHARE
     ]
-    if training_loss > best_constant_loss + _LOSS_TOLERANCE:
+    if gate_loss is None or constant_loss is None:
+        return (*warnings, "no pairs are held out, so nothing says whether the gate overfits")
+    if gate_loss > constant_loss + _LOSS_TOLERANCE:
         warnings.append(
-            f"the gate's training loss {training_loss:.4f} exceeds that of the best constant "
-            f"weights, {best_constant_loss:.4f}: train it for more steps"
+            "the gate is worse than weights that do not depend on the prompt: loss "
+            f"{gate_loss:.4f} instead of {constant_loss:.4f} on held-out pairs; use constant "
+            "weights, or more pairs"
         )
     return tuple(warnings)

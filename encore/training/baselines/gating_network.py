@@ -32,9 +32,14 @@ from encore.training.training_options import GateConfig
 GATE_FILE = "gate.json"
 WEIGHTS_FILE = "gate.safetensors"
 _ROWS_PER_BLOCK = 8192
+#: Times that a training looks at the pairs that decide when it stops, and how many of these looks
+#: without a smaller loss end it.
+_NUM_LOOKS, _PATIENCE = 50, 10
 #: Bounds of the scale times the root mean square of the margins. Without them the scale would be
 #: infinite if all pairs are ranked as people did, and 0 if most are ranked the other way.
 _MIN_STANDARD_SCALE, _MAX_STANDARD_SCALE = 0.1, 1e3
+#: A coordinate of the states that hardly varies is not enlarged.
+_MIN_STANDARD_DEVIATION = 1e-6
 
 _Floats = NDArray[np.float32]
 
@@ -56,13 +61,25 @@ class GatingNetwork(nn.Module):  # type: ignore[misc]  # mypy sees torch as Any 
         for size, next_size in pairwise(sizes):
             layers += [nn.Linear(size, next_size), nn.ReLU(), nn.Dropout(config.dropout)]
         self.layers = nn.Sequential(*layers, nn.Linear(sizes[-1], len(self.head_ids)))
+        # Means and standard deviations of the training prompts: some coordinates of hidden states
+        # are a hundred times as large as others, and would be all that the network sees.
+        self.register_buffer("mean_D", torch.zeros(num_inputs))
+        self.register_buffer("sd_D", torch.ones(num_inputs))
+        #: Step after which the gate was taken; None if all steps count.
+        self.best_step: int | None = None
         # Heads that predict ratings have margins of a few hundredths, and weights that sum to 1
         # cannot enlarge them. At scale 1 the loss is nearly linear, and its optimum is one-hot.
         self.log_scale = nn.Parameter(torch.zeros(()))
 
     def forward(self, prompt_BD: Any) -> Any:
         """Return the weights of the heads, [B, D] -> [B, R]."""
-        return F.softmax(self.layers(prompt_BD) / self.config.temperature, dim=-1)
+        standard_BD = (prompt_BD - self.mean_D) / self.sd_D
+        return F.softmax(self.layers(standard_BD) / self.config.temperature, dim=-1)
+
+    def loss(self, prompt_BD: Any, margin_BR: Any) -> Any:
+        """Return the mean Bradley-Terry loss of the gated margins, [B, D] and [B, R] -> []."""
+        gated_B = (self(prompt_BD) * margin_BR).sum(dim=-1)
+        return F.softplus(-self.log_scale.exp() * gated_B).mean()
 
     def weights(self, prompt_PD: _Floats) -> _Floats:
         """Return the weight of every head for each prompt, shape [P, R]; rows sum to 1."""
@@ -80,8 +97,7 @@ def best_constant_weights(margin_PR: NDArray[Any]) -> tuple[NDArray[np.float64],
     """Return the best weights that do not depend on the prompt, times their scale, and their loss.
 
     Weights on the simplex times a scale are any vector without negative entries. So this is a
-    logistic regression with bounds: it is convex and has one optimum. A gate should not have a
-    larger loss on the same pairs.
+    logistic regression with bounds: it is convex and has one optimum.
 
     Args:
         margin_PR: Margins score(chosen) - score(rejected) of the pairs under each head, [P, R].
@@ -101,6 +117,7 @@ def fit_gate(
     *,
     head_ids: Sequence[str],
     config: GateConfig,
+    is_stop_P: NDArray[np.bool_] | None = None,
     device: str = "cpu",
     on_step: Callable[[float], object] = lambda _loss: None,
 ) -> GatingNetwork:
@@ -116,30 +133,50 @@ def fit_gate(
         margin_PR: Head scores of the chosen responses minus those of the rejected ones, [P, R].
         head_ids: Ids of the R heads.
         config: Layers, temperature and training settings.
+        is_stop_P: Pairs that are not learnt from. Of all looks at them the gate with the smallest
+            loss is returned, with its scale at the optimum for them; None learns from all pairs to
+            the last step.
         device: Device of the training.
         on_step: Function that receives each step's loss.
 
     Raises:
         EncoreError: A loss is not finite.
     """
-    prompt, margin = _tensor(prompt_PD).to(device), _tensor(margin_PR).to(device)
+    if is_stop_P is None:
+        is_stop_P = np.zeros(len(prompt_PD), dtype=bool)
+    learnt_prompt_PD, learnt_margin_PR = prompt_PD[~is_stop_P], margin_PR[~is_stop_P]
+    prompt, margin = _tensor(learnt_prompt_PD).to(device), _tensor(learnt_margin_PR).to(device)
     with torch.random.fork_rng(devices=[prompt.device] if prompt.is_cuda else []):
         torch.manual_seed(config.seed)
         network = GatingNetwork(prompt.shape[1], head_ids, config)
+        network.mean_D.copy_(prompt.mean(dim=0))
+        network.sd_D.copy_(prompt.std(dim=0, correction=0).clamp_min(_MIN_STANDARD_DEVIATION))
         network.to(device)
-        _set_scale(network, margin_PR.mean(axis=1))
-        _take_steps(network, prompt, margin, on_step)
+        _set_scale(network, learnt_margin_PR.mean(axis=1))
+        stop_pairs = [_tensor(array[is_stop_P]).to(device) for array in (prompt_PD, margin_PR)]
+        _take_steps(network, prompt, margin, stop_pairs if is_stop_P.any() else None, on_step)
     network.cpu()
     network.eval()
-    _set_scale(network, (network.weights(prompt_PD) * margin_PR).sum(axis=1))
+    scale_P = is_stop_P if is_stop_P.any() else slice(None)
+    _set_scale(network, (network.weights(prompt_PD[scale_P]) * margin_PR[scale_P]).sum(axis=1))
     return network
 
 
 def _take_steps(
-    network: GatingNetwork, prompt: Any, margin: Any, on_step: Callable[[float], object]
+    network: GatingNetwork,
+    prompt: Any,
+    margin: Any,
+    stop_pairs: Sequence[Any] | None,
+    on_step: Callable[[float], object],
 ) -> None:
-    """Train the network by AdamW with a learning rate that falls as a cosine."""
+    """Train the network by AdamW with a learning rate that falls as a cosine.
+
+    With ``stop_pairs`` (states and margins that are not learnt from) the network ends as it was
+    when their loss was smallest, be it before the first step.
+    """
     config = network.config
+    best = None if stop_pairs is None else _BestState(network, *stop_pairs)
+    look_every = math.ceil(config.num_steps / _NUM_LOOKS)
     optimizer = torch.optim.AdamW(network.parameters(), weight_decay=config.weight_decay)
     [group] = optimizer.param_groups
     for step in range(1, config.num_steps + 1):
@@ -151,8 +188,7 @@ def _take_steps(
         rows = generator.choice(len(prompt), size=size, replace=False)
         rows_B = torch.from_numpy(rows).to(prompt.device)
         optimizer.zero_grad()
-        gated_B = (network(prompt[rows_B]) * margin[rows_B]).sum(dim=-1)
-        loss = F.softplus(-network.log_scale.exp() * gated_B).mean()
+        loss = network.loss(prompt[rows_B], margin[rows_B])
         loss_value = float(loss.detach())
         if not math.isfinite(loss_value):
             raise EncoreError(
@@ -162,6 +198,34 @@ def _take_steps(
         loss.backward()
         optimizer.step()
         on_step(loss_value)
+        if best is not None and step % look_every == 0 and not best.look(step):
+            break
+    if best is not None:
+        network.load_state_dict(best.state)
+        network.best_step = best.step
+
+
+class _BestState:
+    """The state of a network when the loss of the pairs that decide was smallest."""
+
+    def __init__(self, network: GatingNetwork, prompt_BD: Any, margin_BR: Any) -> None:
+        self._network, self._pairs = network, (prompt_BD, margin_BR)
+        self._num_worse, self._loss = 0, math.inf
+        self.step, self.state = 0, dict[str, Any]()
+        self.look(0)
+
+    def look(self, step: int) -> bool:
+        """Compute the loss after a step. Return False if it has not fallen for too long."""
+        self._network.eval()
+        with torch.inference_mode():
+            loss = float(self._network.loss(*self._pairs))
+        self._network.train()
+        self._num_worse += 1
+        if loss < self._loss:
+            state = self._network.state_dict().items()
+            self.state = {name: tensor.clone() for name, tensor in state}
+            self._loss, self.step, self._num_worse = loss, step, 0
+        return self._num_worse < _PATIENCE
 
 
 class _Description(BaseModel):
@@ -197,7 +261,8 @@ def load_gate(folder: Path, *, head_ids: Sequence[str]) -> GatingNetwork:
     try:
         description = _Description.model_validate_json((folder / GATE_FILE).read_bytes())
         gate = GatingNetwork(description.num_inputs, description.head_ids, description.config)
-        gate.load_state_dict(load_file(folder / WEIGHTS_FILE))
+        standard = {"mean_D": gate.mean_D, "sd_D": gate.sd_D}  # a gate of version 0.1 has none
+        gate.load_state_dict(standard | load_file(folder / WEIGHTS_FILE))
     except (OSError, ValueError, SafetensorError, RuntimeError) as error:
         reason = " ".join(str(error).split("\n")[:3])
         raise InputError(
