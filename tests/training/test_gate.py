@@ -127,12 +127,12 @@ def test_a_gate_ends_where_pairs_that_it_does_not_learn_from_have_their_smallest
     prompt_PD = generator.normal(size=(300, 40)).astype(np.float32)
     margin_PR = (0.5 + generator.normal(size=(300, 3))).astype(np.float32)
     is_stop_P = np.arange(300) % 3 == 0
-    settings = {"dropout": 0.0, "num_steps": 600}
+    settings = {"dropout": 0.0, "num_steps": 120, "learning_rate": 5e-3}
     new_data = prompt_PD[200:], margin_PR[200:]
     to_the_end = fitted((prompt_PD[:200], margin_PR[:200]), **settings)
     stopped = fitted((prompt_PD[:200], margin_PR[:200]), is_stop_P=is_stop_P[:200], **settings)
     assert to_the_end.best_step is None
-    assert stopped.best_step < 600
+    assert stopped.best_step < 120
     _, constant_loss = best_constant_weights(margin_PR[200:])
     assert to_the_end.mean_loss(*new_data) > constant_loss + 0.2
     assert stopped.mean_loss(*new_data) < constant_loss + 0.1
@@ -142,8 +142,9 @@ def test_pairs_that_decide_when_to_stop_are_not_learnt_from():
     prompt_PD, margin_PR = prompts_and_margins()
     is_stop_P = np.arange(800) % 4 == 0
     margin_PR[is_stop_P] = -1e3
-    gate = fitted((prompt_PD, margin_PR), is_stop_P=is_stop_P)
-    changed = fitted((prompt_PD, np.where(is_stop_P[:, None], 1e3, margin_PR)), is_stop_P=is_stop_P)
+    gate = fitted((prompt_PD, margin_PR), is_stop_P=is_stop_P, num_steps=5)
+    margin_PR[is_stop_P] = 1e3
+    changed = fitted((prompt_PD, margin_PR), is_stop_P=is_stop_P, num_steps=5)
     assert torch.equal(gate.mean_D, changed.mean_D)
     assert gate.mean_D.numpy() == pytest.approx(prompt_PD[~is_stop_P].mean(axis=0), abs=1e-6)
 
@@ -160,8 +161,8 @@ def test_a_tenth_of_the_prompts_decides_by_whole_groups():
 def test_states_of_any_scale_and_origin_give_the_same_gate():
     prompt_PD, margin_PR = prompts_and_margins()
     scale_D = np.float32([1, 1000, 0.001, 10, 1, 100])
-    gate = fitted((prompt_PD, margin_PR))
-    moved = fitted((prompt_PD * scale_D + 5 * scale_D, margin_PR))
+    gate = fitted((prompt_PD, margin_PR), num_steps=60)
+    moved = fitted((prompt_PD * scale_D + 5 * scale_D, margin_PR), num_steps=60)
     expected_PR = gate.weights(prompt_PD)
     assert moved.weights(prompt_PD * scale_D + 5 * scale_D) == pytest.approx(expected_PR, abs=0.05)
 
@@ -232,7 +233,7 @@ def test_a_gate_is_written_beside_its_model_and_holds_out_the_same_pairs(study, 
     assert 0 < answer["num_stop_pairs"] < answer["num_pairs"]
     assert (
         "best constant weights"
-        in encore("gate", study, "--model", model, "--steps", 5, "--seed", 7).stdout
+        in encore("gate", study, "--model", model, "--steps", 5, "--seed", 7).out
     )
 
 
