@@ -97,7 +97,7 @@ def test_small_margins_do_not_make_a_gate_one_hot():
 
 
 def test_best_constant_weights_equal_those_derived_by_hand():
-    # One head with margin m in a share p of the pairs and -m in the others: the loss is least
+    # One head with margin m in a share p of the pairs and -m in the held_out_rows: the loss is least
     # where sigmoid(s m) = p, so s = ln(p / (1 - p)) / m, and it is then the entropy of p.
     margin_P1 = np.where(np.arange(400) % 4 == 0, -0.05, 0.05)[:, None]
     [scale], loss = best_constant_weights(margin_P1)
@@ -247,9 +247,9 @@ def test_loss_and_accuracy_are_those_of_pairs_that_the_gate_has_not_seen(
     def opposite(model_, examples, *rest):
         prompt_PD, margin_PR = real(model_, examples, *rest)
         share, seed = training.evaluation_share, training.seed
-        _, others = gate_module.split(examples, evaluation_share=share, seed=seed)
+        _, held_out_rows = gate_module.split(examples, evaluation_share=share, seed=seed)
         sign_P = np.ones(len(margin_PR), dtype=np.float32)
-        sign_P[others] = -1
+        sign_P[held_out_rows] = -1
         return prompt_PD, np.abs(margin_PR) * sign_P[:, None] + 0.1 * sign_P[:, None]
 
     monkeypatch.setattr(gate_module, "_prompt_states_and_margins", opposite)
