@@ -97,7 +97,7 @@ def test_small_margins_do_not_make_a_gate_one_hot():
 
 
 def test_best_constant_weights_equal_those_derived_by_hand():
-    # One head with margin m in a share p of the pairs and -m in the held_out_rows: the loss is least
+    # One head with margin m in a share p of the pairs and -m in the others: the loss is least
     # where sigmoid(s m) = p, so s = ln(p / (1 - p)) / m, and it is then the entropy of p.
     margin_P1 = np.where(np.arange(400) % 4 == 0, -0.05, 0.05)[:, None]
     [scale], loss = best_constant_weights(margin_P1)
