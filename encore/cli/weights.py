@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 from encore.cli.output import opened_ratings, show_result, warn_of_unused
 from encore.core.command_parser import JsonOption, UsageError, command
-from encore.core.terminal import say_next
+from encore.core.terminal import out, say_next
 from encore.data.study import is_study
 from encore.weighting.scheme_options import SchemeOptions
+from encore.weighting.trainer_configs import TrainerWeights, trainer_config
 from encore.weighting.weights_options import WeightsConfig
 
 if TYPE_CHECKING:
+    from encore.warehouse import Ratings
     from encore.weighting.weigh import WeighedRules
 
 
@@ -31,7 +33,8 @@ def weights(config: WeightsConfig, *, json: JsonOption = False) -> None:
     prompt whole in one.
 
     Examples: `encore weights study --tau 0.5 --json`,
-    `encore weights study --scheme top-k --k 3`, `encore weights study --compare`.
+    `encore weights study --scheme top-k --k 3`, `encore weights study --compare`,
+    `encore weights study --for trl`.
 
     Exit code 3: the run is not complete; the weights are those of its finished shards.
     """
@@ -41,6 +44,8 @@ def weights(config: WeightsConfig, *, json: JsonOption = False) -> None:
 
     if config.compare and config.sweep:
         raise UsageError("--compare and --sweep are different views; ask for one at a time")
+    if config.trainer and (config.compare or config.sweep or json):
+        raise UsageError("--for prints a configuration of one scheme, without other views or JSON")
     _warn_of_idle_options(config)
     ratings = opened_ratings(config)
     show = partial(show_result, ratings=ratings, as_json=json)
@@ -56,9 +61,31 @@ def weights(config: WeightsConfig, *, json: JsonOption = False) -> None:
         show(asdict(sweep), sweep_tables(sweep), sweep.notes)
     else:
         weighed = weigh_rules(ratings, scheme=config.scheme, options=config)
-        show(weighed.as_dict(), weights_tables(weighed), _notes(weighed, config))
+        parts = weights_tables(weighed)
+        if config.trainer:
+            text = trainer_config(config.trainer, _trainer_weights(weighed, ratings))
+            out.print(text, end="", soft_wrap=True, markup=False, highlight=False)
+            parts = iter(())
+        show(weighed.as_dict(), parts, _notes(weighed, config))
     if is_study(config.ratings):
         say_next("train", config.ratings, "--backbone", "MODEL")
+
+
+def _trainer_weights(weighed: WeighedRules, ratings: Ratings) -> TrainerWeights:
+    from encore.weighting.scheme_comparison import scheme_label
+
+    vector = weighed.vector
+    weights = dict(zip(vector.rule_ids, vector.weights, strict=True))
+    rules = ratings.manifest.rules if ratings.manifest else ()
+    return TrainerWeights(
+        label=scheme_label(vector),
+        weights=weights,
+        effective_weights={
+            rule_id: None if sd is None else weight * sd
+            for (rule_id, weight), sd in zip(weights.items(), weighed.margin_sds, strict=True)
+        },
+        texts={rule["rule_id"]: rule["rating_rule"] for rule in rules},
+    )
 
 
 def _warn_of_idle_options(config: WeightsConfig) -> None:

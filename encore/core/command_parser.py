@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import keyword
 import os
 import re
 import signal
@@ -88,7 +89,8 @@ class Option:
     @property
     def parameter_name(self) -> str:
         """Return the name as a Python parameter."""
-        return self.flag.removeprefix("--").replace("-", "_").lower()
+        name = self.flag.removeprefix("--").replace("-", "_").lower()
+        return name + "_" * keyword.iskeyword(name)
 
     @property
     def takes_pairs(self) -> bool:

@@ -13,6 +13,7 @@ from encore.core.config import StageConfig, option
 from encore.data.study_options import RatingsConfig
 from encore.weighting.scheme_options import SchemeOptions, k_option, seed_option, tau_option
 from encore.weighting.schemes import SCHEMES, load_scheme
+from encore.weighting.trainer_configs import TrainerName
 
 WEIGHTS_GROUP = "Weights (one way or none; `serve` needs one for several heads)"
 
@@ -25,6 +26,8 @@ class WeightsConfig(RatingsConfig, SchemeOptions):
     """Compare all schemes with each other and with random weights."""
     sweep: bool = option(False)
     """Show scheme encore at several temperatures."""
+    trainer: TrainerName | None = option(None, name="for", identity=False)
+    """Print the piece of this trainer's configuration with rules, weights and their order."""
 
 
 _choice = partial(option, None, group=WEIGHTS_GROUP)
