@@ -44,10 +44,12 @@ def test_trls_weights_follow_the_order_of_the_servers_rules(monkeypatch):
 
 
 def test_verl_reads_keys_and_weights_in_one_order():
-    given = dict(text.split("=", 1) for text in arguments(trainer_config("verl", RULES)))
-    assert given["reward.custom_reward_function.path"] == "pkg://encore.rewards.for_verl"
-    assert given["+reward.custom_reward_function.reward_kwargs.url"] == "'http://127.0.0.1:5000'"
-    assert given["+algorithm.gdpo_reward_keys"] == "['no','be kind','1e5']"
+    overrides = dict(text.split("=", 1) for text in arguments(trainer_config("verl", RULES)))
+    assert overrides["reward.custom_reward_function.path"] == "pkg://encore.rewards.for_verl"
+    assert (
+        overrides["+reward.custom_reward_function.reward_kwargs.url"] == "'http://127.0.0.1:5000'"
+    )
+    assert overrides["+algorithm.gdpo_reward_keys"] == "['no','be kind','1e5']"
     assert json.loads(given["+algorithm.gdpo_reward_weights"]) == [0.25, 0.5, 1e-05]
 
 
@@ -69,10 +71,10 @@ def test_verifiers_rubric_has_names_texts_and_weights():
 
 
 def test_swift_reads_rules_and_weights_in_one_order():
-    words = arguments(trainer_config("swift", RULES))
-    assert words[2:6] == ["--reward_funcs", "no", "be kind", "1e5"]
-    assert words[6:10] == ["--reward_weights", "0.75", "0.2", "0.05"]
-    assert words[10:] == ["--reward_weights", "0.25", "0.5", "1.0e-05"]
+    argument_list = arguments(trainer_config("swift", RULES))
+    assert argument_list[2:6] == ["--reward_funcs", "no", "be kind", "1e5"]
+    assert argument_list[6:10] == ["--reward_weights", "0.75", "0.2", "0.05"]
+    assert argument_list[10:] == ["--reward_weights", "0.25", "0.5", "1.0e-05"]
 
 
 def test_openrlhf_is_told_that_the_server_weighs():
