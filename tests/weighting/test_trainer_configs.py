@@ -50,7 +50,7 @@ def test_verl_reads_keys_and_weights_in_one_order():
         overrides["+reward.custom_reward_function.reward_kwargs.url"] == "'http://127.0.0.1:5000'"
     )
     assert overrides["+algorithm.gdpo_reward_keys"] == "['no','be kind','1e5']"
-    assert json.loads(given["+algorithm.gdpo_reward_weights"]) == [0.25, 0.5, 1e-05]
+    assert json.loads(overrides["+algorithm.gdpo_reward_weights"]) == [0.25, 0.5, 1e-05]
 
 
 def test_nemo_rl_reads_the_weights_in_alphabetical_order():
