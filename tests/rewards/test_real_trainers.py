@@ -1,0 +1,80 @@
+"""The trainers themselves, in environments of their own, against a real server.
+
+If an environment cannot be built, the test is skipped and says why.
+
+Legend: S steps, N texts of a step, R rules.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from encore.data.records import Message
+from encore.demo import JUDGE_PATH
+from encore.model.conversation import ConversationTokenizer
+from encore.model.open_model import OpenedModel
+from encore.model.score_sequences import score_sequences
+from encore.weighting.trainer_configs import TrainerWeights, trainer_config
+from tests.export.readers.environments import ask, reader_python
+from tests.serving.servers import running
+from tests.test_architecture import ROOT
+from tests.worlds.models import tiny_model
+from tests.worlds.tokenizers import llama_3
+
+#: Building an environment takes a minute or two, once on a machine.
+pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
+RULES = tuple(f"rule-{number}" for number in range(10))
+WEIGHTS = {rule: (number + 1) / 55 for number, rule in enumerate(RULES)}
+GDPO_WEIGHTS = dict(zip(RULES, reversed(WEIGHTS.values()), strict=True))
+
+
+def ten_rules() -> OpenedModel:
+    model = tiny_model("llama", head_ids=RULES, vocab_size=300, max_position_embeddings=512)
+    tokenizer = ConversationTokenizer(llama_3(), max_length=500)
+    return OpenedModel(
+        model=model.eval(), tokenizer=tokenizer, metadata={}, name="ten", digest="0" * 64
+    )
+
+
+def offline_scores(opened: OpenedModel, prompts: list[str], responses: list[str]) -> np.ndarray:
+    """Score texts as `encore score` does, without a server: score_NR."""
+    sequences = [
+        opened.tokenizer.encode([Message(role="user", content=prompt)], response).token_ids
+        for prompt, response in zip(prompts, responses, strict=True)
+    ]
+    pad = opened.tokenizer.pad_token_id
+    return score_sequences(opened.model, sequences, pad_token_id=pad).astype(np.float64)
+
+
+@pytest.mark.parametrize("aggregation", ["sum_then_normalize", "normalize_then_sum"])
+def test_trl_logs_the_scores_of_every_rule_and_trains_on_the_written_weights(aggregation, tmp_path):
+    opened = ten_rules()
+    config = trainer_config(
+        "trl",
+        TrainerWeights(label="given", weights=WEIGHTS, effective_weights=GDPO_WEIGHTS, texts={}),
+    )
+    with running(opened, weights=WEIGHTS) as server:
+        request = {
+            "checkout": str(ROOT),
+            "config": config.replace("http://127.0.0.1:5000", server.url),
+            "policy": str(JUDGE_PATH),
+            "aggregation": aggregation,
+            "prompts": [f"Is it safe to do number {number}?" for number in range(3)],
+        }
+        answer = ask(reader_python("trl"), "trl_rule_rewards.py", request, folder=tmp_path)
+    score_SNR = [offline_scores(opened, *step) for step in answer["steps"]]
+    assert len(answer["logs"]) == len(score_SNR) == 3
+    for log, score_NR in zip(answer["logs"], score_SNR, strict=True):
+        logged_R = [log[f"rewards/{rule}/mean"] for rule in RULES]
+        np.testing.assert_allclose(logged_R, score_NR.mean(axis=0), atol=1e-5)
+        assert np.ptp(score_NR, axis=0).min() > 1e-3  # equal scores would not tell texts apart
+    # The advantage of the last step's one group, by the definitions of GRPO and GDPO.
+    score_NR = score_SNR[-1]
+    if aggregation == "sum_then_normalize":
+        reward_N = score_NR @ [*WEIGHTS.values()]
+    else:
+        z_NR = (score_NR - score_NR.mean(axis=0)) / (score_NR.std(axis=0, ddof=1) + 1e-4)
+        reward_N = z_NR @ [*GDPO_WEIGHTS.values()]
+    advantage_N = (reward_N - reward_N.mean()) / (reward_N.std(ddof=1) + 1e-4)
+    np.testing.assert_allclose(answer["last_advantages"], advantage_N, atol=1e-3)
