@@ -15,6 +15,7 @@ from typing import Any
 from verifiers.v1.configs.judge import JudgeConfig
 from verifiers.v1.judge import Judge
 
+from encore.core.errors import InputError
 from encore.rewards.conversations import conversation_json
 from encore.rewards.reward_client import shared_client
 
@@ -38,9 +39,12 @@ class RewardJudge(Judge[None, RewardJudgeConfig]):  # type: ignore[misc]
         Every rule's centred score is a metric of the same name.
 
         Raises:
-            InputError: The conversation does not end with the model's answer, or uses tools.
+            InputError: The conversation has several branches, uses tools, or does not end with the
+                model's answer.
             RewardUnavailableError: There is no reward within the client's time limit.
         """
+        if trace.num_branches != 1:
+            raise InputError(f"a trace of {trace.num_branches} branches; expected one conversation")
         messages = [message.model_dump() for message in trace.messages]
         # The whole conversation is the completion: it must end with the assistant's answer.
         [reward] = await shared_client(self.config.url).score_async(

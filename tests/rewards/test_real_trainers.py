@@ -78,3 +78,38 @@ def test_trl_logs_the_scores_of_every_rule_and_trains_on_the_written_weights(agg
         reward_N = z_NR @ [*GDPO_WEIGHTS.values()]
     advantage_N = (reward_N - reward_N.mean()) / (reward_N.std(ddof=1) + 1e-4)
     np.testing.assert_allclose(answer["last_advantages"], advantage_N, atol=1e-3)
+
+
+def test_verifiers_adds_up_contributions_and_fails_the_rollout_on_an_error(tmp_path):
+    opened = ten_rules()
+    texts = {rule: f'The response keeps "{rule}".' for rule in RULES}
+    rubric = TrainerWeights(
+        label="given", weights=WEIGHTS, effective_weights=GDPO_WEIGHTS, texts=texts
+    )
+    user, assistant = {"role": "user", "content": "Is it?"}, {"role": "assistant", "content": "No."}
+    call = {"id": "1", "name": "look", "arguments": "{}"}
+    tool = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "7"},
+    ]
+    with running(opened, weights=WEIGHTS) as server:
+        request = {
+            "checkout": str(ROOT),
+            "url": server.url,
+            "rubric": trainer_config("verifiers", rubric),
+            "conversations": [[user, assistant], [user, *tool, assistant], [user]],
+        }
+        answer = ask(reader_python("verifiers"), "verifiers_judge.py", request, folder=tmp_path)
+    [score_R] = offline_scores(opened, ["Is it?"], ["No."])
+    scored, with_tools, unanswered = answer["scored"]
+    names = [f"encore_judge/{rule}" for rule in RULES]
+    contribution_R = score_R * [*WEIGHTS.values()]
+    assert [*scored["rewards"]] == [*scored["metrics"]] == names
+    np.testing.assert_allclose([*scored["metrics"].values()], score_R, atol=1e-5)
+    np.testing.assert_allclose([*scored["rewards"].values()], contribution_R, atol=1e-5)
+    assert scored["reward"] == pytest.approx(2 * contribution_R.sum(), abs=1e-5)  # weight 2
+    for refused, reason in ((with_tools, "calls of tools"), (unanswered, "ends with user")):
+        assert reason in refused["error"]
+        assert not refused["rewards"]
+    assert {criterion["name"]: criterion["text"] for criterion in answer["criteria"]} == texts
+    assert [criterion["weight"] for criterion in answer["criteria"]] == [*WEIGHTS.values()]
