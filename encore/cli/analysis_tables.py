@@ -98,8 +98,7 @@ def comparison_tables(
         "Δ half": lambda row: with_margin(row.accuracy_difference, digits=1, scale=100),
     }
     yield f"{comparison.sentence}.\n"
-    title = "Two runs: other minus this one, ± half of the 95 % interval (half in points)"
-    yield rule_table(rule_ids, comparison.rules, columns, title=title)
+    yield rule_table(rule_ids, comparison.rules, columns, title="Δ: other run minus this one")
     columns = {
         "Δ weight": lambda row: with_margin(row.weight_difference),
         "ties": percent_of("tie_rate.value"),
@@ -107,7 +106,10 @@ def comparison_tables(
     }
     yield rule_table(rule_ids, comparison.rules, columns, title="Weights and ties")
     yield rule_legend(rule_ids)
-    yield "κ: Cohen's kappa with squared differences; weights at tau 2."
+    yield (
+        "±: half of the 95 % interval; Δ half, Δ ties: in percentage points; κ: Cohen's kappa with "
+        "squared differences; weights at tau 2."
+    )
 
 
 def all_rules_tables(check: AllRulesCheck, *, rule_ids: Sequence[str]) -> Iterator[Renderable]:

@@ -211,7 +211,7 @@ def test_a_rule_has_one_number_in_every_source_and_in_a_comparison(tmp_path):
     answers = analyze(ratings, by_source=True).answers
     numbers = {(row.rule_id, row.number) for answer in answers for row in answer.rows}
     assert numbers == {("rule-00", 1), ("rule-01", 2), ("rule-02", 3)}
-    comparison = encore("analyze", ratings, "--compare", other_run).out.partition("Two runs")[2]
+    comparison = encore("analyze", ratings, "--compare", other_run).out.partition("Δ: other run")[2]
     assert re.findall(r"(?m)^ *(\d) ", comparison)[:2] == ["2", "3"]
 
 
