@@ -114,6 +114,12 @@ def train(
     """
     study, began = as_study(study), time.monotonic()
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    if (config.objective, config.head_init) == ("multi-head", "own"):
+        raise InputError(
+            "head_init 'own' with objective multi-head: the scores of a reward head are not on the "
+            "scale of ratings, so every rule would begin far off; use head_init 'zero' or 'probe', "
+            "or objective bradley-terry"
+        )
     with joined_ranks(device) as ranks:
         ranks.check(config)
         # Everything that is read from the study becomes plain arrays here.

@@ -92,7 +92,8 @@ class TrainingConfig(StageConfig):
     """Number of newest checkpoints to keep."""
     head_init: HeadInit = _step_option("zero")
     """Start of every head. zero: 0; probe: its solution on the frozen backbone, for small backbones
-    and few steps (Kumar et al., 2022); own: the backbone's head with one label."""
+    and few steps (Kumar et al., 2022); own: the backbone's head with one label, for objective
+    bradley-terry."""
     seed: int = option(0, group="Steps", ge=0, lt=2**63)
     """Seed of pair order, dropout and rounding."""
     max_steps: int | None = _step_option(None, ge=1)

@@ -162,6 +162,12 @@ def test_training_may_start_at_the_heads_of_the_probe(train):
     assert tuned.final_evaluation.loss == pytest.approx(probed.final_evaluation.loss, rel=1e-5)
 
 
+def test_rule_heads_do_not_start_at_a_head_of_another_scale(train, tmp_path):
+    with pytest.raises(InputError, match="use head_init 'zero' or 'probe', or objective bradley"):
+        train(out="own", head_init="own")
+    assert not (tmp_path / "own").exists()
+
+
 # --- continuation -------------------------------------------------------------------------------
 
 
