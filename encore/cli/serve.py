@@ -32,6 +32,9 @@ def serve(config: ServeConfig, *, json: JsonOption = False) -> None:
     the score, weight and centred contribution of every rule; contributions sum to the reward,
     reward_shown has the rules' means added back. GET /health, /metrics (for Prometheus) and /model.
 
+    POST /guard says which conversations are safe. verl, LLaMA-Factory, slime and NeMo Gym are
+    answered in their own shapes.
+
     Requests of all clients are scored together. On Ctrl-C or SIGTERM the server answers the
     requests in progress and stops. It asks for no password: with another --host than the default,
     every machine that reaches it can use it.
@@ -42,7 +45,8 @@ def serve(config: ServeConfig, *, json: JsonOption = False) -> None:
     require_packages("torch", "transformers", "prometheus_client", work="encore serve")
     warn_of_unused(config.composition.unused_options(), who=f"scheme {config.composition.scheme}")
     from encore.serving.listening import listen, make_server, url_of
-    from encore.serving.reward_app import RewardApp, open_app
+    from encore.serving.open_app import open_app
+    from encore.serving.reward_app import RewardApp
 
     with listen(config.host, config.port) as listener:
         url = url_of(listener)

@@ -6,8 +6,8 @@ keys of a record are counted, not described.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Self
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, FailFast, Field, StrictStr, ValidationError, model_validator
 from starlette.exceptions import HTTPException
@@ -21,11 +21,45 @@ _SHOWN_CHARACTERS = 80
 _MAX_SHOWN_PROBLEMS = 20
 
 
-class _Record(BaseModel, frozen=True, extra="forbid"):
-    """Base of the records that a client sends."""
+class RequestError(HTTPException):
+    """A refused request or text. ``kind`` says in one word why; errors are counted by it."""
+
+    def __init__(
+        self, status: int, kind: str, reason: str, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(status, reason, headers)
+        self.kind = kind
 
 
-class RewardRequest(_Record):
+class Record(BaseModel, frozen=True, extra="forbid"):
+    """Base of the records that a client sends.
+
+    Attributes:
+        is_text_refused_alone: True if the answer has a place for the error of one text.
+    """
+
+    is_text_refused_alone: ClassVar[bool] = False
+
+
+class Turn(Record):
+    """One message of a conversation."""
+
+    role: Role
+    content: StrictStr
+
+
+class Conversation(Record):
+    """A prompt of one or more turns, and the response to score."""
+
+    messages: Annotated[list[Turn], FailFast(), Field(min_length=1, max_length=MAX_TURNS)]
+    response: StrictStr
+
+
+class GeneratedConversation(Conversation):
+    """A conversation whose response may end in the tokens that ended its generation."""
+
+
+class RewardRequest(Record):
     """A request of OpenRLHF's remote reward model.
 
     Attributes:
@@ -47,53 +81,53 @@ class RewardRequest(_Record):
         return self
 
 
-class Turn(_Record):
-    """One message of a conversation."""
-
-    role: Role
-    content: StrictStr
-
-
-class Conversation(_Record):
-    """A prompt of one or more turns, and the response to score."""
-
-    messages: Annotated[list[Turn], FailFast(), Field(min_length=1, max_length=MAX_TURNS)]
-    response: StrictStr
-
-
-class ScoreRequest(_Record):
+class ScoreRequest(Record):
     """Conversations to score rule by rule."""
 
+    is_text_refused_alone: ClassVar[bool] = True
     texts: Annotated[list[Conversation], FailFast(), Field(min_length=1, alias="conversations")]
+
+
+class GuardRequest(ScoreRequest):
+    """Conversations to call safe or unsafe.
+
+    Attributes:
+        threshold: Lowest reward that is safe; None: that of the server.
+    """
+
+    threshold: Annotated[float, Field(allow_inf_nan=False)] | None = None
 
 
 #: Queries or conversations.
 Texts = Sequence[str | Conversation]
+AnyRequest = TypeVar("AnyRequest", bound=BaseModel)
 
 
-def read_request(body: bytes, kind: type[RewardRequest | ScoreRequest], max_texts: int) -> Texts:
-    """Check a body and return its queries or conversations.
+def read_request(body: bytes, kind: type[AnyRequest], max_texts: int) -> AnyRequest:
+    """Check a body and return its record.
 
     Raises:
-        HTTPException: 400 for what is not JSON in UTF-8, 422 for JSON of another shape, 413 for
+        RequestError: 400 for what is not JSON in UTF-8, 422 for JSON of another shape, 413 for
             more than ``max_texts`` texts.
     """
     try:
-        texts: Texts = kind.model_validate_json(body).texts
+        record = kind.model_validate_json(body)
     except ValidationError as error:
         raise _refusal(error) from None  # pydantic's own text quotes the input
-    if len(texts) > max_texts:
-        reason = f"{len(texts)} texts in one request, expected at most {max_texts}: send several"
-        raise HTTPException(413, reason)
-    return texts
+    num_texts = len(getattr(record, "texts", ()))
+    if num_texts > max_texts:
+        reason = f"{num_texts} texts in one request, expected at most {max_texts}: send several"
+        raise RequestError(413, "too_large", reason)
+    return record
 
 
-def _refusal(error: ValidationError) -> HTTPException:
+def _refusal(error: ValidationError) -> RequestError:
     if error.error_count() > _MAX_SHOWN_PROBLEMS:
-        return HTTPException(422, f"{error.error_count()} keys that are missing or not known")
+        reason = f"{error.error_count()} keys that are missing or not known"
+        return RequestError(422, "malformed", reason)
     problem = first_problem(error)
     path = "body"
     for part in problem.location:
         path += f"[{part}]" if isinstance(part, int) else f".{part[:_SHOWN_CHARACTERS]}"
     status = 400 if problem.kind == "json_invalid" else 422
-    return HTTPException(status, f"{path.removeprefix('body.')}: {problem.message}")
+    return RequestError(status, "malformed", f"{path.removeprefix('body.')}: {problem.message}")

@@ -27,6 +27,18 @@ class ServeLimits(StageConfig):
     """Largest number of texts in one request."""
 
 
+class RuleUse(StageConfig):
+    """Rules that a reward server leaves out of rewards."""
+
+    drop_rules: float = option(0.0, ge=0, lt=1)
+    """Part of the rules that is left out of the reward at random, anew for each prompt and the same
+    for all its samples; the other weights are scaled up. Their scores are still logged."""
+    drop_seed: int = option(0)
+    """Seed of --drop-rules."""
+    watch: tuple[str, ...] = option((), metavar="RULE_ID")
+    """Rules that are never in the reward and always in the logs."""
+
+
 class ServeConfig(ModelOptions):
     """Options of `encore serve`: the model, its weights, the address and the limits."""
 
@@ -37,6 +49,9 @@ class ServeConfig(ModelOptions):
     """Tokenizer of the policy, a folder or a hub id: texts that its chat template rendered are read
     back into messages and rendered with the model's own. Default: the texts are of the model's
     template, and those of another family are refused."""
+    use: RuleUse = RuleUse()
+    threshold: float | None = option(None)
+    """Lowest reward that `POST /guard` calls safe; a request may name another."""
     host: str = option("127.0.0.1")
     """Address to listen on; the default is this machine alone."""
     port: int = option(5000, ge=0, le=65_535)

@@ -20,7 +20,7 @@ from encore.model.open_model import OpenedModel
 from encore.model.score_sequences import score_sequences
 from encore.serving.listening import listen, make_server, url_of
 from encore.serving.reward_app import RewardApp
-from encore.serving.serve_options import ServeLimits
+from encore.serving.serve_options import RuleUse, ServeLimits
 from tests.worlds.models import WEIGHTS, opened_model
 
 PATIENCE = 60.0
@@ -86,6 +86,8 @@ def running(
     *,
     weights: Mapping[str, float] = WEIGHTS,
     stop_seconds: int = 25,
+    use: Mapping[str, Any] | None = None,
+    threshold: float | None = None,
     **limits: Any,
 ) -> Iterator[Running]:
     """Serve a model, by default `opened_model`, in a thread of this process."""
@@ -94,6 +96,8 @@ def running(
         composition=Composition(weights=weights, scheme="given"),
         limits=ServeLimits(**limits),
         on_ready=lambda _app: None,
+        use=RuleUse.model_validate(use or {}),
+        threshold=threshold,
     )
     with (
         listen("127.0.0.1", 0) as listener,

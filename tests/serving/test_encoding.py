@@ -9,8 +9,8 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from encore.data.records import Message
-from encore.model.conversation import ConversationTokenizer, EncodedResponse
-from encore.serving.request_encoding import RequestEncoder
+from encore.model.conversation import ConversationTokenizer
+from encore.serving.request_encoding import EncodedText, RequestEncoder
 from encore.serving.reward_requests import Conversation, Turn
 from tests.serving.servers import make_conversations
 from tests.worlds.tokenizers import bert, byte_level, demo_tokenizer, llama_3
@@ -26,22 +26,22 @@ def llama() -> ConversationTokenizer:
 
 def conversation(
     tokenizer: ConversationTokenizer, *contents: str, response: str = "c"
-) -> EncodedResponse:
+) -> EncodedText:
     turns = [
         Turn(role=("user", "assistant")[index % 2], content=content)
         for index, content in enumerate(contents)
     ]
-    texts = [Conversation(messages=turns, response=response)]
-    [encoded] = RequestEncoder(tokenizer, num_embeddings=1 << 20).encode(texts, 7)
-    return encoded
+    text = Conversation(messages=turns, response=response)
+    return RequestEncoder(tokenizer, num_embeddings=1 << 20).encode(text, 7)
 
 
 def ids(tokenizer: ConversationTokenizer, *texts: str) -> list[list[int]]:
     return [encoded.token_ids.tolist() for encoded in queries(tokenizer, *texts)]
 
 
-def queries(tokenizer: ConversationTokenizer, *texts: str) -> list[EncodedResponse]:
-    return RequestEncoder(tokenizer, num_embeddings=1 << 20).encode(texts, 8)
+def queries(tokenizer: ConversationTokenizer, *texts: str) -> list[EncodedText]:
+    encoder = RequestEncoder(tokenizer, num_embeddings=1 << 20)
+    return [encoder.encode(text, index) for index, text in enumerate(texts, 8)]
 
 
 @pytest.mark.parametrize("make", [llama_3, bert, lambda: demo_tokenizer().hf_tokenizer])

@@ -117,7 +117,7 @@ LLAMA = ConversationTokenizer(llama_3(), max_length=500)
 def encoded(text: str, policy: Any = None) -> list[int]:
     template = None if policy is None else PolicyTemplate(policy)
     encoder = RequestEncoder(LLAMA, num_embeddings=1 << 20, policy=template)
-    return encoder.encode([text], 3)[0].token_ids.tolist()
+    return encoder.encode(text, 3).token_ids.tolist()
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def encoded(text: str, policy: Any = None) -> list[int]:
 def test_a_text_of_another_template_is_refused_by_its_token(model, text, token):
     encoder = RequestEncoder(ConversationTokenizer(model(), max_length=500), num_embeddings=1 << 20)
     with pytest.raises(HTTPException) as caught:
-        encoder.encode([text], 3)
+        encoder.encode(text, 3)
     assert caught.value.status_code == 422
     assert f"text 3 (counted from 0): token {token!r} belongs to another" in caught.value.detail
     assert "--policy-tokenizer PATH" in caught.value.detail
