@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from encore.scoring.head_scores import read_head_scores as read_head_scores
     from encore.scoring.scoring_options import ScoreConfig as ScoreConfig
     from encore.scoring.scoring_run import score_study as score_study
+    from encore.serving.guard import guard as guard
     from encore.tables.pair_details import show as show
     from encore.tables.publish import publish as publish
     from encore.tables.publish_database import publish_database as publish_database
@@ -92,6 +93,7 @@ _WHERE = {
     "export": "encore.export",
     "export_model": "encore.export.write_export.export_model",
     "gate": "encore.training.baselines.gate.train_gate",
+    "guard": "encore.serving.guard.guard",
     "ingest": "encore.data.ingestion.ingest",
     "judge": "encore.benchmarks.judging.run_judge.judge_benchmark",
     "judge_benchmark": "encore.benchmarks.judging.run_judge.judge_benchmark",

@@ -18,7 +18,7 @@ from tests.worlds.studies import numbered_pairs, rate_study, study_of, write_rul
 WITHOUT_EXAMPLE = {
     *("benchmark", "compare", "export_model", "gate", "judge", "judge_benchmark", "plan", "rate"),
     *("open_reward_model", "read_head_scores", "run_benchmark", "score", "score_study", "train"),
-    "train_gate",
+    *("guard", "train_gate"),
 }
 STAGES = "ingest rate analyze weights train score export benchmark judge sql report gate show plan"
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
 
 from encore.core.errors import InputError
@@ -22,6 +24,7 @@ from encore.model.layouts import lay_out
 from encore.model.load_backbone import load_reward_model, load_tokenizer, load_whole_classifier
 from encore.model.reward_model import MultiHeadRewardModel, WholeClassifier
 from encore.model.saved_model import DESCRIPTION_FILE, LoadedModel, load_model
+from encore.model.score_sequences import score_sequences
 
 #: Head id of a downloaded reward model with one unnamed label.
 _SINGLE_HEAD = "reward"
@@ -61,6 +64,38 @@ class OpenedModel:
     metadata: Mapping[str, Any]
     name: str
     digest: str
+
+    def score(
+        self, conversations: Sequence[Sequence[Mapping[str, str]]]
+    ) -> dict[str, NDArray[np.float64]]:
+        """Return the scores of conversations under each rule, by rule, each of shape [N].
+
+        Scores are centred, as `encore score` writes them; ``model.mean_R`` added to them gives the
+        scale of the ratings.
+
+        Args:
+            conversations: N lists of messages with ``role`` and ``content``; the last message of
+                each is the assistant's response.
+
+        Raises:
+            InputError: A conversation does not end with a response that has text, or the chat
+                template refuses its turns.
+        """
+        sequences = []
+        for index, messages in enumerate(conversations):
+            where = f"conversation {index} (counted from 0)"
+            prompt = [_message(message, where=where) for message in messages]
+            role = prompt[-1].role if prompt else "nobody"
+            if role != "assistant":
+                raise InputError(f"{where} ends with {role}; expected the assistant's response")
+            response = prompt.pop().content
+            if not response.strip():
+                raise InputError(f"{where}: an empty response; expected text to score")
+            sequences.append(self.tokenizer.encode(prompt, response).token_ids)
+        pad_token_id = self.tokenizer.pad_token_id
+        score_NR = score_sequences(self.model, sequences, pad_token_id=pad_token_id)
+        columns = score_NR.T.astype(np.float64)
+        return dict(zip(self.model.head_ids, columns, strict=True))
 
 
 def open_reward_model(
@@ -111,6 +146,17 @@ def open_reward_model(
         name=folder.resolve().parent.name if is_of_run else files.name,
         digest=model_digest(opened, tokenizer),
     )
+
+
+def _message(message: Mapping[str, Any], *, where: str) -> Message:
+    """Return a message of a conversation after a check of its role and content."""
+    role, content = message.get("role"), message.get("content")
+    if role not in ("system", "user", "assistant") or not isinstance(content, str):
+        raise InputError(
+            f"{where}: a message of role {role!r} with content {content!r:.80}; expected role "
+            "system, user or assistant and content that is text"
+        )
+    return Message(role=role, content=content)
 
 
 def model_digest(model: MultiHeadRewardModel, tokenizer: ConversationTokenizer) -> str:
