@@ -102,7 +102,8 @@ class RewardClient:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._http: httpx.AsyncClient | None = None
+        self._http: httpx.AsyncHTTPTransport | None = None
+        self._places = asyncio.Semaphore(_MAX_CONNECTIONS)
         self._process_id = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -155,8 +156,9 @@ class RewardClient:
 
     async def score_async(self, conversations: Sequence[str]) -> list[TextReward]:
         """Return the rewards of conversations, in any event loop; errors as those of `submit`."""
-        model = await asyncio.to_thread(lambda: self.model)  # the first call waits for an answer
-        return await asyncio.wrap_future(self._run(self._rewards(model, conversations)))
+        if "model" not in self.__dict__:  # the first call waits for an answer
+            await asyncio.to_thread(lambda: self.model)
+        return await asyncio.wrap_future(self.submit(conversations))
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """Send a body of another shape than that of `POST /score`, and return the answer's JSON."""
@@ -181,12 +183,12 @@ class RewardClient:
                 import httpx
 
                 self._loop, self._process_id = asyncio.new_event_loop(), os.getpid()
-                self._http = httpx.AsyncClient(
-                    base_url=self.url,
-                    headers={"content-type": "application/json", **self._headers},
-                    timeout=httpx.Timeout(None, connect=_CONNECT_SECONDS),
-                    limits=httpx.Limits(max_connections=_MAX_CONNECTIONS),
+                # The transport alone: a whole httpx.AsyncClient takes a millisecond a request.
+                self._http = httpx.AsyncHTTPTransport(
+                    limits=httpx.Limits(max_connections=_MAX_CONNECTIONS)
                 )
+                # httpx searches all waiting requests for each answer, so they wait here.
+                self._places = asyncio.Semaphore(_MAX_CONNECTIONS)
                 self._thread = threading.Thread(
                     target=self._loop.run_forever, name="encore-rewards", daemon=True
                 )
@@ -211,17 +213,24 @@ class RewardClient:
 
     async def _send(self, method: str, path: str, content: str | None = None) -> Any:
         """Send one request, again and again while that may help, and return its answer's JSON."""
-        from httpx import TransportError
+        import httpx
 
         assert self._http is not None
+        headers = {"content-type": "application/json", **self._headers}
         problem = "none yet"
         try:
             async with asyncio.timeout(self._max_seconds):
                 for attempt in itertools.count():
                     seconds: float | None = None
                     try:
-                        response = await self._http.request(method, path, content=content)
-                    except TransportError as error:
+                        request = httpx.Request(
+                            method, f"{self.url}{path}", headers=headers, content=content
+                        )
+                        request.extensions = {"timeout": {"connect": _CONNECT_SECONDS}}
+                        async with self._places:
+                            response = await self._http.handle_async_request(request)
+                            await response.aread()
+                    except httpx.TransportError as error:
                         problem = f"{type(error).__name__}: {error}"
                     else:
                         if response.status_code == _OK:
