@@ -7,6 +7,8 @@ Legend: S steps, N texts of a step, R rules.
 
 from __future__ import annotations
 
+import shlex
+
 import numpy as np
 import pytest
 
@@ -47,6 +49,16 @@ def offline_scores(opened: OpenedModel, prompts: list[str], responses: list[str]
     return score_sequences(opened.model, sequences, pad_token_id=pad).astype(np.float64)
 
 
+def standardized(values: np.ndarray) -> np.ndarray:
+    """Subtract the mean of each column and divide by its standard deviation, as GRPO does."""
+    return (values - values.mean(axis=0)) / (values.std(axis=0, ddof=1) + 1e-4)
+
+
+def gdpo_advantages(score_NR: np.ndarray) -> np.ndarray:
+    """Return the advantages of one group by GDPO's definition (arXiv 2601.05242)."""
+    return standardized(standardized(score_NR) @ [*GDPO_WEIGHTS.values()])
+
+
 @pytest.mark.parametrize("aggregation", ["sum_then_normalize", "normalize_then_sum"])
 def test_trl_logs_the_scores_of_every_rule_and_trains_on_the_written_weights(aggregation, tmp_path):
     opened = ten_rules()
@@ -69,14 +81,11 @@ def test_trl_logs_the_scores_of_every_rule_and_trains_on_the_written_weights(agg
         logged_R = [log[f"rewards/{rule}/mean"] for rule in RULES]
         np.testing.assert_allclose(logged_R, score_NR.mean(axis=0), atol=1e-5)
         assert np.ptp(score_NR, axis=0).min() > 1e-3  # equal scores would not tell texts apart
-    # The advantage of the last step's one group, by the definitions of GRPO and GDPO.
+    # The last step has one group.
     score_NR = score_SNR[-1]
+    advantage_N = gdpo_advantages(score_NR)
     if aggregation == "sum_then_normalize":
-        reward_N = score_NR @ [*WEIGHTS.values()]
-    else:
-        z_NR = (score_NR - score_NR.mean(axis=0)) / (score_NR.std(axis=0, ddof=1) + 1e-4)
-        reward_N = z_NR @ [*GDPO_WEIGHTS.values()]
-    advantage_N = (reward_N - reward_N.mean()) / (reward_N.std(ddof=1) + 1e-4)
+        advantage_N = standardized(score_NR @ [*WEIGHTS.values()])
     np.testing.assert_allclose(answer["last_advantages"], advantage_N, atol=1e-3)
 
 
@@ -113,3 +122,28 @@ def test_verifiers_adds_up_contributions_and_fails_the_rollout_on_an_error(tmp_p
         assert not refused["rewards"]
     assert {criterion["name"]: criterion["text"] for criterion in answer["criteria"]} == texts
     assert [criterion["weight"] for criterion in answer["criteria"]] == [*WEIGHTS.values()]
+
+
+def test_swift_computes_the_scores_of_every_rule_and_its_gdpo_advantages(tmp_path):
+    opened = ten_rules()
+    responses = ["No.", "Yes, of course.", "Perhaps.", "Ask somebody else, please."]
+    turns = [{"role": "user", "content": "Is it?"}]
+    weights = TrainerWeights(
+        label="given", weights=WEIGHTS, effective_weights=GDPO_WEIGHTS, texts={}
+    )
+    options = shlex.split(trainer_config("swift", weights), comments=True)
+    with running(opened, weights=WEIGHTS) as server:
+        request = {
+            "checkout": str(ROOT),
+            "url": server.url,
+            "reward_funcs": options[3:13],
+            "reward_weights": [float(weight) for weight in options[-10:]],
+            "conversations": [
+                [*turns, {"role": "assistant", "content": response}] for response in responses
+            ],
+        }
+        answer = ask(reader_python("ms-swift"), "swift_rewards.py", request, folder=tmp_path)
+    score_NR = offline_scores(opened, ["Is it?"] * 4, responses)
+    assert answer["names"] == list(RULES)
+    np.testing.assert_allclose(answer["rewards"], score_NR, atol=1e-5)
+    np.testing.assert_allclose(answer["advantages"], gdpo_advantages(score_NR), atol=1e-3)

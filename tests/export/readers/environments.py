@@ -30,6 +30,7 @@ ENVIRONMENTS: Mapping[str, tuple[str, ...]] = {
     "transformers-4.57": (_TORCH, "transformers==4.57.6", "jinja2==3.1.6"),
     "trl": (_TORCH, "trl==1.16.0", "transformers==5.23.0", "jinja2==3.1.6", "httpx==0.28.1"),
     "verifiers": ("verifiers==0.4.0",),
+    "ms-swift": (_TORCH, "ms-swift==4.6.0", "httpx==0.28.1"),
     # It imports pkg_resources, which newer setuptools no longer have.
     "rewardbench": (_TORCH, "rewardbench==0.1.4", "transformers==4.51.0", "setuptools<81"),
 }
