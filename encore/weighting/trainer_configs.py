@@ -16,6 +16,8 @@ TrainerName = Literal["trl", "verl", "openrlhf", "nemo-rl", "verifiers", "swift"
 _PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.-]*", re.ASCII)
 _URL = "http://127.0.0.1:5000"
 _SERVE = "encore serve MODEL --weights weights.json (encore weights STUDY --json > weights.json)"
+#: The end of a list in Python: a rule that the server only watches has the weight 0 there.
+_IN_REWARD = "rule.__name__] * (w != 0) for rule, w in zip(rules, rules.weights)]"
 _SUM = "w: the reward is the sum of w × score, as encore serve composes it."
 _GDPO = (
     "w × sd: for a trainer that divides each rule by its standard deviation (GDPO). A rule then "
@@ -91,12 +93,12 @@ def _trl(rules: TrainerWeights) -> list[str]:
         "# For multi_objective_aggregation='sum_then_normalize', TRL's default.",
         f"# {_SUM}",
         f"weights = {json.dumps(rules.weights, indent=4)}",
-        "reward_weights = [weights[rule.__name__] for rule in rules]",
+        f"reward_weights = [weights[{_IN_REWARD}",
         "",
         "# For multi_objective_aggregation='normalize_then_sum'.",
         f"# {_GDPO}",
         f"gdpo_weights = {json.dumps(rules.gdpo_weights, indent=4)}",
-        "gdpo_reward_weights = [gdpo_weights[rule.__name__] for rule in rules]",
+        f"gdpo_reward_weights = [gdpo_weights[{_IN_REWARD}",
     ]
 
 

@@ -141,6 +141,23 @@ def test_trl_gets_none_for_a_rule_that_was_left_out(client, monkeypatch):
     assert outputs == [[1.5], [None], [1.5]]
 
 
+def test_trl_gets_none_for_dropped_rules_and_the_scores_of_watched_ones(score_NR):
+    use = {"drop_rules": 0.5, "watch": ["be-true"]}
+    with running(use=use) as server, RewardClient(server.url) as client:
+        functions = rule_rewards(client)
+        # Without be-true the weights 0.5 and 0.3 are scaled to the sum 1.
+        assert functions.weights == pytest.approx([0.625, 0.375, 0])
+        reward_NR = trl_rewards(functions, PROMPTS, COMPLETIONS)
+        composed = reward(client)(PROMPTS, COMPLETIONS)
+    is_dropped_NR = np.isnan(reward_NR)
+    assert is_dropped_NR.sum(axis=1).tolist() == [1] * 6  # one of the two rules that are weighed
+    assert not is_dropped_NR[:, 2].any()
+    kept_NR = np.where(is_dropped_NR, 0, score_NR)
+    np.testing.assert_allclose(np.nan_to_num(reward_NR), kept_NR, atol=1e-5)
+    # The rule that is left has all weight.
+    np.testing.assert_allclose(composed, kept_NR[:, :2].sum(axis=1), atol=1e-5)
+
+
 # --- verl -----------------------------------------------------------------------------------------
 
 

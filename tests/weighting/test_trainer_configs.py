@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from encore.core.errors import InputError
+from encore.rewards.for_trl import RuleRewards
 from encore.weighting.trainer_configs import TrainerName, TrainerWeights, trainer_config
 from tests.golden.command_line import encore
 from tests.weighting.test_weights_command import ROWS
@@ -32,15 +33,16 @@ def arguments(text: str) -> list[str]:
     return shlex.split(text.replace("\\\n", ""), comments=True)
 
 
-def test_trls_weights_follow_the_order_of_the_servers_rules(monkeypatch):
-    # The server's heads are in another order than the study's rules.
+def test_trls_weights_follow_the_order_of_the_servers_rules_and_leave_out_watched_ones(monkeypatch):
+    # The server's heads are in another order than the study's rules, and it only watches "no".
     order = ("1e5", "no", "be kind")
-    functions = [SimpleNamespace(__name__=rule_id) for rule_id in order]
-    monkeypatch.setattr("encore.rewards.rule_rewards", lambda _url: functions)
+    rules = RuleRewards(SimpleNamespace(__name__=rule_id) for rule_id in order)
+    rules.weights = [0.6, 0, 0.4]
+    monkeypatch.setattr("encore.rewards.rule_rewards", lambda _url: rules)
     names: dict[str, Any] = {}
     exec(trainer_config("trl", RULES), names)  # noqa: S102  # a user runs it
-    assert names["reward_weights"] == [0.05, 0.75, 0.2]
-    assert names["gdpo_reward_weights"] == [1e-05, 0.25, 0.5]
+    assert names["reward_weights"] == [0.05, 0, 0.2]
+    assert names["gdpo_reward_weights"] == [1e-05, 0, 0.5]
 
 
 def test_verl_reads_keys_and_weights_in_one_order():
