@@ -26,7 +26,9 @@ class StatusConfig(RunKeyConfig, StudyConfig):
 
 @command
 def status(config: StatusConfig, *, json: JsonOption = False) -> None:
-    """List every run of a study with its shards; every file's digest and values are checked.
+    """List every run of a study with its shards; the digest of every file is checked.
+
+    The values of a file are checked once: a file with the same digest has the same values.
 
     Exit code 0: complete, or enough (`encore rate --until-weights-within`). 3: shards are missing,
     damaged or failed (with the recorded error); `encore rate` with the same parameters rates

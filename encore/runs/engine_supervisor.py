@@ -33,6 +33,7 @@ from encore.runs.run_files import (
     ShardTable,
     newly_finished_shards,
     read_manifest,
+    record_checked_shards,
     recorded_failure,
 )
 from encore.runs.shard_runner import Job, ReportRows, RunProgress, RunReport, begin
@@ -210,6 +211,7 @@ def supervise(
     finally:
         supervisor.stop_engines()
         launcher.close()
+    record_checked_shards(job.run_dir, job.manifest, progress.outcomes)
     return progress.report
 
 

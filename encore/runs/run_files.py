@@ -7,6 +7,7 @@ Long work is done shard by shard (`encore.runs.shard_runner`). A run's folder ho
     took-00003.json                 the cost of a shard (calls, tokens, seconds) and its counts
     failed-00003.json               the error of the last failed attempt at a shard
     replies-00003.jsonl             replies of a server to a shard that is not finished
+    checked.json                    shards whose values were checked (`encore.runs.checked_shards`)
     locks/                          locks of the shards at work
     engines/                        messages of several engines (`encore.runs.engine_messages`)
 
@@ -35,6 +36,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import pyarrow as pa
@@ -44,6 +46,7 @@ from pydantic import BaseModel, ConfigDict
 from encore.core.errors import NO_ROOM, EncoreError, EveryShardError, InputError
 from encore.core.files import file_sha256, publish, temporary_path, write_json
 from encore.core.versions import package_versions
+from encore.runs.checked_shards import CHECKED_FILE, CheckedFooters, read_checked, record_checked
 from encore.runs.shard_listing import SHARD_NAME, ShardListing
 
 _FOOTER_KEY = "encore.shard"
@@ -54,7 +57,10 @@ _DIGEST_DIGITS = 32
 #: speed: measured with shards of 2 and 31 kB, six threads take 1.5 times as long as two.
 _NUM_CHECKING_THREADS, _SHARDS_A_TASK = 2, 20
 #: Beginnings of the names of all files in a run's folder, hidden temporary files included.
-_NAME_PREFIXES = ("locks", "engines", "shard-", "took-", "failed-", "replies-", "enough.json", ".")
+_NAME_PREFIXES = (
+    *("locks", "engines", "shard-", "took-", "failed-", "replies-", "enough.json", CHECKED_FILE),
+    ".",
+)
 
 ShardStateName = Literal["done", "missing", "damaged", "failed"]
 
@@ -541,10 +547,13 @@ def inspect_shards(
 ) -> tuple[ShardState, ...]:
     """Check several shards as `run_status` does. By default the folder is listed."""
     listing = listing or ShardListing(run_dir)
+    checked = read_checked(run_dir, run_key=manifest.key)
 
     def states_of(some_shards: Sequence[Shard]) -> list[ShardState]:
         return [
-            state_of_shard(run_dir, manifest, shard, listing, checks_values=checks_values)
+            state_of_shard(
+                run_dir, manifest, shard, listing, checked=checked, checks_values=checks_values
+            )
             for shard in some_shards
         ]
 
@@ -559,11 +568,18 @@ def state_of_shard(
     shard: Shard,
     listing: ShardListing,
     *,
+    checked: CheckedFooters = MappingProxyType({}),
     checks_values: bool = True,
 ) -> ShardState:
-    """Check one shard as `run_status` does, by its files in a listing."""
+    """Check one shard as `run_status` does, by its files in a listing.
+
+    Of files that were ``checked`` before only the digest is checked.
+    """
     paths = listing.files(shard.index)
-    states = [_state_of_file(path, manifest, shard, checks_values) for path in paths]
+    states = [
+        _state_of_file(path, manifest, shard, checked.get(path.name), checks_values)
+        for path in paths
+    ]
     if not states:
         failure = recorded_failure(run_dir, shard)
         state: ShardStateName = "failed" if failure else "missing"
@@ -600,29 +616,27 @@ def newly_finished_shards(
 
 
 def _state_of_file(
-    path: Path, manifest: RunManifest, shard: Shard, checks_values: bool = True
+    path: Path,
+    manifest: RunManifest,
+    shard: Shard,
+    checked_footer: Mapping[str, Any] | None = None,
+    checks_values: bool = True,
 ) -> ShardState:
-    """Return the state of a shard by one of its files: done, or damaged with the reason."""
+    """Return the state of a shard by one of its files: done, or damaged with the reason.
+
+    With a footer of these bytes that was checked before only their digest is checked.
+    """
     match = SHARD_NAME.fullmatch(path.name)
     assert match is not None
-    num_rows = shard.num_pairs * manifest.rows_per_pair
     try:
         content = path.read_bytes()  # once, for its digest and its values
         digest = hashlib.sha256(content).hexdigest()
         if not digest.startswith(match[2]):
             raise ValueError("its content does not match its SHA-256")
-        file = pq.ParquetFile(
-            pa.BufferReader(content), read_dictionary=manifest.FEW_VALUES, pre_buffer=False
-        )
-        metadata = file.metadata
-        footer = _read_footer(metadata)
-        for name, value in _identifying_footer(manifest, shard).items():
-            if footer.get(name) != value:
-                raise ValueError(f"its footer says {name} {footer.get(name)!r}, not {value!r}")
-        if metadata.num_rows != num_rows:
-            raise ValueError(f"it has {metadata.num_rows} rows, not {num_rows}")
-        if checks_values:
-            manifest.check_values(file)
+        if checked_footer is not None:
+            footer = dict(checked_footer)
+        else:
+            footer = _checked_footer(content, manifest, shard, checks_values=checks_values)
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         return ShardState(
             index=shard.index, state="damaged", detail=f"its file cannot be used: {error}"
@@ -636,9 +650,40 @@ def _state_of_file(
         path=path,
         sha256=digest,
         footer=footer,
-        num_rows=num_rows,
+        num_rows=shard.num_pairs * manifest.rows_per_pair,
         counts=counts,
     )
+
+
+def _checked_footer(
+    content: bytes, manifest: RunManifest, shard: Shard, *, checks_values: bool
+) -> dict[str, Any]:
+    """Return the footer of a file that holds the rows of a shard.
+
+    Raises:
+        ValueError: The file is of another shard, or of other rows or values than expected.
+    """
+    num_rows = shard.num_pairs * manifest.rows_per_pair
+    file = pq.ParquetFile(
+        pa.BufferReader(content), read_dictionary=manifest.FEW_VALUES, pre_buffer=False
+    )
+    footer = _read_footer(file.metadata)
+    for name, value in _identifying_footer(manifest, shard).items():
+        if footer.get(name) != value:
+            raise ValueError(f"its footer says {name} {footer.get(name)!r}, not {value!r}")
+    if file.metadata.num_rows != num_rows:
+        raise ValueError(f"it has {file.metadata.num_rows} rows, not {num_rows}")
+    if checks_values:
+        manifest.check_values(file)
+    return footer
+
+
+def record_checked_shards(
+    run_dir: Path, manifest: RunManifest, states: Iterable[ShardState]
+) -> None:
+    """Record the files of shards that were checked, values included, if they are done."""
+    footers = {state.path.name: state.footer for state in states if state.path is not None}
+    record_checked(run_dir, run_key=manifest.key, footers=footers)
 
 
 def _identifying_footer(manifest: RunManifest, shard: Shard) -> dict[str, Any]:

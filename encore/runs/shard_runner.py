@@ -362,6 +362,7 @@ def work_through(job: Job, *, reporter: Reporter = SILENT) -> RunReport:
             announced = busy
         if retried:
             time.sleep(_BUSY_POLL_SECONDS)
+    runs.record_checked_shards(job.run_dir, job.manifest, progress.outcomes)
     return progress.report
 
 
