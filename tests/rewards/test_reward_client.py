@@ -284,4 +284,4 @@ def test_the_client_takes_less_than_a_millisecond_of_processor_a_text():
         rewards = client.score([conversation_json(*pair) for pair in conversations])
         seconds = time.process_time() - started
     assert len(rewards) == 200
-    assert seconds / 200 < 0.001  # with the server's share; measured 0.05 ms
+    assert seconds / 200 < 0.001  # with the server's share
