@@ -16,7 +16,7 @@ import pytest
 
 from encore.data.records import Message
 from tests.serving.servers import PATIENCE, Running, running, score_offline
-from tests.worlds.models import RULES, WEIGHTS, opened_model
+from tests.worlds.models import MEANS, RULES, WEIGHTS, opened_model
 from tests.worlds.tokenizers import CHATML_TEMPLATE, chatml
 
 BEGIN, END = "<|begin_of_text|>", "<|eot_id|>"
@@ -168,14 +168,18 @@ def test_a_third_of_the_rules_is_left_out_by_prompt_and_the_same_for_all_its_sam
             left_out[prompt] = dropped
             weights = [explained(server, prompt, text)[dropped]["weight"] for text in ("b", "c")]
             assert weights == [0, 0]
-            # The text of the same conversation has the same rules.
+            # One rule is left out of both texts of a prompt (not always that of its messages).
             query = [
                 opened_model().tokenizer.render([Message(role="user", content=prompt)], text)
                 for text in ("b", "c")
             ]
             answer = server.post("/get_reward", {"query": query}).json()
-            [first, second] = zip(*(answer["extra_logs"][rule] for rule in RULES), strict=True)
-            assert (first, second) == tuple(zip(*answer["extra_logs"].values(), strict=True))
+            score_NR = np.transpose([answer["extra_logs"][rule] for rule in RULES]) - MEANS
+            expected_RN = [
+                score_NR @ (WEIGHT_R * kept_R) / (WEIGHT_R @ kept_R) for kept_R in 1 - np.eye(3)
+            ]
+            matches = np.isclose(expected_RN, answer["rewards"], atol=1e-5).all(axis=1)
+            assert matches.sum() == 1
         assert server.get("/model").json()["drop_rules"] == 0.3
     assert set(left_out.values()) == set(RULES)  # in twelve draws
     with running(use={"drop_rules": 0.3, "drop_seed": 1}) as server:
