@@ -6,25 +6,33 @@ rated more than twice.
 
 from __future__ import annotations
 
+import contextlib
+import random
 import re
+import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.distributed.farm import (
     Farm,
     check_ratings,
+    judge_environ,
     make_study,
     network,
+    options,
     running_farm,
     running_postgres,
     shard_names,
     wait_until,
 )
 from tests.distributed.steered_judge import ALWAYS
+from tests.worlds.servers import background_process
 
 NUM_SHARDS = 40
+NUM_SOAK_SHARDS = 560
 LINK_DOWN_SECONDS = 60
 _LOCK_ERRORS = re.compile(r"database is locked|deadlock|could not serialize", re.IGNORECASE)
 
@@ -68,6 +76,31 @@ def rate_amid_faults(
 def test_a_run_survives_an_outage_of_five_minutes(tmp_path: Path) -> None:
     with running_farm(tmp_path / "farm", num_engines=3) as farm:
         rate_amid_faults(farm, tmp_path, num_engines=3, away_seconds=300)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(2400)
+def test_local_engines_and_the_pools_share_a_run_of_ten_minutes_amid_kills(tmp_path: Path) -> None:
+    rng = random.Random(7)
+    with running_farm(tmp_path / "farm", num_engines=4) as farm:
+        study = make_study(tmp_path, num_pairs=NUM_SOAK_SHARDS)
+        farm.control.order(seconds=7.0)  # 560 shards by eight engines: 490 s
+        run = farm.start_run(study=str(study), engines=4, silence_seconds=120)
+        command = [sys.executable, "-m", "encore.cli", "rate", str(study)]
+        command += options(engines=4, silence_seconds=120)
+        environ, log = judge_environ(farm.control), tmp_path / "local.log"
+        with background_process(*command, environ=environ, log=log) as local:
+            farm.wait_for_rated(20, seconds=400)
+            while len(farm.rated()) < NUM_SOAK_SHARDS - 30:
+                time.sleep(rng.uniform(15, 40))
+                engines = [[child] for child in psutil.Process(local.pid).children()]
+                engines += [farm.workers[f"w{number}"].children for number in range(1, 5)]
+                for process in rng.choice([processes for processes in engines if processes]):
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        process.kill()
+            assert local.wait(timeout=300) == 0, log.read_text("utf-8")
+        assert farm.wait_for(run, seconds=300)["state_type"] == "COMPLETED", farm.tails()
+        check_ratings(study, farm.control)
 
 
 @pytest.mark.services
