@@ -29,7 +29,7 @@ URL_VARIABLE = "ENCORE_REWARD_URL"
 #: Seconds until a reward is given up. A server whose queue is full keeps a request for 150.
 DEFAULT_MAX_SECONDS = 300.0
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.25, 10.0
-#: A server takes 1,024 connections; a training has several processes.
+#: A server takes 4,096 connections; a training has several processes.
 _MAX_CONNECTIONS = 64
 _CONNECT_SECONDS = 10.0
 _OK = 200
