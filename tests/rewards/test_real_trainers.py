@@ -147,3 +147,27 @@ def test_swift_computes_the_scores_of_every_rule_and_its_gdpo_advantages(tmp_pat
     assert answer["names"] == list(RULES)
     np.testing.assert_allclose(answer["rewards"], score_NR, atol=1e-5)
     np.testing.assert_allclose(answer["advantages"], gdpo_advantages(score_NR), atol=1e-3)
+
+
+def test_openrlhf_gets_every_reward_of_200_texts_at_once(tmp_path):
+    opened = ten_rules()
+    prompts = [f"Is it safe to do number {number}?" for number in range(200)]
+    responses = ["No.", "Yes, of course.", "Perhaps.", "Ask somebody else, please."] * 50
+    queries = [
+        opened.tokenizer.render([Message(role="user", content=prompt)], response)
+        for prompt, response in zip(prompts, responses, strict=True)
+    ]
+    with running(opened, weights=WEIGHTS) as server:
+        request = {"checkout": str(ROOT), "url": server.url, "queries": queries}
+        answer = ask(reader_python("openrlhf"), "openrlhf_executor.py", request, folder=tmp_path)
+    score_NR = offline_scores(opened, prompts, responses)
+    reward_N = score_NR @ [*WEIGHTS.values()]
+    for outputs in answer.values():
+        np.testing.assert_allclose(
+            [output["reward"] for output in outputs], reward_N[:, np.newaxis], atol=1e-5
+        )
+        logged_NR = [[*output["extra_logs"].values()] for output in outputs]
+        np.testing.assert_allclose(np.squeeze(logged_NR), score_NR, atol=1e-5)
+    # The head means of this model are 0, so scores are the rewards cut off at 0 and 1.
+    local_score_N = np.squeeze([output["scores"] for output in answer["local"]])
+    np.testing.assert_allclose(local_score_N, reward_N.clip(0, 1), atol=1e-5)

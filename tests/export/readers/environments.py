@@ -23,6 +23,20 @@ SCRIPTS = Path(__file__).resolve().parent / "scripts"
 #: Never PyPI's own torch on Linux: that is the CUDA build, with gigabytes of libraries beside it.
 _TORCH = "torch==2.13.0+cpu" if sys.platform == "linux" else "torch==2.13.0"
 _TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+#: Packages with all that they need, for an environment whose requirements are not followed.
+_AIOHTTP = (
+    "aiohttp==3.14.5",
+    "aiohappyeyeballs==2.7.1",
+    "aiosignal==1.4.0",
+    "attrs==26.1.0",
+    "frozenlist==1.8.0",
+    "idna==3.20",
+    "multidict==7.2.1",
+    "propcache==0.5.4",
+    "typing_extensions==4.16.0",
+    "yarl==1.25.1",
+)
+_HTTPX = ("httpx==0.28.1", "anyio==4.16.0", "certifi==2026.10.18", "h11==0.16.0", "httpcore==1.0.9")
 #: Requirements for pip, by name of the environment.
 ENVIRONMENTS: Mapping[str, tuple[str, ...]] = {
     # The last of the line that `rewardbench` from PyPI pins, and the last before transformers 5.
@@ -31,6 +45,8 @@ ENVIRONMENTS: Mapping[str, tuple[str, ...]] = {
     "trl": (_TORCH, "trl==1.16.0", "transformers==5.23.0", "jinja2==3.1.6", "httpx==0.28.1"),
     "verifiers": ("verifiers==0.4.0",),
     "ms-swift": (_TORCH, "ms-swift==4.6.0", "httpx==0.28.1"),
+    # Its requirements need CUDA; its reward client needs aiohttp alone, ours needs httpx.
+    "openrlhf": ("--no-deps", "openrlhf==0.11.2", *_AIOHTTP, *_HTTPX),
     # It imports pkg_resources, which newer setuptools no longer have.
     "rewardbench": (_TORCH, "rewardbench==0.1.4", "transformers==4.51.0", "setuptools<81"),
 }
