@@ -28,9 +28,9 @@ def weights(config: WeightsConfig, *, json: JsonOption = False) -> None:
     rating(chosen) - rating(rejected): how much the rule really moves the composed reward. A rule
     whose ratings are all the same takes the largest weight (entropy 0) and moves nothing.
 
-    Leakage says what a scheme has seen of the answers it is measured by. Scheme bradley-terry
-    learns from people's preferences, so read its accuracy on held-out pairs: five folds, every
-    prompt whole in one.
+    Leakage says what a scheme has seen of the answers it is measured by. Schemes bradley-terry and
+    shrunk learn from people's preferences, so read their accuracy on held-out pairs: five folds,
+    every prompt whole in one. `--labels N` lets them learn from N pairs only.
 
     Examples: `encore weights study --tau 0.5 --json`,
     `encore weights study --scheme top-k --k 3`, `encore weights study --compare`,
@@ -111,12 +111,15 @@ def _notes(weighed: WeighedRules, options: SchemeOptions) -> Iterator[str]:
         yield from fold_notes(weighed.vector.scheme, weighed.held_out)
     if "k" in params and options.k > len(weighed.rules):
         yield f"--k {options.k}: there are only {len(weighed.rules)} rules; all weigh the same"
+    num_left_out = params.get("num_pairs_left_out")  # only of a scheme that reads --labels
+    if num_left_out is not None and int(params["num_pairs"]) < (options.labels or 0):
+        yield f"--labels {options.labels}: there are only {params['num_pairs']} labelled pairs"
     if params.get("scale") == 0:
         yield "no rule agrees with these labels: all weights are equally good, shown as uniform"
-    if params.get("num_pairs_left_out"):
+    if num_left_out:
         yield (
-            f"{params['num_pairs_left_out']} pairs lack a rating under some rule; the weights are "
-            f"learnt from the other {params['num_pairs']}"
+            f"{num_left_out} pairs lack a rating under some rule; the weights are "
+            f"learnt from {'' if options.labels else 'the other '}{params['num_pairs']}"
         )
     for rule, weight in zip(weighed.rules, weighed.vector.weights, strict=True):
         if rule.num_levels == 1:

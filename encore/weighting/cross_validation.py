@@ -66,13 +66,12 @@ def held_out(scheme: WeightingScheme, evidence: Evidence, options: SchemeOptions
         InputError: The study's pairs were changed since they were ingested.
     """
     pairs = evidence.read_pairs().complete()
-    group_P, grouped_by = _groups(pairs, evidence.study)
+    group_P, grouped_by = prompt_groups(pairs, evidence.study)
     num_groups = int(group_P.max(initial=-1)) + 1
     if num_groups < 2:
         return None
     num_folds = min(NUM_FOLDS, num_groups)
-    fold_G = np.random.default_rng(options.seed).permutation(num_groups) % num_folds
-    fold_P = fold_G[group_P]
+    fold_P = draw_folds(group_P, seed=options.seed)
     composed_P = np.empty(pairs.num_pairs)
     for fold in range(num_folds):
         is_held_out_P = fold_P == fold
@@ -93,6 +92,16 @@ def held_out(scheme: WeightingScheme, evidence: Evidence, options: SchemeOptions
     )
 
 
+def draw_folds(group_P: NDArray[np.intp], *, seed: int) -> NDArray[np.intp]:
+    """Return the fold of each pair, shape [P]: folds of whole groups, of the same size up to one.
+
+    There are `NUM_FOLDS` folds, or one for each group if there are fewer groups.
+    """
+    num_groups = int(group_P.max()) + 1
+    fold_G = np.random.default_rng(seed).permutation(num_groups) % min(NUM_FOLDS, num_groups)
+    return np.asarray(fold_G[group_P])
+
+
 def fold_notes(scheme: str, held_out_accuracy: HeldOut | None) -> Iterator[str]:
     """Yield notes on what limits the held-out accuracy of a scheme that learns from labels."""
     if held_out_accuracy is None:
@@ -105,7 +114,7 @@ def fold_notes(scheme: str, held_out_accuracy: HeldOut | None) -> Iterator[str]:
         )
 
 
-def _groups(pairs: PairRatings, study: Study | None) -> tuple[NDArray[np.intp], GroupedBy]:
+def prompt_groups(pairs: PairRatings, study: Study | None) -> tuple[NDArray[np.intp], GroupedBy]:
     """Return the group of each pair, from 0, shape [P]: its prompt if the study has all prompts."""
     prompt_hashes = {}
     if study is not None:

@@ -22,7 +22,7 @@ from encore.weighting.composed_ratings import Outcome, composed_outcomes, rule_m
 from encore.weighting.cross_validation import GroupedBy, HeldOut, fold_notes, held_out
 from encore.weighting.scheme import Evidence, WeightingScheme
 from encore.weighting.scheme_options import SchemeOptions
-from encore.weighting.schemes import SCHEMES, SCHEMES_OF_RATINGS, load_scheme
+from encore.weighting.schemes import SCHEMES, load_scheme
 from encore.weighting.schemes.random import random_weights
 from encore.weighting.schemes.random_k import random_k_weights
 from encore.weighting.weigh import open_evidence
@@ -174,7 +174,9 @@ def compare_schemes(
     rows: list[SchemeRow] = []
     held_out_accuracies: list[HeldOut] = []
     has_labels = evidence.study and any(labels for _, labels in people_labels(evidence.study))
-    for scheme in map(load_scheme, SCHEMES if has_labels else SCHEMES_OF_RATINGS):
+    for scheme in map(load_scheme, SCHEMES):
+        if scheme.name == "agreement" and not has_labels:
+            continue
         try:
             vector = scheme.weigh(evidence.with_pairs(pairs), options)
         except EncoreError as error:  # bad input, or no optimum

@@ -75,6 +75,7 @@ def weights(
     seed: int = 0,
     k: int = DEFAULT_K,
     rule: str | None = None,
+    labels: int | None = None,
 ) -> WeightVector:
     """Weigh the rules by a scheme, all sources pooled.
 
@@ -90,12 +91,14 @@ def weights(
         k: Number of rules that ``top-k`` and ``random-k`` select; the default is that of the
             paper's appendix.
         rule: The rule that scheme ``single`` gives all weight.
+        labels: Number of pairs whose labels ``bradley-terry`` and ``shrunk`` learn from, the first
+            ones by content hash; None is all pairs that every rule rated.
 
     Raises:
         InputError: Not a ratings table, an unknown scheme, a parameter out of range, a rule without
             ratings, or no pair to learn from.
     """
-    options = SchemeOptions(tau=tau, seed=seed, k=k, rule=rule)
+    options = SchemeOptions(tau=tau, seed=seed, k=k, rule=rule, labels=labels)
     loaded = load_scheme(scheme)
     with open_evidence(ratings) as evidence:
         return loaded.weigh(evidence, options)

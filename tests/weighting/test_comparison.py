@@ -10,7 +10,7 @@ import pytest
 
 from encore.weighting.scheme_comparison import SchemeComparison, compare_schemes
 from encore.weighting.scheme_options import SchemeOptions
-from encore.weighting.schemes import SCHEMES_OF_RATINGS
+from encore.weighting.schemes import SCHEMES
 from encore.weighting.schemes.random import random_weights
 from encore.weighting.schemes.random_k import random_k_weights
 from tests.worlds.ratings import rule_names, table_of
@@ -79,14 +79,15 @@ def test_a_rule_missing_for_half_of_the_pairs_leaves_the_other_half():
         assert row_of(comparison, name).accuracy == row_of(of_complete, name).accuracy
 
 
-def test_without_a_complete_pair_only_bradley_terry_is_left_out():
+def test_without_a_complete_pair_only_schemes_of_labels_are_left_out():
     chosen_PR, rejected_PR = ratings(num_pairs=20)
     comparison = compared(chosen_PR, np.full_like(rejected_PR, np.nan))
     assert [row.vector.scheme for row in comparison.rows] == [
-        name for name in SCHEMES_OF_RATINGS if name != "bradley-terry"
+        name for name in SCHEMES if name not in ("bradley-terry", "shrunk", "agreement")
     ]
-    problem = "left out: scheme bradley-terry: none of 20 pairs has both responses rated"
-    assert any(note.startswith(problem) for note in comparison.notes)
+    for name in ("bradley-terry", "shrunk"):
+        problem = f"left out: scheme {name}: none of 20 pairs has both responses rated"
+        assert any(note.startswith(problem) for note in comparison.notes)
     assert comparison.num_pairs == comparison.draws[0].num_draws == 0
     for row in comparison.rows:
         assert row.accuracy.half is row.accuracy_low is row.beats_random is None

@@ -61,7 +61,7 @@ def test_a_scheme_has_its_name_and_reads_pairs_only_if_it_uses_labels(name):
     scheme = load_scheme(name)
     assert scheme.name == name
     assert set(scheme.options) <= set(SchemeOptions.model_fields)
-    assert scheme.uses_labels == (name in ("agreement", "bradley-terry"))
+    assert scheme.uses_labels == (name in ("agreement", "bradley-terry", "shrunk"))
     if not scheme.uses_labels:  # without pairs, reading them fails
         scheme.weigh(evidence_of_entropies([0.5, 1.0, 0.2]), OPTIONS)
 
@@ -163,6 +163,22 @@ def test_inverse_sd_weighs_by_the_standard_deviation_of_a_rules_own_ratings():
     total = math.sqrt(3) + math.sqrt(2)
     expected = (math.sqrt(3) / total, math.sqrt(2) / total, 0.0)
     assert vector.weights == pytest.approx(expected)
+
+
+def test_one_minus_entropy_divides_by_the_entropy_of_the_most_levels():
+    # Of four levels at most: ln 4. H is ln 2 / ln 4 = 1/2, 0 and 1, so 1 - H is 1/2, 1 and 0 and
+    # the weights are 1/3, 2/3 and 0. Two levels are not divided by ln 2.
+    scheme = load_scheme("one-minus-entropy")
+    rules = (
+        stats("halves", math.log(2), num_levels=2),
+        stats("constant", 0.0, num_levels=1),
+        stats("spread", math.log(4), num_levels=4),
+    )
+    vector = scheme.weigh(Evidence(rules=rules, read_pairs=dict), OPTIONS)
+    assert vector.weights == pytest.approx((1 / 3, 2 / 3, 0.0))
+    for alike in (rules[:1] * 1, rules[1:2], rules[2:]):  # the largest entropy, or none at all
+        [weight] = scheme.weigh(Evidence(rules=alike, read_pairs=dict), OPTIONS).weights
+        assert weight == 1.0
 
 
 @pytest.mark.parametrize("name", ["random", "random-k"])

@@ -10,7 +10,7 @@ from encore.core.errors import InputError
 if TYPE_CHECKING:
     from encore.weighting.scheme import WeightingScheme
 
-#: Schemes that need nothing but ratings of pairs.
+#: Schemes that get a row in a benchmark's table by default. They need nothing but ratings of pairs.
 SCHEMES_OF_RATINGS = (
     "encore",
     "uniform",
@@ -22,7 +22,7 @@ SCHEMES_OF_RATINGS = (
     "bradley-terry",
 )
 #: Names on the command line. Each is the name of a module with a ``SCHEME``, imported when needed.
-SCHEMES = (*SCHEMES_OF_RATINGS, "agreement")
+SCHEMES = (*SCHEMES_OF_RATINGS, "one-minus-entropy", "shrunk", "agreement")
 
 
 def load_scheme(name: str) -> WeightingScheme:
