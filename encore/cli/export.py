@@ -57,7 +57,7 @@ def export(config: ExportConfig, *, json: JsonOption = False) -> None:
         max_length=config.max_length,
         revision=config.revision,
     )
-    composition = chosen_weights(choice, head_ids=opened.model.head_ids)
+    composition = chosen_weights(choice, head_ids=opened.model.head_ids, held_out=opened.held_out)
     result = export_model(
         opened,
         out=config.out,

@@ -58,7 +58,12 @@ def serve(config: ServeConfig, *, json: JsonOption = False) -> None:
                 print_json({"url": url, "model": name, "digest": digest})
                 sys.stdout.flush()
             weights = f"{len(composition.weights)} rules, weights of scheme {composition.scheme}"
+            if "beta" in composition.params:
+                rules = f"{len(composition.weights) - 1} rules of scheme {composition.scheme}"
+                weights = f"head 0 and {rules}, beta {composition.params['beta']:g}"
             say(f"serving {name} on {url}: {weights}; stop with Ctrl-C")
+            if composition.note:
+                say(f"note: {composition.note}")
             header = ("-H", "content-type: application/json")
             say_next(f"{url}/score", *header, "-d", _EXAMPLE, program="curl")
 

@@ -14,6 +14,7 @@ from encore.export.classifier import Written
 from encore.export.hub_card import hub_card
 from encore.export.verify import Verification, probes
 from encore.export.weights_input import Composition
+from encore.weighting.preference_head import has_preference_head
 
 #: The oldest transformers that exports are tested with; `rewardbench` from PyPI requires it.
 OLDEST_TESTED = "4.51"
@@ -94,6 +95,8 @@ class Exported:
                 "the weights come from an incomplete rating run: "
                 f"{composition.num_missing_shards} of {composition.num_shards} shards were not read"
             )
+        if composition.note:
+            notes.append(composition.note)
         if composition.learnt_from:
             notes.append(
                 f"the weights were learnt from {' and '.join(composition.learnt_from)}: a "
@@ -148,5 +151,6 @@ def model_card(export: Exported) -> str:
         export=export,
         example=probes()[0],
         # `rewardbench` requires the oldest transformers; it pads left, which moves positions.
+        has_head_0=has_preference_head(export.written.source.model.head_ids),
         has_rewardbench=export.minimum_transformers == OLDEST_TESTED,
     )

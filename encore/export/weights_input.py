@@ -10,7 +10,10 @@ from typing import Any
 from pydantic import BaseModel, Field, ValidationError
 
 from encore.core.errors import InputError, first_problem
+from encore.model.held_out_scores import HeldOutScores
 from encore.warehouse import open_ratings
+from encore.weighting.head_mix import mix_heads
+from encore.weighting.preference_head import PREFERENCE_HEAD, Beta, has_preference_head
 from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.weigh import weigh_rules
 from encore.weighting.weight_vector import head_weights
@@ -30,9 +33,11 @@ class Composition(BaseModel, frozen=True):
         weights: Weight of each head, by head id; finite numbers, not all 0.
         scheme: Weighting scheme that made the weights; ``single`` for one rule alone, ``given``
             for a file that does not say; None if it is not known.
-        params: Parameters of the scheme, by name.
+        params: Parameters of the scheme, by name; of a composition with head 0 also ``beta`` and
+            the two standard deviations.
         entropy_nats: Entropy of each rule's ratings in nats; empty if it is not known.
         provenance: Origin of the weights, as `encore weights --json` prints it.
+        note: Sentence on a beta that was chosen on labels; None if there is none.
     """
 
     weights: dict[str, float]
@@ -40,6 +45,7 @@ class Composition(BaseModel, frozen=True):
     params: dict[str, float | str] = Field(default_factory=dict)
     entropy_nats: dict[str, float] = Field(default_factory=dict)
     provenance: dict[str, Any] | None = None
+    note: str | None = None
 
     @property
     def num_shards(self) -> int:
@@ -58,7 +64,13 @@ class Composition(BaseModel, frozen=True):
         return tuple(text for flag, text in _ANSWERS_BY_FLAG.items() if flags.get(flag) is True)
 
 
-def read_weights(path: Path, *, head_ids: Sequence[str]) -> Composition:
+def read_weights(
+    path: Path,
+    *,
+    head_ids: Sequence[str],
+    held_out: HeldOutScores | None = None,
+    beta: Beta | None = None,
+) -> Composition:
     """Read weights from JSON: the output of `encore weights --json`, or ``{"rule": weight, …}``.
 
     Negative weights are allowed: folding is exact for every linear composition.
@@ -66,13 +78,16 @@ def read_weights(path: Path, *, head_ids: Sequence[str]) -> Composition:
     Args:
         path: JSON file with the weights.
         head_ids: Ids of the model's heads, in head order.
+        held_out: Scores of the model's held-out pairs; see `with_head_0`.
+        beta: Factor of the rules beside head 0; see `with_head_0`.
 
     Raises:
-        InputError: There is no such file, it is not such JSON, or it has weights for other rules
-            than the heads.
+        InputError: There is no such file, it is not such JSON, it has weights for other rules than
+            the heads, or its rules cannot be composed with head 0.
     """
     try:
-        return _composition(json.loads(path.read_text(encoding="utf-8")), head_ids)
+        composition = _composition(json.loads(path.read_text(encoding="utf-8")))
+        return with_head_0(composition, head_ids=head_ids, held_out=held_out, beta=beta)
     except (OSError, ValueError, TypeError, LookupError) as error:
         reason = str(error)
         if isinstance(error, ValidationError):
@@ -84,8 +99,8 @@ def read_weights(path: Path, *, head_ids: Sequence[str]) -> Composition:
         ) from error
 
 
-def _composition(content: Any, head_ids: Sequence[str]) -> Composition:
-    """Check the weights of a JSON document, in either form, against these heads."""
+def _composition(content: Any) -> Composition:
+    """Return the weights of a JSON document in either form."""
     if not isinstance(content, dict) or "rule_ids" not in content:
         content = {"weights": content}
     else:
@@ -93,19 +108,69 @@ def _composition(content: Any, head_ids: Sequence[str]) -> Composition:
         content |= {"weights": dict(zip(rule_ids, numbers, strict=True))}
         if len(content["weights"]) != len(rule_ids):
             raise InputError("a rule is there twice")
-    composition = Composition.model_validate({"scheme": "given"} | content, strict=True)
-    head_weights(composition.weights, head_ids=head_ids)
-    return composition
+    return Composition.model_validate({"scheme": "given"} | content, strict=True)
 
 
-def chosen_weights(choice: WeightChoice, *, head_ids: Sequence[str]) -> Composition | None:
-    """Return the weights that the options name for a model's heads; None if they name none.
+def with_head_0(
+    composition: Composition,
+    *,
+    head_ids: Sequence[str],
+    held_out: HeldOutScores | None,
+    beta: Beta | None = None,
+) -> Composition:
+    """Return the composition with a weight for every head of the model.
+
+    Weights of all heads are taken as they are. To weights of rules alone, head 0 is added if the
+    model has one (`encore.weighting.head_mix.mix_heads`).
+
+    Args:
+        composition: Weights of all heads, or of all rules.
+        head_ids: Ids of the model's heads, in head order.
+        held_out: Scores of the model's held-out pairs.
+        beta: Factor of the rules beside head 0; None: 1 if the model has head 0.
 
     Raises:
-        InputError: The weights cannot be read, or are for other rules than the heads.
+        InputError: The weights are for other rules than the heads, beta does not belong to them, or
+            `mix_heads` refuses.
+    """
+    is_complete = not has_preference_head(head_ids) or PREFERENCE_HEAD in composition.weights
+    if beta is None and is_complete:
+        head_weights(composition.weights, head_ids=head_ids)
+        return composition
+    if PREFERENCE_HEAD in composition.weights:
+        raise InputError(
+            f"--beta {beta}: the weights have one of head 0 ({PREFERENCE_HEAD!r}) already and are "
+            "taken as they are; give weights of the rules alone, or leave --beta out"
+        )
+    mix = mix_heads(composition.weights, held_out, head_ids=head_ids, beta=beta)
+    deviations = {"sd_preference": mix.sd_preference, "sd_rules": mix.sd_rules}
+    changes: dict[str, Any] = {
+        "weights": dict(mix.weights),
+        "scheme": composition.scheme or "given",
+        "params": composition.params | {"beta": mix.beta} | deviations,
+    }
+    if mix.uses_labels:
+        changes["provenance"] = (composition.provenance or {}) | {"uses_labels": True}
+        changes["note"] = mix.note
+    return composition.model_copy(update=changes)
+
+
+def chosen_weights(
+    choice: WeightChoice, *, head_ids: Sequence[str], held_out: HeldOutScores | None = None
+) -> Composition | None:
+    """Return the weights that the options name for a model's heads; None if they name none.
+
+    Args:
+        choice: Options that name the weights.
+        head_ids: Ids of the model's heads, in head order.
+        held_out: Scores of the model's held-out pairs, which composing with head 0 needs.
+
+    Raises:
+        InputError: The weights cannot be read, are for other rules than the heads, or cannot be
+            composed with head 0.
     """
     if choice.weights is not None:
-        return read_weights(choice.weights, head_ids=head_ids)
+        return read_weights(choice.weights, head_ids=head_ids, held_out=held_out, beta=choice.beta)
     if choice.rule is not None:
         return one_rule(choice.rule, head_ids=head_ids)
     if choice.scheme is None or choice.ratings is None:
@@ -113,7 +178,8 @@ def chosen_weights(choice: WeightChoice, *, head_ids: Sequence[str]) -> Composit
     options = SchemeOptions(**choice.model_dump(include={"tau", "seed", "k"}, exclude_none=True))
     ratings = open_ratings(choice.ratings, run=choice.run, judge=choice.judge)
     weighed = weigh_rules(ratings, scheme=choice.scheme, options=options)
-    return _composition(weighed.as_dict(), head_ids)
+    composition = _composition(weighed.as_dict())
+    return with_head_0(composition, head_ids=head_ids, held_out=held_out, beta=choice.beta)
 
 
 def one_rule(rule: str, *, head_ids: Sequence[str]) -> Composition:

@@ -26,7 +26,7 @@ from encore.export.classifier import (
 )
 from encore.export.model_card import Exported, model_card
 from encore.export.verify import verify_export
-from encore.export.weights_input import Composition
+from encore.export.weights_input import Composition, with_head_0
 from encore.model.backbone_options import EXPORT_FILE
 from encore.model.open_model import OpenedModel, open_reward_model
 from encore.weighting.weight_vector import WeightVector
@@ -53,8 +53,9 @@ def export_model(
         model: Reward model, opened in float32, or its path or hub id. The export is read back
             beside it, so memory must hold the model twice.
         out: Folder to write.
-        weights: Weight of each head, to fold all heads into one label, ``reward``. None: one label
-            per head.
+        weights: Weight of each head, to fold all heads into one label, ``reward``. Weights of rules
+            alone are composed with head 0 if the model has one (`with_head_0`). None: one label per
+            head.
         dtype: Number format of the weights on disk; bfloat16 halves them and can flip near-ties.
         licence: Licence that the card states, by its name on the hub.
         pairs: Pairs on which the rankings that ``dtype`` flips are counted.
@@ -70,6 +71,8 @@ def export_model(
         weights = dict(zip(weights.rule_ids, weights.weights, strict=True))
     weights = Composition(weights=dict(weights)) if isinstance(weights, Mapping) else weights
     refuse_occupied(out)
+    if weights is not None:
+        weights = with_head_0(weights, head_ids=model.model.head_ids, held_out=model.held_out)
     if other_dtypes := {p.dtype for p in model.model.parameters()} - {torch.float32}:
         raise InputError(
             f"model {model.name!r}: opened in {', '.join(map(str, other_dtypes))}; expected "

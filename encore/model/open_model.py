@@ -20,6 +20,7 @@ from encore.data.records import Message
 from encore.model.architectures import TRUNKS, UNKNOWN_KIND
 from encore.model.backbone_options import COMPOSED, EXPORT_FILE, BackboneConfig
 from encore.model.conversation import ConversationTokenizer
+from encore.model.held_out_scores import HeldOutScores, read_held_out_scores
 from encore.model.layouts import lay_out
 from encore.model.load_backbone import load_reward_model, load_tokenizer, load_whole_classifier
 from encore.model.reward_model import MultiHeadRewardModel, WholeClassifier
@@ -57,6 +58,7 @@ class OpenedModel:
         metadata: What the training recorded; for a plain classifier, its architecture and revision.
         name: Folder name or hub id, never a machine's path.
         digest: SHA-256 of everything that scores depend on (`model_digest`).
+        held_out: Scores of the pairs that a training with head 0 held out; None if there are none.
     """
 
     model: MultiHeadRewardModel
@@ -64,6 +66,7 @@ class OpenedModel:
     metadata: Mapping[str, Any]
     name: str
     digest: str
+    held_out: HeldOutScores | None = None
 
     def score(
         self, conversations: Sequence[Sequence[Mapping[str, str]]]
@@ -145,6 +148,7 @@ def open_reward_model(
         metadata=metadata,
         name=folder.resolve().parent.name if is_of_run else files.name,
         digest=model_digest(opened, tokenizer),
+        held_out=read_held_out_scores(folder) if is_trained_here else None,
     )
 
 

@@ -460,18 +460,15 @@ class _RecipeRun:
         def work() -> None:
             # On the CPU: the export is opened beside it, and both may not fit on a GPU.
             opened = open_reward_model(model, device="cpu", dtype="float32")
-            head_ids = opened.model.head_ids
+            composition = None
+            if weights is not None:
+                head_ids, held_out = opened.model.head_ids, opened.held_out
+                composition = read_weights(weights, head_ids=head_ids, held_out=held_out)
             sample: Sequence[PreferencePair] = ()
             if dtype == "bfloat16":
                 study_pairs = pairs.read_pairs(open_study(self.study))
                 sample = pairs.records_of(pairs.planned_pairs(study_pairs, limit=_FLIP_PAIRS))
-            export_model(
-                opened,
-                out=out,
-                weights=None if weights is None else read_weights(weights, head_ids=head_ids),
-                dtype=dtype,
-                pairs=sample,
-            )
+            export_model(opened, out=out, weights=composition, dtype=dtype, pairs=sample)
 
         return _make_folder(out, inputs, work)
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from encore.core.errors import InputError, did_you_mean
 from encore.serving.serve_options import RuleUse
+from encore.weighting.preference_head import has_preference_head
 
 _Numbers = NDArray[np.float64]
 
@@ -46,8 +47,8 @@ class ComposedReward:
 class RewardComposer:
     """Weights of a model's rules, which may differ by prompt.
 
-    If rules are left out or watched, the weights of the others are scaled so that the sum of the
-    weights' absolute values stays.
+    If rules are left out or watched, the weights of the other rules are scaled so that the sum of
+    their absolute values stays. Head 0 is no rule: it is never left out at random or scaled.
 
     Attributes:
         head_ids: Ids of the rules.
@@ -91,9 +92,9 @@ class RewardComposer:
 
     def _prompt_weights(self, prompt_digest: bytes) -> _Numbers:
         """Return the weights after a random part of the rules, but never all, is left out."""
-        [rules] = np.nonzero(self.weight_R)
+        [rules] = np.nonzero(self.weight_R * self._is_rule_R)
         num_dropped = min(round(self.use.drop_rules * len(rules)), len(rules) - 1)
-        if not num_dropped:
+        if num_dropped < 1:
             return self.weight_R
         key = hashlib.sha256(f"{self.use.drop_seed} ".encode() + prompt_digest).digest()
         generator = np.random.default_rng(int.from_bytes(key))
@@ -101,6 +102,15 @@ class RewardComposer:
         kept_R[generator.choice(rules, num_dropped, replace=False)] = 0.0
         return self._scaled(kept_R)
 
+    @property
+    def _is_rule_R(self) -> NDArray[np.bool_]:
+        """Return True for each head but head 0."""
+        return np.arange(len(self.head_ids)) >= int(has_preference_head(self.head_ids))
+
     def _scaled(self, kept_R: _Numbers) -> _Numbers:
-        scale = float(np.abs(self.weight_R).sum() / np.abs(kept_R).sum())
-        return kept_R * scale
+        is_rule_R = self._is_rule_R
+        total, kept_total = (
+            float(np.abs(weight_R[is_rule_R]).sum()) for weight_R in (self.weight_R, kept_R)
+        )
+        scale = total / kept_total if kept_total else 1.0  # head 0 can be all that is left
+        return np.where(is_rule_R, kept_R * scale, kept_R)

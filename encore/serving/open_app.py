@@ -27,7 +27,7 @@ def open_app(config: ServeConfig, *, on_ready: Callable[[RewardApp], None]) -> R
     model_options = config.model_dump(include={"device", "dtype", "max_length", "revision"})
     opened = open_reward_model(config.model, **model_options)
     head_ids = opened.model.head_ids
-    composition = chosen_weights(config.composition, head_ids=head_ids)
+    composition = chosen_weights(config.composition, head_ids=head_ids, held_out=opened.held_out)
     if composition is None:
         if len(head_ids) > 1:
             raise InputError(

@@ -10,19 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from encore.core.errors import InputError
 from encore.model.held_out_scores import HeldOutScores
-from encore.weighting.preference_head import PREFERENCE_HEAD, has_preference_head, rule_heads
+from encore.weighting.preference_head import PREFERENCE_HEAD, Beta, has_preference_head, rule_heads
 from encore.weighting.weight_vector import head_weights
 
-#: Factor of the rules, or ``auto``: chosen on the labels of held-out pairs.
-Beta = Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["auto"]
 #: Without labels both parts weigh the same.
 DEFAULT_BETA = 1.0
 _AUTO_BETAS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)

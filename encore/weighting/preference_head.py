@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 #: Id of head 0, which is trained on people's preferences. The rules' heads come after it.
 PREFERENCE_HEAD = "preference"
+#: Factor of the rules beside head 0, or ``auto``: chosen on the labels of held-out pairs.
+Beta = Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["auto"]
 
 
 def has_preference_head(head_ids: Sequence[str]) -> bool:

@@ -11,6 +11,7 @@ from pydantic import model_validator
 from encore.core.command_parser import UsageError
 from encore.core.config import StageConfig, option
 from encore.data.study_options import RatingsConfig
+from encore.weighting.preference_head import Beta
 from encore.weighting.scheme_options import SchemeOptions, k_option, seed_option, tau_option
 from encore.weighting.schemes import SCHEMES, load_scheme
 from encore.weighting.trainer_configs import TrainerName
@@ -53,6 +54,9 @@ class WeightChoice(StageConfig):
     """The rating run, if there are several: a unique prefix of its key."""
     judge: str | None = _choice()
     """The judge whose ratings are read, if there are several."""
+    beta: Beta | None = _choice(metavar="NUMBER|auto", since=True)
+    """Of a model with head 0: reward = z(head 0) + beta × z(weighted rules). Default: 1, without
+    labels. auto: chosen on the labels of the held-out pairs, 0 where rules do not help."""
 
     @model_validator(mode="after")
     def _check_combination(self) -> Self:
@@ -68,6 +72,8 @@ class WeightChoice(StageConfig):
             raise UsageError(f"--scheme {self.scheme} weighs ratings; name them with --ratings")
         if self.scheme is None and scheme_options:
             raise UsageError(f"{scheme_options[0]} belongs to --scheme, which is not given")
+        if self.beta is not None and self.weights is None and self.scheme is None:
+            raise UsageError("--beta belongs to weights of rules: --weights or --scheme")
         return self
 
     def unused_options(self) -> dict[str, object]:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from encore.model.held_out_scores import write_held_out_scores
 from tests.cli.conftest import Run
 from tests.golden.command_line import Finished
 from tests.worlds.models import RULES
+from tests.worlds.scorings import held_out_scores, make_model
 from tests.worlds.trainings import make_study, text_rating, write_ratings
 
 
@@ -92,3 +94,23 @@ def test_an_export_does_not_replace_its_own_model(export, tmp_path, monkeypatch)
         assert finished.code == 1
         assert "would be replaced by its own" in finished.error
     assert len(config_of(tmp_path / "heads")["id2label"]) == 3
+
+
+def test_beta_is_that_of_the_option_and_is_refused_without_head_0(export, folder, tmp_path):
+    """The folder's own held-out scores have deviations of 1: head 0 and rules are 2, 0, 2, 0."""
+    model = make_model(tmp_path / "joint", head_ids=("preference", *RULES))
+    write_held_out_scores(model, held_out_scores([[[2] * 4, [0] * 4]] * 2))
+    arguments = ("--scheme", "uniform", "--ratings", folder / "ratings.parquet")
+    result = export(*arguments, "--beta", 1.5, "--json", model=model).json
+    assert result["weights"] == pytest.approx({"preference": 1} | dict.fromkeys(RULES, 0.5))
+    finished = export(*arguments, "--beta", "auto", model=model)
+    assert finished.code == 0, finished.err
+    assert "the rules do not clearly help, so head 0 stands alone" in " ".join(finished.err.split())
+    for refused, code, message in (
+        ((*arguments, "--beta", 1), 1, "the model has no head 0"),
+        ((*arguments, "--beta", -1), 2, "greater than or equal to 0"),
+        (("--rule", "be-kind", "--beta", 1), 2, "--beta belongs to weights of rules"),
+    ):
+        finished = export(*refused)
+        assert finished.code == code
+        assert message in " ".join(finished.err.split())

@@ -7,19 +7,13 @@ import pytest
 from numpy.typing import NDArray
 
 from encore.core.errors import InputError
-from encore.model.held_out_scores import HeldOutScores
 from encore.weighting.head_mix import mix_heads
+from tests.worlds.scorings import held_out_scores
 
 # Suffixes: P pairs, 2 responses, R heads.
 
 HEADS = ("preference", "be-kind", "be-brief")
 RULE_WEIGHTS = {"be-brief": 0.25, "be-kind": 0.75}
-
-
-def held_out_scores(score_P2R, group_P=None) -> HeldOutScores:
-    score_P2R = np.array(score_P2R, dtype=np.float32)
-    groups = range(len(score_P2R)) if group_P is None else group_P
-    return HeldOutScores(score_P2R=score_P2R, group_P=np.array(groups, dtype=np.int64))
 
 
 #: Head 0: 3, 1, 1, -1, mean 1, sd √2. Rules: 0.75 × (2, 0, 0, -2) + 0.25 × (2, 2, -2, -2) =

@@ -26,6 +26,7 @@ from encore.model.attention import register_segment_attention
 from encore.model.backbone_options import LayoutName
 from encore.model.backbone_shape import BackboneShape
 from encore.model.conversation import ConversationTokenizer
+from encore.model.held_out_scores import HeldOutScores
 from encore.model.layouts import lay_out
 from encore.model.open_model import OpenedModel
 from encore.model.reward_model import MultiHeadRewardModel
@@ -129,26 +130,34 @@ def opened_model(
     *,
     tokenizer: Any = None,
     metadata: Mapping[str, Any] | None = None,
+    held_out: HeldOutScores | None = None,
     **config: Any,
 ) -> OpenedModel:
     """Return a random model of the heads `RULES` that is ready to score.
+
+    With held-out scores it also has head 0, whose mean is 0.
 
     Args:
         model_type: Kind of the trunk.
         tokenizer: Byte-level tokenizer. By default Llama 3's, which pads with the end of a turn.
         metadata: Metadata of the model.
+        held_out: Scores of held-out pairs under head 0 and the rules.
         config: Changed settings of the trunk.
     """
     # Every token of the byte-level tokenizers has one of the 300 embeddings.
     sizes = {"vocab_size": 300, "max_position_embeddings": 512}
-    model = tiny_model(model_type, head_ids=RULES, **(sizes | config))
-    model.mean_R.copy_(torch.tensor(MEANS, dtype=torch.float64))
+    head_ids, means = (RULES, MEANS)
+    if held_out is not None:
+        head_ids, means = (("preference", *RULES), (0.0, *MEANS))
+    model = tiny_model(model_type, head_ids=head_ids, **(sizes | config))
+    model.mean_R.copy_(torch.tensor(means, dtype=torch.float64))
     return OpenedModel(
         model=model.eval(),
         tokenizer=ConversationTokenizer(tokenizer or llama_3(), max_length=MAX_LENGTH),
         metadata=metadata or {},
         name="tiny",
         digest="0" * 64,
+        held_out=held_out,
     )
 
 

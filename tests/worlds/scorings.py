@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from encore.core.reporting import SILENT
 from encore.data.records import PreferencePair
+from encore.model.held_out_scores import HeldOutScores
 from encore.model.load_backbone import load_reward_model, load_tokenizer
 from encore.model.model_options import ComputingConfig
 from encore.model.open_model import OpenedModel
@@ -71,4 +72,12 @@ def head_scores(
         score_P2R=np.array(score_P2R, dtype=np.float32),
         head_ids=tuple(head_ids),
         mean_R=np.zeros(len(head_ids)),
+    )
+
+
+def held_out_scores(score_P2R: Any, group_P: Sequence[int] | None = None) -> HeldOutScores:
+    """Return scores of held-out pairs; by default every pair has a prompt of its own."""
+    groups = range(len(score_P2R)) if group_P is None else group_P
+    return HeldOutScores(
+        score_P2R=np.array(score_P2R, dtype=np.float32), group_P=np.array(groups, dtype=np.int64)
     )
