@@ -184,7 +184,16 @@ class Farm:
         )
         wait_until_healthy(f"{self.url}/api/health", process, log=log)
 
-    def stop_server(self) -> None:
+    def stop_server(self, *, is_killed: bool = False) -> None:
+        """Stop the server; with ``is_killed``, by SIGKILL in the middle of its work."""
+        if is_killed:
+            [server] = [
+                process
+                for process in psutil.process_iter(["cmdline"])
+                if {"infra.stack", "server", str(self.port)} <= {*(process.info["cmdline"] or ())}
+            ]
+            for process in [server, *server.children(recursive=True)]:
+                process.kill()
         self._server.close()
 
     def register(self) -> None:

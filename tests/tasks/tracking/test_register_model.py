@@ -208,7 +208,7 @@ def foreign_python(tmp_path_factory) -> Path:
     return folder / "bin" / "python"
 
 
-@pytest.mark.services
+@pytest.mark.full
 def test_the_champion_loads_without_this_project(world, foreign_python, tmp_path, mlflow_template):
     server = tmp_path / "server"
     store = copy_store(mlflow_template, server / "mlflow.db")
