@@ -1,0 +1,32 @@
+"""Prepare pages for the documentation's site, and write `llms.txt` for language models."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+#: A link to a file outside docs/: its text and its target.
+_LINK_OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./([^)]+)\)")
+
+
+def on_page_markdown(markdown: str, *, config: Any, **_: Any) -> str:
+    """Turn links to files outside docs/ into links to the repository, or into their text."""
+    repository = config.repo_url
+
+    def replacement(match: re.Match[str]) -> str:
+        text, target = match.groups()
+        return f"[{text}]({repository}/blob/main/{target})" if repository else text
+
+    return _LINK_OUTSIDE.sub(replacement, markdown)
+
+
+def on_post_build(*, config: Any) -> None:
+    """Write `llms.txt`: a line for each page with its title and its first paragraph."""
+    lines = [f"# {config.site_name}", "", f"> {config.site_description}", ""]
+    for path in sorted(Path(config.docs_dir).rglob("*.md")):
+        title, _, rest = path.read_text(encoding="utf-8").partition("\n")
+        first_paragraph = " ".join(rest.strip().split("\n\n")[0].split())
+        name = path.relative_to(config.docs_dir).as_posix()
+        lines.append(f"- [{title.lstrip('# ')}]({name}): {first_paragraph}")
+    Path(config.site_dir, "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -1,0 +1,87 @@
+"""The pages of `docs/`: commands can be called, links lead somewhere, the site has every page."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from cyclopts import CycloptsError, MissingArgumentError
+
+from encore.cli.app import COMMANDS, build_app
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+TEXTS = [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "AGENTS.md"]
+#: The reference is generated, and the changes name commands of earlier versions.
+WITH_COMMANDS = [page for page in TEXTS if page.name not in ("reference.md", "changes.md")]
+#: What a line of a page leaves out, or chooses from: it cannot be parsed.
+ELLIPSES = ("…", "...", "|")
+
+
+def commands_of(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield the calls of `encore` in a page, and True if the call stands in a block of code."""
+    for line in re.sub(r"\\\n\s*", " ", text).splitlines():
+        if block := re.match(r"(?:    |\$ |\.venv/bin/)*encore ([^`]+)$", line):
+            yield re.split(r"\s+#\s|\s+>\s|\s+&&\s|;", block[1])[0], True
+        yield from ((call, False) for call in re.findall(r"`encore ([^`]+)`", line))
+
+
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda path: path.name)
+def test_every_command_of_a_page_can_be_called(page):
+    app = build_app()
+    for call, is_block in commands_of(page.read_text(encoding="utf-8")):
+        is_command = any(f"{call} ".startswith(f"{name} ") for name in COMMANDS)
+        if not is_command or any(mark in call for mark in ELLIPSES):
+            continue
+        try:
+            app.parse_args(shlex.split(call), print_error=False, exit_on_error=False)
+        except MissingArgumentError:
+            assert not is_block, f"{call}: an argument is missing"
+        except CycloptsError as error:
+            raise AssertionError(f"{call}: {error}") from error
+
+
+def anchors_of(text: str) -> set[str]:
+    """Return the anchors of a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    words = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {re.sub(r"[ -]+", "-", heading.strip()) for heading in words}
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=lambda path: path.name)
+def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page):
+    links = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    for link in links:
+        if re.match(r"https?:|mailto:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        assert target.exists(), link
+        if anchor:
+            assert anchor in anchors_of(target.read_text(encoding="utf-8")), link
+
+
+def test_the_site_shows_every_page_once():
+    config = yaml.safe_load((ROOT / "infra" / "mkdocs.yml").read_text(encoding="utf-8"))
+    entries = [entry for part in config["nav"] for entry in names_in(part)]
+    assert sorted(entries) == [path.relative_to(ROOT / "docs").as_posix() for path in PAGES]
+
+
+def names_in(part: object) -> list[str]:
+    """Return the pages in a part of the site's navigation."""
+    if isinstance(part, dict):
+        return [name for entries in part.values() for name in names_in(entries)]
+    if isinstance(part, list):
+        return [name for entry in part for name in names_in(entry)]
+    return [str(part)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_a_page_opens_with_a_paragraph(page):
+    """Its first paragraph says what the page is for; `llms.txt` shows it."""
+    _, _, rest = page.read_text(encoding="utf-8").partition("\n")
+    assert re.match(r"[A-Z*\[]|`[^`]", rest.strip()), rest.strip()[:80]
