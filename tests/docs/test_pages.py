@@ -48,8 +48,8 @@ def test_every_command_of_a_page_can_be_called(page):
 def anchors_of(text: str) -> set[str]:
     """Return the anchors of a page's headings."""
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
-    words = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
-    return {re.sub(r"[ -]+", "-", heading.strip()) for heading in words}
+    plain_headings = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {re.sub(r"[ -]+", "-", heading.strip()) for heading in plain_headings}
 
 
 @pytest.mark.parametrize("page", TEXTS, ids=lambda path: path.name)
@@ -83,5 +83,5 @@ def names_in(part: object) -> list[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_a_page_opens_with_a_paragraph(page):
     """Its first paragraph says what the page is for; `llms.txt` shows it."""
-    _, _, rest = page.read_text(encoding="utf-8").partition("\n")
-    assert re.match(r"[A-Z*\[]|`[^`]", rest.strip()), rest.strip()[:80]
+    body = page.read_text(encoding="utf-8").partition("\n")[2].strip()
+    assert re.match(r"[A-Z*\[]|`[^`]", body), body[:80]
