@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from encore.benchmarks.definition import BENCHMARK_NAMES
 from encore.core.config import StageConfig, option
 from encore.core.errors import InputError
 from encore.data.study_options import StudyConfig
@@ -40,9 +41,10 @@ class PairsConfig(StageConfig):
     benchmark: str = _pairs(
         "rewardbench-safety",
         metavar="NAME_OR_TOML",
-        examples=["rewardbench-safety", "rewardbench-2-safety", "generic", "my-benchmark.toml"],
+        examples=[*BENCHMARK_NAMES, "my-benchmark.toml"],
     )
-    """rewardbench-safety, rewardbench-2-safety, generic, or your own definition (TOML)."""
+    """rewardbench-safety, rewardbench-2 (six subsets), rewardbench-2-safety, rm-bench (style bias),
+    generic, or your own definition (TOML)."""
     data: Path | None = _pairs(None, metavar="PATH")
     """The benchmark's rows as local JSON lines, JSON or Parquet. Default: from the hub."""
     allow_partial: bool = _pairs(False)

@@ -12,6 +12,7 @@ from typing import Any
 
 from encore.benchmarks.benchmark_options import PairsConfig
 from encore.benchmarks.definition import Benchmark, load_benchmark
+from encore.benchmarks.ties_score import REFERENCE, TIED
 from encore.core.errors import InputError
 from encore.data.pairs_manifest import SYNTHETIC_LABEL
 from encore.data.records import PreferencePair
@@ -83,7 +84,9 @@ def read_benchmark_pairs(
     Rows of subsets that the definition does not name are left out. A row has the columns ``prompt``
     (text or messages), ``chosen`` (text, messages, or a list of one text), ``rejected`` (the same,
     or a list of several texts: one pair each), ``subset`` and ``id``. Without ``id``, the row's
-    number (from 1) is its id.
+    number (from 1) is its id. A row of RewardBench 2's Ties has several chosen texts; its pairs
+    contain every text at least once. A row of RM-Bench has ``domain``; its nine pairs belong to the
+    domain's subsets hard, normal and easy.
 
     Args:
         benchmark: Definition of the benchmark to read.
@@ -107,7 +110,8 @@ def read_benchmark_pairs(
             f"{label}: none of its {num_skipped} rows has a subset of the benchmark ({names})"
         )
     subset_P, row_id_P, pairs = zip(*rows, strict=True)
-    problems = "; ".join(_count_problems(benchmark, Counter(subset_P)))
+    rows_by_subset = Counter(subset for subset, _ in {(part, row_id) for part, row_id, _ in rows})
+    problems = "; ".join(_count_problems(benchmark, Counter(subset_P), rows_by_subset))
     if problems and not allow_partial:
         raise InputError(f"{label}: {problems}; get all of it, or allow a part (--allow-partial)")
     notes = [f"partial: {problems}; no figure compares with a published one"] if problems else []
@@ -142,44 +146,76 @@ def _read_rows(
         label, row = f"row {number}", record.value
         if record.problem is not None or not isinstance(row, Mapping):
             raise InputError(f"{label}: {record.problem or 'no object with columns'}; correct it")
-        subset = row.get("subset")
+        column = "domain" if benchmark.columns == "rm-bench" else "subset"
+        subset = row.get(column)
         if subset is None and not names:
             subset = ONLY_SUBSET
         if not isinstance(subset, str) or not subset:
-            raise InputError(f"{label}: expected a column 'subset' with a name in each row")
-        if names and subset not in names:
+            raise InputError(f"{label}: expected a column {column!r} with a name in each row")
+        if names and names.isdisjoint(_subsets(benchmark, subset)):
             num_skipped += 1
             continue
         row_id = number if row.get("id") is None else row["id"]
         if type(row_id) not in (int, str):
             raise InputError(f"{label}: id is {row_id!r:.40}, expected a number or text")
-        label = f"{label} (subset {subset}, id {row_id})"
+        label = f"{label} ({column} {subset}, id {row_id})"
         first = number_by_id.setdefault((subset, str(row_id)), number)
         if first != number:
             raise InputError(f"{label}: row {first} has this id too; expected one row per id")
-        for pair in _pairs_of_row(benchmark, row, label=label):
+        if benchmark.columns == "rm-bench":
+            row_id = f"{subset}/{row_id}"  # domains that share a subset may share ids
+        for part, pair in _pairs_of_row(benchmark, row, subset, str(row_id), label=label):
             times_seen[pair.pair_id] += 1
             times = times_seen[pair.pair_id]
             source = pair.source if times == 1 else f"{pair.source}.{times}"
-            rows.append((subset, str(row_id), dataclasses.replace(pair, source=source)))
+            rows.append((part, str(row_id), dataclasses.replace(pair, source=source)))
     return rows, num_skipped
 
 
+def _subsets(benchmark: Benchmark, name: str) -> tuple[str, ...]:
+    """Return the subsets of a row: one, or those of a domain of RM-Bench, the hardest first."""
+    if benchmark.columns == "rewardbench":
+        return (name,)
+    domain = name.partition("-")[0]  # safety-refuse and safety-response are one domain
+    return tuple(f"{domain} {difficulty}" for difficulty in ("hard", "normal", "easy"))
+
+
 def _pairs_of_row(
-    benchmark: Benchmark, row: Mapping[str, Any], *, label: str
-) -> Iterator[PreferencePair]:
-    """Yield a pair for each rejected response of a row."""
+    benchmark: Benchmark, row: Mapping[str, Any], subset: str, row_id: str, *, label: str
+) -> Iterator[tuple[str, PreferencePair]]:
+    """Yield subset and pair for each rejected response of a row, or for several chosen ones."""
     chosen, rejected = _responses(row, "chosen"), _responses(row, "rejected")
-    num_expected = benchmark.rejected_per_row
-    if len(chosen) != 1 or len(rejected) != (num_expected or max(len(rejected), 1)):
+    num_chosen, num_rejected = len(chosen), len(rejected)
+    subsets = _subsets(benchmark, subset)
+    if benchmark.columns == "rm-bench":
+        is_right, expected = num_chosen == num_rejected == 3, "3 and 3"
+        indices = [(first, second) for first in range(num_chosen) for second in range(num_rejected)]
+        # The plain chosen response against an elaborate rejected one is hard.
+        parts = [subsets[1 + (first > second) - (first < second)] for first, second in indices]
+    else:
+        # Pairs that contain every response: rewards follow from them.
+        num_pairs = max(num_chosen, num_rejected)
+        is_right = num_chosen == 1 and num_rejected == (benchmark.rejected_per_row or num_pairs)
+        expected = f"1 and {benchmark.rejected_per_row or 'at least 1'}"
+        if benchmark.scoring.get(subset) == "ties":
+            if not row_id.startswith((REFERENCE, TIED)):
+                raise InputError(f"{label}: expected an id ref:N or tied:N")
+            least = 2 if row_id.startswith(TIED) else 1
+            is_right, expected = num_chosen >= least, f"at least {least} and at least 1"
+        is_right &= num_rejected > 0
+        indices = [(n % num_chosen, n % num_rejected) for n in range(num_pairs) if is_right]
+        parts = [subset] * len(indices)
+    if not is_right:
         raise InputError(
-            f"{label}: {len(chosen)} chosen and {len(rejected)} rejected responses; "
-            f"expected 1 and {num_expected or 'at least 1'}"
+            f"{label}: {num_chosen} chosen and {num_rejected} rejected responses; "
+            f"expected {expected}"
         )
-    for response in rejected:
-        texts = {**row, "chosen": chosen[0], "rejected": response}
+    if num_chosen > 1 and not set(chosen).isdisjoint(rejected):
+        raise InputError(f"{label}: a chosen and a rejected response are the same text")
+    for part, (first, second) in zip(parts, indices, strict=True):
+        texts = {**row, "chosen": chosen[first], "rejected": rejected[second]}
         try:
-            yield parse(texts, source=benchmark.name)
+            yield part, parse(texts, source=benchmark.name)
         except MalformedRecordError as error:
             raise InputError(f"{label}: {error.detail}; correct the row") from error
 
@@ -219,8 +255,14 @@ def _responses(row: Mapping[str, Any], name: str) -> list[Any]:
     return [] if value is None else [value]
 
 
-def _count_problems(benchmark: Benchmark, count: Mapping[str, int]) -> Iterator[str]:
+def _count_problems(
+    benchmark: Benchmark, count: Mapping[str, int], rows_by_subset: Mapping[str, int]
+) -> Iterator[str]:
     for subset in benchmark.subsets:
+        num_rows = rows_by_subset.get(subset.name, 0)
+        if num_rows != (subset.num_rows or num_rows):
+            yield f"{subset.name} has {num_rows} rows, expected {subset.num_rows}"
+            continue
         num_pairs, num_expected = count.get(subset.name, 0), subset.num_pairs
         if num_pairs != (num_expected or max(num_pairs, 1)):
             yield f"{subset.name} has {num_pairs} pairs, expected {num_expected or 'at least 1'}"

@@ -237,7 +237,12 @@ def _line(
             reference, units=units_of_pairs(pairs), weighting=pairs.benchmark.weighting, seed=seed
         )
     score = benchmark_score(
-        row.credit_P, pairs=pairs, ties=row.ties, half_P=row.half_P, credit_U=row.credit_U
+        row.credit_P,
+        pairs=pairs,
+        ties=row.ties,
+        half_P=row.half_P,
+        credit_U=row.credit_U,
+        reward_P2=row.reward_P2,
     )
     figures = RowFigures(
         **metadata.model_dump(include=set(RowFacts.model_fields)),

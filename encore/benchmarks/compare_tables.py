@@ -12,7 +12,7 @@ from pathlib import Path
 
 from encore.benchmarks import benchmark_table as tables
 from encore.benchmarks.definition import Ties, Weighting
-from encore.benchmarks.metrics import unit_weights, units_of_keys
+from encore.benchmarks.metrics import unit_weights
 from encore.benchmarks.pair_results import PairResults, read_pair_results
 from encore.benchmarks.paired_comparison import Comparison
 from encore.benchmarks.table_rows import RowKind, TableRow
@@ -248,7 +248,7 @@ def _rows(folder: Path, *, study: str) -> Iterator[StoredRow]:
     """
     table, file = tables.read_table(folder), read_pair_results(folder / tables.RESULTS_FILE)
     results = {row.name: row for row in file.rows}
-    units = units_of_keys(file.keys)
+    units = file.units
     weight_U = unit_weights(units.subset_U, weighting=file.weighting)
     scores = {name: float(weight_U @ row.credits_by_unit(units)) for name, row in results.items()}
     headlines = {
@@ -326,7 +326,8 @@ def _comparison(first: StoredRow, second: StoredRow, *, seed: int) -> Comparison
     file, reference = first.file, second.pairs
     if second.file is not file:
         order_P = second.file.order_of(file.keys)
-        reference = replace(reference, credit_P=reference.credit_P[order_P])
+        reward_P2 = None if reference.reward_P2 is None else reference.reward_P2[order_P]
+        reference = replace(reference, credit_P=reference.credit_P[order_P], reward_P2=reward_P2)
     return first.pairs.compared_with(
-        reference, units=units_of_keys(file.keys), weighting=file.weighting, seed=seed
+        reference, units=file.units, weighting=file.weighting, seed=seed
     )

@@ -11,10 +11,20 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from encore.core.errors import InputError, first_problem
 
-BENCHMARK_NAMES = ("rewardbench-safety", "rewardbench-2-safety", "generic")
+BENCHMARK_NAMES = (
+    "rewardbench-safety",
+    "rewardbench-2",
+    "rewardbench-2-safety",
+    "rm-bench",
+    "generic",
+)
 
 #: Weighting of the headline: every example weighs the same, or every subset does.
 Weighting = Literal["examples", "subsets"]
+
+#: Score of a row with several pairs: one choice among its responses, the mean of its pairs, or
+#: RewardBench 2's score of prompts with several right answers (`encore.benchmarks.ties_score`).
+Scoring = Literal["choice", "mean", "ties"]
 
 #: Credit of a tie: none (RewardBench, for reward models), or one half (for LLM judges).
 Ties = Literal["loss", "half"]
@@ -27,12 +37,16 @@ class Subset(BaseModel):
         name: Value of the column ``subset`` in the data.
         num_pairs: Pairs that the subset must have: rows times rejected responses per row. None
             accepts any number above 0.
+        num_rows: Rows that the subset must have, where rows differ in their number of responses.
+        scoring: Score of a row with several pairs.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = Field(min_length=1)
     num_pairs: int | None = Field(default=None, ge=1)
+    num_rows: int | None = Field(default=None, ge=1)
+    scoring: Scoring = "choice"
 
 
 class Benchmark(BaseModel):
@@ -53,7 +67,10 @@ class Benchmark(BaseModel):
         headline: Name of the headline score, e.g. ``Safety``.
         licence: Licence of the data: an SPDX identifier, or the text of the data card.
         rejected_per_row: Rejected responses in every row. None: one or more. The pairs of one row
-            are scored together (`encore.benchmarks.metrics.unit_credits`).
+            are scored together (`encore.benchmarks.metrics.unit_credits`). Not for subsets of
+            another scoring than ``choice``.
+        columns: Columns of the data. ``rm-bench``: ``domain`` instead of ``subset``; three chosen
+            and three rejected responses, each in three styles from plain to elaborate.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -71,6 +88,7 @@ class Benchmark(BaseModel):
     headline: str = Field(min_length=1)
     licence: str = Field(min_length=1)
     rejected_per_row: int | None = Field(default=None, ge=1)
+    columns: Literal["rewardbench", "rm-bench"] = "rewardbench"
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -82,6 +100,11 @@ class Benchmark(BaseModel):
         if repeated:
             raise ValueError(f"subset {repeated[0]!r} is defined more than once")
         return self
+
+    @property
+    def scoring(self) -> dict[str, Scoring]:
+        """Return the scoring of each subset whose rows are not choices."""
+        return {part.name: part.scoring for part in self.subsets if part.scoring != "choice"}
 
 
 def load_benchmark(name: str | Path) -> Benchmark:

@@ -2,7 +2,7 @@
 
 The *unit* of counting is a row of the benchmark, which has one chosen response. Most rows are one
 pair. The pairs of a row with several rejected responses are one choice: it is right or wrong as a
-whole.
+whole. In a subset of scoring ``ties`` a unit is a prompt, which is two rows (`ties_score`).
 
 Suffixes: P pairs, U units, S units of one subset.
 """
@@ -10,15 +10,17 @@ Suffixes: P pairs, U units, S units of one subset.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
-from encore.benchmarks.definition import Benchmark, Ties, Weighting
+from encore.benchmarks.definition import Benchmark, Scoring, Ties, Weighting
+from encore.benchmarks.ties_score import REFERENCE, ties_credits
 from encore.core.errors import InputError
 from encore.weighting.composed_ratings import TIE_TOLERANCE, half_credit_interval, pair_credits
 
@@ -105,44 +107,89 @@ class Units:
     Attributes:
         unit_P: Index of each pair's unit, 0 to U - 1.
         subset_U: Subset of each unit.
+        is_mean_U: True if a unit's credit is the mean of its pairs.
+        is_ties_U: True if a unit is a prompt of RewardBench 2's subset Ties.
+        is_reference_P: True for pairs of such a prompt's row with one right answer.
     """
 
     unit_P: NDArray[np.int64]
     subset_U: tuple[str, ...]
+    is_mean_U: NDArray[np.bool_]
+    is_ties_U: NDArray[np.bool_]
+    is_reference_P: NDArray[np.bool_]
 
 
-def units_of_keys(keys: Sequence[tuple[str, ...]]) -> Units:
-    """Group pairs into units by the first two parts of their keys: subset and row id."""
+def units_of_keys(
+    keys: Sequence[tuple[str, ...]], *, scoring: Mapping[str, Scoring] = MappingProxyType({})
+) -> Units:
+    """Group pairs into units by the first two parts of their keys: subset and row id.
+
+    Args:
+        keys: Subset, row id and pair id of each pair.
+        scoring: Scoring of subsets whose rows are not choices (`Benchmark.scoring`).
+    """
+    ties = {subset for subset, name in scoring.items() if name == "ties"}
     unit_by_row: dict[tuple[str, ...], int] = {}
-    units = [unit_by_row.setdefault(key[:2], len(unit_by_row)) for key in keys]
-    unit_P = np.array(units, dtype=np.int64)
-    return Units(unit_P=unit_P, subset_U=tuple(subset for subset, _ in unit_by_row))
+    units, is_reference = [], []
+    for subset, row_id, *_ in keys:
+        row = (subset, row_id.partition(":")[2]) if subset in ties else (subset, row_id)
+        units.append(unit_by_row.setdefault(row, len(unit_by_row)))
+        is_reference.append(subset in ties and row_id.startswith(REFERENCE))
+    subset_U = tuple(subset for subset, _ in unit_by_row)
+    return Units(
+        unit_P=np.array(units, dtype=np.int64),
+        subset_U=subset_U,
+        is_mean_U=np.array([scoring.get(subset) == "mean" for subset in subset_U], dtype=np.bool_),
+        is_ties_U=np.array([subset in ties for subset in subset_U], dtype=np.bool_),
+        is_reference_P=np.array(is_reference, dtype=np.bool_),
+    )
 
 
 @lru_cache(maxsize=8)
 def units_of_pairs(pairs: BenchmarkPairs) -> Units:
     """Group a benchmark's pairs into units. The result is cached: all models share it."""
-    return units_of_keys(pairs.keys)
+    return units_of_keys(pairs.keys, scoring=pairs.benchmark.scoring)
 
 
-def unit_credits(credit_P: _Floats, *, units: Units) -> _Floats:
+def unit_credits(credit_P: _Floats, *, units: Units, reward_P2: _Floats | None = None) -> _Floats:
     """Return the credit of each unit, shape [U]: of its pair, or of its choice among several.
 
     Let c be the credits of the chosen response against each rejected one. The choice gets
     1 / (1 + sum of (1 - c) / c), and 0 if any c is 0. If c are the probabilities of choices between
     two, this is the probability that the chosen response wins (Luce's choice rule). For wins and
     half ties it is RewardBench 2's rule: 1 if the chosen response alone has the highest reward,
-    1/k if k responses share it, else 0.
+    1/k if k responses share it, else 0. In subsets of another scoring, the credit is the mean of
+    the pairs or `ties_credits`.
 
     Args:
         credit_P: Credit of each pair, 0 to 1.
         units: Units of the same pairs.
+        reward_P2: Rewards of the pairs, chosen first. Needed for the scoring ``ties``.
+
+    Raises:
+        InputError: Rewards are needed and missing.
     """
     if len(units.subset_U) == len(credit_P):
         return credit_P  # one pair per unit, in the same order
     with np.errstate(divide="ignore"):
         odds_against_U = np.bincount(units.unit_P, weights=(1 - credit_P) / credit_P)
-    return np.asarray(1 / (1 + odds_against_U), dtype=np.float64)
+    credit_U = np.asarray(1 / (1 + odds_against_U), dtype=np.float64)
+    if units.is_mean_U.any():
+        mean_U = np.bincount(units.unit_P, weights=credit_P) / np.bincount(units.unit_P)
+        credit_U = np.where(units.is_mean_U, mean_U, credit_U)
+    if units.is_ties_U.any():
+        if reward_P2 is None:
+            raise InputError(
+                f"subset {units.subset_U[int(units.is_ties_U.argmax())]}: its score needs the "
+                "reward of every response; give a reward model, or a judge that rates every answer"
+            )
+        mask_P = units.is_ties_U[units.unit_P]
+        ties_U, unit_P = np.unique(units.unit_P[mask_P], return_inverse=True)
+        is_reference_P = units.is_reference_P[mask_P]
+        credit_U[ties_U] = ties_credits(
+            reward_P2[mask_P], prompt_P=unit_P, is_reference_P=is_reference_P
+        )
+    return credit_U
 
 
 def unit_weights(subset_U: Sequence[str], *, weighting: Weighting) -> _Floats:
@@ -189,6 +236,7 @@ def benchmark_score(
     ties: Ties,
     half_P: _Floats | None = None,
     credit_U: _Floats | None = None,
+    reward_P2: _Floats | None = None,
 ) -> BenchmarkScore:
     """Compute the scores of every subset and the headline, with 95 % intervals.
 
@@ -198,21 +246,28 @@ def benchmark_score(
         ties: Credit that a tie got in ``credit_P``. The score records it.
         half_P: Credit of each pair if ties count one half. Shows which losses are ties.
         credit_U: Credit of each unit, if it does not follow from ``credit_P`` (a mean over draws).
+        reward_P2: Rewards of the pairs, for benchmarks with a subset of scoring ``ties``.
 
     Raises:
-        InputError: The number of credits is wrong, or a credit is outside [0, 1].
+        InputError: The number of credits is wrong, a credit is outside [0, 1], or rewards are
+            needed and missing.
     """
     if credit_P.shape != (pairs.num_pairs,) or not ((credit_P >= 0) & (credit_P <= 1)).all():
         raise InputError(f"credits: expected one in [0, 1] for each of {pairs.num_pairs} pairs")
     benchmark, units = pairs.benchmark, units_of_pairs(pairs)
     if credit_U is None:
-        credit_U = unit_credits(credit_P, units=units)
+        credit_U = unit_credits(credit_P, units=units, reward_P2=reward_P2)
         half_P = credit_P if ties == "half" else half_P
-    half_U = None if half_P is None else unit_credits(half_P, units=units)
+    half_U = None if half_P is None else unit_credits(half_P, units=units, reward_P2=reward_P2)
     names_U = np.array(units.subset_U, dtype=np.object_)
     names = [subset.name for subset in benchmark.subsets] or list(dict.fromkeys(names_U))
     subsets = tuple(
-        _subset_score(name, credit_U[mask_U], None if half_U is None else half_U[mask_U])
+        _subset_score(
+            name,
+            credit_U[mask_U],
+            # In a subset of another scoring, a credit between 0 and 1 is no tie.
+            None if half_U is None or name in benchmark.scoring else half_U[mask_U],
+        )
         for name in names
         if (mask_U := np.asarray(names_U == name)).any()
     )
@@ -230,9 +285,9 @@ def _subset_score(name: str, credit_S: _Floats, half_S: _Floats | None) -> Subse
     return SubsetScore(
         subset=name,
         num_pairs=len(credit_S),
-        num_wins=int((credit_S == 1).sum()),
+        num_wins=int((credit_S >= 1).sum()),
         num_ties=None if half_S is None else int(((half_S > 0) & (half_S < 1)).sum()),
-        num_losses=int(((credit_S if half_S is None else half_S) == 0).sum()),
+        num_losses=int(((credit_S if half_S is None else half_S) <= 0).sum()),
         accuracy=float(credit_S.mean()),
         ci_low=low,
         ci_high=high,
@@ -245,7 +300,8 @@ def _interval(credit_S: _Floats) -> tuple[float, float]:
     A credit c between 0 and 1 reduces the variance a (1 - a) by c (1 - c): a half tie by 1/4.
     """
     reduction, mean = float((credit_S * (1 - credit_S)).mean()), float(credit_S.mean())
-    low, high = half_credit_interval(mean, tie_rate=4 * reduction, num_pairs=len(credit_S))
+    share = min(max(mean, 0.0), 1.0)  # the score of Ties may lie 0.01 outside
+    low, high = half_credit_interval(share, tie_rate=4 * reduction, num_pairs=len(credit_S))
     return min(low, mean), max(high, mean)  # rounding can put a mean of 0 or 1 outside
 
 
@@ -262,7 +318,7 @@ def _headline(benchmark: Benchmark, credit_U: _Floats, subsets: Sequence[SubsetS
         score = sum(subset.accuracy for subset in subsets) / len(subsets)
         down = math.hypot(*(subset.accuracy - subset.ci_low for subset in subsets)) / len(subsets)
         up = math.hypot(*(subset.ci_high - subset.accuracy for subset in subsets)) / len(subsets)
-        low, high = max(score - down, 0.0), min(score + up, 1.0)
+        low, high = max(score - down, 0.0), max(min(score + up, 1.0), score)
     return Headline(
         name=benchmark.headline, score=score, ci_low=low, ci_high=high, num_pairs=len(credit_U)
     )

@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
-from encore.benchmarks.definition import Ties, Weighting
+from encore.benchmarks.definition import Scoring, Ties, Weighting
+from encore.benchmarks.metrics import Units, units_of_keys
 from encore.benchmarks.table_rows import RowMetadata, TableRow
 from encore.core.errors import InputError
 from encore.core.files import atomic_path
@@ -47,6 +48,7 @@ class PairResults:
         benchmark: Name of the benchmark.
         data_digest: Digest of the benchmark's pairs (`BenchmarkPairs.digest`).
         weighting: Weighting of the benchmark's headline.
+        scoring: Scoring of subsets whose rows are not choices.
         keys: Subset, row id and pair id of each pair, in the order of the credits.
         rows: Rows in the table's order.
     """
@@ -54,8 +56,14 @@ class PairResults:
     benchmark: str
     data_digest: str
     weighting: Weighting
+    scoring: dict[str, Scoring]
     keys: list[tuple[str, str, str]]
     rows: tuple[TableRow, ...]
+
+    @property
+    def units(self) -> Units:
+        """Return the units of the pairs, in the order of ``keys``."""
+        return units_of_keys(self.keys, scoring=self.scoring)
 
     def order_of(self, keys: Sequence[tuple[str, str, str]]) -> list[int]:
         """Return the index of the pair of each key: files may differ in order."""
@@ -83,6 +91,7 @@ def write_pair_results(path: Path, rows: Sequence[TableRow], *, pairs: Benchmark
         "data_digest": pairs.digest,
         "num_pairs": pairs.num_pairs,
         "is_partial": pairs.is_partial,
+        "scoring": benchmark.scoring,
         "ties": {row.name: row.ties for row in rows},
         "rows": {row.name: row.metadata.model_dump(mode="json") for row in rows},
     }
@@ -147,7 +156,12 @@ def read_pair_results(path: Path) -> PairResults:
         )
         rows.append(row)
     columns = (keys[name].to_pylist() for name in _KEY_COLUMNS)
-    return PairResults(**shared, keys=list(zip(*columns, strict=True)), rows=tuple(rows))
+    return PairResults(
+        **shared,
+        scoring=footer.get("scoring", {}),  # files of earlier versions have choices alone
+        keys=list(zip(*columns, strict=True)),
+        rows=tuple(rows),
+    )
 
 
 def stored_rows(

@@ -54,7 +54,7 @@ def scheme_rows(
             them.
     """
     score_P2R = scores.score_P2R.astype(np.float64)
-    mean = partial(mean_row, margin_PR=score_P2R[:, 0] - score_P2R[:, 1], pairs=pairs)
+    mean = partial(mean_row, score_P2R=score_P2R, pairs=pairs)
     builder = _RowBuilder(scores=scores, pairs=pairs, evidence=evidence, config=config, mean=mean)
     rows = [builder.weighed("uniform", method="uniform")]
     skipped: list[str] = []

@@ -108,7 +108,9 @@ class TableRow:
 
     def credits_by_unit(self, units: Units) -> _Floats:
         """Return the credit of each unit, shape [U]."""
-        return unit_credits(self.credit_P, units=units) if self.credit_U is None else self.credit_U
+        if self.credit_U is not None:
+            return self.credit_U
+        return unit_credits(self.credit_P, units=units, reward_P2=self.reward_P2)
 
     def compared_with(
         self, reference: TableRow, *, units: Units, weighting: Weighting, seed: int
@@ -179,7 +181,7 @@ def mean_row(
     name: str,
     weight_vectors: Sequence[_Floats],
     *,
-    margin_PR: _Floats,
+    score_P2R: _Floats,
     pairs: BenchmarkPairs,
     method: str | None = None,
     **params: float,
@@ -192,7 +194,7 @@ def mean_row(
     Args:
         name: Name of the row.
         weight_vectors: Weight vectors, at least one.
-        margin_PR: Head scores of the chosen minus those of the rejected response, float64.
+        score_P2R: Head scores of both responses, chosen first, float64.
         pairs: Pairs of the benchmark.
         method: Key of the paper's row (`TableRow.method`).
         **params: Parameters of the scheme.
@@ -200,10 +202,11 @@ def mean_row(
     units, ties = units_of_pairs(pairs), pairs.benchmark.ties
     weight_U = unit_weights(units.subset_U, weighting=pairs.benchmark.weighting)
     num_vectors, headlines = len(weight_vectors), []
-    total_P, total_U = np.zeros(len(margin_PR)), np.zeros(len(weight_U))
+    total_P, total_U = np.zeros(len(score_P2R)), np.zeros(len(weight_U))
     for weight_R in weight_vectors:
-        credit_P = margin_credits(margin_PR @ weight_R, ties=ties)
-        credit_U = unit_credits(credit_P, units=units)
+        reward_P2 = score_P2R @ weight_R
+        credit_P = margin_credits(reward_P2[:, 0] - reward_P2[:, 1], ties=ties)
+        credit_U = unit_credits(credit_P, units=units, reward_P2=reward_P2)
         headlines.append(credit_U @ weight_U)
         total_P += credit_P
         total_U += credit_U

@@ -105,7 +105,8 @@ def test_a_mean_counts_a_row_of_several_pairs_once():
     """Two rows of two pairs: a draw is right only where both pairs of a row are."""
     pairs = benchmark_pairs({"a": 4}, rejected_per_row=2)
     margin_PR = np.array([[1.0, -1.0], [1.0, 1.0], [1.0, -1.0], [-1.0, 1.0]])
-    row = mean_row("mean", np.eye(2), margin_PR=margin_PR, pairs=pairs)
+    score_P2R = np.stack([margin_PR, np.zeros_like(margin_PR)], axis=1)
+    row = mean_row("mean", np.eye(2), score_P2R=score_P2R, pairs=pairs)
     # Head 0: row 0 right, row 1 wrong. Head 1: row 0 wrong, row 1 wrong. Mean: (1/2 + 0) / 2.
     figures = figures_of(row, pairs)
     assert figures.headline.score == figures.draws.mean == 0.25
@@ -115,7 +116,8 @@ def test_a_mean_counts_a_row_of_several_pairs_once():
     assert not row.follows_from_pairs
     equal_subsets = benchmark_pairs({"a": 3, "b": 1}, weighting="subsets")
     margin_PR = np.array([[1.0], [1.0], [1.0], [-1.0]])
-    row = mean_row("mean", np.ones((1, 1)), margin_PR=margin_PR, pairs=equal_subsets)
+    score_P2R = np.stack([margin_PR, np.zeros_like(margin_PR)], axis=1)
+    row = mean_row("mean", np.ones((1, 1)), score_P2R=score_P2R, pairs=equal_subsets)
     score = figures_of(row, equal_subsets).headline.score
     assert score == row.metadata.draws.mean == 0.5  # (1 + 0) / 2, not 3/4
 

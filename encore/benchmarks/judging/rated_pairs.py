@@ -66,6 +66,11 @@ class RatedPairs:
         return int(np.isnan(self.reward_P2[:, 0]).sum())
 
     @property
+    def full_reward_P2(self) -> _Floats | None:
+        """Return the rewards. None if a pair has none."""
+        return None if self.num_unrated else self.reward_P2
+
+    @property
     def num_ties(self) -> int:
         """Return the number of pairs whose two rewards are equal."""
         return int((self.credit_P == 1 / 2).sum()) - self.num_unrated

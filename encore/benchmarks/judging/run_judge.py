@@ -114,6 +114,12 @@ def judge_benchmark(
     """
     _check_options(config)
     pairs = configured_pairs(config.pairs)
+    if config.by == "pair" and "ties" in pairs.benchmark.scoring.values():
+        raise InputError(
+            f"benchmark {pairs.benchmark.name}: its subset Ties is scored from a reward of every "
+            "answer, and a judge by pair gives none; judge --by rating, or a benchmark without it "
+            "(--benchmark rewardbench-2-safety)"
+        )
     weights: WeightVector | None = None
     training_labels: tuple[str, ...] = ()
     if config.by == "rating":
@@ -199,7 +205,9 @@ def _by_rating(
     by_rule = dict(zip(weights.rule_ids, weights.weights, strict=True))
     rated = rate_pairs(pairs, config, by_rule, judge=judge, reporter=reporter)
     name, credit_P = rated.manifest.judge, rated.credit_P
-    strict = benchmark_score(np.floor(credit_P), pairs=pairs, ties="loss").headline
+    strict = benchmark_score(
+        np.floor(credit_P), pairs=pairs, ties="loss", reward_P2=rated.full_reward_P2
+    ).headline
     notes = tuple(f"judge {name}: {note}" for note in _rating_notes(rated, strict, weights))
     params = [f"{key} {weights.params[key]}" for key in _NAME_PARAMS if key in weights.params]
     metadata = RowMetadata(
@@ -215,7 +223,7 @@ def _by_rating(
         name=f"judge {name} by rating, {' '.join([weights.scheme, *params])}",
         ties="half",
         credit_P=credit_P,
-        reward_P2=None if rated.num_unrated else rated.reward_P2,
+        reward_P2=rated.full_reward_P2,
         metadata=metadata,
     )
     return _report(
@@ -278,7 +286,7 @@ def _report(
         judge=str(row.metadata.judge),
         folder=folder,
         results=write_pair_results(path, [row], pairs=pairs),
-        score=benchmark_score(row.credit_P, pairs=pairs, ties="half"),
+        score=benchmark_score(row.credit_P, pairs=pairs, ties="half", reward_P2=row.reward_P2),
         num_pairs=pairs.num_pairs,
         uses_labels=row.metadata.uses_labels,
         synthetic=row.metadata.synthetic,
