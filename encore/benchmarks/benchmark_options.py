@@ -25,8 +25,11 @@ DEFAULT_TAUS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 PaperTables = Literal["main", "fsfairx", "none"]
 JudgeBy = Literal["pair", "rating"]
 
+#: Constant weights fitted to the study's labels on the heads: a row of benchmarks alone, because
+#: it needs the heads' scores of the study (`encore score`).
+FITTED_HEADS = "fitted-heads"
 #: Prefect's form offers these names. The stage refuses any other name.
-_Scheme = Annotated[str, Field(json_schema_extra={"enum": [*SCHEMES]})]
+_Scheme = Annotated[str, Field(json_schema_extra={"enum": [*SCHEMES, FITTED_HEADS]})]
 
 _pairs = partial(option, group="Benchmark")
 _models = partial(option, group="Models")
@@ -58,7 +61,8 @@ class RowsConfig(StageConfig):
     """
 
     schemes: tuple[_Scheme, ...] = _rows(SCHEMES_OF_RATINGS, name="scheme")
-    """A scheme that gets rows, beside uniform; repeatable. Default: all schemes that need only
+    """A scheme that gets rows, beside uniform; repeatable. fitted-heads: constant weights fitted to
+    the study's labels on the heads, after `encore score`. Default: eight schemes that need only
     ratings."""
     taus: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)] = _rows(
         DEFAULT_TAUS, name="tau"
@@ -77,7 +81,8 @@ class RowsConfig(StageConfig):
             InputError: A scheme is unknown; the message lists the schemes.
         """
         for name in self.schemes:
-            load_scheme(name)
+            if name != FITTED_HEADS:
+                load_scheme(name)
 
 
 class BenchmarkConfig(ComputingConfig):

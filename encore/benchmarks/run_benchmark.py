@@ -10,8 +10,9 @@ from typing import Any
 
 from encore.benchmarks import benchmark_table as tables
 from encore.benchmarks.benchmark_models import ScoredModel, Scorer
-from encore.benchmarks.benchmark_options import BenchmarkConfig
+from encore.benchmarks.benchmark_options import FITTED_HEADS, BenchmarkConfig
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs, configured_pairs
+from encore.benchmarks.fitted_heads import fitted_heads_row
 from encore.benchmarks.pair_results import stored_rows, write_pair_results
 from encore.benchmarks.render_table import render_markdown
 from encore.benchmarks.scheme_rows import scheme_rows
@@ -136,6 +137,8 @@ def _weigh_heads(study: Study, scorer: Scorer) -> _WeighedHeads:
     with open_evidence(ratings) as evidence:
         heads = scorer.heads(evidence.rule_ids)
         rows, notes = scheme_rows(heads.scores, scorer.pairs, evidence=evidence, config=config.rows)
+        if FITTED_HEADS in config.rows.schemes:
+            rows = (*rows, fitted_heads_row(study, heads, scorer.pairs, evidence.rule_ids))
         training = tuple(f"training {part}" for part in ratings.synthetic)
         uses_labels = any(row.metadata.uses_labels for row in rows)
         return _WeighedHeads(
@@ -155,8 +158,11 @@ def _identity(
 ) -> dict[str, Any]:
     """Return the identity of a table's content. The name of its folder is the hash of it."""
     heads, origin, names = weighed.heads, weighed.origin, config.named_models
+    params = (row.metadata.params for row in weighed.rows)
+    scorings = [of_row["scoring"] for of_row in params if "scoring" in of_row]
     return {
         **config.identity_of_cut,
+        **({"scorings": scorings} if scorings else {}),
         "format": 1,
         "benchmark": pairs.benchmark.model_dump(include={"name", "version", "weighting", "ties"}),
         "data_sha256": pairs.digest,

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.analysis.answer_options import DEFAULT_TAU
-from encore.benchmarks.benchmark_options import RowsConfig
+from encore.benchmarks.benchmark_options import FITTED_HEADS, RowsConfig
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.table_rows import RowMetadata, TableRow, mean_row, reward_row
 from encore.core.errors import EncoreError
@@ -60,7 +60,7 @@ def scheme_rows(
     skipped: list[str] = []
     for name in dict.fromkeys(config.schemes):
         try:
-            rows += tuple(builder.scheme(name))
+            rows += tuple(builder.scheme(name)) if name != FITTED_HEADS else ()
         except EncoreError as error:  # bad input, or no optimum
             if len(config.schemes) == 1:
                 raise

@@ -35,14 +35,17 @@ from encore.data.study import open_study
 from encore.model.open_model import OpenedModel, open_reward_model
 from encore.model.score_sequences import computed_batches
 from encore.runs.run_files import run_status
+from encore.scoring.head_accuracy import held_out_P
 from encore.scoring.head_scores import ScoreManifest, read_head_scores
 from encore.training.baselines.gate import RESULT_FILE
 from encore.training.baselines.gating_network import fit_gate, save_gate
 from encore.training.training_options import GateConfig
+from encore.weighting.schemes.bradley_terry import fit_scores
 from tests.run_identities import differing_parts
 from tests.worlds.models import make_classifier, tiny_config
 from tests.worlds.refusals import assert_refused
 from tests.worlds.scorings import make_model, score_pairs
+from tests.worlds.scorings import score as score_study
 from tests.worlds.studies import shard_path, write_lines
 from tests.worlds.tables import benchmark_pairs, make_world, turned
 from tests.worlds.tokenizers import llama_3
@@ -233,6 +236,28 @@ def test_a_gate_weighs_the_heads_anew_for_each_prompt(complete_run, opened):
     weight_PR = small_gate().weights(state_PD)
     expected_P2 = np.einsum("pr,pcr->pc", weight_PR, scores.score_P2R)
     np.testing.assert_allclose(row.reward_P2, expected_P2, atol=1e-4)
+
+
+def test_weights_fitted_on_heads_learn_from_the_studys_scores_but_not_from_held_out_prompts(
+    study, world, tmp_path
+):
+    split = {"evaluation_share": 0.5, "seed": 0}
+    model = make_model(tmp_path / "model", seed=1, config=split)
+    settings = {"model": str(model), "schemes": ("fitted-heads",)}
+    score_study(study, world / "model")  # of another model
+    with pytest.raises(InputError, match=r"has no scores of model .*; run `encore score"):
+        run(study, world, **settings)
+    scores = read_head_scores(score_study(study, model).out)
+    pairs = [*iter_pairs(open_study(study))]
+    is_learnt_P = ~held_out_P(split, pairs, scores)
+    assert 0 < is_learnt_P.sum() < len(pairs)
+    margin_PR = (scores.score_P2R[:, 0] - scores.score_P2R[:, 1]).astype(np.float64)[is_learnt_P]
+    fitted_R = fit_scores(margin_PR)
+    [_, row] = run(study, world, **settings).rows
+    assert row.metadata.uses_labels
+    assert row.metadata.params["num_pairs"] == is_learnt_P.sum()
+    assert [*row.weights.values()] == pytest.approx(fitted_R / fitted_R.sum(), abs=1e-6)
+    assert not any("does not say" in note for note in row.metadata.notes)
 
 
 def test_a_gate_of_another_model_is_refused(study, world, tmp_path):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from encore.benchmarks.benchmark_options import FITTED_HEADS
 from encore.recipes.recipe import RECIPE_NAMES
 from encore.weighting.schemes import SCHEMES
 from infra.prefect_setup import ROOT
@@ -23,7 +24,7 @@ CLOSED = {
     "JudgeConfig.backend": ("vllm", "transformers", "http"),
     "RateConfig.overlong": ("set-aside", "truncate-left"),
     "Weighing.scheme": SCHEMES,
-    "RowsConfig.schemes": SCHEMES,
+    "RowsConfig.schemes": (*SCHEMES, FITTED_HEADS),
     "TrainConfig.method": ("full", "lora", "probe"),
     "ScoreConfig.dtype": ("auto", "float32", "bfloat16"),
     "BenchmarkStudyConfig.paper": ("main", "fsfairx", "none"),
