@@ -43,6 +43,7 @@ from encore.training.baselines.gating_network import (
     load_gate,
 )
 from encore.training.pooled_states import embed, prompt_tokens
+from encore.weighting.preference_head import rule_heads
 from encore.weighting.weight_vector import head_weights
 
 
@@ -267,7 +268,8 @@ class Scorer:
             reporter=self.reporter,
         )
         weight_PR = gate.weights(state_P1D[:, 0]).astype(np.float64)
-        score_P2R = scored.scores.score_P2R.astype(np.float64)
+        rule_scores_P2R = scored.scores.score_P2R[:, :, -weight_PR.shape[1] :]  # without head 0
+        score_P2R = rule_scores_P2R.astype(np.float64)
         return np.asarray(np.einsum("pr,pcr->pc", weight_PR, score_P2R), dtype=np.float64)
 
 
@@ -310,7 +312,7 @@ def open_gate(gate: Path, opened: OpenedModel, model: str) -> tuple[GatingNetwor
     Raises:
         InputError: The gate is missing or was trained for another model or other heads.
     """
-    network = load_gate(gate, head_ids=opened.model.head_ids)
+    network = load_gate(gate, head_ids=rule_heads(opened.model.head_ids))
     path = gate / RESULT_FILE
     try:
         result = json.loads(path.read_bytes())

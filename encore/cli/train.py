@@ -30,9 +30,10 @@ def train(config: TrainConfig, *, json: JsonOption = False) -> None:
     """Train a reward model on a backbone: one head per rule, or one head from preferences.
 
     Each head learns the ratings of its rule. Weights of the heads are chosen later, without
-    training (`encore weights`). `--objective bradley-terry` trains the baseline, which needs no
-    ratings. `--method probe` does not change the backbone and solves the heads in closed form: a
-    quick test of the backbone. `--method lora` trains adapters in a fraction of the memory.
+    training (`encore weights`). `--preference-head` adds head 0, a reward head, before the rules.
+    `--objective bradley-terry` trains the baseline, which needs no ratings. `--method probe` does
+    not change the backbone and solves the heads in closed form: a quick test of the backbone.
+    `--method lora` trains adapters in a fraction of the memory.
 
     Run the same command again after a crash or Ctrl-C: it continues from the last checkpoint, with
     the same result. Other settings or data make another run beside this one. A GPU is used if there
@@ -46,7 +47,9 @@ def train(config: TrainConfig, *, json: JsonOption = False) -> None:
     from encore.training.train import train as train_stage
 
     with rank_zero_only(), terminal_reporter() as reporter:
-        warn_of_unused(unused_options(config, because_of="method"), who=f"method {config.method}")
+        for field in ("method", "preference_head"):
+            who = f"{field.replace('_', '-')} {getattr(config, field)}"
+            warn_of_unused(unused_options(config, because_of=field), who=who)
         if config.objective == "bradley-terry":
             rating_options = {name: getattr(config, name) for name in ("ratings", "run", "judge")}
             warn_of_unused(rating_options, who="objective bradley-terry")

@@ -77,6 +77,7 @@ def load_weights(
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are refused below, by name
             **options,
         )
     absent = sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,6 +27,8 @@ from encore.model.conversation import ConversationTokenizer
 from encore.model.reward_model import MultiHeadRewardModel, WholeClassifier
 
 _BACKBONE = ModelFinder(name="backbone", error=EncoreError)
+#: Number of labels that transformers assumes if a config does not say it.
+_NUM_LABELS = 2
 
 
 def load_tokenizer(
@@ -98,8 +100,8 @@ def load_reward_model(
     options = {"add_pooling_layer": False} if kind.has_pooler else {}
     classifier_head = None
     if head_init != "zero":
-        num_labels = 1 if head_init == "own" else len(head_ids)
-        trunk, classifier_head = _load_trunk_and_head(config, files, device, num_labels=num_labels)
+        num_heads = 1 if head_init == "own" else len(head_ids)
+        trunk, classifier_head = _load_trunk_and_head(config, files, device, num_heads=num_heads)
     elif config.init == "random":
         trunk = _random_trunk(config, files, device, seed=seed, **options)
     else:
@@ -115,6 +117,30 @@ def load_reward_model(
         model.heads.weight.data.copy_(classifier_head)  # a single label is copied to every head
     model.train()
     return model
+
+
+def has_reward_head(config: BackboneConfig) -> bool:
+    """Return True if a backbone is a decoder with a head of one label: a downloaded reward model.
+
+    Only its config.json is read.
+
+    Raises:
+        EncoreError: There is no such model.
+    """
+    files = _find(config)
+    is_classifier = any(
+        name.endswith("ForSequenceClassification")
+        for name in files.config.get("architectures") or ()
+    )
+    is_causal = trunk_kind(files.config, name=files.name).is_causal
+    is_single = is_classifier and is_causal and num_labels(files.config) == 1
+    return is_single and config.init == "pretrained"
+
+
+def num_labels(model_config: Mapping[str, Any]) -> int:
+    """Return the number of labels of a classifier's config.json."""
+    labels = model_config.get("id2label") or {}
+    return len(labels) or int(model_config.get("num_labels") or _NUM_LABELS)
 
 
 def load_whole_classifier(
@@ -180,7 +206,7 @@ def trunk_dtype(config: BackboneConfig, device: str) -> torch.dtype:
 
 
 def _load_trunk_and_head(
-    config: BackboneConfig, files: ModelFiles, device: str, *, num_labels: int
+    config: BackboneConfig, files: ModelFiles, device: str, *, num_heads: int
 ) -> tuple[Any, Any]:
     """Load a classifier with a linear head on the last token; return its trunk and head [R, D]."""
     if config.init == "random":
@@ -191,10 +217,10 @@ def _load_trunk_and_head(
     head = getattr(classifier, "score", None)
     # Transformers ignores a stored bias silently if the architecture has none.
     has_bias = getattr(head, "bias", None) is not None or "score.bias" in unused
-    if head is None or has_bias or head.weight.shape[0] != num_labels:
+    if head is None or has_bias or head.weight.shape[0] != num_heads:
         raise InputError(
-            f"backbone {files.name!r}: its head is not linear with {num_labels} labels and without "
-            f"bias on the last token; use a causal reward model with num_labels {num_labels}, or "
+            f"backbone {files.name!r}: its head is not linear with {num_heads} labels and without "
+            f"bias on the last token; use a causal reward model with num_labels {num_heads}, or "
             "head_init 'zero'"
         )
     return getattr(classifier, classifier.base_model_prefix), head.weight.detach()

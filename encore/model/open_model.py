@@ -22,7 +22,12 @@ from encore.model.backbone_options import COMPOSED, EXPORT_FILE, BackboneConfig
 from encore.model.conversation import ConversationTokenizer
 from encore.model.held_out_scores import HeldOutScores, read_held_out_scores
 from encore.model.layouts import lay_out
-from encore.model.load_backbone import load_reward_model, load_tokenizer, load_whole_classifier
+from encore.model.load_backbone import (
+    load_reward_model,
+    load_tokenizer,
+    load_whole_classifier,
+    num_labels,
+)
 from encore.model.reward_model import MultiHeadRewardModel, WholeClassifier
 from encore.model.saved_model import DESCRIPTION_FILE, LoadedModel, load_model
 from encore.model.score_sequences import score_sequences
@@ -32,8 +37,6 @@ _SINGLE_HEAD = "reward"
 _REWARD_MODEL = ModelFinder(name="reward model", error=InputError)
 #: Folder of the model in a training run's folder, and the file that marks such a folder.
 _MODEL_OF_RUN, _RUN_FILE = "model", "training.json"
-#: Number of labels that transformers assumes if a config does not say it.
-_NUM_LABELS = 2
 #: Longest conversation in tokens, if neither the tokenizer nor the model states a limit.
 _FALLBACK_LENGTH = 4096
 #: A tokenizer without a limit states a number above this.
@@ -306,8 +309,8 @@ def _refuse_other_models(files: ModelFiles) -> None:
 def _head_ids(files: ModelFiles) -> tuple[str, ...]:
     """Return the names of the labels, in their order."""
     labels = files.config.get("id2label") or {}
-    num_labels = len(labels) or int(files.config.get("num_labels") or _NUM_LABELS)
-    names = tuple(str(labels.get(str(index), f"LABEL_{index}")) for index in range(num_labels))
+    indices = range(num_labels(files.config))
+    names = tuple(str(labels.get(str(index), f"LABEL_{index}")) for index in indices)
     problem_type = files.config.get("problem_type")
     if len(names) > 1 and problem_type not in (None, "regression"):
         raise InputError(

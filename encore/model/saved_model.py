@@ -2,7 +2,8 @@
 
 A model folder holds the trunk as transformers saves it (``config.json``, ``*.safetensors``), the
 tokenizer with its frozen template, ``heads.safetensors`` (``weight`` [R, D] float32, ``mean`` [R]
-float64) and ``reward_model.json``. No pickle is written or read.
+float64) and ``reward_model.json``; with head 0 also ``held_out_scores.safetensors``. No pickle is
+written or read.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from encore.core.files import atomic_folder, write_json
 from encore.core.transformers_loading import quiet_transformers
 from encore.model.backbone_options import BackboneConfig
 from encore.model.conversation import ConversationTokenizer
+from encore.model.held_out_scores import HeldOutScores, write_held_out_scores
 from encore.model.load_backbone import load_reward_model, load_tokenizer
 from encore.model.reward_model import MultiHeadRewardModel
 
@@ -47,6 +49,7 @@ def save_model(
     tokenizer: ConversationTokenizer,
     *,
     metadata: Mapping[str, Any],
+    held_out: HeldOutScores | None = None,
 ) -> None:
     """Write a model completely or not at all. An existing model in the folder is replaced.
 
@@ -55,6 +58,7 @@ def save_model(
         model: Trained model, with adapters merged.
         tokenizer: Tokenizer of its training.
         metadata: JSON values that describe data, settings and results of the training.
+        held_out: Scores of the pairs that the training held out, for a model with head 0.
 
     Raises:
         OSError: The file system cannot write it.
@@ -75,6 +79,8 @@ def save_model(
         heads = {"weight": model.heads.weight.detach().cpu(), "mean": model.mean_R.cpu()}
         save_file(heads, temporary / HEADS_FILE)
         write_json(temporary / DESCRIPTION_FILE, description)
+        if held_out is not None:
+            write_held_out_scores(temporary, held_out)
 
 
 def load_model(

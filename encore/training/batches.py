@@ -242,7 +242,7 @@ def plan_rows(training: Training, row_P: _Ints) -> PlannedRows:
             [len(sequence) for sequence in sequences],
             layout=config.layout,
             tokens_per_microbatch=budget,
-            is_paired=config.objective == "bradley-terry",
+            is_paired=config.learns_preferences,
             shared_P=list(map(shared_length, pairs)) if config.layout == "prefix-shared" else None,
             ranks=training.ranks,
         ),
@@ -255,8 +255,9 @@ def score_microbatch(
     """Compute the scores of one microbatch on the model's device, with gradients.
 
     Returns:
-        The scored sequences (for bradley-terry, a chosen sequence is followed by its rejected one);
-        their scores, float32, shape [N, R]; and the number of computed token positions.
+        The scored sequences (where preferences are learnt, a chosen sequence is followed by its
+        rejected one); their scores, float32, shape [N, R]; and the number of computed token
+        positions.
     """
     model, config = training.model, training.config
     scores: list[Tensor] = []
@@ -276,7 +277,7 @@ def score_microbatch(
     sequences = np.array(plan.sequences, dtype=np.int64)
     score_NR = scores[0] if len(scores) == 1 else torch.cat(scores)
     # Only layout sorted separates the sequences of a pair; the others save the device a wait.
-    if config.objective == "bradley-terry" and config.layout == "sorted":
+    if config.learns_preferences and config.layout == "sorted":
         order = np.argsort(sequences)
         return (
             sequences[order],

@@ -1,4 +1,4 @@
-"""The two losses, and the evaluation of a model on held-out pairs.
+"""The losses, and the evaluation of a model on held-out pairs.
 
 A loss is the sum of its terms divided by `num_terms` of the whole step. So it does not depend on
 how the step is divided into microbatches.
@@ -19,9 +19,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from encore.core.errors import EncoreError
+from encore.model.held_out_scores import HeldOutScores
 from encore.training.batches import Training, plan_rows, score_microbatch
 from encore.training.run_folder import EvaluationRecord
-from encore.training.training_options import Objective
+from encore.training.training_options import Objective, TrainingConfig
 
 _Floats = NDArray[np.float32]
 #: Most pairs that an error message names.
@@ -50,7 +51,9 @@ class TrainingDivergedError(EncoreError):
 # --- losses -------------------------------------------------------------------------------------
 
 
-def loss_terms(score_NR: Tensor, target_NR: Tensor, *, objective: Objective) -> Tensor:
+def loss_terms(
+    score_NR: Tensor, target_NR: Tensor, *, objective: Objective, rating_factor: float | None = None
+) -> Tensor:
     """Return the terms of a loss over whole pairs, with the chosen response first.
 
     multi-head: one term for each response, the mean squared error over the heads that have a
@@ -61,10 +64,14 @@ def loss_terms(score_NR: Tensor, target_NR: Tensor, *, objective: Objective) -> 
     bradley-terry: one term for each pair, -log σ(chosen - rejected) (the paper's Bradley-Terry
     objective).
 
+    multi-head with a factor: one term for each pair, the bradley-terry term of head 0 plus the
+    factor times the multi-head terms of both responses (SMORM, arXiv 2507.07375).
+
     Args:
         score_NR: Scores of the model, float32, shape [N, R]; R is 1 for bradley-terry.
         target_NR: Centred ratings, shape [N, R], NaN if missing; not read for bradley-terry.
         objective: ``multi-head`` or ``bradley-terry``.
+        rating_factor: Factor of a joint loss, from `loss_scale`; None: head 0 learns nothing.
     """
     if objective == "bradley-terry":
         return F.softplus(score_NR[1::2, 0] - score_NR[::2, 0])
@@ -72,7 +79,11 @@ def loss_terms(score_NR: Tensor, target_NR: Tensor, *, objective: Objective) -> 
     # Replace NaN before the subtraction: it would spread through the gradient of `where`.
     filled_NR = torch.where(is_rated_NR, target_NR, 0.0)
     error_NR = torch.where(is_rated_NR, score_NR - filled_NR, 0.0)
-    return error_NR.square().sum(dim=1) / is_rated_NR.sum(dim=1).clamp(min=1)
+    rating_N = error_NR.square().sum(dim=1) / is_rated_NR.sum(dim=1).clamp(min=1)
+    if rating_factor is None:
+        return rating_N
+    preference_P = loss_terms(score_NR, target_NR, objective="bradley-terry")
+    return preference_P + rating_factor * (rating_N[::2] + rating_N[1::2])
 
 
 def num_terms(target_NR: _Floats, *, objective: Objective) -> int:
@@ -82,17 +93,30 @@ def num_terms(target_NR: _Floats, *, objective: Objective) -> int:
     return int((~np.isnan(target_NR)).any(axis=1).sum())
 
 
+def loss_scale(target_NR: _Floats, *, config: TrainingConfig) -> tuple[int, float | None]:
+    """Return the divisor of a step's loss, and the factor of ratings in a joint loss or None.
+
+    A joint loss is the mean over pairs plus ``rating_loss_weight`` times the mean over responses
+    with any rating, so the factor turns the one divisor into the other.
+    """
+    divisor = num_terms(target_NR, objective=config.objective)
+    if config.preference_head != "joint":
+        return divisor, None
+    num_pairs = len(target_NR) // 2
+    return num_pairs, config.rating_loss_weight * num_pairs / max(1, divisor)
+
+
 # --- held-out pairs -----------------------------------------------------------------------------
 
 
-def evaluate(training: Training, *, step: int) -> EvaluationRecord | None:
+def evaluate(training: Training, *, step: int) -> tuple[EvaluationRecord, HeldOutScores] | None:
     """Score the held-out pairs without dropout and gradients, and return the metrics.
 
     The layout is that of the training. The model returns to its mode afterwards. With several
     processes, each scores its share of the pairs, at least one, and gets the complete record.
 
     Returns:
-        The metrics, or None if no pairs are held out.
+        The metrics and the scores, or None if no pairs are held out.
 
     Raises:
         TrainingDivergedError: A score is not finite.
@@ -100,7 +124,7 @@ def evaluate(training: Training, *, step: int) -> EvaluationRecord | None:
     began, model, row_P = time.monotonic(), training.model, training.split.evaluation_rows
     if not len(row_P):
         return None
-    objective, rows = training.config.objective, plan_rows(training, row_P)
+    config, rows = training.config, plan_rows(training, row_P)
     # Scores of other processes' pairs stay 0 here: the sum over all processes is complete.
     score_NR = np.zeros((len(rows.sequences), len(model.head_ids)), dtype=np.float32)
     was_training = model.training
@@ -122,22 +146,30 @@ def evaluate(training: Training, *, step: int) -> EvaluationRecord | None:
             step=step,
             pair_ids=training.examples.pair_id_P[row_P[is_bad_P]].tolist(),
         )
-    is_multi_head = objective == "multi-head"
+    is_multi_head, first_rule = config.objective == "multi-head", config.first_rule
     accuracies = [accuracy_half(margin_P) for margin_P in (score_NR[::2] - score_NR[1::2]).T]
-    terms = num_terms(rows.target_NR, objective=objective)
-    total = loss_terms(scores, torch.from_numpy(rows.target_NR), objective=objective).sum()
-    return EvaluationRecord(
+    divisor, rating_factor = loss_scale(rows.target_NR, config=config)
+    term_T = loss_terms(
+        scores,
+        torch.from_numpy(rows.target_NR),
+        objective=config.objective,
+        rating_factor=rating_factor,
+    )
+    record = EvaluationRecord(
         step=step,
-        loss=float(total) / terms if terms else None,
+        loss=float(term_T.sum()) / divisor if divisor else None,
         r2_by_head={
             head_id: r_squared(score_NR[:, head], rows.target_NR[:, head])
-            for head, head_id in enumerate(model.head_ids if is_multi_head else ())
+            for head, head_id in enumerate(model.head_ids)
+            if is_multi_head and head >= first_rule
         },
-        accuracy_half=None if is_multi_head else accuracies[0],
+        accuracy_half=accuracies[0] if first_rule or not is_multi_head else None,
         num_pairs=len(row_P),
         accuracy_half_by_head=dict(zip(model.head_ids, accuracies, strict=True)),
         seconds=time.monotonic() - began,
     )
+    score_P2R = score_NR.reshape(len(row_P), 2, -1)
+    return record, HeldOutScores(score_P2R=score_P2R, group_P=training.examples.group_P[row_P])
 
 
 def r_squared(score_N: _Floats, target_N: _Floats) -> float | None:

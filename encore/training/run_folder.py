@@ -203,8 +203,8 @@ class StepRecord:
     Attributes:
         step: Number of the step, from 1.
         epoch: Passes over the training pairs after this step, e.g. 0.25.
-        loss: Mean loss of the step's responses (multi-head) or pairs (bradley-terry), before the
-            update.
+        loss: Mean loss of the step's responses (multi-head) or pairs (bradley-terry), or the
+            weighted sum of both (with head 0, joint), before the update.
         learning_rate: Learning rate of this step.
         num_tokens: Tokens of all responses, with shared tokens counted for each of them.
         num_computed: Computed token positions; padding adds positions, shared prompts save some.
@@ -246,9 +246,10 @@ class EvaluationRecord:
         loss: Training loss of the held-out responses or pairs; None if none has a target.
         r2_by_head: R² of each head: 1 - squared error / squared deviation from the targets' mean,
             over the held-out responses with a rating. None if these ratings are constant or
-            missing. Empty for bradley-terry.
-        accuracy_half: Share of held-out pairs that a bradley-terry model ranks as people did, with
-            ties counted half; None for multi-head models, which have no weights during training.
+            missing. Without head 0; empty for bradley-terry.
+        accuracy_half: Share of held-out pairs that a bradley-terry model or head 0 ranks as people
+            did, with ties counted half; None for heads of rules alone, which have no weights during
+            training.
         accuracy_half_by_head: The same share for the ranking by each head alone.
         num_pairs: Number of held-out pairs.
         seconds: Duration of the evaluation.

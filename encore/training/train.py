@@ -20,8 +20,10 @@ from encore.core.versions import package_versions
 from encore.data.study import Study, as_study
 from encore.model.backbone_shape import find_shape
 from encore.model.fusing import fuse_elementwise, has_compiler
+from encore.model.held_out_scores import HeldOutScores
 from encore.model.load_backbone import (
     backbone_identity,
+    has_reward_head,
     load_reward_model,
     load_tokenizer,
     trunk_dtype,
@@ -41,6 +43,7 @@ from encore.training.run_folder import EvaluationRecord, LogRecord, TrainingResu
 from encore.training.training_examples import (
     Split,
     TrainingExamples,
+    add_preference_head,
     centre,
     move_centres,
     read_examples,
@@ -55,8 +58,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The trained model, its number of steps and its last evaluation as JSON.
-_Fitted = tuple["MultiHeadRewardModel", int, dict[str, Any] | None]
+#: The trained model, its number of steps, its last evaluation as JSON, and its held-out scores.
+_Fitted = tuple["MultiHeadRewardModel", int, dict[str, Any] | None, HeldOutScores | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -114,12 +117,7 @@ def train(
     """
     study, began = as_study(study), time.monotonic()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    if (config.objective, config.head_init) == ("multi-head", "own"):
-        raise InputError(
-            "head_init 'own' with objective multi-head: the scores of a reward head are not on the "
-            "scale of ratings, so every rule would begin far off; use head_init 'zero' or 'probe', "
-            "or objective bradley-terry"
-        )
+    _check_heads(config)
     with joined_ranks(device) as ranks:
         ranks.check(config)
         # Everything that is read from the study becomes plain arrays here.
@@ -135,6 +133,8 @@ def train(
         )
         rows = split(examples, evaluation_share=config.evaluation_share, seed=config.seed)
         examples = centre(examples, train_rows=rows.train_rows)
+        if config.preference_head != "none":
+            examples = add_preference_head(examples)
         # Settings, backbone and data identify the run.
         backbone = backbone_identity(config.backbone, tokenizer)
         identity = run_folder.run_identity(config, backbone=backbone, data_sha256=examples.digest)
@@ -171,6 +171,28 @@ def train(
     )
 
 
+def _check_heads(config: TrainConfig) -> None:
+    """Raise if the objective or the backbone does not fit the heads and their start."""
+    if (config.objective, config.head_init) == ("multi-head", "own"):
+        raise InputError(
+            "head_init 'own' with objective multi-head: the scores of a reward head are not on the "
+            "scale of ratings, so every rule would begin far off; use head_init 'zero' or 'probe', "
+            "or objective bradley-terry"
+        )
+    if config.objective == "bradley-terry" and config.preference_head != "none":
+        raise InputError(
+            f"preference_head {config.preference_head!r} with objective bradley-terry: its only "
+            "head learns preferences already; use preference_head 'none', or objective multi-head"
+        )
+    if config.preference_head == "frozen" and not has_reward_head(config.backbone):
+        raise InputError(
+            f"backbone {config.backbone.model!r}: preference_head 'frozen' keeps the head of a "
+            "reward model, and this backbone has none; expected pretrained weights of a causal "
+            "…ForSequenceClassification with one label: name the reward model that you start from "
+            "(`encore export` makes one of a trained model), or use preference_head 'joint'"
+        )
+
+
 def _metadata(job: _Job, *, backbone: Mapping[str, Any]) -> dict[str, Any]:
     """Return the facts for people that are recorded beside the run's identity."""
     examples = job.examples
@@ -191,7 +213,7 @@ def _metadata(job: _Job, *, backbone: Mapping[str, Any]) -> dict[str, Any]:
 def _fit_and_save(job: _Job, *, metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Fit the model, save it, and then mark the run as finished."""
     _check_disk_space(job)
-    model, num_steps, evaluation = _fit(job)
+    model, num_steps, evaluation, held_out = _fit(job)
     run = job.run
     result = {"num_steps": num_steps, "evaluation": evaluation}
     if not job.ranks.is_rank_zero:
@@ -206,7 +228,13 @@ def _fit_and_save(job: _Job, *, metadata: Mapping[str, Any]) -> dict[str, Any]:
     }
     kept_work = "the last checkpoint is kept"
     with report_full_disk(run.folder, purpose="the trained model", kept_work=kept_work):
-        save_model(run.model_dir, model, job.tokenizer, metadata=model_metadata)
+        save_model(
+            run.model_dir,
+            model,
+            job.tokenizer,
+            metadata=model_metadata,
+            held_out=None if job.config.preference_head == "none" else held_out,
+        )
         run_folder.write_result(run, num_steps=num_steps, evaluation=evaluation)
     job.reporter.saved(run.model_dir, kind="model")
     return result
@@ -221,13 +249,18 @@ def _fit(job: _Job) -> _Fitted:
     config = job.config
     backbone, device = job.ranks.loading_options(config.backbone, device=job.device)
     job.reporter.started("loading the backbone")
+    starts_at_own_head = config.head_init == "own" or (
+        config.preference_head != "none" and has_reward_head(backbone)
+    )
     model = load_reward_model(
         backbone,
         head_ids=job.examples.head_ids,
         seed=config.seed,
-        head_init="own" if config.head_init == "own" else "zero",
+        head_init="own" if starts_at_own_head else "zero",
         device=device,
     )
+    if config.preference_head != "none":
+        model.heads.weight.data[1:] = 0.0  # rules do not start at a reward head
     training = Training(
         model=model,
         examples=job.examples,
@@ -247,11 +280,12 @@ def _fit(job: _Job) -> _Fitted:
     # Method probe takes no steps and has one evaluation. A killed process may have logged it.
     _report_plan(job)
     run_folder.truncate_logs(job.run.folder, step=-1)
-    evaluation = evaluate(training, step=0)
-    if evaluation is None:
-        return model, 0, None
-    job.log(evaluation)
-    return model, 0, dataclasses.asdict(evaluation)
+    evaluated = evaluate(training, step=0)
+    if evaluated is None:
+        return model, 0, None, None
+    record, held_out = evaluated
+    job.log(record)
+    return model, 0, dataclasses.asdict(record), held_out
 
 
 def _take_steps(training: Training, job: _Job) -> _Fitted:
@@ -289,12 +323,14 @@ def _take_steps(training: Training, job: _Job) -> _Fitted:
         evaluation = None if record is None else dataclasses.asdict(record)
         reporter.saved(manager.save(step, evaluation=evaluation), kind="checkpoint")
 
-    run_steps(training, optimizer, start_step=start_step, on_record=log, save=save)
+    held_out = run_steps(training, optimizer, start_step=start_step, on_record=log, save=save)
+    if held_out is None and config.preference_head != "none":  # stopped after the last checkpoint
+        _, held_out = evaluate(training, step=training.num_steps) or (None, None)
     reporter.finished()
     ranks.gather_model(model)
     if adapters is not None:
         merge_adapters(adapters)
-    return model, training.num_steps, evaluation
+    return model, training.num_steps, evaluation, held_out
 
 
 def _prepare(model: MultiHeadRewardModel, job: _Job) -> None:

@@ -25,6 +25,7 @@ from encore.data.records import PreferencePair
 from encore.data.study import Study
 from encore.training.training_options import Objective
 from encore.warehouse import PairRatings, open_ratings
+from encore.weighting.preference_head import PREFERENCE_HEAD
 from encore.weighting.weigh import open_evidence
 from encore.weighting.weight_vector import Origin
 
@@ -49,16 +50,18 @@ class TrainingExamples:
     result of `read_examples` the means are 0; `centre` moves them from the targets to ``mean_R``.
 
     Attributes:
-        head_ids: Id of each head: rules in rule-set order, or `REWARD_HEAD` alone.
+        head_ids: Id of each head: rules in rule-set order, after head 0 if there is one
+            (`add_preference_head`); or `REWARD_HEAD` alone.
         pair_id_P: Id of each pair, shape [P].
         group_P: Prompt group of each pair (`prompt_group`), shape [P].
         chosen: Token ids of prompt and chosen response, one array a pair.
         rejected: Token ids of prompt and rejected response, one array a pair.
         prompt_tokens_P: Number of tokens of the rendered prompt in ``chosen``, shape [P].
         target_PSR: Target of each head for each response, shape [P, 2, R], NaN if a rating is
-            missing; [P, 2, 0] for objective bradley-terry.
+            missing, as all of head 0 are; [P, 2, 0] for objective bradley-terry.
         mean_R: Mean that was subtracted from each head's ratings, shape [R].
-        digest: SHA-256 of all of the above, and of the pairs' sources, before centring.
+        digest: SHA-256 of all of the above, and of the pairs' sources, before centring and without
+            head 0.
         notes: Sentences that count pairs left out, texts cut and ratings missing.
         ratings: Origin of the targets; None for objective bradley-terry.
         synthetic: Names of the synthetic parts of pairs and ratings; empty if there are none.
@@ -321,6 +324,27 @@ def centre(examples: TrainingExamples, *, train_rows: _Rows) -> TrainingExamples
         )
     sum_R = np.nansum(target_TSR, axis=(0, 1), dtype=np.float64)
     return move_centres(examples, sum_R / num_R)
+
+
+def add_preference_head(examples: TrainingExamples) -> TrainingExamples:
+    """Return centred examples with head 0 before the heads of the rules.
+
+    Head 0 has no ratings: its targets are missing. It learns which response was chosen.
+
+    Raises:
+        InputError: A rule has the id of head 0.
+    """
+    if PREFERENCE_HEAD in examples.head_ids:
+        raise InputError(
+            f"rule {PREFERENCE_HEAD!r}: head 0 has this id; expected another id of the rule: rate "
+            "it under another id, or train with --preference-head none"
+        )
+    return dataclasses.replace(
+        examples,
+        head_ids=(PREFERENCE_HEAD, *examples.head_ids),
+        target_PSR=np.insert(examples.target_PSR, 0, np.nan, axis=2),
+        mean_R=np.insert(examples.mean_R, 0, 0.0),
+    )
 
 
 def move_centres(examples: TrainingExamples, offset_R: NDArray[np.float64]) -> TrainingExamples:

@@ -23,8 +23,10 @@ from torch import Tensor
 from encore.core.errors import InputError
 from encore.model.backbone_shape import BackboneShape, shape_from_config, useful_flops
 from encore.model.gpus import find_gpu
+from encore.model.held_out_scores import HeldOutScores
 from encore.training.batches import PlannedRows, Training, plan_rows, score_microbatch
-from encore.training.evaluation import TrainingDivergedError, evaluate, loss_terms, num_terms
+from encore.training.distributed import local_part
+from encore.training.evaluation import TrainingDivergedError, evaluate, loss_scale, loss_terms
 from encore.training.gradient_norms import NonFiniteGradientError
 from encore.training.optimizers import StepOptimizer
 from encore.training.run_folder import EvaluationRecord, LogRecord, StepRecord
@@ -40,7 +42,7 @@ def run_steps(
     start_step: int,
     on_record: Callable[[LogRecord], None],
     save: Callable[[int, EvaluationRecord | None], object],
-) -> None:
+) -> HeldOutScores | None:
     """Take the steps from ``start_step + 1`` to the last, with evaluations and checkpoints.
 
     Both also follow the last step. By default a checkpoint is written after each evaluation, so
@@ -53,6 +55,10 @@ def run_steps(
         on_record: Function that receives the metrics of each step and each evaluation.
         save: Function that writes the checkpoint of a step, with the step's evaluation or None.
 
+    Returns:
+        The scores of the held-out pairs after the last step; None if no step was taken or nothing
+        is held out.
+
     Raises:
         TrainingDivergedError: A loss is not finite (that step changed no weight), or a gradient is
             not finite. Nothing is saved.
@@ -64,6 +70,7 @@ def run_steps(
     checkpoint_every = config.checkpoint_every or evaluate_every
     peak, epoch_rows = device_peak(training), list[NDArray[np.int64]]()
     model.train()
+    held_out: HeldOutScores | None = None
     for step in range(start_step + 1, last_step + 1):
         epoch, step_of_epoch = divmod(step - 1, steps_per_epoch)
         if step_of_epoch == 0 or not epoch_rows:
@@ -71,11 +78,12 @@ def run_steps(
         on_record(_take_step(training, optimizer, step, epoch_rows[step_of_epoch], peak=peak))
         evaluation, is_last = None, step == last_step
         if is_last or step % evaluate_every == 0:
-            evaluation = evaluate(training, step=step)
+            evaluation, held_out = evaluate(training, step=step) or (None, None)
         if evaluation is not None:
             on_record(evaluation)
         if is_last or step % checkpoint_every == 0:
             save(step, evaluation)
+    return held_out
 
 
 def learning_rate_at(step: int, *, config: TrainingConfig, num_steps: int) -> float:
@@ -106,6 +114,9 @@ def _take_step(
     """Compute the gradients of a step's pairs, check them, update the weights, return metrics."""
     began = time.monotonic()
     device, rows = training.model.device, plan_rows(training, row_P)
+    # No loss reaches a frozen head 0, which is in rank 0's shard, but weight decay would.
+    is_frozen = training.config.preference_head == "frozen" and training.ranks.is_rank_zero
+    frozen_1D = local_part(training.model.heads.weight).detach()[:1].clone() if is_frozen else None
     rate = learning_rate_at(step, config=training.config, num_steps=training.num_steps)
     mean_loss, num_computed = _backward(
         training,
@@ -121,6 +132,8 @@ def _take_step(
             step=step,
             pair_ids=training.examples.pair_id_P[row_P].tolist(),
         ) from error
+    if frozen_1D is not None:
+        local_part(training.model.heads.weight).detach()[:1] = frozen_1D
     if device.type == "cuda":
         torch.cuda.synchronize(device)  # or the step's last work would be timed with the next step
     seconds = time.monotonic() - began
@@ -154,8 +167,7 @@ def _backward(
     ``before_last`` is called before the last backward pass, which may already change weights.
     """
     config, ranks = training.config, training.ranks
-    # Every pair has a rating, so a step has terms. 1 avoids a division by 0 all the same.
-    terms = max(1, num_terms(rows.target_NR, objective=config.objective))
+    divisor, rating_factor = loss_scale(rows.target_NR, config=config)
     # Loss, scored sequences and loss terms of each pass.
     passes: list[tuple[Tensor, NDArray[np.int64], Tensor]] = []
     num_computed, totals = 0, (0.0, 0)
@@ -166,8 +178,11 @@ def _backward(
         num_computed += num_positions
         target_NR = torch.from_numpy(rows.target_NR[sequences])
         target_NR = target_NR.to(training.model.device, non_blocking=True)
-        term_T = loss_terms(score_NR, target_NR, objective=config.objective)
-        loss = term_T.sum() * plan.weight / terms
+        term_T = loss_terms(
+            score_NR, target_NR, objective=config.objective, rating_factor=rating_factor
+        )
+        # Every pair has a rating, so a step has terms. 1 avoids a division by 0 all the same.
+        loss = term_T.sum() * plan.weight / max(1, divisor)
         passes.append((loss.detach(), sequences, term_T.detach()))
         if index == len(rows.plans) - 1:
             totals = _sum_passes(training, rows, passes, num_computed, step=step)

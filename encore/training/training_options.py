@@ -20,6 +20,7 @@ Objective = Literal["multi-head", "bradley-terry"]
 Method = Literal["full", "lora", "probe"]
 OptimizerName = Literal["auto", "adamw", "adamw-stochastic"]
 HeadInit = Literal["zero", "probe", "own"]
+PreferenceHead = Literal["none", "joint", "frozen"]
 
 _Decay = Annotated[float, Field(ge=0, lt=1)]
 
@@ -94,10 +95,29 @@ class TrainingConfig(StageConfig):
     """Start of every head. zero: 0; probe: its solution on the frozen backbone, for small backbones
     and few steps (Kumar et al., 2022); own: the backbone's head with one label, for objective
     bradley-terry."""
+    preference_head: PreferenceHead = option("none", group="Steps", since=True)
+    """Head 0, a reward head before the heads of the rules. joint: it learns preferences in the same
+    steps, and starts at the backbone's head with one label if there is one; frozen: it stays this
+    head, and no preference is learnt; none: no head 0."""
+    rating_loss_weight: float = _step_option(
+        1.0, gt=0, since=True, only_for={**_WITH_STEPS, "preference_head": ("joint",)}
+    )
+    """Weight of the loss of ratings beside that of preferences (SMORM's lambda: 1 in its script,
+    0.1 in its class)."""
     seed: int = option(0, group="Steps", ge=0, lt=2**63)
     """Seed of pair order, dropout and rounding."""
     max_steps: int | None = _step_option(None, ge=1)
     """Most steps of the run, if the epochs have more."""
+
+    @property
+    def learns_preferences(self) -> bool:
+        """Return True if the first head learns preferences: the loss then needs whole pairs."""
+        return self.objective == "bradley-terry" or self.preference_head == "joint"
+
+    @property
+    def first_rule(self) -> int:
+        """Return the index of the first rule's head: 1 if there is a head 0, else 0."""
+        return int(self.preference_head != "none")
 
 
 class TrainConfig(RunChoice, TrainingConfig, StudyConfig):

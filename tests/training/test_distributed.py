@@ -128,6 +128,7 @@ VARIANTS = {
     "checkpointed": {"gradient_checkpointing": None, "optimizer": "adamw-stochastic"},
     # With one head, the second process has an empty shard of it.
     "preferences": {"objective": "bradley-terry", "layout": "prefix-shared"},
+    "head 0": {"preference_head": "joint", "rating_loss_weight": 0.5},
     # The number formats of a GPU: trunk and states in bfloat16 (auto), heads in float32. A sum in
     # another order may round to the next bfloat16 number, a 256th away.
     # A margin below that rounding has its sign by chance, and one of five held-out pairs is a fifth

@@ -72,7 +72,9 @@ def test_a_tie_counts_half():
 def evaluation_of(model, examples, **settings):
     num_held_out = examples.num_pairs - 2
     training = training_of(model, examples, TrainingConfig(**settings), num_held_out=num_held_out)
-    return evaluate(training, step=7)
+    record, held_out = evaluate(training, step=7)
+    assert held_out.score_P2R.shape == (num_held_out, 2, len(examples.head_ids))
+    return record
 
 
 @pytest.mark.parametrize("layout", ["prefix-shared", "sorted"])

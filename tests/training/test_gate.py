@@ -270,6 +270,19 @@ def test_training_again_gives_the_same_gate_from_stored_states(study, model, tmp
     assert files() == files()
 
 
+def test_a_gate_weighs_the_rules_of_a_model_with_head_0_as_those_of_one_without(
+    study, model, tmp_path
+):
+    """The probe solves the same heads of rules for both."""
+    config = train_config(study.parent, method="probe", preference_head="joint")
+    with_head_0 = train_model(open_study(study), config).model_dir
+    results = [train(study, path, out=tmp_path / path.parent.name) for path in (model, with_head_0)]
+    assert results[1].mean_weights == pytest.approx(results[0].mean_weights, abs=1e-5)
+    assert list(results[1].mean_weights) == sorted(RULES)
+    assert results[1].accuracy_uniform == results[0].accuracy_uniform
+    load_gate(results[1].out, head_ids=sorted(RULES))
+
+
 def test_a_model_with_a_single_head_has_nothing_to_weigh(study, tmp_path):
     with pytest.raises(InputError, match="its only head is 'reward'"):
         train(study, make_model(tmp_path / "model", head_ids=("reward",)))

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from encore.core.errors import InputError
 from encore.core.reporting import Reporter
 from encore.data.study import open_study
+from encore.model.held_out_scores import read_held_out_scores
 from encore.model.saved_model import load_model
 from encore.training import train as stage
 from encore.training.checkpoints import WEIGHTS_FILE, checkpoint_path, checkpoint_steps
@@ -101,6 +102,8 @@ def assert_same_run(actual: TrainingResult, expected: TrainingResult) -> None:
     torch.testing.assert_close(model_weights(actual), model_weights(expected), rtol=0, atol=0)
     for name in ("log.jsonl", "evaluations.jsonl"):
         assert repeatable(actual.out / name) == repeatable(expected.out / name)
+    held_out = [read_held_out_scores(result.model_dir) for result in (actual, expected)]
+    assert len({scores and scores.score_P2R.tobytes() for scores in held_out}) == 1
 
 
 # --- a run --------------------------------------------------------------------------------------
@@ -177,6 +180,7 @@ def test_rule_heads_do_not_start_at_a_head_of_another_scale(train, tmp_path):
         (4, {}),
         (5, {"head_init": "probe"}),
         (5, {"method": "lora", "lora_rank": 4}),
+        (5, {"preference_head": "joint", "rating_loss_weight": 0.5, "layout": "sorted"}),
         # Across the end of an epoch: an epoch has 5 steps of 16 pairs, step 7 is in the second.
         (7, {"batch_pairs": 16, "epochs": 2, "max_steps": 8, "layout": "sorted"}),
         (5, {"dtype": "bfloat16", "layout": "prefix-shared", "clip_gradient": 0.01}),

@@ -25,6 +25,7 @@ from encore.training.evaluation import accuracy_half
 from encore.training.pooled_states import embed, prompt_tokens
 from encore.training.training_examples import TrainingExamples, group_draw, read_examples, split
 from encore.training.training_options import TrainGateConfig, TrainingConfig
+from encore.weighting.preference_head import rule_heads
 
 RESULT_FILE = "gate-result.json"
 #: A head with more than this share of the mean weight is in effect the only head.
@@ -97,10 +98,11 @@ def train_gate(
     study, began = as_study(study), time.monotonic()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model, tokenizer, metadata = load_model(config.model, device=device)
-    if len(model.head_ids) < 2:
+    rule_ids = rule_heads(model.head_ids)
+    if len(rule_ids) < 2:
         raise InputError(
-            f"model {config.model}: its only head is {model.head_ids[0]!r}; a gate weighs several "
-            "heads: give a model trained with objective multi-head"
+            f"model {config.model}: its only head is {rule_ids[0]!r}; a gate weighs the heads of "
+            "several rules: give a model trained with objective multi-head"
         )
     training = TrainingConfig.model_validate(metadata["config"])
     examples = read_examples(
@@ -117,7 +119,7 @@ def train_gate(
     gate = fit_gate(
         prompt_PD[rows],
         margin_PR[rows],
-        head_ids=model.head_ids,
+        head_ids=rule_ids,
         config=config.gate,
         is_stop_P=is_stop_P,
         device=device,
@@ -172,7 +174,8 @@ def _prompt_states_and_margins(
 ) -> tuple[_Floats, _Floats]:
     """Return the states at the beginning of the assistant's turn, [P, D], and margins, [P, R].
 
-    A margin is a head's score of the chosen response minus that of the rejected one.
+    A margin is the score of the chosen response minus that of the rejected one, by the head of a
+    rule. A head 0 is left out: its scores are not on the scale of ratings.
     """
     texts = zip(examples.chosen, examples.rejected, examples.prompt_tokens_P, strict=True)
     state_P3D = embed(
@@ -182,7 +185,8 @@ def _prompt_states_and_margins(
         pad_token_id=pad_token_id,
         reporter=reporter,
     )
-    head_DR = model.heads.weight.detach().cpu().numpy().T
+    num_rules = len(rule_heads(model.head_ids))
+    head_DR = model.heads.weight.detach().cpu().numpy()[-num_rules:].T
     return state_P3D[:, 2], (state_P3D[:, 0] - state_P3D[:, 1]) @ head_DR
 
 

@@ -41,6 +41,8 @@ _AnyFloats = NDArray[np.float32] | NDArray[np.float64]
 def solve_heads(training: Training, *, cache: Path, reporter: Reporter) -> _Floats:
     """Set the model's heads to the best linear heads on its frozen backbone.
 
+    A frozen head 0 stays as it is.
+
     Pooled states are written to the disk file by file, so a killed process loses at most one file.
 
     Args:
@@ -62,15 +64,17 @@ def solve_heads(training: Training, *, cache: Path, reporter: Reporter) -> _Floa
         layout=config.layout,
         reporter=reporter,
     )
-    if config.objective == "bradley-terry":
-        head_D = fit_bradley_terry(
+    head_RD = model.heads.weight.detach().cpu().double().numpy()
+    offset_R = np.zeros(len(head_RD))
+    if config.learns_preferences:
+        head_RD[0] = fit_bradley_terry(
             state_PSD[:, 0] - state_PSD[:, 1], group_P=examples.group_P[row_P], seed=config.seed
         )
-        head_RD, offset_R = head_D[np.newaxis], np.zeros(1)
-    else:
-        target_PSR = examples.target_PSR[row_P]
-        head_RD, offset_R = fit_ridge(
-            state_PSD.reshape(-1, model.hidden_size), target_PSR.reshape(-1, target_PSR.shape[2])
+    if config.objective == "multi-head":
+        first = config.first_rule
+        target_NR = examples.target_PSR[row_P].reshape(-1, len(head_RD))
+        head_RD[first:], offset_R[first:] = fit_ridge(
+            state_PSD.reshape(-1, model.hidden_size), target_NR[:, first:]
         )
     with torch.no_grad():
         model.heads.weight.copy_(torch.from_numpy(head_RD))
