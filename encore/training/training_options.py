@@ -138,6 +138,14 @@ class TrainConfig(RunChoice, TrainingConfig, StudyConfig):
         return TrainingConfig(**{name: getattr(self, name) for name in TrainingConfig.model_fields})
 
 
+class SeedsConfig(StageConfig):
+    """Number of models that `encore train` trains."""
+
+    num_seeds: int = option(1, name="seeds", group="Steps", ge=1, le=100)
+    """Number of models, with seeds SEED, SEED + 1, …: each is a run of its own, and a training is
+    one draw. A seed also holds out other prompts."""
+
+
 class GateConfig(StageConfig):
     """Network and training of a gate, with the defaults of ArmoRM (Wang et al., 2024)."""
 

@@ -15,6 +15,7 @@ from encore.cli.train import is_rank_zero, rank_zero_only
 from encore.core.errors import EncoreError
 from encore.core.terminal import console, out
 from encore.training.checkpoints import checkpoint_steps
+from encore.training.seed_runs import Spread, spread
 from tests.golden.command_line import Finished, encore
 from tests.signals import encore_process
 from tests.worlds.trainings import RULES, make_world, one_thread, train_command
@@ -62,6 +63,41 @@ def test_options_that_change_nothing_are_named(train):
     plain = train(max_steps=1, evaluation_share=0, out="plain")
     assert "changes nothing" not in plain.err
     assert "nothing was held out" in plain.err
+
+
+def test_seeds_train_a_run_each_and_show_mean_and_range(train, tmp_path, monkeypatch):
+    options = {"method": "probe", "seed": 3}
+    answer = train(seeds=2, json=None, **options).json
+    folders = [tmp_path / "run" / f"seed-{seed}" for seed in (3, 4)]
+    assert [run["out"] for run in answer["runs"]] == [*map(str, folders)]
+    [first, second] = answer["runs"]
+    assert first["run_key"] != second["run_key"]
+    alone = train(out="alone", json=None, **options).json
+    assert (alone["run_key"], alone["evaluation"]["loss"]) == (
+        first["run_key"],
+        first["evaluation"]["loss"],
+    )
+    losses = sorted(run["evaluation"]["loss"] for run in answer["runs"])
+    assert answer["over_seeds"]["loss"] == {
+        "mean": pytest.approx(sum(losses) / 2),
+        "lowest": losses[0],
+        "highest": losses[1],
+        "num_seeds": 2,
+    }
+    assert set(answer["over_seeds"]["accuracy_half_by_head"]) == set(RULES)
+    again = train(seeds=2, **options)
+    assert again.err.count("finished before, nothing done") == 2
+    assert f"{losses[0]:.4f}…{losses[1]:.4f}" in again.out
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert "--seeds 2 with several processes" in train(seeds=2, **options).err
+
+
+def test_the_spread_over_seeds_leaves_out_missing_figures():
+    # (0.25 + 0.75 + 0.5) / 3; a seed without the figure is not counted as 0.
+    assert spread([0.25, None, 0.75, 0.5]) == Spread(
+        mean=0.5, lowest=0.25, highest=0.75, num_seeds=3
+    )
+    assert spread([None]) is None
 
 
 @pytest.mark.parametrize(
