@@ -13,7 +13,7 @@ export PREFECT_SERVER_ANALYTICS_ENABLED = false
 export VLLM_NO_USAGE_STATS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down test test-services test-full lint types imports check perf clean
+.PHONY: help setup demo up down test test-services test-full lint types imports check perf docs clean
 
 help: ## List the commands (this text)
 	@echo "ENCORE: audit safety rules, compose reward models. Start with: make demo"
@@ -62,6 +62,12 @@ perf: setup ## Measure speed and memory: the scripts of tests/perf/
 	@set -e; for name in command_speed analysis_speed scoring_speed train_throughput rating_throughput distributed_speed many_shards; do \
 		echo "== $$name"; $(BIN)/python -m tests.perf.$$name; \
 	done
+
+docs: setup ## Build the documentation's site into build/site, with its tutorials executed
+	@$(BIN)/python -m pip install --quiet -c infra/constraints.txt -c infra/docs-constraints.txt -e '.[docs]'
+	@mkdir -p build/tutorials
+	@cd build/tutorials && NO_MKDOCS_2_WARNING=1 ../../$(BIN)/mkdocs build --quiet --strict -f ../../infra/mkdocs.yml
+	@echo "the site is in build/site; to read it: $(BIN)/python -m http.server -b 127.0.0.1 -d build/site 8000"
 
 clean: ## Remove caches and builds; keeps .venv and studies
 	@rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -129,6 +129,14 @@ def test_every_dependency_is_pinned():
     assert missing == {"encore-reward"}
 
 
+def test_the_packages_of_the_site_are_pinned_to_versions_beside_those_of_the_environment():
+    lines = (ROOT / "infra" / "docs-constraints.txt").read_text(encoding="utf-8").splitlines()[1:]
+    pins = [Requirement(line) for line in (*lines, *PROJECT["optional-dependencies"]["docs"])]
+    assert {bound.operator for pin in pins for bound in pin.specifier} == {"=="}
+    constraints = (ROOT / "infra" / "constraints.txt").read_text(encoding="utf-8")
+    assert not [line for line in lines if f"\n{line.partition('==')[0]}==" in constraints]
+
+
 def test_the_core_and_all_that_it_brings_is_permissively_licensed():
     licences = {
         name: licences_of(importlib.metadata.metadata(name)) for name in dependencies_of([])

@@ -20,6 +20,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
+from encore.core.duckdb_progress import hide_progress_bar
 from encore.core.errors import EncoreError, InputError
 from encore.core.stop_signals import stop_on_signal
 
@@ -139,7 +140,7 @@ def open_database(
             duckdb.connect(config={**config, **settings}) as connection,
             stop_on_signal(connection.interrupt),
         ):
-            connection.execute("set enable_progress_bar = false")  # DuckDB draws it on stdout
+            hide_progress_bar(connection)
             database = StudyDatabase(connection)
             for name, table in tables.items():
                 _register(connection, name, table)

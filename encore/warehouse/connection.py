@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from encore.core.duckdb_progress import hide_progress_bar
 from encore.core.errors import EncoreError, InputError
 from encore.core.settings import duckdb_config
 from encore.core.stop_signals import stop_on_signal
@@ -72,7 +73,7 @@ def open_warehouse(ratings: Ratings, *, part_rows: int = PART_ROWS) -> Iterator[
             duckdb.connect(config=duckdb_config() | settings) as connection,
             stop_on_signal(connection.interrupt),
         ):
-            connection.execute("set enable_progress_bar = false")  # DuckDB draws it on stdout
+            hide_progress_bar(connection)
             yield Warehouse(connection, ratings, part_rows=part_rows)
 
 

@@ -68,7 +68,9 @@ def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page):
 def test_the_site_shows_every_page_once():
     config = yaml.safe_load((ROOT / "infra" / "mkdocs.yml").read_text(encoding="utf-8"))
     entries = [entry for part in config["nav"] for entry in names_in(part)]
-    assert sorted(entries) == [path.relative_to(ROOT / "docs").as_posix() for path in PAGES]
+    tutorials = (ROOT / "docs" / "tutorials").glob("*.py")
+    pages = [path.relative_to(ROOT / "docs").as_posix() for path in (*PAGES, *tutorials)]
+    assert sorted(entries) == sorted(pages)
 
 
 def names_in(part: object) -> list[str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import math
+import os
 import re
+import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,8 +21,11 @@ import pytest
 from encore.analysis.analyze import Analysis, analyze
 from encore.core.errors import InputError
 from encore.warehouse import open_ratings, open_warehouse, read_pair_ratings
+from tests.golden.command_line import run_process
 from tests.worlds.ratings import random_table, ratings_table, table_of
+from tests.worlds.studies import numbered_pairs, study_of
 
+ROOT = Path(__file__).resolve().parents[2]
 # Two rules over three pairs; rule a: win, tie, loss.
 ROWS = [
     (f"p{i}", "hh", response, rule, x)
@@ -181,6 +186,30 @@ def test_duckdb_draws_no_progress_bar_on_standard_output(monkeypatch):
     with open_warehouse(open_ratings(TABLE)) as warehouse:
         monkeypatch.setattr("encore.warehouse.connection.load_query", lambda _: query)
         assert warehouse.query("draws_bar").to_pylist() == [{"draws_bar": False}]
+
+
+#: Makes DuckDB take a process without a file for a kernel that has no ipywidgets.
+KERNEL = """
+import sys, types
+IPython = types.ModuleType("IPython")
+IPython.get_ipython = lambda: types.SimpleNamespace(config={"IPKernelApp": {}})
+sys.modules["IPython"] = IPython
+import duckdb
+try:
+    duckdb.connect().execute("set enable_progress_bar = false")
+except duckdb.InvalidInputException:
+    print("no bar here")
+import encore
+print(len(encore.analyze("ratings.csv").rules), encore.sql("study", "from pairs").num_rows)
+"""
+
+
+def test_ratings_are_analyzed_in_a_jupyter_kernel_without_widgets(tmp_path):
+    study_of(numbered_pairs(4), tmp_path / "study")
+    FRAME.to_csv(tmp_path / "ratings.csv")
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    run = run_process(sys.executable, "-c", KERNEL, cwd=tmp_path, env=environ)
+    assert run.out.split("\n")[:2] == ["no bar here", "3 4"], run.err
 
 
 def test_a_published_data_set_that_is_synthetic_stays_so(tmp_path):
