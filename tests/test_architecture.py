@@ -17,7 +17,8 @@ from encore.cli.app import build_app
 ROOT = Path(__file__).resolve().parent.parent
 TOP_LEVEL = {
     *("encore", "tasks", "flows", "sql", "tests", "infra", "docs", "examples", ".ci", ".github"),
-    *("pyproject.toml", "README.md", "CONTRIBUTING.md", "AGENTS.md", "CITATION.cff", "LICENSE", "Makefile"),
+    *("pyproject.toml", "README.md", "CONTRIBUTING.md", "LICENSE", "Makefile"),
+    *("AGENTS.md", "CITATION.cff"),
     *(".gitignore", ".dockerignore"),
 }
 HEAVY = {
