@@ -31,6 +31,7 @@ from encore.core.model_files import folder_digest, local_path
 from encore.core.reporting import SILENT, Reporter
 from encore.data.records import PreferencePair
 from encore.model.conversation import EncodedPair, EncodedResponse
+from encore.model.held_out_scores import HeldOutScores
 from encore.model.open_model import OpenedModel, open_reward_model
 from encore.runs.shard_runner import RunReport, work_through
 from encore.scoring.head_scores import HeadScores, read_head_scores
@@ -64,6 +65,7 @@ class ScoredModel:
             our training), and the digest of the gate that weighs its heads, if one does.
         backbone: Revision of the model that its training started from. None if not recorded.
         row: Row of the reward model or gate. None for heads that schemes weigh.
+        held_out: Scores of the pairs that a training with head 0 held out.
     """
 
     folder: Path
@@ -76,6 +78,7 @@ class ScoredModel:
     model_identity: Mapping[str, str | None]
     backbone: str | None
     row: TableRow | None = None
+    held_out: HeldOutScores | None = None
 
     def with_metadata(self, row: TableRow, *, gate: str | None = None) -> TableRow:
         """Return the row with notes, labels and identity of the model, and the gate's digest."""
@@ -109,7 +112,7 @@ class Scorer:
         """Score the model whose heads are weighed, and its prompts if there is a gate.
 
         Args:
-            rule_ids: Rules that have weights. They must be the model's heads.
+            rule_ids: Rules that have weights. They must be the model's heads, head 0 apart.
 
         Raises:
             InputError: The model is missing, has a single head or heads of other rules, or the gate
@@ -124,7 +127,7 @@ class Scorer:
                 f"model {opened.name}: its only head is {opened.model.head_ids[0]!r}, there is "
                 "nothing to weigh; give it as a reward model (--reward-model NAME=…)"
             )
-        head_weights(dict.fromkeys(rule_ids, 1.0), head_ids=opened.model.head_ids)
+        head_weights(dict.fromkeys(rule_ids, 1.0), head_ids=rule_heads(opened.model.head_ids))
         gate = None if config.gate is None else open_gate(config.gate, opened, config.model)
         scored = self.score(opened, title=opened.name)
         if config.gate is None or gate is None:
@@ -249,6 +252,7 @@ class Scorer:
                 "gate": None,
             },
             backbone=metadata.get("backbone_identity", {}).get("revision"),
+            held_out=opened.held_out,
         )
 
     def _gated_rewards(

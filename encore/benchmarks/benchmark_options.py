@@ -16,6 +16,7 @@ from encore.data.study_options import StudyConfig
 from encore.judges.judge_options import JudgeConfig
 from encore.model.model_options import ComputingConfig
 from encore.rating.rating_options import MAX_RATING_REPLY_TOKENS, RatingConfig
+from encore.weighting.preference_head import Beta
 from encore.weighting.scheme_options import DEFAULT_K, k_option, rule_option, tau_option
 from encore.weighting.schemes import SCHEMES, SCHEMES_OF_RATINGS, load_scheme
 
@@ -73,6 +74,9 @@ class RowsConfig(StageConfig):
     """Seed of the bootstrap and of random schemes."""
     num_random: int = _rows(1000, ge=1)
     """Weight vectors drawn per random scheme."""
+    beta: Beta | None = _rows(None, metavar="NUMBER|auto", since=True)
+    """Of a model with head 0: the factor of the rules in rows head 0 + uniform and head 0 + encore.
+    Default: 1. auto: chosen on the labels of the held-out pairs. Row head 0 + best always is."""
 
     def check_schemes(self) -> None:
         """Raise an error if a scheme does not exist.

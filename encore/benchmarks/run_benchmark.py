@@ -14,6 +14,7 @@ from encore.benchmarks.benchmark_options import FITTED_HEADS, BenchmarkConfig
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs, configured_pairs
 from encore.benchmarks.fitted_heads import fitted_heads_row
 from encore.benchmarks.pair_results import stored_rows, write_pair_results
+from encore.benchmarks.preference_rows import preference_rows
 from encore.benchmarks.render_table import render_markdown
 from encore.benchmarks.scheme_rows import scheme_rows
 from encore.benchmarks.table_rows import TableRow
@@ -26,6 +27,7 @@ from encore.data.study import Study, as_study
 from encore.runs.run_files import run_key_of
 from encore.training.disk_space import report_full_disk
 from encore.warehouse import open_ratings
+from encore.weighting.preference_head import has_preference_head
 from encore.weighting.weigh import open_evidence
 from encore.weighting.weight_vector import Origin
 
@@ -136,9 +138,25 @@ def _weigh_heads(study: Study, scorer: Scorer) -> _WeighedHeads:
     ratings = open_ratings(config.ratings or study, run=config.run, judge=config.judge)
     with open_evidence(ratings) as evidence:
         heads = scorer.heads(evidence.rule_ids)
-        rows, notes = scheme_rows(heads.scores, scorer.pairs, evidence=evidence, config=config.rows)
-        if FITTED_HEADS in config.rows.schemes:
-            rows = (*rows, fitted_heads_row(study, heads, scorer.pairs, evidence.rule_ids))
+        scores, pairs, options = heads.scores, scorer.pairs, config.rows
+        rows, notes = scheme_rows(scores.of_rules, pairs, evidence=evidence, config=options)
+        if FITTED_HEADS in options.schemes:
+            rows = (*rows, fitted_heads_row(study, heads, pairs, evidence.rule_ids))
+        if has_preference_head(scores.head_ids):
+            further_rows, further_notes = preference_rows(
+                scores,
+                heads.held_out,
+                pairs=pairs,
+                evidence=evidence,
+                beta=options.beta,
+                seed=options.seed,
+            )
+            rows, notes = (*rows, *further_rows), (*notes, *further_notes)
+        elif options.beta is not None:
+            raise InputError(
+                f"--beta {options.beta}: model {heads.name} has no head 0 that rules could be "
+                "composed with; train one with --preference-head, or leave --beta out"
+            )
         training = tuple(f"training {part}" for part in ratings.synthetic)
         uses_labels = any(row.metadata.uses_labels for row in rows)
         return _WeighedHeads(
@@ -182,6 +200,8 @@ def _check_models(config: BenchmarkConfig) -> None:
     config.rows.check_schemes()
     if config.model is None and not config.named_models and not config.results:
         raise InputError("no model to benchmark: give --model, --reward-model or --results")
+    if config.model is None and config.rows.beta is not None:
+        raise InputError(f"--beta {config.rows.beta}: it composes a model's heads; give --model")
     if config.model is None and config.gate is not None:
         raise InputError(f"gate {config.gate}: it weighs a model's heads; give it as --model")
 

@@ -21,6 +21,7 @@ from encore.data.records import RESPONSES
 from encore.data.schemas import text_columns
 from encore.data.study import is_study
 from encore.runs.run_files import RunManifest, RunStatus, choose_run, list_runs, run_status
+from encore.weighting.preference_head import has_preference_head, rule_heads
 from encore.weighting.weight_vector import head_weights
 
 SCORES_DIR = "scores"
@@ -145,13 +146,25 @@ class HeadScores:
         names = ("pair_id_P", "source_P", "subset_P", "score_P2R")
         return replace(self, **{name: getattr(self, name)[row_N] for name in names})
 
+    @property
+    def of_rules(self) -> HeadScores:
+        """Return the scores of the rules' heads: all but head 0, if the model has one."""
+        first = int(has_preference_head(self.head_ids))
+        return replace(
+            self,
+            score_P2R=self.score_P2R[:, :, first:],
+            head_ids=rule_heads(self.head_ids),
+            mean_R=self.mean_R[first:],
+        )
+
     def compose(self, weights: Mapping[str, float]) -> NDArray[np.float64]:
         """Return the weighted sum of the heads' scores, shape [P, 2] (paper, eq. "encore").
 
         A plain export with the same weights gives the same rewards.
 
         Args:
-            weights: Weight of every head, by head id.
+            weights: Weight of every head, by head id; with head 0 those of
+                `encore.weighting.head_mix.mix_heads`.
 
         Raises:
             InputError: See `encore.weighting.weight_vector.head_weights`.

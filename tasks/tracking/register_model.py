@@ -165,6 +165,7 @@ def _export(row: StudyRun, config: BenchmarkStudyConfig, folder: Path) -> None:
     from encore.export.weights_input import Composition
     from encore.export.write_export import export_model
     from encore.model.open_model import open_reward_model
+    from encore.weighting.preference_head import PREFERENCE_HEAD, has_preference_head
 
     ours = json.loads(row.row_json)["ours"]
     composition, revision = None, config.row_revisions.get(row.name)
@@ -182,6 +183,10 @@ def _export(row: StudyRun, config: BenchmarkStudyConfig, folder: Path) -> None:
         max_length=config.max_length,
         revision=revision,
     )
+    if composition is not None and has_preference_head(model.model.head_ids):
+        # A row of the rules alone leaves head 0 out.
+        weights = {PREFERENCE_HEAD: 0.0} | composition.weights
+        composition = composition.model_copy(update={"weights": weights})
     try:
         export_model(model, out=folder, weights=composition)
     except InputError as error:

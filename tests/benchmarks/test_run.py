@@ -32,6 +32,7 @@ from encore.core.errors import InputError
 from encore.core.model_files import folder_digest
 from encore.data.pairs import iter_pairs
 from encore.data.study import open_study
+from encore.model.held_out_scores import write_held_out_scores
 from encore.model.open_model import OpenedModel, open_reward_model
 from encore.model.score_sequences import computed_batches
 from encore.runs.run_files import run_status
@@ -44,7 +45,7 @@ from encore.weighting.schemes.bradley_terry import fit_scores
 from tests.run_identities import differing_parts
 from tests.worlds.models import make_classifier, tiny_config
 from tests.worlds.refusals import assert_refused
-from tests.worlds.scorings import make_model, score_pairs
+from tests.worlds.scorings import held_out_scores, make_model, score_pairs
 from tests.worlds.scorings import score as score_study
 from tests.worlds.studies import shard_path, write_lines
 from tests.worlds.tables import benchmark_pairs, make_world, turned
@@ -274,6 +275,31 @@ def test_a_gate_of_another_model_is_refused(study, world, tmp_path):
     assert "gate: source made up" in result.table.synthetic
     (gate / RESULT_FILE).unlink()
     assert_refused("does not say for which model it was trained", run, study, world, gate=gate)
+
+
+def test_a_model_with_head_0_has_the_rows_of_its_rules_and_of_its_compositions(
+    study, world, complete_run, tmp_path
+):
+    model = make_model(tmp_path / "joint", head_ids=("preference", *RULES))
+    score_P2R = np.random.default_rng(0).normal(size=(30, 2, 1 + len(RULES)))
+    write_held_out_scores(model, held_out_scores(score_P2R))
+    result = run(study, world, model=str(model))
+    names = [row.name for row in result.rows]
+    composed = ["head 0 alone", "head 0 + uniform", "head 0 + encore", "head 0 + best"]
+    of_rules = [row.name for row in complete_run.rows if row.metadata.kind == "scheme"]
+    assert names == [*(name for name in of_rules if name != "moe gate"), *composed]
+    scores = score(open_reward_model(model, device="cpu"), result.out.parent, result.pairs).scores
+    score_P2R = scores.score_P2R.astype(np.float64)
+    np.testing.assert_array_equal(row_of(result, "head 0 alone").reward_P2, score_P2R[:, :, 0])
+    uniform_P2 = score_P2R[:, :, 1:].mean(axis=2)
+    np.testing.assert_allclose(row_of(result, "uniform").reward_P2, uniform_P2)
+    assert "head 0 + uniform: " in "".join(result.table.notes)
+    assert row_of(result, "head 0 + best").model_identity["name"] == "joint"
+    # Another beta is another table; beta needs a head 0.
+    assert run(study, world, model=str(model), beta=0.0).out != result.out
+    assert_refused(r"--beta 1\.0: model model has no head 0", run, study, world, beta=1.0)
+    settings = {"model": None, "reward_models": {"judge": world / "initial"}, "beta": "auto"}
+    assert_refused("it composes a model's heads", run, study, world, **settings)
 
 
 # --- tables of one study --------------------------------------------------------------------------

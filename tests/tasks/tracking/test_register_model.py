@@ -19,7 +19,8 @@ from encore.benchmarks.benchmark_options import BenchmarkStudyConfig, RowsConfig
 from encore.benchmarks.run_benchmark import run_benchmark
 from encore.core.errors import InputError
 from encore.data.study import open_study
-from tasks.tracking.register_model import DEFAULT_MODEL, set_alias
+from encore.model.open_model import open_reward_model
+from tasks.tracking.register_model import DEFAULT_MODEL, _export, set_alias
 from tasks.tracking.store_uri import TRACKING_URI_VARIABLE
 from tasks.tracking.sync import sync
 from tasks.tracking.tracking_options import TrackingConfig
@@ -99,6 +100,18 @@ def models_of(uri: str) -> list[object]:
     client = MlflowClient(uri)
     experiment_ids = [experiment.experiment_id for experiment in client.search_experiments()]
     return client.search_logged_models(experiment_ids)
+
+
+def test_a_row_of_the_rules_of_a_model_with_head_0_is_exported_without_head_0(tmp_path):
+    model = make_model(tmp_path / "model", head_ids=("preference", "be-kind", "be-brief"))
+    content = {"ours": {"weights": {"be-kind": 0.75, "be-brief": 0.25}, "params": {}}}
+    row = SimpleNamespace(name="a", params={"scheme": "a"}, row_json=json.dumps(content))
+    config = BenchmarkStudyConfig(study=tmp_path, model=str(model), device="cpu")
+    _export(row, config, tmp_path / "export")
+    conversation = [{"role": role, "content": "Hi."} for role in ("user", "assistant")]
+    scores = open_reward_model(model, device="cpu").score([conversation])
+    reward = open_reward_model(tmp_path / "export", device="cpu").score([conversation])["reward"]
+    assert reward == pytest.approx(0.75 * scores["be-kind"] + 0.25 * scores["be-brief"], abs=1e-5)
 
 
 @pytest.mark.parametrize("row", [TAU_2, "initial"])
