@@ -19,6 +19,7 @@ from encore.cli.output import (
 from encore.core.number_text import number
 
 if TYPE_CHECKING:
+    from encore.weighting.label_curve import LabelCurve
     from encore.weighting.scheme_comparison import SchemeComparison, TauSweep
     from encore.weighting.weigh import WeighedRules
 
@@ -104,6 +105,24 @@ def sweep_tables(sweep: TauSweep) -> Iterator[Renderable]:
     columns = ("τ", "half", "95 %", "untied", "largest weight")
     title = f"ENCORE over its temperature, {sweep.num_pairs:,} pairs; leakage: none"
     yield compact_table(columns, [*rows], title=title)
+
+
+def label_curve_tables(curve: LabelCurve) -> Iterator[Renderable]:
+    """Yield a table of accuracy by number of labels, and from how many on labels help."""
+    rows = [
+        (f"shrunk, {num:,} labels", percent(estimate.value), span(estimate.low, estimate.high))
+        for num, estimate in zip(curve.num_labels, curve.shrunk, strict=True)
+    ]
+    for name, estimate in (("encore", curve.encore), ("uniform", curve.uniform)):
+        rows.append((name, percent(estimate.value), span(estimate.low, estimate.high)))
+    title = f"Accuracy on held-out pairs, {curve.num_pairs:,} pairs grouped by {curve.grouped_by}"
+    yield compact_table(("weights", "half", "95 %"), rows, title=title)
+    num_labels = curve.num_labels_to_beat
+    yield (
+        "no number of these labels clearly beats weights without labels"
+        if num_labels is None
+        else f"from {num_labels:,} labels on, fitted weights clearly beat encore and uniform"
+    )
 
 
 def _leakage(uses_labels: bool) -> str:

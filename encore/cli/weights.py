@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from encore.warehouse import Ratings
     from encore.weighting.weigh import WeighedRules
 
+_VIEWS = ("compare", "sweep", "label_curve")
+
 
 @command
 def weights(config: WeightsConfig, *, json: JsonOption = False) -> None:
@@ -34,17 +36,24 @@ def weights(config: WeightsConfig, *, json: JsonOption = False) -> None:
 
     Examples: `encore weights study --tau 0.5 --json`,
     `encore weights study --scheme top-k --k 3`, `encore weights study --compare`,
-    `encore weights study --for trl`.
+    `encore weights study --label-curve`, `encore weights study --for trl`.
 
     Exit code 3: the run is not complete; the weights are those of its finished shards.
     """
-    from encore.cli.weight_tables import comparison_tables, sweep_tables, weights_tables
+    from encore.cli.weight_tables import (
+        comparison_tables,
+        label_curve_tables,
+        sweep_tables,
+        weights_tables,
+    )
+    from encore.weighting.label_curve import label_curve
     from encore.weighting.scheme_comparison import DEFAULT_TAUS, compare_schemes, sweep_tau
     from encore.weighting.weigh import open_evidence, weigh_rules
 
-    if config.compare and config.sweep:
-        raise UsageError("--compare and --sweep are different views; ask for one at a time")
-    if config.trainer and (config.compare or config.sweep or json):
+    views = [f"--{name.replace('_', '-')}" for name in _VIEWS if getattr(config, name)]
+    if len(views) > 1:
+        raise UsageError(f"{' and '.join(views)} are different views; ask for one at a time")
+    if config.trainer and (views or json):
         raise UsageError("--for prints a configuration of one scheme, without other views or JSON")
     _warn_of_idle_options(config)
     ratings = opened_ratings(config)
@@ -59,6 +68,10 @@ def weights(config: WeightsConfig, *, json: JsonOption = False) -> None:
         with open_evidence(ratings) as evidence:
             sweep = sweep_tau(evidence, taus=sorted({*DEFAULT_TAUS, config.tau}))
         show(asdict(sweep), sweep_tables(sweep), sweep.notes)
+    elif config.label_curve:
+        with open_evidence(ratings) as evidence:
+            curve = label_curve(evidence, config)
+        show(asdict(curve), label_curve_tables(curve), ())
     else:
         weighed = weigh_rules(ratings, scheme=config.scheme, options=config)
         parts = weights_tables(weighed)
@@ -94,12 +107,15 @@ def _warn_of_idle_options(config: WeightsConfig) -> None:
     scheme, is_given = load_scheme(config.scheme), config.model_fields_set
     if config.sweep and config.scheme != "encore":
         raise UsageError(f"--sweep is of scheme encore; {config.scheme} has no temperature")
-    names = ("scheme",) if config.compare else SchemeOptions.model_fields
+    names = [*SchemeOptions.model_fields] * (not config.compare)
+    names += ["scheme"] * (config.compare or config.label_curve)
     options = {name: getattr(config, name) for name in names if name in is_given}
     # The seed also draws the folds of a scheme that learns from labels.
     reader, used = f"scheme {scheme.name}", (*scheme.options, *(("seed",) * scheme.uses_labels))
     if config.compare or config.sweep:
         reader, used = ("--sweep", ("tau",)) if config.sweep else ("--compare", ())
+    elif config.label_curve:
+        reader, used = "--label-curve", ("tau", "seed")
     warn_of_unused(options, used=used, who=reader)
 
 

@@ -27,6 +27,8 @@ class WeightsConfig(RatingsConfig, SchemeOptions):
     """Compare all schemes with each other and with random weights."""
     sweep: bool = option(False)
     """Show scheme encore at several temperatures."""
+    label_curve: bool = option(False)
+    """Show the accuracy of scheme shrunk by number of labels, beside encore and uniform."""
     trainer: TrainerName | None = option(None, name="for", identity=False)
     """Print the piece of this trainer's configuration with rules, weights and their order."""
 

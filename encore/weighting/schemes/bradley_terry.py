@@ -58,8 +58,9 @@ def fit_scores(margin_PR: _Floats, *, penalty: float = 0.0) -> _Floats:
         bounds=[(0.0, None)] * num_rules,
         options={"maxiter": 20_000, "maxfun": 100_000, "ftol": 1e-16, "gtol": 1e-10},
     )
-    # Rounding of the loss hides a slope in proportion to the curvature, which is about the penalty.
-    largest_slope = 1e-8 * (1 + penalty)
+    # The search ends where a step changes the loss by rounding alone: a loss of 1e-16 hides a slope
+    # of 1e-8 times the root of the curvature, which is below 1e-6 unless a penalty adds to it.
+    largest_slope = 1e-6 * (1 + penalty)
     if not optimum.success and np.abs(optimum.jac[optimum.x > 0]).max(initial=0) > largest_slope:
         raise EncoreError(
             f"weights from labels: no optimum ({optimum.message}); the margins range from "
