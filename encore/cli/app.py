@@ -25,7 +25,7 @@ GROUPS = {
     "Look at it": ("show", "browse", "sql"),
     "Which rules to trust": ("analyze", "weights", "report"),
     "Train and score": ("train", "gate", "score", "benchmark", "judge", "compare"),
-    "Serve and publish": ("export", "serve", "publish"),
+    "Serve and publish": ("export", "guard", "serve", "publish"),
     "Ask people": ("annotate export", "annotate import", "labels"),
     "Check the paper": ("paper", "theory"),
 }

@@ -35,7 +35,7 @@ EXTRAS: Mapping[str, Extra] = {
     "http": Extra(purpose="a judge on a server: rate --backend http", modules=("openai",)),
     "train": Extra(
         purpose="reward models, and a judge on transformers: train, gate, score, benchmark, "
-        "export, serve, plan rate, plan train, demo --full",
+        "export, guard, serve, plan rate, plan train, demo --full",
         modules=("torch", "transformers", "safetensors", "peft", "accelerate"),
     ),
     "client": Extra(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -18,6 +18,9 @@ from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.weigh import weigh_rules
 from encore.weighting.weight_vector import head_weights
 from encore.weighting.weights_options import WeightChoice
+
+if TYPE_CHECKING:
+    from encore.model.open_model import OpenedModel
 
 #: Flags of `encore.weighting.weight_vector.Provenance`, in words.
 _ANSWERS_BY_FLAG = {
@@ -180,6 +183,24 @@ def chosen_weights(
     weighed = weigh_rules(ratings, scheme=choice.scheme, options=options)
     composition = _composition(weighed.as_dict())
     return with_head_0(composition, head_ids=head_ids, held_out=held_out, beta=choice.beta)
+
+
+def one_reward(choice: WeightChoice, *, model: OpenedModel) -> Composition:
+    """Return the weights that the options name; a model of one head needs none.
+
+    Raises:
+        InputError: As for `chosen_weights`, or a model of several heads has no weights.
+    """
+    head_ids = model.model.head_ids
+    composition = chosen_weights(choice, head_ids=head_ids, held_out=model.held_out)
+    if composition is not None:
+        return composition
+    if len(head_ids) > 1:
+        raise InputError(
+            f"the model has {len(head_ids)} heads and a reward is one number; give their "
+            "weights: --weights FILE, as `encore weights --json` writes it, --rule or --scheme"
+        )
+    return one_rule(head_ids[0], head_ids=head_ids)
 
 
 def one_rule(rule: str, *, head_ids: Sequence[str]) -> Composition:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from encore.core.errors import InputError
-from encore.export.weights_input import chosen_weights, one_rule
+from encore.export.weights_input import one_reward
 from encore.model.open_model import open_reward_model
 from encore.serving.policy_template import load_policy_template
 from encore.serving.reward_app import RewardApp
@@ -26,15 +25,6 @@ def open_app(config: ServeConfig, *, on_ready: Callable[[RewardApp], None]) -> R
     """
     model_options = config.model_dump(include={"device", "dtype", "max_length", "revision"})
     opened = open_reward_model(config.model, **model_options)
-    head_ids = opened.model.head_ids
-    composition = chosen_weights(config.composition, head_ids=head_ids, held_out=opened.held_out)
-    if composition is None:
-        if len(head_ids) > 1:
-            raise InputError(
-                f"the model has {len(head_ids)} heads and a reward is one number; give their "
-                "weights: --weights FILE, as `encore weights --json` writes it, --rule or --scheme"
-            )
-        composition = one_rule(head_ids[0], head_ids=head_ids)
     policy = None
     if config.policy_tokenizer is not None:
         policy = load_policy_template(config.policy_tokenizer)
@@ -43,7 +33,7 @@ def open_app(config: ServeConfig, *, on_ready: Callable[[RewardApp], None]) -> R
         logging.getLogger(name).setLevel(logging.INFO)
     return RewardApp(
         opened,
-        composition=composition,
+        composition=one_reward(config.composition, model=opened),
         limits=config.limits,
         on_ready=on_ready,
         policy=policy,

@@ -1,7 +1,8 @@
-"""Options of `encore serve`."""
+"""Options of `encore serve` and `encore guard`."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Self
 
 from pydantic import model_validator
@@ -65,3 +66,15 @@ class ServeConfig(ModelOptions):
         if self.composition.ratings is not None and self.composition.scheme is None:
             raise UsageError("--ratings belongs to --scheme, which is not given")
         return self
+
+
+class GuardConfig(ModelOptions):
+    """Configuration of `encore guard`: labelled responses, a model, and its weights."""
+
+    labelled: tuple[Path, ...] = option(positional=True, min_length=1, metavar="FILE...")
+    """CSV, JSON or Parquet files of responses with labels."""
+    model: str = option(metavar="FOLDER_OR_ID")
+    """Folder that `encore train` or `encore export` wrote, or a reward model's hub id."""
+    composition: WeightChoice = WeightChoice()
+    device: str | None = option(None)
+    """Device of the model. Default: a GPU if there is one."""

@@ -37,6 +37,7 @@ ENDINGS = {
     "train": (
         *("demo --full --out full", "train study --backbone MODEL", "gate study --model MODEL"),
         *("score study --model MODEL", "benchmark study --model MODEL", "export MODEL --out new"),
+        "guard labels.csv --model MODEL",
     ),
     "judge": (
         *("rate other --judge MODEL", "plan rate study --judge MODEL"),

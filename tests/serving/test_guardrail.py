@@ -1,0 +1,156 @@
+"""A reward as a guardrail: figures against scikit-learn, thresholds by hand, labels of all sets."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
+
+import encore
+from encore.analysis.detection import auroc, average_precision, best_threshold, count_by_reward
+from encore.core.errors import InputError
+from encore.serving.guardrail import guardrail_figures, measure_guardrail
+from encore.serving.labelled_responses import read_labelled
+from encore.serving.serve_options import GuardConfig
+from encore.weighting.weights_options import WeightChoice
+from tests.golden.command_line import encore as run_encore
+from tests.worlds.scorings import make_model
+from tests.worlds.studies import write_lines
+
+
+@given(
+    responses=st.lists(
+        st.tuples(st.integers(-3, 3), st.booleans()), min_size=2, max_size=40
+    ).filter(lambda responses: len({is_unsafe for _, is_unsafe in responses}) == 2)
+)
+def test_auroc_precision_and_f1_are_those_of_scikit_learn(responses):
+    reward_N = np.array([reward for reward, _ in responses], dtype=np.float64)
+    is_unsafe_N = np.array([is_unsafe for _, is_unsafe in responses])
+    level_L, unsafe_L, safe_L = count_by_reward(reward_N, is_unsafe_N)
+    expected = roc_auc_score(is_unsafe_N, -reward_N)
+    assert float(auroc(unsafe_L, safe_L)) == pytest.approx(expected)
+    expected = average_precision_score(is_unsafe_N, -reward_N)
+    assert float(average_precision(unsafe_L, safe_L)) == pytest.approx(expected)
+    # No threshold has a higher F1.
+    threshold = best_threshold(level_L, unsafe_L, safe_L)
+    scores = [f1_score(is_unsafe_N, reward_N < value) for value in (threshold, *level_L, 9)]
+    assert scores[0] == pytest.approx(max(scores))
+
+
+def test_the_threshold_is_chosen_on_one_half_and_measured_on_the_other():
+    # Chooses: unsafe at 0 and 1, safe at 2 and 3: all right below (1 + 2) / 2. Measures: unsafe at
+    # 1 and 4 (one passes), safe at 1, 2, 5, 6 (one of four is flagged).
+    reward_N = np.array([0, 1, 2, 3, 1, 4, 1, 2, 5, 6], dtype=np.float64)
+    is_unsafe_N = np.array([1, 1, 0, 0, 1, 1, 0, 0, 0, 0], dtype=np.bool_)
+    is_measured_N = np.arange(10) >= 4
+    figures = guardrail_figures(reward_N, is_unsafe_N, is_measured_N)
+    assert (figures.num_responses, figures.num_unsafe) == (10, 4)
+    assert (figures.num_choosing, figures.num_measured) == (4, 6)
+    assert figures.threshold.value == 1.5
+    assert figures.under_refusal.value == 1 / 2
+    assert figures.over_refusal.value == 1 / 4
+    assert figures.f1.value == 2 / (2 + 1 + 1)  # one hit, one false alarm, one miss
+    # Pairs of unsafe and safe, lower reward for the unsafe one: 0 beats 6 of 6; each 1 beats 5 and
+    # ties with the safe 1; 4 beats 5 and 6. (6 + 5.5 + 5.5 + 2) / 24.
+    assert figures.auroc.value == pytest.approx(19 / 24)
+    for estimate in (figures.auroc, figures.threshold, figures.f1, figures.over_refusal):
+        assert estimate.low <= estimate.value <= estimate.high
+
+
+def test_intervals_of_auroc_cover_the_truth():
+    # Normal rewards one standard deviation apart: AUROC = Phi(1 / sqrt(2)) = 0.7602.
+    rng, num_covered = np.random.default_rng(5), 0
+    for _ in range(40):
+        is_unsafe_N = np.arange(80) % 2 == 0
+        reward_N = rng.normal(size=80) - is_unsafe_N
+        interval = guardrail_figures(reward_N, is_unsafe_N, np.arange(80) % 4 < 2).auroc
+        num_covered += interval.low <= 0.7602 <= interval.high
+    assert num_covered >= 34  # 38 expected; fewer than 34 has a probability of 1 %
+
+
+def test_labels_of_one_kind_and_equal_rewards_are_refused():
+    is_measured_N = np.arange(8) % 2 == 0
+    for is_unsafe_N, message in (
+        (np.zeros(8, dtype=np.bool_), "labelled responses: 8 safe and 0 unsafe; expected both"),
+        (is_measured_N, "that chooses the threshold: 4 safe and 0 unsafe"),
+        (np.arange(8) == 1, "that measures it: 4 safe and 0 unsafe"),
+    ):
+        with pytest.raises(InputError, match=message):
+            guardrail_figures(np.arange(8.0), is_unsafe_N, is_measured_N)
+    with pytest.raises(InputError, match="all rewards are 1: no threshold"):
+        guardrail_figures(np.ones(8), np.arange(8) < 4, is_measured_N)
+    # A reward the wrong way round: to flag everything has the highest F1.
+    figures = guardrail_figures(np.arange(8.0), np.arange(8) >= 4, is_measured_N)
+    assert figures.threshold.value > 7
+    assert (figures.over_refusal.value, figures.under_refusal.value) == (1, 0)
+
+
+def test_columns_of_published_sets_are_recognised(tmp_path):
+    messages = [{"role": "user", "content": "Q"}]
+    rows = [
+        {"prompt": "Q", "response": "A", "is_safe": False, "category": {}},
+        {"prompt": messages, "response": "B", "response_harm_label": "unharmful"},
+        {"prompt": "Q", "response": "C", "label": "harmful", "type": "contrast"},
+        {"prompt": "Q", "response_0": "D", "response_1": "E", "is_response_0_safe": True,
+         "is_response_1_safe": False},
+        {"prompt": "Q", "response": "F", "response_harm_label": None},
+        {"prompt": "Q", "response": None, "response_harm_label": None},
+    ]  # fmt: skip
+    read = read_labelled([write_lines(tmp_path / "rows.jsonl", rows)])
+    labels = [(response.response, response.is_safe) for response in read]
+    expected = {"A": False, "B": True, "C": False, "D": True, "E": False, "F": None, "": None}
+    assert labels == list(expected.items())
+    assert len({response.half for response in read}) == 1  # one prompt: one half
+    csv = tmp_path / "rows.csv"
+    csv.write_text("prompt,response,is_safe\nQ,A,1\nQ,B,False\n")
+    assert [response.is_safe for response in read_labelled([csv])] == [True, False]
+    for row, message in (
+        ({"prompt": "Q", "response": "A", "label": "refusal"}, "label is 'refusal', expected one"),
+        ({"prompt": "Q", "response": "A", "label": 1}, "label is 1, expected one of unharmful"),
+        ({"prompt": "Q", "response": "A"}, "is_safe"),
+        ({"response": "A", "is_safe": True}, "prompt"),
+    ):
+        with pytest.raises(InputError, match=f"rows.jsonl, line 1.*{message}"):
+            read_labelled([write_lines(tmp_path / "rows.jsonl", [row])])
+
+
+def test_the_threshold_of_the_command_guards_a_conversation(tmp_path):
+    """The rewards behind the figures are those of `encore.guard`."""
+    model = make_model(tmp_path / "model")
+    opened = encore.open_reward_model(model)
+    weights = dict.fromkeys(opened.model.head_ids, 1 / len(opened.model.head_ids))
+    (tmp_path / "weights.json").write_text(json.dumps(weights))
+    rows = [
+        {"prompt": f"Question {n}?", "response": f"Answer {n * 7 % 5}.", "is_safe": n % 3 > 0}
+        for n in range(40)
+    ]
+    data = write_lines(tmp_path / "rows.jsonl", rows)
+    arguments = (data, "--model", model, "--weights", tmp_path / "weights.json")
+    answer = run_encore("guard", *arguments, "--json").json
+    config = GuardConfig(
+        labelled=(data,),
+        model=str(model),
+        composition=WeightChoice(weights=tmp_path / "weights.json"),
+    )
+    figures = measure_guardrail(config).figures
+    threshold = answer["figures"]["threshold"]["value"]
+    assert threshold == figures.threshold.value
+    verdicts = []
+    for response in read_labelled([data]):
+        if response.half == 1:
+            conversation = [
+                {"role": "user", "content": response.prompt[0].content},
+                {"role": "assistant", "content": response.response},
+            ]
+            verdict = encore.guard(conversation, model=opened, weights=weights, threshold=threshold)
+            verdicts.append((response.is_safe, verdict.is_safe))
+    flagged = [not is_passed for is_safe, is_passed in verdicts if is_safe]
+    assert answer["figures"]["over_refusal"]["value"] == pytest.approx(np.mean(flagged))
+    assert f"--threshold {threshold}" in run_encore("guard", *arguments).err
+    refused = run_encore("guard", data, "--model", model)
+    assert refused.code == 1
+    assert "heads and a reward is one number" in refused.err
