@@ -221,7 +221,7 @@ def _load_trunk_and_head(
         raise InputError(
             f"backbone {files.name!r}: its head is not linear with {num_heads} labels and without "
             f"bias on the last token; use a causal reward model with num_labels {num_heads}, or "
-            "head_init 'zero'"
+            "do not start at this head (head_init 'zero', preference_head 'none')"
         )
     return getattr(classifier, classifier.base_model_prefix), head.weight.detach()
 

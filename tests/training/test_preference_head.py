@@ -278,12 +278,16 @@ def test_a_head_0_that_does_not_fit_is_refused_with_the_reason(run, world, tmp_p
     assert_refused(
         "rule 'preference': head 0 has this id", ratings=ratings, preference_head="joint"
     )
-    # The head of another backbone: its width is not that of this trunk.
+    # The head of another backbone, whose width is not that of this trunk; and one with a bias.
     file = world / "classifier" / "model.safetensors"
     whole = file.read_bytes()
-    edit_tensors(file, lambda t: t.update({"score.weight": torch.ones(1, 48)}))
-    try:
-        settings = {"backbone": "classifier", "preference_head": "frozen"}
-        assert_refused(r"of another shape, first .*score\.weight.*48.*32", EncoreError, **settings)
-    finally:
-        file.write_bytes(whole)
+    for name, tensor, match in (
+        ("score.weight", torch.ones(1, 48), r"of another shape, first .*score\.weight.*48.*32"),
+        ("score.bias", torch.ones(1), "without bias .*preference_head 'none'"),
+    ):
+        edit_tensors(file, lambda t, n=name, v=tensor: t.update({n: v}))
+        try:
+            settings = {"backbone": "classifier", "preference_head": "frozen", "out": name}
+            assert_refused(match, EncoreError, **settings)
+        finally:
+            file.write_bytes(whole)
