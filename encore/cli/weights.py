@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from encore.cli.output import opened_ratings, show_result, warn_of_unused
 from encore.core.command_parser import JsonOption, UsageError, command
-from encore.core.terminal import out, say_next
+from encore.core.terminal import out, say, say_next
 from encore.data.study import is_study
 from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.trainer_configs import TrainerWeights, trainer_config
@@ -76,7 +76,8 @@ def weights(config: WeightsConfig, *, json: JsonOption = False) -> None:
         weighed = weigh_rules(ratings, scheme=config.scheme, options=config)
         parts = weights_tables(weighed)
         if config.trainer:
-            text = trainer_config(config.trainer, _trainer_weights(weighed, ratings))
+            rules = _with_head_0(_trainer_weights(weighed, ratings), config)
+            text = trainer_config(config.trainer, rules)
             out.print(text, end="", soft_wrap=True, markup=False, highlight=False)
             parts = iter(())
         show(weighed.as_dict(), parts, _notes(weighed, config))
@@ -98,6 +99,38 @@ def _trainer_weights(weighed: WeighedRules, ratings: Ratings) -> TrainerWeights:
             for (rule_id, weight), sd in zip(weights.items(), weighed.margin_sds, strict=True)
         },
         texts={rule["rule_id"]: rule["rating_rule"] for rule in rules},
+    )
+
+
+def _with_head_0(rules: TrainerWeights, config: WeightsConfig) -> TrainerWeights:
+    """Return the weights of all heads of a model with head 0, if one is named.
+
+    The deviations are then those of the held-out scores, since head 0 has no ratings.
+    """
+    if config.model is None:
+        return rules
+    import numpy as np
+
+    from encore.model.held_out_scores import read_heads
+    from encore.weighting.composed_ratings import rule_margin_sds
+    from encore.weighting.head_mix import mix_heads
+
+    head_ids, held_out = read_heads(config.model)
+    mix = mix_heads(rules.weights, held_out, head_ids=head_ids, beta=config.beta)
+    if mix.note:
+        say(f"note: {mix.note}")
+    assert held_out is not None, "mix_heads refuses a model without held-out scores"
+    score_P2R = held_out.score_P2R.astype(np.float64)
+    sds = rule_margin_sds(score_P2R[:, 0] - score_P2R[:, 1])
+    effective_weights = {
+        head_id: None if sd is None else weight * sd
+        for (head_id, weight), sd in zip(mix.weights.items(), sds, strict=True)
+    }
+    return replace(
+        rules,
+        label=f"{rules.label}, composed with head 0 (--beta {mix.beta:g})",
+        weights=mix.weights,
+        effective_weights=effective_weights,
     )
 
 

@@ -6,6 +6,7 @@ heads in head order) and ``group_P`` (int64, [P]). This module imports no torch.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from safetensors.numpy import load_file, save_file
 from encore.core.errors import InputError
 
 HELD_OUT_FILE = "held_out_scores.safetensors"
+_DESCRIPTION_FILE = "reward_model.json"  # `encore.model.saved_model` writes it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -60,3 +62,21 @@ def read_held_out_scores(folder: Path) -> HeldOutScores | None:
         raise InputError(
             f"{path}: cannot be used ({type(error).__name__}: {error}); copy the model folder again"
         ) from error
+
+
+def read_heads(model: Path) -> tuple[tuple[str, ...], HeldOutScores | None]:
+    """Read the head ids and the held-out scores of a training run's or a model's folder.
+
+    Raises:
+        InputError: There is no model, or its held-out scores are damaged.
+    """
+    folder = model / "model" if (model / "model").is_dir() else model
+    path = folder / _DESCRIPTION_FILE
+    try:
+        head_ids = tuple(json.loads(path.read_bytes())["head_ids"])
+    except (OSError, ValueError, LookupError) as error:
+        raise InputError(
+            f"{path}: missing or damaged ({type(error).__name__}); expected a folder that `encore "
+            "train` wrote"
+        ) from error
+    return head_ids, read_held_out_scores(folder)

@@ -9,8 +9,7 @@ Suffixes: P pairs, 2 responses (chosen, rejected), R heads, B betas, G groups (p
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,10 +73,6 @@ class HeadMix:
             f"beta auto: {self.beta:g} was chosen on {pairs} (loss {self.held_out_loss:.3f}, head "
             f"0 alone {self.preference_loss:.3f}), so the reward has seen their labels"
         )
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields but the weights as JSON values."""
-        return {name: value for name, value in asdict(self).items() if name != "weights"}
 
 
 def mix_heads(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from encore.core.errors import InputError
+from encore.weighting.preference_head import PREFERENCE_HEAD, rule_heads
 
 TrainerName = Literal["trl", "verl", "openrlhf", "nemo-rl", "verifiers", "swift"]
 
@@ -78,7 +79,7 @@ def trainer_config(trainer: TrainerName, rules: TrainerWeights) -> str:
                 "else; expected letters, digits, spaces, '-', '_' and '.', the first a letter or "
                 "a digit, and for verl not 'score': rename the rule"
             )
-    title = f"{len(rules.weights)} rules by scheme {rules.label}, for {trainer}."
+    title = f"{len(rule_heads([*rules.weights]))} rules by scheme {rules.label}, for {trainer}."
     lines = [f"# {title}", *_WRITERS[trainer](rules)]
     return "\n".join(lines) + "\n"
 
@@ -146,6 +147,11 @@ def _nemo_rl(rules: TrainerWeights) -> list[str]:
 
 
 def _verifiers(rules: TrainerWeights) -> list[str]:
+    if PREFERENCE_HEAD in rules.weights:
+        raise InputError(
+            "verifiers' rubric asks a language model about each rule, and head 0 is none; leave "
+            "--model out, or use `encore serve`"
+        )
     if missing := [rule_id for rule_id in rules.weights if rule_id not in rules.texts]:
         raise InputError(
             f"the text of rule {missing[0]} is not known: only a study, or a run of `encore rate`, "

@@ -31,6 +31,17 @@ class WeightsConfig(RatingsConfig, SchemeOptions):
     """Show the accuracy of scheme shrunk by number of labels, beside encore and uniform."""
     trainer: TrainerName | None = option(None, name="for", identity=False)
     """Print the piece of this trainer's configuration with rules, weights and their order."""
+    model: Path | None = option(None, metavar="FOLDER", identity=False)
+    """With --for: a training run or model folder with head 0, which is then among the weights."""
+    beta: Beta | None = option(None, metavar="NUMBER|auto", identity=False)
+    """With --model: reward = z(head 0) + beta × z(weighted rules), as for `encore serve`.
+    Default: 1. auto: chosen on the labels of the held-out pairs."""
+
+    @model_validator(mode="after")
+    def _head_0_belongs_to_a_trainer(self) -> Self:
+        if (self.model and not self.trainer) or (self.beta is not None and not self.model):
+            raise UsageError("--model belongs to --for, and --beta to --model")
+        return self
 
 
 _choice = partial(option, None, group=WEIGHTS_GROUP)

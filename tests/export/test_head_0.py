@@ -13,7 +13,7 @@ import pytest
 
 import encore
 from encore.core.errors import InputError
-from encore.export.weights_input import Composition, read_weights
+from encore.export.weights_input import read_weights
 from encore.export.write_export import export_model
 from encore.model.score_sequences import score_sequences
 from encore.serving.composed_rewards import RewardComposer
@@ -78,16 +78,6 @@ def test_an_export_with_head_0_scores_as_the_composition_and_its_card_says_so(tm
     assert "4 scores of a response, `preference` (head 0) and one under each rule." in card
 
 
-def test_an_export_of_a_chosen_beta_says_that_it_saw_labels(tmp_path):
-    path = weights_file(tmp_path, WEIGHTS)
-    composition = read_weights(path, head_ids=HEADS, held_out=HELD_OUT, beta="auto")
-    opened = opened_model(held_out=HELD_OUT)
-    export = export_model(opened, out=tmp_path / "export", weights=composition)
-    assert any("head 0 stands alone" in note for note in export.notes)
-    card = (tmp_path / "export" / "README.md").read_text(encoding="utf-8")
-    assert "They were learnt from people's preferences" in card
-
-
 def test_a_verdict_names_head_0_beside_the_rules(tmp_path):
     opened = opened_model(held_out=HELD_OUT)
     conversation = [{"role": role, "content": "Hi."} for role in ("user", "assistant")]
@@ -97,13 +87,6 @@ def test_a_verdict_names_head_0_beside_the_rules(tmp_path):
         score_by_head = opened.score([conversation])
         assert verdict.contributions == pytest.approx(
             {head: COMPOSED[head] * score_by_head[head][0] for head in HEADS}
-        )
-    with pytest.raises(InputError, match="no scores of held-out pairs"):
-        without = Composition(weights=WEIGHTS)
-        export_model(
-            opened_model(held_out=held_out_scores(np.zeros((0, 2, 4)))),
-            out=tmp_path / "export",
-            weights=without,
         )
 
 

@@ -14,11 +14,13 @@ import pytest
 import yaml
 
 from encore.core.errors import InputError
+from encore.model.held_out_scores import write_held_out_scores
 from encore.rewards.for_trl import RuleRewards
 from encore.weighting.trainer_configs import TrainerName, TrainerWeights, trainer_config
 from tests.golden.command_line import encore
 from tests.weighting.test_weights_command import ROWS
 from tests.worlds.ratings import ratings_table
+from tests.worlds.scorings import held_out_scores, make_model
 
 #: Without quotes YAML reads these ids as False and as a number. Alphabetical order is another one.
 RULES = TrainerWeights(
@@ -131,3 +133,26 @@ def test_the_command_prints_the_configuration_alone(tmp_path: Path):
     assert f"#   two: {weights['weights'][1]}" in encore("weights", path, "--for", "openrlhf").out
     for view in ("--json", "--compare", "--sweep"):
         assert encore("weights", path, "--for", "trl", view).code == 2
+
+
+def test_a_model_with_head_0_adds_it_to_the_weights_as_the_server_composes_them(tmp_path):
+    """Held-out scores 2, 0, 2, 0 have the deviation 1, their margins -2 and 2 that of √8."""
+    path = tmp_path / "ratings.parquet"
+    pq.write_table(ratings_table(ROWS), path)
+    rules = encore("weights", path, "--json").json["rule_ids"]
+    model = make_model(tmp_path / "model", head_ids=("preference", *rules))
+    heads = 1 + len(rules)
+    write_held_out_scores(
+        model, held_out_scores([[[2] * heads, [0] * heads], [[0] * heads, [2] * heads]])
+    )
+    arguments_of_model = ("weights", path, "--scheme", "uniform", "--model", model, "--beta", 0.5)
+    argument_list = arguments(encore(*arguments_of_model, "--for", "swift").out)
+    assert argument_list[2 : 3 + heads] == ["--reward_funcs", "preference", *rules]
+    weights = [float(text) for text in argument_list[4 + heads : 4 + 2 * heads]]
+    assert weights == pytest.approx([1, *[0.5 / len(rules)] * len(rules)])
+    gdpo_weights = [float(text) for text in argument_list[5 + 2 * heads :]]
+    assert gdpo_weights == pytest.approx([weight * 8**0.5 for weight in weights])
+    assert "head 0 is none" in encore(*arguments_of_model, "--for", "verifiers").err
+    assert "--model belongs to --for" in encore(*arguments_of_model).err
+    finished = encore("weights", path, "--for", "trl", "--model", tmp_path / "none")
+    assert "expected a folder that `encore train` wrote" in " ".join(finished.err.split())
