@@ -10,6 +10,7 @@ import pytest
 from pyarrow import csv
 
 import encore
+from encore.core.extras import pip_source
 from encore.rating.rating_run import RatingRun
 from tests.golden.command_line import run_process
 from tests.worlds.studies import numbered_pairs, rate_study, study_of, write_rules
@@ -47,7 +48,7 @@ def test_a_function_without_its_extra_names_it():
     code = "import sys, encore; sys.modules['torch'] = None; encore.train"
     assert run_process(sys.executable, "-c", code).err.splitlines()[-1] == (
         "ImportError: encore.train needs torch, which is not installed here: "
-        "pip install 'encore-reward[train]'"
+        f"pip install {pip_source('train')}"
     )
 
 

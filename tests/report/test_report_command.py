@@ -106,7 +106,7 @@ def test_without_matplotlib_the_page_has_no_charts_and_says_why(file, tmp_path, 
     monkeypatch.setattr("encore.report.write_report.find_spec", lambda _: None)
     written = report(file, out=tmp_path / "out")
     assert (written.figures, len(written.missing)) == ({}, 7)
-    assert next(iter(written.missing.values())).endswith("pip install 'encore-reward[report]'")
+    assert next(iter(written.missing.values())).endswith("[report]'")
     page = written.page.read_text(encoding="utf-8")
     assert "<table" in page
     assert page.count("A chart needs matplotlib") == 1
