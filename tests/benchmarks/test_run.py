@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from encore.benchmarks import definition
 from encore.benchmarks.benchmark_models import ScoredModel, Scorer, encoded_pairs
@@ -20,6 +21,7 @@ from encore.benchmarks.benchmark_options import BenchmarkConfig, PairsConfig, Ro
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.benchmark_table import table_folders
 from encore.benchmarks.compare_tables import compare_tables, read_studies
+from encore.benchmarks.render_table import table_notes
 from encore.benchmarks.run_benchmark import (
     EVALUATION_JSON,
     BenchmarkRun,
@@ -397,7 +399,7 @@ def test_a_table_without_the_initial_model_has_a_note(complete_run):
 
     def model(backbone: str | None, revision: str | None = None) -> ScoredModel:
         counts = {"folder": Path(), "scores": None, "num_cut_pairs": 0, "num_computed": 0}
-        texts = {"name": "model", "notes": (), "synthetic": ()}
+        texts = {"name": "model", "notes": (), "synthetic": (), "computed_with": None}
         identity = {"revision": revision}
         return ScoredModel(**counts, **texts, model_identity=identity, backbone=backbone, row=row)
 
@@ -424,3 +426,18 @@ def test_wrong_input_is_refused_before_a_model_is_opened(study, world, tmp_path)
     with pytest.raises(InputError, match="be-late, be-loud among the weights but no head"):
         run(study, world, ratings=ratings)
     assert not list((study / "benchmarks").glob("*/shard-*.parquet"))
+
+
+def test_every_row_says_what_it_was_computed_with(study, world):
+    """Compare a first call, one that computes nothing, and a table from a file of results."""
+    models = {"reward_models": {"initial": world / "initial"}, "max_length": 64}
+    first = run(study, world, **models)
+    files = (str(first.results_path),)
+    from_file = run(study, world, model=None, ratings=None, results=files)
+    for done in (first, run(study, world, **models), from_file):
+        for line in done.table.rows_with_figures:
+            computed_with = line.our_figures.computed_with
+            assert (computed_with.max_length, computed_with.dtype) == (64, "float32")
+            assert computed_with.versions["torch"] == torch.__version__
+        [note] = [note for note in table_notes(done.table) if "computed with" in note]
+        assert note.startswith("rows computed with at most 64 tokens, float32, attention encore-")

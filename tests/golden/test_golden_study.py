@@ -91,6 +91,7 @@ TABLE = {
     "*comparison*_low": 0.05,
     "*comparison*_high": 0.05,
     "*draws*": 0.05,
+    "*computed_with*": ANY,
     "*weights*": SOLVED,
     **SECONDS,
 }

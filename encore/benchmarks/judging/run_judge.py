@@ -31,7 +31,7 @@ from encore.benchmarks.judging.verdict_summary import (
 )
 from encore.benchmarks.metrics import BenchmarkScore, Headline, benchmark_score
 from encore.benchmarks.pair_results import write_pair_results
-from encore.benchmarks.table_rows import RowMetadata, TableRow
+from encore.benchmarks.table_rows import ComputedWith, RowMetadata, TableRow
 from encore.core.command_parser import UsageError
 from encore.core.config import unused_options
 from encore.core.errors import InputError
@@ -177,6 +177,7 @@ def _by_pair(
         synthetic=_synthetic(pairs, judge),
         notes=tuple(dict.fromkeys((f"judge {name}: {summary.reliability}", *notes))),
         judge=name,
+        computed_with=_computed_with(judge, manifest.versions),
     )
     row_name = f"judge {name} ({config.protocol or 'explained'})"
     return _report(
@@ -218,6 +219,7 @@ def _by_rating(
         notes=notes,
         judge=name,
         scheme=weights.scheme,
+        computed_with=_computed_with(judge, rated.manifest.versions),
     )
     row = TableRow(
         name=f"judge {name} by rating, {' '.join([weights.scheme, *params])}",
@@ -259,6 +261,13 @@ def _rating_notes(rated: RatedPairs, strict: Headline, weights: WeightVector) ->
             "the rules are weighed by an incomplete rating run: "
             f"{origin.num_missing_shards} of {origin.num_shards} shards are missing"
         )
+
+
+def _computed_with(judge: Judge, versions: Mapping[str, str]) -> ComputedWith:
+    identity = judge.identity
+    return ComputedWith.recorded(
+        versions, max_length=identity.max_model_len or None, dtype=identity.dtype, attention=None
+    )
 
 
 def _synthetic(pairs: BenchmarkPairs, judge: Judge) -> tuple[str, ...]:
