@@ -113,6 +113,11 @@ class BenchmarkConfig(ComputingConfig):
     """Judge whose ratings are used, if there are several."""
     paper: PaperTables = _rows("main")
     """Backbone of the paper's figures shown beside."""
+    published: Path | None = _rows(None, identity=False, metavar="PATH")
+    """Results that others published: records of every_eval_ever (JSON), a file or a folder. Their
+    rows are marked "as published"."""
+    records: Path | None = option(None, identity=False, metavar="DIR")
+    """Folder for our rows as records of every_eval_ever, one file a row."""
     out: Path | None = option(None, identity=False, metavar="DIR")
     """Folder for the table and the results per pair. Default: STUDY/benchmarks/KEY."""
     truncation: Literal["encore", "rewardbench"] = option(

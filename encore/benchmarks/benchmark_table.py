@@ -67,6 +67,20 @@ class RowFigures(RowFacts):
         return {self.headline.name: self.headline, **subsets}
 
 
+class PublishedRow(TablePart):
+    """Scores of a model that others published, 0 to 1.
+
+    Attributes:
+        name: Name of the model.
+        source: Organisation that published them. None if the record does not say it.
+        scores: Score by name of the headline or subset; those that the record has.
+    """
+
+    name: str
+    source: str | None
+    scores: Mapping[str, float]
+
+
 class TableLine(TablePart):
     """Line of a table for one method: our row, the paper's, or both.
 
@@ -77,6 +91,7 @@ class TableLine(TablePart):
         paper: The paper's row. None if the paper lacks the method.
         difference_to_paper: Our score minus the paper's printed score. None if a score is missing
             or ours is on a part of the pairs.
+        published: Scores that others published, in a line of kind ``published``.
     """
 
     name: str
@@ -84,6 +99,7 @@ class TableLine(TablePart):
     ours: RowFigures | None = None
     paper: PaperRow | None = None
     difference_to_paper: float | None = None
+    published: PublishedRow | None = Field(default=None, exclude_if=lambda row: row is None)
 
     @property
     def our_figures(self) -> RowFigures:
@@ -140,6 +156,7 @@ def make_table(
     paper: PaperTables = "main",
     notes: Sequence[str] = (),
     synthetic: Sequence[str] = (),
+    published: Sequence[PublishedRow] = (),
     seed: int = 0,
 ) -> BenchmarkTable:
     """Make a table: our rows with the paper's beside them, then the paper's further rows.
@@ -151,6 +168,7 @@ def make_table(
         paper: Backbone of the paper's figures.
         notes: Further notes, beside those of the rows.
         synthetic: Further synthetic labels, beside those of the rows.
+        published: Rows that others published, shown last.
         seed: Seed of the bootstrap.
 
     Raises:
@@ -163,14 +181,24 @@ def make_table(
             "NAME=…, --results NAME=FILE)"
         )
     is_comparable = pairs.benchmark == load_benchmark(BENCHMARK)
-    published = _published(paper) if is_comparable else {}
+    paper_rows_by_method = _published(paper) if is_comparable else {}
     lines = [
-        _line(row, rows[0], paper=published.pop(row.method or "", None), pairs=pairs, seed=seed)
+        _line(
+            row,
+            rows[0],
+            paper=paper_rows_by_method.pop(row.method or "", None),
+            pairs=pairs,
+            seed=seed,
+        )
         for row in rows
     ]
     lines += [
         TableLine(name=f"{row.label}, {row.base_model}", kind="paper-only", paper=row)
-        for row in published.values()
+        for row in paper_rows_by_method.values()
+    ]
+    lines += [
+        TableLine(name=f"{row.name} (as published)", kind="published", published=row)
+        for row in published
     ]
     return BenchmarkTable(
         benchmark=TableBenchmark(

@@ -71,6 +71,7 @@ class Benchmark(BaseModel):
             another scoring than ``choice``.
         columns: Columns of the data. ``rm-bench``: ``domain`` instead of ``subset``; three chosen
             and three rejected responses, each in three styles from plain to elaborate.
+        source_name: Name of the source of published results (`encore.benchmarks.published_rows`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -89,6 +90,7 @@ class Benchmark(BaseModel):
     licence: str = Field(min_length=1)
     rejected_per_row: int | None = Field(default=None, ge=1)
     columns: Literal["rewardbench", "rm-bench"] = "rewardbench"
+    source_name: str | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:

