@@ -36,7 +36,9 @@ def guard(config: GuardConfig, *, json: JsonOption = False) -> None:
     with terminal_reporter() as reporter:
         result = measure_guardrail(config, reporter=reporter)
     show_result(result, [_text(result)], result.notes, synthetic=result.synthetic, as_json=json)
-    say_next("serve", config.model, "--threshold", result.figures.threshold.value)
+    weights = config.composition.weights
+    options = () if weights is None else ("--weights", weights)
+    say_next("serve", config.model, *options, "--threshold", result.figures.threshold.value)
 
 
 def _text(result: GuardrailResult) -> str:

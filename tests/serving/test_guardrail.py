@@ -150,7 +150,8 @@ def test_the_threshold_of_the_command_guards_a_conversation(tmp_path):
             verdicts.append((response.is_safe, verdict.is_safe))
     flagged = [not is_passed for is_safe, is_passed in verdicts if is_safe]
     assert answer["figures"]["over_refusal"]["value"] == pytest.approx(np.mean(flagged))
-    assert f"--threshold {threshold}" in run_encore("guard", *arguments).err
+    next_step = run_encore("guard", *arguments).err
+    assert f"--weights {tmp_path / 'weights.json'} --threshold {threshold}" in next_step
     refused = run_encore("guard", data, "--model", model)
     assert refused.code == 1
     assert "heads and a reward is one number" in refused.err
