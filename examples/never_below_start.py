@@ -309,7 +309,7 @@ def never_below_start(
         transfer: Preference pairs that are all tested and never learnt from.
         labels: People's labels of single responses, from which the judge of each rule learns.
         out: Markdown file to write.
-        num_seeds: Number of seeds.
+        num_seeds: Number of seeds; each divides the prompts anew.
     """
     read_pairs = read({"pairs": pairs, "transfer": transfer}, labels)
     group_P = {"held-out": read_pairs["pairs"].group_P, "transfer": read_pairs["transfer"].group_P}
