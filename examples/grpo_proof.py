@@ -63,9 +63,7 @@ def sample(model: Any, tokenizer: Any, prompts: list[Any], num_samples: int) -> 
                 num_return_sequences=num_samples,
                 max_new_tokens=MAX_TOKENS,
             )
-        texts.append(
-            tokenizer.batch_decode(sequences[:, ids.shape[1] :], skip_special_tokens=True)
-        )
+        texts.append(tokenizer.batch_decode(sequences[:, ids.shape[1] :], skip_special_tokens=True))
     return texts
 
 
@@ -97,10 +95,15 @@ def interval(values: Iterable[float]) -> tuple[float, float, float]:
     return float(array.mean()), float(array.mean() - half), float(array.mean() + half)
 
 
+def in_words(estimate: tuple[float, float, float]) -> str:
+    """Return a mean and its interval as text."""
+    return "{:+.4f} ({:+.4f} to {:+.4f})".format(*estimate)
+
+
 def verdict(name: str, change: tuple[float, float, float]) -> str:
     """Say whether a mean moved beyond its interval."""
     direction = "rose" if change[1] > 0 else "fell" if change[2] < 0 else "did not move clearly"
-    return f"{name} {direction}: {change[0]:+.4f} ({change[1]:+.4f} to {change[2]:+.4f})"
+    return f"{name} {direction}: {in_words(change)}"
 
 
 def learn_to_write(policy: str, pairs: list[Any], folder: Path) -> None:
@@ -191,7 +194,7 @@ def main() -> None:
         "".join(json.dumps(row) + "\n" for row in before), encoding="utf-8"
     )
     spread = np.std([row["reward"] for row in before])
-    print(f"reward before: %.4f (%.4f to %.4f)" % interval(prompt_means(before)), end="; ")
+    print(f"reward before: {in_words(interval(prompt_means(before)))}")
     print(f"standard deviation of one sample {spread:.4f}; watched: {', '.join(watched)}")
 
     for seed in range(arguments.seeds):
@@ -200,7 +203,7 @@ def main() -> None:
         set_seed(1000 + seed)
         after = measure(client, prompts, sample(trainer.model, tokenizer, prompts, NUM_AFTER))
         print(f"\nseed {seed}, {arguments.steps} steps")
-        print("reward after: %.4f (%.4f to %.4f)" % interval(prompt_means(after)))
+        print(f"reward after: {in_words(interval(prompt_means(after)))}")
         print(verdict("reward", interval(prompt_means(after) - prompt_means(before))))
         for rule in watched:
             change = interval(prompt_means(after, rule) - prompt_means(before, rule))
@@ -213,7 +216,9 @@ def main() -> None:
             first, last = np.mean(curve[:tenth]), np.mean(curve[-tenth:])
             print(f"  {rule}  {weight:.3f}  {first:+.4f}  {last:+.4f}")
         lengths = [log["completions/mean_length"] for log in logs]
-        print(f"mean length {np.mean(lengths[:tenth]):.0f} to {np.mean(lengths[-tenth:]):.0f} tokens")
+        print(
+            f"mean length {np.mean(lengths[:tenth]):.0f} to {np.mean(lengths[-tenth:]):.0f} tokens"
+        )
         print(f"a response: {after[0]['response']!r}", flush=True)
 
 
