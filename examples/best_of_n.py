@@ -3,7 +3,7 @@
 ``python -m examples.best_of_n samples.jsonl --rule RULE`` reads one row per sample (prompt, reward,
 scores of the rules), as `examples.grpo_proof` writes them. Nothing is sampled again: the mean over
 all subsets of n samples is exact. KL(best of n || policy) is at most log n - (n - 1) / n (arXiv
-2401.01879). With ``--plot FILE`` the curves are drawn too, if matplotlib is installed.
+2401.01879).
 
 Suffixes: N samples of a prompt, P prompts.
 """
@@ -46,7 +46,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("samples", type=Path)
     parser.add_argument("--rule", required=True)
-    parser.add_argument("--plot", type=Path)
     arguments = parser.parse_args()
     by_prompt: dict[int, list[tuple[float, float]]] = {}
     for line in arguments.samples.read_text(encoding="utf-8").splitlines():
@@ -56,7 +55,6 @@ def main() -> None:
     columns = [[*zip(*samples, strict=True)] for samples in by_prompt.values()]
     num_samples = min(len(rewards) for rewards, _ in columns)
     sizes = [2**power for power in range(num_samples.bit_length()) if 2**power <= num_samples]
-    points = []
     print("n   KL at most  reward of the chosen response  watched rule")
     for n in sizes:
         cells = []
@@ -64,28 +62,8 @@ def main() -> None:
             value_P = np.array([best_of_n(column[0], column[name], n) for column in columns])
             half = 1.96 * value_P.std(ddof=1) / np.sqrt(len(value_P))
             cells.append((value_P.mean(), half))
-        points.append(cells)
         texts = [f"{mean:+.4f} ({mean - half:+.4f} to {mean + half:+.4f})" for mean, half in cells]
         print(f"{n:<3} {log(n) - (n - 1) / n:10.2f}  {texts[0]:29}  {texts[1]}")
-    if arguments.plot:
-        draw(arguments.plot, sizes, points, arguments.rule)
-
-
-def draw(file: Path, sizes: list[int], points: list[list[tuple[float, float]]], rule: str) -> None:
-    """Draw reward and rule against n on a log axis, with KL on the upper axis."""
-    from matplotlib.figure import Figure  # only here: TRL's environment has no matplotlib
-
-    figure = Figure(figsize=(6, 3.5), layout="constrained")
-    axes = figure.add_subplot()
-    for index, label in enumerate(("composed reward", f"held out: {rule}")):
-        mean, half = np.array([cells[index] for cells in points]).T
-        axes.errorbar(sizes, mean, yerr=half, label=label, marker="o", capsize=3)
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(sizes, [f"{n}\n{log(n) - (n - 1) / n:.2f}" for n in sizes])
-    axes.set_xlabel("n, and below it KL in nats")
-    axes.set_ylabel("score of the chosen response")
-    axes.legend(fontsize="small")
-    figure.savefig(file, dpi=120)
 
 
 if __name__ == "__main__":

@@ -204,10 +204,17 @@ def main() -> None:
         after = measure(client, prompts, sample(trainer.model, tokenizer, prompts, NUM_AFTER))
         print(f"\nseed {seed}, {arguments.steps} steps")
         print(f"reward after: {in_words(interval(prompt_means(after)))}")
-        print(verdict("reward", interval(prompt_means(after) - prompt_means(before))))
+        gain = interval(prompt_means(after) - prompt_means(before))
+        print(verdict("reward", gain))
         for rule in watched:
             change = interval(prompt_means(after, rule) - prompt_means(before, rule))
-            print("watched: " + verdict(rule, change))
+            hacked = change[2] < 0 < gain[1]
+            print(f"watched: {verdict(rule, change)}")
+            print(
+                f"it {'fell' if hacked else 'did not fall'} while the reward rose"
+                if gain[1] > 0
+                else "the reward did not rise"
+            )
         logs = [log for log in trainer.state.log_history if "reward" in log]
         tenth = max(1, len(logs) // 10)
         print("rule, weight, mean of the first and of the last tenth of the steps")
