@@ -25,7 +25,9 @@ def report(config: ReportConfig, *, json: JsonOption = False) -> None:
 
     ratings = open_ratings(config.ratings, run=config.run, judge=config.judge)
     with console.status("measuring rules") as status:
-        written = write_report(ratings, out=config.out, on_step=status.update)
+        written = write_report(
+            ratings, out=config.out, label_curve=config.label_curve, on_step=status.update
+        )
     findings = written.findings
     lines = [
         f"{findings.source_name(source)}, {verdict.entropy} entropy: {verdict.verdict}"

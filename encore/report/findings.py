@@ -18,12 +18,15 @@ from encore.report.figure_drawing import DataTable, Missing
 from encore.report.provenance import Provenance, provenance_of
 from encore.report.rules_and_people import rules_and_people
 from encore.warehouse import PairRatings, Ratings, open_ratings, open_warehouse, read_pair_ratings
+from encore.weighting.label_curve import LabelCurve
+from encore.weighting.label_curve import label_curve as measured_curve
 from encore.weighting.scheme_comparison import (
     SchemeComparison,
     TauSweep,
     compare_schemes,
     sweep_tau,
 )
+from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.weigh import pooled_evidence
 from encore.weighting.weight_error import ratings_needed
 
@@ -56,6 +59,7 @@ class Findings:
         pairs: Ratings of every pair, over all sources.
         comparison: Comparison of all weighting schemes on these ratings.
         sweep: ENCORE's weights over a range of temperatures.
+        label_curve: Accuracy of fitted weights by number of labels; None if it was not asked for.
         people: Table of what people and probes say of each rule; None if the study has neither.
         enough: Sentence on how many ratings are enough; None if nothing can be said.
         benchmarks: Benchmark tables of the ratings' study that have rows, by figure name.
@@ -69,6 +73,7 @@ class Findings:
     pairs: PairRatings
     comparison: SchemeComparison | Missing
     sweep: TauSweep | Missing
+    label_curve: LabelCurve | Missing | None = None
     people: DataTable | None
     enough: str | None
     benchmarks: Mapping[str, BenchmarkTable | Missing]
@@ -143,7 +148,10 @@ class Findings:
 
 
 def gather(
-    ratings: str | Path | Ratings | Any, *, on_step: Callable[[str], None] = lambda _: None
+    ratings: str | Path | Ratings | Any,
+    *,
+    label_curve: bool = False,
+    on_step: Callable[[str], None] = lambda _: None,
 ) -> Findings:
     """Compute everything that a report shows about some ratings.
 
@@ -152,6 +160,7 @@ def gather(
 
     Args:
         ratings: Ratings as `encore.analysis.analyze.analyze` takes them.
+        label_curve: True to measure fitted weights by number of labels.
         on_step: Function that receives the name of each step before it begins.
 
     Raises:
@@ -169,6 +178,7 @@ def gather(
     rule_ids = tuple(rule.rule_id for rule in analysis.rules if rule.source == POOLED)
     comparison: SchemeComparison | Missing
     sweep: TauSweep | Missing
+    curve: LabelCurve | Missing | None = None
     with open_warehouse(opened) as warehouse:
         on_step("reading pairs")
         evidence = _attempt(partial(pooled_evidence, warehouse, opened))
@@ -181,6 +191,9 @@ def gather(
             comparison = compare_schemes(evidence)
             sweep = sweep_tau(evidence, taus=_TAUS)
             notes += [*comparison.notes, *sweep.notes]
+            if label_curve:
+                on_step("fitting weights to more and more labels")
+                curve = _attempt(partial(measured_curve, evidence, SchemeOptions()))
             on_step("drawing samples of pairs")
             enough = sentence(ratings_needed(pairs))
     sources = _single_sources(analysis)
@@ -200,6 +213,7 @@ def gather(
         pairs=pairs,
         comparison=comparison,
         sweep=sweep,
+        label_curve=curve,
         people=rules_and_people(opened, titles, pooled),
         enough=enough,
         benchmarks=_benchmarks(opened.study),

@@ -14,3 +14,6 @@ class ReportConfig(RatingsConfig):
     out: Path | None = option(None, metavar="FOLDER")
     """Where the report goes; a name that ends in .html is the page alone. Default:
     STUDY/reports/RUN_KEY, or `report` in this directory for ratings that are not of a study."""
+    label_curve: bool = option(False)
+    """Show from how many labels on fitted weights beat weights without labels; takes about ten
+    seconds for each 1,000 pairs."""

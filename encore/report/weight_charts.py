@@ -42,6 +42,7 @@ from encore.report.findings import Findings
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from encore.weighting.label_curve import LabelCurve
     from encore.weighting.scheme_comparison import Draws, SchemeComparison, SchemeRow, TauSweep
 
 #: Smallest share that is printed as a number: a smaller one would read 0.0.
@@ -203,6 +204,41 @@ def _accuracy_panel(sweep: TauSweep) -> Panel:
         f"{counted(sweep.num_pairs, 'pair')} · {percent(half_T.min())} to {percent(half_T.max())}"
     )
     return Panel("accuracy of the composed rating", subtitle, draw)
+
+
+def label_curve_chart(curve: LabelCurve | Missing) -> Chart | Missing:
+    """Draw the accuracy of fitted weights over their number of labels, with two schemes as lines.
+
+    The lines are ENCORE's weights and uniform ones, which need no labels.
+    """
+    if isinstance(curve, Missing):
+        return curve
+    estimates = (*curve.shrunk, curve.encore, curve.uniform)
+    half_S, low_S, high_S = floats([(row.value, row.low, row.high) for row in estimates]).T
+    num = len(curve.num_labels)
+
+    def draw(axes: Axes) -> None:
+        axes.plot(curve.num_labels, half_S[:num], "C0o-", label="fitted (shrunk) †")
+        axes.fill_between(
+            curve.num_labels, low_S[:num], high_S[:num], color="C0", alpha=0.14, linewidth=0
+        )
+        axes.axhline(half_S[num], color="C1", label="encore, no labels")
+        axes.axhline(half_S[num + 1], **REFERENCE, label="uniform, no labels")
+        axes.set_xscale("log")
+        axes.set_xticks(curve.num_labels, [f"{labels:,}" for labels in curve.num_labels])
+        axes.minorticks_off()
+        in_percent(axes.yaxis)
+        axes.legend()
+        axes.set_xlabel("labelled pairs")
+        axes.set_ylabel("accuracy on held-out pairs (%)")
+
+    names = [*(f"fitted, {labels:,} labels" for labels in curve.num_labels), "encore", "uniform"]
+    rows = [
+        (name, percent(half), percent_interval(low, high))
+        for name, half, low, high in zip(names, half_S, low_S, high_S, strict=True)
+    ]
+    panel = Panel("accuracy by number of labels", counted(curve.num_pairs, "pair"), draw)
+    return Chart([panel], DataTable(("weights", "half", "95 %"), rows), columns=1)
 
 
 def _tau_axis(axes: Axes, sweep: TauSweep) -> None:

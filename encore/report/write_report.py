@@ -36,6 +36,7 @@ CHARTS: dict[str, tuple[str, Callable[[Findings], Chart | Missing]]] = {
     "scheme-accuracy": ("Accuracy by scheme", weight_charts.scheme_accuracy),
     "tau-sweep": ("What the temperature does", weight_charts.tau_sweep),
 }
+LABEL_CURVE_FIGURE = "label-curve"
 _SYNTHETIC_MARK = "SYNTHETIC: made by a program, no evidence for or against anything"
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -82,6 +83,7 @@ def report(
     ratings: str | Path | Ratings | Any,
     out: str | Path | None = None,
     *,
+    label_curve: bool = False,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Write a report on some ratings into a folder: ``report.html`` and ``figures/``.
@@ -95,6 +97,7 @@ def report(
         ratings: Ratings as `encore.analysis.analyze.analyze` takes them, or its result.
         out: Folder of the report; created if it does not exist. A name that ends in ``.html`` is
             the page, which is then written alone. None takes `default_folder`.
+        label_curve: True to measure fitted weights by number of labels, too.
         on_step: Function that receives the name of each step before it begins.
 
     Raises:
@@ -106,7 +109,7 @@ def report(
         page, folder = folder, folder.parent
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--out {folder}: this is a file; name a folder for the report")
-    findings = gather(ratings, on_step=on_step)
+    findings = gather(ratings, label_curve=label_curve, on_step=on_step)
     drawn = draw_all(findings, on_step=on_step)
     html = render_page(findings, drawn)
     folder.mkdir(parents=True, exist_ok=True)
@@ -145,6 +148,9 @@ def draw_all(
     charts: list[tuple[str, str, Chart | Missing, bool]] = [
         (name, title, make(findings), is_synthetic) for name, (title, make) in CHARTS.items()
     ]
+    if findings.label_curve is not None:
+        chart = weight_charts.label_curve_chart(findings.label_curve)
+        charts.append((LABEL_CURVE_FIGURE, "From how many labels on?", chart, is_synthetic))
     for name, table in findings.benchmarks.items():
         if isinstance(table, Missing):
             charts.append((name, "A table that cannot be read", table, False))
@@ -177,7 +183,9 @@ def _write_figures(folder: Path, drawn: Drawn) -> dict[str, dict[str, str]]:
                 atomic_write_bytes(path, chart.files[kind])
             figures[name] = {kind: str(path) for kind, path in paths.items()}
     for path in [path for kind in FORMATS for path in folder.glob(f"*.{kind}")]:
-        is_ours = path.stem in CHARTS or path.stem.startswith(BENCHMARK_FIGURE)
+        is_ours = path.stem in (*CHARTS, LABEL_CURVE_FIGURE) or path.stem.startswith(
+            BENCHMARK_FIGURE
+        )
         if is_ours and path.stem not in figures:
             path.unlink()
     return figures

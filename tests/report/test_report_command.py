@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import pytest
 
 from encore.data.rating_runs import list_runs
 from encore.report.write_report import CHARTS, default_folder, report
+from encore.weighting.label_curve import label_curve
+from encore.weighting.scheme_options import SchemeOptions
+from encore.weighting.weigh import open_evidence
 from tests.golden.command_line import Finished, encore
 from tests.report.studies import some_ratings, write_rated_study
 from tests.worlds.studies import file_contents, shard_path
@@ -55,6 +59,22 @@ def test_the_json_names_files_and_findings(written):
 def test_the_same_ratings_give_the_same_bytes(file, written, tmp_path):
     report(file, out=tmp_path)
     assert file_contents(tmp_path) == file_contents(Path(written.json["page"]).parent)
+
+
+def test_the_curve_by_number_of_labels_is_that_of_the_weights_and_goes_with_its_option(
+    file, tmp_path
+):
+    with open_evidence(file) as evidence:
+        curve = label_curve(evidence, SchemeOptions())
+    written = report(file, out=tmp_path, label_curve=True)
+    assert {*written.figures} == {*CHARTS, "label-curve"}
+    page = written.page.read_text(encoding="utf-8")
+    for name, estimate in zip(("encore", "uniform"), (curve.encore, curve.uniform), strict=True):
+        assert re.search(rf">{name}</th><td[^>]*>{100 * estimate.value:.1f}\s%<", page)
+    assert f">fitted, {curve.num_labels[-1]:,} labels<" in page
+    assert f"From {curve.num_labels_to_beat} labels on, fitting is better" in page
+    report(file, out=tmp_path)
+    assert not list(tmp_path.glob("figures/label-curve*"))
 
 
 @pytest.mark.usefixtures("quick")
