@@ -200,7 +200,7 @@ def test_a_run_that_ended_before_its_first_shard_is_not_chosen(encore, rated):
 
 
 def test_no_command_is_left_out_of_those_that_are_called_without_ratings():
-    others = {"demo", "doctor", "judge", "paper", "browse"}
+    others = {"demo", "doctor", "guard", "judge", "paper", "browse"}
     assert {name for name in COMMANDS if "rules" not in name} == (
         {*WITHOUT_RATINGS} - {"rules probe"} | others
     )
