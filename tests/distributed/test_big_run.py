@@ -38,14 +38,20 @@ _LOCK_ERRORS = re.compile(r"database is locked|deadlock|could not serialize", re
 
 
 def rate_amid_faults(
-    farm: Farm, folder: Path, *, num_engines: int, away_seconds: float, is_killed: bool = False
+    farm: Farm,
+    folder: Path,
+    *,
+    num_engines: int,
+    away_seconds: float,
+    num_shards: int = NUM_SHARDS,
+    is_killed: bool = False,
 ) -> None:
     """Rate amid faults, then retry; check the end of both runs and the ratings.
 
     Two shards fail, a child and a worker are killed, and the server is away for a while.
     ``is_killed``: the server ends by SIGKILL.
     """
-    study = make_study(folder, num_pairs=NUM_SHARDS)
+    study = make_study(folder, num_pairs=num_shards)
     names = shard_names(study)
     farm.control.order(seconds=0.9 * num_engines, fails={names[11]: 2, names[23]: ALWAYS})
     run = farm.start_run(study=str(study), engines=num_engines, silence_seconds=30)
