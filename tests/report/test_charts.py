@@ -12,11 +12,14 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from encore.analysis.bootstrap import Estimate
 from encore.core.number_text import number, percent
 from encore.report.figure_drawing import Chart, DataTable, Missing, Panel, draw_chart, label_points
 from encore.report.findings import MAX_DRAWN_SOURCES, Findings, gather
 from encore.report.rule_charts import correlation_table
+from encore.report.weight_charts import label_curve_chart
 from encore.report.write_report import CHARTS
+from encore.weighting.label_curve import LabelCurve
 from tests.report.studies import some_ratings
 
 RULE_NAMES = [*enumerate(("calm", "fair", "kind", "mild", "neat", "open"), start=1)]
@@ -46,6 +49,25 @@ def test_every_figure_has_a_table_a_subtitle_and_labelled_axes(findings, name):
         assert axes.get_xlabel() or name == "scheme-weights"
         row_names = [text.get_text() for text in axes.get_yticklabels()]
         assert axes.get_ylabel() or row_names in ([], [f"{n} · {r}" for n, r in RULE_NAMES])
+
+
+def test_the_curve_of_labels_has_a_point_for_each_number_and_two_lines_without_labels():
+    estimates = [Estimate(value=half, low=half - 0.1, high=half + 0.1) for half in (0.6, 0.7)]
+    curve = LabelCurve(
+        num_labels=(10, 100),
+        shrunk=tuple(estimates),
+        encore=Estimate(value=0.65, low=0.6, high=0.7),
+        uniform=Estimate(value=0.64, low=0.6, high=0.7),
+        num_labels_to_beat=100,
+        num_pairs=500,
+        grouped_by="prompt",
+    )
+    chart = label_curve_chart(curve)
+    assert isinstance(chart, Chart)
+    fitted, encore, uniform = axes_of(chart.panels[0]).lines
+    assert [*zip(*fitted.get_data(), strict=True)] == [(10, 0.6), (100, 0.7)]
+    assert ({*encore.get_ydata()}, {*uniform.get_ydata()}) == ({0.65}, {0.64})
+    assert label_curve_chart(Missing("no pairs")) == Missing("no pairs")
 
 
 def test_bars_are_the_shares_of_ratings_in_bins_on_shared_axes(findings):

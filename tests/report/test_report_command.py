@@ -61,9 +61,9 @@ def test_the_same_ratings_give_the_same_bytes(file, written, tmp_path):
     assert file_contents(tmp_path) == file_contents(Path(written.json["page"]).parent)
 
 
-def test_the_curve_by_number_of_labels_is_that_of_the_weights_and_goes_with_its_option(
-    file, tmp_path
-):
+@pytest.mark.usefixtures("quick")
+def test_the_curve_by_number_of_labels_is_that_of_the_weights_and_goes_with_its_option(tmp_path):
+    file = some_ratings(rule_ids=RULES, sources=("hh",), num_pairs=60)
     with open_evidence(file) as evidence:
         curve = label_curve(evidence, SchemeOptions())
     written = report(file, out=tmp_path, label_curve=True)
