@@ -71,7 +71,7 @@ def test_help_form_recipe_and_reference_page_show_the_option(changed):
     )
 
 
-@pytest.mark.services
+@pytest.mark.full
 def test_mlflow_shows_the_option_and_its_default_changes_no_key(changed, tmp_path):
     llama = write_tiny_llama(tmp_path / "llama")
     study = study_of(numbered_pairs(8), tmp_path / "study")

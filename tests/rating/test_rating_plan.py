@@ -196,15 +196,8 @@ def test_plan_and_actual_cost_are_compared_for_the_shards_of_a_call(study):
     assert compared["num_calls"] == {"planned": 5 * 20, "actual": 5 * 20}  # 25 pairs, 10 a shard
 
 
-@pytest.mark.services
-@pytest.mark.parametrize(
-    "layout",
-    [
-        "paper",
-        pytest.param("conversation-first", marks=pytest.mark.full),
-        pytest.param("demand-first", marks=pytest.mark.full),
-    ],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("layout", ["paper", "conversation-first", "demand-first"])
 def test_a_calibrated_plan_counts_what_a_real_engine_computes(layout, tmp_path):
     """Within 2 %, on the demo's pairs and judge, whose prompts take blocks of 32 tokens."""
     ingest([f"hh={DATA_PATHS['synthetic-hh']}"], out=tmp_path / "planned")
