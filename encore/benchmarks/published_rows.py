@@ -60,7 +60,9 @@ def published_rows(path: Path, benchmark: Benchmark) -> tuple[PublishedRow, ...]
                     scores[entry["evaluation_name"]] = entry["score_details"]["score"] / largest
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(
-                f"published results {file}: no record of every_eval_ever ({type(error).__name__})"
+                f"published results {file}: cannot be read ({type(error).__name__}: "
+                f"{' '.join(str(error).split())[:120]}); expected a JSON record of every_eval_ever "
+                "with model_info.name, retrieved_timestamp and a score in each evaluation result"
             ) from error
         if scores and time >= latest.get(name, (time, None))[0]:
             source = record.source_metadata.get("source_organization_name")

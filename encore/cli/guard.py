@@ -36,8 +36,8 @@ def guard(config: GuardConfig, *, json: JsonOption = False) -> None:
     with terminal_reporter() as reporter:
         result = measure_guardrail(config, reporter=reporter)
     show_result(result, [_text(result)], result.notes, synthetic=result.synthetic, as_json=json)
-    weights = config.composition.weights
-    options = () if weights is None else ("--weights", weights)
+    chosen = config.composition.model_dump(exclude_none=True)
+    options = [part for name, value in chosen.items() for part in (f"--{name}", value)]
     say_next("serve", config.model, *options, "--threshold", result.figures.threshold.value)
 
 

@@ -161,8 +161,8 @@ def _sd(score_P2: _Floats) -> float:
 def _cautious_beta(margin_P: _Floats, rule_margin_P: _Floats, group_P: NDArray[np.intp]) -> float:
     """Return the smallest beta whose loss is not clearly larger than the smallest loss.
 
-    Larger clearly: by `_NUM_ERRORS` standard errors of the paired difference. It is added up by
-    prompt, so that several pairs of one prompt count as one observation.
+    A loss is clearly larger if the paired difference exceeds `_NUM_ERRORS` of its standard errors.
+    Differences are added up by prompt, so that pairs of one prompt count as one observation.
     """
     loss_BP = np.array([_losses(margin_P + beta * rule_margin_P) for beta in _AUTO_BETAS])
     best = int(loss_BP.mean(axis=1).argmin())

@@ -152,6 +152,8 @@ def test_the_threshold_of_the_command_guards_a_conversation(tmp_path):
     assert answer["figures"]["over_refusal"]["value"] == pytest.approx(np.mean(flagged))
     next_step = run_encore("guard", *arguments).err
     assert f"--weights {tmp_path / 'weights.json'} --threshold {threshold}" in next_step
+    rule = next(iter(weights))
+    assert f"--rule {rule} --threshold" in run_encore("guard", *arguments[:3], "--rule", rule).err
     refused = run_encore("guard", data, "--model", model)
     assert refused.code == 1
     assert "heads and a reward is one number" in refused.err
