@@ -235,12 +235,17 @@ class Farm:
         """Retry a run as the button Retry of the UI does.
 
         First the worker must have told the server the exit code of the old process, or the server
-        takes it for the end of the retried run. A line of advice on that code is the worker's last.
+        takes it for the end of the retried run. Its advice on that code comes after that call. The
+        coordinator's processes must all have ended.
         """
 
         def has_ended() -> bool:
-            last = log.read_text("utf-8", "replace").rpartition("Starting flow run process")[2]
-            return "prefect.flow_runs.worker - " in last.partition(" exited with status code")[2]
+            text = log.read_text("utf-8", "replace")
+            num_exits = text.count("Process for flow run")
+            num_errors = text.count(" exited with status code: ")
+            num_reports = text.count("prefect.flow_runs.worker - Check ")
+            num_starts = text.count("Starting flow run process")
+            return num_starts == num_exits and num_errors == num_reports
 
         log = self.workers["coordinator"].log
         wait_until(has_ended, seconds=60, event="the worker's report of the run's end")
