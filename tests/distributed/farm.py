@@ -23,7 +23,8 @@ from encore.data.pairs import planned_pairs, read_pairs, records_of
 from encore.data.rating_runs import choose_run, run_status
 from encore.data.study import open_study
 from infra.prefect_setup import prefect_environment
-from tests.distributed.steered_judge import FOLDER, WHO, Control, SteeredJudge
+from tests.distributed.orders import FOLDER, WHO, Control
+from tests.distributed.steered_judge import SteeredJudge
 from tests.worlds.servers import (
     Answer,
     PrefectServer,

@@ -1,4 +1,4 @@
-"""A judge for tests with several processes, steered by files in a control folder.
+"""A judge for tests with several processes, steered by orders.
 
 Its rating depends on the prompt alone. It logs its events, so that a test can count how often each
 shard was rated, and by which process.
@@ -7,69 +7,18 @@ shard was rated, and by which process.
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import re
-import socket
 import threading
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from encore import judges
 from encore.core.errors import JudgeUnavailableError
 from encore.judges.base import Prompt, Reply
+from tests.distributed.orders import FOLDER, WHO, Control, names_of_this_process
 from tests.worlds.judges import ScriptedJudge, hashed_score
-
-#: The control folder, and a name for all processes that inherit it (a worker's children).
-FOLDER, WHO = "ENCORE_TEST_CONTROL", "ENCORE_TEST_ENGINE"
-ALWAYS = 10**9
-
-
-@dataclass(frozen=True, slots=True)
-class Control:
-    """Orders to all judges, and the log of their events.
-
-    The orders are ``seconds`` (to rate a shard), ``load_seconds``, ``fails`` (by shard, how often
-    it fails), ``revision`` and ``clock`` (by process, the value), ``cannot_load`` and ``freezes``
-    (lists of processes; each hangs only once). A process is a process id, a name from the
-    environment, or ``*`` for all. The name of a shard is that of its first pair.
-    """
-
-    folder: Path
-
-    @property
-    def orders(self) -> dict[str, Any]:
-        """Read the current orders."""
-        path = self.folder / "orders.json"
-        return dict(json.loads(path.read_text("utf-8"))) if path.exists() else {}
-
-    def order(self, **changes: Any) -> None:
-        """Change some orders; the others stay."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / f".orders.{os.getpid()}"
-        path.write_text(json.dumps(self.orders | changes), encoding="utf-8")
-        path.replace(self.folder / "orders.json")
-
-    def forget(self) -> None:
-        """Empty the log."""
-        (self.folder / "log.jsonl").unlink(missing_ok=True)
-
-    def log(self, event: str, shard: str = "") -> None:
-        """Append an event of this process."""
-        who = {"who": os.environ.get(WHO, ""), "pid": os.getpid(), "host": socket.gethostname()}
-        line = json.dumps({"time": time.monotonic(), "event": event, "shard": shard, **who})
-        with (self.folder / "log.jsonl").open("a", encoding="utf-8") as log:
-            log.write(line + "\n")
-
-    def events(self, event: str | None = None) -> list[dict[str, Any]]:
-        """Read all events, or those of one kind: loaded, began, failed, hung, rated."""
-        path = self.folder / "log.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        entries = map(json.loads, lines)
-        return [entry for entry in entries if event in (None, entry["event"])]
 
 
 class SteeredJudge(ScriptedJudge):
@@ -82,7 +31,7 @@ class SteeredJudge(ScriptedJudge):
         self._lock = threading.Lock()
         self._is_loaded = False
         revisions: dict[str, str] = self._orders.get("revision", {})
-        names = [name for name in _names_of_this_process() if name in revisions]
+        names = [name for name in names_of_this_process() if name in revisions]
         super().__init__(
             name="steered", revision=revisions[names[0]] if names else "1", reads_texts=True
         )
@@ -138,22 +87,8 @@ class SteeredJudge(ScriptedJudge):
             raise RuntimeError(f"pair {shard}: the device fell off the bus")
 
 
-def install() -> None:
-    """Replace the backend `transformers` by this judge, and shift the clock as ordered."""
-    judges.BACKENDS["transformers"] = (__name__, SteeredJudge.__name__)
-    clocks = Control(Path(os.environ[FOLDER])).orders.get("clock", {})
-    if offsets := [clocks[who] for who in _names_of_this_process() if who in clocks]:
-        now, now_ns = time.time, time.time_ns
-        time.time = lambda: now() + offsets[0]
-        time.time_ns = lambda: now_ns() + offsets[0] * 10**9
-
-
-def _names_of_this_process() -> tuple[str, ...]:
-    return str(os.getpid()), os.environ.get(WHO, ""), "*"
-
-
 def _is_named_in(names: Collection[str]) -> bool:
-    return bool(set(names) & set(_names_of_this_process()))
+    return bool(set(names) & set(names_of_this_process()))
 
 
 def _has_hung(control: Control) -> bool:

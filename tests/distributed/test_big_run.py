@@ -28,7 +28,7 @@ from tests.distributed.farm import (
     shard_names,
     wait_until,
 )
-from tests.distributed.steered_judge import ALWAYS
+from tests.distributed.orders import ALWAYS
 from tests.worlds.servers import background_process
 
 NUM_SHARDS = 40

@@ -16,7 +16,7 @@ from tests.distributed.farm import (
     shard_names,
     wait_until,
 )
-from tests.distributed.steered_judge import ALWAYS
+from tests.distributed.orders import ALWAYS
 from tests.distributed.test_big_run import rate_amid_faults
 
 pytestmark = pytest.mark.services

@@ -30,7 +30,7 @@ from tests.distributed.farm import (
     shard_names,
     wait_until,
 )
-from tests.distributed.steered_judge import ALWAYS, Control
+from tests.distributed.orders import ALWAYS, Control
 from tests.worlds.judges import ScriptedJudge
 
 pytestmark = pytest.mark.services  # several processes

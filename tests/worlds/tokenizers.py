@@ -9,7 +9,6 @@ from typing import Any
 from encore.demo import JUDGE_PATH
 from encore.model.backbone_options import BackboneConfig
 from encore.model.conversation import ConversationTokenizer
-from encore.model.load_backbone import load_tokenizer
 
 LLAMA_3_TOKENS = (
     "<|begin_of_text|>",
@@ -93,6 +92,8 @@ def chatml(template: str = CHATML_TEMPLATE) -> Any:
 @cache
 def demo_tokenizer(max_length: int = 1024) -> ConversationTokenizer:
     """Return the tokenizer of the demo's judge."""
+    from encore.model.load_backbone import load_tokenizer  # imports torch
+
     return load_tokenizer(BackboneConfig(model=str(JUDGE_PATH), max_length=max_length))
 
 

@@ -7,6 +7,6 @@ stays as it is.
 import os
 
 if "ENCORE_TEST_CONTROL" in os.environ:
-    from tests.distributed.steered_judge import install
+    from tests.distributed.orders import install
 
     install()
