@@ -40,9 +40,9 @@ from encore.model.score_sequences import computed_batches
 from encore.runs.run_files import run_status
 from encore.scoring.head_accuracy import held_out_P
 from encore.scoring.head_scores import ScoreManifest, read_head_scores
-from encore.training.baselines.gate import RESULT_FILE
-from encore.training.baselines.gating_network import fit_gate, save_gate
-from encore.training.training_options import GateConfig
+from encore.training.baselines.gate import RESULT_FILE, train_gate
+from encore.training.baselines.gating_network import GatingNetwork, fit_gate, load_gate, save_gate
+from encore.training.training_options import GateConfig, TrainGateConfig
 from encore.weighting.schemes.bradley_terry import fit_scores
 from tests.run_identities import differing_parts
 from tests.worlds.models import make_classifier, tiny_config
@@ -216,14 +216,10 @@ def test_pairs_that_were_cut_are_counted_as_not_comparable(study, world, complet
 # --- rows -----------------------------------------------------------------------------------------
 
 
-def test_a_gate_weighs_the_heads_anew_for_each_prompt(complete_run, opened):
-    row = row_of(complete_run, "moe gate")
-    assert (row.method, row.metadata.kind) == ("moe", "scheme")
-    models = json.loads((complete_run.out / EVALUATION_JSON).read_text())["models"]
-    assert models["moe gate"]["gate"] is not None
-    assert models["uniform"] == models["moe gate"] | {"gate": None}
-    scores = score(opened, complete_run.out.parent, complete_run.pairs, shard_size=1000).scores
-    encoded = opened.tokenizer.encode_pairs(complete_run.pairs.pairs)
+def gated_rewards(result: BenchmarkRun, opened: OpenedModel, gate: GatingNetwork) -> np.ndarray:
+    """Return the sum of the rules' scores, each weighed by the gate, [P, 2]."""
+    scores = score(opened, result.out.parent, result.pairs, shard_size=1000).scores
+    encoded = opened.tokenizer.encode_pairs(result.pairs.pairs)
     # The trunk's last state of each prompt, one sequence at a time.
     prompts = computed_batches(
         opened.model,
@@ -236,9 +232,32 @@ def test_a_gate_weighs_the_heads_anew_for_each_prompt(complete_run, opened):
     state_PD = np.empty((NUM_PAIRS, HIDDEN_SIZE), dtype=np.float32)
     for batch in prompts:
         state_PD[batch.indices] = batch.value_NX
-    weight_PR = small_gate().weights(state_PD)
-    expected_P2 = np.einsum("pr,pcr->pc", weight_PR, scores.score_P2R)
+    rules = [scores.head_ids.index(rule_id) for rule_id in RULES]
+    return np.einsum("pr,pcr->pc", gate.weights(state_PD), scores.score_P2R[:, :, rules])
+
+
+def test_a_gate_weighs_the_heads_anew_for_each_prompt(complete_run, opened):
+    row = row_of(complete_run, "moe gate")
+    assert (row.method, row.metadata.kind) == ("moe", "scheme")
+    models = json.loads((complete_run.out / EVALUATION_JSON).read_text())["models"]
+    assert models["moe gate"]["gate"] is not None
+    assert models["uniform"] == models["moe gate"] | {"gate": None}
+    expected_P2 = gated_rewards(complete_run, opened, small_gate())
     np.testing.assert_allclose(row.reward_P2, expected_P2, atol=1e-4)
+
+
+def test_the_gate_of_a_model_with_head_0_weighs_the_rules_alone(study, world, tmp_path):
+    heads = ("preference", *RULES)
+    split = {"evaluation_share": 0.5, "seed": 0}
+    model = make_model(tmp_path / "joint", head_ids=heads, config=split)
+    settings = GateConfig(hidden_size=8, num_hidden_layers=1, num_steps=3, temperature=1.0)
+    config = TrainGateConfig(study=study, model=model, gate=settings, out=tmp_path / "gate")
+    gate = train_gate(study, config)
+    assert [*gate.mean_weights] == [*RULES]
+    result = run(study, world, model=str(model), gate=gate.out)
+    opened = open_reward_model(model, device="cpu")
+    expected_P2 = gated_rewards(result, opened, load_gate(gate.out, head_ids=RULES))
+    np.testing.assert_allclose(row_of(result, "moe gate").reward_P2, expected_P2, atol=1e-4)
 
 
 def test_weights_fitted_on_heads_learn_from_the_studys_scores_but_not_from_held_out_prompts(

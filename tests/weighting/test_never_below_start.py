@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
-from examples.never_below_start import RULES, Pairs, pairs_and_seeds, rewards_of_seed
+from examples.never_below_start import RULES, Pairs, pairs_and_seeds, rewards_of_states
 
 
 def test_an_interval_is_over_prompts_and_over_seeds():
@@ -34,7 +34,7 @@ def test_rewards_rank_held_out_pairs_of_a_reward_that_is_linear():
     mixing_DR[0] = np.abs(mixing_DR[0])
     rating_P2R = 1 / (1 + np.exp(-(state_P2D @ mixing_DR)))
     pairs = Pairs(state_P2D=state_P2D, rating_P2R=rating_P2R, group_P=np.arange(300) // 2)
-    margins, is_test_P, losses = rewards_of_seed(pairs, {}, seed=0)
+    margins, is_test_P, losses = rewards_of_states(pairs, {}, seed=0)
     assert is_test_P.sum() == 60  # a fifth of 150 prompts, two pairs each
     assert (margins["Bradley-Terry head"]["held-out"] > 0).mean() > 0.95
     assert (margins["best constant weights of heads"]["held-out"] > 0).mean() > 0.9
