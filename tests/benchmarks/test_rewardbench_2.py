@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from encore.benchmarks.benchmark_options import JudgeBenchmarkConfig, PairsConfig
@@ -63,6 +65,20 @@ def test_the_definition_has_the_published_counts():
     assert counts == {**{name: 3 * num for name, num in choices.items()}, "Ties": None}
     assert REWARDBENCH_2.subsets[-1].num_rows == 102
     assert sum(choices.values()) + 102 == 1865
+
+
+def test_the_columns_of_the_published_file_are_read(tmp_path):
+    rows = [row_of("Math", "7", [1], [0, 0, 0]), row_of("Ties", "tied:7", [1, 1], [0])]
+    for row in rows:
+        num_right, num_wrong = len(row["chosen"]), len(row["rejected"])
+        row |= {"num_correct": num_right, "num_incorrect": num_wrong, "models": ["m"] * num_wrong}
+        row |= {"total_completions": num_right + num_wrong, "additional_metadata": {"valid": 1.0}}
+    (tmp_path / "data").mkdir()
+    path = tmp_path / "data" / "test-00000-of-00001.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    pairs = read_benchmark_pairs(REWARDBENCH_2, data=tmp_path, allow_partial=True)
+    assert pairs.subset_P == ("Math",) * 3 + ("Ties",) * 2
+    assert pairs.keys == read(tmp_path, rows).keys
 
 
 #: Prompt 0: reference margin 3 - 1 = 2; tied margin 5 - 2 = 3, spread 6 - 5 = 1. All hold;

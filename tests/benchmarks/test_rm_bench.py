@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,22 @@ def test_accuracy_is_by_domain_and_difficulty(tmp_path):
     assert scores == pytest.approx({"Average": 3 / 6, **expected})
     counts = {subset.subset: subset.num_pairs for subset in line.our_figures.subsets}
     assert (counts["chat hard"], counts["safety hard"]) == (1, 2)  # prompts, not their 3 pairs
+
+
+def test_the_definition_has_the_published_counts(tmp_path):
+    counts = {subset.name: subset.num_rows for subset in RM_BENCH.subsets}
+    domains = {"chat": 129, "code": 228, "math": 529, "safety": 284 + 157}
+    difficulties = ("easy", "normal", "hard")
+    assert counts == {
+        f"{name} {part}": num for name, num in domains.items() for part in difficulties
+    }
+    assert sum(domains.values()) == 1327
+    # The published file: one JSON array, ids with their domain, and a column that nothing reads.
+    rows = [row_of("chat", 1, [1, 1, 1], [0, 0, 0]) | {"id": "chat/100", "error": "a mistake"}]
+    (tmp_path / "total_dataset.json").write_text(json.dumps(rows, indent=4), encoding="utf-8")
+    pairs = read_benchmark_pairs(RM_BENCH, data=tmp_path, allow_partial=True)
+    assert {*pairs.row_id_P} == {"chat/chat/100"}
+    assert "chat easy has 1 rows, expected 129" in pairs.notes[0]
 
 
 @pytest.mark.parametrize(
