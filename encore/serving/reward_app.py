@@ -27,6 +27,7 @@ from encore.model.score_sequences import score_sequences
 from encore.serving.batch_queue import BatchQueue, stopping_error
 from encore.serving.composed_rewards import RewardComposer
 from encore.serving.conversation_answers import CONVERSATION_SHAPES
+from encore.serving.held_out_scale import HeldOutScale
 from encore.serving.policy_template import PolicyTemplate
 from encore.serving.request_encoding import EncodedText, RequestEncoder
 from encore.serving.reward_requests import RequestError, Texts, read_request
@@ -99,6 +100,7 @@ class RewardApp:
             use=use or RuleUse(),
         )
         self._threshold = threshold
+        self._scale = HeldOutScale(opened.held_out, head_ids=self._head_ids)
         self._limits = limits
         self._model_fields = {"model": opened.name, "digest": opened.digest}
         self._on_ready = on_ready
@@ -111,7 +113,7 @@ class RewardApp:
         #: One thread that parses bodies and tokenizes texts, off the event loop.
         self._thread = ThreadPoolExecutor(1, "encore-encode")
         self._metrics = ServerMetrics(
-            self._queue, head_ids=self._head_ids, mean_R=self._composer.mean_R
+            self._queue, head_ids=self._head_ids, mean_R=self._composer.mean_R, scale=self._scale
         )
         shapes = CONVERSATION_SHAPES | TEXT_SHAPES
         posts: dict[str, Callable[[Request], Any]] = {
@@ -177,6 +179,7 @@ class RewardApp:
             composer=self._composer,
             model_fields=self._model_fields,
             threshold=self._threshold,
+            scale=self._scale,
         )
         return JSONResponse(answer(record, scored))
 

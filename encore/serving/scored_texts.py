@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from encore.serving.composed_rewards import ComposedReward, RewardComposer
+from encore.serving.held_out_scale import HeldOutScale
 from encore.serving.request_encoding import EncodedText
 from encore.serving.reward_requests import RequestError
 
@@ -22,12 +23,14 @@ class ScoredTexts:
         composer: Composer of the rewards, with the rules.
         model_fields: Name and digest of the model.
         threshold: Lowest reward that the server calls safe, if it was given one.
+        scale: Scale of the scores of the training's held-out responses.
     """
 
     texts: Sequence[TextReward]
     composer: RewardComposer
     model_fields: Mapping[str, str]
     threshold: float | None
+    scale: HeldOutScale
 
     @property
     def rewards(self) -> list[ComposedReward]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from encore.serving.batch_queue import BatchQueue
+from encore.serving.held_out_scale import HeldOutScale
 
 #: Number of latest texts whose scores the means and deviations describe.
 _NUM_LATEST = 1000
@@ -23,12 +24,19 @@ class ServerMetrics:
         queue: Queue whose length is shown.
         head_ids: Ids of the rules.
         mean_R: Mean of each rule's ratings in the model's training; zeros if it is not known.
+        scale: Scale of the scores of the training's held-out responses.
     """
 
     def __init__(
-        self, queue: BatchQueue, *, head_ids: Sequence[str], mean_R: NDArray[np.float64]
+        self,
+        queue: BatchQueue,
+        *,
+        head_ids: Sequence[str],
+        mean_R: NDArray[np.float64],
+        scale: HeldOutScale,
     ) -> None:
         self._head_ids = head_ids
+        self._scale = scale
         self._mean_R = mean_R
         self._latest: deque[NDArray[np.float64]] = deque(maxlen=_NUM_LATEST)
         self._registry = CollectorRegistry()
@@ -71,6 +79,12 @@ class ServerMetrics:
             ["rule"],
             **registered,
         )
+        self._drift_sd = Gauge(
+            "encore_rule_score_drift_sd",
+            "That mean minus the mean over the training's held-out responses, in their sd.",
+            ["rule"],
+            **registered,
+        )
 
     def add_scores(self, score_NR: NDArray[np.float64]) -> None:
         """Add the centred scores of some texts."""
@@ -88,4 +102,6 @@ class ServerMetrics:
                 self._sd.labels(rule).set(sd)
                 if self._mean_R.any():  # a model of others does not say its study's mean
                     self._drift.labels(rule).set(drift)
+            for rule, drift_N in self._scale.deviations(score_NR).items():
+                self._drift_sd.labels(rule).set(drift_N.mean())
         return generate_latest(self._registry)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
+import numpy as np
 from pydantic import ConfigDict, FailFast, Field, StrictStr, model_validator
 
 from encore.serving.reward_requests import (
@@ -155,12 +156,16 @@ def _turn(role: Literal["system", "user", "assistant"], content: Any) -> Turn:
 def answer_openrlhf(_request: RewardRequest, texts: ScoredTexts) -> dict[str, Any]:
     """Answer with rewards, and ``scores``, which are equal to them.
 
-    Clients filter by ``scores``. ``extra_logs`` has every rule's score on the scale of its ratings.
+    Clients filter by ``scores``. ``extra_logs`` has every rule's score on the scale of its ratings,
+    and its deviation from the training's held-out responses in their sd.
     """
     rewards = [text.reward for text in texts.rewards]
-    rows = ((text.score_R + texts.composer.mean_R).tolist() for text in texts.rewards)
-    scores_by_head = dict(zip(texts.composer.head_ids, zip(*rows, strict=True), strict=True))
-    return {"rewards": rewards, "scores": rewards, "extra_logs": scores_by_head}
+    score_NR = np.array([text.score_R for text in texts.rewards])
+    columns = (score_NR + texts.composer.mean_R).T.tolist()
+    logs = dict(zip(texts.composer.head_ids, columns, strict=True))
+    for head_id, drift_N in texts.scale.deviations(score_NR).items():
+        logs[f"drift_sd/{head_id}"] = drift_N.tolist()
+    return {"rewards": rewards, "scores": rewards, "extra_logs": logs}
 
 
 def answer_llama_factory(request: EvaluationRequest, texts: ScoredTexts) -> dict[str, Any]:

@@ -7,6 +7,7 @@ The requests and the reading of answers follow the clients' sources: OpenRLHF 0.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from encore.data.records import Message
 from tests.serving.servers import PATIENCE, Running, running, score_offline
 from tests.worlds.models import MEANS, RULES, WEIGHTS, opened_model
+from tests.worlds.scorings import held_out_scores
 from tests.worlds.tokenizers import CHATML_TEMPLATE, chatml
 
 BEGIN, END = "<|begin_of_text|>", "<|eot_id|>"
@@ -215,6 +217,28 @@ def test_a_watched_rule_is_in_the_logs_and_never_in_the_reward(text):
 def test_watching_unknown_or_all_rules_is_refused(watch, reason):
     with pytest.raises(ValueError, match=reason), running(use={"watch": watch}):
         pass
+
+
+#: Head 0: 4, 0, 0, 0; the rules: 3, 1, 3, 1 | 3, 1, 3, 1 | 2, 2, 2, 2.
+HELD_OUT = held_out_scores([[[4, 3, 3, 2], [0, 1, 1, 2]], [[0, 3, 3, 2], [0, 1, 1, 2]]])
+
+
+def test_drift_is_in_standard_deviations_where_the_model_has_held_out_scores():
+    weights = {"preference": 1.0, **WEIGHTS}
+    # Mean 1 and sd √3; mean 2 and sd 1 twice; equal scores have no sd, and no drift.
+    scale = {"preference": (1, 3**0.5), "be-kind": (2, 1), "be-brief": (2, 1)}
+    with running(opened_model(held_out=HELD_OUT), weights=weights) as server:
+        logs = server.post("/get_reward", {"query": ["a", "bb", "ccc"]}).json()["extra_logs"]
+        metrics = server.get("/metrics").text
+    names = [f"drift_sd/{head}" for head in scale]
+    assert [*logs] == ["preference", *RULES, *names]
+    means = dict(zip(RULES, MEANS, strict=True))
+    for head, (mean, sd) in scale.items():
+        drift_N = (np.array(logs[head]) - means.get(head, 0) - mean) / sd
+        np.testing.assert_allclose(logs[f"drift_sd/{head}"], drift_N, atol=1e-5)
+        [line] = re.findall(rf'encore_rule_score_drift_sd{{rule="{head}"}} (.*)', metrics)
+        assert float(line) == pytest.approx(drift_N.mean(), abs=1e-5)
+    assert 'drift_sd{rule="be-true"}' not in metrics
 
 
 # --- guard, errors of one text, metrics -----------------------------------------------------------
