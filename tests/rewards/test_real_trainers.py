@@ -8,12 +8,15 @@ Legend: S steps, N texts of a step, R rules.
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from encore.data.records import Message
 from encore.demo import JUDGE_PATH
+from encore.export.classifier import write_tokenizer
 from encore.model.conversation import ConversationTokenizer
 from encore.model.open_model import OpenedModel
 from encore.model.score_sequences import score_sequences
@@ -22,7 +25,7 @@ from tests.export.readers.environments import ask, reader_python
 from tests.serving.servers import running
 from tests.test_architecture import ROOT
 from tests.worlds.models import tiny_model
-from tests.worlds.tokenizers import llama_3
+from tests.worlds.tokenizers import chatml, llama_3
 
 #: Building an environment takes a minute or two, once on a machine.
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
@@ -147,6 +150,62 @@ def test_swift_computes_the_scores_of_every_rule_and_its_gdpo_advantages(tmp_pat
     assert answer["names"] == list(RULES)
     np.testing.assert_allclose(answer["rewards"], score_NR, atol=1e-5)
     np.testing.assert_allclose(answer["advantages"], gdpo_advantages(score_NR), atol=1e-3)
+
+
+def ask_client(trainer: str, opened: OpenedModel, folder: Path, **request: Any) -> Any:
+    """Return what a trainer's own client gets from a server."""
+    with running(opened, weights=WEIGHTS) as server:
+        request |= {"trainer": trainer.replace("-", "_"), "url": server.url}
+        return ask(reader_python(trainer), "trainer_clients.py", request, folder=folder)["answer"]
+
+
+PROMPTS = ["Is it safe?", "Is it really safe to do this?", "Why?"]
+RESPONSES = ["No.", "Yes, of course.", ""]
+
+
+def test_llama_factory_gets_the_reward_of_each_text(tmp_path):
+    opened = ten_rules()
+    texts = [
+        opened.tokenizer.render([Message(role="user", content=prompt)], response)
+        for prompt, response in zip(PROMPTS, RESPONSES, strict=True)
+    ]
+    rewards = ask_client("llama-factory", opened, tmp_path, texts=texts)
+    expected_N = offline_scores(opened, PROMPTS, RESPONSES) @ [*WEIGHTS.values()]
+    np.testing.assert_allclose(rewards, expected_N, atol=1e-5)
+
+
+def test_verl_gets_the_reward_of_each_conversation_under_another_policys_tokens(tmp_path):
+    opened = ten_rules()
+    write_tokenizer(opened.tokenizer, tmp_path)
+    chatml().save_pretrained(tmp_path / "policy")
+    rewards = ask_client(
+        "verl",
+        opened,
+        tmp_path,
+        policy=str(tmp_path / "policy"),
+        reward_model=str(tmp_path),
+        prompts=[[{"role": "user", "content": prompt}] for prompt in PROMPTS],
+        responses=RESPONSES,
+    )
+    expected_N = offline_scores(opened, PROMPTS, RESPONSES) @ [*WEIGHTS.values()]
+    np.testing.assert_allclose(rewards, expected_N, atol=1e-5)
+
+
+def test_nemo_gyms_agent_gets_components_that_sum_to_the_reward_and_their_means(tmp_path):
+    opened = ten_rules()
+    prompts = [[{"role": "user", "content": prompt}] for prompt in PROMPTS]
+    answer = ask_client("nemo-gym", opened, tmp_path, prompts=prompts, responses=RESPONSES)
+    contribution_NR = offline_scores(opened, PROMPTS, RESPONSES) * [*WEIGHTS.values()]
+    reward_N = contribution_NR.sum(axis=1)
+    rollouts = answer["rollouts"]
+    np.testing.assert_allclose([row["reward"] for row in rollouts], reward_N, atol=1e-5)
+    components = [[row["reward_components"][rule] for rule in RULES] for row in rollouts]
+    np.testing.assert_allclose(components, contribution_NR, atol=1e-5)
+    assert [row["task"] for row in rollouts] == ["kept"] * 3
+    logged_R = [answer["metrics"]["agent_metrics"][f"mean/{rule}"] for rule in RULES]
+    np.testing.assert_allclose(logged_R, contribution_NR.mean(axis=0), atol=1e-5)
+    mean = answer["metrics"]["key_metrics"]["mean/reward"]
+    assert mean == pytest.approx(reward_N.mean(), abs=1e-5)
 
 
 def test_openrlhf_gets_every_reward_of_200_texts_at_once(tmp_path):

@@ -2,7 +2,8 @@
 
 An environment lies at ``ENCORE_TEST_ENVS/<name>`` (default: in the user's cache folder). A file in
 it names the installed requirements and is written last: an incomplete environment, or one of other
-requirements, is built again. Each takes about 1.1 GB and one minute; ``rewardbench`` 1.7 GB.
+requirements, is built again. Each takes about 1.1 GB and one minute; ``rewardbench`` 1.7 GB,
+``verl`` 1.9 GB and ``nemo-gym`` 1.4 GB.
 """
 
 from __future__ import annotations
@@ -37,6 +38,14 @@ _AIOHTTP = (
     "yarl==1.25.1",
 )
 _HTTPX = ("httpx==0.28.1", "anyio==4.16.0", "certifi==2026.10.18", "h11==0.16.0", "httpcore==1.0.9")
+_REQUESTS = (
+    "requests==2.34.2",
+    "certifi==2026.10.18",
+    "charset-normalizer==3.4.7",
+    "idna==3.20",
+    "packaging==26.2",
+    "urllib3==2.7.0",
+)
 #: Requirements for pip, by name of the environment.
 ENVIRONMENTS: Mapping[str, tuple[str, ...]] = {
     # The last of the line that `rewardbench` from PyPI pins, and the last before transformers 5.
@@ -47,9 +56,15 @@ ENVIRONMENTS: Mapping[str, tuple[str, ...]] = {
     "ms-swift": (_TORCH, "ms-swift==4.6.0", "httpx==0.28.1"),
     # Its requirements need CUDA; its reward client needs aiohttp alone, ours needs httpx.
     "openrlhf": ("--no-deps", "openrlhf==0.11.2", *_AIOHTTP, *_HTTPX),
+    # Its requirements take torchvision's CUDA build; its reward client needs requests alone.
+    "llama-factory": ("--no-deps", "llamafactory==0.9.5", *_REQUESTS),
+    "verl": (_TORCH, "verl==0.9.1"),
+    "nemo-gym": ("nemo-gym==0.4.0",),
     # It imports pkg_resources, which newer setuptools no longer have.
     "rewardbench": (_TORCH, "rewardbench==0.1.4", "transformers==4.51.0", "setuptools<81"),
 }
+#: Python of an environment whose packages need a newer one than ENCORE.
+_PYTHONS = {"nemo-gym": "python3.12"}
 _SECONDS = 3000
 #: No network, no telemetry.
 _OFFLINE = {
@@ -66,6 +81,9 @@ def reader_python(name: str) -> Path:
 
     If it cannot be built, the test is skipped.
     """
+    base_python = shutil.which(_PYTHONS.get(name, sys.executable))
+    if base_python is None:
+        pytest.skip(f"{_PYTHONS[name]} is not installed")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "encore" / "test-envs"
     folder = Path(os.environ.get("ENCORE_TEST_ENVS") or cache).expanduser().resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -77,7 +95,7 @@ def reader_python(name: str) -> Path:
             shutil.rmtree(venv, ignore_errors=True)
             install = [str(python), "-m", "pip", "install", "--quiet", "--no-input"]
             try:
-                _run([sys.executable, "-m", "venv", str(venv)])
+                _run([base_python, "-m", "venv", str(venv)])
                 try:
                     _run([*install, *ENVIRONMENTS[name]])
                 except subprocess.CalledProcessError:  # the CPU build is in PyTorch's own index
