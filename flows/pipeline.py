@@ -158,8 +158,10 @@ def main(
         tracking=tracking,
         attempts=attempts,
     )
-    if result.table is not None:
-        sys.stdout.write(visible(result.table.read_text(encoding="utf-8")))
+    for table in filter(None, (result.table, *result.further_tables)):
+        sys.stdout.write(visible(table.read_text(encoding="utf-8")))
+    for note in result.notes:
+        sys.stdout.write(visible(f"- {note}\n"))
 
 
 def _recipes_own_options(config: BaseModel) -> set[str]:

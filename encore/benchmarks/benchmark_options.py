@@ -47,8 +47,8 @@ class PairsConfig(StageConfig):
         metavar="NAME_OR_TOML",
         examples=[*BENCHMARK_NAMES, "my-benchmark.toml"],
     )
-    """rewardbench-safety, rewardbench-2 (six subsets), rewardbench-2-safety, rm-bench (style bias),
-    generic, or your own definition (TOML)."""
+    """rewardbench-safety, rewardbench (all 23 subsets), rewardbench-2 (six subsets),
+    rewardbench-2-safety, rm-bench (style bias), generic, or your own definition (TOML)."""
     data: Path | None = _pairs(None, metavar="PATH")
     """The benchmark's rows as local JSON lines, JSON or Parquet. Default: from the hub."""
     allow_partial: bool = _pairs(False)

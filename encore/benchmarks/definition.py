@@ -13,6 +13,7 @@ from encore.core.errors import InputError, first_problem
 
 BENCHMARK_NAMES = (
     "rewardbench-safety",
+    "rewardbench",
     "rewardbench-2",
     "rewardbench-2-safety",
     "rm-bench",

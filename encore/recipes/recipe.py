@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, ValidationError, model_validator
 
-from encore.benchmarks.benchmark_options import BenchmarkConfig
+from encore.benchmarks.benchmark_options import BenchmarkConfig, PairsConfig
 from encore.core.config import StageConfig, option
 from encore.core.errors import InputError, first_problem
 from encore.data.sources.pku import Prefer
@@ -115,6 +115,9 @@ class Recipe(StageConfig):
     """True to export the model with a label for every head, too."""
     benchmark: BenchmarkConfig = BenchmarkConfig()
     """Options of the table; the recipe adds models, gate and run."""
+    further_benchmarks: tuple[PairsConfig, ...] = ()
+    """Benchmarks that get tables of their own with the same rows: a gain in one subset may be a
+    loss in others. Those whose data cannot be read are left out with a note."""
     export_dtype: Literal["float32", "bfloat16"] = "float32"
     """Number format of the exported model."""
 

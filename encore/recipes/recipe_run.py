@@ -80,7 +80,8 @@ def check_names(recipe: Recipe) -> None:
     load_scheme(recipe.weighing.scheme)
     recipe.benchmark.rows.check_schemes()
     load_rule_set(recipe.rating.rules)
-    load_benchmark(recipe.benchmark.pairs.benchmark)
+    for pairs_config in (recipe.benchmark.pairs, *recipe.further_benchmarks):
+        load_benchmark(pairs_config.benchmark)
 
 
 def check_readable(recipe: Recipe) -> None:
@@ -112,6 +113,8 @@ class RecipeResult:
         report: Report of the rating in this call.
         weighed: Weights of the rules.
         table: Path of the benchmark's table in Markdown. None if the recipe has no training.
+        further_tables: Paths of the further benchmarks' tables.
+        notes: Sentences on benchmarks that were left out.
         export: Folder of the exported model. None if the recipe has no training.
         done_now: Names of stages that had work to do in this call.
         done_before: Names of stages that were done before.
@@ -121,6 +124,8 @@ class RecipeResult:
     report: RunReport
     weighed: WeighedRules
     table: Path | None
+    further_tables: Sequence[Path]
+    notes: Sequence[str]
     export: Path | None
     done_now: Sequence[str]
     done_before: Sequence[str]
@@ -168,6 +173,8 @@ def run_recipe(
         report=report,
         weighed=weighed,
         table=table,
+        further_tables=run.further_tables,
+        notes=run.notes,
         export=export,
         done_now=run.done_now,
         done_before=run.done_before,
@@ -184,11 +191,15 @@ class _RecipeRun:
         call: Function that runs the work of a stage.
         done_now: Names of stages that had work to do in this call.
         done_before: Names of stages that were done before.
+        further_tables: Paths of the further benchmarks' tables.
+        notes: Sentences on benchmarks that were left out.
     """
 
     recipe: Recipe
     study: Path
     call: CallStage
+    further_tables: list[Path] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     done_now: list[str] = field(default_factory=list)
     done_before: list[str] = field(default_factory=list)
 
@@ -334,6 +345,7 @@ class _RecipeRun:
             "results": judged,
         }
         table = self.benchmark(rows, table_inputs)
+        self.benchmark_further(rows, {**table_inputs, "results": ()})
         if recipe.export_heads:
             self.export_stage("export-heads", trained.model_dir, weights=None)
         weights = self.folder / "weights.json"
@@ -412,16 +424,37 @@ class _RecipeRun:
 
         self._stage("score", work, is_new=lambda result: result.num_reused < result.num_shards)
 
+    def benchmark_further(self, rows: Mapping[str, str], inputs: Mapping[str, Any]) -> None:
+        """Make a table of each further benchmark whose data can be read."""
+        main = self.recipe.benchmark.pairs
+        dataset = load_benchmark(main.benchmark).dataset
+        for further in self.recipe.further_benchmarks:
+            benchmark = load_benchmark(further.benchmark)
+            shares_data = benchmark.dataset is not None and benchmark.dataset == dataset
+            data = further.data or (main.data if shares_data else None)
+            config = further.model_copy(update={"data": data})
+            try:
+                configured_pairs(config)
+            except InputError as error:
+                self.notes.append(f"no table of {benchmark.title}: {error}")
+                continue
+            self.further_tables.append(self.benchmark(rows, {**inputs, "pairs": config}))
+
     def benchmark(self, rows: Mapping[str, str], inputs: Mapping[str, Any]) -> Path:
         """Make the table of all rows; return its path.
 
         Args:
             rows: Model of each further row, as a folder or a hub id, by row name.
-            inputs: Fields of the table's config that earlier stages determine.
+            inputs: Fields of the table's config that earlier stages determine, and the pairs of a
+                further benchmark.
         """
         from encore.benchmarks.run_benchmark import run_benchmark
 
-        recipe, table = self.recipe, self.table_dir / "table.json"
+        recipe, stage, out = self.recipe, "benchmark", self.table_dir
+        if "pairs" in inputs:
+            name = load_benchmark(inputs["pairs"].benchmark).name
+            stage, out = f"benchmark-{name}", out.with_name(f"{out.name}-{name}")
+        table = out / "table.json"
         changes = {
             "reward_models": tuple(f"{name}={model}" for name, model in rows.items()),
             "row_revisions": {
@@ -430,13 +463,13 @@ class _RecipeRun:
                 if row.training is None and row.backbone.revision
             },
             "rows": recipe.benchmark.rows.model_copy(update={"k": recipe.weighing.k}),
-            "out": self.table_dir,
+            "out": out,
             **inputs,
         }
         config = recipe.benchmark.model_copy(update=changes)
         before = table.read_bytes() if table.exists() else None
         run = self._stage(
-            "benchmark",
+            stage,
             lambda reporter: run_benchmark(open_study(self.study), config, reporter=reporter),
             is_new=lambda run: run.num_computed or table.read_bytes() != before,
         )

@@ -89,6 +89,9 @@ def test_shipped_benchmarks_have_the_counts_of_their_publishers():
     assert (counts["xstest-should-refuse"], counts["xstest-should-respond"]) == (154, 250)
     assert (sum(counts.values()), SAFETY.weighting, SAFETY.ties) == (740, "examples", "loss")
     assert (BEST_OF_4.rejected_per_row, BEST_OF_4.ties, GENERIC.subsets) == (3, "half", ())
+    all_counts = {subset.name: subset.num_pairs for subset in load_benchmark("rewardbench").subsets}
+    assert (len(all_counts), sum(all_counts.values())) == (23, 2985)
+    assert all_counts | counts == all_counts
     for name in BENCHMARK_NAMES:
         benchmark = load_benchmark(name)
         assert benchmark.name == name
@@ -129,8 +132,8 @@ def test_an_error_in_a_custom_definition_names_file_and_field(tmp_path, old, new
 
 
 def test_an_unknown_benchmark_is_refused_with_the_shipped_names():
-    with pytest.raises(InputError, match=r"'rewardbench'.*rewardbench-safety.*generic or the path"):
-        load_benchmark("rewardbench")
+    with pytest.raises(InputError, match=r"'reward-bench'.*rewardbench-safety.*generic or"):
+        load_benchmark("reward-bench")
 
 
 # --- shapes of rows -------------------------------------------------------------------------------

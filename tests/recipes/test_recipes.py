@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from encore.benchmarks.benchmark_options import PairsConfig, RowsConfig
+from encore.benchmarks.benchmark_table import read_table
+from encore.benchmarks.definition import load_benchmark
 from encore.core.errors import EncoreError, InputError
 from encore.core.reporting import SILENT
 from encore.data.rule_sets import load_rule_set
@@ -69,6 +71,8 @@ def test_every_name_in_a_shipped_recipe_exists(name):
         assert (config.epochs, config.learning_rate) == (1, 2e-5)  # the paper, "Training"
         assert len(load_rule_set(recipe.rating.rules).rules) == (20 if name.endswith("20") else 10)
         assert "initial model" in {row.name for row in recipe.rows}
+        further = [config.benchmark for config in recipe.further_benchmarks]
+        assert further == ["rewardbench", "rewardbench-2"]
 
 
 @pytest.mark.parametrize(
@@ -297,6 +301,42 @@ def test_a_recipe_makes_a_table_and_a_model_and_a_second_run_does_nothing(done, 
     weights = json.loads((done / "recipes" / "demo" / "weights.json").read_text())["weights"]
     assert sum(weights) == pytest.approx(1)
     assert weights == pytest.approx(result.weighed.vector.weights)
+
+
+def test_a_further_benchmark_has_a_table_of_the_same_rows_or_a_note(done, tiny, tmp_path):
+    definition = load_benchmark(tiny.benchmark.pairs.benchmark)
+    lines = [
+        f"{name} = {value!r}"
+        for name, value in definition.model_dump(exclude_unset=True).items()
+        if isinstance(value, str)
+    ]
+    path = tmp_path / "own.toml"
+    path.write_text("\n".join(lines).replace(definition.name, "synthetic-own"), encoding="utf-8")
+    further = (
+        PairsConfig(benchmark=str(path), data=BENCHMARK_DATA_PATH),
+        PairsConfig(benchmark="rm-bench"),
+    )
+    recipe = tiny.model_copy(update={"further_benchmarks": further})
+    result = run_recipe(recipe, done)
+    assert result.done_now == ["benchmark-synthetic-own"]
+    assert result.further_tables == [done / "benchmarks" / "demo-synthetic-own" / "table.md"]
+    tables = [read_table(path.parent) for path in (result.table, *result.further_tables)]
+    names = [[line.name for line in table.rows] for table in tables]
+    assert names[0] == names[1]
+    [note] = result.notes
+    assert note.startswith("no table of RM-Bench: benchmark rm-bench, no --data")
+    assert run_recipe(recipe, done).done_now == []
+
+
+def test_a_further_benchmark_of_the_same_data_set_reads_the_same_files(done, tiny, tmp_path):
+    """The part has a pair of each subset; the table of all subsets then names what is missing."""
+    rows = [{"prompt": "a", "chosen": "b", "rejected": "c", "subset": "donotanswer", "id": 1}]
+    safety = PairsConfig(data=write_lines(tmp_path / "rows.jsonl", rows), allow_partial=True)
+    main = tiny.benchmark.model_copy(update={"pairs": safety})
+    changes = {"benchmark": main, "further_benchmarks": (PairsConfig(benchmark="rewardbench"),)}
+    [note] = run_recipe(tiny.model_copy(update=changes), done).notes
+    assert note.startswith("no table of RewardBench, all subsets: ")
+    assert f"{tmp_path / 'rows.jsonl'}: alpacaeval-easy has 0 pairs, expected 100" in note
 
 
 def test_an_interrupted_run_repeats_no_finished_stage(tmp_path, tiny, finished):
