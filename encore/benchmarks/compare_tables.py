@@ -183,12 +183,15 @@ def compare(
     Args:
         studies: Paths of the studies.
         benchmark: Name of a benchmark. None: all benchmarks.
-        by: Name of the headline or of a subset; see `compare_tables`.
-        reference: Name or id of a row; see `compare_tables`.
+        by: Name of the headline or of a subset, in upper or lower case. None: the headline.
+        reference: Name or id of the row that all others are compared with. None: the reference of
+            the first table on the same pairs.
         seed: Seed of the bootstrap.
 
     Raises:
-        InputError: See `read_studies` and `compare_tables`.
+        InputError: A study is missing or has no table, a table does not match its results, the
+            benchmark, score or reference does not exist, or a reference is given and the tables
+            are on different pairs.
     """
     rows = read_studies([Path(study) for study in studies], benchmark=benchmark)
     return compare_tables(rows, by=by, reference=reference, seed=seed)

@@ -94,7 +94,7 @@ def run_benchmark(
 
     Raises:
         InputError: Models, benchmark, data, study or ratings are wrong or do not fit together.
-        EncoreError: Scoring fails (`Scorer.score`).
+        EncoreError: A score is not finite, the disk is full, or the device lacks memory.
     """
     study = as_study(study)
     # Check everything that needs no model before hours of scoring.

@@ -164,8 +164,14 @@ def ratings_of(
 def status(study: Study | str | Path) -> tuple[RatingStatus, ...]:
     """Check every shard of every rating run of a study, and return the runs sorted by key.
 
+    Each run has its ``manifest`` (what was asked), ``shards``, ``unfinished`` (those that are
+    missing, damaged or failed) and ``is_complete``.
+
     >>> [(run.manifest.judge, run.is_complete) for run in status("study")]
     [('scripted', True)]
+
+    Args:
+        study: The opened study, or its directory.
     """
     return tuple(run_status(run_dir) for run_dir in list_runs(as_study(study).ratings_dir))
 

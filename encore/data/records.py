@@ -61,7 +61,13 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleSet:
-    """Rules in head order. ``digest`` covers every text and the order."""
+    """Rules in the order of the model's heads.
+
+    Attributes:
+        name: Name of the set.
+        rules: The rules.
+        digest: Digest of every text and of the order.
+    """
 
     name: str
     rules: tuple[Rule, ...]

@@ -81,6 +81,9 @@ def open_study(path: str | Path) -> Study:
     >>> [source.label for source in open_study("study").sources]
     ['mine']
 
+    Args:
+        path: Directory of the study, as `encore ingest` made it.
+
     Raises:
         InputError: The directory does not exist, is not a study, or is of another format.
     """

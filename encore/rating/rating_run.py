@@ -273,7 +273,7 @@ def rate(
     retries: int = 0,
     reporter: Reporter = SILENT,
 ) -> RatingResult:
-    """Rate the shards of a study that are not done, and release the judge.
+    """Have the judge rate the shards of a study that are not done, then close the judge.
 
     Args:
         study: The opened study, or its directory.
@@ -283,7 +283,9 @@ def rate(
         reporter: Receiver of progress events.
 
     Raises:
-        EncoreError: See `open_run` and `encore.runs.shard_runner.work_through`.
+        EncoreError: The study has no pairs, the rule set is not valid, the judge cannot be loaded,
+            or every shard would fail for the same reason, such as a full disk.
+        KeyboardInterrupt: The user stopped the run. Finished shards are kept.
     """
     opened = as_study(study)
     run = open_run(opened, config)

@@ -96,8 +96,9 @@ def report(
     Args:
         ratings: Ratings as `encore.analysis.analyze.analyze` takes them, or its result.
         out: Folder of the report; created if it does not exist. A name that ends in ``.html`` is
-            the page, which is then written alone. None takes `default_folder`.
-        label_curve: True to measure fitted weights by number of labels, too.
+            the page, which is then written alone. None: ``reports/KEY`` in the study of the
+            run, or ``report`` for ratings from elsewhere.
+        label_curve: True adds a chart of how good weights are that learn from few labels.
         on_step: Function that receives the name of each step before it begins.
 
     Raises:

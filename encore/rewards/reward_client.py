@@ -140,7 +140,7 @@ class RewardClient:
             raise InputError(f"{self.url}/model: not the answer of `encore serve`") from error
 
     def submit(self, conversations: Sequence[str]) -> Future[list[TextReward]]:
-        """Send conversations; the future has their rewards, in their order.
+        """Send conversations, and return at once; the future will hold their rewards, in order.
 
         The future raises `RewardUnavailableError` if there is no reward within the time limit, and
         `InputError` if the server refuses a text or has another model by now.
@@ -151,11 +151,11 @@ class RewardClient:
         return self._run(self._rewards(self.model, conversations))
 
     def score(self, conversations: Sequence[str]) -> list[TextReward]:
-        """Return the rewards of conversations; errors as those of `submit`."""
+        """Return the rewards of conversations. The errors are those of `submit`."""
         return self.submit(conversations).result()
 
     async def score_async(self, conversations: Sequence[str]) -> list[TextReward]:
-        """Return the rewards of conversations, in any event loop; errors as those of `submit`."""
+        """Return the rewards of conversations in any event loop; errors as those of `submit`."""
         if "model" not in self.__dict__:  # the first call waits for an answer
             await asyncio.to_thread(lambda: self.model)
         return await asyncio.wrap_future(self.submit(conversations))

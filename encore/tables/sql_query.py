@@ -120,12 +120,13 @@ def sql(
 
     Args:
         study: The study, or its directory.
-        query: Exactly one SELECT, within the limits of `run_query`.
+        query: Exactly one SELECT. It may take 60 seconds and 4 GB of memory.
         run: Unique prefix of the key of the run for table ``ratings``.
         judge: Judge of the run for table ``ratings``, instead of ``run``.
 
     Raises:
-        InputError: See `run_query`.
+        InputError: The text is not one SELECT, it has an error, or a run must be chosen first.
+        EncoreError: The query reached its limit of time or memory.
     """
     tables = study_tables(as_study(study), run=run, judge=judge)
     with run_query(tables, query) as result:

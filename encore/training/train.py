@@ -108,9 +108,14 @@ def train(
     Processes that torchrun or accelerate starts on one machine train together, one on each GPU.
     Rank 0 reports and writes (`encore.training.distributed`).
 
+    Args:
+        study: The opened study, or its directory.
+        config: Backbone, training data, settings and output folder.
+        reporter: Receiver of progress events.
+
     Raises:
-        InputError: The input is bad, ``config.out`` holds a run with another configuration, or
-            several processes cannot have a setting.
+        InputError: The study or a setting is wrong, ``config.out`` holds a run with another
+            configuration, or a setting does not work with several processes.
         EncoreError: Another run trains in this folder, a process of this run has died, the disk is
             too full (`NoRoomError`), or a loss or weight is not finite (`TrainingDivergedError`).
         KeyboardInterrupt: The user stopped the run. Its last checkpoint is kept.

@@ -121,7 +121,7 @@ class TrainingConfig(StageConfig):
 
 
 class TrainConfig(RunChoice, TrainingConfig, StudyConfig):
-    """`encore train`: study, backbone, training data, settings and output folder."""
+    """Options of `encore train`: study, backbone, training data, settings and output folder."""
 
     backbone: BackboneConfig
     ratings: Path | None = option(None, identity=False)
@@ -170,7 +170,7 @@ class GateConfig(StageConfig):
 
 
 class TrainGateConfig(StudyConfig):
-    """`encore gate`: study, model, and settings of a gate over the model's heads."""
+    """Options of `encore gate`: study, model, and settings of a gate over the model's heads."""
 
     model: Path = option(metavar="MODEL")
     """Model folder of `encore train`, e.g. study/training/KEY/model."""

@@ -38,7 +38,7 @@ _BACKBONE: dict[str, Any] = dict(BackboneConfig.model_fields)
 
 
 class PlanTrainConfig(StageConfig):
-    """`encore plan train`: the settings that memory and time of a training run depend on."""
+    """Options of `encore plan train`: the settings that memory and time of a training depend on."""
 
     study: Path | None = option(None, positional=True)
     """Study whose pairs are counted; or use --pairs."""

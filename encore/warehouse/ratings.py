@@ -126,13 +126,13 @@ def open_ratings(
     240
 
     Args:
-        ratings: An opened study, a path, data in memory (`encore.data.arrow_tables.arrow_table`),
-            or opened ratings, which are returned as they are; of an `Analysis` its ratings. Layouts
-            of columns: `encore.warehouse.rating_layouts`.
+        ratings: A study, a path, or data in memory, in any form that `encore.analyze` takes. Of an
+            analysis its ratings are returned; opened ratings are returned as they are.
         run: Unique prefix of the key of the run to read. Default: the run with most pairs.
         judge: Name of the judge to read.
-        checks_values: False leaves the values of a run to `Warehouse.coded_ratings`, which checks
-            each as it reads it; a warehouse refuses any other reading of them.
+        checks_values: True checks that each rating is null or in [0, 1] before anything reads it.
+            False is faster, and only `Warehouse.coded_ratings` can then read the ratings: it checks
+            them as it reads.
 
     Raises:
         InputError: There are no ratings, or two runs have most pairs and none is chosen.

@@ -39,6 +39,9 @@ def load_rule_set(name_or_path: str | Path) -> RuleSet:
     head order. A table may also name the rule's origin (`encore.rules.pool`), which the digest
     does not cover.
 
+    Args:
+        name_or_path: ``encore-10``, ``encore-20``, or the path of a TOML file.
+
     Raises:
         InputError: The set does not exist, a key is wrong (the message names file, rule and key),
             or a rule is a draft.

@@ -86,11 +86,16 @@ class GateResult:
 def train_gate(
     study: Study | str | Path, config: TrainGateConfig, *, reporter: Reporter = SILENT
 ) -> GateResult:
-    """Train a gate over the heads of a model folder. Trunk and heads do not change.
+    """Train a gate that reads the prompt and weighs the heads of a model, which does not change.
 
     A tenth of the training prompts decides after which step the gate is taken. The pairs that were
     held out from the model's training are held out here too. Pooled states are written beside the
     gate, so a killed call continues from them. On a CPU the same arguments give the same gate.
+
+    Args:
+        study: The opened study, or its directory. The gate learns from its preferences.
+        config: Model, network and training of the gate.
+        reporter: Receiver of progress events.
 
     Raises:
         InputError: There is no such model, or it has a single head.
