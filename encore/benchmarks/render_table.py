@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from encore.benchmarks.benchmark_table import BenchmarkTable, RowFigures
@@ -49,11 +50,27 @@ def table_title(table: BenchmarkTable) -> str:
 
 def table_notes(table: BenchmarkTable) -> tuple[str, ...]:
     """Return all notes that a reader of the figures needs, as sentences."""
-    synthetic = [
-        f"synthetic: {part}; read these figures as an example, not as evidence"
-        for part in table.synthetic
-    ]
+    synthetic = [_synthetic_note(table.synthetic)] if table.synthetic else []
     return (*synthetic, *_legend(table), *table.notes)
+
+
+def _synthetic_note(labels: Sequence[str]) -> str:
+    """Return one note that names each synthetic part once, with the rows that it is a part of.
+
+    Args:
+        labels: Parts like ``benchmark b``, ``training source s`` or ``row: source s``.
+    """
+    users_by_part: dict[str, list[str]] = {}
+    for label in labels:
+        row, _, part = label.rpartition(": ")
+        is_training = part.startswith("training ")
+        user = row or ("training" if is_training else "")
+        users_by_part.setdefault(part.removeprefix("training "), []).extend([user] * bool(user))
+    parts = [
+        f"{part} in {first_names(users, limit=3)}" if users else part
+        for part, users in users_by_part.items()
+    ]
+    return f"synthetic: {'; '.join(parts)}. Read these figures as an example, not as evidence"
 
 
 def _legend(table: BenchmarkTable) -> list[str]:

@@ -66,3 +66,15 @@ def test_title_and_notes_mark_partial_tables_choices_and_ties():
 def test_no_name_of_a_row_breaks_the_table(name):
     text = render_markdown(small_table(name=name))
     assert text.count("\n") == render_markdown(small_table()).count("\n")
+
+
+def test_each_synthetic_part_is_named_once_with_the_rows_that_it_is_in():
+    labels = ("benchmark b", "training source s", *(f"row {n}: source s" for n in range(3)))
+    labels += ("gate: training judge of run r",)
+    text = render_markdown(small_table(synthetic=labels))
+    [note] = [line for line in text.splitlines() if "synthetic" in line]
+    assert note == (
+        "- synthetic: benchmark b; source s in training, row 0, row 1 and 1 more; judge of run r "
+        "in gate. Read these figures as an example, not as evidence"
+    )
+    assert "synthetic" not in render_markdown(small_table())

@@ -295,7 +295,7 @@ def test_a_recipe_makes_a_table_and_a_model_and_a_second_run_does_nothing(done, 
     table = result.table.read_text(encoding="utf-8")
     for row in ("uniform", "encore", "random (5 draws)", "bradley-terry-model", "moe gate"):
         assert row in table
-    assert "read these figures as an example, not as evidence" in table
+    assert "Read these figures as an example, not as evidence" in table
     exported = open_reward_model(result.export, device="cpu")
     assert exported.model.head_ids == ("reward",)
     weights = json.loads((done / "recipes" / "demo" / "weights.json").read_text())["weights"]
