@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     benchmark, export, gate = run_benchmark, export_model, train_gate
     judge, score = judge_benchmark, score_study
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 #: Module and name of every public function and class. Two packages are called like functions.
 _WHERE = {

