@@ -309,3 +309,20 @@ def test_metrics_tell_each_rules_mean_deviation_and_drift_and_errors_by_kind():
         'encore_errors_total{kind="other_template"}': "1.0",
         'encore_errors_total{kind="media_type"}': "1.0",
     }
+
+
+def test_the_counter_of_tokens_has_those_of_scored_texts_and_none_of_refused_ones():
+    # /score says how many tokens each text has; the refused text has some, too, but none counts.
+    body = {
+        "conversations": [
+            {"messages": [{"role": "user", "content": f"{number}"}], "response": "a " * number}
+            for number in range(1, 4)
+        ]
+    }
+    with running() as server:
+        results = server.post("/score", body).json()["results"]
+        assert server.post("/get_reward", {"query": ["<|im_start|>user\na"]}).status_code == 422
+        lines = server.get("/metrics").text.splitlines()
+    num_tokens = sum(result["num_tokens"] for result in results)
+    assert f"encore_texts_total {len(results):.1f}" in lines
+    assert f"encore_tokens_total {num_tokens:.1f}" in lines
