@@ -14,8 +14,7 @@ from typing import Any, cast
 from encore.core.errors import InputError, did_you_mean
 from encore.core.model_files import is_path
 from encore.data.arrow_tables import arrow_table
-from encore.data.sources import FORMATS, FormatName
-from encore.data.sources.hh import is_transcript
+from encore.data.sources import FORMATS, FormatName, detect_format
 from encore.data.sources.hub import resolve_commit, stream_records
 from encore.data.sources.local import SUFFIXES, data_files, data_suffix, read_records
 from encore.data.sources.pku import DEFAULT_PREFER, Prefer
@@ -285,17 +284,3 @@ def _detect_source_format(source: Source, *, on_note: Callable[[str], None]) -> 
         )
     on_note(f"{name}: format {format_name}, detected from its columns ({columns})")
     return format_name
-
-
-def detect_format(record: Mapping[str, Any]) -> FormatName | None:
-    """Return the format of a record by its columns and types; None if no format fits."""
-    fitting = [name for name, form in FORMATS.items() if record.keys() >= set(form.columns)]
-    for name in ("pku", "pairs"):
-        if name in fitting:
-            return name
-    if not fitting:
-        return None
-    chosen = record["chosen"]  # hh and rlhflow have the same columns
-    if isinstance(chosen, list):
-        return "rlhflow"
-    return "hh" if is_transcript(chosen) else None

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from encore.data.ingest_options import IngestConfig
 from encore.data.records import Message, PreferencePair, pair_id_of
-from encore.data.sources import FORMATS, FormatName, load_parser
-from encore.data.sources.locate import detect_format
+from encore.data.sources import FORMATS, FormatName, detect_format, load_parser
 from encore.data.sources.raw_records import MalformedRecordError
 
 GOLDEN_IDS = json.loads(
@@ -60,6 +61,8 @@ def test_every_format_is_detected_and_gives_the_same_pair(format_name):
     record = record_of(format_name, prompt=text, chosen=text + "1", rejected=text + "2")
     prompt = (Message(role="user", content=text),)
     assert detect_format(record) == format_name
+    help_text = IngestConfig.model_fields["sources"].description or ""
+    assert format_name in re.split(r"\W+", help_text.partition("FORMAT is")[2])
     assert parsed(format_name, record) == PreferencePair(
         pair_id=pair_id_of(prompt, chosen=text + "1", rejected=text + "2"),
         source="here",
@@ -70,6 +73,16 @@ def test_every_format_is_detected_and_gives_the_same_pair(format_name):
     for column in FORMATS[format_name].columns:
         with pytest.raises(MalformedRecordError, match=f"column '{column}' is missing"):
             parsed(format_name, {name: value for name, value in record.items() if name != column})
+
+
+def test_of_several_formats_that_fit_the_one_with_the_most_columns_is_detected():
+    # A transcript as the chosen response of a `pairs` record fits `hh`, too; both ids fit `pku`.
+    transcript = "\n\nHuman: Q\n\nAssistant: a"
+    record = {"prompt": "Q", "chosen": transcript, "rejected": "n"}
+    assert detect_format(record) == "pairs"
+    assert detect_format({"chosen": transcript, "rejected": transcript}) == "hh"
+    assert detect_format({**record, "response_0": "a", "response_1": "b"}) == "pku"
+    assert detect_format({"chosen": 1, "rejected": 2}) is None
 
 
 @pytest.mark.parametrize("prompt", ["Q", [user("Q")]])
