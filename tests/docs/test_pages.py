@@ -72,7 +72,7 @@ def test_the_site_shows_every_page_once():
     entries = [entry for part in config["nav"] for entry in names_in(part)]
     tutorials = (ROOT / "docs" / "tutorials").glob("*.py")
     pages = [path.relative_to(ROOT / "docs").as_posix() for path in (*PAGES, *tutorials)]
-    assert sorted(entries) == sorted(pages)
+    assert sorted(entries) == sorted(pages), "pages and `nav` of infra/mkdocs.yml differ"
 
 
 def names_in(part: object) -> list[str]:

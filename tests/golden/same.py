@@ -49,7 +49,11 @@ def assert_same(actual: Any, golden: Any, tolerances: Tolerances | None = None) 
     """
     differences: list[str] = []
     _compare(actual, golden, "", tolerances or {}, differences)
-    assert not differences, f"{len(differences)} differences:\n" + "\n".join(differences[:40])
+    assert not differences, (
+        f"{len(differences)} differences:\n"
+        + "\n".join(differences[:40])
+        + "\nIf you intend them: CONTRIBUTING.md, 'Golden files'"
+    )
 
 
 def check_golden(name: str, actual: Any, tolerances: Tolerances | None = None) -> None:
