@@ -58,10 +58,8 @@ imports: setup ## Import rules (import-linter)
 
 check: lint types imports ## lint, types and imports
 
-perf: setup ## Measure speed and memory: the scripts of tests/perf/
-	@set -e; for name in command_speed analysis_speed scoring_speed train_throughput rating_throughput distributed_speed many_shards; do \
-		echo "== $$name"; $(BIN)/python -m tests.perf.$$name; \
-	done
+perf: setup ## Measure speed and memory, and write the machine's page in docs/benchmarks/
+	@$(BIN)/python -m tests.perf $(ARGS)
 
 docs: setup ## Build the documentation's site into build/site, with its tutorials executed
 	@$(BIN)/python -m pip install --quiet -c infra/constraints.txt -c infra/docs-constraints.txt -e '.[docs]'

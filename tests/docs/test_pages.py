@@ -15,7 +15,8 @@ from encore.cli.app import COMMANDS, build_app
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
-TEXTS = [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "AGENTS.md"]
+MACHINES = sorted((ROOT / "docs" / "benchmarks").glob("*.md"))
+TEXTS = [*PAGES, *MACHINES, ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "AGENTS.md"]
 #: The reference is generated, and the changes name commands of earlier versions.
 WITH_COMMANDS = [page for page in TEXTS if page.name not in ("reference.md", "changes.md")]
 #: Groups of commands, and the option of `encore` itself.
