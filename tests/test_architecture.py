@@ -19,7 +19,7 @@ TOP_LEVEL = {
     *("encore", "tasks", "flows", "sql", "tests", "infra", "docs", "examples", ".ci", ".github"),
     *("pyproject.toml", "README.md", "CONTRIBUTING.md", "LICENSE", "Makefile"),
     *("AGENTS.md", "CITATION.cff"),
-    *(".gitignore", ".dockerignore"),
+    *(".gitignore", ".dockerignore", ".devcontainer"),
 }
 HEAVY = {
     *("accelerate", "datasets", "duckdb", "jinja2", "matplotlib", "mlflow", "numpy", "pandas"),

@@ -128,6 +128,23 @@ def test_every_variable_of_the_project_is_explained():
     assert used <= explained_variables()
 
 
+def test_the_devcontainer_builds_a_stage_of_the_images():
+    folder = INFRA.parent / ".devcontainer"
+    build = json.loads((folder / "devcontainer.json").read_text(encoding="utf-8"))["build"]
+    stages = re.findall(r"^FROM \S+ AS (\S+)$", (folder / build["dockerfile"]).read_text(), re.M)
+    assert build["target"] in stages
+    assert (folder / build["context"]).resolve() == INFRA.parent
+
+
+def test_the_workflows_follow_their_schema_and_pin_actions_by_hash():
+    for path in (INFRA.parent / ".github" / "workflows").glob("*.yml"):
+        assert_accepts(
+            *(tool("check-jsonschema"), "--builtin-schema", "vendor.github-workflows", path)
+        )
+        actions = re.findall(r"uses: (\S+)", path.read_text(encoding="utf-8"))
+        assert [name for name in actions if not re.search(r"@[0-9a-f]{40}$", name)] == []
+
+
 def test_the_images_pass_hadolint():
     assert_accepts(tool("hadolint"), INFRA / "Dockerfile")
 
