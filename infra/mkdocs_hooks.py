@@ -10,8 +10,10 @@ from typing import Any
 _LINK_OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./([^)]+)\)")
 
 
-def on_page_markdown(markdown: str, *, config: Any, **_: Any) -> str:
+def on_page_markdown(markdown: str, *, config: Any, page: Any, **_: Any) -> str:
     """Turn links to files outside docs/ into links to the repository, or into their text."""
+    if "/" in page.file.src_uri:  # from a folder of docs/ they lead to another page
+        return markdown
     repository = config.repo_url
 
     def replacement(match: re.Match[str]) -> str:

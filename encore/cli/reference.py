@@ -25,6 +25,8 @@ def reference_page() -> str:
     """Return the page as Markdown."""
     sys.argv[0] = "encore"  # usage lines begin with it
     page: str = build_app().generate_docs(heading_level=2)
+    # The groups of commands below it say more than this list of names.
+    page = re.sub(r"(?s)## Table of Contents\n.*?(?=\*\*Make a study\*\*)", "", page)
     # The generator puts the command in front of a usage line that names it already.
     return _HEAD + re.sub(r"(?m)^encore ([a-z -]+) \1 ", r"encore \1 ", page)
 

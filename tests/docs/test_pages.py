@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -90,3 +92,13 @@ def test_a_page_opens_with_a_paragraph(page):
     """Its first paragraph says what the page is for; `llms.txt` shows it."""
     body = page.read_text(encoding="utf-8").partition("\n")[2].strip()
     assert re.match(r"[A-Z*\[]|`[^`]", body), body[:80]
+
+
+@pytest.mark.parametrize(
+    ("page", "link"), [("a.md", "Code"), ("benchmarks/a.md", "[Code](../code.md)")]
+)
+def test_the_site_shows_the_text_of_a_link_that_leads_out_of_the_pages(page, link):
+    prepare = runpy.run_path(str(ROOT / "infra" / "mkdocs_hooks.py"))["on_page_markdown"]
+    of_site = {"config": SimpleNamespace(repo_url=None)}
+    of_page = {"page": SimpleNamespace(file=SimpleNamespace(src_uri=page))}
+    assert prepare("[Code](../code.md)", **of_site, **of_page) == link
