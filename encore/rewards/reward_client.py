@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from encore.core.errors import EncoreError, InputError
 
 if TYPE_CHECKING:
-    import httpx
+    import httpcore
 
 #: Variable of the environment with the server's URL, for trainers that call a function by name.
 URL_VARIABLE = "ENCORE_REWARD_URL"
@@ -31,7 +31,7 @@ DEFAULT_MAX_SECONDS = 300.0
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.25, 10.0
 #: A server takes 4,096 connections; a training has several processes.
 _MAX_CONNECTIONS = 64
-_CONNECT_SECONDS = 10.0
+_CONNECT_SECONDS, _IDLE_SECONDS = 10.0, 5.0
 _OK = 200
 #: A request that was too slow, a full queue. The server's own errors (5xx) are tried again too.
 _TRIED_AGAIN = (408, 429)
@@ -102,8 +102,8 @@ class RewardClient:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._http: httpx.AsyncHTTPTransport | None = None
-        self._places = asyncio.Semaphore(_MAX_CONNECTIONS)
+        self._pools: list[httpcore.AsyncConnectionPool] = []
+        self._free_pools: asyncio.LifoQueue[httpcore.AsyncConnectionPool] = asyncio.LifoQueue()
         self._process_id = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -162,14 +162,15 @@ class RewardClient:
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """Send a body of another shape than that of `POST /score`, and return the answer's JSON."""
-        return self._run(self._send("POST", path, json.dumps(body))).result()
+        return self._run(self._send("POST", path, json.dumps(body).encode())).result()
 
     def close(self) -> None:
         """Close the connections and end the thread. A later call opens them again."""
         with self._lock:
-            loop, thread, http, self._loop = self._loop, self._thread, self._http, None
-        if loop is not None and thread is not None and http is not None:
-            asyncio.run_coroutine_threadsafe(http.aclose(), loop).result()
+            loop, thread, pools, self._loop = self._loop, self._thread, self._pools, None
+        if loop is not None and thread is not None:
+            for pool in pools:
+                asyncio.run_coroutine_threadsafe(pool.aclose(), loop).result()
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
             loop.close()
@@ -180,15 +181,22 @@ class RewardClient:
         """Run a coroutine in the client's own event loop, which the first call starts."""
         with self._lock:
             if self._loop is None or self._process_id != os.getpid():  # no thread survives a fork
+                import httpcore
                 import httpx
 
                 self._loop, self._process_id = asyncio.new_event_loop(), os.getpid()
-                # The transport alone: a whole httpx.AsyncClient takes a millisecond a request.
-                self._http = httpx.AsyncHTTPTransport(
-                    limits=httpx.Limits(max_connections=_MAX_CONNECTIONS)
-                )
-                # httpx searches all waiting requests for each answer, so they wait here.
-                self._places = asyncio.Semaphore(_MAX_CONNECTIONS)
+                # The layer below httpx, whose client takes a millisecond a request. A pool searches
+                # its connections and waiting requests for each answer, so each has one of both.
+                ssl_context = httpx.create_ssl_context()
+                self._pools = [
+                    httpcore.AsyncConnectionPool(
+                        ssl_context, max_connections=1, keepalive_expiry=_IDLE_SECONDS
+                    )
+                    for _ in range(_MAX_CONNECTIONS)
+                ]
+                self._free_pools = asyncio.LifoQueue()  # the latest one has an open connection
+                for pool in self._pools:
+                    self._free_pools.put_nowait(pool)
                 self._thread = threading.Thread(
                     target=self._loop.run_forever, name="encore-rewards", daemon=True
                 )
@@ -197,7 +205,9 @@ class RewardClient:
 
     async def _rewards(self, model: ServedModel, conversations: Sequence[str]) -> list[TextReward]:
         bodies = _bodies(conversations, model=model)
-        answers = await asyncio.gather(*(self._send("POST", "/score", body) for body in bodies))
+        answers = await asyncio.gather(
+            *(self._send("POST", "/score", body.encode()) for body in bodies)
+        )
         results: list[Any] = []
         for answer in answers:
             if answer.get("digest") != model.digest:
@@ -211,34 +221,39 @@ class RewardClient:
             raise InputError(f"{len(results)} rewards for {len(conversations)} texts")
         return [_text_reward(*numbered, model=model) for numbered in enumerate(results)]
 
-    async def _send(self, method: str, path: str, content: str | None = None) -> Any:
+    async def _send(self, method: str, path: str, content: bytes | None = None) -> Any:
         """Send one request, again and again while that may help, and return its answer's JSON."""
-        import httpx
+        import httpcore
 
-        assert self._http is not None
-        headers = {"content-type": "application/json", **self._headers}
+        errors = (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException)
+        headers = [*({"content-type": "application/json"} | self._headers).items()]
         problem = "none yet"
         try:
             async with asyncio.timeout(self._max_seconds):
                 for attempt in itertools.count():
                     seconds: float | None = None
                     try:
-                        request = httpx.Request(
-                            method, f"{self.url}{path}", headers=headers, content=content
-                        )
-                        request.extensions = {"timeout": {"connect": _CONNECT_SECONDS}}
-                        async with self._places:
-                            response = await self._http.handle_async_request(request)
-                            await response.aread()
-                    except httpx.TransportError as error:
+                        pool = await self._free_pools.get()
+                        try:
+                            response = await pool.request(
+                                method,
+                                f"{self.url}{path}",
+                                headers=headers,
+                                content=content,
+                                extensions={"timeout": {"connect": _CONNECT_SECONDS}},
+                            )
+                        finally:
+                            self._free_pools.put_nowait(pool)
+                    except errors as error:
                         problem = f"{type(error).__name__}: {error}"
                     else:
-                        if response.status_code == _OK:
-                            return response.json()
-                        problem = f"status {response.status_code}: {response.text[:500]}"
-                        if response.status_code not in (*_TRIED_AGAIN, *_SERVER_ERRORS):
+                        if response.status == _OK:
+                            return json.loads(response.content)
+                        text = response.content.decode(errors="replace")
+                        problem = f"status {response.status}: {text[:500]}"
+                        if response.status not in (*_TRIED_AGAIN, *_SERVER_ERRORS):
                             break
-                        seconds = _retry_after(response.headers.get("retry-after", ""))
+                        seconds = _retry_after(response.headers)
                     await asyncio.sleep(_backoff(attempt) if seconds is None else seconds)
         except TimeoutError:
             raise RewardUnavailableError(
@@ -273,9 +288,10 @@ def _backoff(attempt: int) -> float:
     return longest * random.uniform(0.5, 1.0)
 
 
-def _retry_after(header: str) -> float | None:
+def _retry_after(headers: Sequence[tuple[bytes, bytes]]) -> float | None:
     """Return the seconds that a server asks for; None for a date or no header."""
-    return float(header) if header.isascii() and header.isdigit() else None
+    values = [value for name, value in headers if name.lower() == b"retry-after"]
+    return float(values[0]) if values and values[0].isdigit() else None
 
 
 def _bodies(conversations: Sequence[str], *, model: ServedModel) -> Iterator[str]:

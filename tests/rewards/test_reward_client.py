@@ -231,6 +231,21 @@ def test_a_server_that_never_answers_is_an_error_after_the_time_limit():
     assert time.monotonic() - started < 10
 
 
+def test_a_request_that_was_given_up_leaves_its_connection_to_the_next(monkeypatch):
+    def late(body: Any) -> Response:
+        time.sleep(0.8)
+        return rewards_of(body)
+
+    monkeypatch.setattr(reward_client, "_MAX_CONNECTIONS", 1)
+    with scripted(late, rewards_of) as (client, _):
+        assert client.model.digest == "d"
+        client._max_seconds = 0.2
+        with pytest.raises(RewardUnavailableError):
+            client.score(texts("a"))
+        client._max_seconds = 20
+        assert client.score(texts("ab"))[0].reward == 1
+
+
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
