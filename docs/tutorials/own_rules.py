@@ -27,7 +27,7 @@ report = encore.ingest({"mine": pairs}, out="own-study")
 # %% [markdown]
 # ## Rules
 #
-# A rule has a title and three texts. The judge of single responses reads `rating_rule`, a judge of pairs `preference_rule`. Each text says one thing: `encore rules lint RULES` names texts that
+# A rule needs one text, `rating_rule`, which the judge reads. Title, description and `preference_rule` are for people and may be left out. Each text says one thing: `encore rules lint RULES` names texts that
 # say two, contradict each other or repeat each other.
 
 # %%

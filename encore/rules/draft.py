@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from encore.core.errors import InputError, did_you_mean
 from encore.core.reporting import SILENT, Reporter
-from encore.data.rule_sets import rule_file
+from encore.data.rule_sets import rule_file, title_of
 from encore.judges.base import Judge, Reply
-from encore.rules.pool import PoolRule, check_output, read_pool, title_of, write_pool
+from encore.rules.pool import PoolRule, check_output, read_pool, write_pool
 from encore.rules.rule_questions import RuleRun, ask_about_rules
 from encore.rules.rules_options import ALL, DraftConfig
 

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from textwrap import shorten
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -18,11 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from encore.core.errors import InputError, did_you_mean, first_problem
 from encore.core.files import atomic_write_bytes
 from encore.data.records import Rule, slug
-from encore.data.rule_sets import RULE_ID_PATTERN, rule_file
+from encore.data.rule_sets import RULE_ID_PATTERN, rule_file, title_of
 from encore.data.table_files import read_table
 
-#: Characters of a title that is cut from a principle's text.
-_MAX_TITLE = 80
 #: Hex digits of the hash in an id of a title without ASCII letters.
 _ID_DIGITS = 8
 #: The first of these keys that a record has becomes its description.
@@ -76,7 +73,7 @@ class PoolRule(Provenance):
 
     @property
     def has_all_texts(self) -> bool:
-        """True if the rule has the four texts that a rule set needs."""
+        """True if the rule has the four texts that the paper's rules have."""
         return len(self.texts) == len(TEXTS)
 
     def absorbing(self, *dropped: PoolRule) -> PoolRule:
@@ -182,15 +179,6 @@ def _rule(path: Path, position: str, values: dict[str, Any]) -> PoolRule:
         if problem.kind == "extra_forbidden":
             near = did_you_mean(key, _KEYS) or f"; keys are {', '.join(_KEYS)}, text"
         raise InputError(f"{path}, {position}, key {key!r}: {problem.message}{near}") from error
-
-
-def title_of(text: str) -> str:
-    """Return the beginning of a principle's text, as the title of a principle without one."""
-    ellipsis = "…"
-    short = shorten(text, _MAX_TITLE, placeholder=ellipsis)
-    if short == ellipsis:  # a language without spaces: `shorten` cannot cut between words
-        short = text.strip()[: _MAX_TITLE - 1] + ellipsis
-    return short.rstrip(". ")
 
 
 def rule_id_of(title: str) -> str:

@@ -19,9 +19,10 @@ import pyarrow.parquet as pq
 from encore.core.errors import StudyIncompleteError
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import package_versions
+from encore.data.rule_sets import title_of
 from encore.judges import open_judge
 from encore.judges.base import Decoding, Judge, Reply, ask_judge, encode_prompts
-from encore.rules.pool import PoolRule, title_of
+from encore.rules.pool import PoolRule
 from encore.rules.rules_options import QuestionConfig
 from encore.runs.run_files import JudgedManifest, Shard, ShardTable, run_key_of, run_status
 from encore.runs.shard_runner import Job, ReportRows, raise_for_failed_shards, work_through

@@ -28,7 +28,7 @@ class OutputConfig(StageConfig):
     """Options of a stage that writes rules."""
 
     output: Path = option(metavar="FILE.toml")
-    """File for the rules; it is a rule set as soon as every rule has its four texts. An existing
+    """File for the rules; it is a rule set as soon as every rule has a rating text. An existing
     file is replaced."""
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from encore.core.errors import InputError
+from encore.data.records import Rule
 from encore.data.rule_sets import SHIPPED_RULE_SETS, load_rule_set
 
 RULE = {
@@ -42,6 +43,25 @@ def test_a_users_own_set_loads_by_path_and_keeps_its_order(tmp_path):
     assert load_rule_set(path).rule_ids == ("zeal", "a-own")
 
 
+def test_a_rating_text_alone_is_a_rule(tmp_path):
+    [rule] = load_rule_set(
+        write_rules(tmp_path, {"rating_rule": " The reply should be kind. "})
+    ).rules
+    assert rule == Rule(
+        rule_id="the-reply-should-be-kind",
+        title="The reply should be kind",
+        description="The reply should be kind.",
+        preference_rule="",
+        rating_rule="The reply should be kind.",
+    )
+
+
+def test_space_around_texts_changes_no_digest(tmp_path):
+    plain = load_rule_set(write_rules(tmp_path, RULE))
+    spaced = {field: f"  {text} " for field, text in RULE.items()}
+    assert load_rule_set(write_rules(tmp_path, spaced)) == plain
+
+
 def test_the_origin_of_a_rule_changes_no_digest(tmp_path):
     plain = load_rule_set(write_rules(tmp_path, RULE))
     origin = {"source": "pool", "licence": "MIT", "origin": "line 3", "merged_from": []}
@@ -61,7 +81,7 @@ def test_the_origin_of_a_rule_changes_no_digest(tmp_path):
             "key 'rule_id': String should match pattern '^[a-z0-9]+",
         ),
         (({**RULE, "title": "日本"},), "rule 0 ('日本'), key 'rule_id': String should match"),
-        (({"title": "Kindness"},), "rule 0 ('Kindness'), key 'description': Field"),
+        (({"title": "Kindness"},), "rule 0 ('Kindness'), key 'rating_rule': Field"),
         ((), "key 'rules': Field required"),
         (({"title": "A", "description": "B"},), "Field required; `encore rules draft` writes it"),
         (({**RULE, "is_draft": 1},), "rule 0 ('Kindness') is a draft; read its texts"),

@@ -8,9 +8,10 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from encore.data.rule_sets import title_of
 from encore.judges.judge_options import JudgeConfig
 from encore.rules.importance import ImportanceReport, rate_importance
-from encore.rules.pool import PoolRule, read_pool, title_of, write_pool
+from encore.rules.pool import PoolRule, read_pool, write_pool
 from encore.rules.rules_options import ImportanceConfig
 from tests.worlds.judges import ScriptedJudge
 

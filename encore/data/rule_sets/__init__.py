@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
+from textwrap import shorten
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
@@ -17,8 +18,10 @@ from encore.data.records import Rule, RuleSet, slug
 
 SHIPPED_RULE_SETS = ("encore-10", "encore-20")
 RULE_ID_PATTERN = r"^[a-z0-9]+(-[a-z0-9]+)*$"
+#: Characters of a title that is cut from a text.
+_MAX_TITLE = 80
 #: Keys that `encore rules draft` writes.
-_DRAFTED_KEYS = ("preference_rule", "rating_rule")
+_DRAFTED_KEYS = ("rating_rule",)
 
 
 def rule_file(name_or_path: str | Path) -> Path:
@@ -34,10 +37,10 @@ def load_rule_set(name_or_path: str | Path) -> RuleSet:
     >>> len(load_rule_set("encore-10").rules)
     10
 
-    Each ``[[rules]]`` table has ``title``, ``description``, ``preference_rule`` and
-    ``rating_rule``; ``rule_id`` defaults to the kebab-case title. The order of the file is the
-    head order. A table may also name the rule's origin (`encore.rules.pool`), which the digest
-    does not cover.
+    Each ``[[rules]]`` table has ``rating_rule``, which judges read. ``title`` defaults to its
+    beginning, ``description`` to the whole, ``preference_rule`` to no text, ``rule_id`` to the
+    kebab-case title. The order of the file is the head order. A table may also name the rule's
+    origin (`encore.rules.pool`), which the digest does not cover.
 
     Args:
         name_or_path: ``encore-10``, ``encore-20``, or the path of a TOML file.
@@ -77,16 +80,25 @@ def load_rule_set(name_or_path: str | Path) -> RuleSet:
     return RuleSet(name=file.name, rules=rules, digest=digest)
 
 
+def title_of(text: str) -> str:
+    """Return the beginning of a text, as the title of a rule without one."""
+    ellipsis = "…"
+    short = shorten(text, _MAX_TITLE, placeholder=ellipsis)
+    if short == ellipsis:  # a language without spaces: `shorten` cannot cut between words
+        short = text.strip()[: _MAX_TITLE - 1] + ellipsis
+    return short.rstrip(". ")
+
+
 _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
 class _RuleTable(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    title: _Text
-    description: _Text
-    preference_rule: _Text
     rating_rule: _Text
+    title: _Text = Field(default_factory=lambda rule: title_of(rule.get("rating_rule", "")))
+    description: _Text = Field(default_factory=lambda rule: rule.get("rating_rule", ""))
+    preference_rule: Annotated[str, StringConstraints(strip_whitespace=True)] = ""
     rule_id: str = Field(
         pattern=RULE_ID_PATTERN,
         default_factory=lambda rule: slug(rule.get("title", "")),
