@@ -5,7 +5,8 @@ rbr-gold-dev.jsonl.gz --out study.md`` writes two tables: half-credit accuracy o
 the first file, and on the second. The judge of a rule is a probe that is trained on people's labels
 of single responses, as in `examples.rbr_probe`. Features are frozen MiniLM embeddings of a response
 and of its prompt's last turn, and every reward but the gate is linear in them. Whatever comes out
-is written.
+is written. `examples.never_below_start_trained` has the same rows for a model that is trained
+whole.
 
 Per seed the prompts are divided: a fifth trains the head that stands in for an initial reward
 model, half trains everything else, a tenth is held out for scales and beta, a fifth is the test.
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +49,8 @@ from encore.weighting.schemes.shrunk import fit_shrunk
 from encore.weighting.weigh import weights
 
 _Floats = NDArray[np.float64]
+#: Margins by row and set, the mask of tested pairs, and losses of the gate and constant weights.
+SeedResult = tuple[dict[str, dict[str, _Floats]], NDArray[np.bool_], dict[str, float]]
 #: Propositions with at least ten labels of either kind, with the answer of Rule Based Rewards' own
 #: classes of an ideal refusal: a rule is kept if the answer is yes, or if it is no.
 RULES = {
@@ -86,21 +89,33 @@ class Pairs:
     rating_P2R: _Floats
     group_P: NDArray[np.int64]
 
-    @property
-    def difference_PD(self) -> _Floats:
-        """Return the chosen response's state minus the rejected one's; the prompt cancels."""
-        return np.asarray(self.state_P2D[:, 0] - self.state_P2D[:, 1])
-
-    @property
-    def prompt_PD(self) -> NDArray[np.float32]:
-        """Return the embedding of the prompt's last turn, the second half of a state."""
-        return self.state_P2D[:, 0, self.state_P2D.shape[2] // 2 :].astype(np.float32)
-
     def take(self, is_taken_P: NDArray[np.bool_]) -> Pairs:
         """Return the pairs that a mask keeps."""
         columns = (self.state_P2D, self.rating_P2R, self.group_P)
         state_P2D, rating_P2R, group_P = (column[is_taken_P] for column in columns)
         return Pairs(state_P2D=state_P2D, rating_P2R=rating_P2R, group_P=group_P)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Scores:
+    """Scores of pairs, from which every reward is composed.
+
+    Attributes:
+        preference_P2: Scores of each candidate for head 0, by its name, [P, 2].
+        rule_P2R: Scores of the rules' heads, [P, 2, R].
+        prompt_PD: States of the prompts, which the gate reads, [P, D].
+        group_P: Prompt of each pair, [P].
+    """
+
+    preference_P2: Mapping[str, _Floats]
+    rule_P2R: _Floats
+    prompt_PD: NDArray[np.float32]
+    group_P: NDArray[np.int64]
+
+    @property
+    def rule_margin_PR(self) -> _Floats:
+        """Return the chosen response's scores minus the rejected one's."""
+        return np.asarray(self.rule_P2R[:, 0] - self.rule_P2R[:, 1])
 
 
 # --- the judge ------------------------------------------------------------------------------------
@@ -139,51 +154,51 @@ def ratings_of(probes: list[LogisticRegression], state_ND: _Floats) -> _Floats:
     return np.stack(ratings, axis=1).round(2)
 
 
-def read(files: Mapping[str, Path], labels: Path) -> dict[str, Pairs]:
-    """Return the pairs of each file with states and ratings."""
+def read(files: Mapping[str, Path]) -> dict[str, list[PreferencePair]]:
+    """Return the pairs of each file."""
     with tempfile.TemporaryDirectory() as folder:
         ingest(dict(files), out=Path(folder) / "study")
         records = [*iter_pairs(open_study(Path(folder) / "study"))]
-    probes = fit_judges(labels)
     by_file: dict[str, list[PreferencePair]] = defaultdict(list)
     for pair in records:
         by_file[pair.source].append(pair)
-    read_pairs = {}
-    for name, pairs in by_file.items():
-        turns = [pair.prompt[-1].content for pair in pairs for _ in RESPONSES]
-        texts = [pair.response_text(response) for pair in pairs for response in RESPONSES]
-        state_ND = states(turns, texts)
-        read_pairs[name] = Pairs(
-            state_P2D=state_ND.reshape(len(pairs), 2, -1),
-            rating_P2R=ratings_of(probes, state_ND).reshape(len(pairs), 2, -1),
-            group_P=np.array([prompt_group(pair) for pair in pairs]),
-        )
-    return read_pairs
+    return by_file
+
+
+def rate(pairs: list[PreferencePair], probes: list[LogisticRegression]) -> Pairs:
+    """Return the states and ratings of pairs."""
+    turns = [pair.prompt[-1].content for pair in pairs for _ in RESPONSES]
+    texts = [pair.response_text(response) for pair in pairs for response in RESPONSES]
+    state_ND = states(turns, texts)
+    return Pairs(
+        state_P2D=state_ND.reshape(len(pairs), 2, -1),
+        rating_P2R=ratings_of(probes, state_ND).reshape(len(pairs), 2, -1),
+        group_P=np.array([prompt_group(pair) for pair in pairs]),
+    )
 
 
 # --- one seed -------------------------------------------------------------------------------------
 
 
-def ratings_table(pairs: Pairs) -> pa.Table:
+def ratings_table(rating_P2R: _Floats, pair_ids: Sequence[str] | None = None) -> pa.Table:
     """Return ratings as `encore.weights` reads them."""
-    num_pairs, _, num_rules = pairs.rating_P2R.shape
+    num_pairs, _, num_rules = rating_P2R.shape
+    pair_ids = pair_ids or [f"{index:06}" for index in range(num_pairs)]
     return pa.table(
         {
-            "pair_id": np.repeat([f"{index:06}" for index in range(num_pairs)], 2 * num_rules),
-            "source": ["study"] * pairs.rating_P2R.size,
+            "pair_id": np.repeat(pair_ids, 2 * num_rules),
+            "source": ["pairs"] * rating_P2R.size,
             "response": np.tile(np.repeat(RESPONSES, num_rules), num_pairs),
             "rule_id": np.tile([*RULES], 2 * num_pairs),
-            "rating": pairs.rating_P2R.ravel(),
+            "rating": rating_P2R.ravel(),
         }
     )
 
 
-def rewards_of_seed(
-    pairs: Pairs, tests: Mapping[str, Pairs], *, seed: int
-) -> tuple[dict[str, dict[str, _Floats]], NDArray[np.bool_], dict[str, float]]:
-    """Fit every reward; return margins by row and test, the mask of test pairs, and losses.
+def rewards_of_states(pairs: Pairs, tests: Mapping[str, Pairs], *, seed: int) -> SeedResult:
+    """Fit heads on frozen states, and every reward; return what `compose` returns.
 
-    The test named ``held-out`` consists of the pairs of the mask.
+    The mask between its two results is that of the test pairs, the test ``held-out``.
     """
     group_G, index_P = np.unique(pairs.group_P, return_inverse=True)
     rank_P = np.random.default_rng(seed).permutation(len(group_G))[index_P] / len(group_G)
@@ -191,21 +206,59 @@ def rewards_of_seed(
     before, training, held_out = (pairs.take(part_P == part) for part in range(3))
     tests = {"held-out": pairs.take(part_P == 3), **tests}
     # The heads: two candidates for head 0, and one head for each rule.
-    head_0 = {}
+    dimensions = training.state_P2D.shape[2]
+    preference_D = {}
     for name, part in ((INITIAL, before), (FITTED, training)):
         # The prompt's half of a difference is 0.
-        response_PD = part.difference_PD[:, : part.state_P2D.shape[2] // 2]
+        response_P2D = part.state_P2D[:, :, : dimensions // 2]
         head_D = fit_bradley_terry(
-            response_PD, group_P=part.group_P, penalties=PENALTIES, seed=seed
+            response_P2D[:, 0] - response_P2D[:, 1],
+            group_P=part.group_P,
+            penalties=PENALTIES,
+            seed=seed,
         )
-        head_0[name] = np.concatenate([head_D, np.zeros_like(head_D)])
-    num_rules = len(RULES)
-    dimensions = training.state_P2D.shape[2]
+        preference_D[name] = np.concatenate([head_D, np.zeros_like(head_D)])
     head_RD, _ = fit_ridge(
-        training.state_P2D.reshape(-1, dimensions), training.rating_P2R.reshape(-1, num_rules)
+        training.state_P2D.reshape(-1, dimensions), training.rating_P2R.reshape(-1, len(RULES))
     )
-    margin_PR = training.difference_PD @ head_RD.T
-    table = ratings_table(training)
+
+    def score(part: Pairs) -> Scores:
+        return Scores(
+            preference_P2={name: part.state_P2D @ head_D for name, head_D in preference_D.items()},
+            rule_P2R=part.state_P2D @ head_RD.T,
+            prompt_PD=part.state_P2D[:, 0, dimensions // 2 :].astype(np.float32),
+            group_P=part.group_P,
+        )
+
+    margins, losses = compose(
+        score(training),
+        score(held_out),
+        {name: score(part) for name, part in tests.items()},
+        rating_P2R=training.rating_P2R,
+        seed=seed,
+    )
+    return margins, part_P == 3, losses
+
+
+def compose(
+    training: Scores,
+    held_out: Scores,
+    tests: Mapping[str, Scores],
+    *,
+    rating_P2R: _Floats,
+    seed: int,
+) -> tuple[dict[str, dict[str, _Floats]], dict[str, float]]:
+    """Compose every reward; return margins by row and test, and losses on the first test.
+
+    Args:
+        training: Pairs whose labels fit weights and the gate.
+        held_out: Pairs that give head 0 and the rules one scale, and choose beta.
+        tests: Pairs to compute margins of.
+        rating_P2R: The judge's ratings of the training pairs.
+        seed: Seed of the order of labels and of the gate.
+    """
+    margin_PR = training.rule_margin_PR
+    table = ratings_table(rating_P2R)
     schemes = ("uniform", "encore", "one-minus-entropy", "inverse-sd", "bradley-terry")
     weight_R = {name: np.array(weights(table, scheme=name).weights) for name in schemes}
     weight_R["bradley-terry on ratings"] = weight_R.pop("bradley-terry")
@@ -216,23 +269,28 @@ def rewards_of_seed(
         weight_R[f"shrunk, {name} labels"] = fit_shrunk(margin_PR[rows], training.group_P[rows])[0]
     constant_R, _ = best_constant_weights(margin_PR)
     weight_R["best constant weights of heads"] = constant_R
-    reward_D = {**head_0, **{name: weight @ head_RD for name, weight in weight_R.items()}}
-    for first, head_D in head_0.items():
-        all_RD = np.concatenate([head_D[None], head_RD])
-        scores = HeldOutScores(
-            score_P2R=(held_out.state_P2D @ all_RD.T).astype(np.float32), group_P=held_out.group_P
-        )
-        betas: tuple[Beta, ...] = (1.0, "auto")
+    # A reward is a candidate for head 0 or none, its factor, and weights of the rules.
+    rewards = {name: (name, 1.0, np.zeros(len(RULES))) for name in training.preference_P2}
+    rewards |= {name: ("", 0.0, weight) for name, weight in weight_R.items()}
+    betas: tuple[Beta, ...] = (1.0, "auto")
+    for first, preference_P2 in held_out.preference_P2.items():
+        score_P2R = np.concatenate([preference_P2[:, :, None], held_out.rule_P2R], axis=2)
+        scores = HeldOutScores(score_P2R=score_P2R.astype(np.float32), group_P=held_out.group_P)
         for name in ("uniform", "encore", "shrunk, 100 labels", "shrunk, all labels"):
             for beta in betas:
                 rules = dict(zip(RULES, weight_R[name].tolist(), strict=True))
                 mix = mix_heads(rules, scores, head_ids=(PREFERENCE_HEAD, *RULES), beta=beta)
+                factor, *rule_weights = mix.weights.values()
                 label = f"{first} + {name}, beta {beta if beta == 'auto' else 1}"
-                reward_D[label] = np.array([*mix.weights.values()]) @ all_RD
-    margins = {
-        name: {test: of_test.difference_PD @ head_D for test, of_test in tests.items()}
-        for name, head_D in reward_D.items()
-    }
+                rewards[label] = (first, factor, np.array(rule_weights))
+    margins: dict[str, dict[str, _Floats]] = {}
+    for label, (first, factor, weight) in rewards.items():
+        margins[label] = {}
+        for test, scores_of_test in tests.items():
+            margins[label][test] = scores_of_test.rule_margin_PR @ weight
+            if first:
+                preference_P2 = scores_of_test.preference_P2[first]
+                margins[label][test] += factor * (preference_P2[:, 0] - preference_P2[:, 1])
     gate = fit_gate(
         training.prompt_PD,
         margin_PR.astype(np.float32),
@@ -241,16 +299,16 @@ def rewards_of_seed(
         is_stop_P=stop_pairs(training.group_P, seed=seed),
     )
     margins["gate"] = {
-        test: (gate.weights(of_test.prompt_PD) * (of_test.difference_PD @ head_RD.T)).sum(axis=1)
-        for test, of_test in tests.items()
+        name: (gate.weights(test.prompt_PD) * test.rule_margin_PR).sum(axis=1)
+        for name, test in tests.items()
     }
-    test = tests["held-out"]
-    test_margin_PR = test.difference_PD @ head_RD.T
+    first_test = next(iter(tests.values()))
+    test_margin_PR = first_test.rule_margin_PR
     losses = {
-        "gate": gate.mean_loss(test.prompt_PD, test_margin_PR.astype(np.float32)),
+        "gate": gate.mean_loss(first_test.prompt_PD, test_margin_PR.astype(np.float32)),
         "best constant weights": float(np.logaddexp(0, -test_margin_PR @ constant_R).mean()),
     }
-    return margins, part_P == 3, losses
+    return margins, losses
 
 
 # --- intervals over pairs and seeds ---------------------------------------------------------------
@@ -282,21 +340,52 @@ def pairs_and_seeds(
     return float(sum_SG.sum() / num_SG.sum()), low, high
 
 
-def table_lines(credit_by_row: Mapping[str, _Floats], group_P: NDArray[np.int64]) -> list[str]:
-    """Return a Markdown table: accuracy, and the difference to either head 0, in points."""
-    lines = [f"| reward | accuracy | to {INITIAL} | to {FITTED} |", "|---|---|---|---|"]
-    for name, credit_SP in credit_by_row.items():
-        cells = [name, "{:.1f} ({:.1f} to {:.1f})".format(*_percent(credit_SP, group_P))]
-        for reference in (INITIAL, FITTED):
-            difference = _percent(credit_SP - credit_by_row[reference], group_P)
-            text = "{:+.1f} ({:+.1f} to {:+.1f})".format(*difference)
-            cells.append("" if name == reference else text)
+def summary_lines(
+    results: Sequence[SeedResult], group_P: Mapping[str, NDArray[np.int64]], *, title: str
+) -> list[str]:
+    """Return a Markdown table and a sentence on the gate.
+
+    The table has the accuracy of each row and its difference to the first row, in percent.
+
+    Args:
+        results: Margins by row and set, the mask of the pairs that are tested of the set
+            ``held-out``, and losses, of each seed.
+        group_P: Prompt of each pair, by set.
+        title: Line above the table.
+    """
+
+    def credits_of(name: str, test: str) -> _Floats:
+        credit_SP = np.full((len(results), len(group_P[test])), np.nan)
+        for credit_P, (margins, is_test_P, _) in zip(credit_SP, results, strict=True):
+            credit_P[is_test_P if test == "held-out" else ...] = pair_credits(margins[name][test])
+        return credit_SP
+
+    columns = [text for test in group_P for text in (test, f"to the {INITIAL}")]
+    lines = [f"\n{title} ({len(results)} seeds)\n"]
+    lines += [f"| reward | {' | '.join(columns)} |", "|---" * (1 + len(columns)) + "|"]
+    for name in results[0][0]:
+        cells = [name]
+        for test, group in group_P.items():
+            credit_SP = credits_of(name, test)
+            difference_SP = credit_SP - credits_of(INITIAL, test)
+            cells.append(_percent(credit_SP, group, form="{:.1f} ({:.1f} to {:.1f})"))
+            text = _percent(difference_SP, group, form="{:+.1f} ({:+.1f} to {:+.1f})")
+            cells.append("" if name == INITIAL else text)
         lines.append(f"| {' | '.join(cells)} |")
+    gate, constant = (
+        np.array([losses[name] for _, _, losses in results])
+        for name in ("gate", "best constant weights")
+    )
+    lines.append(
+        f"\nHeld-out loss of the gate {gate.mean():.3f}, of the best constant weights "
+        f"{constant.mean():.3f}; the gate is worse by more than 0.01 with "
+        f"{int((gate > constant + 0.01).sum())} of {len(gate)} seeds."
+    )
     return lines
 
 
-def _percent(credit_SP: _Floats, group_P: NDArray[np.int64]) -> list[float]:
-    return [100 * value for value in pairs_and_seeds(credit_SP, group_P)]
+def _percent(credit_SP: _Floats, group_P: NDArray[np.int64], *, form: str) -> str:
+    return form.format(*(100 * end for end in pairs_and_seeds(credit_SP, group_P)))
 
 
 def never_below_start(
@@ -311,36 +400,15 @@ def never_below_start(
         out: Markdown file to write.
         num_seeds: Number of seeds; each divides the prompts anew.
     """
-    read_pairs = read({"pairs": pairs, "transfer": transfer}, labels)
-    group_P = {"held-out": read_pairs["pairs"].group_P, "transfer": read_pairs["transfer"].group_P}
-    credits_of: dict[str, dict[str, list[_Floats]]] = {"held-out": {}, "transfer": {}}
-    losses_S = []
-    for seed in range(num_seeds):
-        margins, is_test_P, losses = rewards_of_seed(
-            read_pairs["pairs"], {"transfer": read_pairs["transfer"]}, seed=seed
-        )
-        losses_S.append(losses)
-        for name, by_test in margins.items():
-            credit_P = np.full(len(is_test_P), np.nan)
-            credit_P[is_test_P] = pair_credits(by_test["held-out"])
-            credits_of["held-out"].setdefault(name, []).append(credit_P)
-            credits_of["transfer"].setdefault(name, []).append(pair_credits(by_test["transfer"]))
-    lines: list[str] = []
-    for test, title in (
-        ("held-out", pairs.name + ", held-out prompts"),
-        ("transfer", transfer.name),
-    ):
-        by_name = {name: np.array(rows) for name, rows in credits_of[test].items()}
-        lines += [f"\n{title} ({num_seeds} seeds)\n", *table_lines(by_name, group_P[test])]
-    gate, constant = (
-        np.array([losses[name] for losses in losses_S])
-        for name in ("gate", "best constant weights")
-    )
-    lines.append(
-        f"\nHeld-out loss of the gate {gate.mean():.3f}, of the best constant weights "
-        f"{constant.mean():.3f}; the gate is worse by more than 0.01 with "
-        f"{int((gate > constant + 0.01).sum())} of {num_seeds} seeds."
-    )
+    probes = fit_judges(labels)
+    records = read({"pairs": pairs, "transfer": transfer})
+    rated = {name: rate(of_file, probes) for name, of_file in records.items()}
+    results = [
+        rewards_of_states(rated["pairs"], {"transfer": rated["transfer"]}, seed=seed)
+        for seed in range(num_seeds)
+    ]
+    group_P = {"held-out": rated["pairs"].group_P, "transfer": rated["transfer"].group_P}
+    lines = summary_lines(results, group_P, title=f"{pairs.name} and {transfer.name}")
     out.write_text("\n".join(lines).strip() + "\n", encoding="utf-8")
 
 

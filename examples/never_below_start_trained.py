@@ -1,148 +1,223 @@
-"""The second part of `examples.never_below_start`: a small model that is trained whole.
+"""The rows of `examples.never_below_start` for a small model that is trained whole.
 
-``python -m examples.never_below_start_trained hh-harmless-dev.jsonl.gz BACKBONE --labels
-rbr-gold-dev.jsonl.gz --out trained.md`` trains two models for each seed: a Bradley-Terry model, and
-one with head 0 and the heads of the rules, whose two losses share the trunk. Accuracies are on
-prompts that the training held out, with intervals over prompts and seeds.
+``python -m examples.never_below_start_trained hh-harmless-dev.jsonl.gz xstest-dev.jsonl BACKBONE
+--labels rbr-gold-dev.jsonl.gz --work folder --out trained.md`` trains four models for each seed:
+the initial reward model, on a fifth of the prompts; and from it, on half of the prompts, a
+Bradley-Terry model and two with head 0 and the heads of the rules, whose two losses share the trunk
+(rating_loss_weight 1 and 0.1). A tenth is held out for scales and beta, a fifth is the test.
 
 Suffixes: as in `examples.never_below_start`.
 """
 
 from __future__ import annotations
 
-import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import cyclopts
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from encore.data.ingestion import ingest
-from encore.data.pairs import iter_pairs
-from encore.data.records import RESPONSES, PreferencePair
+from encore.data.records import PreferencePair
 from encore.data.study import open_study
+from encore.export.write_export import export_model
 from encore.model.backbone_options import BackboneConfig
-from encore.model.held_out_scores import read_held_out_scores
-from encore.scoring.head_accuracy import held_out_P
+from encore.model.saved_model import load_model
 from encore.scoring.head_scores import read_head_scores
 from encore.scoring.scoring_options import ScoringConfig
 from encore.scoring.scoring_run import score_study
+from encore.training.pooled_states import embed, prompt_tokens
 from encore.training.train import train
-from encore.training.training_examples import prompt_group
+from encore.training.training_examples import group_draw, prompt_group, read_examples
 from encore.training.training_options import TrainConfig
-from encore.weighting.composed_ratings import pair_credits
-from encore.weighting.head_mix import mix_heads
-from encore.weighting.preference_head import PREFERENCE_HEAD
-from encore.weighting.weigh import weights
-from examples.never_below_start import RULES, fit_judges, pairs_and_seeds, ratings_of, states
+from examples.never_below_start import (
+    FITTED,
+    INITIAL,
+    Scores,
+    SeedResult,
+    compose,
+    fit_judges,
+    rate,
+    ratings_table,
+    read,
+    summary_lines,
+)
 
 _Floats = NDArray[np.float64]
+JOINT = "head 0 of joint"
+RATING_LOSS_WEIGHTS = (1.0, 0.1)
+#: Ends of the parts by a prompt's draw, which training also holds out by: held out for scales and
+#: beta, test, training. The rest trains the initial model.
+SCALES_END, TEST_END, TRAINING_END = 0.1, 0.3, 0.8
 
 
-def rate(pairs: list[PreferencePair], labels: Path) -> pa.Table:
-    """Return ratings of both responses of each pair, by probes for the rules."""
-    turns = [pair.prompt[-1].content for pair in pairs for _ in RESPONSES]
-    texts = [pair.response_text(response) for pair in pairs for response in RESPONSES]
-    rating_NR = ratings_of(fit_judges(labels), states(turns, texts))
-    return pa.table(
+def ingest_pairs(pairs: list[PreferencePair], study: Path) -> None:
+    """Write pairs as a study, unless it has them already."""
+    rows = [
         {
-            "pair_id": np.repeat([pair.pair_id for pair in pairs], 2 * len(RULES)),
-            "source": np.repeat([pair.source for pair in pairs], 2 * len(RULES)),
-            "response": np.tile(np.repeat(RESPONSES, len(RULES)), len(pairs)),
-            "rule_id": np.tile([*RULES], 2 * len(pairs)),
-            "rating": rating_NR.ravel(),
+            "prompt": [{"role": turn.role, "content": turn.content} for turn in pair.prompt],
+            "chosen": pair.chosen,
+            "rejected": pair.rejected,
         }
+        for pair in pairs
+    ]
+    ingest({"pairs": rows}, out=study)
+
+
+def train_models(folder: Path, config: Mapping[str, Any]) -> dict[str, Path]:
+    """Train the initial model, and the others from it; return their folders.
+
+    Args:
+        folder: Folder with the studies ``initial`` and ``study``, and the ratings of the latter.
+        config: Settings of all trainings, with the backbone of the initial model.
+    """
+    first = TrainConfig(
+        **config,
+        study=folder / "initial",
+        objective="bradley-terry",
+        head_init="probe",
+        evaluation_share=0,
     )
+    models = {INITIAL: train(first.study, first).model_dir}
+    if not (folder / "start").is_dir():
+        export_model(models[INITIAL], out=folder / "start")
+    start = config["backbone"].model_copy(update={"model": str(folder / "start")})
+    common = {
+        **config,
+        "backbone": start,
+        "study": folder / "study",
+        "ratings": folder / "ratings.parquet",
+        "evaluation_share": TEST_END,
+        "evaluate_every": 1_000_000,  # after the last step alone
+    }
+    options: dict[str, dict[str, Any]] = {
+        FITTED: {"objective": "bradley-terry", "head_init": "probe"}
+    }
+    for weight in RATING_LOSS_WEIGHTS:
+        options[f"{JOINT} {weight}"] = {
+            "preference_head": "joint",
+            "rating_loss_weight": weight,
+            "head_init": "probe",
+        }
+    for name, of_model in options.items():
+        second = TrainConfig(**common, **of_model)
+        models[name] = train(second.study, second).model_dir
+    return models
 
 
-def margins_of_seed(
-    config: TrainConfig, pairs: list[PreferencePair]
-) -> tuple[dict[str, _Floats], NDArray[np.bool_]]:
-    """Train both models; return margins of held-out pairs by row, and the mask of these pairs."""
-    joint = train(config.study, config.model_copy(update={"preference_head": "joint"}))
-    alone = train(config.study, config.model_copy(update={"objective": "bradley-terry"}))
-    scoring = score_study(config.study, ScoringConfig(model=str(alone.model_dir)))
-    scores = read_head_scores(scoring.out)
-    split = {"evaluation_share": config.evaluation_share, "seed": config.seed}
-    is_held_out_P = held_out_P(split, pairs, scores)
-    held_out = read_held_out_scores(joint.model_dir)
-    assert held_out is not None, "a share of the prompts is held out"
-    margins = {}
-    alone_P2 = scores.score_P2R[is_held_out_P, :, 0].astype(np.float64)
-    margins["Bradley-Terry alone"] = alone_P2[:, 0] - alone_P2[:, 1]
-    score_P2R = held_out.score_P2R.astype(np.float64)
-    margin_PR = score_P2R[:, 0] - score_P2R[:, 1]
-    margins["head 0 of joint"] = margin_PR[:, 0]
-    for scheme in ("uniform", "encore"):
-        vector = weights(config.ratings, scheme=scheme)
-        mix = mix_heads(
-            dict(zip(vector.rule_ids, vector.weights, strict=True)),
-            held_out,
-            head_ids=(PREFERENCE_HEAD, *vector.rule_ids),
-            beta=1.0,
+def score(study: Path, pairs: list[PreferencePair], models: Mapping[str, Path]) -> list[Scores]:
+    """Return the scores of pairs with the rules' heads of each joint model."""
+    score_P2R, row_of = {}, {}
+    for name, model in models.items():
+        scores = read_head_scores(score_study(study, ScoringConfig(model=str(model))).out)
+        row_of = {pair_id: row for row, pair_id in enumerate(scores.pair_id_P)}
+        rows = np.array([row_of[pair.pair_id] for pair in pairs])
+        score_P2R[name] = scores.score_P2R[rows].astype(np.float64)
+    group_P = np.array([prompt_group(pair) for pair in pairs])
+    return [
+        Scores(
+            preference_P2={
+                INITIAL: score_P2R[INITIAL][:, :, 0],
+                FITTED: score_P2R[FITTED][:, :, 0],
+                JOINT: score_P2R[f"{JOINT} {weight}"][:, :, 0],
+            },
+            rule_P2R=score_P2R[f"{JOINT} {weight}"][:, :, 1:],
+            prompt_PD=prompt_states(study, pairs, models[f"{JOINT} {weight}"]),
+            group_P=group_P,
         )
-        margins[f"{scheme}, rules of joint"] = margin_PR[:, 1:] @ np.array(vector.weights)
-        margins[f"head 0 + {scheme}, beta 1"] = margin_PR @ np.array([*mix.weights.values()])
-    return margins, is_held_out_P
+        for weight in RATING_LOSS_WEIGHTS
+    ]
+
+
+def prompt_states(study: Path, pairs: list[PreferencePair], model: Path) -> NDArray[np.float32]:
+    """Return the states at the beginning of the assistant's turn, [P, D]."""
+    loaded, tokenizer, _ = load_model(model, device="cpu")
+    examples = read_examples(open_study(study), tokenizer=tokenizer, objective="bradley-terry")
+    texts = zip(examples.chosen, examples.prompt_tokens_P, strict=True)
+    state_P1D = embed(
+        loaded,
+        [(prompt_tokens(chosen, num_prompt),) for chosen, num_prompt in texts],
+        cache=model.parent / "prompt-states",
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    row_of = {pair_id: row for row, pair_id in enumerate(examples.pair_id_P)}
+    return state_P1D[[row_of[pair.pair_id] for pair in pairs], 0]
 
 
 def never_below_start_trained(
     pairs: Path,
+    transfer: Path,
     backbone: Path,
     /,
     *,
     labels: Path,
+    work: Path,
     out: Path,
-    num_seeds: int = 3,
-    epochs: int = 1,
+    num_seeds: int = 5,
+    epochs: int = 2,
     learning_rate: float = 3e-4,
 ) -> None:
-    """Write accuracies of both models and of compositions, with intervals over pairs and seeds.
+    """Write accuracies of all rewards with intervals over pairs and seeds, after each seed.
 
     Args:
-        pairs: Preference pairs; 30 % of the prompts are held out, with each seed others.
-        backbone: Folder of the language model that every training starts from.
+        pairs: Preference pairs that are divided into training and test.
+        transfer: Preference pairs that are all tested and never learnt from.
+        backbone: Folder of the language model that the initial reward model is trained from.
         labels: People's labels of single responses, from which the judge of each rule learns.
+        work: Folder of studies and models. A stopped run continues from it.
         out: Markdown file to write.
         num_seeds: Number of seeds; each divides the prompts anew.
         epochs: Passes over the training pairs.
-        learning_rate: Learning rate of both trainings.
+        learning_rate: Learning rate of all trainings.
     """
-    credits_of: dict[str, list[_Floats]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        study = Path(folder) / "study"
-        ingest({"pairs": pairs}, out=study)
-        records = sorted(iter_pairs(open_study(study)), key=lambda pair: pair.pair_id)
-        pq.write_table(rate(records, labels), Path(folder) / "ratings.parquet")
-        for seed in range(num_seeds):
-            config = TrainConfig(
-                study=study,
-                ratings=Path(folder) / "ratings.parquet",
-                backbone=BackboneConfig(model=str(backbone), max_length=128),
-                epochs=epochs,
-                learning_rate=learning_rate,
-                evaluation_share=0.3,
-                evaluate_every=1_000_000,  # after the last step alone
+    records = read({"pairs": pairs, "transfer": transfer})
+    rated = rate(records["pairs"], fit_judges(labels))
+    ingest_pairs(records["transfer"], work / "transfer")
+    group_P = {
+        "held-out": rated.group_P,
+        "transfer": np.array([prompt_group(pair) for pair in records["transfer"]]),
+    }
+    results: dict[float, list[SeedResult]] = {weight: [] for weight in RATING_LOSS_WEIGHTS}
+    for seed in range(num_seeds):
+        folder = work / f"seed-{seed}"
+        draw_P = np.array([group_draw(int(group), seed=seed) for group in rated.group_P])
+        part_P = np.searchsorted([SCALES_END, TEST_END, TRAINING_END], draw_P, side="right")
+        parts = [
+            [records["pairs"][row] for row in np.flatnonzero(part_P == part)] for part in range(4)
+        ]
+        ingest_pairs(parts[3], folder / "initial")
+        ingest_pairs(parts[0] + parts[1] + parts[2], folder / "study")
+        table = ratings_table(
+            rated.rating_P2R[part_P != 3],
+            [records["pairs"][row].pair_id for row in np.flatnonzero(part_P != 3)],
+        )
+        pq.write_table(table, folder / "ratings.parquet")
+        config = {
+            "backbone": BackboneConfig(model=str(backbone), max_length=128),
+            "epochs": epochs,
+            "batch_pairs": 8,
+            "learning_rate": learning_rate,
+            "seed": seed,
+        }
+        models = train_models(folder, config)
+        held_out, test, training = (score(folder / "study", part, models) for part in parts[:3])
+        moved = score(work / "transfer", records["transfer"], models)
+        lines: list[str] = []
+        for index, weight in enumerate(RATING_LOSS_WEIGHTS):
+            margins, losses = compose(
+                training[index],
+                held_out[index],
+                {"held-out": test[index], "transfer": moved[index]},
+                rating_P2R=rated.rating_P2R[part_P == 2],
                 seed=seed,
             )
-            margins, is_held_out_P = margins_of_seed(config, records)
-            for name, margin_P in margins.items():
-                credit_P = np.full(len(records), np.nan)
-                credit_P[is_held_out_P] = pair_credits(margin_P)
-                credits_of.setdefault(name, []).append(credit_P)
-    group_P = np.array([prompt_group(pair) for pair in records])
-    lines = [f"| reward ({num_seeds} seeds) | accuracy | to Bradley-Terry alone |", "|---|---|---|"]
-    for name, rows in credits_of.items():
-        credit_SP = np.array(rows)
-        difference_SP = credit_SP - np.array(credits_of["Bradley-Terry alone"])
-        cells = [
-            "{:.1f} ({:.1f} to {:.1f})".format(*(100 * end for end in ends))
-            for ends in (pairs_and_seeds(array, group_P) for array in (credit_SP, difference_SP))
-        ]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+            results[weight].append((margins, part_P == 1, losses))
+            title = f"rating_loss_weight {weight}"
+            lines += summary_lines(results[weight], group_P, title=title)
+        out.write_text("\n".join(lines).strip() + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
