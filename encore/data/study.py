@@ -112,6 +112,19 @@ def as_study(study: Study | str | Path) -> Study:
     return study if isinstance(study, Study) else open_study(Path(study))
 
 
+def check_same_study(study: Study, path: Path) -> None:
+    """Refuse a call whose config names another study than the one it is given.
+
+    Raises:
+        InputError: The path is not that of the study.
+    """
+    if path.resolve() != study.path.resolve():
+        raise InputError(
+            f"the call is given study {study.path}, its config names study {path}: give one study "
+            "in both places"
+        )
+
+
 def is_study(path: Path) -> bool:
     """Return True if a directory is a study; its format is not checked."""
     return (path / _MARKER).is_file()

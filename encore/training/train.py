@@ -17,7 +17,7 @@ from encore.core.errors import InputError
 from encore.core.model_files import is_demo_judge
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import package_versions
-from encore.data.study import Study, as_study
+from encore.data.study import Study, as_study, check_same_study
 from encore.model.backbone_shape import find_shape
 from encore.model.fusing import fuse_elementwise, has_compiler
 from encore.model.held_out_scores import HeldOutScores
@@ -121,6 +121,7 @@ def train(
         KeyboardInterrupt: The user stopped the run. Its last checkpoint is kept.
     """
     study, began = as_study(study), time.monotonic()
+    check_same_study(study, config.study)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     _check_heads(config)
     with joined_ranks(device) as ranks:

@@ -419,9 +419,9 @@ def test_of_2000_calls_only_what_meets_a_lasting_fault_has_no_rating(
     assert (not failed, run.is_complete) == (ends_well, ends_well)
     assert all("some-judge" in detail and "127.0.0.1" in detail for detail in failed)
     with serving(HostileServer()) as server:  # on another port: the same run goes on
-        again = rate(study, server, *["--retry-failed-prompts"] * is_set_aside)
-    assert again.code == 0
-    assert ", 0 nulls" in again.err
+        retried = rate(study, server, *["--retry-failed-prompts"] * is_set_aside)
+    assert retried.code == 0
+    assert ", 0 nulls" in retried.err
     [run] = status(study)
     assert run.total("num_ratings") == 2000
     refuse_key(finished.out, finished.err, caplog.text, folder=tmp_path)

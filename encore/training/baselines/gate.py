@@ -17,7 +17,7 @@ from encore.core.files import write_json
 from encore.core.model_files import folder_digest
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import package_versions
-from encore.data.study import Study, as_study
+from encore.data.study import Study, as_study, check_same_study
 from encore.model.reward_model import MultiHeadRewardModel
 from encore.model.saved_model import load_model
 from encore.training.baselines.gating_network import best_constant_weights, fit_gate, save_gate
@@ -101,6 +101,7 @@ def train_gate(
         InputError: There is no such model, or it has a single head.
     """
     study, began = as_study(study), time.monotonic()
+    check_same_study(study, config.study)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model, tokenizer, metadata = load_model(config.model, device=device)
     rule_ids = rule_heads(model.head_ids)
