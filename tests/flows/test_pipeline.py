@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
@@ -18,6 +17,7 @@ from encore.data.rating_runs import choose_run, list_runs, read_run
 from encore.data.study import open_study
 from encore.rating.rating_options import LimitedRatingConfig, RatingConfig
 from encore.recipes.recipe import Weighing, changed, load_recipe
+from encore.recipes.recipe_run import RecipeResult
 from encore.weighting.weigh import weights
 from encore.weighting.weight_vector import WeightVector
 from flows import pipeline as module
@@ -109,10 +109,21 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Any, 
     calls: list[tuple[Any, dict[str, Any]]] = []
     table = tmp_path / "table.md"
     table.write_text("| row | score |\n")
+    no_value: Any = None
 
     def run_flow(flow: Any, **parameters: Any) -> Any:
         calls.append((flow, parameters))
-        return SimpleNamespace(table=table if table.exists() else None)
+        return RecipeResult(
+            run_dir=tmp_path,
+            report=no_value,
+            weighed=no_value,
+            table=table if table.exists() else None,
+            further_tables=(),
+            notes=(),
+            export=None,
+            done_now=(),
+            done_before=(),
+        )
 
     monkeypatch.setattr(module, "run_flow", run_flow)
     return calls
