@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-# Suffixes: D draws, C kinds of items, N items.
+# Suffixes: D draws, C kinds of items, N items, K clusters of items.
 
 NUM_DRAWS = 2000
 
@@ -22,7 +22,7 @@ NUM_DRAWS = 2000
 TAIL = 0.025
 #: Differences below this are rounding.
 _ROUNDING = 1e-12
-#: Counts [D, C] that `resampled_interval` holds at a time: 32 MB.
+#: Counts that an interval's draws hold at a time: 32 MB.
 _MAX_COUNTS = 4_000_000
 
 _Floats = NDArray[np.float64]
@@ -50,6 +50,35 @@ def draw_counts(
     """
     num_items = int(count_C.sum())
     return rng.multinomial(num_items, count_C / num_items, size=num_draws)
+
+
+def draw_clustered_counts(
+    kind_N: NDArray[np.int64],
+    cluster_N: NDArray[np.int64],
+    *,
+    num_kinds: int,
+    rng: np.random.Generator,
+    num_draws: int = NUM_DRAWS,
+) -> _Counts:
+    """Resample whole clusters, and return how often each kind of item is drawn, shape [D, C].
+
+    Args:
+        kind_N: Kind of each item, 0 to C - 1.
+        cluster_N: Cluster of each item, whole numbers, e.g. the prompt of a response.
+        num_kinds: Number of kinds, C.
+        rng: Generator of the draws.
+        num_draws: Number of resamples, D.
+    """
+    cluster_N = np.unique(cluster_N, return_inverse=True)[1]
+    num_clusters = int(cluster_N.max()) + 1
+    times_DK = rng.multinomial(num_clusters, np.full(num_clusters, 1 / num_clusters), num_draws)
+    by_kind_N = np.argsort(kind_N, kind="stable")
+    kinds, first_of_kind = np.unique(kind_N[by_kind_N], return_index=True)
+    count_DC = np.zeros((num_draws, num_kinds), dtype=np.int64)
+    count_DC[:, kinds] = np.add.reduceat(
+        times_DK[:, cluster_N[by_kind_N]], first_of_kind, axis=1, dtype=np.int64
+    )
+    return count_DC
 
 
 def draw_rows(
@@ -96,22 +125,78 @@ def resampled_interval(
         count_C: Number of items of each kind, shape [C].
         num_draws: Number of resamples; the seed is 0. The spread of 1,000 is right to 2 %.
     """
+
+    def draw(num_draws: int, rng: np.random.Generator) -> _Counts:
+        return draw_counts(count_C, rng=rng, num_draws=num_draws)
+
+    return _spread_of_draws(
+        value,
+        figures_of,
+        draw,
+        num_items=int(count_C.sum()),
+        num_columns=len(count_C),
+        num_draws=num_draws,
+    )
+
+
+def clustered_interval(
+    value: float,
+    figures_of: Callable[[_Floats], _Floats],
+    kind_N: NDArray[np.int64],
+    cluster_N: NDArray[np.int64],
+    *,
+    num_kinds: int,
+    num_draws: int = 1000,
+) -> Estimate:
+    """Estimate the interval of `resampled_interval` where whole clusters of items are drawn.
+
+    Items of a cluster resemble each other, so they say less than as many independent ones. If every
+    cluster has one item, the interval is the same up to the draws.
+
+    Args:
+        value: The figure of all items.
+        figures_of: Computes the figure of each row of counts, from [D, C] to [D].
+        kind_N: Kind of each item, 0 to C - 1.
+        cluster_N: Cluster of each item, whole numbers.
+        num_kinds: Number of kinds, C.
+        num_draws: Number of resamples; the seed is 0.
+    """
+
+    def draw(num_draws: int, rng: np.random.Generator) -> _Counts:
+        return draw_clustered_counts(
+            kind_N, cluster_N, num_kinds=num_kinds, rng=rng, num_draws=num_draws
+        )
+
+    return _spread_of_draws(
+        value,
+        figures_of,
+        draw,
+        num_items=len(np.unique(cluster_N)),
+        num_columns=max(num_kinds, len(kind_N)),
+        num_draws=num_draws,
+    )
+
+
+def _spread_of_draws(
+    value: float,
+    figures_of: Callable[[_Floats], _Floats],
+    draw: Callable[[int, np.random.Generator], _Counts],
+    *,
+    num_items: int,
+    num_columns: int,
+    num_draws: int,
+) -> Estimate:
+    """Return a figure with the interval that the spread of its resamples gives."""
     from scipy.special import stdtrit
 
-    num_items = int(count_C.sum())
     if num_items < 2:
         return Estimate(value=value)
     if 1 - abs(value) < _ROUNDING:
         return Estimate(value=value, low=value, high=value)
     rng = np.random.default_rng(0)
-    block = max(1, _MAX_COUNTS // len(count_C))
+    block = max(1, _MAX_COUNTS // num_columns)
     sizes = [min(block, num_draws - start) for start in range(0, num_draws, block)]
-    figure_D = np.concatenate(
-        [
-            figures_of(draw_counts(count_C, rng=rng, num_draws=size).astype(np.float64))
-            for size in sizes
-        ]
-    )
+    figure_D = np.concatenate([figures_of(draw(size, rng).astype(np.float64)) for size in sizes])
     figure_D = figure_D[np.isfinite(figure_D)]
     if not len(figure_D) or np.ptp(figure_D) < _ROUNDING:
         return Estimate(value=value)

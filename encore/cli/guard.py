@@ -46,7 +46,8 @@ def _text(result: GuardrailResult) -> str:
     low_high = span(figures.threshold.low, figures.threshold.high, significant)
     threshold = f"{significant(figures.threshold.value, digits=6)} ({low_high})"
     lines = [
-        f"{result.model}: {figures.num_responses:,} responses, {figures.num_unsafe:,} unsafe",
+        f"{result.model}: {figures.num_responses:,} responses, {figures.num_unsafe:,} unsafe, "
+        + f"to {figures.num_prompts:,} prompts",
         *(
             f"{name}: {percent(estimate.value)} ({span(estimate.low, estimate.high, percent)})"
             for name, estimate in (

@@ -338,16 +338,35 @@ def _score_table(
         for pair, subset in shard_pairs
         for response in RESPONSES
     ]
-    if len(infinite_at := np.argwhere(~np.isfinite(score_NR))):
-        row, head = infinite_at[0].tolist()
-        raise EncoreError(
-            f"pair {keys[row][0]}: its {keys[row][-1]} response scores {score_NR[row, head]} under "
-            f"head {manifest.head_ids[head]!r}; expected a finite number: score with --dtype "
-            "float32, or train the model again"
-        )
+    refuse_infinite(
+        score_NR,
+        manifest.head_ids,
+        name_of_row=lambda row: f"pair {keys[row][0]}: its {keys[row][-1]} response",
+    )
     columns = dict(zip(head_scores.KEY_NAMES, zip(*keys, strict=True), strict=True))
     columns |= dict(zip(manifest.head_ids, score_NR.T, strict=True))
     return pa.table(columns, schema=head_scores.head_scores_schema(manifest.head_ids))
+
+
+def refuse_infinite(
+    score_NR: NDArray[np.float32], head_ids: Sequence[str], *, name_of_row: Callable[[int], str]
+) -> None:
+    """Raise an error if a score is infinite or no number.
+
+    Args:
+        score_NR: Scores of N responses under R heads.
+        head_ids: Ids of the R heads.
+        name_of_row: Function that names a response for people.
+
+    Raises:
+        EncoreError: It names the first such response and its head.
+    """
+    if len(infinite_at := np.argwhere(~np.isfinite(score_NR))):
+        row, head = infinite_at[0].tolist()
+        raise EncoreError(
+            f"{name_of_row(row)} scores {score_NR[row, head]} under head {head_ids[head]!r}; "
+            "expected a finite number: score with --dtype float32, or train the model again"
+        )
 
 
 def score_encoded(

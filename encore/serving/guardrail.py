@@ -1,36 +1,37 @@
 """Measure a reward as a guardrail on labelled responses, and choose its threshold (`encore guard`).
 
-The threshold is chosen on one half of the prompts and measured on the other.
+The threshold is chosen on one half of the prompts and measured on the other. Responses to one
+prompt resemble each other, so intervals come from resamples of whole prompts.
 
-Suffixes: N responses, L distinct rewards, C counts by reward (unsafe, then safe), R heads.
+Suffixes: N responses, M those of the half that measures, L distinct rewards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.analysis.bootstrap import Estimate, draw_counts, middle_95, resampled_interval
+from encore.analysis.bootstrap import Estimate, clustered_interval, draw_clustered_counts, middle_95
 from encore.analysis.detection import auroc, average_precision, best_threshold, count_by_reward, f1
 from encore.core.errors import InputError
 from encore.core.reporting import SILENT, Reporter
 from encore.export.weights_input import one_reward
-from encore.model.open_model import OpenedModel, open_reward_model
-from encore.model.score_sequences import score_sequences
-from encore.serving.labelled_responses import LabelledResponse, read_labelled
+from encore.model.open_model import open_reward_model
+from encore.serving.labelled_responses import read_labelled
+from encore.serving.labelled_scores import score_labelled
 from encore.serving.serve_options import GuardConfig
 from encore.weighting.composed_ratings import half_credit_interval
 from encore.weighting.weight_vector import head_weights
 
-#: Responses that are scored between two reports of progress.
-_BLOCK = 256
 _NUM_DRAWS = 1000
 
 _Floats = NDArray[np.float64]
 _Flags = NDArray[np.bool_]
+_Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +41,11 @@ class GuardrailFigures:
     Attributes:
         num_responses: Number of labelled responses.
         num_unsafe: Number of those that people call unsafe.
+        num_prompts: Number of distinct prompts.
         auroc: Area under the ROC curve, of all responses.
         average_precision: Average precision, of all responses.
         threshold: Lowest reward that is safe: the highest F1 on the half that chooses. Its interval
-            is over resamples of that half.
+            is over resamples of that half's prompts.
         num_choosing: Number of responses in that half.
         num_measured: Number of responses in the other half; the following figures are of these.
         f1: F1 of unsafe responses.
@@ -53,6 +55,7 @@ class GuardrailFigures:
 
     num_responses: int
     num_unsafe: int
+    num_prompts: int
     auroc: Estimate
     average_precision: Estimate
     threshold: Estimate
@@ -70,6 +73,7 @@ class GuardrailResult:
     Attributes:
         model: Name of the model.
         digest: Digest of everything that scores depend on.
+        scores: Folder of the scores of every head.
         weights: Weight of each head in the reward.
         figures: The figures.
         notes: Sentences on responses without label and on cut ones.
@@ -78,6 +82,7 @@ class GuardrailResult:
 
     model: str
     digest: str
+    scores: Path
     weights: Mapping[str, float]
     figures: GuardrailFigures
     notes: tuple[str, ...]
@@ -90,29 +95,36 @@ def measure_guardrail(config: GuardConfig, *, reporter: Reporter = SILENT) -> Gu
     Raises:
         InputError: Labels cannot be read or are of one kind, there is no such model, or its weights
             are missing or wrong.
+        StudyIncompleteError: Responses could not be scored; finished shards of them are kept.
     """
     responses = read_labelled(config.labelled)
     labelled = [response for response in responses if response.is_safe is not None]
     is_unsafe_N = np.array([not response.is_safe for response in labelled], dtype=np.bool_)
     is_measured_N = np.array([response.half == 1 for response in labelled], dtype=np.bool_)
     check_labels(is_unsafe_N, is_measured_N)  # before the model is loaded
+    prompts = [response.prompt for response in labelled]
+    number = {prompt: index for index, prompt in enumerate(dict.fromkeys(prompts))}
+    prompt_N = np.array([number[prompt] for prompt in prompts])
     model_options = config.model_dump(include={"device", "dtype", "max_length", "revision"})
     opened = open_reward_model(config.model, **model_options)
     weights = one_reward(config.composition, model=opened).weights
-    reward_N, num_cut = _rewards(opened, labelled, weights, reporter=reporter)
+    scores = score_labelled(opened, labelled, out=config.out, reporter=reporter)
+    weight_R = head_weights(weights, head_ids=opened.model.head_ids)
+    reward_N = scores.score_NR.astype(np.float64) @ weight_R
     notes = []
     if num_unlabelled := len(responses) - len(labelled):
         notes.append(f"{num_unlabelled} responses have no label or no text and are left out")
-    if num_cut:
+    if scores.num_cut:
         notes.append(
-            f"{num_cut} of {len(labelled)} conversations are longer than "
+            f"{scores.num_cut} of {len(labelled)} conversations are longer than "
             f"{opened.tokenizer.max_length} tokens and lost their oldest tokens"
         )
     return GuardrailResult(
         model=opened.name,
         digest=opened.digest,
+        scores=scores.folder,
         weights=weights,
-        figures=guardrail_figures(reward_N, is_unsafe_N, is_measured_N),
+        figures=guardrail_figures(reward_N, is_unsafe_N, is_measured_N, prompt_N=prompt_N),
         notes=tuple(notes),
         synthetic=tuple(f"model {part}" for part in opened.metadata.get("synthetic", ())),
     )
@@ -138,7 +150,7 @@ def check_labels(is_unsafe_N: _Flags, is_measured_N: _Flags) -> None:
 
 
 def guardrail_figures(
-    reward_N: _Floats, is_unsafe_N: _Flags, is_measured_N: _Flags
+    reward_N: _Floats, is_unsafe_N: _Flags, is_measured_N: _Flags, *, prompt_N: _Indices
 ) -> GuardrailFigures:
     """Compute the figures of rewards; see `GuardrailFigures`.
 
@@ -146,6 +158,7 @@ def guardrail_figures(
         reward_N: Reward of each response.
         is_unsafe_N: True for responses that people call unsafe.
         is_measured_N: True for the half that measures the threshold, False for that which chooses.
+        prompt_N: Number of the prompt of each response.
 
     Raises:
         InputError: A half has no safe or no unsafe response, or all rewards are equal.
@@ -156,50 +169,61 @@ def guardrail_figures(
             f"all rewards are {reward_N[0]:.6g}: no threshold separates them; check the model and "
             "the weights"
         )
-    threshold = _threshold(reward_N[~is_measured_N], is_unsafe_N[~is_measured_N])
+    threshold = _threshold(
+        reward_N[~is_measured_N], is_unsafe_N[~is_measured_N], prompt_N[~is_measured_N]
+    )
     assert threshold.value is not None
     is_unsafe_M = is_unsafe_N[is_measured_N]
     is_flagged_M = reward_N[is_measured_N] < threshold.value
-    outcomes = (
-        is_unsafe_M & is_flagged_M,
-        ~is_unsafe_M & is_flagged_M,
-        is_unsafe_M & ~is_flagged_M,
-        ~is_unsafe_M & ~is_flagged_M,
-    )
-    count_4 = np.array([mask_M.sum() for mask_M in outcomes], dtype=np.float64)
-    num_hits, num_alarms, num_misses, num_passed = count_4
-    _, unsafe_L, safe_L = count_by_reward(reward_N, is_unsafe_N)
+    prompt_M = prompt_N[is_measured_N]
+    outcome_M = np.where(is_unsafe_M, 0, 1) + np.where(is_flagged_M, 0, 2)
+    # Hits, false alarms, misses, rightly passed.
+    count_4 = np.bincount(outcome_M, minlength=4).astype(np.float64)
     return GuardrailFigures(
         num_responses=len(reward_N),
         num_unsafe=int(is_unsafe_N.sum()),
-        auroc=_estimate(auroc, unsafe_L, safe_L),
-        average_precision=_estimate(average_precision, unsafe_L, safe_L),
+        num_prompts=len(np.unique(prompt_N)),
+        auroc=_estimate(auroc, reward_N, is_unsafe_N, prompt_N),
+        average_precision=_estimate(average_precision, reward_N, is_unsafe_N, prompt_N),
         threshold=threshold,
         num_choosing=int((~is_measured_N).sum()),
         num_measured=len(is_unsafe_M),
-        f1=resampled_interval(float(f1(count_4)), f1, count_4),
-        over_refusal=_share(num_alarms, num_alarms + num_passed),
-        under_refusal=_share(num_misses, num_misses + num_hits),
+        f1=clustered_interval(float(f1(count_4)), f1, outcome_M, prompt_M, num_kinds=4),
+        over_refusal=_share(is_flagged_M[~is_unsafe_M], prompt_M[~is_unsafe_M]),
+        under_refusal=_share(~is_flagged_M[is_unsafe_M], prompt_M[is_unsafe_M]),
     )
 
 
 def _estimate(
-    figure: Callable[[_Floats, _Floats], _Floats], unsafe_L: _Floats, safe_L: _Floats
+    figure: Callable[[_Floats, _Floats], _Floats],
+    reward_N: _Floats,
+    is_unsafe_N: _Flags,
+    prompt_N: _Indices,
 ) -> Estimate:
-    num_levels = len(unsafe_L)
-    return resampled_interval(
+    level_L, unsafe_L, safe_L = count_by_reward(reward_N, is_unsafe_N)
+    return clustered_interval(
         float(figure(unsafe_L, safe_L)),
-        lambda count_DC: figure(count_DC[:, :num_levels], count_DC[:, num_levels:]),
-        np.concatenate([unsafe_L, safe_L]),
-        num_draws=_NUM_DRAWS,
+        lambda count_DC: figure(count_DC[:, : len(level_L)], count_DC[:, len(level_L) :]),
+        _unsafe_then_safe(level_L, reward_N, is_unsafe_N),
+        prompt_N,
+        num_kinds=2 * len(level_L),
     )
 
 
-def _threshold(reward_N: _Floats, is_unsafe_N: _Flags) -> Estimate:
+def _unsafe_then_safe(level_L: _Floats, reward_N: _Floats, is_unsafe_N: _Flags) -> _Indices:
+    """Return the kind of each response: the number of its reward, plus L if it is safe."""
+    kind_N: _Indices = np.searchsorted(level_L, reward_N) + np.where(is_unsafe_N, 0, len(level_L))
+    return kind_N
+
+
+def _threshold(reward_N: _Floats, is_unsafe_N: _Flags, prompt_N: _Indices) -> Estimate:
     level_L, unsafe_L, safe_L = count_by_reward(reward_N, is_unsafe_N)
+    kind_N = _unsafe_then_safe(level_L, reward_N, is_unsafe_N)
     rng, drawn = np.random.default_rng(0), []
     for _ in range(_NUM_DRAWS):
-        [count_C] = draw_counts(np.concatenate([unsafe_L, safe_L]), rng=rng, num_draws=1)
+        [count_C] = draw_clustered_counts(
+            kind_N, prompt_N, num_kinds=2 * len(level_L), rng=rng, num_draws=1
+        )
         drawn_unsafe_L, drawn_safe_L = count_C.astype(np.float64).reshape(2, -1)
         is_drawn_L = drawn_unsafe_L + drawn_safe_L > 0
         if drawn_unsafe_L.any():
@@ -209,32 +233,21 @@ def _threshold(reward_N: _Floats, is_unsafe_N: _Flags) -> Estimate:
     return Estimate(value=best_threshold(level_L, unsafe_L, safe_L), low=low, high=high)
 
 
-def _share(num: float, num_all: float) -> Estimate:
-    """Return a share with Wilson's interval."""
-    low, high = half_credit_interval(num / num_all, tie_rate=0, num_pairs=int(num_all))
-    return Estimate(value=num / num_all, low=low, high=high)
+def _share(is_hit_N: _Flags, prompt_N: _Indices) -> Estimate:
+    """Return the share of hits with Wilson's interval over as many independent responses.
 
-
-def _rewards(
-    opened: OpenedModel,
-    responses: Sequence[LabelledResponse],
-    weights: Mapping[str, float],
-    *,
-    reporter: Reporter,
-) -> tuple[_Floats, int]:
-    """Return the reward of each response, and the number of conversations that were cut."""
-    weight_R = head_weights(weights, head_ids=opened.model.head_ids)
-    reporter.started("scoring labelled responses", total=len(responses))
-    reward_blocks, num_cut = [], 0
-    for start in range(0, len(responses), _BLOCK):
-        block = responses[start : start + _BLOCK]
-        encoded = [opened.tokenizer.encode(part.prompt, part.response) for part in block]
-        num_cut += sum(part.num_cut > 0 for part in encoded)
-        sequences = [part.token_ids for part in encoded]
-        score_NR = score_sequences(
-            opened.model, sequences, pad_token_id=opened.tokenizer.pad_token_id
-        )
-        reward_blocks.append(score_NR.astype(np.float64) @ weight_R)
-        reporter.advanced(len(block))
-    reporter.finished()
-    return np.concatenate(reward_blocks), num_cut
+    Their number is that of the responses divided by the design effect: the variance of the share
+    over whole prompts, relative to that of independent responses. If the share is 0 or 1 the data
+    do not show the effect, and prompts are counted.
+    """
+    share, num_responses = float(is_hit_N.mean()), len(is_hit_N)
+    prompt_N = np.unique(prompt_N, return_inverse=True)[1]
+    num_prompts = int(prompt_N.max()) + 1
+    deviation_K = np.bincount(prompt_N, weights=is_hit_N - share)
+    sum_of_squares = float(deviation_K @ deviation_K)
+    num_independent = num_prompts
+    if sum_of_squares > 0 and num_prompts > 1:
+        variance = sum_of_squares / num_responses**2 * num_prompts / (num_prompts - 1)
+        num_independent = max(1, min(num_responses, int(share * (1 - share) / variance)))
+    low, high = half_credit_interval(share, tie_rate=0, num_pairs=num_independent)
+    return Estimate(value=share, low=low, high=high)

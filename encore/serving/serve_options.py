@@ -76,5 +76,8 @@ class GuardConfig(ModelOptions):
     model: str = option(metavar="FOLDER_OR_ID")
     """Folder that `encore train` or `encore export` wrote, or a reward model's hub id."""
     composition: WeightChoice = WeightChoice()
+    out: Path = option(Path("guard-scores"), identity=False, metavar="DIR")
+    """Folder of the scores, one folder a model and set of responses. A call with other weights or
+    other labels reads them, and a stopped call continues."""
     device: str | None = option(None)
     """Device of the model. Default: a GPU if there is one."""

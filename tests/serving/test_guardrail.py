@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
+from collections import Counter
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import multivariate_normal, norm
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
 import encore
 from encore.analysis.detection import auroc, average_precision, best_threshold, count_by_reward
-from encore.core.errors import InputError
+from encore.core.errors import EncoreError, InputError
+from encore.core.reporting import SILENT
+from encore.serving import labelled_scores
 from encore.serving.guardrail import guardrail_figures, measure_guardrail
 from encore.serving.labelled_responses import read_labelled
 from encore.serving.serve_options import GuardConfig
@@ -47,7 +52,7 @@ def test_the_threshold_is_chosen_on_one_half_and_measured_on_the_other():
     reward_N = np.array([0, 1, 2, 3, 1, 4, 1, 2, 5, 6], dtype=np.float64)
     is_unsafe_N = np.array([1, 1, 0, 0, 1, 1, 0, 0, 0, 0], dtype=np.bool_)
     is_measured_N = np.arange(10) >= 4
-    figures = guardrail_figures(reward_N, is_unsafe_N, is_measured_N)
+    figures = guardrail_figures(reward_N, is_unsafe_N, is_measured_N, prompt_N=np.arange(10))
     assert (figures.num_responses, figures.num_unsafe) == (10, 4)
     assert (figures.num_choosing, figures.num_measured) == (4, 6)
     assert figures.threshold.value == 1.5
@@ -67,9 +72,40 @@ def test_intervals_of_auroc_cover_the_truth():
     for _ in range(40):
         is_unsafe_N = np.arange(80) % 2 == 0
         reward_N = rng.normal(size=80) - is_unsafe_N
-        interval = guardrail_figures(reward_N, is_unsafe_N, np.arange(80) % 4 < 2).auroc
+        interval = guardrail_figures(
+            reward_N, is_unsafe_N, np.arange(80) % 4 < 2, prompt_N=np.arange(80)
+        ).auroc
         num_covered += interval.low <= 0.7602 <= interval.high
     assert num_covered >= 34  # 38 expected; fewer than 34 has a probability of 1 %
+
+
+def test_intervals_cover_the_truth_where_responses_to_a_prompt_resemble_each_other():
+    """40 prompts of six responses; three quarters of the variance lie between the prompts.
+
+    Danger (minus the reward) and harm are normal with correlation 3/4; harm above 0 is unsafe.
+    """
+    rng, num_covered = np.random.default_rng(6), Counter()
+    normal = multivariate_normal(cov=[[1, 0.75], [0.75, 1]])
+    prompt_N = np.repeat(np.arange(40), 6)
+    sample_S2 = normal.rvs(200_000, random_state=rng)
+    auroc_truth = roc_auc_score(sample_S2[:, 1] > 0, sample_S2[:, 0])  # right to 0.001
+    for _ in range(60):
+        shared_N = math.sqrt(0.75) * rng.normal(size=40)[prompt_N]
+        danger_N, harm_N = (shared_N + 0.5 * rng.normal(size=240) for _ in range(2))
+        figures = guardrail_figures(-danger_N, harm_N > 0, prompt_N % 2 == 1, prompt_N=prompt_N)
+        bound = -figures.threshold.value  # flagged: danger above it
+        passed_and_safe = normal.cdf([bound, 0])
+        truths = {
+            "auroc": auroc_truth,
+            "over_refusal": 1 - 2 * passed_and_safe,
+            "under_refusal": 2 * (norm.cdf(bound) - passed_and_safe),
+        }
+        for name, truth in truths.items():
+            estimate = getattr(figures, name)
+            num_covered[name] += estimate.low <= truth <= estimate.high
+    # 57 of 60 expected; fewer than 52 has a probability of 1 %.
+    assert len(num_covered) == 3
+    assert min(num_covered.values()) >= 52, num_covered
 
 
 def test_labels_of_one_kind_and_equal_rewards_are_refused():
@@ -80,11 +116,13 @@ def test_labels_of_one_kind_and_equal_rewards_are_refused():
         (np.arange(8) == 1, "that measures it: 4 safe and 0 unsafe"),
     ):
         with pytest.raises(InputError, match=message):
-            guardrail_figures(np.arange(8.0), is_unsafe_N, is_measured_N)
+            guardrail_figures(np.arange(8.0), is_unsafe_N, is_measured_N, prompt_N=np.arange(8))
     with pytest.raises(InputError, match="all rewards are 1: no threshold"):
-        guardrail_figures(np.ones(8), np.arange(8) < 4, is_measured_N)
+        guardrail_figures(np.ones(8), np.arange(8) < 4, is_measured_N, prompt_N=np.arange(8))
     # A reward the wrong way round: to flag everything has the highest F1.
-    figures = guardrail_figures(np.arange(8.0), np.arange(8) >= 4, is_measured_N)
+    figures = guardrail_figures(
+        np.arange(8.0), np.arange(8) >= 4, is_measured_N, prompt_N=np.arange(8)
+    )
     assert figures.threshold.value > 7
     assert (figures.over_refusal.value, figures.under_refusal.value) == (1, 0)
 
@@ -129,12 +167,14 @@ def test_the_threshold_of_the_command_guards_a_conversation(tmp_path):
         for n in range(40)
     ]
     data = write_lines(tmp_path / "rows.jsonl", rows)
-    arguments = (data, "--model", model, "--weights", tmp_path / "weights.json")
+    with_model = (data, "--model", model, "--out", tmp_path / "scores")
+    arguments = (*with_model, "--weights", tmp_path / "weights.json")
     answer = run_encore("guard", *arguments, "--json").json
     config = GuardConfig(
         labelled=(data,),
         model=str(model),
         composition=WeightChoice(weights=tmp_path / "weights.json"),
+        out=tmp_path / "scores",
     )
     figures = measure_guardrail(config).figures
     threshold = answer["figures"]["threshold"]["value"]
@@ -153,7 +193,73 @@ def test_the_threshold_of_the_command_guards_a_conversation(tmp_path):
     next_step = run_encore("guard", *arguments).err
     assert f"--weights {tmp_path / 'weights.json'} --threshold {threshold}" in next_step
     rule = next(iter(weights))
-    assert f"--rule {rule} --threshold" in run_encore("guard", *arguments[:3], "--rule", rule).err
-    refused = run_encore("guard", data, "--model", model)
+    assert f"--rule {rule} --threshold" in run_encore("guard", *with_model, "--rule", rule).err
+    refused = run_encore("guard", *with_model)
     assert refused.code == 1
     assert "heads and a reward is one number" in refused.err
+
+
+def test_a_stopped_call_continues_and_other_weights_read_the_same_scores(tmp_path, monkeypatch):
+    model = make_model(tmp_path / "model")
+    first, second = encore.open_reward_model(model).model.head_ids[:2]
+    rows = [
+        {"prompt": f"Question {n}?", "response": f"Answer {n * 7 % 5}.", "is_safe": n % 3 > 0}
+        for n in range(40)
+    ]
+    data = write_lines(tmp_path / "rows.jsonl", rows)
+    monkeypatch.setattr(labelled_scores, "SHARD_SIZE", 16)
+    num_scored, score_sequences = [], labelled_scores.score_sequences
+
+    def score_until_stopped(model, sequences, **options):
+        if len(num_scored) == 2:
+            raise KeyboardInterrupt
+        num_scored.append(len(sequences))
+        return score_sequences(model, sequences, **options)
+
+    def guard(rule, out="scores"):
+        return measure_guardrail(
+            GuardConfig(
+                labelled=(data,),
+                model=str(model),
+                composition=WeightChoice(rule=rule),
+                out=tmp_path / out,
+            )
+        )
+
+    monkeypatch.setattr(labelled_scores, "score_sequences", score_until_stopped)
+    with pytest.raises(KeyboardInterrupt):
+        guard(first)
+    assert num_scored == [16, 16]
+
+    def score_and_count(model, sequences, **options):
+        num_scored.append(len(sequences))
+        return score_sequences(model, sequences, **options)
+
+    monkeypatch.setattr(labelled_scores, "score_sequences", score_and_count)
+    continued = guard(first)
+    assert num_scored == [16, 16, 8]
+    assert guard(second).figures != continued.figures
+    assert num_scored == [16, 16, 8]  # other weights: nothing was scored
+    shard = next(continued.scores.glob("shard-00001.*.parquet"))
+    shard.write_bytes(shard.read_bytes()[:-1])
+    assert guard(first) == continued
+    assert num_scored == [16, 16, 8, 16]  # the damaged shard alone
+    in_one_go = guard(first, out="other")
+    assert in_one_go.figures == continued.figures
+    write_lines(data, [row | {"is_safe": not row["is_safe"]} for row in rows])
+    assert guard(first).scores == continued.scores  # the scores do not depend on the labels
+    assert num_scored == [16, 16, 8, 16, 16, 16, 8]
+
+
+def test_a_score_that_is_no_number_is_refused_with_the_response(tmp_path, monkeypatch):
+    model = make_model(tmp_path / "model")
+    opened = encore.open_reward_model(model)
+    rows = [{"prompt": f"Q {n}?", "response": "A.", "is_safe": n % 3 > 0} for n in range(40)]
+    responses = read_labelled([write_lines(tmp_path / "rows.jsonl", rows)])
+
+    def score_nothing(_model, sequences, **_options):
+        return np.full((len(sequences), len(opened.model.head_ids)), np.nan, dtype=np.float32)
+
+    monkeypatch.setattr(labelled_scores, "score_sequences", score_nothing)
+    with pytest.raises(EncoreError, match=r"response [0-9a-f]{32} scores nan under head"):
+        labelled_scores.score_labelled(opened, responses, out=tmp_path, reporter=SILENT)
