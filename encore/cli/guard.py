@@ -45,9 +45,9 @@ def _text(result: GuardrailResult) -> str:
     figures = result.figures
     low_high = span(figures.threshold.low, figures.threshold.high, significant)
     threshold = f"{significant(figures.threshold.value, digits=6)} ({low_high})"
+    responses = f"{figures.num_responses:,} responses ({figures.num_unsafe:,} unsafe)"
     lines = [
-        f"{result.model}: {figures.num_responses:,} responses, {figures.num_unsafe:,} unsafe, "
-        + f"to {figures.num_prompts:,} prompts",
+        f"{result.model}: {responses} to {figures.num_prompts:,} prompts",
         *(
             f"{name}: {percent(estimate.value)} ({span(estimate.low, estimate.high, percent)})"
             for name, estimate in (
