@@ -145,8 +145,16 @@ def test_the_workflows_follow_their_schema_and_pin_actions_by_hash():
         assert [name for name in actions if not re.search(r"@[0-9a-f]{40}$", name)] == []
 
 
-def test_the_images_pass_hadolint():
+def test_the_images_pass_hadolint_and_their_base_is_one_image():
     assert_accepts(tool("hadolint"), INFRA / "Dockerfile")
+    text = (INFRA / "Dockerfile").read_text(encoding="utf-8")
+    assert re.search(r"^ARG BASE=python:3\.11-slim-bookworm@sha256:[0-9a-f]{64}$", text, re.M)
+    assert set(re.findall(r"^FROM (\S+) AS", text, re.M)) == {"${BASE}", "base", "pins"}
+
+
+def test_what_renews_the_pins_has_the_right_schema():
+    path = INFRA.parent / ".github" / "dependabot.yml"
+    assert_accepts(tool("check-jsonschema"), "--builtin-schema", "vendor.dependabot", path)
 
 
 @pytest.mark.parametrize("path", sorted(KUBERNETES.glob("*.yaml")), ids=lambda path: path.name)
