@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -249,6 +250,18 @@ def test_a_stopped_call_continues_and_other_weights_read_the_same_scores(tmp_pat
     write_lines(data, [row | {"is_safe": not row["is_safe"]} for row in rows])
     assert guard(first).scores == continued.scores  # the scores do not depend on the labels
     assert num_scored == [16, 16, 8, 16, 16, 16, 8]
+
+
+def test_scores_belong_to_one_model_and_one_set_of_texts(tmp_path):
+    opened = encore.open_reward_model(make_model(tmp_path / "model"))
+    rows = [{"prompt": f"Q {n}?", "response": "A.", "is_safe": n % 3 > 0} for n in range(6)]
+    responses = read_labelled([write_lines(tmp_path / "rows.jsonl", rows)])
+    folders = {
+        labelled_scores.score_labelled(model, part, out=tmp_path, reporter=SILENT).folder
+        for model in (opened, replace(opened, digest="0" * 64))
+        for part in (responses, responses[1:], responses[::-1])
+    }
+    assert len(folders) == 6
 
 
 def test_a_score_that_is_no_number_is_refused_with_the_response(tmp_path, monkeypatch):
