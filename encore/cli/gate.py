@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from encore.cli.output import Renderable, compact_table, percent, show_result
 from encore.core.command_parser import JsonOption, command
 from encore.core.number_text import counted
-from encore.core.terminal import say, say_next, terminal_reporter
+from encore.core.terminal import say, say_next, terminal_reporter, warn
 from encore.training.training_options import TrainGateConfig
 
 if TYPE_CHECKING:
@@ -29,15 +29,21 @@ def gate(config: TrainGateConfig, *, json: JsonOption = False) -> None:
     Example: encore gate study --model study/training/KEY/model
     """
     from encore.data.study import open_study
-    from encore.training.baselines.gate import train_gate
+    from encore.training.baselines.gate import gate_warnings, train_gate
 
     with terminal_reporter() as reporter:
         result = train_gate(open_study(config.study), config, reporter=reporter)
     weights = result.mean_weights.items()
     table = compact_table(("head", "mean weight"), weights, title="The gate over held-out prompts")
-    show_result(
-        result, [table, _losses(result)], result.notes, synthetic=result.synthetic, as_json=json
+    warnings = gate_warnings(
+        result.mean_weights,
+        gate_loss=result.held_out_loss,
+        constant_loss=result.held_out_constant_loss,
     )
+    notes = [note for note in result.notes if note not in warnings]
+    show_result(result, [table, _losses(result)], notes, synthetic=result.synthetic, as_json=json)
+    for warning in warnings:
+        warn(warning)
     say(f"gate in {result.out}, {result.seconds:.0f} s")
     say_next("benchmark", config.study, "--model", config.model, "--gate", result.out)
 
