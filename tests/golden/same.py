@@ -57,8 +57,15 @@ def assert_same(actual: Any, golden: Any, tolerances: Tolerances | None = None) 
 
 
 def check_golden(name: str, actual: Any, tolerances: Tolerances | None = None) -> None:
-    """Compare a value with recorded/NAME.json, or record it if recording is on."""
-    assert_same(as_json_values(actual), read_or_record_golden(name, actual), tolerances)
+    """Compare a value with recorded/NAME.json, or record it if recording is on.
+
+    What equals its recorded value within its tolerance is recorded as it was, so that the diff of a
+    recording shows nothing but changes.
+    """
+    actual = as_json_values(actual)
+    if is_recording() and (RECORDED / f"{name}.json").exists():
+        actual = _keep_same(actual, read_golden(name), "", tolerances or {})
+    assert_same(actual, read_or_record_golden(name, actual), tolerances)
 
 
 def check_no_name_lost(name: str, actual: Mapping[str, Sequence[str]]) -> None:
@@ -71,12 +78,17 @@ def check_no_name_lost(name: str, actual: Mapping[str, Sequence[str]]) -> None:
 
 def read_or_record_golden(name: str, actual: Any) -> Any:
     """Read the recorded value; if recording is on, write it first (the test then fails)."""
-    if os.environ.get(RECORD_VARIABLE) != "1":
+    if not is_recording():
         return read_golden(name)
     RECORDED.mkdir(exist_ok=True)
     (RECORDED / f"{name}.json").write_text(compact_json(actual), encoding="utf-8")
     RECORDED_NAMES.append(name)
     return as_json_values(actual)
+
+
+def is_recording() -> bool:
+    """Return True if golden values are written instead of compared."""
+    return os.environ.get(RECORD_VARIABLE) == "1"
 
 
 def mask_keys_and_paths(value: Any) -> Any:
@@ -158,6 +170,29 @@ def _compare(
             _compare(actual_item, golden_item, key_path_of_item, tolerances, differences)
     elif not _same_value(actual, golden, tolerance):
         differences.append(f"{key_path}: {actual!r}, golden {golden!r} (tolerance {tolerance:g})")
+
+
+def _keep_same(actual: Any, golden: Any, key_path: str, tolerances: Tolerances) -> Any:
+    """Return the actual value with every part that equals its golden value replaced by that."""
+    differences: list[str] = []
+    _compare(actual, golden, key_path, tolerances, differences)
+    if not differences:
+        return golden
+    prefix = f"{key_path}." if key_path else ""
+    if isinstance(golden, dict) and isinstance(actual, dict):
+        return {
+            key: _keep_same(value, golden[key], f"{prefix}{key}", tolerances)
+            if key in golden
+            else value
+            for key, value in actual.items()
+        }
+    if isinstance(golden, list) and isinstance(actual, list):
+        kept = [
+            _keep_same(actual_item, golden_item, f"{prefix}{index}", tolerances)
+            for index, (actual_item, golden_item) in enumerate(zip(actual, golden, strict=False))
+        ]
+        return kept + actual[len(kept) :]
+    return actual
 
 
 def _same_value(actual: Any, golden: Any, tolerance: float) -> bool:
