@@ -75,7 +75,9 @@ def test_the_site_shows_every_page_once():
     entries = [entry for part in config["nav"] for entry in names_in(part)]
     tutorials = (ROOT / "docs" / "tutorials").glob("*.py")
     pages = [path.relative_to(ROOT / "docs").as_posix() for path in (*PAGES, *tutorials)]
-    assert sorted(entries) == sorted(pages), "pages and `nav` of infra/mkdocs.yml differ"
+    assert set(pages) - set(entries) == set(), "pages that `nav` of infra/mkdocs.yml lacks"
+    assert set(entries) - set(pages) == set(), "`nav` of infra/mkdocs.yml names no page"
+    assert len(entries) == len(pages), "`nav` of infra/mkdocs.yml names a page twice"
 
 
 def names_in(part: object) -> list[str]:

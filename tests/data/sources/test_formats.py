@@ -62,7 +62,8 @@ def test_every_format_is_detected_and_gives_the_same_pair(format_name):
     prompt = (Message(role="user", content=text),)
     assert detect_format(record) == format_name
     help_text = IngestConfig.model_fields["sources"].description or ""
-    assert format_name in re.split(r"\W+", help_text.partition("FORMAT is")[2])
+    names = re.split(r"\W+", help_text.partition("FORMAT is")[2])
+    assert format_name in names, "name it in the help of sources, encore/data/ingest_options.py"
     assert parsed(format_name, record) == PreferencePair(
         pair_id=pair_id_of(prompt, chosen=text + "1", rejected=text + "2"),
         source="here",
