@@ -28,21 +28,22 @@ def newest(out: Path) -> int:
 
 
 @pytest.mark.parametrize(
-    ("num_kills", "num_steps"),
+    ("num_kills", "num_steps", "preference_head"),
     [
-        pytest.param(2, 160, id="2-kills", marks=pytest.mark.services),
-        pytest.param(10, 900, id="10-kills", marks=pytest.mark.full),
+        pytest.param(2, 160, "joint", id="2-kills-with-head-0", marks=pytest.mark.services),
+        pytest.param(10, 900, "none", id="10-kills", marks=pytest.mark.full),
     ],
 )
 @pytest.mark.timeout(1800)
 def test_after_kills_weights_and_logged_losses_equal_those_of_an_undisturbed_run(
-    tmp_path, num_kills, num_steps
+    tmp_path, num_kills, num_steps, preference_head
 ):
     folder = make_world(tmp_path, num_pairs=88)
     killed, undisturbed = tmp_path / "killed", tmp_path / "undisturbed"
     rng = random.Random(11)
+    settings = {**SETTINGS, "max_steps": num_steps, "preference_head": preference_head}
     commands = [
-        [sys.executable, *train_command(folder, out=out, max_steps=num_steps, **SETTINGS)]
+        [sys.executable, *train_command(folder, out=out, **settings)]
         for out in (killed, undisturbed)
     ]
     for _ in range(num_kills):
