@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from encore.cli.output import (
@@ -31,6 +33,7 @@ from encore.rules.rules_options import (
 )
 
 if TYPE_CHECKING:
+    from encore.rules.lint import LintReport
     from encore.rules.probe_record import Probe, RuleProbe
     from encore.weighting.run_comparison import RuleComparison
 
@@ -122,11 +125,16 @@ def rules_lint(config: LintConfig, *, json: JsonOption = False) -> None:
     from encore.rules.lint import lint
 
     report = lint(config)
-    findings = [[*finding.values()] for finding in report.findings]
-    table = compact_table(("rule", "check", "field", "finding"), findings)
-    show_result(report, [table], report.notes, as_json=json)
+    show_result(report, _findings_by_rule(report), report.notes, as_json=json)
     num_rules = counted(report.num_rules, "rule")
-    say(f"{counted(len(findings), 'finding')} in {num_rules} of {report.name}")
+    say(f"{counted(len(report.findings), 'finding')} in {num_rules} of {report.name}")
+
+
+def _findings_by_rule(report: LintReport) -> Iterator[str]:
+    """Yield each rule's id, then a line for each of its findings."""
+    for rule_id, findings in groupby(report.findings, key=itemgetter("rule_id")):
+        lines = [f"  {each['field']}: {each['said']} ({each['check']})" for each in findings]
+        yield "\n".join([rule_id, *lines])
 
 
 @command

@@ -57,7 +57,8 @@ def lint(config: LintConfig) -> LintReport:
     is_plain = not any(rule.texts.keys() & {*_JUDGE_FIELDS} for rule in pool.rules)
     first_rules: dict[tuple[str, str], PoolRule] = {}
     for rule in pool.rules:
-        missing = [] if is_plain else [field for field in _JUDGE_FIELDS if field not in rule.texts]
+        is_asked_for = not (is_plain or _has_one_text(rule))
+        missing = [name for name in _JUDGE_FIELDS if is_asked_for and name not in rule.texts]
         no_text = "no text; `encore rules draft` writes it"
         problems = [("empty", field, no_text) for field in missing]
         problems += [*_repeated(rule, first_rules), *_two_things(rule)]
@@ -94,8 +95,13 @@ def _repeated(rule: PoolRule, first_rules: dict[tuple[str, str], PoolRule]) -> I
             yield "repeated-text", field, f"the same as that of {origin}"
         earlier_field = first_fields.setdefault(text, field)
         # A description may repeat its title: a principle without a title is its own title.
-        if text and earlier_field != field and field != "description":
+        if text and earlier_field != field and field != "description" and not _has_one_text(rule):
             yield "repeated-field", field, f"the same as {earlier_field}"
+
+
+def _has_one_text(rule: PoolRule) -> bool:
+    """Return True if the rule was given as its rating text alone, which is a whole rule."""
+    return not rule.preference_rule and rule.rating_rule == rule.description
 
 
 def _two_things(rule: PoolRule) -> Iterator[_Finding]:

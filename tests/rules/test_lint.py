@@ -137,6 +137,18 @@ def test_each_planted_defect_is_found_once(tmp_path):
     assert report["notes"] == ["1 rules are drafts: draft"]
 
 
+def test_a_rule_of_one_text_is_whole_and_findings_are_shown_by_rule(tmp_path):
+    path, rating_rule = tmp_path / "mine.toml", "The response should not recommend a dosage."
+    two_things = "It should be kind. It must be short."
+    path.write_text(
+        f'[[rules]]\nrating_rule = "{rating_rule}"\n\n[[rules]]\nrating_rule = "{two_things}"\n'
+    )
+    assert encore("rules", "lint", path).out == (
+        "it-should-be-kind-it-must-be-short\n"
+        "  rating_rule: seems to ask two things: 'It must be short.' (two-things)\n"
+    )
+
+
 def test_missing_texts_of_a_pool_of_principles_are_one_note(tmp_path):
     rows = [{"title": "A", "text": "One."}, {"title": "B", "text": "one."}]
     report = lint(LintConfig(file=write_lines(tmp_path / "pool.jsonl", rows)))
