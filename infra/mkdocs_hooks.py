@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
 
 #: A link to a file outside docs/: its text and its target.
 _LINK_OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./([^)]+)\)")
+#: A picture of a page, as HTML.
+_PICTURE = re.compile(r'<img [^>]*?src="([^"]+)"[^>]*>')
+
+
+def on_pre_build(**_: Any) -> None:
+    """Keep a warning about progress bars, with a path of this machine, out of the tutorials."""
+    os.environ["PYTHONWARNINGS"] = "ignore:IProgress not found"
 
 
 def on_page_markdown(markdown: str, *, config: Any, page: Any, **_: Any) -> str:
@@ -21,6 +29,13 @@ def on_page_markdown(markdown: str, *, config: Any, page: Any, **_: Any) -> str:
         return f"[{text}]({repository}/blob/main/{target})" if repository else text
 
     return _LINK_OUTSIDE.sub(replacement, markdown)
+
+
+def on_page_content(html: str, *, page: Any, **_: Any) -> str:
+    """Link each picture of a page to its file: a picture of a screen is small on a page."""
+    if not page.file.src_uri.endswith(".md"):
+        return html
+    return _PICTURE.sub(r'<a href="\1">\g<0></a>', html)
 
 
 def on_post_build(*, config: Any) -> None:

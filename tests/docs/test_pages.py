@@ -104,3 +104,17 @@ def test_the_site_shows_the_text_of_a_link_that_leads_out_of_the_pages(page, lin
     of_site = {"config": SimpleNamespace(repo_url=None)}
     of_page = {"page": SimpleNamespace(file=SimpleNamespace(src_uri=page))}
     assert prepare("[Code](../code.md)", **of_site, **of_page) == link
+
+
+def test_the_site_links_a_picture_of_a_page_to_its_file():
+    link = runpy.run_path(str(ROOT / "infra" / "mkdocs_hooks.py"))["on_page_content"]
+    picture = '<img alt="A run" src="run.png" />'
+    of_page = {"page": SimpleNamespace(file=SimpleNamespace(src_uri="a.md"))}
+    assert link(f"<p>{picture}</p>", **of_page) == f'<p><a href="run.png">{picture}</a></p>'
+
+
+def test_blocks_of_a_numbered_list_stand_four_columns_in():
+    """The site's Markdown ends a list at a block of fewer columns, and counts from 1 again."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert not re.search(r"^ {1,3}```", text, re.MULTILINE), page.name
