@@ -114,7 +114,8 @@ def test_the_site_links_a_picture_of_a_page_to_its_file():
 
 
 def test_blocks_of_a_numbered_list_stand_four_columns_in():
-    """The site's Markdown ends a list at a block of fewer columns, and counts from 1 again."""
+    """And a blank line follows them: else the site's Markdown ends the list, or loses an item."""
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         assert not re.search(r"^ {1,3}```", text, re.MULTILINE), page.name
+        assert not re.search(r"^ {4}\S.*\n\d+\. ", text, re.MULTILINE), page.name
