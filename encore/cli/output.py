@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,8 @@ Renderable = Table | Padding | str
 _MIN_FIRST_COLUMN = 12
 #: Characters between two columns, and at both edges together.
 _GAP = 2
+#: Width of a column of rule numbers, with the edges of its table.
+_NUMBER_COLUMN = 4
 _WORD = re.compile(r"[^\W\d_]{3}")
 
 #: Columns of a table by title: an attribute of the records, or a function of a record.
@@ -164,6 +166,25 @@ def compact_table(
     for first, *line in lines:
         table.add_row("\n".join(wrap.wrap(first)), *line)
     return table
+
+
+def column_tables(columns: Mapping[str, Iterable[str]], *, title: str) -> Iterator[Table]:
+    """Yield columns of figures by rule number, in as many tables as the terminal's width needs."""
+    group, width = dict[str, list[str]](), _NUMBER_COLUMN
+    for name, values in columns.items():
+        cells = [*values]
+        column_width = _GAP + max(map(len, (name, *cells)))
+        if group and width + column_width > out.width:
+            yield _numbered_table(group, title=title)
+            group, width, title = {}, _NUMBER_COLUMN, ""
+        group[name] = cells
+        width += column_width
+    yield _numbered_table(group, title=title)
+
+
+def _numbered_table(columns: Mapping[str, Sequence[str]], *, title: str) -> Table:
+    rows = enumerate(zip(*columns.values(), strict=True), start=1)
+    return compact_table(("#", *columns), [(n, *cells) for n, cells in rows], title=title)
 
 
 def _cell(value: Any) -> str:

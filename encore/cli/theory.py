@@ -100,6 +100,7 @@ def _tables(checked: Theory) -> Iterator[Renderable]:
     yield rule_legend(rule_ids)
     last: TableColumns = {"last step": partial(_learned_weight, -1)}
     columns: TableColumns = {"rule": "rule_id", **entropy, **weight, **half, **gradients, **last}
+    columns = {title: column for title, column in columns.items() if title != "near zero"}
     for example in checked.counter_examples:
         title = f"Counter-example (synthetic): {example.name}"
         yield record_table(example.rules, columns, title=title)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from encore.cli.output import (
     Renderable,
     TableColumns,
+    column_tables,
     compact_table,
     percent,
     percent_of,
@@ -82,10 +83,11 @@ def comparison_tables(comparison: SchemeComparison) -> Iterator[Renderable]:
         "95 % of draws": span_of("half"),
     }
     yield record_table(comparison.draws, draw_columns, title="What chance reaches; leakage: none")
-    heads = [row.vector.scheme.replace("-", "\n-") + "*" * row.uses_labels for row in schemes]
-    weights = zip(*(row.vector.weights for row in schemes), strict=True)
-    rows = [(rule_number, *row) for rule_number, row in enumerate(weights, start=1)]
-    yield compact_table(("#", *heads), rows, title="Weights (* learnt from labels)")
+    weights = {
+        row.vector.scheme + "*" * row.uses_labels: map(number, row.vector.weights)
+        for row in schemes
+    }
+    yield from column_tables(weights, title="Weights (* learnt from labels)")
     yield rule_legend(comparison.rule_ids)
 
 

@@ -243,6 +243,8 @@ def test_no_line_is_wider_than_eighty_columns(encore, rated, monkeypatch):
         assert not wide, call
         is_step = call[0] not in ("show", "sql", "paper") and "--help" not in call
         assert is_step == ("\nnext: " in f"\n{finished.err}"), call
+        headings = re.findall(r"^(.*)\n ?─", finished.out, re.MULTILINE)
+        assert not [heading for heading in headings if "…" in heading], call
 
 
 def test_progress_is_a_short_line_and_verbose_names_the_files(encore, study, monkeypatch):
