@@ -9,6 +9,8 @@ from typing import Any
 
 #: A link to a file outside docs/: its text and its target.
 _LINK_OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./([^)]+)\)")
+#: The target of a tutorial's link to a page.
+_PAGE_OF_LINK = re.compile(r'(href="\.\./[\w-]+)\.md(?=["#])')
 #: A picture of a page, as HTML.
 _PICTURE = re.compile(r'<img [^>]*?src="([^"]+)"[^>]*>')
 
@@ -32,10 +34,13 @@ def on_page_markdown(markdown: str, *, config: Any, page: Any, **_: Any) -> str:
 
 
 def on_page_content(html: str, *, page: Any, **_: Any) -> str:
-    """Link each picture of a page to its file: a picture of a screen is small on a page."""
-    if not page.file.src_uri.endswith(".md"):
-        return html
-    return _PICTURE.sub(r'<a href="\1">\g<0></a>', html)
+    """Link each picture of a page to its file, and a tutorial's links to the pages of the site.
+
+    A picture of a screen is small on a page. mkdocs-jupyter leaves links as they are.
+    """
+    if page.file.src_uri.endswith(".md"):
+        return _PICTURE.sub(r'<a href="\1">\g<0></a>', html)
+    return _PAGE_OF_LINK.sub(r"\1.html", html)
 
 
 def on_post_build(*, config: Any) -> None:

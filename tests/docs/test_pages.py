@@ -113,6 +113,12 @@ def test_the_site_links_a_picture_of_a_page_to_its_file():
     assert link(f"<p>{picture}</p>", **of_page) == f'<p><a href="run.png">{picture}</a></p>'
 
 
+def test_a_tutorial_of_the_site_links_to_pages_of_the_site():
+    link = runpy.run_path(str(ROOT / "infra" / "mkdocs_hooks.py"))["on_page_content"]
+    of_page = {"page": SimpleNamespace(file=SimpleNamespace(src_uri="tutorials/a.py"))}
+    assert link('<a href="../export.md#a">', **of_page) == '<a href="../export.html#a">'
+
+
 def test_blocks_of_a_numbered_list_stand_four_columns_in():
     """And a blank line follows them: else the site's Markdown ends the list, or loses an item."""
     for page in PAGES:
