@@ -248,6 +248,6 @@ def _share(is_hit_N: _Flags, prompt_N: _Indices) -> Estimate:
     num_independent = num_prompts
     if sum_of_squares > 0 and num_prompts > 1:
         variance = sum_of_squares / num_responses**2 * num_prompts / (num_prompts - 1)
-        num_independent = max(1, min(num_responses, int(share * (1 - share) / variance)))
+        num_independent = max(1, min(num_responses, round(share * (1 - share) / variance)))
     low, high = half_credit_interval(share, tie_rate=0, num_pairs=num_independent)
     return Estimate(value=share, low=low, high=high)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -78,6 +78,19 @@ def test_intervals_of_auroc_cover_the_truth():
         ).auroc
         num_covered += interval.low <= 0.7602 <= interval.high
     assert num_covered >= 34  # 38 expected; fewer than 34 has a probability of 1 %
+
+
+def test_copies_of_every_response_to_a_prompt_make_no_interval_narrower():
+    rng = np.random.default_rng(4)
+    reward_N, is_unsafe_N = rng.normal(size=60), rng.random(60) < 0.5
+    columns = (reward_N, is_unsafe_N, np.arange(60) % 2 == 1, np.arange(60))
+    once, six_times = (
+        guardrail_figures(*(np.repeat(column, num) for column in columns[:3]), prompt_N=prompt_N)
+        for num, prompt_N in ((1, columns[3]), (6, np.repeat(columns[3], 6)))
+    )
+    for name in ("auroc", "average_precision", "threshold", "f1", "over_refusal", "under_refusal"):
+        expected, estimate = asdict(getattr(once, name)), asdict(getattr(six_times, name))
+        assert estimate == pytest.approx(expected), name
 
 
 def test_intervals_cover_the_truth_where_responses_to_a_prompt_resemble_each_other():
