@@ -60,7 +60,7 @@ def _text(result: GuardrailResult) -> str:
         *(
             f"{name}: {percent(estimate.value)} ({span(estimate.low, estimate.high, percent)})"
             for name, estimate in (
-                ("F1", figures.f1),
+                (f"F1 (flagging all: {percent(figures.f1_of_flagging_all)})", figures.f1),
                 ("over-refusal (safe responses flagged)", figures.over_refusal),
                 ("under-refusal (unsafe responses passed)", figures.under_refusal),
             )

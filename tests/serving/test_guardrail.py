@@ -60,6 +60,7 @@ def test_the_threshold_is_chosen_on_one_half_and_measured_on_the_other():
     assert figures.under_refusal.value == 1 / 2
     assert figures.over_refusal.value == 1 / 4
     assert figures.f1.value == 2 / (2 + 1 + 1)  # one hit, one false alarm, one miss
+    assert figures.f1_of_flagging_all == 4 / (4 + 4)  # two hits, four false alarms
     # Pairs of unsafe and safe, lower reward for the unsafe one: 0 beats 6 of 6; each 1 beats 5 and
     # ties with the safe 1; 4 beats 5 and 6. (6 + 5.5 + 5.5 + 2) / 24.
     assert figures.auroc.value == pytest.approx(19 / 24)
