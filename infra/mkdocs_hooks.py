@@ -47,8 +47,8 @@ def on_post_build(*, config: Any) -> None:
     """Write `llms.txt`: a line for each page with its title and its first paragraph."""
     lines = [f"# {config.site_name}", "", f"> {config.site_description}", ""]
     for path in sorted(Path(config.docs_dir).rglob("*.md")):
-        title, _, rest = path.read_text(encoding="utf-8").partition("\n")
-        first_paragraph = " ".join(rest.strip().split("\n\n")[0].split())
+        title, _, text = path.read_text(encoding="utf-8").partition("\n")
+        first_paragraph = " ".join(text.strip().split("\n\n")[0].split())
         name = path.relative_to(config.docs_dir).as_posix()
         lines.append(f"- [{title.lstrip('# ')}]({name}): {first_paragraph}")
     Path(config.site_dir, "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -49,8 +49,10 @@ def status(config: StatusConfig, *, json: JsonOption = False) -> None:
     )
     if not statuses:
         say("no ratings yet")
-        rest = ("rate", config.study, "--judge", "JUDGE")
-        say_next(*(rest if num_pairs else ("ingest", config.study, "SOURCE")))
+        if num_pairs:
+            say_next("rate", config.study, "--judge", "JUDGE")
+        else:
+            say_next("ingest", config.study, "SOURCE")
     unfinished = [run for run in statuses if run.unfinished and not sufficiency_note(run)]
     if num_open := sum(len(run.unfinished) for run in unfinished):
         raise StudyIncompleteError(

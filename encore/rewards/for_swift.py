@@ -33,8 +33,10 @@ def register(server: str | RewardClient | None = None) -> tuple[str, ...]:
 
     client = server if isinstance(server, RewardClient) else shared_client(server)
     rule_ids = (*client.model.weights,)
-    if taken := sorted(orms.keys() & {*rule_ids}):
-        raise InputError(f"rules called like rewards of ms-swift: {', '.join(taken)}; rename them")
+    if taken_ids := sorted(orms.keys() & {*rule_ids}):
+        raise InputError(
+            f"rules called like rewards of ms-swift: {', '.join(taken_ids)}; rename them"
+        )
     batch = BatchRewards(client)
     for rule_id in rule_ids:
         orms[rule_id] = _rule_class(ORM, RuleReward(rule_id, batch))

@@ -17,7 +17,7 @@ _SHARED_PARTS = ("judge", "rules_sha256", "data_sha256")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllRulesCheck:
-    """What asking for all rules at once does to the ratings.
+    """Effects on the ratings of asking for all rules at once.
 
     Attributes:
         run_key: Run that asked the same judge for one rule a call; None if the study has none.
