@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from encore.report.write_report import report as report
     from encore.scoring.head_scores import read_head_scores as read_head_scores
     from encore.scoring.scoring_options import ScoreConfig as ScoreConfig
+    from encore.scoring.scoring_options import ScoringConfig as ScoringConfig
     from encore.scoring.scoring_run import score_study as score_study
     from encore.serving.guard import guard as guard
     from encore.tables.pair_details import show as show
@@ -57,8 +58,10 @@ if TYPE_CHECKING:
     from encore.tables.sql_query import sql as sql
     from encore.training.baselines.gate import train_gate as train_gate
     from encore.training.train import train as train
+    from encore.training.training_options import GateTrainingConfig as GateTrainingConfig
     from encore.training.training_options import TrainConfig as TrainConfig
     from encore.training.training_options import TrainGateConfig as TrainGateConfig
+    from encore.training.training_options import TrainingRunConfig as TrainingRunConfig
     from encore.training.training_plan import PlanTrainConfig as PlanTrainConfig
     from encore.warehouse import open_ratings as open_ratings
     from encore.weighting.run_comparison import compare_runs as compare_runs
@@ -76,6 +79,7 @@ _WHERE = {
     "AnswerOptions": "encore.analysis.answer_options.AnswerOptions",
     "BenchmarkConfig": "encore.benchmarks.benchmark_options.BenchmarkConfig",
     "EncoreError": "encore.core.errors.EncoreError",
+    "GateTrainingConfig": "encore.training.training_options.GateTrainingConfig",
     "JudgeBenchmarkConfig": "encore.benchmarks.benchmark_options.JudgeBenchmarkConfig",
     "JudgeConfig": "encore.judges.judge_options.JudgeConfig",
     "PlanRateConfig": "encore.rating.rating_options.PlanRateConfig",
@@ -83,8 +87,10 @@ _WHERE = {
     "RateConfig": "encore.rating.rating_options.RateConfig",
     "RatingConfig": "encore.rating.rating_options.RatingConfig",
     "ScoreConfig": "encore.scoring.scoring_options.ScoreConfig",
+    "ScoringConfig": "encore.scoring.scoring_options.ScoringConfig",
     "TrainConfig": "encore.training.training_options.TrainConfig",
     "TrainGateConfig": "encore.training.training_options.TrainGateConfig",
+    "TrainingRunConfig": "encore.training.training_options.TrainingRunConfig",
     "analyze": "encore.analysis.analyze.analyze",
     "benchmark": "encore.benchmarks.run_benchmark.run_benchmark",
     "compare": "encore.benchmarks.compare_tables.compare",

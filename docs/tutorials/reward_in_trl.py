@@ -26,9 +26,7 @@ make_demo_study(Path("demo-study"))
 # %%
 trained = encore.train(
     "demo-study",
-    encore.TrainConfig(
-        study="demo-study", backbone={"model": str(JUDGE_PATH)}, method="probe", limit=100
-    ),
+    encore.TrainingRunConfig(backbone={"model": str(JUDGE_PATH)}, method="probe", limit=100),
 )
 trained.final_evaluation.accuracy_half_by_head
 

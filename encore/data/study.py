@@ -15,9 +15,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from encore.core.config import StageConfig
 from encore.core.errors import EncoreError, InputError
 from encore.core.files import fsync_path, fsync_tree
 from encore.data.pairs_manifest import PairsManifest, ingested_labels, read_pairs_manifest
+from encore.data.study_options import StudyConfig
 
 _MARKER = "study.json"
 _MARKER_CONTENT = {"encore_study": 1}
@@ -107,22 +109,24 @@ def open_study(path: str | Path) -> Study:
     return Study(path)
 
 
-def as_study(study: Study | str | Path) -> Study:
-    """Return an opened study as it is, or open the study at a path."""
-    return study if isinstance(study, Study) else open_study(Path(study))
+def as_study(study: Study | str | Path, config: StageConfig | None = None) -> Study:
+    """Return an opened study as it is, or open the study at a path.
 
-
-def check_same_study(study: Study, path: Path) -> None:
-    """Refuse a call whose config names another study than the one it is given.
+    Args:
+        study: The opened study, or its directory.
+        config: Config of the stage; one that names a study must name this one.
 
     Raises:
-        InputError: The path is not that of the study.
+        InputError: There is no study at the path, or the config names another one.
     """
-    if path.resolve() != study.path.resolve():
+    opened = study if isinstance(study, Study) else open_study(Path(study))
+    path = config.study if isinstance(config, StudyConfig) else opened.path
+    if path.resolve() != opened.path.resolve():
         raise InputError(
-            f"the call is given study {study.path}, its config names study {path}: give one study "
+            f"the call is given study {opened.path}, its config names study {path}: give one study "
             "in both places"
         )
+    return opened
 
 
 def is_study(path: Path) -> bool:

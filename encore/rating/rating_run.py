@@ -287,7 +287,7 @@ def rate(
             or every shard would fail for the same reason, such as a full disk.
         KeyboardInterrupt: The user stopped the run. Finished shards are kept.
     """
-    opened = as_study(study)
+    opened = as_study(study, config)
     run = open_run(opened, config)
     run_job = partial(
         run_rating_job, study=opened, config=config, retries=retries, reporter=reporter

@@ -48,9 +48,9 @@ from encore.runs.shard_runner import RunReport, raise_for_failed_shards
 from encore.scoring.scoring_options import ScoringConfig
 from encore.training.training_options import (
     GateConfig,
-    TrainConfig,
-    TrainGateConfig,
+    GateTrainingConfig,
     TrainingConfig,
+    TrainingRunConfig,
 )
 from encore.weighting.schemes import load_scheme
 from encore.weighting.weigh import WeighedRules, weigh_rules
@@ -357,7 +357,7 @@ class _RecipeRun:
 
         root = self.initial_dir.parent
         probe = TrainingConfig(objective="bradley-terry", method="probe")
-        config = TrainConfig(study=root, backbone=initial.backbone, **dict(probe))
+        config = TrainingRunConfig(backbone=initial.backbone, **dict(probe))
 
         def work(reporter: Reporter) -> bool:
             """Ingest, train and export in a study of its own. Return True if the export is new."""
@@ -375,8 +375,7 @@ class _RecipeRun:
 
         assert trainable.training is not None, "only trained models have a stage"
         assert trainable.backbone is not None, "a recipe with a training has a backbone"
-        config = TrainConfig(
-            study=self.study,
+        config = TrainingRunConfig(
             backbone=self._backbone(trainable.backbone),
             run=run,
             limit=self.recipe.rating.limit,
@@ -394,7 +393,7 @@ class _RecipeRun:
         from encore.training.baselines.gate import train_gate
 
         study, out, limit = open_study(self.study), model.parent / "gate", self.recipe.rating.limit
-        config = TrainGateConfig(study=self.study, model=model, gate=gate, limit=limit, out=out)
+        config = GateTrainingConfig(model=model, gate=gate, limit=limit, out=out)
         inputs = {
             "model": folder_digest(model),
             "gate": gate.model_dump(),

@@ -124,7 +124,7 @@ def score_study(
         EncoreError: The disk is full; the device has too little memory; `score.json` is damaged.
         KeyboardInterrupt: The user interrupted. Finished shards are kept.
     """
-    study = as_study(study)
+    study = as_study(study, config)
     environments: list[dict[str, str]] = []
     if run_job is None and config.engines != 1:  # one engine is this process: no GPU to look for
         environments = engine_environments(config.engines, 1)

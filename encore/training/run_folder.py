@@ -27,7 +27,7 @@ from encore.core.config import identity_of
 from encore.core.errors import EncoreError, InputError
 from encore.core.files import atomic_write_bytes, file_sha256, fsync_path, json_text, write_json
 from encore.runs.run_files import differences, run_key_of
-from encore.training.training_options import TrainConfig
+from encore.training.training_options import TrainingRunConfig
 
 TRAINING_DIR = "training"
 MANIFEST_FILE = "training.json"
@@ -73,7 +73,7 @@ class TrainingRun:
 
 
 def run_identity(
-    config: TrainConfig, *, backbone: Mapping[str, Any], data_sha256: str
+    config: TrainingRunConfig, *, backbone: Mapping[str, Any], data_sha256: str
 ) -> dict[str, Any]:
     """Return everything that the trained weights depend on. It contains no path of a machine.
 

@@ -17,7 +17,7 @@ from encore.core.errors import InputError
 from encore.core.model_files import is_demo_judge
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import package_versions
-from encore.data.study import Study, as_study, check_same_study
+from encore.data.study import Study, as_study
 from encore.model.backbone_shape import find_shape
 from encore.model.fusing import fuse_elementwise, has_compiler
 from encore.model.held_out_scores import HeldOutScores
@@ -50,7 +50,7 @@ from encore.training.training_examples import (
     split,
 )
 from encore.training.training_loop import run_steps
-from encore.training.training_options import TrainConfig
+from encore.training.training_options import TrainingRunConfig
 
 if TYPE_CHECKING:
     from encore.model.conversation import ConversationTokenizer
@@ -78,7 +78,7 @@ class _Job:
     """
 
     run: TrainingRun
-    config: TrainConfig
+    config: TrainingRunConfig
     examples: TrainingExamples
     split: Split
     tokenizer: ConversationTokenizer
@@ -95,7 +95,7 @@ class _Job:
 
 
 def train(
-    study: Study | str | Path, config: TrainConfig, *, reporter: Reporter = SILENT
+    study: Study | str | Path, config: TrainingRunConfig, *, reporter: Reporter = SILENT
 ) -> TrainingResult:
     """Train a reward model, or continue its training, or return the result of a finished run.
 
@@ -120,8 +120,7 @@ def train(
             too full (`NoRoomError`), or a loss or weight is not finite (`TrainingDivergedError`).
         KeyboardInterrupt: The user stopped the run. Its last checkpoint is kept.
     """
-    study, began = as_study(study), time.monotonic()
-    check_same_study(study, config.study)
+    study, began = as_study(study, config), time.monotonic()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     _check_heads(config)
     with joined_ranks(device) as ranks:
@@ -177,7 +176,7 @@ def train(
     )
 
 
-def _check_heads(config: TrainConfig) -> None:
+def _check_heads(config: TrainingRunConfig) -> None:
     """Raise if the objective or the backbone does not fit the heads and their start."""
     if (config.objective, config.head_init) == ("multi-head", "own"):
         raise InputError(

@@ -120,8 +120,8 @@ class TrainingConfig(StageConfig):
         return int(self.preference_head != "none")
 
 
-class TrainConfig(RunChoice, TrainingConfig, StudyConfig):
-    """Options of `encore train`: study, backbone, training data, settings and output folder."""
+class TrainingRunConfig(RunChoice, TrainingConfig):
+    """Options of one training: backbone, training data, settings and output folder."""
 
     backbone: BackboneConfig
     ratings: Path | None = option(None, identity=False)
@@ -136,6 +136,10 @@ class TrainConfig(RunChoice, TrainingConfig, StudyConfig):
     def training(self) -> TrainingConfig:
         """Return the settings that are part of the run's identity."""
         return TrainingConfig(**{name: getattr(self, name) for name in TrainingConfig.model_fields})
+
+
+class TrainConfig(TrainingRunConfig, StudyConfig):
+    """Options of `encore train`: a training and its study."""
 
 
 class SeedsConfig(StageConfig):
@@ -169,8 +173,8 @@ class GateConfig(StageConfig):
     """Seed of initial weights, batches and dropout."""
 
 
-class TrainGateConfig(StudyConfig):
-    """Options of `encore gate`: study, model, and settings of a gate over the model's heads."""
+class GateTrainingConfig(StageConfig):
+    """Options of the training of a gate: model, and settings of a gate over the model's heads."""
 
     model: Path = option(metavar="MODEL")
     """Model folder of `encore train`, e.g. study/training/KEY/model."""
@@ -179,3 +183,7 @@ class TrainGateConfig(StudyConfig):
     """Pilot: most pairs, by content hash."""
     out: Path | None = option(None, metavar="DIR", identity=False)
     """Folder of the gate. Default: beside MODEL."""
+
+
+class TrainGateConfig(GateTrainingConfig, StudyConfig):
+    """Options of `encore gate`: the training of a gate, and its study."""

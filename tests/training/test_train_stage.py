@@ -14,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import encore
 from encore.core.errors import InputError
 from encore.core.reporting import Reporter
 from encore.data.study import open_study
@@ -272,4 +273,6 @@ def test_a_config_of_another_study_is_refused(world, tmp_path, monkeypatch):
         stage.train(second_study, config)
     with pytest.raises(InputError, match="give one study in both places"):
         train_gate(second_study, TrainGateConfig(study=config.study, model=tmp_path / "model"))
+    with pytest.raises(InputError, match="give one study in both places"):
+        encore.score(second_study, encore.ScoreConfig(study=config.study, model="model"))
     assert not (tmp_path / "run").exists()

@@ -17,14 +17,14 @@ from encore.core.files import write_json
 from encore.core.model_files import folder_digest
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import package_versions
-from encore.data.study import Study, as_study, check_same_study
+from encore.data.study import Study, as_study
 from encore.model.reward_model import MultiHeadRewardModel
 from encore.model.saved_model import load_model
 from encore.training.baselines.gating_network import best_constant_weights, fit_gate, save_gate
 from encore.training.evaluation import accuracy_half
 from encore.training.pooled_states import embed, prompt_tokens
 from encore.training.training_examples import TrainingExamples, group_draw, read_examples, split
-from encore.training.training_options import TrainGateConfig, TrainingConfig
+from encore.training.training_options import GateTrainingConfig, TrainingConfig
 from encore.weighting.preference_head import rule_heads
 
 RESULT_FILE = "gate-result.json"
@@ -84,7 +84,7 @@ class GateResult:
 
 
 def train_gate(
-    study: Study | str | Path, config: TrainGateConfig, *, reporter: Reporter = SILENT
+    study: Study | str | Path, config: GateTrainingConfig, *, reporter: Reporter = SILENT
 ) -> GateResult:
     """Train a gate that reads the prompt and weighs the heads of a model, which does not change.
 
@@ -100,8 +100,7 @@ def train_gate(
     Raises:
         InputError: There is no such model, or it has a single head.
     """
-    study, began = as_study(study), time.monotonic()
-    check_same_study(study, config.study)
+    study, began = as_study(study, config), time.monotonic()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model, tokenizer, metadata = load_model(config.model, device=device)
     rule_ids = rule_heads(model.head_ids)
