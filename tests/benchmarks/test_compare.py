@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 
@@ -168,7 +169,7 @@ def test_the_documented_table_is_on_the_same_pairs_as_the_demo_s():
         .read_text(encoding="utf-8")
         .replace("\\\n", " ")
     )
-    [line] = [line for line in text.splitlines() if line.startswith("python -m flows.evaluate")]
+    [line] = re.findall(r"^ *(python -m flows\.evaluate .*)$", text, re.MULTILINE)
     arguments = shlex.split(line)
     assert arguments[3] == "demo-study"
     shipped = {"--benchmark": BENCHMARK_PATH, "--data": BENCHMARK_DATA_PATH}
