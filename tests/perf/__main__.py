@@ -24,10 +24,10 @@ FOLDER = Path("docs/benchmarks")
 #: Benchmarks that end within minutes on two cores, with their arguments.
 BENCHMARKS: Mapping[str, tuple[str, ...]] = {
     "command_speed": (),
-    "analysis_speed": (),
+    "analysis_speed": ("--millions", "1.4"),
     "scoring_speed": (),
     "train_throughput": (),
-    "rating_throughput": (),
+    "rating_throughput": ("--num-pairs", "15", "--rounds", "1"),
     "distributed_speed": (),
     "many_shards": ("--shards", "200", "2000"),
 }

@@ -195,6 +195,7 @@ class Bench:
             layout=way.layout,
             decode=way.decode,
             min_label_mass=1e-9,
+            allow_nulls=True,  # random weights
         )
         judge = _JUDGES.setdefault(way.block, open_judge(config.judge))
         run = open_run(study, config, judge=judge)
