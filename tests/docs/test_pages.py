@@ -19,8 +19,14 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 MACHINES = sorted((ROOT / "docs" / "benchmarks").glob("*.md"))
 TEXTS = [*PAGES, *MACHINES, ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "AGENTS.md"]
-#: The reference is generated, and the changes name commands of earlier versions.
-WITH_COMMANDS = [page for page in TEXTS if page.name not in ("reference.md", "changes.md")]
+#: The reference and pages of `make perf` are generated, and the changes name commands of earlier
+#: versions.
+WITH_COMMANDS = [
+    page
+    for page in TEXTS
+    if page.name not in ("reference.md", "changes.md")
+    and "\nWritten by `make perf` on " not in page.read_text(encoding="utf-8")
+]
 #: Groups of commands, and the option of `encore` itself.
 NAMES_OF_NO_CALL = ("rules", "annotate", "plan", "--help")
 #: What a line of a page leaves out, or chooses from: it cannot be parsed.
