@@ -16,10 +16,15 @@ if TYPE_CHECKING:
 
 #: Rules that a terminal shows.
 _MAX_LINES = 10
-_MAX_NAME = 28
+_MAX_NAME = 25
 _COLUMNS = ("verdict", "rule", "untied accuracy", "ties", "weight")
 #: Colours of verdicts, distinct for the colour-blind too.
-_COLOURS = {"trust": "#0072b2", "against": "#d55e00", "double": "#cc79a7"}
+_COLOURS = {
+    "trust": "#0072b2",
+    "against": "#d55e00",
+    "double": "#cc79a7",
+    "sources differ": "#e69f00",
+}
 
 
 def answer_text(answer: RuleAnswer, *, subject: str) -> str:
@@ -37,7 +42,7 @@ def answer_text(answer: RuleAnswer, *, subject: str) -> str:
 
 def answer_html(answer: RuleAnswer, *, subject: str) -> str:
     """Return the answer as HTML: every rule with its reason and what would settle it."""
-    rows = [(*_cells(row), row.reason, row.remedy) for row in answer.rows]
+    rows = [(*_cells(row), row.reason_and_caveat, row.remedy) for row in answer.rows]
     table = html_table((*_COLUMNS, "reason", "what would settle it"), rows)
     return f"<p>{escape(subject)}</p>{table}<p>{escape(' '.join(answer.summary))}</p>"
 
@@ -57,7 +62,7 @@ def _line(cells: tuple[str, ...]) -> str:
     verdict, rule, accuracy, ties, weight = cells
     if len(rule) > _MAX_NAME:
         rule = f"{rule[: _MAX_NAME - 1]}…"
-    return f"{verdict:11} {rule:{_MAX_NAME}} {accuracy:>25} {ties:>5} {weight:>7}"
+    return f"{verdict:14} {rule:{_MAX_NAME}} {accuracy:>25} {ties:>5} {weight:>7}"
 
 
 def answer_plot(answer: RuleAnswer, *, subject: str) -> Figure:

@@ -74,8 +74,8 @@ class Analysis:
         answer, rules = self.answers[-1], self.rules[-len(self.answers[-1].rows) :]
         counts = (
             counted(len(answer.rows), "rule"),
-            counted(max(rule.num_pairs_total for rule in rules), "pair"),
             counted(sum(rule.num_ratings for rule in rules), "rating"),
+            answer.pairs_and_prompts,
         )
         mark = "; synthetic" if self.ratings.synthetic else ""
         return f"{printable(Path(self.ratings.label).name)}: {', '.join(counts)}{mark}"
@@ -138,7 +138,9 @@ def analyze(
             `encore.open_ratings`, which chooses among runs and judges. The columns are ``pair_id,
             source, response, rule_id, rating``. A table without ``rule_id`` and ``rating`` is
             wide: it has ``pair_id``, ``response``, maybe ``source`` (else it is ``table``), and
-            every other column has the ratings of the rule that it is named after.
+            every other column has the ratings of the rule that it is named after. Of a table, a
+            column ``prompt_id`` says which pairs share a prompt, and so belong together; without
+            one, pairs count as independent. A study knows its prompts.
         by_source: True adds rows for each source before those of all sources together.
         options: Thresholds of the verdicts on rules; by default those of `AnswerOptions`.
         repeat: Ratings of the same judge, asked the same again, in any form that ``ratings`` takes.
@@ -154,7 +156,8 @@ def analyze(
     except UncheckedShardError:  # rare: a shard is not valid, or was not written by `encore rate`
         opened = opened.with_checked_values()
         statistics = _statistics(opened)
-    sources = [part.source for part in statistics[:-1]]
+    parts = statistics[:-1]
+    sources = [part.source for part in parts]
     if not by_source:
         statistics = statistics[-1:]
     elif POOLED in sources:
@@ -169,7 +172,12 @@ def analyze(
     correlation = RecordTable(row for part in statistics for row in correlations(part))
     return Analysis(
         answers=tuple(
-            rule_answer(part, rule_numbers=rule_numbers, options=options or AnswerOptions())
+            rule_answer(
+                part,
+                rule_numbers=rule_numbers,
+                options=options or AnswerOptions(),
+                sources=parts if part is statistics[-1] and len(parts) > 1 else (),
+            )
             for part in statistics
         ),
         rules=rules,

@@ -82,17 +82,26 @@ def draw_clustered_counts(
 
 
 def draw_rows(
-    num_rows: int, *, rng: np.random.Generator, num_draws: int = NUM_DRAWS
+    group_N: NDArray[np.intp], *, rng: np.random.Generator, num_draws: int = NUM_DRAWS
 ) -> Iterator[NDArray[np.int64]]:
-    """Yield for each resample the indices of the drawn rows, shape [N].
+    """Yield for each resample of groups the indices of its rows; shape [N] if groups are of one.
 
     Args:
-        num_rows: Number of rows, N.
+        group_N: Group of each row, from 0 without gaps, e.g. the prompt of a pair.
         rng: Generator of the draws.
         num_draws: Number of resamples that are yielded.
     """
+    row_N = np.argsort(group_N, kind="stable")
+    size_G = np.bincount(group_N)
+    num_groups, start_G = len(size_G), np.cumsum(size_G) - size_G
     for _ in range(num_draws):
-        yield rng.integers(0, num_rows, num_rows)
+        drawn_G = rng.integers(0, num_groups, num_groups)
+        if num_groups == len(row_N):
+            yield row_N[drawn_G]
+            continue
+        sizes = size_G[drawn_G]
+        offset_N = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        yield row_N[np.repeat(start_G[drawn_G], sizes) + offset_N]
 
 
 def middle_95(value_D: _Floats) -> tuple[float, float]:

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from encore.analysis.bootstrap import middle_95
 from encore.analysis.pair_counts import PairCounts
+from encore.analysis.share_intervals import Z_95
 from encore.analysis.statistics import (
     ENTROPY_KINDS,
     TIE_POLICIES,
-    Z_95,
     EntropyKind,
     SourceStatistics,
     TiePolicy,

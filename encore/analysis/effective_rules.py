@@ -33,8 +33,9 @@ class EffectiveRules:
         effective: Effective number, from 1 to R, with its 95 % interval. It is (sum of
             eigenvalues)² / (sum of squared eigenvalues) of the rules' correlation matrix, which is
             R² / (sum of its squared elements). No value with fewer than two rules; no interval
-            with fewer than 80 pairs. In simulated studies the interval contained the truth in 93 to
-            97 %, and in up to 98 % where hardly any rules correlate and pairs are few.
+            with fewer than 80 pairs or prompts. In simulated studies the interval contained the
+            truth in 93 to 97 %, and in up to 98 % where hardly any rules correlate and pairs are
+            few.
     """
 
     source: str
@@ -46,8 +47,9 @@ def effective_rules(statistics: SourceStatistics) -> EffectiveRules:
     """Return the effective number of rules of a source.
 
     A squared correlation of few pairs is too high on average. The sum of squares is corrected for
-    that, and gets its interval, by leaving out one block of pairs after another (jackknife). Pairs
-    are in blocks by a hash, so the order of rows does not matter.
+    that, and gets its interval, by leaving out one block of pairs after another (jackknife). Pairs,
+    or prompts that have several pairs, are in blocks by a hash, so the order of rows does not
+    matter.
     """
     block_B2RR = statistics.counts.margin_sums_B2RR
     total_2RR = block_B2RR.sum(axis=0)
@@ -62,7 +64,8 @@ def effective_rules(statistics: SourceStatistics) -> EffectiveRules:
     error = math.sqrt((NUM_BLOCKS - 1) * left_out_B.var())
     corrected = NUM_BLOCKS * total - (NUM_BLOCKS - 1) * float(left_out_B.mean())
     ends: dict[str, float] = {}
-    if statistics.counts.num_pairs >= MIN_PAIRS:
+    num_independent = statistics.num_prompts or statistics.counts.num_pairs
+    if num_independent >= MIN_PAIRS:
         low, high = _interval_of_sum(total, corrected, error, num_rules)
         ends = {"low": _number(high, num_rules), "high": _number(low, num_rules)}
     else:

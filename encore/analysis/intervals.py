@@ -1,7 +1,9 @@
-"""Give each rule's entropy and accuracies a 95 % interval, by resampling whole pairs.
+"""Give each rule's entropy and accuracies a 95 % interval.
 
-The two ratings of a pair belong together, so pairs are what is resampled. Every figure of a
-resample follows from counts of pairs by their two ratings, so the ratings are not read again.
+The two ratings of a pair belong together, and the pairs of a prompt do. So the entropy's interval
+resamples pairs, or prompts where these have several pairs. Every figure of a resample of pairs
+follows from counts of pairs by their two ratings, so the ratings are not read again. Accuracies are
+shares: their intervals are exact, or over whole prompts (`encore.analysis.share_intervals`).
 """
 
 from __future__ import annotations
@@ -16,16 +18,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.analysis.bootstrap import Estimate, draw_counts, middle_95
+from encore.analysis.share_intervals import (
+    Z_95,
+    exact_interval,
+    half_credit_interval,
+    mean_credit_interval,
+    share_interval,
+)
 from encore.analysis.statistics import (
     TIE_POLICIES,
-    Z_95,
     RuleStats,
     SourceStatistics,
+    TiePolicy,
     hits_by_policy,
 )
+from encore.warehouse import PairRatings
 
-# Suffixes: D draws, C cells of pairs, L levels, M = L + 1 states: a level, or at the end that the
-# rating is missing.
+# Suffixes: D draws, G prompts, C cells of pairs, L levels, M = L + 1 states: a level, or at the end
+# that the rating is missing.
 
 SEED = 0
 MIN_PAIRS = 2
@@ -101,26 +111,21 @@ def _rule_interval(statistics: SourceStatistics, rule_index: int, *, seed: int) 
     accuracies = {policy: Estimate(value=accuracy) for policy, accuracy in figures.items()}
     entropy = Estimate(value=rule.entropy_nats)
 
-    # Entropy: from counts of pairs by their two ratings, if the rule has them.
     count_MM = counts.cells[rule_index]
     if rule.entropy_nats is not None and counts.num_pairs >= MIN_PAIRS:
-        if count_MM is None:
+        if statistics.pairs is not None:
+            count_GL = level_counts_by_prompt(statistics.pairs, rule_index)
+            if len(count_GL) >= MIN_PAIRS:
+                entropy, method = prompt_entropy_interval(rule.entropy_nats, count_GL, rng=rng)
+        elif count_MM is None:
             mean_square = statistics.mean_squared_surprisals[rule_index] or 0.0
             variance = max(mean_square - rule.entropy_nats**2, 0.0)
             entropy, method = _bound(rule, rule.entropy_nats, variance), "bound"
         else:
             entropy, method = entropy_interval(rule.entropy_nats, count_MM, rng=rng)
 
-    # Accuracies: from counts of won, tied and lost pairs, and of pairs not rated fully.
     if counts.num_pairs >= MIN_PAIRS:
-        rated = [count_R[rule_index] for count_R in (counts.wins_R, counts.ties_R, counts.losses_R)]
-        outcome_counts = np.array([*rated, counts.num_pairs - sum(rated)])
-        win_D, tie_D, loss_D, _ = draw_counts(outcome_counts, rng=rng).T
-        for policy, (hit_D, counted_D) in hits_by_policy(win_D, tie_D, loss_D).items():
-            accuracy, is_defined_D = figures[policy], counted_D > 0
-            if accuracy is not None and is_defined_D.any():
-                accuracy_D = hit_D[is_defined_D] / counted_D[is_defined_D]
-                accuracies[policy] = _around(accuracy, *middle_95(accuracy_D))
+        accuracies = _accuracies(statistics, rule_index)
     return RuleInterval(
         rule_id=rule.rule_id,
         source=statistics.source,
@@ -128,6 +133,89 @@ def _rule_interval(statistics: SourceStatistics, rule_index: int, *, seed: int) 
         entropy_method=method,
         **accuracies,
     )
+
+
+def _accuracies(statistics: SourceStatistics, rule_index: int) -> dict[TiePolicy, Estimate]:
+    """Return the accuracy under each tie policy with its interval.
+
+    It is exact for a share of pairs, Wilson's with the variance of ties for half credit, and over
+    whole prompts where these have several pairs.
+    """
+    counts, rule = statistics.counts, statistics.rules[rule_index]
+    if not rule.num_pairs:
+        return {policy: Estimate() for policy in TIE_POLICIES}
+    if statistics.pairs is None:
+        won, tied, lost = (
+            int(count_R[rule_index]) for count_R in (counts.wins_R, counts.ties_R, counts.losses_R)
+        )
+        hits = hits_by_policy(won, tied, lost)
+        half = rule.accuracy.half
+        low, high = half_credit_interval(
+            half or 0.0, tie_rate=tied / rule.num_pairs, num_pairs=rule.num_pairs
+        )
+        return {policy: exact_interval(*hits[policy]) for policy in TIE_POLICIES} | {
+            "half": Estimate(value=half, low=low, high=high)
+        }
+    won_G, tied_G, lost_G, _ = statistics.outcomes_by_prompt(rule_index)
+    hits_G = hits_by_policy(won_G, tied_G, lost_G)
+    margin_P = statistics.pairs.margin_PR[:, rule_index]
+    is_rated_P = ~np.isnan(margin_P)
+    half_credit = mean_credit_interval(
+        (np.sign(margin_P[is_rated_P]) + 1) / 2, statistics.pairs.group_P[is_rated_P]
+    )
+    largest = int((won_G + tied_G + lost_G).max())
+    return {
+        policy: share_interval(*hits_G[policy], largest_group=largest) for policy in TIE_POLICIES
+    } | {"half": half_credit}
+
+
+def level_counts_by_prompt(pairs: PairRatings, rule_index: int) -> NDArray[np.int64]:
+    """Return how many ratings of each level each prompt has under a rule, shape [G, L].
+
+    Prompts without a rating are left out.
+    """
+    rating_2P = pairs.rating_2PR[:, :, rule_index]
+    is_rated_2P = ~np.isnan(rating_2P)
+    level_L, level_N = np.unique(rating_2P[is_rated_2P], return_inverse=True)
+    group_N = np.stack([pairs.group_P] * 2)[is_rated_2P]
+    num_levels, num_groups = len(level_L), int(group_N.max(initial=-1)) + 1
+    count_GL = np.bincount(group_N * num_levels + level_N, minlength=num_groups * num_levels)
+    count_GL = count_GL.reshape(num_groups, num_levels)
+    return count_GL[count_GL.any(axis=1)]
+
+
+def prompt_entropy_interval(
+    entropy: float, count_GL: NDArray[np.int64], *, rng: np.random.Generator
+) -> tuple[Estimate, Method]:
+    """Return the interval of a rule's entropy over resampled prompts, and how it was made.
+
+    It is `entropy_interval` with prompts instead of pairs: the basic bootstrap up to 1,000 prompts
+    and 1,000 levels, else its normal limit. There each prompt adds the surprisals of its ratings,
+    less H for each, and H lies below the truth by half the sum over levels of the variance of their
+    share by the share.
+
+    Args:
+        entropy: H of the ratings, in nats.
+        count_GL: Ratings of each level in each prompt, at least two prompts.
+        rng: Generator of the resamples.
+    """
+    num_groups, num_levels = count_GL.shape
+    total_L = count_GL.sum(axis=0).astype(np.float64)
+    if max(num_groups, num_levels) <= _MAX_DRAWN_CELLS:
+        count_DL = draw_counts(np.ones(num_groups), rng=rng) @ count_GL
+        total_D = count_DL.sum(axis=1)
+        mass_D = (count_DL * np.log(np.maximum(count_DL, 1.0))).sum(axis=1)
+        low, high = middle_95(np.log(total_D) - mass_D / total_D)
+        return _around(entropy, 2 * entropy - high, 2 * entropy - low), "bootstrap"
+    num_ratings, correction = total_L.sum(), num_groups / (num_groups - 1)
+    share_L, size_G = total_L / num_ratings, count_GL.sum(axis=1)
+    excess_G = count_GL @ -np.log(share_L) - entropy * size_G
+    variance = correction * float(excess_G @ excess_G) / num_ratings**2
+    squares_L = ((count_GL - size_G[:, None] * share_L) ** 2).sum(axis=0)
+    bias = correction * float((squares_L / share_L).sum()) / num_ratings**2
+    half_width = Z_95 * math.sqrt(variance + bias**2 / max(num_levels - 1, 1) / 2)
+    middle = entropy + bias / 2
+    return _around(entropy, middle - half_width, middle + half_width), "normal"
 
 
 def entropy_interval(

@@ -46,9 +46,9 @@ class PositionEffect:
 def position_effects(ratings: Ratings) -> tuple[PositionEffect, ...]:
     """Return the effect of the position for each rule, then for all rules together.
 
-    The 95 % intervals come from resampling whole pairs. Of more than 20,000 pairs a random sample
-    counts. The result is empty for ratings that are not of a run with ``--layout all-rules``, or
-    are of one rule.
+    The 95 % intervals come from resampling whole prompts, or pairs if prompts are not known. Of
+    more than 20,000 pairs a random sample counts. The result is empty for ratings that are not of a
+    run with ``--layout all-rules``, or are of one rule.
 
     Args:
         ratings: The opened ratings of one run of `encore rate`.
@@ -69,7 +69,7 @@ def position_effects(ratings: Ratings) -> tuple[PositionEffect, ...]:
     drawn_DR1 = np.array(
         [
             _effects(np.bincount(row_N, minlength=pairs.num_pairs).astype(np.float64), sum_PSR)
-            for row_N in draw_rows(pairs.num_pairs, rng=rng, num_draws=NUM_DRAWS)
+            for row_N in draw_rows(pairs.group_P, rng=rng, num_draws=NUM_DRAWS)
         ]
     )
     num_ratings_R = sum_PSR[:, 0].sum(axis=0).astype(int).tolist()

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from encore.core.errors import EncoreError
 from encore.data.arrow_tables import arrow_array
-from encore.warehouse import Warehouse
+from encore.warehouse import PairRatings, Warehouse
 from encore.warehouse.shard_codes import UncheckedShardError
 
 # Suffixes: N rows, P pairs, S sources, B blocks of pairs, R rules, L levels, M = L + 1 states: a
@@ -33,7 +33,7 @@ from encore.warehouse.shard_codes import UncheckedShardError
 
 #: Number of keys of each batch that are checked for repeats before the rest.
 _NUM_FIRST_KEYS = 10_000
-#: Blocks of pairs by their key, for errors of what follows from sums over pairs.
+#: Blocks of pairs by their key, or of prompts, for errors of what follows from sums over pairs.
 NUM_BLOCKS = 40
 #: Limit of all counts of cells together, 128 MiB. Rules beyond it have none, like rules of too many
 #: levels.
@@ -59,12 +59,12 @@ class PairCounts:
         losses_R: Pairs whose rejected response the rule rates higher, shape [R].
         ties_R: Pairs with two equal ratings, shape [R].
         num_nulls_R: Null ratings, shape [R].
-        sign_gram_RR: S'S with S = sign(chosen - rejected), one row per pair and 0 where a rating
-            is missing, shape [R, R].
-        margin_sums_B2RR: For each of `NUM_BLOCKS` blocks of pairs, first the sum over pairs of two
-            rules' margins, rating(chosen) - rating(rejected), multiplied; then the sum of the
-            squared margins of the row's rule over the pairs that the column's rule rated fully as
-            well. Shape [B, 2, R, R].
+        sign_gram_RR: S'S with S = sign(chosen - rejected), 0 where a rating is missing, one row per
+            pair, or per prompt with the sum over its pairs (`by_prompt`); shape [R, R].
+        margin_sums_B2RR: For each of `NUM_BLOCKS` blocks of pairs, or of prompts, first the sum
+            over pairs of two rules' margins, rating(chosen) - rating(rejected), multiplied; then
+            the sum of the squared margins of the row's rule over the pairs that the column's rule
+            rated fully as well. Shape [B, 2, R, R].
         cells: For each rule the number of pairs by the states of the chosen and the rejected
             response, shape [M, M]. Resampling whole pairs needs it. None for a rule of too many
             levels.
@@ -95,6 +95,44 @@ class PairCounts:
             cells=tuple(self.cells[index] for index in rule_indices),
             levels=tuple(self.levels[index] for index in rule_indices),
         )
+
+    def by_prompt(self, pairs: PairRatings) -> PairCounts:
+        """Return the counts with sums over whole prompts, for pairs that share prompts.
+
+        Args:
+            pairs: The same pairs under the same rules, with their prompts.
+        """
+        assert pairs.prompt_P is not None
+        margin_PR = np.nan_to_num(pairs.margin_PR)
+        rated_PR = (~np.isnan(pairs.margin_PR)).astype(np.float64)
+        group_P, block_P = pairs.group_P, pairs.prompt_P % np.uint64(NUM_BLOCKS)
+        sign_GR = sum_by_group(np.sign(margin_PR), group_P)
+        masks = [block_P == block for block in range(NUM_BLOCKS)]
+        return dataclasses.replace(
+            self,
+            sign_gram_RR=(sign_GR.T @ sign_GR).astype(np.int64),
+            margin_sums_B2RR=np.array(
+                [
+                    (
+                        margin_PR[mask_P].T @ margin_PR[mask_P],
+                        (margin_PR[mask_P] ** 2).T @ rated_PR[mask_P],
+                    )
+                    for mask_P in masks
+                ]
+            ),
+        )
+
+
+def sum_by_group(value_PR: _Floats, group_P: NDArray[np.intp]) -> _Floats:
+    """Return the sums of values over the pairs of each group, shape [G, R].
+
+    Args:
+        value_PR: Values of each pair, shape [P, R].
+        group_P: Group of each pair, from 0 without gaps.
+    """
+    order_P = np.argsort(group_P, kind="stable")
+    first_G = np.flatnonzero(np.diff(group_P[order_P], prepend=-1))
+    return np.asarray(np.add.reduceat(value_PR[order_P], first_G, axis=0), dtype=np.float64)
 
 
 def count_pairs(warehouse: Warehouse, *, rule_ids: Sequence[str]) -> dict[str | None, PairCounts]:

@@ -3,37 +3,45 @@
 The question is asked of all rules of a source at once. Each interval of untied accuracy therefore
 has the confidence 1 - 0.05 / R for R rules (Bonferroni), and is exact (Clopper and Pearson): with
 meaningless labels, at most one study in twenty says *trust* or *against* of any rule, whatever the
-number of untied pairs. Pairs count as independent.
+number of untied pairs. Pairs of one prompt belong together (`encore.analysis.share_intervals`);
+where prompts are not known, pairs count as independent, and the answer says so.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import betaincinv, ndtri
 
 from encore.analysis.answer_options import AnswerOptions
 from encore.analysis.bootstrap import Estimate
 from encore.analysis.entropy import entropy_weights
-from encore.analysis.statistics import RuleStats, SourceStatistics
-from encore.core.number_text import count, counted, first_names, number, percent
+from encore.analysis.statistics import SourceStatistics
+from encore.analysis.untied_accuracy import (
+    CHANCE_OF_RANGE,
+    MAX_MORE_PAIRS,
+    heterogeneity_p,
+    more_pairs,
+    untied_interval,
+)
+from encore.core.number_text import count, counted, first_names, number, percent, significant
 
-RuleVerdictName = Literal["trust", "against", "undecided", "says little", "double"]
+RuleVerdictName = Literal[
+    "trust", "against", "undecided", "says little", "double", "sources differ"
+]
+_Side = Literal["trust", "against", "undecided"]
 
 #: Probability, at most, of any false verdict in a source whose labels mean nothing.
 ERROR_RATE = 0.05
-#: Probability that the further pairs decide, if the estimate is the truth.
-POWER = 0.8
 #: With fewer untied pairs two rules can correlate by chance.
 _MIN_UNTIED_PAIRS_OF_DOUBLE = 20
 #: Verdicts that do not go with a large weight.
-_NOT_TRUSTED: tuple[RuleVerdictName, ...] = ("against", "undecided", "says little")
+_NOT_TRUSTED: tuple[RuleVerdictName, ...] = (
+    *("against", "undecided", "says little", "sources differ"),
+)
 #: A weight that differs from an equal share by less than this part of it is nearly equal.
 _NEARLY_EQUAL = 0.05
 
@@ -47,9 +55,12 @@ class RuleVerdict:
         rule_id: The rule, as in the rule set.
         source: The data set, or `POOLED` for all together.
         verdict: "trust": the interval of untied accuracy is above 50 %; "against": below it;
-            "undecided": it contains 50 %; "says little": nearly all pairs are tied; "double": its
-            ratings are those of another rule that is kept.
+            "undecided": it contains 50 %; "says little": it contains 50 %, and nearly all pairs
+            are tied; "double": its ratings are those of another rule that is kept; "sources
+            differ": its accuracy differs between sources, and so do its verdicts there.
         reason: Reason of the verdict in words, with its figures.
+        caveat: What limits the verdict: missing ratings that could change it, a rule that seldom
+            speaks, a rule that may be a double; empty if nothing does.
         remedy: Action that would settle or mend it; empty if there is nothing to do.
         untied: Accuracy over pairs without a tie, with an interval that holds for all rules of the
             source at once.
@@ -58,9 +69,16 @@ class RuleVerdict:
         num_missing_pairs: Number of the source's pairs that lack a rating of this rule.
         num_more_pairs: For an undecided rule, the number of further pairs that decide with a
             probability of 80 % if estimate and tie rate are the true ones; None if the estimate is
-            50 %, or there is none.
+            50 %, if there is none, or if it is more than a million.
+        num_more_pairs_low: Lower end of the range in which that number lies with a chance of 80 %;
+            None for more than a million.
+        num_more_pairs_high: Upper end of that range; None for more than a million, or never.
+        heterogeneity_p: Over all sources together, the p-value that the rule's untied accuracy is
+            the same in each; None with fewer than two sources.
         double_of: The rule that is kept, for a double.
         correlation: Correlation with that rule within pairs.
+        correlation_low: Lower end of its 95 % interval; a double has it at the threshold or above.
+        correlation_high: Upper end of that interval.
         weight: ENCORE's weight of the rule in this source; None if a rule has no entropy.
     """
 
@@ -69,15 +87,26 @@ class RuleVerdict:
     source: str
     verdict: RuleVerdictName
     reason: str
+    caveat: str = ""
     remedy: str
     untied: Estimate
     tie_rate: float | None
     num_untied_pairs: int
     num_missing_pairs: int
     num_more_pairs: int | None = None
+    num_more_pairs_low: int | None = None
+    num_more_pairs_high: int | None = None
+    heterogeneity_p: float | None = None
     double_of: str | None = None
     correlation: float | None = None
+    correlation_low: float | None = None
+    correlation_high: float | None = None
     weight: float | None = None
+
+    @property
+    def reason_and_caveat(self) -> str:
+        """Return the reason, followed by the caveat if there is one."""
+        return _joined(self.reason, self.caveat)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,22 +118,40 @@ class RuleAnswer:
         rows: Verdicts on the rules, by descending lower end of the interval, then rules without
             an interval.
         summary: Sentences on all rules together.
+        num_pairs: Number of the source's pairs.
+        num_prompts: Number of their prompts; None if they are not known, so that pairs count as
+            independent.
     """
 
     source: str
     rows: tuple[RuleVerdict, ...]
     summary: tuple[str, ...]
+    num_pairs: int
+    num_prompts: int | None
+
+    @property
+    def pairs_and_prompts(self) -> str:
+        """Return the numbers of pairs and prompts: ``976 pairs of 244 prompts``."""
+        pairs = counted(self.num_pairs, "pair")
+        if self.num_prompts is None:
+            return f"{pairs}, taken as independent (no prompt_id)"
+        return f"{pairs} of {counted(self.num_prompts, 'prompt')}"
 
 
 def rule_answer(
-    statistics: SourceStatistics, *, rule_numbers: Mapping[str, int], options: AnswerOptions
+    statistics: SourceStatistics,
+    *,
+    rule_numbers: Mapping[str, int],
+    options: AnswerOptions,
+    sources: Sequence[SourceStatistics] = (),
 ) -> RuleAnswer:
-    """Return the verdicts on the rules of a source.
+    """Return the verdicts on the rules of a source, or of all sources together.
 
     Args:
         statistics: Statistics and counts of the source.
         rule_numbers: Number of each rule, from 1.
         options: Thresholds of the verdicts, and the temperature of ENCORE's weights.
+        sources: Statistics of each source, if ``statistics`` are those of all together.
     """
     rules = statistics.rules
     entropy_R = np.array([rule.entropy_nats for rule in rules], dtype=np.float64)
@@ -119,135 +166,218 @@ def rule_answer(
         )
         for index, rule in enumerate(rules)
     ]
-    verdicts = _with_doubles(
-        verdicts, statistics.correlation_RR, threshold=options.double_correlation
-    )
+    verdicts = [_with_sources(row, sources) for row in verdicts]
+    verdicts = _with_doubles(verdicts, statistics, threshold=options.double_correlation)
     rows = sorted(verdicts, key=lambda row: 1.0 if row.untied.low is None else -row.untied.low)
-    summary = tuple(_summary(verdicts))
-    return RuleAnswer(source=statistics.source, rows=tuple(rows), summary=summary)
-
-
-def exact_interval(hits: int, total: int, *, confidence: float) -> Estimate:
-    """Return a share with its exact interval (Clopper and Pearson 1934); empty for no items.
-
-    Args:
-        hits: Number of hits.
-        total: Number of items, hits or not.
-        confidence: Probability, at least, that the interval contains the true share.
-    """
-    if not total:
-        return Estimate()
-    tail = (1 - confidence) / 2
-    low = float(betaincinv(hits, total - hits + 1, tail)) if hits else 0.0
-    high = float(betaincinv(hits + 1, total - hits, 1 - tail)) if hits < total else 1.0
-    return Estimate(value=hits / total, low=low, high=high)
+    return RuleAnswer(
+        source=statistics.source,
+        rows=tuple(rows),
+        summary=tuple(_summary(verdicts, statistics)),
+        num_pairs=statistics.counts.num_pairs,
+        num_prompts=statistics.num_prompts,
+    )
 
 
 def _verdict(
     statistics: SourceStatistics, rule_index: int, rule_number: int, *, max_tie_rate: float
 ) -> RuleVerdict:
-    """Return the verdict on a rule without regard to other rules, and without its weight."""
+    """Return the verdict on a rule without regard to other rules or sources, and no weight."""
     rule, counts = statistics.rules[rule_index], statistics.counts
-    num_wins, num_ties = int(counts.wins_R[rule_index]), int(counts.ties_R[rule_index])
-    num_untied = rule.num_pairs - num_ties
-    confidence = 1 - ERROR_RATE / len(statistics.rules)
-    untied = exact_interval(num_wins, num_untied, confidence=confidence)
-    num_more_pairs = None
+    num_ties = int(counts.ties_R[rule_index])
+    num_untied, num_missing = rule.num_pairs - num_ties, rule.num_pairs_total - rule.num_pairs
+    confidence = _confidence(statistics)
+    untied = untied_interval(statistics, rule_index, confidence=confidence)
+    forecast: tuple[int | None, ...] = (None, None, None)
     pairs = counted(num_untied, "untied pair")
+    is_seldom = rule.num_levels == 1 or (rule.tie_rate or 0.0) >= max_tie_rate
+    speaks = f"speaks on {_short_percent(1 - (rule.tie_rate or 0.0))} of pairs"
     reason = f"agrees with people on {percent(untied.value)} of {pairs}"
-    name: RuleVerdictName
-    if rule.num_levels == 1 or (rule.tie_rate is not None and rule.tie_rate >= max_tie_rate):
+    name: RuleVerdictName = _side(untied)
+    if name == "trust":
+        remedy = ""
+        reason += f", at least {percent(untied.low)}; {speaks}"
+    elif name == "against":
+        remedy = "read pairs that it gets wrong; reword it or leave it out"
+        reason += f", at most {percent(untied.high)}; {speaks}"
+    elif is_seldom and rule.num_pairs:
         name = "says little"
         level = f"{percent(rule.top_level_share)} of its ratings are {number(rule.top_level)}"
         reason = f"{counted(num_ties, 'tie')} in {counted(rule.num_pairs, 'pair')}; {level}"
         remedy = "a finer scale or expected ratings (`--scale`, `--decode`), or another wording"
-    elif untied.low is None or untied.high is None:
-        name, reason = "undecided", "no pair has both responses rated"
-        remedy = "ratings of both responses"
-    elif untied.low > 0.5:
-        name, remedy = "trust", ""
-        reason += f", at least {percent(untied.low)}"
-    elif untied.high < 0.5:
-        name, remedy = "against", "read pairs that it gets wrong; reword it or leave it out"
-        reason += f", at most {percent(untied.high)}"
+    elif untied.value is None:
+        reason, remedy = "no pair has both responses rated", "ratings of both responses"
     else:
-        name = "undecided"
         reason = f"{pairs} do not decide"
-        num_more_pairs = _num_more_pairs(rule, untied.value, confidence=confidence)
-        remedy = "no number of pairs is known to decide: the estimate is 50 %"
-        if num_more_pairs is not None:
-            rounded = int(float(f"{num_more_pairs:.2g}"))
-            remedy = f"about {count(rounded)} more pairs at this estimate"
+        forecast = more_pairs(statistics, rule_index, confidence=confidence)
+        remedy = _forecast_text(*forecast[1:], is_half=untied.value == 0.5)
+    seldom = "it seldom speaks" if is_seldom and name in ("trust", "against") else ""
+    missing = ""
+    if num_missing and untied.value is not None:
+        missing = _missing_caveat(statistics, rule_index, num_missing, name=_side(untied))
     return RuleVerdict(
         number=rule_number,
         rule_id=rule.rule_id,
         source=statistics.source,
         verdict=name,
         reason=reason,
+        caveat=_joined(seldom, missing),
         remedy=remedy,
         untied=untied,
         tie_rate=rule.tie_rate,
         num_untied_pairs=num_untied,
-        num_missing_pairs=rule.num_pairs_total - rule.num_pairs,
-        num_more_pairs=num_more_pairs,
+        num_missing_pairs=num_missing,
+        num_more_pairs=forecast[0],
+        num_more_pairs_low=forecast[1],
+        num_more_pairs_high=forecast[2],
     )
 
 
-def _num_more_pairs(rule: RuleStats, accuracy: float | None, *, confidence: float) -> int | None:
-    """Return the number of further pairs that decide, at this accuracy and tie rate.
+def _confidence(statistics: SourceStatistics) -> float:
+    """Return the confidence of each interval, for all rules of a source at once."""
+    return 1 - ERROR_RATE / len(statistics.rules)
 
-    With n untied pairs of true accuracy p, the interval leaves out 50 % with probability `POWER` if
-    |p - 0.5| sqrt(n) = z / 2 + z' sqrt(p (1 - p)), with the normal quantiles z of the confidence
-    and z' of the power. The exact interval needs 1 / |p - 0.5| pairs more (Fleiss's correction).
+
+def _side(untied: Estimate) -> _Side:
+    """Return the verdict that an interval of untied accuracy gives by itself."""
+    if untied.low is not None and untied.low > 0.5:
+        return "trust"
+    if untied.high is not None and untied.high < 0.5:
+        return "against"
+    return "undecided"
+
+
+def _joined(*texts: str) -> str:
+    """Return the texts that are not empty, with semicolons between them."""
+    return "; ".join(filter(None, texts))
+
+
+def _short_percent(share: float) -> str:
+    """Return a share in percent with two digits: 0.053 is 5.3 %."""
+    return f"{significant(100 * share)} %" if share < 0.995 else "100 %"
+
+
+def _missing_caveat(
+    statistics: SourceStatistics, rule_index: int, num_missing: int, *, name: _Side
+) -> str:
+    """Return what the verdict is if missing ratings all agree with people, or none does.
+
+    Empty if it stays the same.
     """
-    if accuracy is None or accuracy == 0.5 or rule.tie_rate is None:
-        return None
-    distance = abs(accuracy - 0.5)
-    z_confidence, z_power = ndtri([(1 + confidence) / 2, POWER]).tolist()
-    width = z_confidence / 2 + z_power * math.sqrt(accuracy * (1 - accuracy))
-    num_untied: float = (width / distance) ** 2 + 1 / distance
-    return max(1, math.ceil(num_untied / (1 - rule.tie_rate)) - rule.num_pairs)
+    confidence = _confidence(statistics)
+    against, in_favour = (
+        untied_interval(statistics, rule_index, confidence=confidence, missing_as=outcome)
+        for outcome in ("lost", "won")
+    )
+    changed = [
+        f"{_side(interval)} if they counted {words} it ({percent(interval.value)})"
+        for words, interval in (("against", against), ("for", in_favour))
+        if _side(interval) != name
+    ]
+    lack = "lacks" if num_missing == 1 else "lack"
+    pairs = counted(num_missing, "pair")
+    return f"{pairs} {lack} a rating: {', '.join(changed)}" if changed else ""
+
+
+def _forecast_text(low: int | None, high: int | None, *, is_half: bool) -> str:
+    """Return how many further pairs decide, as a range with its chance."""
+    chance = f"({CHANCE_OF_RANGE:.0%} chance)".replace("%", " %")
+    if low is None:
+        return f"more than {count(MAX_MORE_PAIRS)} further pairs, or never {chance}"
+    least = count(int(float(f"{low:.2g}")))
+    if is_half:
+        return f"never at this estimate of 50 %, else at least {least} more pairs {chance}"
+    if high is None:
+        return f"between {least} more pairs and never {chance}"
+    return f"between {least} and {count(int(float(f'{high:.2g}')))} more pairs {chance}"
+
+
+def _with_sources(row: RuleVerdict, sources: Sequence[SourceStatistics]) -> RuleVerdict:
+    """Return the verdict over all sources with regard to each: not *trust* where they disagree."""
+    parts, indices = [], []
+    for source in sources:
+        for index, rule in enumerate(source.rules):
+            if rule.rule_id == row.rule_id and rule.accuracy.untied is not None:
+                parts.append(source)
+                indices.append(index)
+    p_value = heterogeneity_p(parts, indices)
+    if p_value is None:
+        return row
+    intervals = [
+        untied_interval(part, index, confidence=_confidence(part))
+        for part, index in zip(parts, indices, strict=True)
+    ]
+    sides = [_side(interval) for interval in intervals]
+    num_rules = len(parts[0].rules)
+    if p_value >= ERROR_RATE / num_rules or {*sides} == {_side(row.untied)}:
+        return replace(row, heterogeneity_p=p_value)
+    verdicts = [
+        f"{side} in {part.source} ({percent(interval.value)} of "
+        f"{count(int(part.counts.wins_R[index] + part.counts.losses_R[index]))})"
+        for side, part, index, interval in zip(sides, parts, indices, intervals, strict=True)
+    ]
+    return replace(
+        row,
+        verdict="sources differ",
+        reason=f"{', '.join(verdicts)}; together {percent(row.untied.value)} of "
+        f"{counted(row.num_untied_pairs, 'untied pair')}",
+        remedy="use it where it is trusted (`--by-source`), or reword it for the other source",
+        num_more_pairs=None,
+        num_more_pairs_low=None,
+        num_more_pairs_high=None,
+        heterogeneity_p=p_value,
+    )
 
 
 def _with_doubles(
-    verdicts: Sequence[RuleVerdict], correlation_RR: NDArray[np.float64], *, threshold: float
+    verdicts: Sequence[RuleVerdict], statistics: SourceStatistics, *, threshold: float
 ) -> list[RuleVerdict]:
     """Return the verdicts with doubles marked.
 
     Rules are kept by descending certainty, which is the distance of the interval from 50 %. A rule
-    that correlates with a kept one is its double. A rule of few untied pairs is never one.
+    whose correlation with a kept one surely reaches the threshold is its double: the lower end of
+    the correlation's 95 % interval does. A rule of few untied pairs is never one.
     """
 
     def certainty(row: RuleVerdict) -> float:
         low, high = row.untied.low, row.untied.high
         return -1.0 if low is None or high is None else max(low - 0.5, 0.5 - high)
 
-    correlation_RR = np.nan_to_num(correlation_RR)  # NaN without a pair that both rules rated
+    correlation_RR, low_RR, high_RR = (
+        np.nan_to_num(value_RR, nan=-1.0) for value_RR in statistics.correlation_intervals()
+    )
     marked = list(verdicts)
     kept: list[int] = []
     for index in sorted(range(len(verdicts)), key=lambda index: -certainty(verdicts[index])):
         row = verdicts[index]
         if row.verdict == "says little" or row.num_untied_pairs < _MIN_UNTIED_PAIRS_OF_DOUBLE:
             continue
-        correlations = {kept_index: float(correlation_RR[index, kept_index]) for kept_index in kept}
-        doubled = max(correlations, key=lambda kept_index: correlations[kept_index], default=None)
-        if doubled is None or correlations[doubled] < threshold:
+        nearest = max(kept, key=lambda kept_index: correlation_RR[index, kept_index], default=None)
+        if nearest is None or correlation_RR[index, nearest] < threshold:
             kept.append(index)
+            continue
+        low, high = float(low_RR[index, nearest]), float(high_RR[index, nearest])
+        correlation = float(correlation_RR[index, nearest])
+        row = replace(row, correlation=correlation, correlation_low=low, correlation_high=high)
+        figures = f"correlation {correlation:.2f}, {low:.2f} to {high:.2f}"
+        says = f"what rule {verdicts[nearest].number} says ({figures})"
+        if low < threshold:
+            kept.append(index)
+            marked[index] = replace(row, caveat=_joined(row.caveat, f"it may say {says}"))
             continue
         marked[index] = replace(
             row,
             verdict="double",
-            reason=f"says what rule {verdicts[doubled].number} says (correlation "
-            f"{correlations[doubled]:.2f}), which is more certain; by itself: {row.verdict}",
+            reason=f"says {says}, which is more certain; by itself: {row.verdict}",
             remedy="leave it out, or reword it so that it says something else",
             num_more_pairs=None,
-            double_of=verdicts[doubled].rule_id,
-            correlation=correlations[doubled],
+            num_more_pairs_low=None,
+            num_more_pairs_high=None,
+            double_of=verdicts[nearest].rule_id,
         )
     return marked
 
 
-def _summary(verdicts: Sequence[RuleVerdict]) -> Iterator[str]:
+def _summary(verdicts: Sequence[RuleVerdict], statistics: SourceStatistics) -> Iterator[str]:
     """Yield sentences on all rules: verdicts, weights that disagree with them, intervals."""
     num_rules = counted(len(verdicts), "rule")
     num_by_verdict = Counter(row.verdict for row in verdicts)
@@ -270,7 +400,11 @@ def _summary(verdicts: Sequence[RuleVerdict]) -> Iterator[str]:
                 f"ENCORE's weights disagree, {side} than an equal share of {equal_share:.3f}: "
                 f"{first_names(weights, limit=3)}."
             )
+    together = {
+        True: "The prompts of these pairs are not known: pairs count as independent.",
+        False: "Pairs of one prompt count together.",
+    }[statistics.num_prompts is None]
     yield (
         f"The intervals hold for {num_rules} at once: with meaningless labels at most 1 study in "
-        "20 would have any rule as trust or against. Pairs count as independent."
+        f"20 would have any rule as trust or against. {together}"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from encore.analysis.entropy import differential_entropy_nats, miller_madow_nats, scott_bandwidth
 from encore.analysis.pair_counts import PairCounts, count_pairs
-from encore.warehouse import Warehouse
+from encore.warehouse import PairRatings, Warehouse, read_pair_ratings
 
 _Floats = NDArray[np.float64]
 
@@ -23,8 +23,6 @@ TiePolicy = Literal["half", "strict", "untied", "inclusive"]
 TIE_POLICIES: tuple[TiePolicy, ...] = ("half", "strict", "untied", "inclusive")
 EntropyKind = Literal["discrete", "differential"]
 ENTROPY_KINDS: tuple[EntropyKind, ...] = ("discrete", "differential")
-#: Two-sided 95 % quantile of the normal distribution.
-Z_95 = 1.959963984540054
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,12 +127,31 @@ class SourceStatistics:
         counts: Counts of pairs by outcome and by ratings.
         mean_squared_surprisals: For each rule the mean of ln(1 / p)² over its ratings, p being the
             share of the rating's level; None without ratings.
+        num_prompts: Number of prompts that the pairs are of; None if prompts are not known, so that
+            pairs are taken as independent.
+        pairs: Ratings of every pair with its prompt, if some prompts have several pairs. They
+            belong together in every interval. None if each pair is the only one of its prompt.
     """
 
     source: str
     rules: tuple[RuleStats, ...]
     counts: PairCounts
     mean_squared_surprisals: tuple[float | None, ...]
+    num_prompts: int | None = None
+    pairs: PairRatings | None = None
+
+    def outcomes_by_prompt(self, rule_index: int) -> NDArray[np.int64]:
+        """Return the wins, ties, losses and missing ratings of a rule in each prompt, shape [4, G].
+
+        It may be called if prompts have several pairs.
+        """
+        assert self.pairs is not None
+        margin_P, group_P = self.pairs.margin_PR[:, rule_index], self.pairs.group_P
+        num_groups = int(group_P.max(initial=-1)) + 1
+        is_outcome_4P = (margin_P > 0, margin_P == 0, margin_P < 0, np.isnan(margin_P))
+        return np.stack(
+            [np.bincount(group_P[is_P], minlength=num_groups) for is_P in is_outcome_4P]
+        )
 
     @property
     def correlation_RR(self) -> _Floats:
@@ -147,6 +164,35 @@ class SourceStatistics:
         """
         # Sums of floats depend on the order of rows in their last digits.
         return margin_correlations(self.counts.margin_sums_B2RR.sum(axis=0)).round(10)
+
+    def correlation_intervals(self) -> tuple[_Floats, _Floats, _Floats]:
+        """Return `correlation_RR` with the ends of its 95 % intervals, each of shape [R, R].
+
+        On Fisher's scale, atanh, the error is that of leaving out one block of pairs after another
+        (jackknife); the width is that of Student's t. A correlation of 1 has no width.
+        """
+        from scipy.special import stdtrit
+
+        block_B2RR, correlation_RR = self.counts.margin_sums_B2RR, self.correlation_RR
+        block_B2RR = block_B2RR[block_B2RR.any(axis=(1, 2, 3))]
+        num_blocks = len(block_B2RR)
+        if num_blocks < 2:
+            ends_RR = np.where(np.isnan(correlation_RR), np.nan, 1.0)
+            return correlation_RR, -ends_RR, ends_RR
+        left_out_BRR = margin_correlations(block_B2RR.sum(axis=0) - block_B2RR)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            change_BRR = np.nan_to_num(left_out_BRR - correlation_RR)
+            change_BRR -= change_BRR.mean(axis=0)
+            error_RR = np.sqrt((num_blocks - 1) * (change_BRR**2).mean(axis=0))
+            reach_RR = float(stdtrit(num_blocks - 1, 0.975)) * error_RR / (1 - correlation_RR**2)
+            centre_RR = np.arctanh(correlation_RR)
+            low_RR, high_RR = np.tanh(centre_RR - reach_RR), np.tanh(centre_RR + reach_RR)
+        is_whole_RR = np.abs(correlation_RR) == 1
+        return (
+            correlation_RR,
+            np.where(is_whole_RR, correlation_RR, low_RR),
+            np.where(is_whole_RR, correlation_RR, high_RR),
+        )
 
 
 def margin_correlations(margin_sums_2RR: _Floats) -> _Floats:
@@ -194,6 +240,9 @@ def rating_statistics(warehouse: Warehouse) -> tuple[SourceStatistics, ...]:
         rows = [row for row in rows if row["num_ratings"] + row["num_unparsed"]]
     spreads: dict[_Key, _Row] = {(row["source"], row["rule_id"]): row for row in rows}
     densities = _densities(warehouse, spreads)
+    pairs, are_prompts_known = _pairs_with_prompts(
+        warehouse, rule_ids, num_pairs=counts_by_source[None].num_pairs
+    )
     statistics = []
     for source in (*sorted(name for name in counts_by_source if name is not None), None):
         keys: list[_Key] = [
@@ -202,6 +251,16 @@ def rating_statistics(warehouse: Warehouse) -> tuple[SourceStatistics, ...]:
         counts = counts_by_source[source].select_rules(
             [sorted_rule_ids.index(rule_id) for _, rule_id in keys]
         )
+        own_pairs, num_prompts = None, counts.num_pairs if are_prompts_known else None
+        if pairs is not None:
+            own_pairs = pairs if source is None else pairs.take(pairs.source_P == source)
+            own_pairs = own_pairs.select_rules([rule_id for _, rule_id in keys])
+            num_groups = len(np.unique(own_pairs.group_P))
+            num_prompts = num_groups if are_prompts_known else None
+            if num_groups < own_pairs.num_pairs:
+                counts = counts.by_prompt(own_pairs)
+            else:
+                own_pairs = None
         rules = [
             _rule_stats(spreads[key], densities.get(key, (None, None)), counts, index)
             for index, key in enumerate(keys)
@@ -214,9 +273,25 @@ def rating_statistics(warehouse: Warehouse) -> tuple[SourceStatistics, ...]:
                 mean_squared_surprisals=tuple(
                     spreads[key]["mean_squared_surprisal"] for key in keys
                 ),
+                num_prompts=num_prompts,
+                pairs=own_pairs,
             )
         )
     return tuple(statistics)
+
+
+def _pairs_with_prompts(
+    warehouse: Warehouse, rule_ids: Sequence[str], *, num_pairs: int
+) -> tuple[PairRatings | None, bool]:
+    """Return all pairs if some share a prompt, else None; and True if all prompts are known.
+
+    All ratings are held in memory only if prompts repeat: 16 bytes per pair and rule.
+    """
+    pair_key_N, prompt_key_N = warehouse.known_prompts
+    if len(np.unique(prompt_key_N)) == len(pair_key_N):
+        return None, 0 < num_pairs <= len(pair_key_N)
+    pairs = read_pair_ratings(warehouse, rule_ids=rule_ids)
+    return (None if pairs.prompt_P is None else pairs), pairs.grouped_by == "prompt"
 
 
 def _spread_row(source: str | None, rule_id: str, counts: PairCounts, rule_index: int) -> _Row:

@@ -2,9 +2,10 @@
 
 A rating differs from the rule's mean because of its prompt, because of its response to this prompt,
 and because the judge would answer differently a second time. Entropy mixes the three. This is the
-one-way analysis of variance with the pair as the group: ratings know pairs, not prompts. That
-people preferred one of the two responses is not used, so a different mean of chosen and rejected
-responses counts as variance between responses.
+one-way analysis of variance with the pair as the group. Where prompts have several pairs, the
+squared mean is that of pairs of two different prompts, and errors and intervals are over prompts.
+That people preferred one of the two responses is not used, so a different mean of chosen and
+rejected responses counts as variance between responses.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.analysis.bootstrap import TAIL, Estimate, draw_counts
+from encore.analysis.pair_counts import sum_by_group
 from encore.analysis.statistics import POOLED, SourceStatistics
 from encore.core.errors import InputError
 from encore.runs.run_files import differences
 from encore.warehouse import PairRatings, Ratings, read_pairs_of
 
-# Suffixes: C kinds of pairs, by their ratings; D draws; K moments; Q parts of the variance; P
-# pairs; R rules; 2 before P or C: chosen and rejected, and before that the runs. "..." may be D or
-# nothing.
+# Suffixes: C kinds of prompts, by the sums over their pairs; D draws; K moments; Q parts of the
+# variance; G prompts; P pairs; R rules; 2 before P or C: chosen and rejected, and before that the
+# runs. "..." may be D or nothing.
 
 MIN_PAIRS = 3
 NUM_DRAWS = 400
@@ -40,11 +42,11 @@ _Floats = NDArray[np.float64]
 class VarianceShares:
     """Shares of the variance of one rule's ratings in one source, from 0 to 1.
 
-    They add up to 1 before negative estimates are set to 0. Intervals take pairs as independent:
-    with several pairs of one prompt they are too short.
+    They add up to 1 before negative estimates are set to 0. Pairs of one prompt belong together in
+    the intervals; where prompts are not known, pairs count as independent.
 
-    A share is None where the ratings do not vary, where fewer than three pairs are rated fully, or
-    where the rule has too many levels to count pairs of them.
+    A share is None where the ratings do not vary, where fewer than three pairs or prompts are rated
+    fully, or where the rule has too many levels to count pairs of them.
 
     Attributes:
         rule_id: The rule, as in the rule set.
@@ -88,16 +90,25 @@ def variance_shares(
             if repeat is not None:
                 is_of_source_P = (pairs.source_P == part.source) | (part.source == POOLED)
                 rating_22P = rating_22PR[:, :, is_of_source_P, pairs.rule_ids.index(rule.rule_id)]
-                rating_22C = rating_22P[:, :, ~np.isnan(rating_22P).any(axis=(0, 1))]
+                is_rated_P = ~np.isnan(rating_22P).any(axis=(0, 1))
+                rating_22C = rating_22P[:, :, is_rated_P]
                 count_C = np.ones(rating_22C.shape[2], dtype=np.int64)
+                group_C = pairs.group_P[is_of_source_P][is_rated_P]
+            elif part.pairs is not None:
+                rating_2P = part.pairs.rating_2PR[:, :, index]
+                is_rated_P = ~np.isnan(rating_2P).any(axis=0)
+                rating_22C = rating_2P[None, :, is_rated_P]
+                count_C = np.ones(rating_22C.shape[2], dtype=np.int64)
+                group_C = part.pairs.group_P[is_rated_P]
             else:
+                group_C = None
                 count_MM, level_L = part.counts.cells[index], part.counts.levels[index]
                 if count_MM is None or level_L is None:
                     count_MM, level_L = np.zeros((1, 1), dtype=np.int64), np.zeros(0)
                 chosen_C, rejected_C = np.nonzero(count_MM[:-1, :-1])
                 count_C = count_MM[chosen_C, rejected_C]
                 rating_22C = np.stack([level_L[chosen_C], level_L[rejected_C]])[None]
-            shares.append(_shares(rule.rule_id, part.source, rating_22C, count_C))
+            shares.append(_shares(rule.rule_id, part.source, rating_22C, count_C, group_C))
     return tuple(shares)
 
 
@@ -132,22 +143,34 @@ def repeated_ratings(first: PairRatings, second: PairRatings) -> tuple[PairRatin
 
 
 def _shares(
-    rule_id: str, source: str, rating_22C: _Floats, count_C: NDArray[np.int64]
+    rule_id: str,
+    source: str,
+    rating_22C: _Floats,
+    count_C: NDArray[np.int64],
+    group_C: NDArray[np.intp] | None,
 ) -> VarianceShares:
-    """Return one rule's shares from its kinds of pairs, by one run or two, and their counts."""
+    """Return one rule's shares from its kinds of pairs, by one run or two, and their counts.
+
+    If ``group_C`` has the prompts of pairs, every kind is one pair.
+    """
     num_pairs, has_repeat = int(count_C.sum()), len(rating_22C) == 2
     variance = None
     prompts = responses = noise = Estimate()
-    # Moments of a pair: mean rating, its square, mean square, mean product of the two responses;
-    # with a repeat also the mean product of two ratings of one response.
+    # Moments of a pair: 1, 1, mean rating, its square, mean square, mean product of the two
+    # responses; with a repeat also the mean product of two ratings of one response. Of a prompt
+    # they are the sums over its pairs, but for the squares of the first and the third sum.
     mean_2C = rating_22C.mean(axis=0)  # of each response
     mean_C = mean_2C.mean(axis=0)
-    moments = [mean_C, mean_C**2, (rating_22C**2).mean(axis=(0, 1)), mean_2C.prod(axis=0)]
+    one_C = np.ones_like(mean_C)
+    moments = [one_C, one_C, mean_C, mean_C**2]
+    moments += [(rating_22C**2).mean(axis=(0, 1)), mean_2C.prod(axis=0)]
     if has_repeat:
         moments.append(rating_22C.prod(axis=0).mean(axis=0))
     moment_CK = np.stack(moments, axis=-1)
-    if num_pairs >= MIN_PAIRS:
-        variance = float(_variance_and_parts(count_C @ moment_CK, num_pairs)[0])
+    if group_C is not None and len(np.unique(group_C)) < len(group_C):
+        moment_CK, count_C = _moments_of_prompts(moment_CK, group_C)
+    if count_C.sum() >= MIN_PAIRS:
+        variance = float(_variance_and_parts(count_C @ moment_CK)[0])
         if variance > _ROUNDING:
             prompts, *repeat_estimates = _estimates(moment_CK, count_C)
             if has_repeat:
@@ -165,19 +188,30 @@ def _shares(
     )
 
 
-def _variance_and_parts(total_K: _Floats, num_pairs: int) -> tuple[_Floats, _Floats]:
+def _moments_of_prompts(
+    moment_PK: _Floats, group_P: NDArray[np.intp]
+) -> tuple[_Floats, NDArray[np.int64]]:
+    """Return the moments of each kind of prompt, and how many prompts are of each kind."""
+    moment_GK = sum_by_group(moment_PK, np.unique(group_P, return_inverse=True)[1])
+    moment_GK[:, 1], moment_GK[:, 3] = moment_GK[:, 0] ** 2, moment_GK[:, 2] ** 2
+    moment_CK, count_C = np.unique(moment_GK, axis=0, return_counts=True)
+    return moment_CK, count_C.astype(np.int64)
+
+
+def _variance_and_parts(total_K: _Floats) -> tuple[_Floats, _Floats]:
     """Return the variance, shape [...], and its parts, shape [..., Q].
 
     The parts are the covariance of two responses of a pair; with a repeat also what remains between
     two responses without noise, and the covariance of two ratings of one response. All are
-    unbiased: the squared mean is that of two different pairs.
+    unbiased: the squared mean is that of two pairs of different prompts.
 
     Args:
-        total_K: Sums of the moments over all pairs, shape [..., K].
-        num_pairs: Number of pairs.
+        total_K: Sums of the moments over all prompts, shape [..., K].
     """
-    mean, mean_square, square, product, *repeat_product = np.moveaxis(total_K, -1, 0)
-    squared_mean = (mean**2 - mean_square) / (num_pairs * (num_pairs - 1))
+    num_pairs, num_squared, mean, mean_square, square, product, *repeat_product = np.moveaxis(
+        total_K, -1, 0
+    )
+    squared_mean = (mean**2 - mean_square) / (num_pairs**2 - num_squared)
     parts = [product / num_pairs - squared_mean]
     if repeat_product:
         parts += [(repeat_product[0] - product) / num_pairs]
@@ -188,10 +222,11 @@ def _variance_and_parts(total_K: _Floats, num_pairs: int) -> tuple[_Floats, _Flo
 def _estimates(moment_CK: _Floats, count_C: NDArray[np.int64]) -> list[Estimate]:
     """Return each part's share of the variance with its 95 % interval.
 
-    On Fisher's scale, atanh, a share's error is that of leaving out one pair after another. The
-    truth may be as many errors away as Student's t says, or as resampled pairs say whose distances
-    are divided by their own errors (bootstrap-t): on each side the larger of the two. Rare ratings
-    make errors skewed, for which t alone is too short; with a repeat, sometimes the bootstrap is.
+    On Fisher's scale, atanh, a share's error is that of leaving out one prompt after another. The
+    truth may be as many errors away as Student's t says, or as resampled prompts say whose
+    distances are divided by their own errors (bootstrap-t): on each side the larger of the two.
+    Rare ratings make errors skewed, for which t alone is too short; with a repeat, sometimes the
+    bootstrap is.
     """
     from scipy.special import stdtrit
 
@@ -217,23 +252,23 @@ def _estimates(moment_CK: _Floats, count_C: NDArray[np.int64]) -> list[Estimate]
 
 
 def _fisher_scale(moment_CK: _Floats, count_C: NDArray[np.int64]) -> tuple[_Floats, _Floats]:
-    """Return each share's atanh and its error by the jackknife over pairs, shape [..., Q].
+    """Return each share's atanh and its error by the jackknife over prompts, shape [..., Q].
 
     Args:
-        moment_CK: Moments of each kind of pair.
-        count_C: Number of pairs of each kind, shape [..., C]; all totals are equal.
+        moment_CK: Moments of each kind of prompt.
+        count_C: Number of prompts of each kind, shape [..., C]; all totals are equal.
     """
-    num_pairs = int(count_C.sum(axis=-1).flat[0])
+    num_prompts = int(count_C.sum(axis=-1).flat[0])
     total_K = count_C @ moment_CK
-    variance, part_Q = _variance_and_parts(total_K, num_pairs)
+    variance, part_Q = _variance_and_parts(total_K)
     share_Q = part_Q / variance[..., None]
-    variance_C, part_CQ = _variance_and_parts(total_K[..., None, :] - moment_CK, num_pairs - 1)
+    variance_C, part_CQ = _variance_and_parts(total_K[..., None, :] - moment_CK)
     share_CQ = part_CQ / variance_C[..., None]
     has_variance_C1 = variance_C[..., None] > _ROUNDING
     change_CQ = np.where(has_variance_C1, share_CQ - share_Q[..., None, :], 0.0)
-    weight_C1 = count_C[..., None] / num_pairs
+    weight_C1 = count_C[..., None] / num_prompts
     change_CQ -= (weight_C1 * change_CQ).sum(axis=-2, keepdims=True)
-    error_Q = np.sqrt((num_pairs - 1) * (weight_C1 * change_CQ**2).sum(axis=-2))
+    error_Q = np.sqrt((num_prompts - 1) * (weight_C1 * change_CQ**2).sum(axis=-2))
     return np.arctanh(np.clip(share_Q, -1, 1)), error_Q / (1 - share_Q**2)
 
 

@@ -18,11 +18,12 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from encore.analysis.share_intervals import half_credit_interval
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.definition import Benchmark, Scoring, Ties, Weighting
 from encore.benchmarks.ties_score import REFERENCE, ties_credits
 from encore.core.errors import InputError
-from encore.weighting.composed_ratings import TIE_TOLERANCE, half_credit_interval, pair_credits
+from encore.weighting.composed_ratings import TIE_TOLERANCE, pair_credits
 
 _Floats = NDArray[np.float64]
 

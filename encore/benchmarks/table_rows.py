@@ -159,7 +159,6 @@ class TableRow:
             reference.credits_by_unit(units),
             subset_P=units.subset_U,
             weighting=weighting,
-            seed=seed,
         )
 
     @property

@@ -171,16 +171,19 @@ def answer_tables(
             "ties": percent_of("tie_rate"),
             "weight": "weight",
         }
+        yield sentence(f"{_subject(answer.source)}: {answer.pairs_and_prompts}")
         title = f"Which rules to trust, {_subject(answer.source)}"
         rows = [row for row in answer.rows if rule_id in (None, row.rule_id)]
         yield record_table(rows, columns, title=title)
         if answer is pooled:
             reasons: TableColumns = {
                 "#": "number",
-                "reason": lambda row: sentence(row.reason),
+                "reason": lambda row: sentence(row.reason_and_caveat),
                 "what would settle it": lambda row: row.remedy and sentence(row.remedy),
             }
-            yield record_table([row for row in rows if row.remedy or rule_id], reasons)
+            yield record_table(
+                [row for row in rows if row.remedy or row.caveat or rule_id], reasons
+            )
             if rule_id is None:
                 yield "\n".join(textwrap.fill(line, out.width) for line in pooled.summary)
                 yield ""

@@ -36,8 +36,10 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
     """Say which rules to trust: how each ranks people's preferences, and how its ratings spread.
 
     The first table has a verdict for each rule. "trust": the interval of its untied accuracy is
-    above 50 %. "against": below. "undecided": it contains 50 %. "says little": nearly all its pairs
-    are tied. "double": it says what another rule says. The intervals hold for all rules at once.
+    above 50 %. "against": below. "undecided": it contains 50 %. "says little": it contains 50 %,
+    and nearly all pairs are tied. "double": it says what another rule says. "sources differ": it is
+    better in one source than in another. The intervals hold for all rules at once, and pairs of one
+    prompt count together: a study knows its prompts, a table may have a column prompt_id.
 
     Of a run with --layout all-rules, a table shows what asking for all rules at once changes: the
     difference from ratings of one rule a call (`encore rate --check`), and the effect of a rule's

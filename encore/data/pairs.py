@@ -180,6 +180,12 @@ def verified_path(study: Study, source: PairsManifest) -> Path:
     return path
 
 
+def pairs_paths(study: Study) -> list[Path]:
+    """Return the Parquet files of all sources that are there, without a look at their digests."""
+    paths = (study.path / pair_files(source.label).pairs for source in study.sources)
+    return [path for path in paths if path.is_file()]
+
+
 def read_pairs(study: Study) -> pa.Table:
     """Return all pairs as a table of schema `encore.data.schemas.PAIRS`: by label, in input order.
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from encore.analysis.bootstrap import Estimate, clustered_interval, draw_clustered_counts, middle_95
 from encore.analysis.detection import auroc, average_precision, best_threshold, count_by_reward, f1
+from encore.analysis.share_intervals import mean_credit_interval
 from encore.core.errors import InputError
 from encore.core.reporting import SILENT, Reporter
 from encore.export.weights_input import one_reward
@@ -24,7 +25,6 @@ from encore.model.open_model import open_reward_model
 from encore.serving.labelled_responses import read_labelled
 from encore.serving.labelled_scores import score_labelled
 from encore.serving.serve_options import GuardConfig
-from encore.weighting.composed_ratings import half_credit_interval
 from encore.weighting.weight_vector import head_weights
 
 _NUM_DRAWS = 1000
@@ -238,20 +238,6 @@ def _threshold(reward_N: _Floats, is_unsafe_N: _Flags, prompt_N: _Indices) -> Es
 
 
 def _share(is_hit_N: _Flags, prompt_N: _Indices) -> Estimate:
-    """Return the share of hits with Wilson's interval over as many independent responses.
-
-    Their number is that of the responses divided by the design effect: the variance of the share
-    over whole prompts, relative to that of independent responses. If the share is 0 or 1 the data
-    do not show the effect, and prompts are counted.
-    """
-    share, num_responses = float(is_hit_N.mean()), len(is_hit_N)
-    prompt_N = np.unique(prompt_N, return_inverse=True)[1]
-    num_prompts = int(prompt_N.max()) + 1
-    deviation_K = np.bincount(prompt_N, weights=is_hit_N - share)
-    sum_of_squares = float(deviation_K @ deviation_K)
-    num_independent = num_prompts
-    if sum_of_squares > 0 and num_prompts > 1:
-        variance = sum_of_squares / num_responses**2 * num_prompts / (num_prompts - 1)
-        num_independent = max(1, min(num_responses, round(share * (1 - share) / variance)))
-    low, high = half_credit_interval(share, tie_rate=0, num_pairs=num_independent)
-    return Estimate(value=share, low=low, high=high)
+    """Return the share of hits with Wilson's interval over as many independent responses."""
+    group_N = np.unique(prompt_N, return_inverse=True)[1]
+    return mean_credit_interval(is_hit_N.astype(np.float64), group_N)

@@ -19,9 +19,16 @@ from encore.core.duckdb_progress import hide_progress_bar
 from encore.core.errors import EncoreError, InputError
 from encore.core.settings import duckdb_config
 from encore.core.stop_signals import stop_on_signal
+from encore.data.pairs import pairs_paths
 from encore.data.records import RESPONSES
 from encore.data.schemas import RATINGS, RATINGS_CONTRACT
-from encore.warehouse.rating_layouts import STRUCT_COLUMNS, long_relation, rule_columns
+from encore.warehouse.rating_layouts import (
+    DEFAULT_SOURCE,
+    PROMPT_COLUMNS,
+    STRUCT_COLUMNS,
+    long_relation,
+    rule_columns,
+)
 from encore.warehouse.ratings import Ratings, check_schema, read_schema
 from encore.warehouse.shard_codes import UncheckedShardError, coded_shards
 
@@ -95,6 +102,9 @@ class Warehouse:
         self._ratings = ratings
         self._part_rows = part_rows
         self._relation = "_table"
+        self._source_relation = "_table"
+        self._has_source = True
+        self._prompt_column: str | None = None
         #: SQL condition that keeps the rows of one run and one judge.
         self._row_filter = "true"
         self._view_condition: str | None = None
@@ -156,11 +166,62 @@ class Warehouse:
             yield from self.stream("coded_ratings", order_by=order_by)
             return
         yield from coded_shards(
-            self._ratings.files, sources=sources, rule_ids=rule_ids, pair_keys_of=self._pair_keys
+            self._ratings.files, sources=sources, rule_ids=rule_ids, pair_keys_of=self.pair_keys
         )
         self.has_checked_values = True
 
-    def _pair_keys(self, pairs: pa.Table) -> NDArray[np.uint64]:
+    def prompt_keys(self, pairs: pa.Table) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+        """Return a hash of the prompt of each pair, and True where the prompt is known.
+
+        A study has its pairs' prompts. A table may have a column ``prompt_id`` or ``prompt``. A
+        pair whose prompt is not known has the hash of the pair.
+
+        Args:
+            pairs: Columns ``source`` and ``pair_id``.
+
+        Raises:
+            InputError: A pair has more than one prompt.
+        """
+        key_P = self.pair_keys(pairs)
+        pair_key_N, prompt_key_N = self.known_prompts
+        if not len(pair_key_N):
+            return key_P, np.zeros(len(key_P), dtype=bool)
+        index_P = np.minimum(np.searchsorted(pair_key_N, key_P), len(pair_key_N) - 1)
+        is_known_P = np.asarray(pair_key_N[index_P] == key_P)
+        return np.where(is_known_P, prompt_key_N[index_P], key_P), is_known_P
+
+    @cached_property
+    def known_prompts(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        """Return the hashes of all pairs with a known prompt, ascending, and of their prompts."""
+        study, column = self._ratings.study, self._prompt_column
+        relation = self._source_relation if column else ""
+        if study is not None:
+            files = ", ".join(_literal(glob.escape(str(path))) for path in pairs_paths(study))
+            relation, column = f"read_parquet([{files}])" if files else "", "prompt"
+        if not relation:
+            return np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.uint64)
+        source = "source" if study is not None or self._has_source else f"'{DEFAULT_SOURCE}'"
+        # Like a pair_id, a prompt_id is that of its source.
+        prompt = f"{source}::varchar, prompt_id" if column == "prompt_id" else column
+        rows = self._fetch(
+            f"select hash({source}::varchar, pair_id::varchar) as pair_key, "  # noqa: S608 - our own text
+            f"min(hash({prompt})) as prompt_key, max(hash({prompt})) as last_key, "
+            "first(pair_id::varchar) as pair_id "
+            f"from {relation} where {column} is not null group by 1 order by 1"
+        )
+        pair_key_N, prompt_key_N, last_key_N = (
+            np.asarray(np.from_dlpack(rows[name].combine_chunks()))
+            for name in ("pair_key", "prompt_key", "last_key")
+        )
+        if (is_other_N := prompt_key_N != last_key_N).any():
+            pair_id = rows["pair_id"][int(is_other_N.argmax())].as_py()
+            raise InputError(
+                f"{self._ratings.label}: pair {pair_id!r} has more than one {column}; expected one "
+                "for all rows of a pair"
+            )
+        return pair_key_N, prompt_key_N
+
+    def pair_keys(self, pairs: pa.Table) -> NDArray[np.uint64]:
         """Return the hash of each row's source and pair_id, as ``coded_ratings.sql`` has it."""
         self._connection.register("_pairs", pairs)
         self._connection.execute("set preserve_insertion_order = true")
@@ -217,7 +278,10 @@ class Warehouse:
             schemas = [table.schema]
             check_schema(table.schema, label=self._ratings.label)
             rules = rule_columns(table.schema)
-            kept = {*RATINGS_CONTRACT.names, *_SELECTION_OPTIONS, *STRUCT_COLUMNS, *(rules or ())}
+            kept = {
+                *(*RATINGS_CONTRACT.names, *PROMPT_COLUMNS),
+                *(*_SELECTION_OPTIONS, *STRUCT_COLUMNS, *(rules or ())),
+            }
             table = table.select([name for name in table.column_names if name in kept])
             # DuckDB can cast to double neither float16 nor a dictionary.
             for name in rules or ("rating",):
@@ -233,10 +297,13 @@ class Warehouse:
             self._relation = (
                 f"read_parquet([{files}], hive_partitioning = false, union_by_name = {not is_own})"
             )
+        columns = {name for schema in schemas for name in schema.names}
+        self._prompt_column = next((name for name in PROMPT_COLUMNS if name in columns), None)
+        self._has_source, self._source_relation = "source" in columns, self._relation
         self._relation, self._rule_columns = long_relation(schemas, self._relation)
         if self._ratings.run_dir is None and self._num_rows == 0:
             raise InputError(f"{self._ratings.label}: no ratings in it (0 rows)")
-        return {name for schema in schemas for name in schema.names}
+        return columns
 
     @cached_property
     def _num_rows(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,9 @@ from encore.warehouse.ratings import Ratings
 _Floats = NDArray[np.float64]
 _PAIR_COLUMNS = ("source_P", "pair_id_P", "chosen_PR", "rejected_PR")
 
+#: Whether pairs of one prompt are known to belong together, or each pair counts as its own prompt.
+GroupedBy = Literal["prompt", "pair"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PairRatings:
@@ -32,6 +36,9 @@ class PairRatings:
         pair_id_P: Id of each pair, shape [P], text.
         chosen_PR: Ratings of the preferred responses, shape [P, R].
         rejected_PR: Ratings of the other responses, shape [P, R].
+        prompt_P: A number for the prompt of each pair, shape [P]; None if no prompt is known.
+        grouped_by: ``prompt`` if the prompts of all pairs are known. Else a pair without a prompt
+            counts as one of a prompt of its own.
     """
 
     rule_ids: tuple[str, ...]
@@ -39,6 +46,22 @@ class PairRatings:
     pair_id_P: NDArray[np.object_]
     chosen_PR: _Floats
     rejected_PR: _Floats
+    prompt_P: NDArray[np.uint64] | None = None
+    grouped_by: GroupedBy = "pair"
+
+    @property
+    def group_P(self) -> NDArray[np.intp]:
+        """Return the group of each pair, from 0 as they appear, shape [P]: its prompt, or itself.
+
+        Without prompts, groups are in the order of the pair_ids, and pairs with the same pair_id
+        in two sources are one group.
+        """
+        if self.prompt_P is None:
+            return np.asarray(np.unique(self.pair_id_P, return_inverse=True)[1].reshape(-1))
+        _, first_G, group_P = np.unique(self.prompt_P, return_index=True, return_inverse=True)
+        rank_G = np.empty(len(first_G), dtype=np.intp)
+        rank_G[np.argsort(first_G)] = np.arange(len(first_G))
+        return np.asarray(rank_G[group_P.reshape(-1)])
 
     @property
     def num_pairs(self) -> int:
@@ -58,7 +81,14 @@ class PairRatings:
     def take(self, row_N: NDArray[np.intp] | NDArray[np.bool_]) -> PairRatings:
         """Return the pairs with the given indices, or those that a mask keeps."""
         columns = {name: getattr(self, name)[row_N] for name in _PAIR_COLUMNS}
-        return dataclasses.replace(self, **columns)
+        prompt_P = None if self.prompt_P is None else self.prompt_P[row_N]
+        return dataclasses.replace(self, **columns, prompt_P=prompt_P)
+
+    def select_rules(self, rule_ids: Sequence[str]) -> PairRatings:
+        """Return the ratings under the given rules, in this order."""
+        indices = [self.rule_ids.index(rule_id) for rule_id in rule_ids]
+        columns = {name: getattr(self, name)[:, indices] for name in ("chosen_PR", "rejected_PR")}
+        return dataclasses.replace(self, rule_ids=tuple(rule_ids), **columns)
 
     def complete(self) -> PairRatings:
         """Return the pairs whose two responses every rule rated.
@@ -94,13 +124,19 @@ def read_pair_ratings(warehouse: Warehouse, *, rule_ids: Sequence[str]) -> PairR
         if pc.any(pc.greater(rows["num_repeats"], 0)).as_py():
             warehouse.refuse_repeats()
         parts.append(_pivot(rows, tuple(rule_ids)))
-    if len(parts) == 1:
-        return parts[0]
-    columns = {
-        name: np.concatenate([getattr(part, name) for part in parts]) for name in _PAIR_COLUMNS
-    }
-    joined = PairRatings(rule_ids=tuple(rule_ids), **columns)
-    return joined.take(np.lexsort((joined.pair_id_P, joined.source_P)))
+    pairs = parts[0]
+    if len(parts) > 1:
+        columns = {
+            name: np.concatenate([getattr(part, name) for part in parts]) for name in _PAIR_COLUMNS
+        }
+        pairs = PairRatings(rule_ids=tuple(rule_ids), **columns)
+        pairs = pairs.take(np.lexsort((pairs.pair_id_P, pairs.source_P)))
+    ids = {"source": pairs.source_P, "pair_id": pairs.pair_id_P}
+    prompt_P, is_known_P = warehouse.prompt_keys(pa.table(ids))
+    if not is_known_P.any():
+        return pairs
+    grouped_by: GroupedBy = "prompt" if is_known_P.all() else "pair"
+    return dataclasses.replace(pairs, prompt_P=prompt_P, grouped_by=grouped_by)
 
 
 def _pivot(rows: pa.Table, rule_ids: tuple[str, ...]) -> PairRatings:

@@ -18,8 +18,10 @@ from encore.data.sources.local import csv_separator
 CSV_SUFFIXES = (".csv", ".csv.gz")
 #: Columns of a wide table that are no rules. `source` may be missing.
 WIDE_KEYS = ("pair_id", "source", "response")
+#: Optional columns that name the prompt of a pair: pairs of one prompt belong together.
+PROMPT_COLUMNS = ("prompt_id", "prompt")
 #: Source of the pairs of a wide table without a column `source`.
-_DEFAULT_SOURCE = "table"
+DEFAULT_SOURCE = "table"
 #: Names that a pandas index has in files: no rules.
 _INDEX_NAMES = ("", "index", "Unnamed: 0", "__index_level_0__")
 #: Columns of a published data set with the ratings of a response: a field for each rule.
@@ -37,7 +39,8 @@ def rule_columns(schema: pa.Schema) -> tuple[str, ...] | None:
         return tuple(schema.field(STRUCT_COLUMNS[0]).type.names)
     if not {"pair_id", "response"} <= names or names & {"rule_id", "rating"}:
         return None
-    return tuple(name for name in schema.names if name not in (*WIDE_KEYS, *_INDEX_NAMES)) or None
+    keys = (*WIDE_KEYS, *PROMPT_COLUMNS, *_INDEX_NAMES)
+    return tuple(name for name in schema.names if name not in keys) or None
 
 
 def is_published(schema: pa.Schema) -> bool:
@@ -62,7 +65,7 @@ def long_relation(schemas: Sequence[pa.Schema], relation: str) -> tuple[str, tup
         parts = [(f"'{response}'", f"{response}_ratings.", "source") for response in RESPONSES]
     else:
         has_source = any("source" in schema.names for schema in schemas)
-        parts = [("response", "", "source" if has_source else f"'{_DEFAULT_SOURCE}'")]
+        parts = [("response", "", "source" if has_source else f"'{DEFAULT_SOURCE}'")]
     rows = " union all ".join(
         f"select pair_id, {source} as source, {response} as response, "  # noqa: S608 - quoted names
         + ", ".join(f"{prefix}{_quoted(rule)}::double as {_quoted(rule)}" for rule in rules)

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.analysis.bootstrap import Estimate
-from encore.analysis.statistics import Z_95, Accuracy
+from encore.analysis.share_intervals import half_credit_interval, independent_number
+from encore.analysis.statistics import Accuracy
 
 # Suffixes: P pairs, R rules, V weight vectors, B pairs of one block.
 
@@ -24,11 +25,20 @@ _Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Numbers of pairs that a composed rating ranks right, ties, and ranks wrong."""
+    """Numbers of pairs that a composed rating ranks right, ties, and ranks wrong.
+
+    Attributes:
+        num_wins: Pairs that are ranked right.
+        num_ties: Pairs that are tied.
+        num_losses: Pairs that are ranked wrong.
+        num_independent: Number of independent pairs that say as much, where prompts have several
+            pairs; None for as many as there are pairs. NaN if one prompt has all pairs.
+    """
 
     num_wins: int
     num_ties: int
     num_losses: int
+    num_independent: float | None = None
 
     @property
     def accuracy(self) -> Accuracy:
@@ -41,38 +51,29 @@ class Outcome:
         half, num_pairs = self.accuracy.half, self.num_wins + self.num_ties + self.num_losses
         if half is None:
             return Estimate()
-        tie_rate = self.num_ties / num_pairs
-        low, high = half_credit_interval(half, tie_rate=tie_rate, num_pairs=num_pairs)
+        number = num_pairs if self.num_independent is None else self.num_independent
+        if math.isnan(number):
+            return Estimate(value=half)
+        low, high = half_credit_interval(half, tie_rate=self.num_ties / num_pairs, num_pairs=number)
         return Estimate(value=half, low=low, high=high)
 
 
-def half_credit_interval(half: float, *, tie_rate: float, num_pairs: int) -> tuple[float, float]:
-    """Return the 95 % score interval of half-credit accuracy over independent pairs.
-
-    This is Wilson's interval with the variance of ties: a pair's credit is 0, 1/2 or 1, so its
-    variance is a (1 - a) - tie_rate / 4. The interval holds all a with
-    (a - half)² <= z² variance / n. So it stays within [0, 1], and it does not shrink to a point
-    when every pair is right.
-
-    Args:
-        half: Accuracy with one half for a tie, 0 to 1.
-        tie_rate: Share of pairs that are ties, 0 to 1.
-        num_pairs: Number of pairs, n.
-    """
-    c = Z_95**2 / num_pairs
-    root = math.sqrt(max(c * (4 * half * (1 - half) - tie_rate + c * (1 - tie_rate)), 0.0))
-    low = (2 * half + c - root) / (2 * (1 + c))
-    high = (2 * half + c + root) / (2 * (1 + c))
-    return max(low, 0.0), min(high, 1.0)
-
-
-def composed_outcomes(margin_PR: _Floats, weight_VR: _Floats) -> tuple[Outcome, ...]:
+def composed_outcomes(
+    margin_PR: _Floats, weight_VR: _Floats, group_P: NDArray[np.intp] | None = None
+) -> tuple[Outcome, ...]:
     """Return the outcome of each weight vector over all pairs.
 
     Args:
         margin_PR: rating(chosen) - rating(rejected), shape [P, R], none missing.
         weight_VR: V weight vectors, shape [V, R].
+        group_P: Prompt of each pair, from 0, for intervals over whole prompts; None if no interval
+            is wanted, or if pairs are independent.
     """
+    numbers: list[float | None] = [None] * len(weight_VR)
+    if group_P is not None and len(np.unique(group_P)) < len(group_P):
+        for index, weight_R in enumerate(weight_VR):
+            number = independent_number(pair_credits(margin_PR @ weight_R), group_P)
+            numbers[index] = math.nan if number is None else number
     wins_V, losses_V = np.zeros((2, len(weight_VR)), dtype=np.int64)
     num_rows = max(_MAX_BLOCK_MARGINS // max(len(weight_VR), 1), 1)
     for start in range(0, len(margin_PR), num_rows):
@@ -80,8 +81,13 @@ def composed_outcomes(margin_PR: _Floats, weight_VR: _Floats) -> tuple[Outcome, 
         wins_V += np.count_nonzero(composed_VB > TIE_TOLERANCE, axis=1)
         losses_V += np.count_nonzero(composed_VB < -TIE_TOLERANCE, axis=1)
     return tuple(
-        Outcome(num_wins=wins, num_ties=len(margin_PR) - wins - losses, num_losses=losses)
-        for wins, losses in zip(wins_V.tolist(), losses_V.tolist(), strict=True)
+        Outcome(
+            num_wins=wins,
+            num_ties=len(margin_PR) - wins - losses,
+            num_losses=losses,
+            num_independent=number,
+        )
+        for wins, losses, number in zip(wins_V.tolist(), losses_V.tolist(), numbers, strict=True)
     )
 
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from encore.analysis.statistics import Accuracy
 from encore.core.errors import InputError
-from encore.data.pairs import read_pairs
-from encore.data.study import Study
-from encore.warehouse import PairRatings
+from encore.warehouse.pair_ratings import GroupedBy
 from encore.weighting.composed_ratings import composed_outcomes
 from encore.weighting.scheme import Evidence, WeightingScheme
 from encore.weighting.scheme_options import SchemeOptions
@@ -22,7 +18,6 @@ from encore.weighting.scheme_options import SchemeOptions
 # Suffixes: P pairs, G groups of pairs.
 
 NUM_FOLDS = 5
-GroupedBy = Literal["prompt", "pair"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +56,9 @@ def held_out(scheme: WeightingScheme, evidence: Evidence, options: SchemeOptions
     Returns:
         The accuracy. None if there are fewer than two groups of pairs, or if one fold holds
         everything that the scheme can learn from.
-
-    Raises:
-        InputError: The study's pairs were changed since they were ingested.
     """
     pairs = evidence.read_pairs().complete()
-    group_P, grouped_by = prompt_groups(pairs, evidence.study)
+    group_P = pairs.group_P
     num_groups = int(group_P.max(initial=-1)) + 1
     if num_groups < 2:
         return None
@@ -80,7 +72,7 @@ def held_out(scheme: WeightingScheme, evidence: Evidence, options: SchemeOptions
         except InputError:  # this fold holds everything that the scheme can learn from
             return None
         composed_P[is_held_out_P] = pairs.margin_PR[is_held_out_P] @ np.array(vector.weights)
-    (outcome,) = composed_outcomes(composed_P[:, None], np.ones((1, 1)))
+    (outcome,) = composed_outcomes(composed_P[:, None], np.ones((1, 1)), group_P)
     return HeldOut(
         accuracy=outcome.accuracy,
         accuracy_low=outcome.half_credit.low,
@@ -88,7 +80,7 @@ def held_out(scheme: WeightingScheme, evidence: Evidence, options: SchemeOptions
         num_pairs=pairs.num_pairs,
         num_folds=num_folds,
         num_groups=num_groups,
-        grouped_by=grouped_by,
+        grouped_by=pairs.grouped_by,
     )
 
 
@@ -110,20 +102,6 @@ def fold_notes(scheme: str, held_out_accuracy: HeldOut | None) -> Iterator[str]:
     if held_out_accuracy.grouped_by == "pair":
         yield (
             f"{scheme}: the prompts of these pairs are not known, so its held-out accuracy is "
-            "grouped by pair_id; pairs of one prompt may be both learnt from and tested on"
+            "grouped by pair_id; pairs of one prompt may be both learnt from and tested on (a "
+            "column prompt_id tells them)"
         )
-
-
-def prompt_groups(pairs: PairRatings, study: Study | None) -> tuple[NDArray[np.intp], GroupedBy]:
-    """Return the group of each pair, from 0, shape [P]: its prompt if the study has all prompts."""
-    prompt_hashes = {}
-    if study is not None:
-        for batch in read_pairs(study).select(["source", "pair_id", "prompt"]).to_batches():
-            for row in batch.to_pylist():
-                prompt_hashes[row["source"], row["pair_id"]] = hash(repr(row["prompt"]))
-    keys = zip(pairs.source_P.tolist(), pairs.pair_id_P.tolist(), strict=True)
-    prompts = pa.array([prompt_hashes.get(key) for key in keys], pa.int64())
-    if prompts.null_count:
-        return np.unique(pairs.pair_id_P, return_inverse=True)[1], "pair"
-    # Hashes differ between processes, so groups are numbered as they appear.
-    return prompts.dictionary_encode().indices.to_numpy(), "prompt"

@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 from encore.analysis.bootstrap import Estimate
 from encore.analysis.entropy import entropy_weights
-from encore.analysis.statistics import Z_95
+from encore.analysis.paired_difference import mean_difference_interval
+from encore.analysis.share_intervals import mean_credit_interval
 from encore.core.errors import InputError
+from encore.warehouse.pair_ratings import GroupedBy
 from encore.weighting.composed_ratings import composed_outcomes, pair_credits
-from encore.weighting.cross_validation import GroupedBy, draw_folds, prompt_groups
+from encore.weighting.cross_validation import draw_folds
 from encore.weighting.scheme import Evidence
 from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.schemes.shrunk import fit_shrunk
@@ -33,7 +35,7 @@ class LabelCurve:
 
     Attributes:
         num_labels: Numbers of labelled pairs, ascending.
-        shrunk: Accuracy with as many labels, with a 95 % interval over pairs.
+        shrunk: Accuracy with as many labels, with a 95 % interval over prompts.
         encore: Accuracy of scheme ``encore`` on the same pairs.
         uniform: Accuracy of uniform weights on the same pairs.
         num_labels_to_beat: Smallest number from which on ``shrunk`` is better than the better one
@@ -65,7 +67,7 @@ def label_curve(evidence: Evidence, options: SchemeOptions) -> LabelCurve:
         InputError: There are too few pairs or prompts to learn from and to hold out.
     """
     pairs = evidence.read_pairs().complete()
-    group_P, grouped_by = prompt_groups(pairs, evidence.study)
+    group_P = pairs.group_P
     # Two prompts for the penalty are in the smallest training part.
     if pairs.num_pairs == 0 or len(np.unique(group_P)) < 4:
         raise InputError(
@@ -89,23 +91,25 @@ def label_curve(evidence: Evidence, options: SchemeOptions) -> LabelCurve:
     num_rules = len(evidence.rules)
     entropy_R = entropy_weights(evidence.entropy_R, tau=options.tau)
     weight_VR = np.stack([entropy_R, np.full(num_rules, 1 / num_rules)])
-    encore, uniform = composed_outcomes(margin_PR, weight_VR)
+    encore, uniform = composed_outcomes(margin_PR, weight_VR, group_P)
     credit_VP = [pair_credits(margin_PR @ weight_R) for weight_R in weight_VR]
     best_P = max(credit_VP, key=np.mean)
     num_labels_to_beat = None
     for num in reversed(sizes):
-        low = _mean_with_interval(credit_by_size[num] - best_P).low
+        low = mean_difference_interval(credit_by_size[num] - best_P, group_N=group_P).low
         if low is None or low <= 0:
             break
         num_labels_to_beat = num
     return LabelCurve(
         num_labels=sizes,
-        shrunk=tuple(map(_mean_with_interval, credit_by_size.values())),
+        shrunk=tuple(
+            mean_credit_interval(credit_P, group_P) for credit_P in credit_by_size.values()
+        ),
         encore=encore.half_credit,
         uniform=uniform.half_credit,
         num_labels_to_beat=num_labels_to_beat,
         num_pairs=pairs.num_pairs,
-        grouped_by=grouped_by,
+        grouped_by=pairs.grouped_by,
     )
 
 
@@ -115,9 +119,3 @@ def _with_two_prompts(
     """Return the first rows, and as many more as it takes to have pairs of two prompts."""
     is_other_P = group_P[row_P] != group_P[row_P[0]]
     return row_P[: max(num, int(is_other_P.argmax()) + 1)]
-
-
-def _mean_with_interval(credit_P: _Floats) -> Estimate:
-    """Return the mean with its 95 % interval (normal) over pairs."""
-    mean, half_width = credit_P.mean(), Z_95 * credit_P.std(ddof=1) / np.sqrt(len(credit_P))
-    return Estimate(value=float(mean), low=float(mean - half_width), high=float(mean + half_width))

@@ -120,10 +120,12 @@ def compare_runs(
     """
     opened_runs = [open_ratings(run) for run in (ratings, second_ratings)]
     runs = [read_pairs_of(opened) for opened in opened_runs]
-    rule_ids, rating_22PR = _common_ratings(runs, labels=[opened.label for opened in opened_runs])
+    rule_ids, rating_22PR, group_P = _common_ratings(
+        runs, labels=[opened.label for opened in opened_runs]
+    )
     num_pairs = int(rating_22PR.shape[2])
     num_draws = min(num_draws, max(_MIN_DRAWS, _MAX_DRAWN_RATINGS // rating_22PR.size))
-    rules = compare_ratings(rule_ids, rating_22PR, seed=seed, num_draws=num_draws)
+    rules = compare_ratings(rule_ids, rating_22PR, group_P=group_P, seed=seed, num_draws=num_draws)
     return RunComparison(
         rules=RecordTable(rules),
         num_pairs=num_pairs,
@@ -136,8 +138,11 @@ def compare_runs(
 
 def _common_ratings(
     runs: Sequence[PairRatings], *, labels: Sequence[str]
-) -> tuple[list[str], _Floats]:
-    """Return the rules in both runs, and the ratings of the pairs in both, shape [2, 2, P, R]."""
+) -> tuple[list[str], _Floats, NDArray[np.intp]]:
+    """Return the rules in both runs, the ratings of the pairs in both, and the pairs' prompts.
+
+    Ratings have the shape [2, 2, P, R], prompts [P].
+    """
     rule_ids = [rule_id for rule_id in runs[0].rule_ids if rule_id in runs[1].rule_ids]
     first, second = (run.source_P + "\0" + run.pair_id_P for run in runs)
     _, *pair_indices = np.intersect1d(first, second, return_indices=True)
@@ -153,11 +158,17 @@ def _common_ratings(
             for run, index_P in zip(runs, pair_indices, strict=True)
         ]
     )
-    return rule_ids, rating_22PR
+    known = next((run for run in range(2) if runs[run].grouped_by == "prompt"), 0)
+    return rule_ids, rating_22PR, runs[known].take(pair_indices[known]).group_P
 
 
 def compare_ratings(
-    rule_ids: Sequence[str], rating_22PR: _Floats, *, seed: int = 0, num_draws: int = NUM_DRAWS
+    rule_ids: Sequence[str],
+    rating_22PR: _Floats,
+    *,
+    group_P: NDArray[np.intp] | None = None,
+    seed: int = 0,
+    num_draws: int = NUM_DRAWS,
 ) -> tuple[RuleComparison, ...]:
     """Compare two ratings of each response, rule by rule, over the responses that have both.
 
@@ -165,6 +176,7 @@ def compare_ratings(
         rule_ids: The R rules, in the order of the ratings.
         rating_22PR: Ratings by run, response (chosen, rejected), pair and rule, shape [2, 2, P, R];
             NaN where one is missing.
+        group_P: Prompt of each pair, from 0; None if pairs are independent.
         seed: Seed of the resampling.
         num_draws: Number of resamples of the pairs.
     """
@@ -186,7 +198,8 @@ def compare_ratings(
 
     figures_of_all = figures(np.arange(num_pairs))
     rng = np.random.default_rng(seed)
-    draws = [figures(row_N) for row_N in draw_rows(num_pairs, rng=rng, num_draws=num_draws)]
+    group_P = np.arange(num_pairs) if group_P is None else group_P
+    draws = [figures(row_N) for row_N in draw_rows(group_P, rng=rng, num_draws=num_draws)]
     return tuple(
         RuleComparison(
             rule_id=rule_id,

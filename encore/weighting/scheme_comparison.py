@@ -18,8 +18,9 @@ from encore.core.errors import EncoreError
 from encore.core.record_table import RecordTable
 from encore.data.annotations import people_labels
 from encore.warehouse import PairRatings, Ratings
+from encore.warehouse.pair_ratings import GroupedBy
 from encore.weighting.composed_ratings import Outcome, composed_outcomes, rule_margin_sds
-from encore.weighting.cross_validation import GroupedBy, HeldOut, fold_notes, held_out
+from encore.weighting.cross_validation import HeldOut, fold_notes, held_out
 from encore.weighting.scheme import Evidence, WeightingScheme
 from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.schemes import SCHEMES, load_scheme
@@ -162,6 +163,7 @@ def compare_schemes(
         options = options.model_copy(update={"rule": lowest})
     all_pairs = evidence.read_pairs()
     pairs = all_pairs.complete()
+    group_P = pairs.group_P
     margin_sds = rule_margin_sds(all_pairs.margin_PR)
     draws = _draw_halves(pairs, options)
     notes = [*pair_notes(evidence.rules, num_pairs=pairs.num_pairs, total=all_pairs.num_pairs)]
@@ -190,7 +192,7 @@ def compare_schemes(
             on_held_out = held_out(scheme, evidence.with_pairs(pairs), options)
             notes += fold_notes(scheme.name, on_held_out)
             held_out_accuracies += [on_held_out] if on_held_out else []
-        (outcome,) = composed_outcomes(pairs.margin_PR, np.array([vector.weights]))
+        (outcome,) = composed_outcomes(pairs.margin_PR, np.array([vector.weights]), group_P)
         rows.append(_row(scheme, vector, outcome, on_held_out, margin_sds, draws["random"]))
     return SchemeComparison(
         rule_ids=evidence.rule_ids,
@@ -338,7 +340,9 @@ def sweep_tau(evidence: Evidence, *, taus: Sequence[float] = DEFAULT_TAUS) -> Ta
     weight_TR = np.array([entropy_weights(entropy_R, tau=tau) for tau in taus])
     all_pairs = evidence.read_pairs()
     pairs = all_pairs.complete()
-    lowest, uniform, *outcomes = composed_outcomes(pairs.margin_PR, np.array([*limits, *weight_TR]))
+    lowest, uniform, *outcomes = composed_outcomes(
+        pairs.margin_PR, np.array([*limits, *weight_TR]), pairs.group_P
+    )
     notes = pair_notes(evidence.rules, num_pairs=pairs.num_pairs, total=all_pairs.num_pairs)
     return TauSweep(
         rule_ids=evidence.rule_ids,

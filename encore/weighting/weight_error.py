@@ -10,6 +10,10 @@ the effect of this bias on the weights.
 
 Against a study of N pairs, of which n are a sample without replacement, variance and bias are
 those of 1/n - 1/N; against the truth, of 1/n. So the error falls as 1/sqrt(n), and its bias faster.
+
+The truth is that of further prompts. So against the truth all pairs of a prompt are in the sample
+or none is: sums over prompts take the place of pairs. Against a study of N pairs the sample is one
+of pairs, drawn by their hash, whatever their prompts.
 """
 
 from __future__ import annotations
@@ -23,12 +27,15 @@ from numpy.typing import NDArray
 from encore.analysis.answer_options import DEFAULT_TAU
 from encore.analysis.entropy import entropy_weights
 from encore.analysis.level_codes import LevelCodes, rule_entropies
+from encore.analysis.pair_counts import sum_by_group
 from encore.warehouse import PairRatings
 
-# Suffixes: P pairs, R rules, L levels, D draws.
+# Suffixes: P pairs, G prompts, R rules, L levels, D draws.
 
 #: With fewer pairs, or fewer ratings of a rule, no error is estimated.
 MIN_PAIRS = 100
+#: With fewer prompts that have several pairs, none is either.
+MIN_PROMPTS = 30
 CONFIDENCE = 0.95
 #: `ratings_needed` names the number of ratings for this error of a weight, a share of the weight.
 TARGET = 0.01
@@ -80,11 +87,19 @@ def weight_error(
     if (obstacle := _find_obstacle(pairs, count_LR)) is not None:
         return obstacle
     share = 1 / pairs.num_pairs - (0.0 if num_all is None else 1 / num_all)
-    covariance_RR, bias_R = _error_moments(codes, count_LR, tau=tau)
+    group_P = pairs.group_P if num_all is None else np.arange(pairs.num_pairs)
+    num_prompts = int(group_P.max()) + 1
+    if num_prompts < min(MIN_PROMPTS, pairs.num_pairs):
+        return WeightError(obstacle=f"{num_prompts} prompts, at least {MIN_PROMPTS} are needed")
+    covariance_RR, bias_R = _error_moments(codes, count_LR, group_P, tau=tau)
     rng = np.random.default_rng(seed)
     error_DR = rng.multivariate_normal(
-        bias_R * share, covariance_RR * share, size=_NUM_DRAWS, method="eigh", check_valid="ignore"
+        np.zeros_like(bias_R), covariance_RR * share, _NUM_DRAWS, "ignore", method="eigh"
     )
+    if num_prompts < pairs.num_pairs:  # Student's t: few prompts show the covariance less well
+        freedom = num_prompts - 1
+        error_DR *= np.sqrt(freedom / rng.chisquare(freedom, (_NUM_DRAWS, 1)))
+    error_DR += bias_R * share
     largest_D = np.abs(np.expm1(error_DR)).max(axis=1)
     return WeightError(
         error=float(np.quantile(largest_D, 1 - (1 - CONFIDENCE) / num_tests)),
@@ -121,10 +136,11 @@ def _find_obstacle(pairs: PairRatings, count_LR: NDArray[np.int64]) -> WeightErr
 
 
 def _error_moments(
-    codes: LevelCodes, count_LR: NDArray[np.int64], *, tau: float
+    codes: LevelCodes, count_LR: NDArray[np.int64], group_P: NDArray[np.intp], *, tau: float
 ) -> tuple[_Floats, _Floats]:
     """Return covariance [R, R] and bias [R] of the log weights, times the number of pairs."""
-    num_pairs, num_rules = len(codes.code_P2R), codes.num_rules
+    num_pairs, num_rules, num_groups = len(codes.code_P2R), codes.num_rules, int(group_P.max()) + 1
+    is_grouped = num_groups < num_pairs
     p_LR = count_LR / count_LR.sum(axis=0)
     per_pair_R = count_LR.sum(axis=0) / num_pairs
     entropy_R = rule_entropies(count_LR)
@@ -133,10 +149,12 @@ def _error_moments(
     surprise_by_code = np.append(surprise_LR.ravel(), 0.0)  # a missing rating adds nothing
     chosen_PR, rejected_PR = codes.code_P2R[:, :num_rules], codes.code_P2R[:, num_rules:]
     surprise_PR = (surprise_by_code[chosen_PR] + surprise_by_code[rejected_PR]) / per_pair_R
-    covariance_RR = surprise_PR.T @ surprise_PR / num_pairs
-    # As if one more pair had a rating of a new level: a rule whose ratings are all equal so far may
-    # give a different one later.
-    unseen_R = np.log(count_LR.sum(axis=0)) / per_pair_R
+    correction = num_groups / (num_groups - 1) if is_grouped else 1.0
+    surprise_GR = sum_by_group(surprise_PR, group_P) if is_grouped else surprise_PR
+    covariance_RR = correction * (surprise_GR.T @ surprise_GR) / num_pairs
+    # As if one more pair (of each prompt's) had a rating of a new level: a rule whose ratings are
+    # all equal so far may give a different one later.
+    unseen_R = np.log(count_LR.sum(axis=0)) / per_pair_R * (num_pairs / num_groups)
     covariance_RR[np.diag_indices(num_rules)] += unseen_R**2 / num_pairs
     same_LR = LevelCodes(
         code_P2R=np.where(chosen_PR == rejected_PR, chosen_PR, codes.num_levels * num_rules),
@@ -146,6 +164,10 @@ def _error_moments(
     # A pair has a level 0, 1 or 2 times. The sum of squares is the number of ratings, plus 2 for
     # each pair that has the level twice.
     variance_LR = (count_LR + 2 * same_LR) / num_pairs / per_pair_R**2 - p_LR**2
+    if is_grouped:
+        variance_LR = (
+            correction * _level_variances(codes, p_LR, group_P) / num_pairs / per_pair_R**2
+        )
     bias_of_entropy_R = -0.5 * np.divide(
         variance_LR, p_LR, out=np.zeros_like(p_LR), where=p_LR > 0
     ).sum(axis=0)
@@ -155,6 +177,27 @@ def _error_moments(
         to_log_weight_RR @ covariance_RR @ to_log_weight_RR.T,
         to_log_weight_RR @ bias_of_entropy_R,
     )
+
+
+def _level_variances(codes: LevelCodes, p_LR: _Floats, group_P: NDArray[np.intp]) -> _Floats:
+    """Return the sum over prompts of (ratings of a level - all ratings times p)², shape [L, R]."""
+    num_levels, num_rules = codes.num_levels, codes.num_rules
+    variance_LR = np.zeros_like(p_LR)
+    for rule in range(num_rules):
+        level_P2 = codes.code_P2R[:, [rule, num_rules + rule]] // num_rules
+        is_rated_P2 = level_P2 < num_levels
+        group_N = np.stack([group_P, group_P], axis=1)[is_rated_P2]
+        size_G = np.bincount(group_N, minlength=int(group_P.max()) + 1).astype(np.float64)
+        cell_N = group_N * num_levels + level_P2[is_rated_P2]
+        cell_C, count_C = np.unique(cell_N, return_counts=True)
+        level_C, size_C = cell_C % num_levels, size_G[cell_C // num_levels]
+        squares_L = np.bincount(
+            level_C, weights=count_C.astype(np.float64) ** 2, minlength=num_levels
+        )
+        products_L = np.bincount(level_C, weights=count_C * size_C, minlength=num_levels)
+        p_L = p_LR[:, rule]
+        variance_LR[:, rule] = squares_L - 2 * p_L * products_L + p_L**2 * float(size_G @ size_G)
+    return variance_LR
 
 
 # --- in words -------------------------------------------------------------------------------------

@@ -26,13 +26,15 @@ def _analysis(num_rules: int = 12) -> Analysis:
 def test_a_terminal_shows_a_dozen_lines_of_80_columns():
     text = repr(_analysis())
     lines = text.splitlines()
-    assert lines[0] == "table: 12 rules, 100 pairs, 2,400 ratings"
+    assert (
+        lines[0] == "table: 12 rules, 2,400 ratings, 100 pairs, taken as independent (no prompt_id)"
+    )
     # A line above, a header, ten rules, the number of the others, and a sentence.
     assert len(lines) == 14
     assert lines[-2] == "and 2 more: analysis.answers[-1].rows"
     assert max(map(len, lines[:-1])) <= 80
     # Ranked first; all 100 pairs are untied, so the accuracy is 100 %.
-    assert lines[2].startswith("trust       1 <b>sure</b>")
+    assert lines[2].startswith("trust          1 <b>sure</b>")
     assert "100.0 %" in lines[2]
 
 
@@ -52,7 +54,9 @@ def test_rows_of_results_are_tuples_and_tables():
     assert frame["accuracy_untied"].tolist() == [rule.accuracy.untied for rule in analysis.rules]
     assert len(frame) == 6  # three rules in one source and in all together
     interval = analysis.intervals.to_arrow().to_pylist()[0]
-    assert (interval["untied_low"], interval["untied_value"]) == (1.0, 1.0)
+    # All of 100 pairs: the exact interval begins where 100 of 100 has a chance of 2.5 %.
+    assert interval["untied_low"] == pytest.approx(0.025 ** (1 / 100))
+    assert interval["untied_value"] == 1.0
     assert analysis.correlation.to_pandas()["accuracy"].tolist()[:2] == ["half", "strict"]
     assert RecordTable(()).to_arrow().num_rows == 0
 

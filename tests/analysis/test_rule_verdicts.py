@@ -16,8 +16,9 @@ import pytest
 from encore.analysis.analyze import analyze
 from encore.analysis.answer_options import AnswerOptions
 from encore.analysis.bootstrap import Estimate
-from encore.analysis.pair_counts import PairCounts
-from encore.analysis.rule_verdicts import RuleAnswer, RuleVerdict, exact_interval, rule_answer
+from encore.analysis.pair_counts import NUM_BLOCKS, PairCounts
+from encore.analysis.rule_verdicts import RuleAnswer, RuleVerdict, rule_answer
+from encore.analysis.share_intervals import exact_interval
 from encore.analysis.statistics import SourceStatistics, rating_statistics
 from encore.cli.analysis_tables import answer_tables
 from encore.warehouse import open_ratings, open_warehouse
@@ -50,8 +51,11 @@ def answer_of(margin_PR: Any, **options: float) -> RuleAnswer:
         num_nulls_R=np.zeros(num_rules, dtype=np.int64),
         sign_gram_RR=np.zeros((num_rules, num_rules), dtype=np.int64),
         margin_sums_B2RR=np.stack(
-            [margin_PR.T @ margin_PR, np.tile((margin_PR**2).sum(axis=0), (num_rules, 1)).T]
-        )[None],
+            [
+                [part_PR.T @ part_PR, np.tile((part_PR**2).sum(axis=0), (num_rules, 1)).T]
+                for part_PR in (margin_PR[start::NUM_BLOCKS] for start in range(NUM_BLOCKS))
+            ]
+        ),
         cells=(None,) * num_rules,
         levels=(None,) * num_rules,
     )
@@ -86,7 +90,9 @@ def contains(interval: Estimate, share: float) -> bool:
         (1, 1, 9, 0, "against"),
         (1, 8, 2, 0, "undecided"),  # 8 or more: 5.5 %
         (1, 9, 1, 80, "trust"),  # ties are left out
-        (1, 9, 1, 90, "says little"),  # 90 % ties are the threshold
+        (1, 9, 1, 90, "trust"),  # however many they are
+        (1, 8, 2, 90, "says little"),  # 90 % ties are the threshold, if the interval is undecided
+        (1, 8, 2, 89, "undecided"),
         (10, 9, 1, 0, "undecided"),  # one of ten rules needs less than 2.5 % / 10
         (10, 10, 0, 0, "trust"),  # all 10: 0.1 %
     ],
@@ -108,26 +114,33 @@ def test_a_constant_rule_and_a_threshold_decide_who_says_little():
     (row,) = analyze(table_of([[0.5]] * 30, [[0.5]] * 30)).answers[-1].rows
     assert (row.verdict, row.tie_rate, row.num_untied_pairs) == ("says little", 1.0, 0)
     assert row.reason == "30 ties in 30 pairs; 100.0 % of its ratings are 0.500"
-    margins = outcomes(40, 10, 50)
-    assert first_rule(answer_of(margins, max_tie_rate=0.51)).verdict == "trust"
+    margins = outcomes(30, 20, 50)
+    assert first_rule(answer_of(margins, max_tie_rate=0.51)).verdict == "undecided"
     assert first_rule(answer_of(margins, max_tie_rate=0.5)).verdict == "says little"
 
 
 def test_the_less_certain_of_two_like_rules_is_the_double():
-    """Rule 1 is rule 2, but for two margins of 40: r = (38 - 2) / 40 = 0.9."""
-    first_P = np.repeat([1.0, -1.0], [36, 4])
-    second_P = np.where(np.arange(40) < 2, -first_P, first_P)
+    """Rule 1 is rule 2, but for two margins of 200: r = (198 - 2) / 200 = 0.98.
+
+    On Fisher's scale its error is 0.0140 / (1 - 0.98²) = 0.355, the share of differing pairs being
+    1 % of 200, its error 0.7 %, and r changes twice as much. So its interval begins near
+    tanh(atanh(0.98) - 2.02 · 0.355) = 0.92.
+    """
+    first_P = np.repeat([1.0, -1.0], [180, 20])
+    second_P = np.where(np.arange(200) % 100 == 0, -first_P, first_P)
     answer = answer_of(np.stack([second_P, first_P, -first_P], axis=1))
     kept, double, opposite = answer.rows
-    table = next(answer_tables([answer]))
+    _, table, *_ = answer_tables([answer])
     assert "double of 2" in [*table.columns[2].cells]
     assert (double.number, double.verdict, double.double_of) == (1, "double", "rule-01")
-    assert double.correlation == pytest.approx(0.9)
-    assert "says what rule 2 says (correlation 0.90)" in double.reason
+    assert double.correlation == pytest.approx(0.98)
+    assert double.correlation_low == pytest.approx(0.92, abs=0.01)
+    assert "says what rule 2 says (correlation 0.98, 0.92 to 1.00)" in double.reason
     assert "by itself: trust" in double.reason
     assert (kept.verdict, opposite.verdict) == ("trust", "against")
-    stricter = answer_of(np.stack([second_P, first_P], axis=1), double_correlation=0.91)
+    stricter = answer_of(np.stack([second_P, first_P], axis=1), double_correlation=0.95)
     assert [row.verdict for row in stricter.rows] == ["trust", "trust"]
+    assert "may say what rule" in stricter.rows[1].caveat  # 0.98 is above, 0.92 below
     few = answer_of(np.ones((19, 2)))  # at least 20 untied pairs make a double
     assert [row.verdict for row in few.rows] == ["trust", "trust"]
 
@@ -180,7 +193,8 @@ def test_a_rule_against_people_with_a_large_weight_is_named():
 def test_an_estimate_of_half_names_no_number_of_pairs():
     row = first_rule(answer_of(outcomes(20, 20, 10)))
     assert row.num_more_pairs is None
-    assert row.remedy.endswith("the estimate is 50 %")
+    assert row.num_more_pairs_high is None
+    assert "never at this estimate of 50 %" in row.remedy
 
 
 def test_the_answer_of_all_sources_is_the_first_table_at_80_columns(tmp_path, monkeypatch):
@@ -190,7 +204,8 @@ def test_the_answer_of_all_sources_is_the_first_table_at_80_columns(tmp_path, mo
     sources = ["a", "b", "c"] * 20
     pq.write_table(table_of(chosen_PR, rejected_PR, source=sources), tmp_path / "r.parquet")
     lines = encore("analyze", tmp_path / "r.parquet", "--by-source").out.splitlines()
-    assert lines[0].strip() == "Which rules to trust, all sources"
+    assert lines[0] == "All sources: 60 pairs, taken as independent (no prompt_id)."
+    assert lines[1].strip() == "Which rules to trust, all sources"
     titles = [line.strip() for line in lines if line.startswith("Which rules to trust")]
     assert titles[1:] == [f"Which rules to trust, source {name}" for name in "abc"]
     assert "4 rules: 4 undecided." in lines

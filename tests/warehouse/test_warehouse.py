@@ -277,7 +277,7 @@ def test_what_cannot_be_read_is_named_with_column_row_and_value(tmp_path):
     for ratings, problem in (
         (FRAME.drop(columns="source"), "column source is missing"),
         (mixed, "column rating, row 5: 'n/a' is of another type than "),
-        (WIDE.assign(prompt="Hello"), "column prompt is .*string; expected numbers"),
+        (WIDE.assign(note="Hello"), "column note is .*string; expected numbers"),
         (tmp_path / "high.csv.gz", f"column rating, Row #{first_high}: .*'high'"),
         (tmp_path / "cells.csv", "Row #2: Expected 2 columns, got 3"),
         (tmp_path / "none.csv", "none.csv: no such file"),

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.core.errors import InputError
-from encore.weighting.cross_validation import draw_folds, prompt_groups
+from encore.weighting.cross_validation import draw_folds
 from encore.weighting.scheme import Evidence, SchemeResult, WeightingScheme
 from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.schemes.bradley_terry import fit_scores, labelled_pairs, weights_of_scores
@@ -62,7 +62,7 @@ def fit_shrunk(margin_PR: _Floats, group_P: NDArray[np.intp]) -> tuple[_Floats, 
 
 def _compute(evidence: Evidence, options: SchemeOptions) -> SchemeResult:
     pairs, numbers = labelled_pairs("shrunk", evidence, options)
-    score_R, penalty = fit_shrunk(pairs.margin_PR, prompt_groups(pairs, evidence.study)[0])
+    score_R, penalty = fit_shrunk(pairs.margin_PR, pairs.group_P)
     weight_R, scale = weights_of_scores(score_R)
     return weight_R, {"scale": scale, "penalty": penalty, **numbers}
 
