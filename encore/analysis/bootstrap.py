@@ -96,8 +96,8 @@ def draw_rows(
     num_groups, start_G = len(size_G), np.cumsum(size_G) - size_G
     for _ in range(num_draws):
         drawn_G = rng.integers(0, num_groups, num_groups)
-        if num_groups == len(row_N):
-            yield row_N[drawn_G]
+        if num_groups == len(row_N):  # each row is a group: its number may be the row's
+            yield drawn_G
             continue
         sizes = size_G[drawn_G]
         offset_N = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)

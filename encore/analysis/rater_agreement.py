@@ -1,7 +1,8 @@
 """Measure how far raters agree: Krippendorff's alpha, Cohen's kappa, Pearson's r, win rates.
 
-Arrays in, figures with intervals out. Intervals of alpha and kappa resample whole items. Items that
-are labelled alike are one pattern, and a figure follows from the counts of patterns.
+Arrays in, figures with intervals out. Intervals of alpha and kappa resample whole items, or groups
+of items that share a prompt. Items that are labelled alike are one pattern, and a figure follows
+from the counts of patterns.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.analysis.bootstrap import TAIL, Estimate, resampled_interval
+from encore.analysis.bootstrap import TAIL, Estimate, clustered_interval, resampled_interval
 from encore.analysis.correlation import fisher_interval, pearson_r
+from encore.analysis.share_intervals import share_interval
 
 # Suffixes: R raters, I items, P patterns, V values that labels have, D draws, C comparisons,
 # G groups.
@@ -45,24 +47,46 @@ def nearest_level(rating_I: _Floats, levels: Sequence[float] | _Floats) -> _Floa
     return np.where(np.isnan(rating_I), np.nan, level_V[level_index_I])
 
 
-def _patterns(label_RI: _Floats) -> tuple[NDArray[np.intp], _Floats, _Floats]:
+def _patterns(label_RI: _Floats) -> tuple[NDArray[np.intp], _Floats, _Floats, NDArray[np.int64]]:
     """Count the items that are labelled alike.
 
     Returns:
         The index of each rater's label among the values by pattern (the number of values if there
         is no label), shape [R, P]; the number of items of each pattern, shape [P]; the values,
-        ascending, shape [V].
+        ascending, shape [V]; the pattern of each item, shape [I].
     """
     value_V, code = np.unique(label_RI, return_inverse=True)  # NaN is one value, the last
-    code_RP, count_P = np.unique(code.reshape(label_RI.shape), axis=1, return_counts=True)
-    return code_RP, count_P.astype(np.float64), value_V[~np.isnan(value_V)]
+    code_RP, pattern_I, count_P = np.unique(
+        code.reshape(label_RI.shape), axis=1, return_inverse=True, return_counts=True
+    )
+    return code_RP, count_P.astype(np.float64), value_V[~np.isnan(value_V)], pattern_I.reshape(-1)
+
+
+def _interval(
+    figures_of: Any,
+    count_P: _Floats,
+    pattern_I: NDArray[np.int64],
+    group_I: NDArray[np.intp] | None,
+) -> Estimate:
+    """Return the figure of all items with its interval over items, or over groups of them.
+
+    Args:
+        figures_of: Computes the figure of each row of counts of patterns, from [D, P] to [D].
+        count_P: Number of items of each pattern.
+        pattern_I: Pattern of each item.
+        group_I: Group of each item; None if items are independent.
+    """
+    value = float(figures_of(count_P[None])[0])
+    if group_I is None or len(np.unique(group_I)) == len(group_I):
+        return resampled_interval(value, figures_of, count_P)
+    return clustered_interval(value, figures_of, pattern_I, group_I, num_kinds=len(count_P))
 
 
 # --- alpha --------------------------------------------------------------------------------------
 
 
-def alpha_interval(label_RI: _Floats) -> Estimate:
-    """Return Krippendorff's ordinal alpha and its interval over resampled items.
+def alpha_interval(label_RI: _Floats, group_I: NDArray[np.intp] | None = None) -> Estimate:
+    """Return Krippendorff's ordinal alpha and its interval over resampled items or groups.
 
     Source: Krippendorff, Computing Krippendorff's Alpha-Reliability (2011). 1 is perfect
     agreement, 0 agreement by chance. With two values it is the nominal alpha too. It is None if no
@@ -71,14 +95,22 @@ def alpha_interval(label_RI: _Floats) -> Estimate:
     Args:
         label_RI: Labels, one row per rater, NaN where there is none. Items with fewer than two
             labels do not count.
+        group_I: Group of each item, e.g. its prompt; None if items are independent.
     """
-    label_RI = label_RI[:, (~np.isnan(label_RI)).sum(axis=0) >= 2]
-    code_RP, count_P, value_V = _patterns(np.sort(label_RI, axis=0))
+    is_compared_I = (~np.isnan(label_RI)).sum(axis=0) >= 2
+    label_RI, group_I = label_RI[:, is_compared_I], _of_items(group_I, is_compared_I)
+    code_RP, count_P, value_V, pattern_I = _patterns(np.sort(label_RI, axis=0))
     if len(value_V) < 2:
         return Estimate()
     count_PV = _label_counts(code_RP, len(value_V))
-    alphas_of = partial(_alphas, count_PV)
-    return resampled_interval(float(alphas_of(count_P[None])[0]), alphas_of, count_P)
+    return _interval(partial(_alphas, count_PV), count_P, pattern_I, group_I)
+
+
+def _of_items(
+    group_I: NDArray[np.intp] | None, is_kept_I: NDArray[np.bool_]
+) -> NDArray[np.intp] | None:
+    """Return the groups of the items that are kept; None without groups."""
+    return None if group_I is None else group_I[is_kept_I]
 
 
 def _label_counts(code_RP: NDArray[np.intp], num_values: int) -> Any:
@@ -110,7 +142,9 @@ def _alphas(count_PV: Any, count_DP: _Floats) -> _Floats:
 # --- kappa --------------------------------------------------------------------------------------
 
 
-def kappa_interval(first_I: _Floats, second_I: _Floats) -> Estimate:
+def kappa_interval(
+    first_I: _Floats, second_I: _Floats, group_I: NDArray[np.intp] | None = None
+) -> Estimate:
     """Return Cohen's kappa over the items that both raters labelled, and its interval.
 
     A disagreement over k values has weight k²; with two values that is the unweighted kappa. It is
@@ -119,15 +153,17 @@ def kappa_interval(first_I: _Floats, second_I: _Floats) -> Estimate:
     Args:
         first_I: Labels of the first rater, NaN where there is none.
         second_I: Labels of the second rater, in the same order.
+        group_I: Group of each item, e.g. its prompt; None if items are independent.
     """
     label_2I = np.stack([first_I, second_I])
-    label_2I = label_2I[:, ~np.isnan(label_2I).any(axis=0)]
+    is_labelled_I = np.asarray(~np.isnan(label_2I).any(axis=0))
+    label_2I, group_I = label_2I[:, is_labelled_I], _of_items(group_I, is_labelled_I)
     if not (label_2I != label_2I[:, :1]).any(axis=1).all():
         return Estimate()
-    code_2P, count_P, value_V = _patterns(label_2I)
+    code_2P, count_P, value_V, pattern_I = _patterns(label_2I)
     # Codes are counted from the middle, so that sums lose no digits.
     kappas_of = partial(_kappas, code_2P - (len(value_V) - 1) / np.float64(2))
-    return resampled_interval(float(kappas_of(count_P[None])[0]), kappas_of, count_P)
+    return _interval(kappas_of, count_P, pattern_I, group_I)
 
 
 def _kappas(code_2P: _Floats, count_DP: _Floats) -> _Floats:
@@ -170,35 +206,12 @@ def win_rate_interval(is_win_C: Sequence[bool], *, group_C: Sequence[str]) -> Es
         is_win_C: True for each comparison that was won; at least one comparison.
         group_C: Name of each comparison's group.
     """
-    from scipy.special import betaincinv
-
-    won_C = np.asarray(is_win_C, dtype=np.float64)
-    rate = float(won_C.mean())
     group_index_C = np.unique(np.asarray(group_C), return_inverse=True)[1]
-    if group_index_C.max() == 0:  # one group does not show how groups differ
-        return Estimate(value=rate)
-    number = _effective_number(won_C, group_index_C)
-    wins, losses = rate * number, (1 - rate) * number
-    low = float(betaincinv(wins, losses + 1, TAIL)) if wins else 0.0
-    high = float(betaincinv(wins + 1, losses, 1 - TAIL)) if losses else 1.0
-    return Estimate(value=rate, low=low, high=high)
-
-
-def _effective_number(won_C: _Floats, group_index_C: NDArray[np.intp]) -> float:
-    """Return the number of independent comparisons that are worth as much; at most all of them."""
-    from scipy.special import stdtrit
-
-    rate, number = float(won_C.mean()), len(won_C)
-    excess_G = np.bincount(group_index_C, weights=won_C - rate)
-    num_groups = len(excess_G)
-    if not 0 < rate < 1:  # groups cannot be seen to differ: each counts once
-        return float(num_groups)
-    variance = num_groups / (num_groups - 1) * float(excess_G @ excess_G) / number**2
-    if not variance:
-        return float(number)
-    effect = variance / (rate * (1 - rate) / (number - 1))
-    quantiles = stdtrit(number - 1, 1 - TAIL) / stdtrit(num_groups - 1, 1 - TAIL)
-    return float(min(number, number / effect * quantiles**2))
+    size_G = np.bincount(group_index_C)
+    won_G = np.bincount(group_index_C, weights=np.asarray(is_win_C, dtype=np.float64))
+    if len(size_G) == 1:  # one group does not show how groups differ
+        return Estimate(value=float(won_G[0] / size_G[0]))
+    return share_interval(won_G, size_G)
 
 
 def win_rate_power(num_comparisons: NDArray[np.int64] | int, *, win_rate: float) -> _Floats:

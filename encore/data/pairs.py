@@ -197,6 +197,17 @@ def read_pairs(study: Study) -> pa.Table:
     return pa.concat_tables(tables) if tables else PAIRS.empty_table()
 
 
+def prompts_of_pairs(study: Study) -> dict[tuple[str, str], int]:
+    """Return a hash of the prompt of each pair, by source and pair_id; equal within one process."""
+    columns = ["source", "pair_id", "prompt"]
+    return {
+        (row["source"], row["pair_id"]): hash(repr(row["prompt"]))
+        for path in pairs_paths(study)
+        for batch in pq.ParquetFile(path).iter_batches(columns=columns)
+        for row in batch.to_pylist()
+    }
+
+
 def iter_pairs(study: Study) -> Iterator[PreferencePair]:
     """Yield all pairs as records, in the order of `read_pairs`.
 

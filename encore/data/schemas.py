@@ -58,12 +58,15 @@ EXPECTED = pa.schema(
 RATINGS_EXPECTED = pa.unify_schemas([RATINGS, EXPECTED])
 
 #: STUDY/labels/<key>/labels.parquet: labels by people for single responses, from 0 to 1, beside
-#: the judge's ratings. Grain: one row per label; a response labelled twice has two rows per rule.
+#: the judge's ratings. Responses with the same ``prompt_id`` answer the same prompt; it is null if
+#: the prompt is not known. Grain: one row per label; a response labelled twice has two rows per
+#: rule.
 LABELS = pa.schema(
     [
         *text_columns("response_id", "source", "rule_id"),
         pa.field("rating", pa.float64(), nullable=True),
         pa.field("label", pa.float64(), nullable=False),
+        pa.field("prompt_id", pa.string(), nullable=True),
     ]
 )
 

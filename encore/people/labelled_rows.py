@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,7 @@ class LabelledRow:
         rating: Rating by a judge in the table, None without one.
         pair: Prompt and response for the judge, as a pair whose rejected response is empty. None
             if the table has no text.
+        prompt_id: Id of the prompt in the table, else a digest of its text; None without both.
     """
 
     response_id: str
@@ -41,6 +43,7 @@ class LabelledRow:
     label: float
     rating: float | None
     pair: PreferencePair | None
+    prompt_id: str | None = None
 
     @property
     def content_id(self) -> str:
@@ -100,6 +103,9 @@ def _rows_of(record: Mapping[str, Any], *, source: str) -> Iterator[LabelledRow]
         labels = {rule: field(record, "label")}
     pair = None if response is None else _one_sided_pair(turns, str(response), source=source)
     response_id = str(record.get("response_id") or ("" if pair is None else pair.pair_id))
+    prompt_id = str(record.get("prompt_id") or "") or None
+    if prompt_id is None and turns:
+        prompt_id = hashlib.sha256(repr(turns).encode()).hexdigest()[:32]
     rating = _number(record.get("rating"), "rating")
     for rule_id, value in labels.items():
         if not response_id or not rule_id:
@@ -116,6 +122,7 @@ def _rows_of(record: Mapping[str, Any], *, source: str) -> Iterator[LabelledRow]
                 label=label,
                 rating=rating,
                 pair=pair,
+                prompt_id=prompt_id,
             )
 
 

@@ -3,8 +3,9 @@
 A judge's rating counts as the nearest label of the scale. If several people labelled a response,
 judges are compared with the lower median of their labels. Kappa weights a disagreement by the
 squared distance of the labels' positions on the scale. For more than two people it is the mean over
-all pairs of people; its interval is the mean of their intervals, which is conservative. All numbers
-describe the sample, in which rare ratings are more frequent than among all responses.
+all pairs of people; its interval is the mean of their intervals, which is conservative. Items of
+one prompt belong together in the intervals: its responses, and a response under several rules. All
+numbers describe the sample, in which rare ratings are more frequent than among all responses.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from encore.analysis.rater_agreement import (
     win_rate_interval,
 )
 from encore.data.annotations import Sample, read_answers, read_items
+from encore.data.pairs import prompts_of_pairs
 from encore.data.rating_runs import RatingManifest, list_runs, ratings_of, run_status
 from encore.data.study import Study
 
@@ -140,7 +142,7 @@ def people_report(study: Study, sample: Sample) -> PeopleReport:
     return PeopleReport(
         annotators=annotators,
         num_cannot_say=num_cannot_say,
-        rules=tuple(_rule_agreements(items, label_AI, judges)),
+        rules=tuple(_rule_agreements(items, label_AI, judges, _prompts(study, items))),
         disagreements=tuple(_disagreements(items, labels_by_rater)),
     )
 
@@ -160,8 +162,16 @@ def _judge_labels(study: Study, items: _Items, sample: Sample) -> Iterator[tuple
         yield run_name(status.manifest), nearest_level(rating_I, [*map(float, sample.scale)])
 
 
+def _prompts(study: Study, items: _Items) -> NDArray[np.intp]:
+    """Return a number for the prompt of each item, shape [I]; a pair without one has its own."""
+    prompt_of = prompts_of_pairs(study)
+    keys = [(item["source"], item["pair_id"]) for item in items]
+    names = [str(prompt_of.get(key, key)) for key in keys]
+    return np.asarray(np.unique(names, return_inverse=True)[1])
+
+
 def _rule_agreements(
-    items: _Items, label_AI: _Floats, judges: Mapping[str, _Floats]
+    items: _Items, label_AI: _Floats, judges: Mapping[str, _Floats], prompt_I: NDArray[np.intp]
 ) -> Iterator[RuleAgreement]:
     """Yield the agreement between people and with each judge, for all rules and for each one."""
     rule_I = np.array([item["rule_id"] for item in items], dtype=object)
@@ -178,14 +188,14 @@ def _rule_agreements(
                 rule_id=rule_id,
                 who=who,
                 num_items=int(((~np.isnan(rule_labels)).sum(axis=0) >= 2).sum()),
-                kappa=_mean_kappa(rule_labels),
-                alpha=alpha_interval(rule_labels),
+                kappa=_mean_kappa(rule_labels, prompt_I[is_of_rule_I]),
+                alpha=alpha_interval(rule_labels, prompt_I[is_of_rule_I]),
             )
 
 
-def _mean_kappa(label_AI: _Floats) -> Estimate:
+def _mean_kappa(label_AI: _Floats, prompt_I: NDArray[np.intp]) -> Estimate:
     """Return the mean kappa and interval over the pairs of raters for which kappa is defined."""
-    kappas = [kappa_interval(*raters) for raters in combinations(label_AI, 2)]
+    kappas = [kappa_interval(*raters, prompt_I) for raters in combinations(label_AI, 2)]
     defined = [[kappa.value, kappa.low, kappa.high] for kappa in kappas if kappa.low is not None]
     if not defined:
         return Estimate()

@@ -3,6 +3,8 @@
 The paper's claim is that rules whose ratings have a higher entropy are less accurate. Accuracy here
 is agreement with people about a single response, not a preference between two responses.
 
+Responses to one prompt belong together in the intervals, if the prompts are known.
+
 Suffixes: I labelled responses of a rule, L levels that labels have, R rules.
 """
 
@@ -93,8 +95,15 @@ def label_agreement(table: pa.Table) -> LabelAgreement:
     label_I = table["label"].to_numpy()
     rating_I = table["rating"].to_numpy().astype(np.float64)  # null becomes NaN
     level_L = np.unique(label_I)
+    prompt_I = _prompts(table)
     rules = tuple(
-        _rule_labels(str(rule), label_I[rule_I == rule], rating_I[rule_I == rule], level_L)
+        _rule_labels(
+            str(rule),
+            label_I[rule_I == rule],
+            rating_I[rule_I == rule],
+            prompt_I[rule_I == rule],
+            level_L,
+        )
         for rule in dict.fromkeys(rule_I.tolist())
     )
     entropy_R = np.array([rule.entropy_nats for rule in rules], dtype=np.float64)  # None is NaN
@@ -119,8 +128,24 @@ def label_agreement(table: pa.Table) -> LabelAgreement:
     )
 
 
-def _rule_labels(rule_id: str, label_I: _Floats, rating_I: _Floats, level_L: _Floats) -> RuleLabels:
+def _prompts(table: pa.Table) -> NDArray[np.intp]:
+    """Return a number for the prompt of each row, shape [I]; a response without one has its own."""
+    prompts: list[str | None] = [None] * table.num_rows
+    if "prompt_id" in table.column_names:
+        prompts = table["prompt_id"].to_pylist()
+    responses = table.select(["source", "response_id"]).to_pylist()
+    names = [
+        f"response {response}" if prompt is None else f"prompt {prompt}"
+        for prompt, response in zip(prompts, responses, strict=True)
+    ]
+    return np.asarray(np.unique(names, return_inverse=True)[1])
+
+
+def _rule_labels(
+    rule_id: str, label_I: _Floats, rating_I: _Floats, prompt_I: NDArray[np.intp], level_L: _Floats
+) -> RuleLabels:
     is_rated_I = ~np.isnan(rating_I)
+    prompt_I = prompt_I[is_rated_I]
     people_I, rated_I = label_I[is_rated_I], rating_I[is_rated_I]
     judged_I = nearest_level(rated_I, level_L)
     counts = np.unique(rated_I, return_counts=True)[1]
@@ -130,8 +155,8 @@ def _rule_labels(rule_id: str, label_I: _Floats, rating_I: _Floats, level_L: _Fl
         num_ratings=len(rated_I),
         positive=float(label_I.mean()),
         agreement=float((people_I == judged_I).mean()) if len(rated_I) else None,
-        kappa=kappa_interval(people_I, judged_I),
-        alpha=alpha_interval(np.stack([people_I, judged_I])),
+        kappa=kappa_interval(people_I, judged_I, prompt_I),
+        alpha=alpha_interval(np.stack([people_I, judged_I]), prompt_I),
         entropy_nats=float(rule_entropies(counts[:, None])[0]) if len(rated_I) else None,
     )
 

@@ -85,7 +85,9 @@ def probe_rules(
         rated = _rate(folder, config, rules, forms, judge=opened, reporter=reporter)
     runs = {name: run for name, (run, _) in rated.items()}
     ratings = {name: rating_2PR for name, (_, rating_2PR) in rated.items()}
-    rule_probes = measure(rules.rule_ids, ratings, num_draws=NUM_DRAWS)
+    prompts = [repr(pair.prompt) for pair in forms[UNCHANGED]]
+    group_P = np.unique(prompts, return_inverse=True)[1]
+    rule_probes = measure(rules.rule_ids, ratings, num_draws=NUM_DRAWS, group_P=group_P)
     descriptions = fixed.RULE_VARIANTS | {name: text for name, (text, _) in variants.items()}
     num_pairs = len(forms[UNCHANGED])
     note = f"the study has {num_pairs:,} pairs, fewer than {config.num_pairs:,}: all are probed"
@@ -205,7 +207,7 @@ def _sentence(rules: Sequence[RuleProbe]) -> str:
     )
     if unknown:
         sentence += (
-            f"; unknown for {', '.join(unknown)}: fewer than {MIN_PAIRS} pairs with ratings, or "
+            f"; unknown for {', '.join(unknown)}: fewer than {MIN_PAIRS} prompts with ratings, or "
             "ratings too near 1 to rise by so much"
         )
     return sentence

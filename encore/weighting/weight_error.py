@@ -35,7 +35,7 @@ from encore.warehouse import PairRatings
 #: With fewer pairs, or fewer ratings of a rule, no error is estimated.
 MIN_PAIRS = 100
 #: With fewer prompts that have several pairs, none is either.
-MIN_PROMPTS = 30
+MIN_PROMPTS = 20
 CONFIDENCE = 0.95
 #: `ratings_needed` names the number of ratings for this error of a weight, a share of the weight.
 TARGET = 0.01
@@ -152,9 +152,9 @@ def _error_moments(
     correction = num_groups / (num_groups - 1) if is_grouped else 1.0
     surprise_GR = sum_by_group(surprise_PR, group_P) if is_grouped else surprise_PR
     covariance_RR = correction * (surprise_GR.T @ surprise_GR) / num_pairs
-    # As if one more pair (of each prompt's) had a rating of a new level: a rule whose ratings are
-    # all equal so far may give a different one later.
-    unseen_R = np.log(count_LR.sum(axis=0)) / per_pair_R * (num_pairs / num_groups)
+    # As if one more pair had a rating of a new level: a rule whose ratings are all equal so far may
+    # give a different one later.
+    unseen_R = np.log(count_LR.sum(axis=0)) / per_pair_R
     covariance_RR[np.diag_indices(num_rules)] += unseen_R**2 / num_pairs
     same_LR = LevelCodes(
         code_P2R=np.where(chosen_PR == rejected_PR, chosen_PR, codes.num_levels * num_rules),

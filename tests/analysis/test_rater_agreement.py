@@ -64,7 +64,7 @@ def test_every_draw_is_alpha_by_definition_of_the_items_that_were_drawn():
         labels = graded(seed)
         assert alpha_interval(labels).value == pytest.approx(reference_alpha(labels), abs=1e-12)
         labels_of_two = labels[:, (~np.isnan(labels)).sum(axis=0) >= 2]
-        codes, times, values = agreement._patterns(np.sort(labels_of_two, axis=0))
+        codes, times, values, _ = agreement._patterns(np.sort(labels_of_two, axis=0))
         sparse, times = agreement._label_counts(codes, len(values)), times.astype(int)
         rng = np.random.default_rng(seed)
         weights = rng.multinomial(times.sum(), times / times.sum(), size=20)
@@ -76,7 +76,7 @@ def test_every_draw_is_alpha_by_definition_of_the_items_that_were_drawn():
 
 def test_every_draw_is_scikit_learns_kappa_of_the_items_that_were_drawn():
     labels = graded(3)[:2]
-    codes, times, values = agreement._patterns(labels[:, ~np.isnan(labels).any(axis=0)])
+    codes, times, values, _ = agreement._patterns(labels[:, ~np.isnan(labels).any(axis=0)])
 
     def package(weight: np.ndarray) -> float:
         rows = np.repeat(codes, weight, axis=1)

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from encore.rating.stop_rules import round_ends
 from encore.warehouse import PairRatings
 from encore.weighting.weight_error import ratings_needed, weight_error
+from tests.worlds.prompts import DESIGNS, ranked_pairs
 from tests.worlds.ratings import rated_pairs
 
 # Suffixes: K qualities of a response, R rules, L levels, P pairs; 2 before PR: chosen, rejected.
@@ -226,3 +227,41 @@ def test_190_of_200_full_studies_stay_within_the_tolerance(name):
     num_kept = sum(error <= TOLERANCE for error in errors)
     assert num_kept >= 190
     assert np.median(shares) <= (0.09 if name == "two decimals" else 0.08)
+
+
+# --- several pairs a prompt -----------------------------------------------------------------------
+
+
+def rated_prompts(seed: int, *, design: str, num_pairs: int = 600) -> PairRatings:
+    """Return pairs whose ratings depend on the prompt: three levels, rules of different spread."""
+    rng = np.random.default_rng(seed)
+    num_responses, ranks = DESIGNS[design]
+    shape = (round(num_pairs / len(ranks)), num_responses, 5)
+    quality_GMR = rng.standard_normal(shape) + rng.standard_normal((shape[0], 1, 5))
+    level_GMR = np.floor(3 * scipy.stats.norm.cdf(quality_GMR * np.linspace(0.2, 1, 5)))
+    return ranked_pairs(np.minimum(level_GMR, 2) / 2, design)
+
+
+@pytest.mark.parametrize("num_studies", [60, pytest.param(1000, marks=pytest.mark.full)])
+@pytest.mark.parametrize("design", DESIGNS)
+def test_the_stated_error_holds_where_prompts_have_several_pairs(design, num_studies):
+    """Of 60 studies at 95 %, fewer than 51 have a chance of 0.1 %; 1,000 have an error of 0.7 %."""
+    many = rated_prompts(0, design=design, num_pairs=200_000)
+    true_weight_R = weights_of_levels(np.rint(2 * many.rating_2PR))
+    num_within = 0
+    for seed in range(1, num_studies + 1):
+        pairs = rated_prompts(seed, design=design)
+        stated = weight_error(pairs).error
+        assert stated is not None
+        error = np.abs(weights_of_levels(np.rint(2 * pairs.rating_2PR)) / true_weight_R - 1).max()
+        num_within += error <= stated
+    assert num_within / num_studies >= (0.925 if num_studies == 1000 else 51 / 60)
+
+
+def test_against_the_study_itself_pairs_are_drawn_and_not_prompts():
+    """A run rates pairs in the order of their hash, whatever their prompts."""
+    pairs = rated_prompts(1, design="all pairs of 4")
+    of_prompts, of_pairs = weight_error(pairs).error, weight_error(pairs, num_all=10**9).error
+    assert of_prompts is not None
+    assert of_pairs is not None
+    assert of_prompts > 1.3 * of_pairs
