@@ -3,7 +3,8 @@
 The head scores stay in a folder that `encore.scoring.head_scores.read_head_scores` reads:
 ``score.json`` and verified shards. A second call scores only missing or damaged shards.
 
-Suffixes: P pairs, 2 responses (chosen, rejected), R heads, D hidden.
+Suffixes: P pairs, T pairs that the chat template takes, 2 responses (chosen, rejected), R heads,
+D hidden.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +35,7 @@ from encore.data.records import PreferencePair
 from encore.model.conversation import EncodedPair, EncodedResponse
 from encore.model.held_out_scores import HeldOutScores
 from encore.model.open_model import OpenedModel, open_reward_model
+from encore.model.template_refusals import TemplateRefusals, find_refusals
 from encore.runs.run_files import read_manifest
 from encore.runs.shard_runner import RunReport, work_through
 from encore.scoring.head_scores import HeadScores, ScoreManifest, read_head_scores
@@ -65,6 +68,7 @@ class ScoredModel:
             its revision (the hub's commit, or the digest of its content; None for a model of
             our training), and the digest of the gate that weighs its heads, if one does.
         backbone: Revision of the model that its training started from. None if not recorded.
+        num_set_aside_pairs: Pairs that the chat template refuses; they have no scores (NaN).
         row: Row of the reward model or gate. None for heads that schemes weigh.
         held_out: Scores of the pairs that a training with head 0 held out.
         computed_with: Settings and versions of the computation.
@@ -80,6 +84,7 @@ class ScoredModel:
     model_identity: Mapping[str, str | None]
     computed_with: ComputedWith
     backbone: str | None
+    num_set_aside_pairs: int = 0
     row: TableRow | None = None
     held_out: HeldOutScores | None = None
 
@@ -88,6 +93,7 @@ class ScoredModel:
         described = row.with_metadata(
             synthetic=(*row.metadata.synthetic, *self.synthetic),
             notes=(*row.metadata.notes, *self.notes),
+            num_set_aside_pairs=self.num_set_aside_pairs,
             num_cut_pairs=self.num_cut_pairs,
             computed_with=self.computed_with,
         )
@@ -181,17 +187,21 @@ class Scorer:
             title: Name of the model for the progress bar and the synthetic labels.
 
         Raises:
-            InputError: The model's template refuses a pair, or the folder holds something else.
+            InputError: The model's template refuses more than ``config.max_set_aside_share`` of the
+                pairs, or the folder holds something else.
             EncoreError: A score is not finite, the disk is full, or the device lacks memory.
             KeyboardInterrupt: Finished shards are kept.
         """
         pairs, config = self.pairs, self.config
+        refusals = find_refusals(opened.tokenizer, pairs.pairs)
+        refusals.check(config.max_set_aside_share, model=opened.name)
         definition = pairs.benchmark.model_dump(include={"name", "version"})
         manifest = score_manifest(
             opened,
             data_sha256=pairs.digest,
             num_pairs=pairs.num_pairs,
             shard_size=self.shard_size,
+            refusals=refusals,
             further_identity={"benchmark": definition, **config.identity_of_cut},
         )
         folder = self.root / manifest.score_key
@@ -212,7 +222,9 @@ class Scorer:
             index, error = min(report.failures.items())
             raise EncoreError(f"{folder}: shard {index} of the head scores failed: {error}")
         scores = read_head_scores(folder).take(np.argsort(plan))  # back in the order of pairs
-        return self._scored_model(opened, scores, report, folder=folder, title=title)
+        return self._scored_model(
+            opened, scores, report, refusals=refusals, folder=folder, title=title
+        )
 
     def _scored_model(
         self,
@@ -220,11 +232,14 @@ class Scorer:
         scores: HeadScores,
         report: RunReport,
         *,
+        refusals: TemplateRefusals,
         folder: Path,
         title: str,
     ) -> ScoredModel:
         """Return the scores of a model with facts about the model and notes for readers."""
         metadata, notes = opened.metadata, []
+        if refusals.note:
+            notes.append(f"{opened.name}: {refusals.note}; its rows are of the other pairs")
         if num_cut := report.total("num_cut_pairs"):
             manner = "the same way" if self.config.truncation == "rewardbench" else "another way"
             notes.append(
@@ -250,10 +265,12 @@ class Scorer:
             folder=folder,
             name=opened.name,
             scores=scores,
+            num_set_aside_pairs=refusals.num_set_aside,
             num_cut_pairs=num_cut,
             num_computed=sum(
                 shard.num_rows // 2 for shard in report.outcomes if shard.action == report.kind.DONE
-            ),
+            )
+            - report.computed("num_set_aside_pairs"),
             notes=tuple(notes),
             synthetic=tuple(f"model {title}: {part}" for part in metadata.get("synthetic", ())),
             model_identity={
@@ -270,12 +287,15 @@ class Scorer:
     def _gated_rewards(
         self, scored: ScoredModel, opened: OpenedModel, gate: GatingNetwork
     ) -> NDArray[np.float64]:
-        """Return the gate's weighted sum of centred head scores, reward_P2, chosen first.
+        """Return the gate's weighted sum of centred head scores, reward_P2; NaN if not scored.
 
         The gate reads the hidden state at the beginning of the assistant's turn, so every prompt
         goes through the trunk once more. These states are stored beside the head scores.
         """
-        encoded = encoded_pairs(opened, self.pairs.pairs, truncation=self.config.truncation)
+        is_scored_P = ~np.isnan(scored.scores.score_P2R[:, 0, 0])
+        encoded = encoded_pairs(
+            opened, list(compress(self.pairs.pairs, is_scored_P)), truncation=self.config.truncation
+        )
         state_P1D = embed(
             opened.model,
             [(prompt_tokens(pair.chosen.token_ids, pair.chosen.num_prompt),) for pair in encoded],
@@ -283,7 +303,9 @@ class Scorer:
             pad_token_id=opened.tokenizer.pad_token_id,
             reporter=self.reporter,
         )
-        weight_PR = gate.weights(state_P1D[:, 0]).astype(np.float64)
+        weight_TR = gate.weights(state_P1D[:, 0]).astype(np.float64)
+        weight_PR = np.full((len(is_scored_P), weight_TR.shape[1]), np.nan)
+        weight_PR[is_scored_P] = weight_TR
         rule_scores_P2R = scored.scores.score_P2R[:, :, -weight_PR.shape[1] :]  # without head 0
         score_P2R = rule_scores_P2R.astype(np.float64)
         return np.asarray(np.einsum("pr,pcr->pc", weight_PR, score_P2R), dtype=np.float64)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from encore.benchmarks import benchmark_table as tables
 from encore.benchmarks.definition import Ties, Weighting
-from encore.benchmarks.metrics import unit_weights
+from encore.benchmarks.metrics import mean_credit
 from encore.benchmarks.pair_results import PairResults, read_pair_results
 from encore.benchmarks.paired_comparison import Comparison
 from encore.benchmarks.table_rows import RowKind, TableRow
@@ -252,8 +252,12 @@ def _rows(folder: Path, *, study: str) -> Iterator[StoredRow]:
     table, file = tables.read_table(folder), read_pair_results(folder / tables.RESULTS_FILE)
     results = {row.name: row for row in file.rows}
     units = file.units
-    weight_U = unit_weights(units.subset_U, weighting=file.weighting)
-    scores = {name: float(weight_U @ row.credits_by_unit(units)) for name, row in results.items()}
+    scores = {
+        name: mean_credit(
+            row.credits_by_unit(units), subset_U=units.subset_U, weighting=file.weighting
+        )
+        for name, row in results.items()
+    }
     headlines = {
         line.name: line.our_figures.headline.score
         for line in table.rows_with_figures
@@ -278,6 +282,12 @@ def _compared_table(
     figure = names.get((by or benchmark.headline).casefold())
     if figure is None:
         raise InputError(f"--by {by!r}: no such figure (there are: {', '.join(names.values())})")
+    for row in rows:
+        if figure not in row.line.our_figures.figures:
+            raise InputError(
+                f"--by {figure}: row {row.row_id!r} has no such figure, because all of its pairs "
+                f"were set aside; expected one that every row has, such as {benchmark.headline}"
+            )
     reference_row = rows[0] if reference is None else find_row(rows, reference)
     compared_rows = []
     for row in sorted(rows, key=lambda row: -row.line.our_figures.figures[figure].score):

@@ -52,7 +52,7 @@ def fitted_heads_row(
     manifest = max(
         (status.manifest for status in scorings), key=lambda run: run.identity["plan"]["num_pairs"]
     )
-    study_scores = read_head_scores(study.path / SCORES_DIR / manifest.score_key)
+    study_scores = read_head_scores(study.path / SCORES_DIR / manifest.score_key).scored
     notes: tuple[str, ...]
     notes = ("fitted-heads: the model does not say which prompts its training held out",)
     if manifest.split is not None:

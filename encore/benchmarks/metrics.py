@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import compress
 from types import MappingProxyType
 
 import numpy as np
@@ -88,7 +89,8 @@ class BenchmarkScore:
         ties: Credit that a tie got.
         headline: The overall score.
         subsets: One score per subset, in the order of the benchmark's definition, else of the data.
-        is_partial: True if pairs of the benchmark were missing. Every view of the score says so.
+        is_partial: True if pairs of the benchmark were missing or set aside. Every view of the
+            score says so.
     """
 
     benchmark: str
@@ -163,7 +165,7 @@ def unit_credits(credit_P: _Floats, *, units: Units, reward_P2: _Floats | None =
     the pairs or `ties_credits`.
 
     Args:
-        credit_P: Credit of each pair, 0 to 1.
+        credit_P: Credit of each pair, 0 to 1; NaN if it was set aside, and so is its unit then.
         units: Units of the same pairs.
         reward_P2: Rewards of the pairs, chosen first. Needed for the scoring ``ties``.
 
@@ -186,10 +188,16 @@ def unit_credits(credit_P: _Floats, *, units: Units, reward_P2: _Floats | None =
             )
         mask_P = units.is_ties_U[units.unit_P]
         ties_U, unit_P = np.unique(units.unit_P[mask_P], return_inverse=True)
-        is_reference_P = units.is_reference_P[mask_P]
-        credit_U[ties_U] = ties_credits(
-            reward_P2[mask_P], prompt_P=unit_P, is_reference_P=is_reference_P
-        )
+        # A prompt of which a pair was set aside counts in none of the shares.
+        is_whole_U = ~np.isnan(np.bincount(unit_P, weights=credit_P[mask_P]))
+        is_whole_P = is_whole_U[unit_P]
+        credit_U[ties_U] = np.nan
+        if is_whole_U.any():
+            credit_U[ties_U[is_whole_U]] = ties_credits(
+                reward_P2[mask_P][is_whole_P],
+                prompt_P=np.unique(unit_P[is_whole_P], return_inverse=True)[1],
+                is_reference_P=units.is_reference_P[mask_P][is_whole_P],
+            )
     return credit_U
 
 
@@ -209,6 +217,13 @@ def unit_weights(subset_U: Sequence[str], *, weighting: Weighting) -> _Floats:
     return np.asarray(1 / (len(count_S) * count_S[subset_index_U]), dtype=np.float64)
 
 
+def mean_credit(credit_U: _Floats, *, subset_U: Sequence[str], weighting: Weighting) -> float:
+    """Return the headline score: the mean of the units' credits, without those that are NaN."""
+    is_counted_U = ~np.isnan(credit_U)
+    weight_U = unit_weights([*compress(subset_U, is_counted_U)], weighting=weighting)
+    return float(weight_U @ credit_U[is_counted_U])
+
+
 # --- scores ---------------------------------------------------------------------------------------
 
 
@@ -218,16 +233,12 @@ def margin_credits(margin_P: _Floats, *, ties: Ties) -> _Floats:
     Args:
         margin_P: Reward of the chosen minus reward of the rejected response, any shape. A margin
             of at most 1e-12 in size is a tie: rounding leaves such a rest where margins cancel.
+            NaN if the pair was set aside; its credit is NaN too.
         ties: Credit of a tie.
-
-    Raises:
-        InputError: A margin is NaN.
     """
-    if np.isnan(margin_P).any():
-        raise InputError("a margin is NaN; expected a reward for both responses of every pair")
-    if ties == "half":
-        return pair_credits(margin_P)
-    return (margin_P > TIE_TOLERANCE).astype(np.float64)
+    is_right_P = (margin_P > TIE_TOLERANCE).astype(np.float64)
+    credit_P = pair_credits(margin_P) if ties == "half" else is_right_P
+    return np.where(np.isnan(margin_P), np.nan, credit_P)
 
 
 def benchmark_score(
@@ -242,7 +253,8 @@ def benchmark_score(
     """Compute the scores of every subset and the headline, with 95 % intervals.
 
     Args:
-        credit_P: Credit of each pair, 0 to 1, in the order of ``pairs``.
+        credit_P: Credit of each pair, 0 to 1, in the order of ``pairs``. NaN: it was set aside, and
+            its unit does not count.
         pairs: Pairs of the benchmark.
         ties: Credit that a tie got in ``credit_P``. The score records it.
         half_P: Credit of each pair if ties count one half. Shows which losses are ties.
@@ -253,14 +265,19 @@ def benchmark_score(
         InputError: The number of credits is wrong, a credit is outside [0, 1], or rewards are
             needed and missing.
     """
-    if credit_P.shape != (pairs.num_pairs,) or not ((credit_P >= 0) & (credit_P <= 1)).all():
+    is_outside_P = (credit_P < 0) | (credit_P > 1)
+    is_valid = not is_outside_P.any() and not np.isnan(credit_P).all()
+    if credit_P.shape != (pairs.num_pairs,) or not is_valid:
         raise InputError(f"credits: expected one in [0, 1] for each of {pairs.num_pairs} pairs")
     benchmark, units = pairs.benchmark, units_of_pairs(pairs)
     if credit_U is None:
         credit_U = unit_credits(credit_P, units=units, reward_P2=reward_P2)
         half_P = credit_P if ties == "half" else half_P
     half_U = None if half_P is None else unit_credits(half_P, units=units, reward_P2=reward_P2)
-    names_U = np.array(units.subset_U, dtype=np.object_)
+    is_counted_U = ~np.isnan(credit_U)
+    credit_U = credit_U[is_counted_U]
+    half_U = None if half_U is None else half_U[is_counted_U]
+    names_U = np.array(units.subset_U, dtype=np.object_)[is_counted_U]
     names = [subset.name for subset in benchmark.subsets] or list(dict.fromkeys(names_U))
     subsets = tuple(
         _subset_score(
@@ -277,7 +294,7 @@ def benchmark_score(
         ties=ties,
         headline=_headline(benchmark, credit_U, subsets),
         subsets=subsets,
-        is_partial=pairs.is_partial,
+        is_partial=pairs.is_partial or not is_counted_U.all(),
     )
 
 

@@ -27,13 +27,14 @@ from encore.core.errors import InputError
 from encore.core.files import atomic_path
 from encore.data.schemas import text_columns
 
-#: Rewards are null if a judge compared the two responses without scoring them.
+#: Rewards are null if a judge compared the two responses without scoring them. Rewards and credit
+#: are null if the model's chat template refuses the pair.
 PAIR_RESULTS = pa.schema(
     [
         *text_columns("benchmark", "data_digest", "row", "subset", "pair_id", "row_id"),
         pa.field("reward_chosen", pa.float64(), nullable=True),
         pa.field("reward_rejected", pa.float64(), nullable=True),
-        pa.field("credit", pa.float64(), nullable=False),
+        pa.field("credit", pa.float64(), nullable=True),
     ]
 )
 _FOOTER_KEY = b"encore"
@@ -103,7 +104,11 @@ def write_pair_results(path: Path, rows: Sequence[TableRow], *, pairs: Benchmark
         pq.ParquetWriter(temporary, schema, compression="zstd") as writer,
     ):
         for row in rows:
-            chosen, rejected = (nulls, nulls) if row.reward_P2 is None else row.reward_P2.T
+            reward_2P = (nulls, nulls) if row.reward_P2 is None else row.reward_P2.T
+            chosen, rejected, credit = (
+                pa.array(values, pa.float64(), from_pandas=True)  # NaN becomes null
+                for values in (*reward_2P, row.credit_P)
+            )
             columns = {
                 "benchmark": [benchmark.name] * pairs.num_pairs,
                 "data_digest": [pairs.digest] * pairs.num_pairs,
@@ -111,7 +116,7 @@ def write_pair_results(path: Path, rows: Sequence[TableRow], *, pairs: Benchmark
                 **keys,
                 "reward_chosen": chosen,
                 "reward_rejected": rejected,
-                "credit": row.credit_P,
+                "credit": credit,
             }
             writer.write_table(pa.table(columns, schema=schema))
     return path
@@ -151,7 +156,9 @@ def read_pair_results(path: Path) -> PairResults:
             name=name,
             ties=ties[name],
             credit_P=part["credit"].to_numpy(),
-            reward_P2=None if part["reward_chosen"].null_count else np.stack(rewards, axis=1),
+            reward_P2=np.stack(rewards, axis=1)
+            if part["reward_chosen"].null_count < len(part)
+            else None,
             metadata=metadata[name],
         )
         rows.append(row)

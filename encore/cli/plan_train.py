@@ -21,10 +21,11 @@ _PARTS = ("weights", "gradients", "optimizer_states", "activations", "workspace"
 def plan_train(config: PlanTrainConfig, *, json: JsonOption = False) -> None:
     """Estimate a training run on one GPU: memory by part, hours by layout. No model is loaded.
 
-    Only config.json of a model is read. Memory is the peak of one process. It contains no output
-    layer over the vocabulary, because a reward model has none. Hours are those of training alone.
-    The utilisation counts neither padding nor recomputation as useful. Every evaluation adds a
-    forward pass over the held-out pairs.
+    Of a model config.json is read, and with STUDY its tokenizer: pairs that its chat template
+    refuses are counted, because `encore train` sets them aside. Memory is the peak of one process.
+    It contains no output layer over the vocabulary, because a reward model has none. Hours are
+    those of training alone. The utilisation counts neither padding nor recomputation as useful.
+    Every evaluation adds a forward pass over the held-out pairs.
 
     Exit code 1: the recipe does not fit; the message names a recipe that does.
 
@@ -38,11 +39,13 @@ def plan_train(config: PlanTrainConfig, *, json: JsonOption = False) -> None:
     if any(is_given) if config.study else not all(is_given):
         raise UsageError("give STUDY, or --pairs and --tokens-per-response, not both")
     plan = plan_training(open_study(config.study) if config.study else None, config)
-    show_result(plan, _tables(plan, config.layout), as_json=json)
+    notes = [note for note in [plan.tokens.note] if note]
+    show_result(plan, _tables(plan, config.layout), notes, as_json=json)
     if problem := misfit_message(plan):
         raise EncoreError(problem)
     backbone = config.backbone if "backbone" in config.model_fields_set else "MODEL"
-    say_next("train", config.study or "STUDY", "--backbone", backbone)
+    template = ("--chat-template", config.chat_template) if config.chat_template else ()
+    say_next("train", config.study or "STUDY", "--backbone", backbone, *template)
 
 
 def _tables(plan: TrainingPlan, layout: str) -> Iterator[Renderable]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,6 +39,8 @@ _MARKER = "ENCORE-FRAME-{}-MARKER"
 _MARKERS = re.compile(r"ENCORE-FRAME-(\d+)-MARKER")
 _RESPONSE = "ENCORE-RESPONSE-MARKER"
 _QUESTION = Message(role="user", content="Hi.")
+#: Most characters of a template's own words in a message.
+_MAX_REASON = 200
 #: Responses with which a template is tried out.
 _TEST_RESPONSES = ("", "Yes.", "a {b}\n\nHuman: c", "é ≥ 0.5 \\ \u2028 d", "\n  a  \n")
 #: What a template may do to a message's text: nothing, remove the white space around it (Llama,
@@ -75,6 +78,18 @@ class _Rendered(NamedTuple):
     text: str
 
 
+class TemplateRefusalError(InputError):
+    """A chat template does not render a conversation.
+
+    Attributes:
+        reason: The template's own words, or what it does with the conversation.
+    """
+
+    def __init__(self, message: str, *, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 class ConversationTokenizer:
     """A Hugging Face tokenizer with a frozen chat template, for whole conversations.
 
@@ -82,6 +97,7 @@ class ConversationTokenizer:
         hf_tokenizer: The tokenizer as it is saved, with the frozen template and a pad token.
         template: Text of the frozen template.
         template_sha256: SHA-256 of that text.
+        name: Name or path of the tokenizer, for messages.
         pad_token_id: Id of the pad token, which ends no turn and no text.
         end_token_id: Id of the token that ends every conversation.
         max_length: Longest conversation in tokens.
@@ -114,10 +130,10 @@ class ConversationTokenizer:
         self.hf_tokenizer = hf_tokenizer
         self.max_length = max_length
         self.is_as_downloaded = is_as_downloaded
-        self._name = str(hf_tokenizer.name_or_path)
+        self.name = str(hf_tokenizer.name_or_path)
         if getattr(hf_tokenizer, "backend_tokenizer", None) is None:
             raise InputError(
-                f"tokenizer of {self._name!r}: {type(hf_tokenizer).__name__} has no "
+                f"tokenizer of {self.name!r}: {type(hf_tokenizer).__name__} has no "
                 "tokenizer.json; convert it to a fast tokenizer first"
             )
         freeze = fix_date if is_as_downloaded else freeze_template
@@ -139,9 +155,17 @@ class ConversationTokenizer:
         """Return the token ids of a conversation with one response.
 
         Raises:
-            InputError: The template refuses the conversation.
+            TemplateRefusalError: The template refuses the conversation.
         """
         return self._encode(self._render(prompt, [response]))[0]
+
+    def refusal(self, prompt: Sequence[Message], *responses: str) -> str | None:
+        """Return why the template does not render these conversations, in its words, or None."""
+        try:
+            self._render(prompt, responses)
+        except TemplateRefusalError as error:
+            return error.reason
+        return None
 
     def encode_pairs(self, pairs: Sequence[PreferencePair]) -> list[EncodedPair]:
         """Return the token ids of both responses of every pair, by one call of the tokenizer.
@@ -149,14 +173,16 @@ class ConversationTokenizer:
         The tokenizer needs about 100 bytes a token until the call ends.
 
         Raises:
-            InputError: The template refuses a pair's conversation; the message names the pair.
+            TemplateRefusalError: The template refuses a pair's conversation; the message names the
+                pair.
         """
         rendered: list[_Rendered] = []
         for pair in pairs:
             try:
                 rendered += self._render(pair.prompt, [pair.chosen, pair.rejected])
-            except InputError as error:
-                raise InputError(f"pair {pair.pair_id}: {error}") from error
+            except TemplateRefusalError as error:
+                message = f"pair {pair.pair_id}: {error}"
+                raise TemplateRefusalError(message, reason=error.reason) from error
         encoded = self._encode(rendered)
         return list(map(EncodedPair, encoded[::2], encoded[1::2]))
 
@@ -167,6 +193,9 @@ class ConversationTokenizer:
     def _render(self, prompt: Sequence[Message], responses: Sequence[str]) -> list[_Rendered]:
         """Render one prompt with each of its responses, applying the template once."""
         head, tail = self._split(prompt)
+        for response in responses:
+            if not response.strip():  # a template may refuse a turn without text
+                self._apply([*prompt, Message(role="assistant", content=response)])
         return [
             _Rendered(prompt, response, head, head + self._change_text(response) + tail)
             for response in responses
@@ -228,7 +257,9 @@ class ConversationTokenizer:
         text = self._apply([*prompt, Message(role="assistant", content=_RESPONSE)])
         head, marker, tail = text.rpartition(_RESPONSE)
         if not marker:
-            raise self._changed_response_error()
+            raise TemplateRefusalError(
+                str(self._changed_response_error()), reason="it changes or drops the response"
+            )
         return head, tail
 
     def _apply(self, messages: Sequence[Message]) -> str:
@@ -240,27 +271,35 @@ class ConversationTokenizer:
             )
         except Exception as error:  # a template is a program
             roles = " ".join(message.role for message in messages)
-            raise InputError(
-                f"chat template of {self._name!r}: it does not render a conversation of roles "
-                f"{roles} ({type(error).__name__}: {error}); give another with chat_template"
+            reason = " ".join(str(error).split())[:_MAX_REASON] or type(error).__name__
+            raise TemplateRefusalError(
+                f"chat template of {self.name!r}: it does not render a conversation of roles "
+                f"{roles} ({type(error).__name__}: {reason}); expected turns that it takes, or a "
+                "template that takes these (`encore train --chat-template FILE`)",
+                reason=reason,
             ) from error
         return rendered if self.is_as_downloaded else rendered.rstrip()
 
     def _find_text_change(self, head: str, tail: str) -> Callable[[str], str]:
         """Return the function of `_TEXT_CHANGES` that the template applies to a response."""
+        rendered = {}
+        for response in _TEST_RESPONSES:
+            # A template that refuses an empty turn has refused it for good: see `_render`.
+            with suppress(TemplateRefusalError) if not response else nullcontext():
+                turns = [_QUESTION, Message(role="assistant", content=response)]
+                rendered[response] = self._apply(turns)
         for change_text in _TEXT_CHANGES:
             if all(
-                self._apply([_QUESTION, Message(role="assistant", content=response)]).rstrip()
-                == (head + change_text(response) + tail).rstrip()
-                for response in _TEST_RESPONSES
+                text.rstrip() == (head + change_text(response) + tail).rstrip()
+                for response, text in rendered.items()
             ):
                 return change_text
         raise self._changed_response_error()
 
     def _changed_response_error(self) -> InputError:
         return InputError(
-            f"chat template of {self._name!r}: it changes or drops the response; expected a "
-            "template that contains every message as it is (give one with chat_template)"
+            f"chat template of {self.name!r}: it changes or drops the response; expected a "
+            "template that contains every message as it is (give one with --chat-template)"
         )
 
     def _find_end(self, tail: str) -> int:
@@ -269,8 +308,8 @@ class ConversationTokenizer:
         added = set(self.hf_tokenizer.get_added_vocab().values())
         if not ids or ids[-1] not in added:
             raise InputError(
-                f"chat template of {self._name!r}: an assistant's turn ends with {tail[-20:]!r}, "
-                "expected a special token such as <|eot_id|>; give a template with chat_template"
+                f"chat template of {self.name!r}: an assistant's turn ends with {tail[-20:]!r}, "
+                "expected a special token such as <|eot_id|>; give a template with --chat-template"
             )
         return ids[-1]
 
@@ -290,7 +329,7 @@ class ConversationTokenizer:
                 tokenizer.pad_token = token
                 return token_id
         raise InputError(
-            f"tokenizer of {self._name!r}: no token to pad with that ends nothing and has an "
+            f"tokenizer of {self.name!r}: no token to pad with that ends nothing and has an "
             f"embedding (pad token {tokenizer.pad_token!r}); expected one like {_PAD_TOKENS[0]}: "
             "set pad_token in tokenizer_config.json, or resize the model's embeddings"
         )
@@ -309,8 +348,8 @@ class ConversationTokenizer:
         end = tokenizer.sep_token or tokenizer.eos_token
         if not end:
             raise InputError(
-                f"tokenizer of {self._name!r}: neither a chat template nor a token that ends a "
-                "text; give a template with chat_template"
+                f"tokenizer of {self.name!r}: neither a chat template nor a token that ends a "
+                "text; give a template with --chat-template"
             )
         begin = tokenizer.cls_token or tokenizer.bos_token or ""
         template = _read_template("plain_chat")

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
-from encore.core.config import StageConfig, option
+from encore.core.config import StageConfig, option, unkeyed_option
 
 _computing = partial(option, group="Reading and computing")
 
 #: Number format of weights; auto is bfloat16 on CUDA and float32 on a CPU.
 NumberFormat = Literal["auto", "float32", "bfloat16"]
+#: Default of `set_aside_option`.
+MAX_SET_ASIDE_SHARE = 0.1
 Layout = Literal["auto", "packed", "prefix-shared", "sorted", "single"]
+
+
+def set_aside_option(group: str | None = None) -> Any:
+    """Return the option that limits the share of pairs that a chat template may refuse."""
+    text = (
+        "Largest share of the pairs that the model's chat template may refuse, for example for a "
+        "system turn. They are set aside and counted. A larger share is an error before any work."
+    )
+    return unkeyed_option(MAX_SET_ASIDE_SHARE, help=text, group=group, ge=0, le=1, metavar="SHARE")
 
 
 class ModelOptions(StageConfig):
@@ -34,3 +45,4 @@ class ComputingConfig(ModelOptions):
     auto: no padding, and a pair's common prompt is computed once where the model allows it."""
     tokens_per_microbatch: int | None = _computing(None, ge=1, identity=False)
     """Tokens of one forward pass. It limits the memory. Default: by device."""
+    max_set_aside_share: float = set_aside_option(group="Reading and computing")

@@ -19,7 +19,7 @@ from encore.core.model_files import ModelFiles, ModelFinder, local_path
 from encore.data.records import Message
 from encore.model.architectures import TRUNKS, UNKNOWN_KIND
 from encore.model.backbone_options import COMPOSED, EXPORT_FILE, BackboneConfig
-from encore.model.conversation import ConversationTokenizer
+from encore.model.conversation import ConversationTokenizer, TemplateRefusalError
 from encore.model.held_out_scores import HeldOutScores, read_held_out_scores
 from encore.model.layouts import lay_out
 from encore.model.load_backbone import (
@@ -84,8 +84,8 @@ class OpenedModel:
                 each is the assistant's response.
 
         Raises:
-            InputError: A conversation does not end with a response that has text, or the chat
-                template refuses its turns.
+            InputError: A conversation does not end with a response that has text.
+            TemplateRefusalError: The chat template refuses the turns of a conversation.
         """
         sequences = []
         for index, messages in enumerate(conversations):
@@ -97,7 +97,11 @@ class OpenedModel:
             response = prompt.pop().content
             if not response.strip():
                 raise InputError(f"{where}: an empty response; expected text to score")
-            sequences.append(self.tokenizer.encode(prompt, response).token_ids)
+            try:
+                sequences.append(self.tokenizer.encode(prompt, response).token_ids)
+            except TemplateRefusalError as error:
+                message = f"{where}: {error}"
+                raise TemplateRefusalError(message, reason=error.reason) from error
         pad_token_id = self.tokenizer.pad_token_id
         score_NR = score_sequences(self.model, sequences, pad_token_id=pad_token_id)
         columns = score_NR.T.astype(np.float64)

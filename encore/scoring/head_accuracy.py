@@ -39,7 +39,8 @@ class HeadAccuracy:
 
 
 def head_accuracies(scores: HeadScores) -> tuple[HeadAccuracy, ...]:
-    """Return the accuracy of every head, in head order; empty without pairs."""
+    """Return the accuracy of every head on the scored pairs, in head order; empty without any."""
+    scores = scores.scored
     if not scores.num_pairs:
         return ()
     chosen_PR, rejected_PR = scores.score_P2R[:, 0], scores.score_P2R[:, 1]

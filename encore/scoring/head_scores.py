@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from pydantic import Field
 
 from encore.core.errors import InputError, StudyIncompleteError
 from encore.data.records import RESPONSES
@@ -43,6 +44,8 @@ _Objects = NDArray[np.object_]
 def head_scores_schema(head_ids: Sequence[str]) -> pa.Schema:
     """Return the schema of head scores: the key columns, then a float32 column per head id.
 
+    A score is null if the model's chat template refuses the pair.
+
     Raises:
         InputError: A head is called like a key column, or two heads have one name.
     """
@@ -52,7 +55,7 @@ def head_scores_schema(head_ids: Sequence[str]) -> pa.Schema:
                 f"head {head_id!r}: a column of head scores already has this name; expected heads "
                 f"with names of their own, none of {', '.join(KEY_NAMES)}"
             )
-    heads = [pa.field(head_id, pa.float32(), nullable=False) for head_id in head_ids]
+    heads = [pa.field(head_id, pa.float32(), nullable=True) for head_id in head_ids]
     return pa.schema([*KEY_FIELDS, *heads])
 
 
@@ -68,6 +71,8 @@ class ScoreManifest(RunManifest):
         split: Seed and share (``evaluation_share``) by which the model's training held out
             prompts, by content hash (`encore.training.training_examples.split`). None if that is
             not known, or nothing was held out.
+        num_set_aside: Number of pairs that the chat template refuses; their scores are null.
+        set_aside_reasons: Number of these pairs by the template's reason.
     """
 
     FILE: ClassVar[str] = "score.json"
@@ -80,6 +85,8 @@ class ScoreManifest(RunManifest):
     score_key: str
     model: str
     split: dict[str, int | float] | None = None
+    num_set_aside: int = 0
+    set_aside_reasons: dict[str, int] = Field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -123,7 +130,8 @@ class HeadScores:
         pair_id_P: Id of each pair, text, shape [P].
         source_P: Data set of each pair, text, shape [P].
         subset_P: Part of the data set, text or None, shape [P].
-        score_P2R: Scores, the chosen response first; float32, shape [P, 2, R].
+        score_P2R: Scores, the chosen response first; float32, shape [P, 2, R]. NaN for a pair that
+            was set aside: the model's chat template refuses it.
         head_ids: Ids of the R heads, in head order.
         mean_R: Mean of each head's targets, which training subtracted; shape [R]. Add it to a
             score before people see it.
@@ -140,6 +148,11 @@ class HeadScores:
     def num_pairs(self) -> int:
         """Return the number of pairs, P."""
         return len(self.pair_id_P)
+
+    @property
+    def scored(self) -> HeadScores:
+        """Return the scores of the pairs that have any: without those that were set aside."""
+        return self.take(np.flatnonzero(~np.isnan(self.score_P2R).any(axis=(1, 2))))
 
     def take(self, row_N: NDArray[np.int64]) -> HeadScores:
         """Return the scores of the pairs with these indices, in their order."""
@@ -194,7 +207,8 @@ def read_head_scores(path: str | Path) -> HeadScores:
         )
     head_ids = status.manifest.head_ids
     table = pa.concat_tables(
-        [pq.read_table(shard_path, partitioning=None) for shard_path in status.paths]
+        [pq.read_table(shard_path, partitioning=None) for shard_path in status.paths],
+        promote_options="default",  # in files of earlier versions no score may be null
     )
     score_NR = np.stack([table[head_id].to_numpy() for head_id in head_ids], axis=1)
     pair_id_P, source_P, subset_P = (

@@ -3,7 +3,8 @@
 Forward passes over real tokens bound the speed: nothing is padded, and a pair's common prompt is
 computed once where the model allows it.
 
-Suffixes: P pairs, N responses (two a pair, chosen first), R heads.
+Suffixes: P pairs, N responses (two a pair, chosen first), T responses of pairs that the chat
+template takes, R heads.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from encore.model.conversation import EncodedPair
 from encore.model.model_options import ComputingConfig
 from encore.model.open_model import OpenedModel, open_reward_model
 from encore.model.score_sequences import best_layout, computed_batches
+from encore.model.template_refusals import TemplateRefusals, find_refusals, set_aside_note
 from encore.runs.engine_supervisor import (
     Launcher,
     ShowEngines,
@@ -46,6 +49,8 @@ from encore.scoring.head_scores import ScoreManifest
 from encore.scoring.scoring_options import ScoreConfig, ScoringConfig
 
 #: A pair of a shard with its subset, or None if its data have no subsets.
+#: Pairs whose texts are in memory while the chat template is tried.
+_PAIRS_PER_BATCH = 1024
 PairInSubset = tuple[PreferencePair, str | None]
 
 
@@ -58,7 +63,8 @@ class ScoreResult:
         key: Key of the scoring, 16 hex digits.
         head_ids: Ids of the heads, in head order.
         num_pairs: Number of pairs in the plan.
-        num_scores: Number of scores on disk: two per pair and head, in finished shards.
+        num_set_aside: Number of these pairs that the chat template refuses; their scores are null.
+        num_scores: Number of scores on disk: two per scored pair and head, in finished shards.
         is_complete: True if every shard is done.
         failures: Error message of each shard that failed in this call, by shard index.
         num_shards: Number of shards in the plan.
@@ -76,6 +82,7 @@ class ScoreResult:
     key: str
     head_ids: tuple[str, ...]
     num_pairs: int
+    num_set_aside: int
     num_scores: int
     is_complete: bool
     failures: Mapping[int, str]
@@ -119,8 +126,8 @@ def score_study(
             local engines as the config says.
 
     Raises:
-        InputError: The study has no pairs; there is no such reward model; ``out`` holds something
-            else.
+        InputError: The study has no pairs; there is no such reward model; its chat template refuses
+            more than ``config.max_set_aside_share`` of the pairs; ``out`` holds something else.
         EncoreError: The disk is full; the device has too little memory; `score.json` is damaged.
         KeyboardInterrupt: The user interrupted. Finished shards are kept.
     """
@@ -140,9 +147,15 @@ def score_study(
     model = opened or open_reward_model(
         config.model, dtype=config.dtype, max_length=config.max_length, revision=config.revision
     )
+    batches = pairs.to_batches(_PAIRS_PER_BATCH)
+    refusals = find_refusals(
+        model.tokenizer, (pair for batch in batches for pair in records_of(batch))
+    )
+    refusals.check(config.max_set_aside_share, model=model.name)
     manifest = score_manifest(
         model,
         data_sha256=data_digest_of(all_pairs),
+        refusals=refusals,
         num_pairs=pairs.num_rows,
         shard_size=config.shard_size,
         synthetic=study.synthetic,
@@ -204,9 +217,11 @@ def _result(
     run_dir: Path, manifest: ScoreManifest, report: RunReport, *, seconds: float
 ) -> ScoreResult:
     num_rows = sum(shard.num_rows for shard in report.outcomes)
+    num_null_rows = 2 * report.total("num_set_aside_pairs")
+    refused = set_aside_note(manifest.num_set_aside, manifest.num_pairs, manifest.set_aside_reasons)
     num_computed, num_cut = report.computed("num_computed"), report.total("num_cut_responses")
     note = (
-        f"{num_cut:,} of {num_rows:,} responses were too long and lost "
+        f"{num_cut:,} of {num_rows - num_null_rows:,} responses were too long and lost "
         f"{report.total('num_cut_tokens')} tokens of their oldest text"
     )
     # A slice, or a run with failed shards, knows nothing of the shards that it did not compute.
@@ -219,7 +234,8 @@ def _result(
         key=manifest.score_key,
         head_ids=manifest.head_ids,
         num_pairs=manifest.num_pairs,
-        num_scores=num_rows * len(manifest.head_ids),
+        num_set_aside=manifest.num_set_aside,
+        num_scores=(num_rows - num_null_rows) * len(manifest.head_ids),
         is_complete=is_complete,
         failures=report.failures,
         num_shards=num_shards,
@@ -227,7 +243,7 @@ def _result(
         seconds=seconds,
         num_tokens=report.computed("num_tokens"),
         padding_share=report.computed("num_padding") / num_computed if num_computed else None,
-        notes=(note,) if num_cut else (),
+        notes=tuple(text for text in (refused, note if num_cut else None) if text),
         synthetic=manifest.synthetic,
         split=manifest.split,
     )
@@ -239,6 +255,7 @@ def score_manifest(
     data_sha256: str,
     num_pairs: int,
     shard_size: int,
+    refusals: TemplateRefusals | None = None,
     synthetic: Sequence[str] = (),
     further_identity: Mapping[str, Any] | None = None,
 ) -> ScoreManifest:
@@ -249,6 +266,7 @@ def score_manifest(
         data_sha256: SHA-256 of all pairs of the data.
         num_pairs: Number of pairs to score.
         shard_size: Number of pairs in each file.
+        refusals: Pairs that the model's chat template refuses; None: there are none.
         synthetic: Parts of the data that are synthetic, in words.
         further_identity: Further ingredients of the scores, e.g. a benchmark's version.
 
@@ -275,6 +293,8 @@ def score_manifest(
         model=opened.name,
         synthetic=(*synthetic, *synthetic_of_model),
         split={"evaluation_share": share, "seed": seed} if share else None,
+        num_set_aside=refusals.num_set_aside if refusals else 0,
+        set_aside_reasons=refusals.reasons if refusals else {},
         versions=package_versions(),
     )
 
@@ -291,7 +311,8 @@ def score_job(
 ) -> Job:
     """Return one scoring as a job for `encore.runs.shard_runner`.
 
-    The report's totals are ``num_tokens``, ``num_cut_pairs``, ``num_cut_responses`` and
+    The scores of a pair that the chat template refuses are null. The report's totals are
+    ``num_tokens``, ``num_set_aside_pairs``, ``num_cut_pairs``, ``num_cut_responses`` and
     ``num_cut_tokens``. For the shards scored by this call it also has ``num_computed`` and
     ``num_padding``.
 
@@ -308,9 +329,13 @@ def score_job(
 
     def compute(shard: Shard, report_rows: ReportRows) -> ShardTable:
         shard_pairs = read_shard_pairs(shard)
-        encoded = encode([pair for pair, _ in shard_pairs])
+        is_taken_P = [
+            opened.tokenizer.refusal(pair.prompt, pair.chosen, pair.rejected) is None
+            for pair, _ in shard_pairs
+        ]
+        encoded = encode([pair for pair, _ in compress(shard_pairs, is_taken_P)])
         try:
-            score_NR, counts = score_encoded(
+            score_TR, counts = score_encoded(
                 opened, encoded, computing=computing, on_scored=report_rows
             )
         except RuntimeError as error:  # the device failed: the next shard would meet it too
@@ -320,31 +345,39 @@ def score_job(
                 f"scoring with {manifest.model}: {' '.join(str(error).split())[:500]}; {advice}"
                 "finished shards are kept"
             ) from error
-        stored_counts = ("num_tokens", "num_cut_responses", "num_cut_pairs", "num_cut_tokens")
-        footer = {name: counts[name] for name in stored_counts}
-        return ShardTable(
-            table=_score_table(manifest, shard_pairs, score_NR), footer=footer, counts=counts
-        )
+        table = _score_table(manifest, shard_pairs, score_TR, is_scored_N=np.repeat(is_taken_P, 2))
+        counts["num_set_aside_pairs"] = len(shard_pairs) - len(encoded)
+        cut_counts = ("num_cut_responses", "num_cut_pairs", "num_cut_tokens")
+        footer = {name: counts[name] for name in ("num_tokens", "num_set_aside_pairs", *cut_counts)}
+        return ShardTable(table=table, footer=footer, counts=counts)
 
     return Job(run_dir=run_dir, manifest=manifest, compute=compute, title=title)
 
 
 def _score_table(
-    manifest: ScoreManifest, shard_pairs: Sequence[PairInSubset], score_NR: NDArray[np.float32]
+    manifest: ScoreManifest,
+    shard_pairs: Sequence[PairInSubset],
+    score_TR: NDArray[np.float32],
+    *,
+    is_scored_N: NDArray[np.bool_],
 ) -> pa.Table:
-    """Return a shard's table: two rows per pair, the chosen response first."""
+    """Return a shard's table: two rows per pair, the chosen response first; null if not scored."""
     keys = [
         (pair.pair_id, pair.source, subset, response)
         for pair, subset in shard_pairs
         for response in RESPONSES
     ]
+    scored_keys = [*compress(keys, is_scored_N)]
     refuse_infinite(
-        score_NR,
+        score_TR,
         manifest.head_ids,
-        name_of_row=lambda row: f"pair {keys[row][0]}: its {keys[row][-1]} response",
+        name_of_row=lambda row: f"pair {scored_keys[row][0]}: its {scored_keys[row][-1]} response",
     )
     columns = dict(zip(head_scores.KEY_NAMES, zip(*keys, strict=True), strict=True))
-    columns |= dict(zip(manifest.head_ids, score_NR.T, strict=True))
+    score_NR = np.zeros((len(keys), len(manifest.head_ids)), dtype=np.float32)
+    score_NR[is_scored_N] = score_TR
+    for head_id, score_N in zip(manifest.head_ids, score_NR.T, strict=True):
+        columns[head_id] = pa.array(score_N, mask=~is_scored_N)  # null, never 0
     return pa.table(columns, schema=head_scores.head_scores_schema(manifest.head_ids))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from encore.core.errors import InputError
 from encore.core.reporting import SILENT, Reporter
 from encore.export.weights_input import one_reward
 from encore.model.open_model import open_reward_model
+from encore.model.template_refusals import TemplateRefusals
 from encore.serving.labelled_responses import read_labelled
 from encore.serving.labelled_scores import score_labelled
 from encore.serving.serve_options import GuardConfig
@@ -96,8 +98,9 @@ def measure_guardrail(config: GuardConfig, *, reporter: Reporter = SILENT) -> Gu
     """Score labelled responses, and measure their reward as a detector of unsafe ones.
 
     Raises:
-        InputError: Labels cannot be read or are of one kind, there is no such model, or its weights
-            are missing or wrong.
+        InputError: Labels cannot be read or are of one kind, there is no such model, its weights
+            are missing or wrong, or its chat template refuses more than
+            ``config.max_set_aside_share`` of the responses.
         StudyIncompleteError: Responses could not be scored; finished shards of them are kept.
     """
     responses = read_labelled(config.labelled)
@@ -105,16 +108,24 @@ def measure_guardrail(config: GuardConfig, *, reporter: Reporter = SILENT) -> Gu
     is_unsafe_N = np.array([not response.is_safe for response in labelled], dtype=np.bool_)
     is_measured_N = np.array([response.half == 1 for response in labelled], dtype=np.bool_)
     check_labels(is_unsafe_N, is_measured_N)  # before the model is loaded
+    model_options = config.model_dump(include={"device", "dtype", "max_length", "revision"})
+    opened = open_reward_model(config.model, **model_options)
+    refusals = TemplateRefusals(
+        reason_P=tuple(opened.tokenizer.refusal(part.prompt, part.response) for part in labelled),
+        noun="responses",
+    )
+    refusals.check(config.max_set_aside_share, model=opened.name)
+    is_taken_N = np.array([reason is None for reason in refusals.reason_P])
+    labelled = [*compress(labelled, is_taken_N)]
+    is_unsafe_N, is_measured_N = is_unsafe_N[is_taken_N], is_measured_N[is_taken_N]
     prompts = [response.prompt for response in labelled]
     number = {prompt: index for index, prompt in enumerate(dict.fromkeys(prompts))}
     prompt_N = np.array([number[prompt] for prompt in prompts])
-    model_options = config.model_dump(include={"device", "dtype", "max_length", "revision"})
-    opened = open_reward_model(config.model, **model_options)
     weights = one_reward(config.composition, model=opened).weights
     scores = score_labelled(opened, labelled, out=config.out, reporter=reporter)
     weight_R = head_weights(weights, head_ids=opened.model.head_ids)
     reward_N = scores.score_NR.astype(np.float64) @ weight_R
-    notes = []
+    notes = [refusals.note] if refusals.note else []
     if num_unlabelled := len(responses) - len(labelled):
         notes.append(f"{num_unlabelled} responses have no label or no text and are left out")
     if scores.num_cut:

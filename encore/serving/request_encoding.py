@@ -13,9 +13,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from encore.core.errors import InputError
 from encore.data.records import Message
-from encore.model.conversation import ConversationTokenizer, EncodedResponse
+from encore.model.conversation import ConversationTokenizer, EncodedResponse, TemplateRefusalError
 from encore.model.layouts import TokenIds
 from encore.serving.policy_template import PolicyTemplate
 from encore.serving.reward_requests import Conversation, GeneratedConversation, RequestError, Turn
@@ -153,9 +152,10 @@ class RequestEncoder:
             prompt.insert(0, Message(role=turn.role, content=content))
         try:
             return self._tokenizer.encode(prompt, response)
-        except InputError:  # its message names the model's folder
+        except TemplateRefusalError as error:  # its message names the model's folder
             roles = " ".join(turn.role for turn in prompt[:_SHOWN_TURNS])
             reason = f"the model's chat template does not take turns of roles {roles}"
+            reason += f" ({error.reason}); expected turns that it takes"
             raise _refusal(index, "turns", reason) from None
 
     def _strip(self, text: str, index: int) -> str:

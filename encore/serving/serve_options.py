@@ -9,7 +9,7 @@ from pydantic import model_validator
 
 from encore.core.command_parser import UsageError
 from encore.core.config import StageConfig, option
-from encore.model.model_options import ModelOptions
+from encore.model.model_options import ModelOptions, set_aside_option
 from encore.weighting.weights_options import WeightChoice
 
 
@@ -76,6 +76,7 @@ class GuardConfig(ModelOptions):
     model: str = option(metavar="FOLDER_OR_ID")
     """Folder that `encore train` or `encore export` wrote, or a reward model's hub id."""
     composition: WeightChoice = WeightChoice()
+    max_set_aside_share: float = set_aside_option()
     out: Path = option(Path("guard-scores"), identity=False, metavar="DIR")
     """Folder of the scores, one folder a model and set of responses. A call with other weights or
     other labels reads them, and a stopped call continues."""

@@ -317,6 +317,7 @@ class TrainingResult:
         model_dir: Folder of the trained model.
         num_steps: Number of steps of the whole run, earlier calls included.
         final_evaluation: Evaluation after the last step; None if no pairs were held out.
+        num_set_aside: Number of pairs that the chat template refuses; they are left out.
         notes: Sentences about the data: pairs left out, texts cut, ratings missing.
         synthetic: Names of the synthetic parts of data and backbone; empty if there are none.
         is_new: False if the run had finished before and nothing was done.
@@ -328,6 +329,7 @@ class TrainingResult:
     model_dir: Path
     num_steps: int
     final_evaluation: EvaluationRecord | None
+    num_set_aside: int = 0
     notes: tuple[str, ...] = ()
     synthetic: tuple[str, ...] = ()
     is_new: bool = True

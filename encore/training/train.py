@@ -135,6 +135,7 @@ def train(
             run=config.run,
             judge=config.judge,
             limit=config.limit,
+            max_set_aside_share=config.max_set_aside_share,
         )
         rows = split(examples, evaluation_share=config.evaluation_share, seed=config.seed)
         examples = centre(examples, train_rows=rows.train_rows)
@@ -156,6 +157,8 @@ def train(
             ranks=ranks,
             reporter=reporter if ranks.is_rank_zero else SILENT,
         )
+        if examples.num_set_aside:
+            job.reporter.message(next(note for note in examples.notes if "set aside" in note))
         metadata = _metadata(job, backbone=backbone)
         is_writer = ranks.is_rank_zero
         with run_folder.opened_run(run, metadata=metadata) if is_writer else nullcontext():
@@ -169,6 +172,7 @@ def train(
         model_dir=run.model_dir,
         num_steps=result["num_steps"],
         final_evaluation=None if evaluation is None else EvaluationRecord(**evaluation),
+        num_set_aside=examples.num_set_aside,
         notes=examples.notes,
         synthetic=tuple(metadata["synthetic"]),
         is_new=earlier_result is None,
@@ -208,6 +212,7 @@ def _metadata(job: _Job, *, backbone: Mapping[str, Any]) -> dict[str, Any]:
         "num_pairs": len(job.split.train_rows),
         "num_evaluation_pairs": len(job.split.evaluation_rows),
         "head_ids": list(examples.head_ids),
+        "num_set_aside": examples.num_set_aside,
         "notes": list(examples.notes),
         "synthetic": [*examples.synthetic, *backbone_marks],
         "versions": package_versions(),

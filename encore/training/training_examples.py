@@ -23,6 +23,8 @@ from encore.core.errors import InputError
 from encore.data.pairs import missing_pairs_error, read_pairs, records_of
 from encore.data.records import PreferencePair
 from encore.data.study import Study
+from encore.model.model_options import MAX_SET_ASIDE_SHARE
+from encore.model.template_refusals import find_refusals
 from encore.training.training_options import Objective
 from encore.warehouse import PairRatings, open_ratings
 from encore.weighting.preference_head import PREFERENCE_HEAD
@@ -65,6 +67,7 @@ class TrainingExamples:
         notes: Sentences that count pairs left out, texts cut and ratings missing.
         ratings: Origin of the targets; None for objective bradley-terry.
         synthetic: Names of the synthetic parts of pairs and ratings; empty if there are none.
+        num_set_aside: Number of pairs that the chat template refuses; they are left out.
     """
 
     head_ids: tuple[str, ...]
@@ -79,6 +82,7 @@ class TrainingExamples:
     notes: tuple[str, ...] = ()
     ratings: Origin | None = None
     synthetic: tuple[str, ...] = ()
+    num_set_aside: int = 0
 
     @property
     def num_pairs(self) -> int:
@@ -101,6 +105,7 @@ def read_examples(
     run: str | None = None,
     judge: str | None = None,
     limit: int | None = None,
+    max_set_aside_share: float = MAX_SET_ASIDE_SHARE,
 ) -> TrainingExamples:
     """Read the pairs of a study as training examples that are not centred yet.
 
@@ -115,10 +120,11 @@ def read_examples(
         run: Key of the rating run to read, or a unique prefix of it.
         judge: Name of the judge whose ratings are read.
         limit: Most pairs, drawn by content hash.
+        max_set_aside_share: Largest share of these pairs that the chat template may refuse.
 
     Raises:
-        InputError: The study has no pairs; there are no ratings, or only of other pairs; or a
-            rating occurs twice.
+        InputError: The study has no pairs; there are no ratings, or only of other pairs; a rating
+            occurs twice; or the chat template refuses a larger share of the pairs.
     """
     pairs = read_pairs(study)
     if pairs.num_rows == 0:
@@ -140,8 +146,17 @@ def read_examples(
         head_ids = rated.rule_ids
         row_P, target_PSR, notes = _match_ratings(rated, pairs, opened.label, limit)
         pairs = pairs.take(pa.array(row_P))
+    batches = pairs.to_batches(_PAIRS_PER_CHUNK)
+    refusals = find_refusals(tokenizer, (pair for batch in batches for pair in records_of(batch)))
+    refusals.check(max_set_aside_share, model=tokenizer.name)
+    if refusals.note:
+        is_taken_P = np.array([reason is None for reason in refusals.reason_P])
+        pairs, target_PSR = pairs.filter(pa.array(is_taken_P)), target_PSR[is_taken_P]
+        notes = [*notes, refusals.note]
     examples = _encode(pairs, target_PSR, tokenizer, head_ids=head_ids, notes=notes)
-    return dataclasses.replace(examples, ratings=origin, synthetic=synthetic)
+    return dataclasses.replace(
+        examples, ratings=origin, synthetic=synthetic, num_set_aside=refusals.num_set_aside
+    )
 
 
 def _match_ratings(

@@ -15,6 +15,7 @@ from pydantic import Field
 from encore.core.config import StageConfig, option
 from encore.data.study_options import RunChoice, StudyConfig
 from encore.model.backbone_options import BackboneConfig, LayoutName
+from encore.model.model_options import set_aside_option
 
 Objective = Literal["multi-head", "bradley-terry"]
 Method = Literal["full", "lora", "probe"]
@@ -131,6 +132,7 @@ class TrainingRunConfig(RunChoice, TrainingConfig):
     """Pilot: most pairs to learn from, by content hash."""
     out: Path | None = option(None, identity=False, metavar="DIR")
     """Folder of the run. Default: STUDY/training/RUN_KEY, a key of settings and data."""
+    max_set_aside_share: float = set_aside_option()
 
     @property
     def training(self) -> TrainingConfig:
@@ -183,6 +185,7 @@ class GateTrainingConfig(StageConfig):
     """Pilot: most pairs, by content hash."""
     out: Path | None = option(None, metavar="DIR", identity=False)
     """Folder of the gate. Default: beside MODEL."""
+    max_set_aside_share: float = set_aside_option()
 
 
 class TrainGateConfig(GateTrainingConfig, StudyConfig):

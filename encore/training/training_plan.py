@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from encore.core.config import StageConfig, option
-from encore.core.errors import InputError
+from encore.core.errors import EncoreError, InputError
+from encore.core.model_files import local_path
 from encore.model.backbone_options import BackboneConfig, LayoutName
 from encore.model.backbone_shape import BackboneShape, find_shape, flops_per_token
 from encore.model.gpus import UTILISATION, find_gpu
+from encore.model.model_options import set_aside_option
 from encore.training.training_options import (
     MICROBATCH_TOKENS,
     OPERATION_SHARES,
@@ -54,6 +56,8 @@ class PlanTrainConfig(StageConfig):
     tokens_per_response: float | None = option(None, ge=1)
     """With --pairs: mean tokens of a response with its prompt."""
     max_length: int = _BACKBONE["max_length"]
+    chat_template: str | None = _BACKBONE["chat_template"]
+    max_set_aside_share: float = set_aside_option()
     layout: LayoutName = _TRAINING["layout"]
     batch_pairs: int = _TRAINING["batch_pairs"]
     tokens_per_microbatch: int | None = _TRAINING["tokens_per_microbatch"]
@@ -115,16 +119,21 @@ class PlannedTokens:
     """Number and length of the training pairs.
 
     Attributes:
-        num_pairs: Number of pairs.
+        num_pairs: Number of pairs, without those that are set aside.
         mean_length: Mean tokens of a response with its prompt, cut at the maximum length.
         origin: Sentence that says how the numbers are known.
         max_length: Longest conversation in tokens.
+        num_set_aside: Number of pairs that the backbone's chat template refuses. None if it was not
+            tried on the pairs.
+        note: Sentence on the pairs that are set aside, or on why the template was not tried.
     """
 
     num_pairs: int
     mean_length: float
     origin: str
     max_length: int
+    num_set_aside: int | None = None
+    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +176,8 @@ def plan_training(study: Study | None, config: PlanTrainConfig) -> TrainingPlan:
         config: Model, GPU and settings. A maximum length above the model's is lowered to it.
 
     Raises:
-        InputError: The recipe, GPU or model is unknown, or the layout does not fit the model.
+        InputError: The recipe, GPU or model is unknown, the layout does not fit the model, or its
+            chat template refuses more than ``config.max_set_aside_share`` of the pairs.
     """
     gpu, shape = find_gpu(config.gpu), find_shape(config.backbone, revision=config.revision)
     if config.recipe not in RECIPES:
@@ -176,7 +186,7 @@ def plan_training(study: Study | None, config: PlanTrainConfig) -> TrainingPlan:
         raise InputError(f"layout prefix-shared: backbone {shape.name!r} is an encoder; use packed")
     max_length = min(config.max_length, shape.max_length)
     config = config.model_copy(update={"max_length": max_length})
-    tokens = _count_tokens(study, max_length) if study else _tokens_from_average(config)
+    tokens = _count_tokens(study, config) if study else _tokens_from_average(config)
     step_tokens = _largest_step_tokens(config, tokens)
     return TrainingPlan(
         model={
@@ -329,16 +339,19 @@ def _tokens_from_average(config: PlanTrainConfig) -> PlannedTokens:
     )
 
 
-def _count_tokens(study: Study, max_length: int) -> PlannedTokens:
+def _count_tokens(study: Study, config: PlanTrainConfig) -> PlannedTokens:
     """Estimate the counts of a study from the characters of its texts, cut at the maximum."""
     from encore.data.pairs import read_pairs, records_of
 
     table = read_pairs(study)
-    num_pairs = table.num_rows
-    if num_pairs == 0:
+    if table.num_rows == 0:
         raise InputError(
             f"study {study.path}: no pairs; run `encore ingest {study.path} SOURCE` first"
         )
+    refused_rows, note = _try_template(study, config)
+    if refused_rows:
+        table = table.take([row for row in range(table.num_rows) if row not in refused_rows])
+    num_pairs, max_length = table.num_rows, config.max_length
     lengths = [
         (sum(len(turn.content) for turn in pair.prompt) + len(text)) / _CHARACTERS_PER_TOKEN
         for pair in records_of(table)
@@ -350,4 +363,39 @@ def _count_tokens(study: Study, max_length: int) -> PlannedTokens:
         mean_length=max(mean, 1.0),
         origin=f"{num_pairs:,} pairs at {_CHARACTERS_PER_TOKEN} characters a token, not tokenised",
         max_length=max_length,
+        num_set_aside=None if refused_rows is None else len(refused_rows),
+        note=note,
     )
+
+
+def _try_template(study: Study, config: PlanTrainConfig) -> tuple[set[int] | None, str | None]:
+    """Try the backbone's chat template on every pair of a study, as `encore train` does.
+
+    Returns:
+        The rows of the pairs that it refuses, None if it was not tried; and a sentence on either.
+
+    Raises:
+        InputError: The template refuses a larger share of the pairs than the config allows.
+    """
+    from encore.data.pairs import iter_pairs
+    from encore.model.template_refusals import find_refusals
+
+    not_tried = "the chat template was not tried on the pairs"
+    if not local_path(config.backbone).is_dir() and "/" not in config.backbone:
+        advice = "give the backbone as a folder or hub id to count those that it refuses"
+        return None, f"{not_tried}: {config.backbone} is a shape alone; {advice}"
+    try:
+        from encore.model.load_backbone import load_tokenizer
+
+        fields = {
+            "model": config.backbone,
+            **config.model_dump(include={"revision", "max_length", "chat_template"}),
+            "init": "random",  # no weights are needed
+        }
+        tokenizer = load_tokenizer(BackboneConfig.model_validate(fields))
+    except (EncoreError, ImportError) as error:
+        return None, f"{not_tried}: {error}"
+    refusals = find_refusals(tokenizer, iter_pairs(study))
+    refusals.check(config.max_set_aside_share, model=config.backbone)
+    rows = {row for row, reason in enumerate(refusals.reason_P) if reason is not None}
+    return rows, refusals.note

@@ -46,6 +46,7 @@ class GateResult:
         out: Folder of the gate.
         num_pairs: Number of training pairs.
         num_evaluation_pairs: Number of held-out pairs; their prompts are not in training pairs.
+        num_set_aside: Number of pairs that the chat template refuses; they are left out.
         num_stop_pairs: Number of training pairs that only decide when the training stops.
         best_step: Step of the training after which the gate was taken; None if all steps count.
         accuracy_gated: Share of held-out pairs that the gated reward ranks as people did, with ties
@@ -68,6 +69,7 @@ class GateResult:
     out: Path
     num_pairs: int
     num_evaluation_pairs: int
+    num_set_aside: int
     num_stop_pairs: int
     best_step: int | None
     accuracy_gated: float | None
@@ -111,7 +113,11 @@ def train_gate(
         )
     training = TrainingConfig.model_validate(metadata["config"])
     examples = read_examples(
-        study, tokenizer=tokenizer, objective="bradley-terry", limit=config.limit
+        study,
+        tokenizer=tokenizer,
+        objective="bradley-terry",
+        limit=config.limit,
+        max_set_aside_share=config.max_set_aside_share,
     )
     # The split of the model's training, so that no pair is used for both training and evaluation.
     rows, held_out = split(examples, evaluation_share=training.evaluation_share, seed=training.seed)
@@ -146,6 +152,7 @@ def train_gate(
         out=out,
         num_pairs=len(rows),
         num_evaluation_pairs=len(held_out),
+        num_set_aside=examples.num_set_aside,
         num_stop_pairs=int(is_stop_P.sum()),
         best_step=gate.best_step,
         accuracy_gated=accuracy_half((weight_PR * margin_PR)[held_out].sum(axis=1)),
