@@ -12,6 +12,7 @@ from encore.benchmarks.metrics import (
     BenchmarkScore,
     benchmark_score,
     margin_credits,
+    mean_credit,
     unit_credits,
     unit_weights,
     units_of_keys,
@@ -95,6 +96,31 @@ def test_unknown_ties_are_not_counted_and_wrong_credits_are_refused():
     for credit_P in (np.zeros(19), np.full(20, 1.5), np.full(20, np.nan)):
         with pytest.raises(InputError, match=r"in \[0, 1\] for each of 20 pairs"):
             benchmark_score(credit_P, pairs=TWO, ties="loss")
+
+
+def test_a_pair_that_was_set_aside_counts_in_no_figure_and_takes_its_choice_along():
+    # Subset a: right, set aside, wrong, right; subset b: one choice of four pairs, one set aside,
+    # and one choice that is right. Two of three in a, one of one in b.
+    credit_P = np.array([1.0, np.nan, 0.0, 1.0, 1.0, 1.0, np.nan, 1.0, 1.0, 1.0, 1.0, 1.0])
+    units = units_of_keys(
+        [
+            *(("a", str(row), "") for row in range(4)),
+            *(("b", str(row // 4), "") for row in range(8)),
+        ]
+    )
+    credit_U = unit_credits(credit_P, units=units)
+    np.testing.assert_array_equal(credit_U, [1, np.nan, 0, 1, np.nan, 1])
+    subset_U = units.subset_U
+    assert mean_credit(credit_U, subset_U=subset_U, weighting="examples") == pytest.approx(3 / 4)
+    expected = (2 / 3 + 1) / 2
+    assert mean_credit(credit_U, subset_U=subset_U, weighting="subsets") == pytest.approx(expected)
+
+    pairs = benchmark_pairs({"a": 4}, weighting="subsets")
+    score = benchmark_score(credit_P[:4], pairs=pairs, ties="loss")
+    assert (score.headline.score, score.headline.num_pairs) == (pytest.approx(2 / 3), 3)
+    assert score.is_partial
+    [subset] = score.subsets
+    assert (subset.num_pairs, subset.num_wins) == (3, 2)
 
 
 # --- rows with several rejected responses ---------------------------------------------------------

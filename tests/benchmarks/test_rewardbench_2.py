@@ -114,6 +114,18 @@ def test_the_score_of_ties_is_that_of_its_definition(tmp_path):
     )
 
 
+def test_a_prompt_of_ties_of_which_a_pair_was_set_aside_counts_in_no_share(tmp_path):
+    pairs = read(tmp_path, TIES)
+    row = row_of_rewards(pairs)
+    is_refused_P = np.array([row_id == "tied:0" for row_id in pairs.row_id_P])
+    reward_P2 = np.where(is_refused_P[:, np.newaxis], np.nan, row.reward_P2)
+    row = reward_row("model", reward_P2, pairs=pairs)
+    kept = [tie_row for tie_row in TIES if tie_row["id"].partition(":")[2] != "0"]
+    without = read(tmp_path, kept)  # prompts 1 and 2 alone
+    expected = scores_of(without, row_of_rewards(without))["Ties"]
+    assert scores_of(pairs, row)["Ties"] == pytest.approx(expected)
+
+
 def test_a_perfect_model_may_exceed_one_and_has_an_interval(tmp_path):
     rows = [row_of("Ties", f"ref:{n}", [9], [0]) for n in range(4)]
     rows += [row_of("Ties", f"tied:{n}", [9, 8], [0]) for n in range(4)]

@@ -24,11 +24,18 @@ from tests.worlds.trainings import RULES, backbone_config, make_backbone
 
 
 def make_model(
-    folder: Path, *, head_ids: Sequence[str] = RULES, seed: int = 0, **metadata: object
+    folder: Path,
+    *,
+    head_ids: Sequence[str] = RULES,
+    seed: int = 0,
+    chat_template: Path | None = None,
+    **metadata: object,
 ) -> Path:
     """Save a reward model of two layers with random heads and means 0.5, 0.25, 0.125, ..."""
     backbone = folder.with_name(f"{folder.name}-backbone")
     config = backbone_config(backbone if backbone.is_dir() else make_backbone(backbone))
+    if chat_template is not None:
+        config = config.model_copy(update={"chat_template": str(chat_template), "max_length": 256})
     model = load_reward_model(config, head_ids=head_ids)
     with torch.no_grad():
         generator = torch.Generator().manual_seed(seed)
