@@ -74,7 +74,7 @@ def strict_training(world, **settings):
 
 @pytest.mark.parametrize("objective", ["multi-head", "bradley-terry"])
 def test_examples_are_those_of_a_study_without_the_refused_pairs(world, tmp_path, objective):
-    alone = study_of(mixed_rows(NUM_TAKEN, num_refused=0), tmp_path / "study")
+    smaller_study = study_of(mixed_rows(NUM_TAKEN, num_refused=0), tmp_path / "study")
     mixed, expected = (
         read_examples(
             open_study(study),
@@ -82,7 +82,7 @@ def test_examples_are_those_of_a_study_without_the_refused_pairs(world, tmp_path
             objective=objective,
             ratings=None if objective == "bradley-terry" else world / "ratings.parquet",
         )
-        for study in (world / "study", alone)
+        for study in (world / "study", smaller_study)
     )
     assert (mixed.num_pairs, mixed.num_set_aside) == (NUM_TAKEN, NUM_REFUSED)
     # The digest covers tokens, targets, ids and sources.
@@ -103,13 +103,13 @@ def test_training_counts_them_in_its_manifest_and_its_answer_and_says_so_first(w
     assert result.num_set_aside == NUM_REFUSED
     manifest = json.loads((result.out / "training.json").read_bytes())
     assert manifest["num_set_aside"] == NUM_REFUSED
-    said = [
+    note_indices = [
         index
         for index, (event, arguments) in enumerate(messages)
         if event == "message" and arguments[0].startswith(NOTE)
     ]
-    assert said
-    assert said[0] < messages.index(("started", ("loading the backbone",)))
+    assert note_indices
+    assert note_indices[0] < messages.index(("started", ("loading the backbone",)))
     # The same call, and one that may set nothing aside: an error before any work.
     assert not train(world / "study", config).is_new
     strict = config.model_copy(update={"max_set_aside_share": 0.0, "out": tmp_path / "other"})
@@ -169,8 +169,8 @@ def test_their_scores_are_null_and_counted_and_the_others_are_as_without_them(
     reasons = {"no system turns": 1, "roles must alternate": 1}
     assert manifest["set_aside_reasons"] == reasons
 
-    alone = study_of(mixed_rows(NUM_TAKEN, num_refused=0), tmp_path / "alone")
-    expected = read_head_scores(score(alone, world / "model").out)
+    smaller_study = study_of(mixed_rows(NUM_TAKEN, num_refused=0), tmp_path / "alone")
+    expected = read_head_scores(score(smaller_study, world / "model").out)
     scores = read_head_scores(result.out)
     assert np.isnan(scores.score_P2R).all(axis=(1, 2)).sum() == NUM_REFUSED
     assert scores.scored.pair_id_P.tolist() == expected.pair_id_P.tolist()
@@ -241,14 +241,14 @@ def test_a_row_counts_the_pairs_that_its_model_scores_and_says_so(study, world):
     # Two rows are compared on the pairs that both score.
     assert free.comparison.num_pairs == NUM_TAKEN
     rows_by_name = {row.name: row for row in run.rows}
-    how = {"units": units_of_pairs(run.pairs), "weighting": "examples", "seed": 0}
-    turned = rows_by_name["uniform"].compared_with(rows_by_name["free"], **how)
+    settings = {"units": units_of_pairs(run.pairs), "weighting": "examples", "seed": 0}
+    turned = rows_by_name["uniform"].compared_with(rows_by_name["free"], **settings)
     assert turned.num_pairs == NUM_TAKEN
     assert turned.difference == pytest.approx(-free.comparison.difference)
     credit_P = np.where(np.isnan(rows_by_name["uniform"].credit_P), 1.0, np.nan)
     unlike = replace(rows_by_name["free"], credit_P=credit_P, reward_P2=None)
     with pytest.raises(InputError, match="'uniform' and 'free': no pair is scored in both"):
-        rows_by_name["uniform"].compared_with(unlike, **how)
+        rows_by_name["uniform"].compared_with(unlike, **settings)
     assert any(NOTE in note for note in strict.notes)
     assert not any(NOTE in note for note in free.notes)
     [free_line] = [line for line in render_markdown(run.table).split("\n") if "| free " in line]

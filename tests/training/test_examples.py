@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from encore.core.errors import InputError
 from encore.data.study import open_study
+from encore.model.conversation import ConversationTokenizer
 from encore.training.training_examples import (
     REWARD_HEAD,
     centre,
@@ -21,7 +22,7 @@ from encore.training.training_examples import (
     split,
 )
 from tests.worlds.studies import create_study
-from tests.worlds.tokenizers import demo_tokenizer
+from tests.worlds.tokenizers import chatml, demo_tokenizer, llama_3
 from tests.worlds.trainings import (
     RULES,
     make_study,
@@ -55,6 +56,34 @@ def study(tmp_path_factory):
 @pytest.fixture(scope="module")
 def ratings(study):
     return write_ratings(study, study.parent / "ratings.parquet")
+
+
+# --- long conversations ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("make", "begin"), [(llama_3, ["<|begin_of_text|>"]), (chatml, [])])
+def test_a_long_conversation_keeps_its_begin_token_and_its_last_tokens(study, make, begin):
+    """The kept tokens follow from transformers alone: render, encode, take the end of the text."""
+    plain, max_length = make(), 24
+    tokenizer = ConversationTokenizer(make(), max_length=max_length)
+    examples = read(study, objective="bradley-terry", tokenizer=tokenizer)
+    pair_by_id = {pair.pair_id: pair for pair in pairs_of(study)}
+    plain.chat_template = tokenizer.template  # Llama's prints today's date; ours is frozen
+    num_cut = 0
+    for pair_id, *sides in zip(examples.pair_id_P, examples.chosen, examples.rejected, strict=True):
+        pair = pair_by_id[pair_id]
+        for response, token_ids in zip((pair.chosen, pair.rejected), sides, strict=True):
+            messages = [dataclasses.asdict(turn) for turn in pair.prompt]
+            messages.append({"role": "assistant", "content": response})
+            text = plain.apply_chat_template(messages, tokenize=False).rstrip()
+            tokens = plain.tokenize(text)
+            num_cut += max(0, len(tokens) - max_length)
+            # Each response is cut by itself; both keep the end of the assistant's turn.
+            if len(tokens) > max_length:
+                tokens = [*begin, *tokens[-(max_length - len(begin)) :]]
+            assert plain.convert_ids_to_tokens(token_ids) == tokens
+    assert num_cut > 0
+    assert any(f"lost {num_cut} tokens of their oldest text" in note for note in examples.notes)
 
 
 # --- what is read -----------------------------------------------------------------------------
