@@ -16,7 +16,7 @@ from rich.cells import cell_len
 
 from encore.cli.output import compact_table
 from encore.core.errors import InputError
-from encore.core.terminal import out, say, visible
+from encore.core.terminal import out, say, visible, visible_json
 
 if TYPE_CHECKING:
     from encore.tables.sql_query import QueryResult
@@ -94,7 +94,7 @@ def _print_json(result: QueryResult) -> None:
     separator = "[\n"
     for row in result.rows():
         record = dict(zip(result.columns, map(json_value, row), strict=True))
-        sys.stdout.write(separator + _clean(json.dumps(record, ensure_ascii=False)))
+        sys.stdout.write(separator + visible_json(json.dumps(record, ensure_ascii=False)))
         separator = ",\n"
     sys.stdout.write("[]\n" if separator == "[\n" else "\n]\n")
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import json
 import keyword
+import logging
 import os
 import re
 import signal
@@ -30,7 +31,15 @@ from encore.core.config import StageConfig, option_metadata
 from encore.core.errors import EncoreError, InputError, first_problem
 from encore.core.extras import install_command, missing_package
 from encore.core.stop_signals import call_stops
-from encore.core.terminal import console, fail, is_json_due, is_verbose, print_json, say
+from encore.core.terminal import (
+    VisibleFormatter,
+    console,
+    fail,
+    is_json_due,
+    is_verbose,
+    print_json,
+    say,
+)
 
 USAGE_ERROR, INTERRUPTED, TERMINATED = 2, 130, 143
 #: Kinds of problems of a wrong call (exit code 2): closed bounds and choices, which a parser
@@ -257,6 +266,8 @@ def run_main(app: App, arguments: Sequence[str] | None = None) -> NoReturn:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:  # else a character outside the terminal's encoding is fatal
             reconfigure(errors="backslashreplace")
+    if logging.lastResort is not None:  # prints the warnings of the library
+        logging.lastResort.setFormatter(VisibleFormatter())
     arguments = sys.argv[1:] if arguments is None else arguments
     is_json_due.set("--json" in arguments)
     is_verbose.set("--verbose" in arguments)

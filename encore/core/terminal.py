@@ -1,24 +1,26 @@
 """Output for people: results on stdout; messages, warnings and progress on stderr.
 
-So stdout stays machine-readable. Rated texts are hostile: control characters in them are printed
-as escapes.
+So stdout stays machine-readable. Texts, names and paths from outside are hostile: whatever is
+printed here has its control and direction characters as escapes.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shlex
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_jsonable_python
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 
 from encore.core.files import json_text
@@ -31,16 +33,26 @@ if TYPE_CHECKING:
 _PLAIN: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}
 
 
-class _PipeConsole(Console):
-    """A console that leaves a closed pipe to `encore.core.command_parser.run_main`."""
+class _SafeConsole(Console):
+    """A console that prints every text of whatever is printed as `visible` returns it.
+
+    It leaves a closed pipe to `encore.core.command_parser.run_main`.
+    """
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Yield the parts of a text, a table or a bar; rich's own control codes stay."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=visible(segment.text))
 
     def on_broken_pipe(self) -> None:
         """Raise the error again, which rich would turn into exit code 1."""
         raise  # noqa: PLE0704  # rich calls this while it handles the BrokenPipeError
 
 
-console = _PipeConsole(stderr=True, **_PLAIN)
-out = _PipeConsole(**_PLAIN)
+console = _SafeConsole(stderr=True, **_PLAIN)
+out = _SafeConsole(**_PLAIN)
 
 #: True in a command with --json that has not printed its JSON document yet: an error is one then.
 is_json_due = ContextVar("is_json_due", default=False)
@@ -49,8 +61,13 @@ is_verbose = ContextVar("is_verbose", default=False)
 
 #: Characters of the bar in a line of progress.
 _BAR_WIDTH = 20
-#: Characters that could move the cursor, set a title or reverse the line; no tabs or line breaks.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+#: Characters that could move the cursor, set a title, reverse or break the line, or that no terminal
+#: prints (half a surrogate pair, as in a path that is not UTF-8). No tabs and no line breaks.
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+#: Characters of an argument that a shell reads from $'…' as their bytes.
+_UNPRINTED = re.compile(rf"{_CONTROL.pattern[:-1]}\t\n'\\]")
 
 #: A hyphen in front of a number, but not within a word or a name.
 _NEGATIVE = re.compile(r"(?<![\w.)-])-(?=\.?\d)")
@@ -59,6 +76,34 @@ _NEGATIVE = re.compile(r"(?<![\w.)-])-(?=\.?\d)")
 def visible(text: str) -> str:
     """Return a text with control and direction characters as escapes; line breaks and tabs stay."""
     return _CONTROL.sub(lambda match: ascii(match.group())[1:-1], text)
+
+
+def visible_json(text: str) -> str:
+    """Return a JSON document with control and direction characters as escapes of JSON."""
+    return _CONTROL.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
+
+
+class VisibleFormatter(logging.Formatter):
+    """Formats the line of a log as `visible` returns it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a record."""
+        return visible(super().format(record))
+
+
+def quoted(argument: str) -> str:
+    """Return an argument as a shell reads it, on one line and without control characters.
+
+    A path with such characters is written as $'…' with the bytes of these characters, which bash,
+    zsh and ksh read.
+    """
+    if not _CONTROL.search(argument) and "\n" not in argument and "\t" not in argument:
+        return shlex.quote(argument)
+
+    def escaped(match: re.Match[str]) -> str:
+        return "".join(f"\\x{byte:02x}" for byte in os.fsencode(match.group()))
+
+    return f"$'{_UNPRINTED.sub(escaped, argument)}'"
 
 
 def minus_signs(text: str) -> str:
@@ -105,8 +150,8 @@ def say_next(*arguments: object, program: str = "encore") -> None:
         else argument
         for argument in arguments
     ]
-    command = shlex.join(map(str, (program, *short_arguments)))
-    console.print(visible(f"next: {command}"), soft_wrap=True)
+    command = " ".join(quoted(str(argument)) for argument in (program, *short_arguments))
+    console.print(f"next: {command}", soft_wrap=True)
 
 
 def warn(message: str) -> None:
@@ -125,7 +170,7 @@ def fail(message: str) -> None:
 def print_json(value: Any) -> None:
     """Print a value or record to stdout as indented JSON. NaN and infinity are refused."""
     is_json_due.set(False)
-    sys.stdout.write(json_text(to_jsonable_python(value)))
+    sys.stdout.write(visible_json(json_text(to_jsonable_python(value))))
 
 
 @contextmanager
@@ -135,10 +180,10 @@ def terminal_reporter() -> Iterator[TerminalReporter]:
 
     with progress.Progress(
         progress.SpinnerColumn(),
-        progress.TextColumn("{task.description}"),
+        progress.TextColumn("{task.description}", markup=False),
         progress.BarColumn(),
         progress.MofNCompleteColumn(),
-        progress.TextColumn("{task.fields[rate]}"),
+        progress.TextColumn("{task.fields[rate]}", markup=False),
         progress.TimeElapsedColumn(),
         progress.TimeRemainingColumn(),
         console=console,
@@ -158,14 +203,14 @@ class TerminalReporter(Reporter):
         """Replace the bar by a new one."""
         if self._task is not None:
             self._bar.remove_task(self._task)
-        self._task = self._bar.add_task(title, total=total, completed=done, rate="")
+        self._task = self._bar.add_task(visible(title), total=total, completed=done, rate="")
         if self._bar.disable:
             say(title)
 
     def advanced(self, count: int = 1, *, note: str = "") -> None:
         """Advance the bar and show the note beside it."""
         if self._task is not None:
-            self._bar.update(self._task, advance=count, rate=note)
+            self._bar.update(self._task, advance=count, rate=visible(note))
 
     def saved(self, path: Path, *, kind: str) -> None:
         """Print the progress, unless a terminal shows the bar; with --verbose also the path."""

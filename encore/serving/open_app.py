@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from encore.core.terminal import VisibleFormatter
 from encore.export.weights_input import one_reward
 from encore.model.open_model import open_reward_model
 from encore.serving.policy_template import load_policy_template
@@ -28,7 +29,9 @@ def open_app(config: ServeConfig, *, on_ready: Callable[[RewardApp], None]) -> R
     policy = None
     if config.policy_tokenizer is not None:
         policy = load_policy_template(config.policy_tokenizer)
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(handlers=[handler])
     for name in ("encore.serving", "uvicorn.error"):
         logging.getLogger(name).setLevel(logging.INFO)
     return RewardApp(
