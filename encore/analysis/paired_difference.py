@@ -78,16 +78,19 @@ def mean_difference_interval(
     )
 
 
-def sign_test_p(delta_N: _Floats, group_N: NDArray[np.intp] | None = None) -> float:
+def sign_test_p(
+    delta_N: _Floats, group_N: NDArray[np.intp] | None = None, *, seed: int = 0
+) -> float:
     """Return the two-sided p-value that differences are as often for as against.
 
     Each pair that differs is a fair coin (McNemar's exact test). Where prompts have several pairs,
-    each prompt is: the sign of all its pairs together. 10,000 seeded draws then give the p-value,
-    unless no prompt has more than one pair that differs.
+    each prompt is: the sign of all its pairs together. 10,000 draws then give the p-value, unless
+    no prompt has more than one pair that differs.
 
     Args:
         delta_N: Difference of each pair: -1, 0 or 1.
         group_N: Group of each pair, from 0; None if pairs are independent.
+        seed: Seed of the draws.
     """
     from scipy.stats import binomtest
 
@@ -97,7 +100,7 @@ def sign_test_p(delta_N: _Floats, group_N: NDArray[np.intp] | None = None) -> fl
         return 1.0
     if (np.abs(sum_G) <= 1 + _ROUNDING).all():
         return float(binomtest(int((sum_G > 0).sum()), len(sum_G)).pvalue)
-    rng, num_extreme = np.random.default_rng(0), 0
+    rng, num_extreme = np.random.default_rng(seed), 0
     for _ in range(_NUM_DRAWS):
         sign_G = rng.integers(0, 2, len(sum_G)) * 2 - 1
         num_extreme += abs(float(sign_G @ sum_G)) >= abs(float(sum_G.sum())) - _ROUNDING

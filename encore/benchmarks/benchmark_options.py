@@ -71,7 +71,7 @@ class RowsConfig(StageConfig):
     """Temperature of scheme encore; repeatable. Default: six from 0.1 to 10, with the paper's 2."""
     k: int = k_option(DEFAULT_K, group="Rows")
     seed: int = _rows(0, ge=0)
-    """Seed of the bootstrap and of random schemes."""
+    """Seed of random schemes, and of the test of differences where prompts have several pairs."""
     num_random: int = _rows(1000, ge=1)
     """Weight vectors drawn per random scheme."""
     beta: Beta | None = _rows(None, metavar="NUMBER|auto", since=True)
@@ -226,4 +226,4 @@ class CompareConfig(StageConfig):
     """Row that all rows are compared with: its name, or its id in --json. Default: the first row of
     the first table, usually uniform weights."""
     seed: int = option(0, ge=0)
-    """Seed of the bootstrap."""
+    """Seed of the test of differences, where prompts have several pairs that differ."""

@@ -64,6 +64,12 @@ class BenchmarkPairs:
         return (f"benchmark {name}",) if name.startswith(SYNTHETIC_LABEL) else ()
 
     @property
+    def prompt_ids(self) -> list[str]:
+        """Return a digest of the prompt of each pair, in order."""
+        texts = (repr(pair.prompt) for pair in self.pairs)
+        return [hashlib.sha256(text.encode()).hexdigest()[:32] for text in texts]
+
+    @property
     def keys(self) -> list[tuple[str, str, str]]:
         """Return the subset, row id and pair id of each pair, in order."""
         ids = (pair.pair_id for pair in self.pairs)

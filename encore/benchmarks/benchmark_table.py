@@ -169,7 +169,7 @@ def make_table(
         notes: Further notes, beside those of the rows.
         synthetic: Further synthetic labels, beside those of the rows.
         published: Rows that others published, shown last.
-        seed: Seed of the bootstrap.
+        seed: Seed of the test's draws (`compare_credits`).
 
     Raises:
         InputError: Two rows have the same name.
@@ -299,7 +299,7 @@ def significant_differences(
     Args:
         rows: Rows to compare, two or more.
         pairs: Pairs of the benchmark.
-        seed: Seed of the bootstrap.
+        seed: Seed of the test's draws (`compare_credits`).
     """
     units, weighting = units_of_pairs(pairs), pairs.benchmark.weighting
     combined = list(combinations(rows, 2))

@@ -186,7 +186,7 @@ def compare(
         by: Name of the headline or of a subset, in upper or lower case. None: the headline.
         reference: Name or id of the row that all others are compared with. None: the reference of
             the first table on the same pairs.
-        seed: Seed of the bootstrap.
+        seed: Seed of the test's draws (`compare_credits`).
 
     Raises:
         InputError: A study is missing or has no table, a table does not match its results, the
@@ -206,7 +206,7 @@ def compare_tables(
         rows: Rows of one or several studies.
         by: Name of the headline or of a subset, in upper or lower case. None: the headline.
         reference: Name or id of a row. None: the reference of the first table on the same pairs.
-        seed: Seed of the bootstrap.
+        seed: Seed of the test's draws (`compare_credits`).
 
     Returns:
         One table for each set of pairs and definition: the ``datasets`` of `encore compare --json`.

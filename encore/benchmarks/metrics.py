@@ -19,7 +19,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.analysis.share_intervals import half_credit_interval
+from encore.analysis.share_intervals import mean_credit_interval
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.definition import Benchmark, Scoring, Ties, Weighting
 from encore.benchmarks.ties_score import REFERENCE, ties_credits
@@ -113,6 +113,8 @@ class Units:
         is_mean_U: True if a unit's credit is the mean of its pairs.
         is_ties_U: True if a unit is a prompt of RewardBench 2's subset Ties.
         is_reference_P: True for pairs of such a prompt's row with one right answer.
+        prompt_U: A number for the prompt of each unit. Units of one prompt belong together in
+            intervals and tests.
     """
 
     unit_P: NDArray[np.int64]
@@ -120,15 +122,20 @@ class Units:
     is_mean_U: NDArray[np.bool_]
     is_ties_U: NDArray[np.bool_]
     is_reference_P: NDArray[np.bool_]
+    prompt_U: NDArray[np.intp]
 
 
 def units_of_keys(
-    keys: Sequence[tuple[str, ...]], *, scoring: Mapping[str, Scoring] = MappingProxyType({})
+    keys: Sequence[tuple[str, ...]],
+    *,
+    prompt_ids: Sequence[str | None] = (),
+    scoring: Mapping[str, Scoring] = MappingProxyType({}),
 ) -> Units:
     """Group pairs into units by the first two parts of their keys: subset and row id.
 
     Args:
         keys: Subset, row id and pair id of each pair.
+        prompt_ids: Id of each pair's prompt. Empty: each unit has a prompt of its own.
         scoring: Scoring of subsets whose rows are not choices (`Benchmark.scoring`).
     """
     ties = {subset for subset, name in scoring.items() if name == "ties"}
@@ -139,19 +146,23 @@ def units_of_keys(
         units.append(unit_by_row.setdefault(row, len(unit_by_row)))
         is_reference.append(subset in ties and row_id.startswith(REFERENCE))
     subset_U = tuple(subset for subset, _ in unit_by_row)
+    first_U = np.unique(units, return_index=True)[1]
+    ids = [prompt_ids[first] if prompt_ids else None for first in first_U.tolist()]
+    names = [f"unit {unit}" if name is None else f"prompt {name}" for unit, name in enumerate(ids)]
     return Units(
         unit_P=np.array(units, dtype=np.int64),
         subset_U=subset_U,
         is_mean_U=np.array([scoring.get(subset) == "mean" for subset in subset_U], dtype=np.bool_),
         is_ties_U=np.array([subset in ties for subset in subset_U], dtype=np.bool_),
         is_reference_P=np.array(is_reference, dtype=np.bool_),
+        prompt_U=np.asarray(np.unique(names, return_inverse=True)[1]),
     )
 
 
 @lru_cache(maxsize=8)
 def units_of_pairs(pairs: BenchmarkPairs) -> Units:
     """Group a benchmark's pairs into units. The result is cached: all models share it."""
-    return units_of_keys(pairs.keys, scoring=pairs.benchmark.scoring)
+    return units_of_keys(pairs.keys, prompt_ids=pairs.prompt_ids, scoring=pairs.benchmark.scoring)
 
 
 def unit_credits(credit_P: _Floats, *, units: Units, reward_P2: _Floats | None = None) -> _Floats:
@@ -278,11 +289,13 @@ def benchmark_score(
     credit_U = credit_U[is_counted_U]
     half_U = None if half_U is None else half_U[is_counted_U]
     names_U = np.array(units.subset_U, dtype=np.object_)[is_counted_U]
+    prompt_U = units.prompt_U[is_counted_U]
     names = [subset.name for subset in benchmark.subsets] or list(dict.fromkeys(names_U))
     subsets = tuple(
         _subset_score(
             name,
             credit_U[mask_U],
+            prompt_U[mask_U],
             # In a subset of another scoring, a credit between 0 and 1 is no tie.
             None if half_U is None or name in benchmark.scoring else half_U[mask_U],
         )
@@ -292,14 +305,16 @@ def benchmark_score(
     return BenchmarkScore(
         benchmark=benchmark.name,
         ties=ties,
-        headline=_headline(benchmark, credit_U, subsets),
+        headline=_headline(benchmark, credit_U, names_U, prompt_U, subsets),
         subsets=subsets,
         is_partial=pairs.is_partial or not is_counted_U.all(),
     )
 
 
-def _subset_score(name: str, credit_S: _Floats, half_S: _Floats | None) -> SubsetScore:
-    low, high = _interval(credit_S)
+def _subset_score(
+    name: str, credit_S: _Floats, prompt_S: NDArray[np.intp], half_S: _Floats | None
+) -> SubsetScore:
+    low, high = _interval(credit_S, prompt_S)
     return SubsetScore(
         subset=name,
         num_pairs=len(credit_S),
@@ -312,31 +327,61 @@ def _subset_score(name: str, credit_S: _Floats, half_S: _Floats | None) -> Subse
     )
 
 
-def _interval(credit_S: _Floats) -> tuple[float, float]:
-    """Return the 95 % score interval of a mean credit (Wilson's if all credits are 0 or 1).
+def _interval(credit_S: _Floats, prompt_S: NDArray[np.intp]) -> tuple[float, float]:
+    """Return the 95 % score interval of a mean credit; all of [0, 1] for one prompt of many units.
 
-    A credit c between 0 and 1 reduces the variance a (1 - a) by c (1 - c): a half tie by 1/4.
+    It is Wilson's if all credits are 0 or 1 and each unit has its own prompt
+    (`mean_credit_interval`).
     """
-    reduction, mean = float((credit_S * (1 - credit_S)).mean()), float(credit_S.mean())
-    share = min(max(mean, 0.0), 1.0)  # the score of Ties may lie 0.01 outside
-    low, high = half_credit_interval(share, tie_rate=4 * reduction, num_pairs=len(credit_S))
-    return min(low, mean), max(high, mean)  # rounding can put a mean of 0 or 1 outside
+    interval = mean_credit_interval(credit_S, np.unique(prompt_S, return_inverse=True)[1])
+    if interval.low is None or interval.high is None:
+        return 0.0, 1.0
+    return interval.low, interval.high
 
 
-def _headline(benchmark: Benchmark, credit_U: _Floats, subsets: Sequence[SubsetScore]) -> Headline:
+def _headline(
+    benchmark: Benchmark,
+    credit_U: _Floats,
+    names_U: NDArray[np.object_],
+    prompt_U: NDArray[np.intp],
+    subsets: Sequence[SubsetScore],
+) -> Headline:
     """Return the mean over all units, or over subsets, with its interval.
 
     The interval of a mean over subsets adds the squared distances to the ends of the subsets'
-    intervals (Newcombe's method for sums of independent proportions).
+    intervals (Newcombe's method for sums of independent proportions). Where subsets share prompts
+    (RM-Bench), it is wider by as much as the error over prompts exceeds that of independent
+    subsets.
     """
     if benchmark.weighting == "examples":
         score = float(credit_U.mean())
-        low, high = _interval(credit_U)
+        low, high = _interval(credit_U, prompt_U)
     else:
         score = sum(subset.accuracy for subset in subsets) / len(subsets)
-        down = math.hypot(*(subset.accuracy - subset.ci_low for subset in subsets)) / len(subsets)
-        up = math.hypot(*(subset.ci_high - subset.accuracy for subset in subsets)) / len(subsets)
+        widening = _widening_by_shared_prompts(credit_U, names_U, prompt_U) / len(subsets)
+        down = math.hypot(*(subset.accuracy - subset.ci_low for subset in subsets)) * widening
+        up = math.hypot(*(subset.ci_high - subset.accuracy for subset in subsets)) * widening
         low, high = max(score - down, 0.0), max(min(score + up, 1.0), score)
     return Headline(
         name=benchmark.headline, score=score, ci_low=low, ci_high=high, num_pairs=len(credit_U)
     )
+
+
+def _widening_by_shared_prompts(
+    credit_U: _Floats, names_U: NDArray[np.object_], prompt_U: NDArray[np.intp]
+) -> float:
+    """Return the error of a mean over subsets by prompts, as a multiple of independent subsets'.
+
+    At least 1, and 1 if no prompt is in two subsets.
+    """
+    subset_U = np.unique(names_U.astype(str), return_inverse=True)[1]
+    mean_S = np.bincount(subset_U, weights=credit_U) / np.bincount(subset_U)
+    weight_U = unit_weights(names_U.tolist(), weighting="subsets")
+    excess_U = weight_U * (credit_U - mean_S[subset_U])
+    own_prompt_U = prompt_U * (int(subset_U.max()) + 1) + subset_U
+    sums_of_squares = [
+        float(np.square(np.bincount(group_U, weights=excess_U)).sum())
+        for group_U in (prompt_U, own_prompt_U)
+    ]
+    together, apart = sums_of_squares
+    return math.sqrt(max(1.0, together / apart)) if apart else 1.0

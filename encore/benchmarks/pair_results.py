@@ -28,13 +28,15 @@ from encore.core.files import atomic_path
 from encore.data.schemas import text_columns
 
 #: Rewards are null if a judge compared the two responses without scoring them. Rewards and credit
-#: are null if the model's chat template refuses the pair.
+#: are null if the model's chat template refuses the pair. Pairs of one ``prompt_id``, a digest of
+#: the prompt, belong together.
 PAIR_RESULTS = pa.schema(
     [
         *text_columns("benchmark", "data_digest", "row", "subset", "pair_id", "row_id"),
         pa.field("reward_chosen", pa.float64(), nullable=True),
         pa.field("reward_rejected", pa.float64(), nullable=True),
         pa.field("credit", pa.float64(), nullable=True),
+        pa.field("prompt_id", pa.string(), nullable=True),
     ]
 )
 _FOOTER_KEY = b"encore"
@@ -51,6 +53,7 @@ class PairResults:
         weighting: Weighting of the benchmark's headline.
         scoring: Scoring of subsets whose rows are not choices.
         keys: Subset, row id and pair id of each pair, in the order of the credits.
+        prompt_ids: Digest of the prompt of each pair; empty if the file has none.
         rows: Rows in the table's order.
     """
 
@@ -59,12 +62,13 @@ class PairResults:
     weighting: Weighting
     scoring: dict[str, Scoring]
     keys: list[tuple[str, str, str]]
+    prompt_ids: list[str | None]
     rows: tuple[TableRow, ...]
 
     @property
     def units(self) -> Units:
         """Return the units of the pairs, in the order of ``keys``."""
-        return units_of_keys(self.keys, scoring=self.scoring)
+        return units_of_keys(self.keys, prompt_ids=self.prompt_ids, scoring=self.scoring)
 
     def order_of(self, keys: Sequence[tuple[str, str, str]]) -> list[int]:
         """Return the index of the pair of each key: files may differ in order."""
@@ -117,6 +121,7 @@ def write_pair_results(path: Path, rows: Sequence[TableRow], *, pairs: Benchmark
                 "reward_chosen": chosen,
                 "reward_rejected": rejected,
                 "credit": credit,
+                "prompt_id": pairs.prompt_ids,
             }
             writer.write_table(pa.table(columns, schema=schema))
     return path
@@ -129,7 +134,8 @@ def read_pair_results(path: Path) -> PairResults:
         InputError: The file is missing or of another kind, or rows of it are missing or moved.
     """
     try:
-        table = pq.read_table(path, columns=PAIR_RESULTS.names, partitioning=None)
+        names = {*PAIR_RESULTS.names} & {*pq.read_schema(path).names}
+        table = pq.read_table(path, columns=[*names], partitioning=None)
         footer: dict[str, Any] = json.loads((table.schema.metadata or {})[_FOOTER_KEY])
         ties: dict[str, Ties] = footer["ties"]
         metadata = {name: RowMetadata.model_validate(footer["rows"][name]) for name in ties}
@@ -167,6 +173,7 @@ def read_pair_results(path: Path) -> PairResults:
         **shared,
         scoring=footer.get("scoring", {}),  # files of earlier versions have choices alone
         keys=list(zip(*columns, strict=True)),
+        prompt_ids=table["prompt_id"].to_pylist()[:num_pairs] if "prompt_id" in names else [],
         rows=tuple(rows),
     )
 

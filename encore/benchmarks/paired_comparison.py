@@ -51,6 +51,7 @@ def compare_credits(
     subset_P: Sequence[str] | None = None,
     weighting: Weighting = "examples",
     group_P: NDArray[np.intp] | None = None,
+    seed: int = 0,
 ) -> Comparison:
     """Compare the credits of two models, pair by pair.
 
@@ -60,6 +61,7 @@ def compare_credits(
         subset_P: Subset of each pair; the benchmark fixes the sizes of subsets. None: one subset.
         weighting: Weighting of the benchmark's headline.
         group_P: Prompt of each pair, from 0; None if no prompt has several pairs.
+        seed: Seed of the test's draws, where prompts have several pairs that differ.
     """
     delta_P = np.asarray(first_P - second_P, dtype=np.float64)
     names = list(subset_P or [""] * len(delta_P))
@@ -72,7 +74,7 @@ def compare_credits(
         difference=difference,
         ci_low=-1.0 if interval.low is None else interval.low,
         ci_high=1.0 if interval.high is None else interval.high,
-        mcnemar_p=sign_test_p(delta_P, group_P) if are_whole else None,
+        mcnemar_p=sign_test_p(delta_P, group_P, seed=seed) if are_whole else None,
         num_only_first=int((delta_P > 0).sum()),
         num_only_second=int((delta_P < 0).sum()),
         num_pairs=len(delta_P),

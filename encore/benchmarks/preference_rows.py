@@ -44,7 +44,7 @@ def preference_rows(
         pairs: Pairs of the benchmark.
         evidence: Ratings of the training study.
         beta: Factor of the rules in the rows of the two schemes; None: 1.
-        seed: Seed of the bootstrap.
+        seed: Seed of the test's draws (`compare_credits`).
     """
     preference = {head_id: float(head_id == PREFERENCE_HEAD) for head_id in scores.head_ids}
     start = reward_row(

@@ -78,12 +78,12 @@ def _synthetic_note(labels: Sequence[str]) -> str:
 def _legend(table: BenchmarkTable) -> list[str]:
     """Return the notes that explain the figures."""
     ties = {(line.kind == "judge", line.our_figures.ties) for line in table.rows_with_figures}
-    legend = ["scores are in percent; their 95 % intervals are over pairs (Wilson)"]
+    legend = ["scores are in percent; their 95 % intervals are over prompts (Wilson)"]
     legend += [text for key, text in _TIES.items() if key in ties]
     if len(table.rows_with_figures) > 1:
         legend.append(
             f"Δ is the difference to {table.reference} in points on the same pairs, with its "
-            "paired bootstrap interval; p is from McNemar's exact test of pairs that are right or "
+            "interval over prompts (Bonett and Price); p is from McNemar's exact test of pairs that are right or "
             "wrong, so rows with credits between 0 and 1 have none"
         )
     if any(line.our_figures.draws is not None for line in table.rows_with_figures):

@@ -176,6 +176,8 @@ class TableRow:
             other_U[is_common_U],
             subset_P=[*compress(units.subset_U, is_common_U)],
             weighting=weighting,
+            group_P=units.prompt_U[is_common_U],
+            seed=seed,
         )
 
     @property

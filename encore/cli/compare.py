@@ -22,7 +22,7 @@ def compare(config: CompareConfig, *, json: JsonOption = False) -> None:
     It reads the files that `encore benchmark` wrote to the studies, and needs no server and no
     model. Rows on the same pairs and by the same definition of the benchmark share a table; rows
     of different tables are not compared. Δ is the difference to the reference in points, with the
-    95 % interval of a paired bootstrap. p is from McNemar's exact test; it is – if one of the two
+    95 % interval (Bonett and Price). p is from McNemar's exact test; it is – if one of the two
     rows has credits between 0 and 1 (means over draws, a judge's half ties).
 
     Examples: encore compare hh-study pku-study --by safety

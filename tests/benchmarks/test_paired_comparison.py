@@ -73,15 +73,65 @@ def test_the_interval_has_its_normal_limit_and_pairs_count():
     assert unsure.ci_low < 0 < unsure.mcnemar_p - 0.05
 
 
-def test_subsets_keep_their_size_in_every_draw_and_can_weigh_alike():
-    # The first model is right on all of a, both are right on b: nothing varies within a subset.
+@pytest.mark.parametrize(("won", "lost", "num_pairs"), [(0, 0, 80), (1, 1, 80), (3, 0, 50)])
+def test_the_interval_is_that_of_bonett_and_price(won, lost, num_pairs):
+    """With one more pair won and one lost: p = (won + 1) / (n + 2), q = (lost + 1) / (n + 2)."""
+    comparison = compared(won, lost, num_pairs)
+    p, q = (won + 1) / (num_pairs + 2), (lost + 1) / (num_pairs + 2)
+    half_width = Z * math.sqrt((p + q - (p - q) ** 2) / (num_pairs + 2))
+    ends = (p - q - half_width, p - q + half_width)
+    assert (comparison.ci_low, comparison.ci_high) == pytest.approx(ends)
+
+
+@pytest.mark.parametrize("num_pairs", [50, 80, 200])
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.1])
+@pytest.mark.parametrize("weighting", ["one subset", "examples", "subsets"])
+def test_the_interval_covers_where_few_pairs_differ(num_pairs, share, weighting):
+    """1,000 studies have a standard error of 0.7 %. Subset b has a fifth of the pairs."""
+    rng, num_covered = np.random.default_rng(num_pairs), 0
+    names = None
+    if weighting != "one subset":
+        names = ["b" if index % 5 == 0 else "a" for index in range(num_pairs)]
+    for _ in range(1000):
+        # A share wins, half as many lose: the true difference is half of the share in both subsets.
+        draw_P = rng.random(num_pairs)
+        first_P = np.where(draw_P < share, 1.0, 0.0)
+        second_P = np.where(draw_P > 1 - share / 2, 1.0, 0.0)
+        comparison = compare_credits(
+            first_P,
+            second_P,
+            subset_P=names,
+            weighting="subsets" if weighting == "subsets" else "examples",
+        )
+        num_covered += comparison.ci_low <= share / 2 <= comparison.ci_high
+    assert num_covered >= 930
+
+
+def test_pairs_of_one_prompt_are_one_coin_and_one_draw():
+    rng = np.random.default_rng(0)
+    first_P, second_P = rng.integers(0, 2, (2, 60)).astype(np.float64)
+    once = compare_credits(first_P, second_P)
+    copied = compare_credits(
+        np.repeat(first_P, 5), np.repeat(second_P, 5), group_P=np.repeat(np.arange(60), 5)
+    )
+    assert copied.difference == pytest.approx(once.difference)
+    width, copied_width = (comparison.ci_high - comparison.ci_low for comparison in (once, copied))
+    assert copied_width == pytest.approx(width, rel=0.04)
+    assert copied.mcnemar_p == pytest.approx(once.mcnemar_p, abs=0.02)
+    assert compare_credits(np.repeat(first_P, 5), np.repeat(second_P, 5)).mcnemar_p != (
+        pytest.approx(once.mcnemar_p, abs=0.02)
+    )
+
+
+def test_subsets_keep_their_size_and_can_weigh_alike():
+    # The first model is right on all of a, both are right on b: nothing varies within a subset, so
+    # the interval has the two imagined pairs' width alone.
     first_P, second_P = split_of(30, 0, 100)
     names = ("a",) * 30 + ("b",) * 70
     within_subsets = compare_credits(first_P, second_P, subset_P=names)
-    ends = (within_subsets.ci_low, within_subsets.ci_high)
-    assert (within_subsets.difference, *ends) == pytest.approx((0.3, 0.3, 0.3))
     across_subsets = compare_credits(first_P, second_P)
-    assert across_subsets.ci_low < 0.25 < 0.35 < across_subsets.ci_high
+    assert across_subsets.ci_low < 0.25 < within_subsets.ci_low
+    assert within_subsets.ci_high < 0.35 < across_subsets.ci_high
     equal_subsets = compare_credits(first_P, second_P, subset_P=names, weighting="subsets")
     assert equal_subsets.difference == pytest.approx((1.0 + 0.0) / 2)
 

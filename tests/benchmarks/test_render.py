@@ -36,8 +36,10 @@ def test_markdown_shows_subsets_headline_interval_and_difference():
     assert (cells["a"], cells["b"], cells["Safety"]) == ("66.7", "100.0", "75.0")
     assert cells["95 %"] == "30.1–95.4"
     assert cells["Δ uniform"] == "+25.0"
-    # The pair of b is drawn within b: it always differs, so every draw gives 25 points.
-    assert cells["95 % of Δ"] == "+25.0 to +25.0"
+    # One of four pairs differs, so with two imagined ones a pair weighs 1/6: the centre is 1/6. The
+    # pair of b lies 1/3 from the mean of its subset (2/3), the imagined ones 5/6 and 7/6 from the
+    # centre: the error is sqrt(1/9 + 25/36 + 49/36) / 6 = 0.245, times 1.96 is 0.481.
+    assert cells["95 % of Δ"] == "−31.4 to +64.7"
     assert cells["p"] == "1.000"  # one pair differs: a fair coin always lands on some side
     cells = cells_of(text, "uniform")
     assert {cells["Δ uniform"], cells["95 % of Δ"], cells["p"]} == {"–"}
