@@ -108,6 +108,14 @@ class Analysis:
             "answer": [dataclasses.asdict(row) for answer in self.answers for row in answer.rows],
             **tables,
             "intervals": [row.as_dict() for row in self.intervals],
+            "pairs": [
+                {
+                    "source": answer.source,
+                    "num_pairs": answer.num_pairs,
+                    "num_prompts": answer.num_prompts,
+                }
+                for answer in self.answers
+            ],
             "notes": list(self.notes),
             "draws": {
                 "bootstrap": {"number": NUM_DRAWS, "seed": SEED},

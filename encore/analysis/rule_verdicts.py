@@ -27,7 +27,15 @@ from encore.analysis.untied_accuracy import (
     more_pairs,
     untied_interval,
 )
-from encore.core.number_text import count, counted, first_names, number, percent, significant
+from encore.core.number_text import (
+    count,
+    counted,
+    first_names,
+    number,
+    pairs_of_prompts,
+    percent,
+    significant,
+)
 
 RuleVerdictName = Literal[
     "trust", "against", "undecided", "says little", "double", "sources differ"
@@ -132,10 +140,7 @@ class RuleAnswer:
     @property
     def pairs_and_prompts(self) -> str:
         """Return the numbers of pairs and prompts: ``976 pairs of 244 prompts``."""
-        pairs = counted(self.num_pairs, "pair")
-        if self.num_prompts is None:
-            return f"{pairs}, taken as independent (no prompt_id)"
-        return f"{pairs} of {counted(self.num_prompts, 'prompt')}"
+        return pairs_of_prompts(self.num_pairs, self.num_prompts)
 
 
 def rule_answer(

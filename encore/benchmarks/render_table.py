@@ -83,7 +83,8 @@ def _legend(table: BenchmarkTable) -> list[str]:
     if len(table.rows_with_figures) > 1:
         legend.append(
             f"Δ is the difference to {table.reference} in points on the same pairs, with its "
-            "interval over prompts (Bonett and Price); p is from McNemar's exact test of pairs that are right or "
+            "interval over prompts (Bonett and Price); p is from McNemar's exact test of pairs "
+            "that are right or "
             "wrong, so rows with credits between 0 and 1 have none"
         )
     if any(line.our_figures.draws is not None for line in table.rows_with_figures):

@@ -17,7 +17,7 @@ from encore.cli.output import (
     span,
     span_of,
 )
-from encore.core.number_text import number
+from encore.core.number_text import number, pairs_of_prompts
 
 if TYPE_CHECKING:
     from encore.weighting.label_curve import LabelCurve
@@ -63,7 +63,8 @@ def weights_tables(weighed: WeighedRules) -> Iterator[Renderable]:
 def comparison_tables(comparison: SchemeComparison) -> Iterator[Renderable]:
     """Yield tables of the schemes' accuracy, of the accuracy of chance, and of the weights."""
     schemes = comparison.rows
-    title = f"Accuracy of the composed ratings, {comparison.num_pairs:,} pairs"
+    yield f"{pairs_of_prompts(comparison.num_pairs, comparison.num_prompts)}."
+    title = "Accuracy of the composed ratings"
     if comparison.folds_grouped_by is not None:
         title += f"; held out: {comparison.num_folds} folds by {comparison.folds_grouped_by}"
     scheme_columns: TableColumns = {
@@ -93,6 +94,7 @@ def comparison_tables(comparison: SchemeComparison) -> Iterator[Renderable]:
 
 def sweep_tables(sweep: TauSweep) -> Iterator[Renderable]:
     """Yield a table of accuracy and largest weight of scheme encore at each temperature."""
+    yield f"{pairs_of_prompts(sweep.num_pairs, sweep.num_prompts)}."
     taus = ["→ 0: lowest entropy", *(f"{tau:g}" for tau in sweep.taus), "→ ∞: uniform"]
     accuracies = (sweep.lowest_entropy_accuracy, *sweep.accuracies, sweep.uniform_accuracy)
     spans = map(span, sweep.accuracy_lows, sweep.accuracy_highs)
@@ -105,19 +107,20 @@ def sweep_tables(sweep: TauSweep) -> Iterator[Renderable]:
         strict=True,
     )
     columns = ("τ", "half", "95 %", "untied", "largest weight")
-    title = f"ENCORE over its temperature, {sweep.num_pairs:,} pairs; leakage: none"
+    title = "ENCORE over its temperature; leakage: none"
     yield compact_table(columns, [*rows], title=title)
 
 
 def label_curve_tables(curve: LabelCurve) -> Iterator[Renderable]:
     """Yield a table of accuracy by number of labels, and from how many on labels help."""
+    yield f"{pairs_of_prompts(curve.num_pairs, curve.num_prompts)}."
     rows = [
         (f"shrunk, {num:,} labels", percent(estimate.value), span(estimate.low, estimate.high))
         for num, estimate in zip(curve.num_labels, curve.shrunk, strict=True)
     ]
     for name, estimate in (("encore", curve.encore), ("uniform", curve.uniform)):
         rows.append((name, percent(estimate.value), span(estimate.low, estimate.high)))
-    title = f"Accuracy on held-out pairs, {curve.num_pairs:,} pairs grouped by {curve.grouped_by}"
+    title = f"Accuracy on held-out pairs, grouped by {curve.grouped_by}"
     yield compact_table(("weights", "half", "95 %"), rows, title=title)
     num_labels = curve.num_labels_to_beat
     yield (

@@ -66,6 +66,17 @@ def counted(value: int, noun: str) -> str:
     return f"{count(value)} {noun}{'' if value == 1 else 's'}"
 
 
+def pairs_of_prompts(num_pairs: int, num_prompts: int | None) -> str:
+    """Return the numbers of pairs and prompts: ``976 pairs of 244 prompts``.
+
+    Without a number of prompts it says in half a line that pairs count as independent.
+    """
+    pairs = counted(num_pairs, "pair")
+    if num_prompts is None:
+        return f"{pairs}, taken as independent (no prompt_id)"
+    return f"{pairs} of {counted(num_prompts, 'prompt')}"
+
+
 def percent(value: float | None, *, digits: int = 1, unit: str = " %") -> str:
     """Return a share (0 to 1) in percent; a dash for None."""
     return NONE if value is None else f"{number(100 * value, digits=digits)}{unit}"

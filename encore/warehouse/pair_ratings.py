@@ -69,6 +69,13 @@ class PairRatings:
         return len(self.pair_id_P)
 
     @property
+    def num_prompts(self) -> int | None:
+        """Return the number of distinct prompts; None unless all are known."""
+        if self.grouped_by == "pair" or self.prompt_P is None:
+            return None
+        return len(np.unique(self.prompt_P))
+
+    @property
     def rating_2PR(self) -> _Floats:
         """Return the ratings of chosen, then of rejected responses, shape [2, P, R]."""
         return np.stack([self.chosen_PR, self.rejected_PR])

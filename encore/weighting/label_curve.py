@@ -42,6 +42,7 @@ class LabelCurve:
             of the two, by more than the 95 % interval of the paired difference; None if there is no
             such number.
         num_pairs: Pairs that every rule rated; each is held out once in each draw.
+        num_prompts: Number of their prompts; None if prompts are not known.
         grouped_by: The group of pairs that is never both learnt from and tested on.
     """
 
@@ -51,6 +52,7 @@ class LabelCurve:
     uniform: Estimate
     num_labels_to_beat: int | None
     num_pairs: int
+    num_prompts: int | None
     grouped_by: GroupedBy
 
 
@@ -109,6 +111,7 @@ def label_curve(evidence: Evidence, options: SchemeOptions) -> LabelCurve:
         uniform=uniform.half_credit,
         num_labels_to_beat=num_labels_to_beat,
         num_pairs=pairs.num_pairs,
+        num_prompts=pairs.num_prompts,
         grouped_by=pairs.grouped_by,
     )
 

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from encore.analysis.bootstrap import Estimate, draw_rows, middle_95
 from encore.analysis.entropy import entropy_weights
 from encore.analysis.level_codes import LevelCodes, rule_entropies
+from encore.analysis.paired_difference import mean_difference_interval
+from encore.analysis.share_intervals import share_interval
 from encore.core.errors import InputError
 from encore.core.record_table import RecordTable
 from encore.warehouse import PairRatings, Ratings, open_ratings, read_pairs_of
@@ -200,6 +202,7 @@ def compare_ratings(
     rng = np.random.default_rng(seed)
     group_P = np.arange(num_pairs) if group_P is None else group_P
     draws = [figures(row_N) for row_N in draw_rows(group_P, rng=rng, num_draws=num_draws)]
+    shares = [_shares(rating_22PR[:, :, :, index], group_P) for index in range(len(rule_ids))]
     return tuple(
         RuleComparison(
             rule_id=rule_id,
@@ -208,10 +211,42 @@ def compare_ratings(
             **{
                 name: _estimate(value_R[index], np.array([draw[name][index] for draw in draws]))
                 for name, value_R in figures_of_all.items()
-            },
+            }
+            | shares[index],
         )
         for index, rule_id in enumerate(rule_ids)
     )
+
+
+def _shares(rating_22P: _Floats, group_P: NDArray[np.intp]) -> dict[str, Estimate]:
+    """Return a rule's shares and differences of shares with their intervals over prompts.
+
+    They also have a width where no pair differs. A share or difference without a pair is empty.
+
+    Args:
+        rating_22P: Ratings by run, response and pair; NaN where one of the two runs has none.
+        group_P: Prompt of each pair, from 0.
+    """
+    is_rated_2P = ~np.isnan(rating_22P[0])
+    is_compared_P = is_rated_2P.all(axis=0)
+    win_2P = np.sign(rating_22P[:, 0] - rating_22P[:, 1])[:, is_compared_P]
+    tie_2P, compared_P = (win_2P == 0).astype(np.float64), group_P[is_compared_P]
+    response_groups = np.stack([group_P, group_P])[is_rated_2P]
+
+    def share(is_hit_N: NDArray[np.bool_], group_N: NDArray[np.intp]) -> Estimate:
+        hits_G = np.bincount(group_N, weights=is_hit_N, minlength=1)
+        return share_interval(hits_G, np.bincount(group_N, minlength=1))
+
+    def difference(delta_P: _Floats) -> Estimate:
+        return mean_difference_interval(delta_P, group_N=compared_P)
+
+    return {
+        "agreement": share((rating_22P[0] == rating_22P[1])[is_rated_2P], response_groups),
+        "tie_rate": share(tie_2P[0] == 1, compared_P),
+        "flip_rate": share(win_2P[0] * win_2P[1] < 0, compared_P),
+        "tie_difference": difference(tie_2P[1] - tie_2P[0]),
+        "accuracy_difference": difference((win_2P[1] - win_2P[0]) / 2),
+    }
 
 
 def _figures(x_2PR: _Floats, y_2PR: _Floats, times_P: _Floats) -> dict[str, _Floats]:
@@ -234,17 +269,10 @@ def _figures(x_2PR: _Floats, y_2PR: _Floats, times_P: _Floats) -> dict[str, _Flo
         x, y = x_2PR - mean_x, y_2PR - mean_y
         var_x, var_y, cov = mean(x * x), mean(y * y), mean(x * y)
         by_chance = var_x + var_y + (mean_x - mean_y) ** 2
-        wins = [np.sign(rating[0] - rating[1]) / 2 for rating in (x_2PR, y_2PR)]
-        ties = [1 - 2 * np.abs(win_PR) for win_PR in wins]
         return {
-            "agreement": mean(np.where(np.isnan(x), np.nan, x_2PR == y_2PR)),
             "correlation": np.clip(cov / np.sqrt(_above_0(var_x) * _above_0(var_y)), -1, 1),
             "kappa": 2 * cov / _above_0(by_chance),
             "mean_difference": mean_y - mean_x,
-            "tie_rate": mean(ties[0]),
-            "tie_difference": mean(ties[1] - ties[0]),
-            "accuracy_difference": mean(wins[1] - wins[0]),
-            "flip_rate": mean(np.where(np.isnan(wins[0]), np.nan, wins[0] * wins[1] < 0)),
         }
 
 

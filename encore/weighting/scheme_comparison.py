@@ -108,6 +108,7 @@ class SchemeComparison:
         rows: One row per scheme.
         draws: Accuracy of random weights, of k random rules, and of every single rule.
         num_pairs: Compared pairs: those whose two responses every rule rated.
+        num_prompts: Number of their prompts; None if prompts are not known.
         num_pairs_total: All pairs, rated fully or not.
         num_folds: Number of folds of the held-out accuracies; None without such accuracies.
         folds_grouped_by: The group that stays whole in a fold; None without held-out accuracies.
@@ -119,6 +120,7 @@ class SchemeComparison:
     rows: RecordTable[SchemeRow]
     draws: tuple[Draws, ...]
     num_pairs: int
+    num_prompts: int | None
     num_pairs_total: int
     num_folds: int | None
     folds_grouped_by: GroupedBy | None
@@ -200,6 +202,7 @@ def compare_schemes(
         rows=RecordTable(rows),
         draws=tuple(_draws(scheme, half_V) for scheme, half_V in draws.items()),
         num_pairs=pairs.num_pairs,
+        num_prompts=pairs.num_prompts,
         num_pairs_total=all_pairs.num_pairs,
         num_folds=held_out_accuracies[0].num_folds if held_out_accuracies else None,
         folds_grouped_by=held_out_accuracies[0].grouped_by if held_out_accuracies else None,
@@ -306,6 +309,7 @@ class TauSweep:
             weight.
         uniform_accuracy: Accuracy in the limit of a large tau.
         num_pairs: Pairs whose two responses every rule rated.
+        num_prompts: Number of their prompts; None if prompts are not known.
         num_pairs_total: All pairs, rated fully or not.
         notes: Sentences on what limits these figures.
     """
@@ -319,6 +323,7 @@ class TauSweep:
     lowest_entropy_accuracy: Accuracy
     uniform_accuracy: Accuracy
     num_pairs: int
+    num_prompts: int | None
     num_pairs_total: int
     notes: tuple[str, ...]
 
@@ -354,6 +359,7 @@ def sweep_tau(evidence: Evidence, *, taus: Sequence[float] = DEFAULT_TAUS) -> Ta
         lowest_entropy_accuracy=lowest.accuracy,
         uniform_accuracy=uniform.accuracy,
         num_pairs=pairs.num_pairs,
+        num_prompts=pairs.num_prompts,
         num_pairs_total=all_pairs.num_pairs,
         notes=tuple(notes),
     )

@@ -114,7 +114,7 @@ def test_every_form_has_a_table_and_the_json_is_the_file_of_the_probe(
     row = next(line for line in printed.out.splitlines() if line.split()[-1:] == ["unknown"])
     assert row.split()[0] == "1"
     assert "1 kind" in printed.out
-    assert "unknown for kind: fewer than 30 pairs" in " ".join(printed.out.split())
+    assert "unknown for kind: fewer than 30 prompts" in " ".join(printed.out.split())
     finished = encore("rules", "probe", study, *options, "--num-pairs", 20, "--json")
     assert f"note: the study has {NUM_PAIRS} pairs, fewer than 20: all" in finished.err
     record = finished.json
