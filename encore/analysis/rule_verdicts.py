@@ -274,8 +274,8 @@ def _missing_caveat(
         for outcome in ("lost", "won")
     )
     changed = [
-        f"{_side(interval)} if they counted {words} it ({percent(interval.value)})"
-        for words, interval in (("against", against), ("for", in_favour))
+        f"{_side(interval)} if they counted {direction} it ({percent(interval.value)})"
+        for direction, interval in (("against", against), ("for", in_favour))
         if _side(interval) != name
     ]
     lack = "lacks" if num_missing == 1 else "lack"

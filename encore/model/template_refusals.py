@@ -47,9 +47,9 @@ class TemplateRefusals:
     def reasons(self) -> dict[str, int]:
         """Return the most frequent reasons with their counts; the others together."""
         counts = Counter(reason for reason in self.reason_P if reason is not None)
-        shown = dict(counts.most_common(_MAX_REASONS))
-        num_others = self.num_set_aside - sum(shown.values())
-        return {**shown, **({"other reasons": num_others} if num_others else {})}
+        frequent = dict(counts.most_common(_MAX_REASONS))
+        num_others = self.num_set_aside - sum(frequent.values())
+        return {**frequent, **({"other reasons": num_others} if num_others else {})}
 
     @property
     def note(self) -> str | None:

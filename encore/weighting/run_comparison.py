@@ -160,8 +160,8 @@ def _common_ratings(
             for run, index_P in zip(runs, pair_indices, strict=True)
         ]
     )
-    known = next((run for run in range(2) if runs[run].grouped_by == "prompt"), 0)
-    return rule_ids, rating_22PR, runs[known].take(pair_indices[known]).group_P
+    with_prompts = next((run for run in range(2) if runs[run].grouped_by == "prompt"), 0)
+    return rule_ids, rating_22PR, runs[with_prompts].take(pair_indices[with_prompts]).group_P
 
 
 def compare_ratings(

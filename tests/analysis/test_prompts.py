@@ -221,11 +221,11 @@ def test_a_tables_prompts_are_counted_and_without_them_the_answer_says_so():
 def test_one_pair_a_prompt_changes_no_figure():
     pairs = two_pairs_a_prompt()
     single = dataclasses.replace(pairs, prompt_P=np.arange(80, dtype=np.uint64))
-    known, bare = (analyze(table) for table in (table_with_prompts(single), table_of_pairs(pairs)))
-    assert known.intervals == bare.intervals
-    assert known.correlation == bare.correlation
-    assert known.variance == bare.variance
-    assert [row.untied for row in known.answers[-1].rows] == [
+    with_prompts, bare = (analyze(table) for table in (table_with_prompts(single), table_of_pairs(pairs)))
+    assert with_prompts.intervals == bare.intervals
+    assert with_prompts.correlation == bare.correlation
+    assert with_prompts.variance == bare.variance
+    assert [row.untied for row in with_prompts.answers[-1].rows] == [
         row.untied for row in bare.answers[-1].rows
     ]
 

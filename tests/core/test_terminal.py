@@ -42,10 +42,10 @@ def test_a_console_prints_text_tables_and_titles_without_control_characters(prin
     table = Table("heading " + hostile, title="title " + hostile)
     table.add_row("cell " + hostile)
     assert HARMLESS.replace(r"\x07", "") in printed(hostile)
-    shown = printed(table)
-    assert not set(hostile) & set(shown) & {*"\x9b\x7f\u202e\u2066\u061c\u2028\udcff"}
-    assert "\x1b[31m" not in shown
-    assert "\x1b]0;" not in shown
+    text = printed(table)
+    assert not set(hostile) & set(text) & {*"\x9b\x7f\u202e\u2066\u061c\u2028\udcff"}
+    assert "\x1b[31m" not in text
+    assert "\x1b]0;" not in text
 
 
 def test_markup_in_a_title_of_progress_is_text(monkeypatch):
@@ -55,9 +55,9 @@ def test_markup_in_a_title_of_progress_is_text(monkeypatch):
     with terminal.terminal_reporter() as reporter:
         reporter.started("judge [bold]x[/bold] \x1b[2J\u202e", total=2)
         reporter.advanced(note="[red]1/s\x9b")
-    shown = file.getvalue()
-    assert "judge [bold]x[/bold] \\x1b[2J\\u202e" in shown
-    assert "[red]1/s\\x9b" in shown
+    text = file.getvalue()
+    assert "judge [bold]x[/bold] \\x1b[2J\\u202e" in text
+    assert "[red]1/s\\x9b" in text
 
 
 def test_json_on_stdout_holds_escapes_of_json(capsys):

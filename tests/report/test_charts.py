@@ -60,6 +60,7 @@ def test_the_curve_of_labels_has_a_point_for_each_number_and_two_lines_without_l
         uniform=Estimate(value=0.64, low=0.6, high=0.7),
         num_labels_to_beat=100,
         num_pairs=500,
+        num_prompts=480,
         grouped_by="prompt",
     )
     chart = label_curve_chart(curve)

@@ -112,9 +112,10 @@ def test_copies_narrow_no_difference_of_two_runs():
         num_draws=200,
     )
     for name in ("agreement", "correlation", "kappa", "mean_difference", "accuracy_difference"):
-        one, other = getattr(single, name), getattr(copied, name)
-        assert other.value == pytest.approx(one.value)
-        assert other.high - other.low == pytest.approx(one.high - one.low, rel=0.25)
+        expected, estimate = getattr(single, name), getattr(copied, name)
+        assert estimate.value == pytest.approx(expected.value)
+        width = expected.high - expected.low
+        assert estimate.high - estimate.low == pytest.approx(width, rel=0.25)
 
 
 def test_copies_raise_no_bound_of_a_probe():

@@ -245,7 +245,7 @@ def rated_prompts(seed: int, *, design: str, num_pairs: int = 600) -> PairRating
 @pytest.mark.parametrize("num_studies", [60, pytest.param(1000, marks=pytest.mark.full)])
 @pytest.mark.parametrize("design", DESIGNS)
 def test_the_stated_error_holds_where_prompts_have_several_pairs(design, num_studies):
-    """Of 60 studies at 95 %, fewer than 51 have a chance of 0.1 %; 1,000 have an error of 0.7 %."""
+    """At 95 %, fewer than 51 of 60 have a chance of 0.1 %; 1,000 studies have an error of 0.7 %."""
     many = rated_prompts(0, design=design, num_pairs=200_000)
     true_weight_R = weights_of_levels(np.rint(2 * many.rating_2PR))
     num_within = 0
