@@ -221,7 +221,9 @@ def test_a_tables_prompts_are_counted_and_without_them_the_answer_says_so():
 def test_one_pair_a_prompt_changes_no_figure():
     pairs = two_pairs_a_prompt()
     single = dataclasses.replace(pairs, prompt_P=np.arange(80, dtype=np.uint64))
-    with_prompts, bare = (analyze(table) for table in (table_with_prompts(single), table_of_pairs(pairs)))
+    with_prompts, bare = (
+        analyze(table) for table in (table_with_prompts(single), table_of_pairs(pairs))
+    )
     assert with_prompts.intervals == bare.intervals
     assert with_prompts.correlation == bare.correlation
     assert with_prompts.variance == bare.variance

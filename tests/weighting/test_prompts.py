@@ -1,4 +1,4 @@
-"""Four copies of every prompt's pair say no more than one: schemes, curves, runs, probes, people."""
+"""Four copies of a prompt's pair say no more than one: schemes, runs, probes, people."""
 
 from __future__ import annotations
 
