@@ -91,7 +91,10 @@ def test_copies_of_every_response_to_a_prompt_make_no_interval_narrower():
     )
     for name in ("auroc", "average_precision", "threshold", "f1", "over_refusal", "under_refusal"):
         expected, estimate = asdict(getattr(once, name)), asdict(getattr(six_times, name))
-        assert estimate == pytest.approx(expected), name
+        # Over prompts of several responses a share's interval has the width of Student's t.
+        tolerance = 0.03 if name.endswith("refusal") else 1e-6
+        assert estimate == pytest.approx(expected, abs=tolerance), name
+        assert estimate["high"] - estimate["low"] >= expected["high"] - expected["low"] - 1e-9
 
 
 def test_intervals_cover_the_truth_where_responses_to_a_prompt_resemble_each_other():
