@@ -82,6 +82,14 @@ def test_equal_sources_are_seldom_said_to_differ():
     assert num_false <= 8  # 8 or more of 60 at 5 %: 1 %
 
 
+def test_the_smallest_of_three_tests_is_counted_three_times():
+    """Each source against the other two together, by Fisher's exact test."""
+    row = verdict_of_sources(a=(60, 40), b=(50, 50), c=(45, 55))
+    tables = ([[60, 40], [95, 105]], [[50, 50], [105, 95]], [[45, 55], [110, 90]])
+    expected = 3 * min(fisher_exact(table).pvalue for table in tables)
+    assert row.heterogeneity_p == pytest.approx(expected)
+
+
 def test_one_source_has_no_test():
     assert verdict_of(60, 40).heterogeneity_p is None
     with open_warehouse(open_ratings(table_of(*ratings_of(60, 40)))) as warehouse:
