@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import partial
 
@@ -13,6 +14,8 @@ from encore.core.number_text import MINUS, NONE, first_names, p_value, points
 percent = partial(number_text.percent, unit="")
 #: Replacements for characters that would end a cell or a line of a Markdown table.
 _MARKDOWN = str.maketrans({"|": "\\|", "\\": "\\\\", "\r": " ", "\n": " "})
+#: What would begin HTML, or the target of a link or an image.
+_LIVE = re.compile(r"<(?=[A-Za-z/!?])|(?<=\])\(")
 #: Note on the credit of a tie, by (is a judge's row, credit of a tie).
 _TIES = {
     (False, "loss"): "a reward model's tie is a loss",
@@ -23,7 +26,7 @@ _TIES = {
 
 def render_markdown(table: BenchmarkTable) -> str:
     """Return the table as Markdown that ends in a line break: title, cells, list of notes."""
-    cells = [[cell.translate(_MARKDOWN) for cell in row] for row in _cells(table)]
+    cells = [[_escaped(cell) for cell in row] for row in _cells(table)]
     # The rule of a column needs a dash beside its colon, else Markdown sees no table.
     widths = [max(2, *map(len, column)) for column in zip(*cells, strict=True)]
     rule = [f":{'-' * (widths[0] - 1)}", *(f"{'-' * (width - 1)}:" for width in widths[1:])]
@@ -31,9 +34,14 @@ def render_markdown(table: BenchmarkTable) -> str:
     for row in (cells[0], rule, *cells[1:]):
         padded = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
         lines.append(f"| {' | '.join([row[0].ljust(widths[0]), *padded[1:]])} |")
-    notes = [f"- {note.translate(_MARKDOWN)}" for note in table_notes(table)]
-    title = f"**{table_title(table).translate(_MARKDOWN)}**"
+    notes = [f"- {_escaped(note)}" for note in table_notes(table)]
+    title = f"**{_escaped(table_title(table))}**"
     return "\n".join([title, "", *lines, "", *notes]) + "\n"
+
+
+def _escaped(text: str) -> str:
+    """Return a text for Markdown; names and notes come from files and models of others."""
+    return _LIVE.sub(r"\\\g<0>", text.translate(_MARKDOWN))
 
 
 def table_title(table: BenchmarkTable) -> str:

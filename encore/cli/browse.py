@@ -9,6 +9,7 @@ from encore.core.config import option
 from encore.core.number_text import counted
 from encore.core.terminal import console, print_json, say, say_next
 from encore.data.study_options import RunChoice, StudyConfig
+from encore.serving.host_guard import allow_host_option
 
 
 class BrowseConfig(RunChoice, StudyConfig):
@@ -18,6 +19,7 @@ class BrowseConfig(RunChoice, StudyConfig):
     """Address to listen on; the default is this machine alone."""
     port: int = option(0, ge=0, le=65_535)
     """Port to listen on; 0: any free one."""
+    allowed_hosts: tuple[str, ...] = allow_host_option()
 
 
 @command
@@ -35,6 +37,7 @@ def browse(config: BrowseConfig, *, json: JsonOption = False) -> None:
     Example: encore browse demo-study, then open the printed address
     """
     from encore.data.study import open_study
+    from encore.serving.host_guard import host_names
     from encore.serving.listening import listen, make_server, url_of
     from encore.tables.browse_app import browse_app
     from encore.tables.pair_index import open_pair_index
@@ -55,5 +58,6 @@ def browse(config: BrowseConfig, *, json: JsonOption = False) -> None:
             say(f"browse {pairs}, {runs}, on {url}; stop with Ctrl-C")
             if not index.summary["runs"]:
                 say_next("rate", config.study, "--judge", "JUDGE")
-            app = browse_app(index, host=config.host)
+            hosts = host_names(config.host, further=config.allowed_hosts)
+            app = browse_app(index, hosts=hosts)
             make_server(app, stop_seconds=2).run(sockets=[listener])

@@ -61,8 +61,8 @@ is_verbose = ContextVar("is_verbose", default=False)
 
 #: Characters of the bar in a line of progress.
 _BAR_WIDTH = 20
-#: Characters that could move the cursor, set a title, reverse or break the line, or that no terminal
-#: prints (half a surrogate pair, as in a path that is not UTF-8). No tabs and no line breaks.
+#: Characters that could move the cursor, set a title, reverse or break the line, or that no
+#: terminal prints (half a surrogate pair, as in a path that is not UTF-8). No tabs or line ends.
 _CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )

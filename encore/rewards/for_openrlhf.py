@@ -6,9 +6,11 @@ itself as ``--reward.remote_url`` it adds longer retries and scores from 0 to 1.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
+from encore.core.errors import InputError
 from encore.rewards.reward_client import shared_client
 
 
@@ -29,10 +31,20 @@ def reward_func(
         labels: Labels of the data, which are not read.
 
     Raises:
+        InputError: The answer has not one finite number for each text.
         RewardUnavailableError: There is no reward within the client's time limit.
     """
     client = shared_client()
     answer = client.post("/get_reward", {"query": [*queries], "prompts": [*prompts]})
-    mean = client.model.reward_mean
-    scores = [min(1.0, max(0.0, reward + mean)) for reward in answer["rewards"]]
-    return {"rewards": answer["rewards"], "scores": scores, "extra_logs": answer["extra_logs"]}
+    rewards, mean = answer["rewards"], client.model.reward_mean
+    try:
+        are_finite = all(map(math.isfinite, rewards))
+    except (TypeError, OverflowError):
+        are_finite = False
+    if not are_finite or len(rewards) != len(queries):
+        raise InputError(
+            f"{client.url}: {len(rewards)} rewards for {len(queries)} texts "
+            f"({str(rewards)[:200]}); expected a finite number for each: see the server's log"
+        )
+    scores = [min(1.0, max(0.0, reward + mean)) for reward in rewards]
+    return {"rewards": rewards, "scores": scores, "extra_logs": answer["extra_logs"]}

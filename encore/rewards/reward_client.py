@@ -314,7 +314,8 @@ def _text_reward(index: int, result: Any, *, model: ServedModel) -> TextReward:
     """Return the reward of one entry of an answer.
 
     Raises:
-        InputError: The text was refused, or the entry is not one of this model.
+        InputError: The text was refused, the entry is not one of this model, or a number in it is
+            infinite or no number.
     """
     try:
         rules = result["rules"]
@@ -332,8 +333,9 @@ def _text_reward(index: int, result: Any, *, model: ServedModel) -> TextReward:
                 if not is_in and model.weights[rule_id] != 0
             ),
         )
-        is_whole = is_in_reward.keys() == model.weights.keys() and math.isfinite(reward.reward)
-    except (KeyError, TypeError):
+        numbers = (reward.reward, *reward.scores.values(), *reward.contributions.values())
+        is_whole = is_in_reward.keys() == model.weights.keys() and all(map(math.isfinite, numbers))
+    except (KeyError, TypeError, OverflowError):  # an integer may exceed all numbers
         is_whole = False
     if not is_whole:
         raise InputError(f"text {index} (counted from 0) has no reward: {str(result)[:300]}")

@@ -9,6 +9,7 @@ from starlette.types import ASGIApp
 
 from encore.core.errors import EncoreError
 from encore.core.terminal import warn
+from encore.serving.head_timeout import HeadTimeoutProtocol
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -47,22 +48,25 @@ def url_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def make_server(app: ASGIApp, *, stop_seconds: int = 25) -> uvicorn.Server:
+def make_server(
+    app: ASGIApp, *, stop_seconds: int = 25, max_connections: int = 4096
+) -> uvicorn.Server:
     """Return a server of an application; its ``run(sockets=[listener])`` serves until a signal.
 
     Args:
         app: ASGI application to serve.
         stop_seconds: Seconds for requests in progress when the server stops.
+        max_connections: Largest number of connections. uvicorn answers further ones with 503.
     """
     return uvicorn.Server(
         uvicorn.Config(
             app,
-            http="h11",  # the same parser on every machine
+            http=HeadTimeoutProtocol,  # uvicorn's on h11: the same parser on every machine
             ws="none",
             lifespan="on",
             log_config=None,
             access_log=False,
-            limit_concurrency=4096,  # connections; uvicorn answers further ones with 503
+            limit_concurrency=max_connections,
             h11_max_incomplete_event_size=64 << 10,  # uvicorn answers a longer head with 400
             timeout_keep_alive=30,
             timeout_graceful_shutdown=stop_seconds,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from encore.core.terminal import VisibleFormatter
 from encore.export.weights_input import one_reward
 from encore.model.open_model import open_reward_model
+from encore.serving.host_guard import host_names
 from encore.serving.policy_template import load_policy_template
 from encore.serving.reward_app import RewardApp
 from encore.serving.serve_options import ServeConfig
@@ -39,6 +40,7 @@ def open_app(config: ServeConfig, *, on_ready: Callable[[RewardApp], None]) -> R
         composition=one_reward(config.composition, model=opened),
         limits=config.limits,
         on_ready=on_ready,
+        hosts=host_names(config.host, further=config.allowed_hosts),
         policy=policy,
         use=config.use,
         threshold=config.threshold,

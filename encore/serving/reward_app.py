@@ -28,6 +28,7 @@ from encore.serving.batch_queue import BatchQueue, stopping_error
 from encore.serving.composed_rewards import RewardComposer
 from encore.serving.conversation_answers import CONVERSATION_SHAPES
 from encore.serving.held_out_scale import HeldOutScale
+from encore.serving.host_guard import HostGuard, host_names
 from encore.serving.policy_template import PolicyTemplate
 from encore.serving.request_encoding import EncodedText, RequestEncoder
 from encore.serving.reward_requests import RequestError, Texts, read_request
@@ -77,6 +78,7 @@ class RewardApp:
         policy: Template that rendered the texts of clients, if it is not the model's.
         use: Rules that are left out of rewards or only watched.
         threshold: Lowest reward that is safe; None: each request of `POST /guard` names it.
+        hosts: Names by which clients may call the server (`encore.serving.host_guard`).
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class RewardApp:
         policy: PolicyTemplate | None = None,
         use: RuleUse | None = None,
         threshold: float | None = None,
+        hosts: frozenset[str] = host_names("127.0.0.1"),
     ) -> None:
         self.opened = opened
         self.composition = composition
@@ -126,7 +129,7 @@ class RewardApp:
             "/metrics": self._metrics_text,
             "/reverify_mode": self._reverify_mode,
         }
-        self._app = Starlette(
+        routes = Starlette(
             routes=[
                 *(Route(path, answer, methods=["POST"]) for path, answer in posts.items()),
                 *(Route(path, answer, methods=["GET"]) for path, answer in gets.items()),
@@ -134,7 +137,8 @@ class RewardApp:
             lifespan=self._run_queue,
             exception_handlers=dict.fromkeys((HTTPException, Exception), self._answer_error),
         )
-        self._app.router.redirect_slashes = False
+        routes.router.redirect_slashes = False
+        self._app = HostGuard(routes, names=hosts)
 
     @contextlib.asynccontextmanager
     async def _run_queue(self, _app: Starlette) -> AsyncIterator[None]:

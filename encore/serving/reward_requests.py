@@ -6,6 +6,7 @@ keys of a record are counted, not described.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
@@ -119,6 +120,33 @@ def read_request(body: bytes, kind: type[AnyRequest], max_texts: int) -> AnyRequ
         reason = f"{num_texts} texts in one request, expected at most {max_texts}: send several"
         raise RequestError(413, "too_large", reason)
     return record
+
+
+def refuse_infinite_numbers(value: Any, *, name: str = "") -> None:
+    """Raise an error if a number in a JSON value is not finite: JSON cannot hold it in an answer.
+
+    Args:
+        value: A JSON value.
+        name: Path of the value in the request's body.
+
+    Raises:
+        ValueError: It names the first such number.
+    """
+    if isinstance(value, dict):
+        for key, item in value.items():
+            refuse_infinite_numbers(item, name=f"{name}.{key[:_SHOWN_CHARACTERS]}".lstrip("."))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            refuse_infinite_numbers(item, name=f"{name}[{index}]")
+    elif isinstance(value, int | float):
+        try:
+            is_finite = math.isfinite(value)
+        except OverflowError:  # an integer beyond all floating-point numbers
+            is_finite = False
+        if not is_finite:
+            raise ValueError(
+                f"{name}: a number that is infinite or no number; expected a finite one"
+            )
 
 
 def _refusal(error: ValidationError) -> RequestError:

@@ -10,6 +10,7 @@ from pydantic import model_validator
 from encore.core.command_parser import UsageError
 from encore.core.config import StageConfig, option
 from encore.model.model_options import ModelOptions, set_aside_option
+from encore.serving.host_guard import allow_host_option
 from encore.weighting.weights_options import WeightChoice
 
 
@@ -57,6 +58,7 @@ class ServeConfig(ModelOptions):
     """Address to listen on; the default is this machine alone."""
     port: int = option(5000, ge=0, le=65_535)
     """Port to listen on; 0: any free one."""
+    allowed_hosts: tuple[str, ...] = allow_host_option()
     limits: ServeLimits = ServeLimits()
     device: str | None = option(None)
     """Device of the model. Default: a GPU if there is one."""

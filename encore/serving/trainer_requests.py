@@ -7,7 +7,6 @@ A shape without a place for an error refuses the whole request: a failure is nev
 from __future__ import annotations
 
 import math
-import statistics
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -24,6 +23,7 @@ from encore.serving.reward_requests import (
     Record,
     RewardRequest,
     Turn,
+    refuse_infinite_numbers,
 )
 from encore.serving.scored_texts import ScoredTexts
 
@@ -89,6 +89,7 @@ class VerifyRequest(Record):
 
     @model_validator(mode="after")
     def _check_messages(self) -> Self:
+        refuse_infinite_numbers(self.model_dump(exclude={"texts"}))  # the answer has them again
         self.texts  # noqa: B018  # reads the messages, and refuses others
         return self
 
@@ -103,10 +104,14 @@ class VerifyRequest(Record):
         turns += [_turn("user", prompt)] if isinstance(prompt, str) else _turns("input", prompt)
         output = _turns("output", self.response.get("output"))
         # A response may be cut off within its thinking, before it says anything.
-        response = output.pop().content if output else ""
+        last = output.pop() if output else Turn(role="assistant", content="")
+        if last.role != "assistant":
+            raise ValueError(
+                f"output: it ends with role {last.role}, expected the assistant's message"
+            )
         if not 0 < len(turns + output) <= MAX_TURNS:
             raise ValueError(f"{len(turns + output)} messages, expected 1 to {MAX_TURNS}")
-        return [Conversation(messages=turns + output, response=response)]
+        return [Conversation(messages=turns + output, response=last.content)]
 
 
 class SessionRequest(Record):
@@ -120,6 +125,11 @@ class AggregateRequest(Record):
     """Answers of `POST /verify` whose numbers NeMo Gym wants to log."""
 
     verify_responses: list[dict[str, Any]]
+
+    @model_validator(mode="after")
+    def _are_finite(self) -> Self:
+        refuse_infinite_numbers(self.verify_responses, name="verify_responses")
+        return self
 
 
 def _turns(name: str, items: Any) -> list[Turn]:
@@ -229,9 +239,13 @@ def answer_aggregate(request: AggregateRequest) -> dict[str, Any]:
     columns: dict[str, list[float]] = {}
     for row in request.verify_responses:
         for name, value in row.items():
-            if isinstance(value, int | float) and math.isfinite(value) and not name.startswith("_"):
+            if isinstance(value, int | float) and not name.startswith("_"):
                 columns.setdefault(name, []).append(value)
-    means = {f"mean/{name}": statistics.fmean(values) for name, values in columns.items()}
+    # Divided first: a sum of finite numbers may be infinite, their mean is not.
+    means = {
+        f"mean/{name}": math.fsum(value / len(values) for value in values)
+        for name, values in columns.items()
+    }
     headline = {name: value for name, value in means.items() if name == "mean/reward"}
     return {"group_level_metrics": [], "agent_metrics": means, "key_metrics": headline}
 

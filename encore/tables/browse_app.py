@@ -11,17 +11,16 @@ own name at 127.0.0.1.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
-import ipaddress
 import re
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
@@ -29,6 +28,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from encore.core.errors import EncoreError, InputError
+from encore.serving.host_guard import HostGuard
 from encore.tables.pair_index import PairFilter, PairIndex
 from encore.tables.pair_notes import MAX_CHARACTERS
 
@@ -52,15 +52,17 @@ _HEADERS = {
     "x-content-type-options": "nosniff",
 }
 _FILTERS = tuple(field.name for field in dataclasses.fields(PairFilter))
+#: Seconds within which the body of a request must arrive.
+_BODY_SECONDS = 10.0
 _PAGE_NUMBER = re.compile("[1-9][0-9]{0,6}")
 
 
-def browse_app(index: PairIndex, *, host: str) -> ASGIApp:
+def browse_app(index: PairIndex, *, hosts: frozenset[str]) -> ASGIApp:
     """Make the application.
 
     Args:
         index: Index of the study's pairs.
-        host: Name or address that the server listens on. Requests may use it as Host.
+        hosts: Names by which the page may be called (`encore.serving.host_guard`).
     """
 
     # Plain functions run in threads, so that no request waits for another one's query.
@@ -75,7 +77,7 @@ def browse_app(index: PairIndex, *, host: str) -> ASGIApp:
         return JSONResponse(index.pair(request.path_params["position"]))
 
     async def note(request: Request) -> Response:
-        text = (await request.body())[: 4 * MAX_CHARACTERS + 4].decode(errors="replace")
+        text = (await _read(request, max_bytes=4 * MAX_CHARACTERS)).decode(errors="replace")
         await run_in_threadpool(index.write_note, request.path_params["position"], text)
         return JSONResponse({"note": text})
 
@@ -89,7 +91,27 @@ def browse_app(index: PairIndex, *, host: str) -> ASGIApp:
         ],
         exception_handlers=dict.fromkeys((HTTPException, EncoreError), _answer_error),
     )
-    return _HostGuard(app, host=host)
+    return _SecurityHeaders(HostGuard(app, names=hosts))
+
+
+async def _read(request: Request, *, max_bytes: int) -> bytes:
+    """Return the body of a request; a longer or slower one is refused, and not read to its end."""
+    too_large = HTTPException(
+        413, f"a body of more than {max_bytes:,} bytes; shorten the note", {"connection": "close"}
+    )
+    if int(request.headers.get("content-length", 0)) > max_bytes:
+        raise too_large
+    body = bytearray()
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > max_bytes:
+                    raise too_large
+    except TimeoutError:
+        reason = f"the body did not arrive within {_BODY_SECONDS:g} s; send it again"
+        raise HTTPException(408, reason, {"connection": "close"}) from None
+    return bytes(body)
 
 
 def _file(path: Path, media_type: str, _request: Request) -> Response:
@@ -118,12 +140,11 @@ async def _answer_error(_request: Request, error: Exception) -> Response:
     return JSONResponse({"error": str(error)}, 400 if isinstance(error, InputError) else 500)
 
 
-class _HostGuard:
-    """Refuse requests for foreign hosts, and add the security headers to every response."""
+class _SecurityHeaders:
+    """Add the security headers to every response."""
 
-    def __init__(self, app: ASGIApp, *, host: str) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._host_names = {"localhost", host.lower()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
@@ -131,18 +152,4 @@ class _HostGuard:
                 MutableHeaders(scope=message).update(_HEADERS)
             await send(message)
 
-        if scope["type"] != "http" or self._is_allowed(Headers(scope=scope).get("host", "")):
-            await self._app(scope, receive, send_with_headers)
-            return
-        reason = "this page answers to localhost, to an address, and to the name given as --host"
-        await JSONResponse({"error": reason}, 403)(scope, receive, send_with_headers)
-
-    def _is_allowed(self, host: str) -> bool:
-        """Return True if a Host header is this server's name, or an address (no DNS rebinding)."""
-        try:
-            parts = urlsplit(f"//{host}")
-            name = parts.hostname or ""
-            is_ours = name in self._host_names or bool(ipaddress.ip_address(name))
-            return is_ours and "@" not in host
-        except ValueError:
-            return False
+        await self._app(scope, receive, send_with_headers)

@@ -65,6 +65,12 @@ def test_synthetic_parts_are_marked_and_a_hostile_name_is_escaped(tmp_path):
     assert "> **Synthetic** (backbone (made up))" in text
     assert "- synthetic\n" in text
     assert "| backbone | a\\|b&lt;script> c |" in text
+    image = "![x](https://evil.example/p.png)"
+    composition = COMPOSITION.model_copy(
+        update={"scheme": "`" + image, "params": {image: "[y](z)"}}
+    )
+    text = card(tmp_path / "second", weights=composition)
+    assert f"Weights by scheme `` `{image} `` (`{image}` \\[y\\](z))" in text
     assert (
         "rewardbench --model my-model --not_quantized --torch_dtype float32 --max_length 500 "
         "--force_truncation --batch_size 1`"

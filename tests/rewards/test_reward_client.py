@@ -52,6 +52,15 @@ def entry(score: float, **fields: Any) -> dict[str, Any]:
     return {"reward": 0.5 * score, "rules": rules}
 
 
+def infinite(number: str, place: str) -> Response:
+    """Return an answer in whose JSON one number is this text."""
+    answer = {"digest": "d", "results": [entry(1)]}
+    record = answer["results"][0] if place == "reward" else answer["results"][0]["rules"][0]
+    assert place in record
+    record[place] = "NUMBER"
+    return PlainTextResponse(json.dumps(answer).replace('"NUMBER"', number))
+
+
 def texts(*responses: str) -> list[str]:
     return [conversation_json("A question.", response) for response in responses]
 
@@ -257,6 +266,11 @@ def test_a_request_that_was_given_up_leaves_its_connection_to_the_next(monkeypat
         (JSONResponse({"digest": "d", "results": [{"error": "too odd"}]}), "text 0 .*too odd"),
         (JSONResponse({"digest": "d", "results": [{"reward": 1, "rules": []}]}), "no reward"),
         (JSONResponse({"digest": "d", "results": [{"reward": None, "rules": []}]}), "no reward"),
+        *(
+            (infinite(number, place), "text 0 .*no reward")
+            for number in ("1e999", "-1e999", "Infinity", "NaN", "1" + 400 * "0")
+            for place in ("reward", "centred_score", "contribution")
+        ),
     ],
 )  # fmt: skip
 def test_an_answer_without_every_reward_is_an_error_at_once(answer, problem):

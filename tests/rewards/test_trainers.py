@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import httpx
@@ -201,6 +201,18 @@ def test_verl_is_told_that_its_data_lack_the_prompt():
 
 
 # --- OpenRLHF -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rewards", [[math.inf], [math.nan], [None], [], [1.0, 2.0], [10**400]])
+def test_openrlhf_gets_no_reward_that_is_not_one_finite_number_a_text(rewards, monkeypatch):
+    from encore.rewards import for_openrlhf
+
+    model = SimpleNamespace(reward_mean=0.0)
+    answer = {"rewards": rewards, "extra_logs": {}}
+    client = SimpleNamespace(url="http://x", model=model, post=lambda _path, _body: answer)
+    monkeypatch.setattr(for_openrlhf, "shared_client", lambda _url=None: client)
+    with pytest.raises(InputError, match="expected a finite number for each"):
+        for_openrlhf.reward_func(["a"], ["p"], [None])
 
 
 def test_openrlhf_gets_rewards_scores_from_0_to_1_and_logs(client, server, score_NR, monkeypatch):

@@ -18,6 +18,7 @@ from encore.data.records import Message
 from encore.export.weights_input import Composition
 from encore.model.open_model import OpenedModel
 from encore.model.score_sequences import score_sequences
+from encore.serving.host_guard import host_names
 from encore.serving.listening import listen, make_server, url_of
 from encore.serving.reward_app import RewardApp
 from encore.serving.serve_options import RuleUse, ServeLimits
@@ -53,9 +54,11 @@ def score_offline(conversations: Sequence[Conversation]) -> NDArray[np.float64]:
 
 
 @contextlib.contextmanager
-def answering(app: ASGIApp, listener: socket.socket, *, stop_seconds: int = 25) -> Iterator[str]:
+def answering(
+    app: ASGIApp, listener: socket.socket, *, stop_seconds: int = 25, max_connections: int = 4096
+) -> Iterator[str]:
     """Answer requests of a listener in a thread of this process; yield the URL."""
-    server = make_server(app, stop_seconds=stop_seconds)
+    server = make_server(app, stop_seconds=stop_seconds, max_connections=max_connections)
     thread = threading.Thread(target=server.run, args=([listener],), name="server")
     thread.start()
     try:
@@ -88,6 +91,8 @@ def running(
     stop_seconds: int = 25,
     use: Mapping[str, Any] | None = None,
     threshold: float | None = None,
+    hosts: Sequence[str] = (),
+    max_connections: int = 4096,
     **limits: Any,
 ) -> Iterator[Running]:
     """Serve a model, by default `opened_model`, in a thread of this process."""
@@ -98,9 +103,10 @@ def running(
         on_ready=lambda _app: None,
         use=RuleUse.model_validate(use or {}),
         threshold=threshold,
+        hosts=host_names("127.0.0.1", further=hosts),
     )
     with (
         listen("127.0.0.1", 0) as listener,
-        answering(app, listener, stop_seconds=stop_seconds) as url,
+        answering(app, listener, stop_seconds=stop_seconds, max_connections=max_connections) as url,
     ):
         yield Running(url=url, port=listener.getsockname()[1])

@@ -32,7 +32,7 @@ from tests.worlds.servers import wait_until
 from tests.worlds.tokenizers import llama_3
 
 JSON = {"content-type": "application/json"}
-HEAD = "POST /score HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+HEAD = "POST /score HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 #: The weights in head order: a reward is the weighted sum of centred scores.
 WEIGHT_R = np.array([WEIGHTS[rule] for rule in RULES])
 GOOD = {"messages": [{"role": "user", "content": "a"}], "response": "b"}

@@ -7,6 +7,7 @@ The requests and the reading of answers follow the clients' sources: OpenRLHF 0.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 from encore.data.records import Message
+from encore.serving.trainer_requests import VerifyRequest
 from tests.serving.servers import PATIENCE, Running, running, score_offline
 from tests.worlds.models import MEANS, RULES, WEIGHTS, opened_model
 from tests.worlds.scorings import held_out_scores
@@ -125,12 +127,52 @@ def test_the_forms_of_a_prompt_of_nemo_gym_have_one_reward(server, params, same_
         ([{"type": "function_call", "name": "f"}], "an item of type 'function_call'"),
         ([{"role": "assistant", "content": [{"type": "refusal"}]}], "has a part that is not text"),
         ("text", "output: expected a list of messages"),
+        (
+            [{"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}],
+            "output: it ends with role user",
+        ),
     ],
 )
 def test_a_rollout_that_a_reward_model_cannot_read_is_refused_not_scored(server, output, reason):
     answer = server.post("/verify", rollout(response={"output": output}))
     assert answer.status_code == 422
     assert reason in answer.json()["error"]
+
+
+def test_a_rollout_that_was_cut_in_its_thinking_has_an_empty_response(server):
+    """What the user wrote last is part of the prompt, and never scored as the response."""
+    thinking = {"type": "reasoning", "id": "r", "summary": [{"text": "Let me see"}]}
+    for output in ([thinking], []):
+        body = rollout(response={"output": output})
+        [conversation] = VerifyRequest.model_validate(body).texts
+        assert conversation.response == ""
+        assert [turn.model_dump() for turn in conversation.messages] == MESSAGES
+        # /score with an empty response gives the same reward.
+        scored = {"conversations": [{"messages": MESSAGES, "response": ""}]}
+        expected = server.post("/score", scored).json()["results"][0]["reward"]
+        assert server.post("/verify", body).json()["reward"] == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN", "Infinity", "1" + 400 * "0"])
+def test_a_number_that_no_answer_can_hold_is_refused_by_its_name(server, number):
+    def post(path: str, body: dict[str, Any]) -> httpx.Response:
+        content = json.dumps(body).replace('"NUMBER"', number)
+        headers = {"content-type": "application/json"}
+        return httpx.post(f"{server.url}{path}", content=content, headers=headers, timeout=60)
+
+    rows = [{"reward": 1.0}, {"reward": 0.5, "a": "NUMBER"}]
+    answer = post("/aggregate_metrics", {"verify_responses": rows})
+    assert (answer.status_code, "verify_responses[1].a: " in answer.text) == (422, True)
+    params = {"input": MESSAGES, "sampling": [{"temperature": "NUMBER"}]}
+    answer = post("/verify", rollout(responses_create_params=params))
+    name = "responses_create_params.sampling[0].temperature: "
+    assert (answer.status_code, name in answer.text) == (422, True)
+
+
+def test_means_of_numbers_whose_sum_is_infinite_are_finite(server):
+    rows = [{"reward": 1e308}, {"reward": 1.5e308}, {"reward": 1.7e308}]
+    answer = server.post("/aggregate_metrics", {"verify_responses": rows}).json()
+    assert answer["key_metrics"] == {"mean/reward": pytest.approx(1.4e308)}
 
 
 def test_nemo_gyms_other_requests_are_answered(server):

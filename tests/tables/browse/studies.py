@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 
 from encore.data.study import open_study
+from encore.serving.host_guard import host_names
 from encore.serving.listening import listen
 from encore.tables.browse_app import browse_app
 from encore.tables.pair_index import open_pair_index
@@ -71,7 +72,9 @@ def browsing(study: Path) -> Iterator[httpx.Client]:
     with (
         listen("127.0.0.1", 0) as listener,
         open_pair_index(open_study(study)) as index,
-        answering(browse_app(index, host="127.0.0.1"), listener, stop_seconds=1) as url,
+        answering(
+            browse_app(index, hosts=host_names("127.0.0.1")), listener, stop_seconds=1
+        ) as url,
         httpx.Client(base_url=url, timeout=PATIENCE) as client,
     ):
         yield client

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -140,12 +143,43 @@ def test_a_note_is_kept_in_the_study_and_nothing_else_changes(hostile_study, tmp
         assert json.loads((study / "notes.json").read_text()) == {pair_id: HOSTILE}
         assert [row["note"] for row in rows_of(page) if row["note"]] == [HOSTILE]
         assert page.get("/api/pairs/3").json()["note"] == HOSTILE
-        for content, headers, code in (("x" * 2001, {}, 400), ("x", {"host": "evil.example"}, 403)):
+        for content, headers, code in (
+            ("x" * 2001, {}, 400),
+            ("é" * 4001, {}, 413),  # 8,002 bytes: more than 2,000 characters can have
+            ("x", {"host": "evil.example"}, 403),
+        ):
             answer = page.put("/api/pairs/3/note", content=content, headers=headers)
             assert answer.status_code == code
         page.put("/api/pairs/3/note", content="")
         (study / "notes.json").unlink()
         assert digest_of_tree(study) == before
+
+
+def test_a_body_without_end_is_not_read_to_its_end(browsed):
+    """A million times the largest note; the client sends until the server stops to read."""
+    num_sent = 0
+
+    def blocks() -> Iterator[bytes]:
+        nonlocal num_sent
+        for _ in range(1_000_000):
+            num_sent += 1
+            yield b"x" * 8_000
+
+    with contextlib.suppress(httpx.TransportError):
+        answer = browsed.put("/api/pairs/3/note", content=blocks())
+        assert answer.status_code == 413
+    assert num_sent < 10_000
+    assert browsed.get("/api/pairs/3").json()["note"] == ""
+
+
+def test_a_body_that_is_announced_as_too_large_is_not_read_at_all(browsed):
+    """The client sends a head and waits; the answer does not wait for the body."""
+    url = browsed.base_url
+    with socket.create_connection((url.host, url.port), timeout=5) as connection:
+        connection.sendall(
+            b"PUT /api/pairs/3/note HTTP/1.1\r\nhost: localhost\r\ncontent-length: 8001\r\n\r\n"
+        )
+        assert connection.recv(12) == b"HTTP/1.1 413"
 
 
 def test_a_row_has_the_means_nulls_and_contradictions_of_each_run(browsed, cells):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from markdown_it import MarkdownIt
 
 from encore.core.errors import InputError
 from encore.data.pairs import read_pairs
@@ -17,7 +19,9 @@ from encore.data.study import open_study
 from encore.tables.publish_dataset import publish_dataset
 from tests.golden.command_line import encore
 from tests.tables.sql.studies import NUM_PAIRS, make_pairs, rate_study
-from tests.worlds.studies import numbered_pairs, study_of
+from tests.worlds.judges import ScriptedJudge
+from tests.worlds.studies import numbered_pairs, study_of, write_rules
+from tests.worlds.studies import rate_study as rate_study_with
 
 ALL_PAIRS = sum(NUM_PAIRS.values())
 RULE_IDS = load_rule_set("encore-10").rule_ids
@@ -50,6 +54,24 @@ def header_of(folder: Path) -> dict[str, Any]:
     _, header, _ = card.split("---\n", 2)
     loaded: dict[str, Any] = yaml.safe_load(header)
     return loaded
+
+
+def test_nothing_in_a_rule_or_a_judges_name_is_live_in_the_card(tmp_path):
+    study = study_of(numbered_pairs(4), tmp_path / "study")
+    hostile = "![p](https://evil.example/a.png) [c](//evil.example) <img src=x> {}"
+    rules = write_rules(tmp_path / "rules.toml", ["Kind", "Brief"], rating_rule=hostile)
+    judge = ScriptedJudge(name="[judge](//evil.example)<b>\u202e")
+    rate_study_with(study, judge, rules=str(rules))
+    publish_dataset(study, out=tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    # The judge's name has no protocol: its marks are escaped. The rule has one: it is code.
+    assert r"| judge | \[judge\](//evil.example)&lt;b>\\u202e |" in card
+    rule = "![p](https://evil.example/a.png) [c](//evil.example) <img src=x> Kind"
+    assert f"| `kind` | `{rule}` |" in card
+    body = card.split("---\n", 2)[2]
+    rendered = MarkdownIt("commonmark").enable("table").render(body)
+    assert "evil.example" in rendered
+    assert not re.search(r"<img|<a |<b>|\u202e", rendered)
 
 
 def load(folder: Path, *arguments: str, cache: Path) -> Any:
