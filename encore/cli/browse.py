@@ -9,7 +9,7 @@ from encore.core.config import option
 from encore.core.number_text import counted
 from encore.core.terminal import console, print_json, say, say_next
 from encore.data.study_options import RunChoice, StudyConfig
-from encore.serving.host_guard import allow_host_option
+from encore.serving.serve_options import allow_host_option
 
 
 class BrowseConfig(RunChoice, StudyConfig):

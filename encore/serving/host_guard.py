@@ -16,23 +16,8 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from encore.core.config import unkeyed_option
-
 #: Largest number of characters of a refused name in an answer.
 _SHOWN_CHARACTERS = 80
-
-
-def allow_host_option() -> tuple[str, ...]:
-    """Return the option of further names by which clients may call a server."""
-    names: tuple[str, ...] = unkeyed_option(
-        (),
-        name="allow-host",
-        metavar="NAME",
-        help="A further host name by which clients call this server, such as that of a service or "
-        "a proxy; repeatable. localhost, addresses, --host and, with a --host that other machines "
-        "reach, this machine's name are always answered.",
-    )
-    return names
 
 
 def host_names(host: str, *, further: Iterable[str] = ()) -> frozenset[str]:

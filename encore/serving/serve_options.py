@@ -8,10 +8,22 @@ from typing import Self
 from pydantic import model_validator
 
 from encore.core.command_parser import UsageError
-from encore.core.config import StageConfig, option
+from encore.core.config import StageConfig, option, unkeyed_option
 from encore.model.model_options import ModelOptions, set_aside_option
-from encore.serving.host_guard import allow_host_option
 from encore.weighting.weights_options import WeightChoice
+
+
+def allow_host_option() -> tuple[str, ...]:
+    """Return the option of further names by which clients may call a server."""
+    names: tuple[str, ...] = unkeyed_option(
+        (),
+        name="allow-host",
+        metavar="NAME",
+        help="A further host name by which clients call this server, such as that of a service or "
+        "a proxy; repeatable. localhost, addresses, --host and, with a --host that other machines "
+        "reach, this machine's name are always answered.",
+    )
+    return names
 
 
 class ServeLimits(StageConfig):

@@ -52,12 +52,12 @@ def entry(score: float, **fields: Any) -> dict[str, Any]:
     return {"reward": 0.5 * score, "rules": rules}
 
 
-def infinite(number: str, place: str) -> Response:
+def infinite(number: str, field: str) -> Response:
     """Return an answer in whose JSON one number is this text."""
     answer = {"digest": "d", "results": [entry(1)]}
-    record = answer["results"][0] if place == "reward" else answer["results"][0]["rules"][0]
-    assert place in record
-    record[place] = "NUMBER"
+    record = answer["results"][0] if field == "reward" else answer["results"][0]["rules"][0]
+    assert field in record
+    record[field] = "NUMBER"
     return PlainTextResponse(json.dumps(answer).replace('"NUMBER"', number))
 
 
@@ -267,9 +267,9 @@ def test_a_request_that_was_given_up_leaves_its_connection_to_the_next(monkeypat
         (JSONResponse({"digest": "d", "results": [{"reward": 1, "rules": []}]}), "no reward"),
         (JSONResponse({"digest": "d", "results": [{"reward": None, "rules": []}]}), "no reward"),
         *(
-            (infinite(number, place), "text 0 .*no reward")
+            (infinite(number, field), "text 0 .*no reward")
             for number in ("1e999", "-1e999", "Infinity", "NaN", "1" + 400 * "0")
-            for place in ("reward", "centred_score", "contribution")
+            for field in ("reward", "centred_score", "contribution")
         ),
     ],
 )  # fmt: skip
