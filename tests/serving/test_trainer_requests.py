@@ -140,7 +140,7 @@ def test_a_rollout_that_a_reward_model_cannot_read_is_refused_not_scored(server,
 
 
 def test_a_rollout_that_was_cut_in_its_thinking_has_an_empty_response(server):
-    """What the user wrote last is part of the prompt, and never scored as the response."""
+    """The last message of the user is part of the prompt, and never scored as the response."""
     thinking = {"type": "reasoning", "id": "r", "summary": [{"text": "Let me see"}]}
     for output in ([thinking], []):
         body = rollout(response={"output": output})
