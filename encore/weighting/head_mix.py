@@ -103,6 +103,11 @@ def mix_heads(
     score_P2R = _held_out_scores(held_out, num_heads=len(head_ids))
     assert held_out is not None
     beta = DEFAULT_BETA if beta is None else beta
+    # The rules are divided by their own deviation, so the size of their weights says nothing.
+    # Divided by a power of two, huge ones stay finite and ordinary ones keep their last bit.
+    largest = float(np.abs(weight_R).max())
+    unit = float(np.ldexp(1.0, np.frexp(largest)[1] - 1))
+    weight_R = weight_R / unit
     preference_P2, rules_P2 = score_P2R[:, :, 0], score_P2R[:, :, 1:] @ weight_R
     sd_preference, sd_rules = _sd(preference_P2), _sd(rules_P2)
     if not sd_preference:
@@ -123,12 +128,17 @@ def mix_heads(
     rule_factor = chosen_beta / (sd_rules or 1.0)
     weights = {PREFERENCE_HEAD: 1 / sd_preference}
     weights |= dict(zip(rule_heads(head_ids), (rule_factor * weight_R).tolist(), strict=True))
+    if not np.isfinite([sd_rules * unit, *weights.values()]).all():
+        raise InputError(
+            f"weights of the rules up to {largest:g} and beta {chosen_beta:g}: the weighted rules "
+            "have no finite scale; expected smaller numbers, such as weights that sum to 1"
+        )
     return HeadMix(
         weights=weights,
         beta=float(chosen_beta),
         uses_labels=beta == "auto",
         sd_preference=sd_preference,
-        sd_rules=sd_rules,
+        sd_rules=sd_rules * unit,
         num_pairs=len(margin_P),
         num_prompts=int(group_P.max()) + 1,
         held_out_loss=float(_losses(margin_P + chosen_beta * rule_margin_P).mean()),

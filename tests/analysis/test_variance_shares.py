@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pytest
+import scipy.stats
 
 from encore import analyze
 from encore.analysis.bootstrap import Estimate
@@ -114,6 +115,62 @@ def test_a_rule_that_tells_one_pair_of_2000_apart_counts_as_a_rule():
     [worth] = analyze(table_of(wins_PR, losses_PR)).effective_rules
     assert worth.effective.value == pytest.approx(4, abs=0.02)
     assert worth.effective.low <= worth.effective.value <= worth.effective.high
+
+
+# --- ends of intervals ----------------------------------------------------------------------------
+
+
+def fisher_ends(rating_P2: np.ndarray, *, seed: int) -> tuple[float, float]:
+    """Return the ends of the share of prompts: jackknife, bootstrap-t and Student's t, by loops."""
+
+    def share(pairs: np.ndarray) -> float:
+        # Two-way analysis of variance with one factor: means of pairs, and what is within.
+        between = 2 * pairs.mean(axis=1).var(ddof=1)
+        within = ((pairs[:, 0] - pairs[:, 1]) ** 2).mean() / 2
+        prompts = (between - within) / 2
+        return float(prompts / (prompts + within))
+
+    def centre_and_error(pairs: np.ndarray) -> tuple[float, float]:
+        num_pairs, whole = len(pairs), share(pairs)
+        parts = [share(np.delete(pairs, index, axis=0)) for index in range(num_pairs)]
+        error = np.sqrt((num_pairs - 1) * np.var(parts))
+        return float(np.arctanh(whole)), float(error / (1 - whole**2))
+
+    rng, num_pairs = np.random.default_rng(seed), len(rating_P2)
+    centre, error = centre_and_error(rating_P2)
+    distances = []
+    for _ in range(600):
+        drawn_centre, drawn_error = centre_and_error(
+            rating_P2[rng.integers(0, num_pairs, num_pairs)]
+        )
+        distances.append((drawn_centre - centre) / drawn_error)
+    drawn_low, drawn_high = np.quantile(distances, [0.025, 0.975])
+    least = scipy.stats.t.ppf(0.975, num_pairs - 1)
+    # A resample that lies far above says that the truth may lie far below.
+    low, high = centre - max(least, drawn_high) * error, centre + max(least, -drawn_low) * error
+    return float(np.tanh(low)), float(np.tanh(high))
+
+
+def test_each_end_of_a_share_is_on_its_side():
+    # A quarter of the prompts is rated high, and one has one response of each kind: resamples with
+    # that prompt twice have far smaller shares, so the lower end is much further away.
+    rng = np.random.default_rng(8)
+    rating_P2 = np.where(rng.random((90, 1)) < 0.25, 0.8, 0.1) + rng.integers(0, 3, (90, 2)) / 14
+    rating_P2[0] = (0.8, 0.1)
+    shares = shares_of(table_of(rating_P2[:, :1], rating_P2[:, 1:]))
+    estimate = shares.between_prompts
+    low, high = np.arctanh(fisher_ends(rating_P2, seed=0))
+    centre = np.arctanh(estimate.value)
+    assert centre - low > 2 * (high - centre)  # an exchange of the ends would be seen
+    tolerance = 0.15 * (high - low)
+    assert np.arctanh(estimate.low) == pytest.approx(low, abs=tolerance)
+    assert np.arctanh(estimate.high) == pytest.approx(high, abs=tolerance)
+    # The rest of the variance is that of the responses: its ends are 1 less the other ends.
+    responses = shares.between_responses
+    assert (responses.low, responses.value, responses.high) == pytest.approx(
+        (1 - estimate.high, 1 - estimate.value, 1 - estimate.low)
+    )
+    assert responses.low < responses.value < responses.high
 
 
 # --- coverage -------------------------------------------------------------------------------------

@@ -73,6 +73,22 @@ def test_published_rows_are_marked_and_only_the_latest_of_a_model_counts(tmp_pat
     assert any("copied from the records given" in line for line in lines)
 
 
+@pytest.mark.parametrize(("first", "second"), [("a", "b"), ("b", "a")])
+def test_of_two_records_of_a_model_the_latest_counts_in_any_order_of_files(tmp_path, first, second):
+    """Times are numbers: 99.5 is before 100.5, although its text comes after."""
+
+    def results(score: float) -> list[dict[str, Any]]:
+        return [
+            {"evaluation_name": "Safety", "metric_config": {}, "score_details": {"score": score}}
+        ]
+
+    for name, timestamp, score in ((first, "99.5", 0.25), (second, "100.5", 0.75)):
+        path = tmp_path / f"{name}.json"
+        write_record(path, retrieved_timestamp=timestamp, evaluation_results=results(score))
+    [row] = published_rows(tmp_path, PAIRS.benchmark)
+    assert row.scores == {"Safety": 0.75}
+
+
 def test_a_file_that_is_no_record_of_the_benchmark_is_refused(tmp_path):
     path = write_record(tmp_path / "a.json")
     with pytest.raises(InputError, match="none of 1 files has the source_name 'RewardBench 2'"):

@@ -55,6 +55,34 @@ def test_what_cannot_be_composed_is_refused_with_the_next_step():
         assert (mix.weights["be-kind"], mix.weights["be-brief"], mix.beta) == (0, 0, 0)
 
 
+@pytest.mark.parametrize("factor", [1e200, 1e-200, 3e307, 5e-324, -1e250, 1.0])
+@pytest.mark.parametrize("beta", [None, 0.5])
+def test_the_size_of_the_rules_weights_changes_nothing(factor, beta):
+    """They are divided by their own deviation: 2 and 1 are the same rules as 2e200 and 1e200."""
+    expected = mix_heads(
+        {"be-kind": 2.0, "be-brief": 1.0}, FOUR_RESPONSES, head_ids=HEADS, beta=beta
+    )
+    scaled = {"be-kind": 2 * factor, "be-brief": factor}
+    mix = mix_heads(scaled, FOUR_RESPONSES, head_ids=HEADS, beta=beta)
+    sign = np.sign(factor)
+    for rule in scaled:
+        assert mix.weights[rule] == pytest.approx(sign * expected.weights[rule])
+        assert mix.weights[rule] != 0
+    assert mix.weights["preference"] == expected.weights["preference"]
+    assert mix.sd_rules == pytest.approx(abs(factor) * expected.sd_rules, rel=0.5)
+    if sign > 0:
+        assert mix.held_out_loss == pytest.approx(expected.held_out_loss)
+
+
+def test_weights_without_a_finite_scale_are_refused_by_name():
+    huge = {"be-kind": 1.7e308, "be-brief": 1.7e308}
+    with pytest.raises(InputError, match=r"weights of the rules up to 1\.7e\+308 and beta 1: "):
+        mix_heads(huge, held_out_scores(1e4 * FOUR_RESPONSES.score_P2R), head_ids=HEADS)
+    with pytest.raises(InputError, match=r"beta 1\.7e\+308: the weighted rules have no finite"):
+        small = held_out_scores(np.array([1, 1e-4, 1e-4]) * FOUR_RESPONSES.score_P2R)
+        mix_heads(RULE_WEIGHTS, small, head_ids=HEADS, beta=1.7e308)
+
+
 # --- beta auto ------------------------------------------------------------------------------------
 
 

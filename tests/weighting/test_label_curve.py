@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from encore.core.errors import InputError
 from encore.weighting import label_curve as module
-from encore.weighting.label_curve import label_curve
+from encore.weighting.label_curve import LabelCurve, label_curve
 from encore.weighting.scheme_options import SchemeOptions
 from tests.golden.command_line import encore
-from tests.worlds.ratings import evidence_of_margins, table_of
+from tests.worlds.ratings import (
+    evidence_of_entropies,
+    evidence_of_margins,
+    pairs_of_margins,
+    table_of,
+)
 
 
 def test_labels_beat_counting_where_one_rule_in_three_is_right():
@@ -52,6 +61,111 @@ def test_no_pair_is_tested_by_weights_that_were_learnt_from_its_prompt(monkeypat
     never_learnt = [set(range(1, 41)) - pairs for pairs in learnt[2::6]]
     assert sorted(map(len, never_learnt)) == [8] * 5
     assert set.union(*never_learnt) == set(range(1, 41))
+
+
+# --- the smallest number of labels from which on they are better, by hand -------------------------
+
+#: Pairs, each with a prompt of its own: five folds of eight leave 32 to learn from.
+NUM_PAIRS = 40
+
+
+def margins_right_on(*num_right: int, sizes: Sequence[float] = (1, 2)) -> np.ndarray:
+    """Return margins of rules that are right on their first pairs, and wrong on the others."""
+    pair_P = np.arange(NUM_PAIRS)
+    rules = zip(num_right, sizes, strict=True)
+    return np.stack([np.where(pair_P < num, size, -size) for num, size in rules], axis=1)
+
+
+def curve_of(monkeypatch, margin_PR, learns, *, tau: float = 2.0) -> LabelCurve:
+    """Return the curve if fitted weights are those of rule 0 where ``learns`` says so, else rule 1.
+
+    Args:
+        monkeypatch: Replaces the fit and the numbers of labels, which become 4, 8, 16 and 32.
+        margin_PR: Margins of two rules.
+        learns: Function of the number of labelled pairs and of earlier fits with as many.
+        tau: Temperature of scheme encore.
+    """
+    num_fits: Counter[int] = Counter()
+
+    def fit(learnt_PR, _group_P):
+        is_first_rule = learns(len(learnt_PR), num_fits[len(learnt_PR)])
+        num_fits[len(learnt_PR)] += 1
+        return np.array([1.0, 0.0] if is_first_rule else [0.0, 1.0]), 1.0
+
+    monkeypatch.setattr(module, "NUM_LABELS", (4, 8, 16))
+    monkeypatch.setattr(module, "fit_shrunk", fit)
+    curve = label_curve(evidence_of_margins(margin_PR), SchemeOptions(tau=tau))
+    assert curve.num_labels == (4, 8, 16, 32)
+    return curve
+
+
+@pytest.mark.parametrize(
+    ("learnt_with", "expected"),
+    [({4, 8, 16, 32}, 4), ({4, 16, 32}, 16), ({8, 16}, None), ({32}, 32), (set(), None)],
+)
+def test_labels_beat_from_the_smallest_number_after_which_no_number_fails(
+    monkeypatch, learnt_with, expected
+):
+    # Rule 0 is right on all pairs, rule 1, whose margins are twice as large and decide uniform
+    # weights, on 20 of 40.
+    curve = curve_of(monkeypatch, margins_right_on(40, 20), lambda num, _: num in learnt_with)
+    assert curve.num_labels_to_beat == expected
+    values = [1.0 if num in learnt_with else 0.5 for num in (4, 8, 16, 32)]
+    assert [estimate.value for estimate in curve.shrunk] == values
+    assert (curve.encore.value, curve.uniform.value) == (0.5, 0.5)
+
+
+def test_a_mean_that_is_better_by_less_than_its_interval_beats_nothing(monkeypatch):
+    # 40 against 38 of 40 pairs: with two imagined pairs of difference 1 and -1 (Bonett and Price)
+    # the mean is 2 / 42, and its interval 1.96 sqrt((4 / 42 - (2 / 42)²) / 42) = 0.092 wide on
+    # either side: it holds 0.
+    curve = curve_of(monkeypatch, margins_right_on(40, 38), lambda _num, _fit: True)
+    assert [estimate.value for estimate in curve.shrunk] == [1.0] * 4
+    assert curve.uniform.value == 38 / 40
+    assert curve.num_labels_to_beat is None
+
+
+@pytest.mark.parametrize("sizes", [(1, 2), (2, 1)])
+def test_labels_must_beat_the_better_one_of_both_schemes_without_labels(monkeypatch, sizes):
+    # At a low temperature encore follows rule 0, which has the lower entropy; uniform weights
+    # follow the rule with the larger margins. Fitted weights are those of the better rule, and so
+    # equal to one of the two schemes: they beat the other alone.
+    num_right = (36, 20) if sizes == (1, 2) else (20, 36)
+    margin_PR = margins_right_on(*num_right, sizes=sizes)
+    if sizes == (2, 1):  # uniform weights follow rule 1
+        margin_PR = margin_PR * (0.25, 1)
+    curve = curve_of(
+        monkeypatch, margin_PR, lambda _num, _fit: num_right[0] > num_right[1], tau=0.01
+    )
+    accuracies = (curve.encore.value, curve.uniform.value)
+    assert accuracies == ((0.9, 0.5) if sizes == (1, 2) else (0.5, 0.9))
+    assert [estimate.value for estimate in curve.shrunk] == [0.9] * 4
+    assert curve.num_labels_to_beat is None
+
+
+def test_an_accuracy_is_the_mean_of_two_draws_of_labels(monkeypatch):
+    # Of the two draws of a fold one learns rule 0 (right on 40 of 40), one rule 1 (20 of 40).
+    curve = curve_of(monkeypatch, margins_right_on(40, 20), lambda _num, fit: fit % 2 == 0)
+    assert [estimate.value for estimate in curve.shrunk] == [0.75] * 4
+
+
+def test_the_smallest_number_of_labels_has_pairs_of_two_prompts(monkeypatch):
+    """The penalty is chosen by holding out prompts; most pairs are of one prompt here."""
+    pairs = pairs_of_margins(np.arange(1.0, 41)[:, np.newaxis] * [1, -1])
+    prompt_P = np.where(np.arange(40) < 30, 0, np.arange(40)).astype(np.uint64)
+    pairs = dataclasses.replace(pairs, prompt_P=prompt_P, grouped_by="prompt")
+    learnt: list[np.ndarray] = []
+
+    def fit(_margin_PR, group_P):
+        learnt.append(group_P)
+        return np.array([1.0, 0.0]), 1.0
+
+    monkeypatch.setattr(module, "NUM_LABELS", (1, 2))
+    monkeypatch.setattr(module, "fit_shrunk", fit)
+    label_curve(evidence_of_entropies([0.1, 0.2], pairs=pairs), SchemeOptions())
+    assert all(len(np.unique(group_P)) >= 2 for group_P in learnt)
+    for group_P in learnt[::3]:  # the fits that were to have one pair: no more than it takes
+        assert len(np.unique(group_P[:-1])) == 1
 
 
 def test_too_few_prompts_are_refused():
