@@ -109,6 +109,11 @@ class Exported:
                 f"{self.written.dtype} flips or ties {verification.num_flipped:,} of "
                 f"{verification.num_margins:,} rankings"
             )
+        if verification.num_set_aside:
+            notes.append(
+                f"{verification.num_set_aside:,} pairs are set aside, because the chat template "
+                "refuses them: their rankings were not compared"
+            )
         if self.licence is None:
             notes.append("no licence was stated: those of the backbone and of the data apply")
         return notes

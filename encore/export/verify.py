@@ -54,6 +54,7 @@ class Verification:
             number format.
         num_flipped: Number of these that the model in memory ranks otherwise. A tie in one of the
             two counts.
+        num_set_aside: Number of pairs that were left out: the chat template refuses them.
     """
 
     num_probes: int
@@ -61,6 +62,7 @@ class Verification:
     example_scores: Mapping[str, float]
     num_margins: int = 0
     num_flipped: int = 0
+    num_set_aside: int = 0
 
 
 def verify_export(written: Written, *, pairs: Sequence[PreferencePair] = ()) -> Verification:
@@ -86,7 +88,12 @@ def verify_export(written: Written, *, pairs: Sequence[PreferencePair] = ()) -> 
         plain = _open(written, written.dtype)
     source, labels = written.source.tokenizer, written.labels
     example_ids = source.encode(*probes()[0]).token_ids
-    response_ids = [response.token_ids for pair in source.encode_pairs(pairs) for response in pair]
+    taken_pairs = [
+        pair for pair in pairs if source.refusal(pair.prompt, pair.chosen, pair.rejected) is None
+    ]
+    response_ids = [
+        response.token_ids for pair in source.encode_pairs(taken_pairs) for response in pair
+    ]
     sequences = [example_ids, *response_ids]
     plain_NK = _plain_scores(plain, sequences)
     memory_sign_PK, plain_sign_PK = (
@@ -99,6 +106,7 @@ def verify_export(written: Written, *, pairs: Sequence[PreferencePair] = ()) -> 
         example_scores=dict(zip(labels, plain_NK[0].tolist(), strict=True)),
         num_margins=memory_sign_PK.size,
         num_flipped=int((memory_sign_PK != plain_sign_PK).sum()),
+        num_set_aside=len(pairs) - len(taken_pairs),
     )
 
 

@@ -19,6 +19,8 @@ from encore.benchmarks.render_table import render_markdown
 from encore.benchmarks.run_benchmark import run_benchmark
 from encore.core.errors import InputError
 from encore.data.study import open_study
+from encore.export.write_export import export_model
+from encore.model.open_model import open_reward_model
 from encore.runs.run_files import run_status
 from encore.scoring.head_accuracy import head_accuracies
 from encore.scoring.head_scores import ScoreManifest, read_head_scores
@@ -34,7 +36,7 @@ from tests.golden.command_line import encore
 from tests.worlds.scorings import make_model, score
 from tests.worlds.strict_templates import mixed_rows, strict_tokenizer, write_template
 from tests.worlds.studies import file_digests, shard_path, study_of, write_lines
-from tests.worlds.trainings import RULES, make_backbone, train_config, write_ratings
+from tests.worlds.trainings import RULES, make_backbone, pairs_of, train_config, write_ratings
 
 NUM_TAKEN, NUM_REFUSED = 25, 2  # 2 of 27 pairs: 7.4 %
 NOTE = "2 of 27 pairs are set aside: the chat template refuses them"
@@ -291,6 +293,21 @@ def test_a_benchmark_of_too_many_refused_pairs_ends_before_scoring(study, world)
     with pytest.raises(InputError, match="refuses 2 of 27 pairs"):
         benchmark(study, world, max_set_aside_share=0.01)
     assert not (study / "benchmarks").exists()
+
+
+# --- exports --------------------------------------------------------------------------------------
+
+
+def test_an_export_compares_the_rankings_of_the_other_pairs(world, tmp_path):
+    exported = export_model(
+        open_reward_model(world / "model", device="cpu"),
+        out=tmp_path / "export",
+        dtype="bfloat16",
+        pairs=pairs_of(world / "study"),
+    )
+    assert exported.verification.num_set_aside == NUM_REFUSED
+    assert exported.verification.num_margins == NUM_TAKEN * len(RULES)
+    assert any(note.startswith("2 pairs are set aside") for note in exported.notes)
 
 
 # --- labelled responses ---------------------------------------------------------------------------
