@@ -238,8 +238,7 @@ class Scorer:
     ) -> ScoredModel:
         """Return the scores of a model with facts about the model and notes for readers."""
         metadata, notes = opened.metadata, []
-        if refusals.note:
-            notes.append(f"{opened.name}: {refusals.note}; its rows are of the other pairs")
+        notes += [f"{opened.name}: {note}" for note in refusals.notes]
         if num_cut := report.total("num_cut_pairs"):
             manner = "the same way" if self.config.truncation == "rewardbench" else "another way"
             notes.append(

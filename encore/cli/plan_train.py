@@ -39,8 +39,7 @@ def plan_train(config: PlanTrainConfig, *, json: JsonOption = False) -> None:
     if any(is_given) if config.study else not all(is_given):
         raise UsageError("give STUDY, or --pairs and --tokens-per-response, not both")
     plan = plan_training(open_study(config.study) if config.study else None, config)
-    notes = [note for note in [plan.tokens.note] if note]
-    show_result(plan, _tables(plan, config.layout), notes, as_json=json)
+    show_result(plan, _tables(plan, config.layout), plan.tokens.notes, as_json=json)
     if problem := misfit_message(plan):
         raise EncoreError(problem)
     backbone = config.backbone if "backbone" in config.model_fields_set else "MODEL"

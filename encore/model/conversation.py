@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -39,6 +40,8 @@ _MARKER = "ENCORE-FRAME-{}-MARKER"
 _MARKERS = re.compile(r"ENCORE-FRAME-(\d+)-MARKER")
 _RESPONSE = "ENCORE-RESPONSE-MARKER"
 _QUESTION = Message(role="user", content="Hi.")
+#: Characters at the end of a turn that are looked for in the rendered text.
+_END_OF_TURN = 40
 #: Most characters of a template's own words in a message.
 _MAX_REASON = 200
 #: Responses with which a template is tried out.
@@ -166,6 +169,20 @@ class ConversationTokenizer:
         except TemplateRefusalError as error:
             return error.reason
         return None
+
+    def leaves_out(self, prompt: Sequence[Message]) -> bool:
+        """Return True if a turn of the prompt is not in the rendered text, or not with its end.
+
+        Some templates have no place for a system turn and pass over it. To leave out what an
+        assistant thought before it spoke is no loss.
+
+        Raises:
+            TemplateRefusalError: The template refuses the prompt.
+        """
+        head, _ = self._split(prompt)
+        texts = (turn.content.rpartition("</think>")[2].strip() for turn in prompt)
+        num_by_end = Counter(text[-_END_OF_TURN:] for text in texts)
+        return any(head.count(end) < num for end, num in num_by_end.items())
 
     def encode_pairs(self, pairs: Sequence[PreferencePair]) -> list[EncodedPair]:
         """Return the token ids of both responses of every pair, by one call of the tokenizer.

@@ -27,11 +27,13 @@ class TemplateRefusals:
         reason_P: Reason of each pair that is refused, in the template's words; None for the others.
         example: Id of the first refused pair; empty if there is none.
         noun: What was tried, in the plural: pairs, or single responses.
+        num_partly_read: Number of pairs that are rendered without one of their turns.
     """
 
     reason_P: tuple[str | None, ...]
     example: str = ""
     noun: str = "pairs"
+    num_partly_read: int = 0
 
     @property
     def num_pairs(self) -> int:
@@ -52,9 +54,15 @@ class TemplateRefusals:
         return {**frequent, **({"other reasons": num_others} if num_others else {})}
 
     @property
-    def note(self) -> str | None:
-        """Return a sentence on the pairs that are set aside; None if there are none."""
-        return set_aside_note(self.num_set_aside, self.num_pairs, self.reasons, noun=self.noun)
+    def notes(self) -> tuple[str, ...]:
+        """Return sentences on the pairs that are set aside, and on those that are partly read."""
+        return template_notes(
+            self.num_set_aside,
+            self.num_pairs,
+            self.reasons,
+            num_partly_read=self.num_partly_read,
+            noun=self.noun,
+        )
 
     def check(self, max_share: float, *, model: str) -> None:
         """Raise if the template refuses more than a share of the pairs, or all of them.
@@ -83,25 +91,40 @@ def find_refusals(
     tokenizer: ConversationTokenizer, pairs: Iterable[PreferencePair]
 ) -> TemplateRefusals:
     """Render every pair and count those that the template refuses; 80,000 pairs take a second."""
-    reasons, example = [], ""
+    reasons, example, num_partly_read = [], "", 0
     for pair in pairs:
         reasons.append(tokenizer.refusal(pair.prompt, pair.chosen, pair.rejected))
-        if reasons[-1] is not None and not example:
+        if reasons[-1] is None:
+            num_partly_read += tokenizer.leaves_out(pair.prompt)
+        elif not example:
             example = pair.pair_id
-    return TemplateRefusals(reason_P=tuple(reasons), example=example)
-
-
-def set_aside_note(
-    num_set_aside: int, num_pairs: int, reasons: Mapping[str, int], *, noun: str = "pairs"
-) -> str | None:
-    """Return a sentence on the pairs that are set aside, with the reasons; None if none are."""
-    if not num_set_aside:
-        return None
-    because = f" ({_listed(reasons)})" if reasons else ""
-    return (
-        f"{num_set_aside:,} of {num_pairs:,} {noun} are set aside: the chat template refuses "
-        f"them{because}"
+    return TemplateRefusals(
+        reason_P=tuple(reasons), example=example, num_partly_read=num_partly_read
     )
+
+
+def template_notes(
+    num_set_aside: int,
+    num_pairs: int,
+    reasons: Mapping[str, int],
+    *,
+    num_partly_read: int = 0,
+    noun: str = "pairs",
+) -> tuple[str, ...]:
+    """Return a sentence on what is set aside, with the reasons, and one on what is partly read."""
+    notes = []
+    if num_set_aside:
+        because = f" ({_listed(reasons)})" if reasons else ""
+        notes.append(
+            f"{num_set_aside:,} of {num_pairs:,} {noun} are set aside: the chat template refuses "
+            f"them{because}"
+        )
+    if num_partly_read:
+        notes.append(
+            f"{num_partly_read:,} of {num_pairs:,} {noun} are read without one of their turns: the "
+            "chat template leaves it out; use a template that has a place for it"
+        )
+    return tuple(notes)
 
 
 def _listed(reasons: Mapping[str, int]) -> str:

@@ -73,6 +73,7 @@ class ScoreManifest(RunManifest):
             not known, or nothing was held out.
         num_set_aside: Number of pairs that the chat template refuses; their scores are null.
         set_aside_reasons: Number of these pairs by the template's reason.
+        num_partly_read: Number of pairs of which the template leaves out a turn.
     """
 
     FILE: ClassVar[str] = "score.json"
@@ -87,6 +88,7 @@ class ScoreManifest(RunManifest):
     split: dict[str, int | float] | None = None
     num_set_aside: int = 0
     set_aside_reasons: dict[str, int] = Field(default_factory=dict)
+    num_partly_read: int = 0
 
     @property
     def title(self) -> str:

@@ -33,7 +33,7 @@ from encore.model.conversation import EncodedPair
 from encore.model.model_options import ComputingConfig
 from encore.model.open_model import OpenedModel, open_reward_model
 from encore.model.score_sequences import best_layout, computed_batches
-from encore.model.template_refusals import TemplateRefusals, find_refusals, set_aside_note
+from encore.model.template_refusals import TemplateRefusals, find_refusals, template_notes
 from encore.runs.engine_supervisor import (
     Launcher,
     ShowEngines,
@@ -218,8 +218,13 @@ def _result(
 ) -> ScoreResult:
     num_rows = sum(shard.num_rows for shard in report.outcomes)
     num_null_rows = 2 * report.total("num_set_aside_pairs")
-    refused = set_aside_note(manifest.num_set_aside, manifest.num_pairs, manifest.set_aside_reasons)
     num_computed, num_cut = report.computed("num_computed"), report.total("num_cut_responses")
+    refused = template_notes(
+        manifest.num_set_aside,
+        manifest.num_pairs,
+        manifest.set_aside_reasons,
+        num_partly_read=manifest.num_partly_read,
+    )
     note = (
         f"{num_cut:,} of {num_rows - num_null_rows:,} responses were too long and lost "
         f"{report.total('num_cut_tokens')} tokens of their oldest text"
@@ -243,7 +248,7 @@ def _result(
         seconds=seconds,
         num_tokens=report.computed("num_tokens"),
         padding_share=report.computed("num_padding") / num_computed if num_computed else None,
-        notes=tuple(text for text in (refused, note if num_cut else None) if text),
+        notes=(*refused, *([note] if num_cut else [])),
         synthetic=manifest.synthetic,
         split=manifest.split,
     )
@@ -295,6 +300,7 @@ def score_manifest(
         split={"evaluation_share": share, "seed": seed} if share else None,
         num_set_aside=refusals.num_set_aside if refusals else 0,
         set_aside_reasons=refusals.reasons if refusals else {},
+        num_partly_read=refusals.num_partly_read if refusals else 0,
         versions=package_versions(),
     )
 

@@ -125,7 +125,7 @@ def measure_guardrail(config: GuardConfig, *, reporter: Reporter = SILENT) -> Gu
     scores = score_labelled(opened, labelled, out=config.out, reporter=reporter)
     weight_R = head_weights(weights, head_ids=opened.model.head_ids)
     reward_N = scores.score_NR.astype(np.float64) @ weight_R
-    notes = [refusals.note] if refusals.note else []
+    notes = [*refusals.notes]
     if num_unlabelled := len(responses) - len(labelled):
         notes.append(f"{num_unlabelled} responses have no label or no text and are left out")
     if scores.num_cut:

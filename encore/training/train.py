@@ -157,8 +157,9 @@ def train(
             ranks=ranks,
             reporter=reporter if ranks.is_rank_zero else SILENT,
         )
-        if examples.num_set_aside:
-            job.reporter.message(next(note for note in examples.notes if "set aside" in note))
+        for note in examples.notes:
+            if "chat template" in note:  # said before the backbone is loaded
+                job.reporter.message(note)
         metadata = _metadata(job, backbone=backbone)
         is_writer = ranks.is_rank_zero
         with run_folder.opened_run(run, metadata=metadata) if is_writer else nullcontext():

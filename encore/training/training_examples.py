@@ -149,10 +149,10 @@ def read_examples(
     batches = pairs.to_batches(_PAIRS_PER_CHUNK)
     refusals = find_refusals(tokenizer, (pair for batch in batches for pair in records_of(batch)))
     refusals.check(max_set_aside_share, model=tokenizer.name)
-    if refusals.note:
+    notes = [*notes, *refusals.notes]
+    if refusals.num_set_aside:
         is_taken_P = np.array([reason is None for reason in refusals.reason_P])
         pairs, target_PSR = pairs.filter(pa.array(is_taken_P)), target_PSR[is_taken_P]
-        notes = [*notes, refusals.note]
     examples = _encode(pairs, target_PSR, tokenizer, head_ids=head_ids, notes=notes)
     return dataclasses.replace(
         examples, ratings=origin, synthetic=synthetic, num_set_aside=refusals.num_set_aside

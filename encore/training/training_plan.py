@@ -125,7 +125,8 @@ class PlannedTokens:
         max_length: Longest conversation in tokens.
         num_set_aside: Number of pairs that the backbone's chat template refuses. None if it was not
             tried on the pairs.
-        note: Sentence on the pairs that are set aside, or on why the template was not tried.
+        notes: Sentences on the pairs that are set aside or partly read, or on why the template was
+            not tried.
     """
 
     num_pairs: int
@@ -133,7 +134,7 @@ class PlannedTokens:
     origin: str
     max_length: int
     num_set_aside: int | None = None
-    note: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -348,7 +349,7 @@ def _count_tokens(study: Study, config: PlanTrainConfig) -> PlannedTokens:
         raise InputError(
             f"study {study.path}: no pairs; run `encore ingest {study.path} SOURCE` first"
         )
-    refused_rows, note = _try_template(study, config)
+    refused_rows, notes = _try_template(study, config)
     if refused_rows:
         table = table.take([row for row in range(table.num_rows) if row not in refused_rows])
     num_pairs, max_length = table.num_rows, config.max_length
@@ -364,15 +365,15 @@ def _count_tokens(study: Study, config: PlanTrainConfig) -> PlannedTokens:
         origin=f"{num_pairs:,} pairs at {_CHARACTERS_PER_TOKEN} characters a token, not tokenised",
         max_length=max_length,
         num_set_aside=None if refused_rows is None else len(refused_rows),
-        note=note,
+        notes=notes,
     )
 
 
-def _try_template(study: Study, config: PlanTrainConfig) -> tuple[set[int] | None, str | None]:
+def _try_template(study: Study, config: PlanTrainConfig) -> tuple[set[int] | None, tuple[str, ...]]:
     """Try the backbone's chat template on every pair of a study, as `encore train` does.
 
     Returns:
-        The rows of the pairs that it refuses, None if it was not tried; and a sentence on either.
+        The rows of the pairs that it refuses, None if it was not tried; and sentences on either.
 
     Raises:
         InputError: The template refuses a larger share of the pairs than the config allows.
@@ -383,7 +384,7 @@ def _try_template(study: Study, config: PlanTrainConfig) -> tuple[set[int] | Non
     not_tried = "the chat template was not tried on the pairs"
     if not local_path(config.backbone).is_dir() and "/" not in config.backbone:
         advice = "give the backbone as a folder or hub id to count those that it refuses"
-        return None, f"{not_tried}: {config.backbone} is a shape alone; {advice}"
+        return None, (f"{not_tried}: {config.backbone} is a shape alone; {advice}",)
     try:
         from encore.model.load_backbone import load_tokenizer
 
@@ -394,8 +395,8 @@ def _try_template(study: Study, config: PlanTrainConfig) -> tuple[set[int] | Non
         }
         tokenizer = load_tokenizer(BackboneConfig.model_validate(fields))
     except (EncoreError, ImportError) as error:
-        return None, f"{not_tried}: {error}"
+        return None, (f"{not_tried}: {error}",)
     refusals = find_refusals(tokenizer, iter_pairs(study))
     refusals.check(config.max_set_aside_share, model=config.backbone)
     rows = {row for row, reason in enumerate(refusals.reason_P) if reason is not None}
-    return rows, refusals.note
+    return rows, refusals.notes

@@ -8,7 +8,7 @@ from encore.core.errors import InputError
 from encore.data.records import Message, PreferencePair
 from encore.model.conversation import TemplateRefusalError
 from encore.model.template_refusals import TemplateRefusals, find_refusals
-from tests.worlds.strict_templates import mixed_rows, strict_tokenizer
+from tests.worlds.strict_templates import mixed_rows, strict_tokenizer, turns
 
 TOKENIZER = strict_tokenizer()
 
@@ -32,10 +32,33 @@ def test_every_kind_of_refusal_is_counted_by_the_templates_words():
     assert (refusals.num_pairs, refusals.num_set_aside) == (9, 5)
     assert refusals.reasons == {"roles must alternate": 3, "no system turns": 2}
     assert refusals.example == f"{4:032x}"
-    assert refusals.note == (
+    [note] = refusals.notes
+    assert note == (
         "5 of 9 pairs are set aside: the chat template refuses them (3 with 'roles must "
         "alternate', 2 with 'no system turns')"
     )
+
+
+def test_a_turn_that_a_template_passes_over_is_counted_not_set_aside():
+    """A template without a place for system turns, and one that leaves out what was thought."""
+    rows = mixed_rows(4)  # two of nine have a system turn
+    thought = [*turns("user"), *turns("assistant", text="<think>Hm.</think>Fine."), *turns("user")]
+    rows.append({"prompt": thought, "chosen": "Yes.", "rejected": "No."})
+    tokenizer = strict_tokenizer()
+    for template, num_partly_read in (
+        ("{% for m in messages if m.role != 'system' %}", 2),
+        ("{% for m in messages %}", 0),
+        ("{% for m in messages[-2:] %}", 6),  # prompts 4 to 9 have more turns than one
+    ):
+        tokenizer.hf_tokenizer.chat_template = (
+            f"{template}{{{{ '[' + m.role + ']' + m.content.split('</think>')[-1] + eos_token }}}}"
+            "{% endfor %}"
+        )
+        refusals = find_refusals(tokenizer, pairs_of_rows(rows))
+        assert refusals.num_set_aside == 0
+        assert refusals.num_partly_read == num_partly_read
+        assert len(refusals.notes) == (num_partly_read > 0)
+    assert "are read without one of their turns" in refusals.notes[0]
 
 
 @pytest.mark.parametrize("side", ["chosen", "rejected"])

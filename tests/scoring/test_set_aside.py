@@ -128,7 +128,7 @@ def test_the_plan_counts_them_before_training(world):
     }
     tokens = plan_training(open_study(world / "study"), PlanTrainConfig(**options)).tokens
     assert (tokens.num_pairs, tokens.num_set_aside) == (NUM_TAKEN, NUM_REFUSED)
-    assert tokens.note.startswith(NOTE)
+    assert tokens.notes[0].startswith(NOTE)
     with pytest.raises(InputError, match="refuses 2 of 27 pairs"):
         config = PlanTrainConfig(**options, max_set_aside_share=0.05)
         plan_training(open_study(world / "study"), config)
@@ -136,7 +136,7 @@ def test_the_plan_counts_them_before_training(world):
     config = PlanTrainConfig(study=world / "study", backbone="llama-3.1-8b")
     tokens = plan_training(open_study(world / "study"), config).tokens
     assert (tokens.num_pairs, tokens.num_set_aside) == (NUM_TAKEN + NUM_REFUSED, None)
-    assert "was not tried" in tokens.note
+    assert "was not tried" in tokens.notes[0]
 
 
 def test_a_gate_learns_from_the_other_pairs(world, tmp_path):
