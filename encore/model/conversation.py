@@ -8,6 +8,7 @@ and the frozen text is saved with the weights.
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -23,6 +24,8 @@ from encore.core.chat_tokenizer import FROZEN_DATE
 from encore.core.errors import InputError
 from encore.core.token_encoder import TokenEncoder
 from encore.data.records import Message, PreferencePair
+
+logger = logging.getLogger(__name__)
 
 #: Names by which templates read the date: a variable of the caller, a function of the renderer.
 _DATE_NAMES = ("date_string", "strftime_now")
@@ -145,6 +148,8 @@ class ConversationTokenizer:
         hf_tokenizer.chat_template = self.template
         self._encoder = TokenEncoder(hf_tokenizer)
         head, tail = self._split([_QUESTION])
+        if not is_as_downloaded and self._ends_open(tail):
+            head, tail = self._end_with_eos()
         self._change_text = self._find_text_change(head, tail)
         self.end_token_id = self._find_end(tail)
         self.pad_token_id = self._choose_pad(num_embeddings)
@@ -319,11 +324,33 @@ class ConversationTokenizer:
             "template that contains every message as it is (give one with --chat-template)"
         )
 
+    def _ends_open(self, tail: str) -> bool:
+        """Return True if no special token ends an assistant's turn."""
+        [ids] = self._encoder.encode([tail.rstrip()])
+        return not ids or ids[-1] not in set(self.hf_tokenizer.get_added_vocab().values())
+
+    def _end_with_eos(self) -> tuple[str, str]:
+        """Have the template end a conversation with the end-of-text token, and split it again.
+
+        The model scores the end of the last turn, so that end needs a token of its own.
+        """
+        end = self.hf_tokenizer.eos_token
+        if end:
+            self.template += "{%- if not add_generation_prompt -%}{{ eos_token }}{%- endif -%}"
+            self.template_sha256 = hashlib.sha256(self.template.encode()).hexdigest()
+            self.hf_tokenizer.chat_template = self.template
+            logger.warning(
+                "chat template of %r: no special token ends an assistant's turn; %s is put at the "
+                "end of each conversation, in the saved template too",
+                self.name,
+                end,
+            )
+        return self._split([_QUESTION])
+
     def _find_end(self, tail: str) -> int:
         """Return the id of the special token that ends an assistant's turn."""
         [ids] = self._encoder.encode([tail.rstrip()])
-        added = set(self.hf_tokenizer.get_added_vocab().values())
-        if not ids or ids[-1] not in added:
+        if self._ends_open(tail):
             raise InputError(
                 f"chat template of {self.name!r}: an assistant's turn ends with {tail[-20:]!r}, "
                 "expected a special token such as <|eot_id|>; give a template with --chat-template"

@@ -130,7 +130,11 @@ def test_an_end_token_is_never_the_pad_token():
     [
         ("hello<eot>", NAMED, "changes or drops the response"),
         (UPPER, NAMED, "changes or drops the response"),
-        ("{% for m in messages %}{{ m['content'] }}\n{% endfor %}", NAMED, "special token"),
+        (
+            "{% for m in messages %}{{ m['content'] }}\n{% endfor %}",
+            {"pad_token": "<pad>"},
+            "special",
+        ),
         ("{{ raise_exception('no') }}", NAMED, "does not render a conversation of roles user"),
         (None, {}, "neither a chat template nor a token"),
         ("{{ messages[-1].content }}<eot>", {"eos_token": "<eot>"}, "no token to pad with"),

@@ -6,9 +6,10 @@ import pytest
 
 from encore.core.errors import InputError
 from encore.data.records import Message, PreferencePair
-from encore.model.conversation import TemplateRefusalError
+from encore.model.conversation import ConversationTokenizer, TemplateRefusalError
 from encore.model.template_refusals import TemplateRefusals, find_refusals
 from tests.worlds.strict_templates import mixed_rows, strict_tokenizer, turns
+from tests.worlds.tokenizers import byte_level
 
 TOKENIZER = strict_tokenizer()
 
@@ -121,3 +122,23 @@ def test_many_reasons_are_counted_together_after_the_first():
     reasons = ["a"] * 4 + ["b"] * 3 + ["c"] * 2 + ["d", "e", None]
     refusals = TemplateRefusals(reason_P=tuple(reasons))
     assert refusals.reasons == {"a": 4, "b": 3, "c": 2, "other reasons": 2}
+
+
+def test_a_template_without_a_special_token_at_its_end_gets_that_of_the_text():
+    """A turn that ends in a line break alone has no token that a model could be scored at."""
+    names = {"eos_token": "</s>", "pad_token": "<pad>"}
+    template = (
+        "{% for message in messages %}<{{ message.role }}>{{ message.content }}\n{% endfor %}"
+    )
+    tokenizer = ConversationTokenizer(
+        byte_level(tuple(names.values()), template=template, **names), max_length=100
+    )
+    rendered = tokenizer.render([Message(role="user", content="So?")], "Yes.")
+    assert rendered == "<user>So?\n<assistant>Yes.\n</s>"
+    # The saved template says so too, and a prompt for generation has no such token.
+    asked = tokenizer.hf_tokenizer.apply_chat_template(
+        [{"role": "user", "content": "So?"}], tokenize=False, add_generation_prompt=True
+    )
+    assert asked == "<user>So?\n"
+    with pytest.raises(InputError, match="expected a special token"):
+        ConversationTokenizer(byte_level(("</s>",), template=template), max_length=100)
