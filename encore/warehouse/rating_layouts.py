@@ -13,7 +13,7 @@ from pyarrow import csv, types
 
 from encore.core.errors import InputError
 from encore.data.records import RESPONSES
-from encore.data.sources.local import csv_separator
+from encore.data.sources.csv_records import csv_separator
 
 CSV_SUFFIXES = (".csv", ".csv.gz")
 #: Columns of a wide table that are no rules. `source` may be missing.

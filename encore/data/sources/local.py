@@ -1,47 +1,49 @@
-"""Read records from local files: JSON lines, a JSON array, CSV, Parquet or Arrow.
-
-JSON and CSV may be compressed by gzip.
-"""
+"""Read records from local files: JSON, CSV, Parquet or Arrow, compressed or not."""
 
 from __future__ import annotations
 
-import codecs
-import csv
-import gzip
 import itertools
 import json
-import re
-import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from io import BufferedReader
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from encore.core.errors import InputError
+from encore.data.sources.csv_records import read_csv
+from encore.data.sources.file_streams import (
+    MAX_RECORD_BYTES,
+    open_utf8,
+    readable,
+    refuse_long_value,
+)
+from encore.data.sources.json_records import read_json
 from encore.data.sources.raw_records import MalformedRecordError, RawRecord
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+TABLE_SUFFIXES = (".parquet", ".arrow", ".feather")
+CSV_SUFFIXES = (".csv", ".tsv")
+_TEXT_SUFFIXES = (*CSV_SUFFIXES, ".jsonl", ".ndjson", ".json")
+_COMPRESSIONS = ("", ".gz", ".zst", ".xz", ".bz2", ".lz4")
 SUFFIXES = (
-    *(".csv", ".jsonl", ".json", ".csv.gz", ".jsonl.gz", ".json.gz"),
-    *(".parquet", ".arrow"),
+    *(name + compression for name, compression in itertools.product(_TEXT_SUFFIXES, _COMPRESSIONS)),
+    *TABLE_SUFFIXES,
 )
-#: A longer line is no record: decoded it takes several times as much memory.
-MAX_RECORD_BYTES = 64 << 20
-#: A JSON array is decoded as a whole.
-MAX_ARRAY_BYTES = 1 << 30
+#: `SUFFIXES` for messages.
+SUFFIXES_TEXT = (
+    f"{', '.join(_TEXT_SUFFIXES)} (each also with {', '.join(filter(None, _COMPRESSIONS))}), "
+    f"{', '.join(TABLE_SUFFIXES)}"
+)
 #: Files that `save_to_disk` of Hugging Face's `datasets` writes beside a data set, or its splits.
 _SAVED_STATE, _SAVED_SPLITS = "state.json", "dataset_dict.json"
-#: Separators of cells; spreadsheet programs of different countries write different ones.
-_CSV_SEPARATORS = ",;\t"
-#: A carriage return alone ends a line, too.
-_AFTER_CARRIAGE_RETURN = re.compile(r"(?<=\r)(?=[^\n])")
-_CARRIAGE_RETURNS = """; lines end with a carriage return alone, convert them: tr '\\r' '\\n'"""
 _ROWS_PER_BATCH = 256
+#: A batch has fewer rows than that where a value may be so large that they would exceed this size.
+_BATCH_BYTES = 32 << 20
+_MIN_ROWS_PER_BATCH = 8
 #: With the default, and with `pre_buffer`, the reader holds the whole file in memory.
 _BUFFER_BYTES = 1 << 20
+_PARQUET, _ARROW_FILE = b"PAR1", b"ARROW1"
 
 
 def data_suffix(path: Path) -> str | None:
@@ -58,7 +60,7 @@ def data_files(path: Path) -> tuple[Path, ...]:
         InputError: There is no data file, or it cannot be read, or it is a folder of several
             splits.
     """
-    with _readable(path):
+    with readable(path):
         entries = [path] if path.is_file() else sorted(path.iterdir())
     names = [entry.name for entry in entries]
     if _SAVED_SPLITS in names:
@@ -75,8 +77,8 @@ def data_files(path: Path) -> tuple[Path, ...]:
     )
     if not files:
         raise InputError(
-            f"{path}: no data file; expected one that ends in {', '.join(SUFFIXES)}, or a folder "
-            "of such files"
+            f"{path}: no data file; expected one that ends in {SUFFIXES_TEXT}, or a folder of such "
+            "files"
         )
     return files
 
@@ -109,208 +111,138 @@ def read_saved_dataset(path: Path) -> pa.Table:
     """
     import pyarrow as pa
 
-    tables = []
-    for file in data_files(path):
-        try:
-            tables.append(pa.ipc.open_stream(pa.memory_map(str(file))).read_all())
-        except (pa.ArrowException, OSError) as error:
-            raise InputError(f"{file}: no valid Arrow ({error}); get the file again") from error
+    tables = [read_arrow(file) for file in data_files(path)]
     try:
         return pa.concat_tables(tables)
     except pa.ArrowException as error:
         raise InputError(f"{path}: its files have different columns; save it again") from error
 
 
-def read_records(path: Path, *, columns: Sequence[str] = ()) -> Iterator[RawRecord]:
-    """Yield every record of a file in order.
-
-    JSON lines, CSV, Parquet and Arrow are read in constant memory, a JSON array as a whole. Blank
-    lines are skipped. A line that is not UTF-8 or not JSON is yielded with its problem, so that the
-    caller can count it.
-
-    Args:
-        path: The file. Its content, not its name, decides if it is compressed.
-        columns: Columns that a Parquet file must have, and the only ones that are read; empty
-            reads all.
+def read_arrow(path: Path) -> pa.Table:
+    """Return the rows of an Arrow file (Feather too) or stream. They stay on disk.
 
     Raises:
-        InputError: The file cannot be read: an incomplete gzip, a damaged array, CSV or Parquet, a
-            missing column, a record above `MAX_RECORD_BYTES`, no permission.
+        InputError: The file is damaged.
     """
-    with _readable(path):
-        if data_suffix(path) in (".parquet", ".arrow"):
-            yield from _table_records(path, columns)
-            return
-        if data_suffix(path) in (".csv", ".csv.gz"):
-            yield from read_csv(path)
-            return
-        with _decompressed(path) as stream:
-            is_json = data_suffix(path) in (".json", ".json.gz")
-            if is_json and stream.peek(100).lstrip().startswith(b"["):
-                yield from _json_array(stream, name=str(path))
-            else:
-                yield from _json_lines(stream, name=str(path))
-
-
-def read_csv(path: Path) -> Iterator[RawRecord]:
-    """Yield each row of a CSV file as spreadsheet programs save it; cells are text, or "".
-
-    The most frequent of comma, semicolon and tab in the header separates cells. A row has the
-    number of its first line.
-
-    Raises:
-        InputError: The file is not CSV in UTF-8, two columns have the same name, or a row has more
-            cells than columns.
-    """
-    csv.field_size_limit(MAX_RECORD_BYTES)
-    last_line = 0
-    with _readable(path), _decompressed(path) as stream:
-        try:
-            texts = (line.decode("utf-8") for line in _lines(stream, name=str(path)))
-            lines = (line for text in texts for line in _AFTER_CARRIAGE_RETURN.split(text))
-            header = next(lines, "")
-            rows = csv.DictReader(
-                itertools.chain([header], lines),
-                delimiter=_separator_of(header),
-                restval="",
-                strict=True,
-            )
-            columns = list(rows.fieldnames or ())
-            if repeated := [column for column in columns if columns.count(column) > 1]:
-                raise InputError(f"{path}, line 1: column {repeated[0]!r} is there twice")
-            for row in rows:
-                if None in row:
-                    raise InputError(
-                        f"{path}, line {rows.line_num}: more cells than the header has columns; "
-                        "put a text with separators in quotes"
-                    )
-                last_line = rows.line_num
-                num_breaks = sum(cell.count("\n") for cell in row.values())
-                yield RawRecord(number=last_line - num_breaks, value=row)
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise InputError(
-                f"{path}: {error} (after line {last_line}); expected a CSV file in UTF-8"
-            ) from error
-
-
-def csv_separator(path: Path) -> str:
-    """Return the separator of a CSV file: the most frequent one in its first line."""
-    with _readable(path), _decompressed(path) as stream:
-        return _separator_of(stream.readline(MAX_RECORD_BYTES).decode("utf-8", "replace"))
-
-
-def _separator_of(header: str) -> str:
-    return max(_CSV_SEPARATORS, key=header.count)
-
-
-@contextmanager
-def _decompressed(path: Path) -> Iterator[BufferedReader | gzip.GzipFile]:
-    """Open a file, decompressed and without its byte-order mark."""
-    with path.open("rb") as plain:
-        # Downloads are often unpacked but keep ".gz" in their names.
-        is_compressed = plain.peek(2).startswith(b"\x1f\x8b")
-        stream = gzip.GzipFile(fileobj=plain) if is_compressed else plain
-        if stream.peek(3).startswith(codecs.BOM_UTF8):
-            stream.read(3)
-        yield stream
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """Name the file in errors of reading."""
-    try:
-        yield
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(
-            f"{path}: reading failed ({error}); give permission, or get the file again"
-        ) from error
-
-
-def _lines(stream: BufferedReader | gzip.GzipFile, *, name: str) -> Iterator[bytes]:
-    """Yield the lines of a file; refuse one that is too long before all of it is read."""
-    lines = iter(lambda: stream.readline(MAX_RECORD_BYTES + 1), b"")
-    for number, line in enumerate(lines, start=1):
-        if len(line) > MAX_RECORD_BYTES:
-            raise _too_long(f"{name}, line {number}")
-        yield line
-
-
-def _too_long(position: str) -> InputError:
-    limit = f"longer than {MAX_RECORD_BYTES >> 20} MiB"
-    return InputError(f"{position}: {limit}, the limit of a record; leave it out")
-
-
-def _json_lines(stream: BufferedReader | gzip.GzipFile, *, name: str) -> Iterator[RawRecord]:
-    for number, line in enumerate(_lines(stream, name=name), start=1):
-        if not line.strip():
-            continue
-        problem, value = None, None
-        try:
-            value = json.loads(line.decode("utf-8"))
-        except UnicodeDecodeError as error:
-            problem = MalformedRecordError("not-utf8", f"byte {error.start}: {error.reason}")
-        except (ValueError, RecursionError) as error:
-            advice = _CARRIAGE_RETURNS if b"\r" in line.strip() else ""
-            problem = MalformedRecordError("not-json", f"line {number}: {error}{advice}")
-        yield RawRecord(number=number, value=value, problem=problem, raw=line)
-
-
-def _json_array(stream: BufferedReader | gzip.GzipFile, *, name: str) -> Iterator[RawRecord]:
-    content = stream.read(MAX_ARRAY_BYTES + 1)
-    if len(content) > MAX_ARRAY_BYTES:
-        raise InputError(
-            f"{name}: a JSON array of more than {MAX_ARRAY_BYTES >> 20} MiB, which is decoded as a "
-            "whole; write one object per line (.jsonl)"
-        )
-    try:
-        values = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise InputError(
-            f"{name}: not valid JSON ({error}); write one object per line (.jsonl), or one array "
-            "of objects"
-        ) from error
-    for number, value in enumerate(values, start=1):
-        if len(content) > MAX_RECORD_BYTES:  # a shorter array has no such record
-            text = json.dumps(value, ensure_ascii=False)
-            if len(text.encode("utf-8", "surrogatepass")) > MAX_RECORD_BYTES:
-                raise _too_long(f"{name}, record {number}")
-        yield RawRecord(number=number, value=value)
-
-
-def _table_records(path: Path, columns: Sequence[str]) -> Iterator[RawRecord]:
     import pyarrow as pa
 
+    with readable(path):
+        try:
+            return _open_arrow(path).read_all()
+        except pa.ArrowException as error:
+            raise InputError(f"{path}: no valid Arrow ({error}); get the file again") from error
+
+
+def read_records(path: Path, *, columns: Collection[str] = ()) -> Iterator[RawRecord]:
+    """Yield every record of a file in order.
+
+    Lines of JSON, CSV, Parquet and Arrow are read in constant memory, other JSON as a whole
+    (`encore.data.sources.json_records`). Blank lines are skipped. A line that is not UTF-8 or not
+    JSON is yielded with its problem, so that the caller can count it.
+
+    Args:
+        path: The file. Its content, not its name, decides if it is compressed, Parquet or Arrow.
+        columns: The only columns of a Parquet or Arrow file that are read, where it has them;
+            empty reads all.
+
+    Raises:
+        InputError: The file cannot be read: it is incomplete or damaged, a record is above
+            `MAX_RECORD_BYTES`, no permission.
+    """
+    with readable(path):
+        if is_table_file(path):
+            yield from _table_records(path, columns)
+        elif is_csv(path):
+            yield from read_csv(path)
+        else:
+            with open_utf8(path) as stream:
+                yield from read_json(stream, name=str(path))
+
+
+def is_table_file(path: Path) -> bool:
+    """Return True for a Parquet or Arrow file, by its content or its name."""
+    with readable(path):
+        is_table = _beginning(path).startswith((_PARQUET, _ARROW_FILE))
+    return is_table or data_suffix(path) in TABLE_SUFFIXES
+
+
+def is_csv(path: Path) -> bool:
+    """Return True for a file that a CSV reader reads, by its name."""
+    return (data_suffix(path) or "").startswith(CSV_SUFFIXES)
+
+
+def _table_records(path: Path, columns: Collection[str]) -> Iterator[RawRecord]:
+    import pyarrow as pa
+
+    number = 0
     try:
-        rows = (row for batch in _batches(path, columns) for row in batch.to_struct_array())
-        for number, row in enumerate(rows, start=1):
-            try:
-                yield RawRecord(number=number, value=row.as_py())
-            except UnicodeDecodeError as error:  # Arrow does not check text when it reads
-                problem = MalformedRecordError("not-utf8", f"row {number}: {error.reason}")
-                yield RawRecord(number=number, problem=problem, raw=bytes(error.object))
+        for batch in _batches(path, columns):
+            is_large = batch.nbytes > MAX_RECORD_BYTES
+            for row in batch.to_struct_array():
+                number += 1
+                try:
+                    record = RawRecord(number=number, value=row.as_py())
+                except UnicodeDecodeError as error:  # Arrow does not check text when it reads
+                    problem = MalformedRecordError("not-utf8", f"row {number}: {error.reason}")
+                    record = RawRecord(number=number, problem=problem, raw=bytes(error.object))
+                if is_large:
+                    refuse_long_value(record.value, position=f"{path}, row {number}")
+                yield record
     except pa.ArrowException as error:
-        kind = str(data_suffix(path)).removeprefix(".").capitalize()
+        kind = "Parquet" if _is_parquet(path) else "Arrow"
         raise InputError(f"{path}: no valid {kind} ({error}); get the file again") from error
 
 
-def _batches(path: Path, columns: Sequence[str]) -> Iterator[Any]:
-    """Yield the rows of a Parquet file, or of an Arrow stream as `save_to_disk` writes it."""
-    import pyarrow as pa
+def _batches(path: Path, columns: Collection[str]) -> Iterator[Any]:
+    """Yield the rows of a Parquet file in batches of bounded size, or those of an Arrow file."""
     import pyarrow.parquet as pq
 
-    def chosen(existing: list[str]) -> list[str]:
-        for column in columns:
-            if column not in existing:
-                raise InputError(
-                    f"{path}: column {column!r} is missing (found: {', '.join(existing)}); "
-                    "rename a column, or name another format as FORMAT:PATH"
-                )
-        return list(columns) or existing
-
-    if data_suffix(path) == ".parquet":
-        with pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER_BYTES) as file:
-            yield from file.iter_batches(_ROWS_PER_BATCH, columns=chosen(file.schema_arrow.names))
+    if not _is_parquet(path):
+        reader = _open_arrow(path)
+        batches = (
+            map(reader.get_batch, range(reader.num_record_batches))
+            if hasattr(reader, "num_record_batches")
+            else reader
+        )
+        for batch in batches:
+            names = [name for name in batch.schema.names if name in columns]
+            yield batch.select(names) if names else batch
         return
-    with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as reader:
-        names = chosen(reader.schema.names)
-        yield from (batch.select(names) for batch in reader)
+    with pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER_BYTES) as file:
+        names = [name for name in file.schema_arrow.names if name in columns]
+        for group in range(file.num_row_groups):
+            num_rows = _batch_rows(file.metadata.row_group(group))
+            yield from file.iter_batches(num_rows, row_groups=[group], columns=names or None)
+
+
+def _is_parquet(path: Path) -> bool:
+    """Return True for a Parquet file; a damaged file is what its name says."""
+    beginning = _beginning(path)
+    if beginning.startswith((_PARQUET, _ARROW_FILE)):
+        return beginning.startswith(_PARQUET)
+    return data_suffix(path) not in (".arrow", ".feather")
+
+
+def _beginning(path: Path) -> bytes:
+    with path.open("rb") as stream:
+        return stream.read(len(_ARROW_FILE))
+
+
+def _open_arrow(path: Path) -> Any:
+    """Return the reader of an Arrow file, or of a stream as `save_to_disk` writes it."""
+    import pyarrow as pa
+
+    is_file = _beginning(path).startswith(_ARROW_FILE)
+    return (pa.ipc.open_file if is_file else pa.ipc.open_stream)(pa.memory_map(str(path)))
+
+
+def _batch_rows(group: Any) -> int:
+    """Return the number of rows to decode at once of a row group of a Parquet file.
+
+    A few bytes of a dictionary's index may stand for a value as large as the whole column.
+    """
+    largest_row = sum(
+        group.column(index).total_uncompressed_size for index in range(group.num_columns)
+    )
+    num_rows = _BATCH_BYTES // max(largest_row, 1)
+    return min(max(num_rows, _MIN_ROWS_PER_BATCH), _ROWS_PER_BATCH)

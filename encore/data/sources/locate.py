@@ -16,7 +16,7 @@ from encore.core.model_files import is_path
 from encore.data.arrow_tables import arrow_table
 from encore.data.sources import FORMATS, FormatName, detect_format
 from encore.data.sources.hub import resolve_commit, stream_records
-from encore.data.sources.local import SUFFIXES, data_files, data_suffix, read_records
+from encore.data.sources.local import SUFFIXES_TEXT, data_files, data_suffix, read_records
 from encore.data.sources.pku import DEFAULT_PREFER, Prefer
 from encore.data.sources.raw_records import RawRecord
 
@@ -150,7 +150,7 @@ def locate(argument: str) -> tuple[Source, ...]:
         raise InputError(f"{name}: {reason}{did_you_mean(name, siblings)}")
     raise InputError(
         f"unknown source {argument!r}: expected {', '.join(hub_sources())}, a file that exists "
-        f"({', '.join(SUFFIXES)}), a folder of such files, or a hub id OWNER/NAME, each also as "
+        f"({SUFFIXES_TEXT}), a folder of such files, or a hub id OWNER/NAME, each also as "
         f"FORMAT:SOURCE{did_you_mean(name, [*hub_sources(), *siblings])}"
     )
 
