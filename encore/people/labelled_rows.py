@@ -10,10 +10,10 @@ from typing import Any
 
 from encore.core.errors import InputError
 from encore.data.records import Message, PreferencePair, pair_id_of
+from encore.data.sources.messages import messages_of
 from encore.data.sources.raw_records import (
     MalformedRecordError,
     field,
-    messages_of,
     split_final_response,
     text_field,
 )

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from encore.core.errors import InputError
 from encore.data.records import Message
-from encore.data.sources.raw_records import MalformedRecordError, field, messages_of, text_field
+from encore.data.sources.messages import messages_of
+from encore.data.sources.raw_records import MalformedRecordError, field, text_field
 from encore.data.table_files import read_table
 
 _PUBLISHED_LABELS = {"unharmful": True, "safe": True, "harmful": False, "unsafe": False}

@@ -15,7 +15,7 @@ _TURN = re.compile(r"(?:\A\s*|\n\n)(Human|Assistant):")
 _ROLE: Mapping[str, Role] = {"Human": "user", "Assistant": "assistant"}
 
 
-def parse(record: Mapping[str, Any], *, source: str) -> PreferencePair:
+def parse(record: Mapping[str, Any], *, source: str, **_options: Any) -> PreferencePair:
     """Return the pair of a ``{"chosen", "rejected"}`` record; the last turn is the response.
 
     White space around a turn belongs to the transcript's layout and is stripped. Two consecutive

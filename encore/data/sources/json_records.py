@@ -88,8 +88,8 @@ def _document_records(head: bytes, stream: BufferedReader, *, name: str) -> Iter
     content = head + stream.read(MAX_DOCUMENT_BYTES + 1 - len(head))
     if len(content) > MAX_DOCUMENT_BYTES:
         raise InputError(
-            f"{name}: JSON of more than {MAX_DOCUMENT_BYTES >> 20} MiB that is not one value a line, "
-            "which is decoded as a whole; write one object per line (.jsonl)"
+            f"{name}: JSON of more than {MAX_DOCUMENT_BYTES >> 20} MiB, which is not one value a "
+            "line and is decoded as a whole; write one object per line (.jsonl)"
         )
     try:
         values = _values_of(content.decode("utf-8"))

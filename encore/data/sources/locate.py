@@ -14,7 +14,7 @@ from typing import Any, cast
 from encore.core.errors import InputError, did_you_mean
 from encore.core.model_files import is_path
 from encore.data.arrow_tables import arrow_table
-from encore.data.sources import FORMATS, FormatName, detect_format
+from encore.data.sources import FORMATS, FormatName, columns_to_read, detect_format
 from encore.data.sources.hub import resolve_commit, stream_records
 from encore.data.sources.local import SUFFIXES_TEXT, data_files, data_suffix, read_records
 from encore.data.sources.pku import DEFAULT_PREFER, Prefer
@@ -76,9 +76,9 @@ class Source:
     def records(self) -> Iterator[RawRecord]:
         """Yield every record from the beginning."""
         if self.path is not None:
-            columns = FORMATS[self.format].columns if self.format else ()
-            extra = (f"{self.prefer}_response_id",) if self.prefer else ()
-            return read_records(self.path, columns=columns + extra)
+            name = self.format
+            columns = columns_to_read(name, prefer=self.prefer) if name else ()
+            return read_records(self.path, columns=columns)
         if self.repo_id is None:
             return memory_records(self.data)
         return stream_records(

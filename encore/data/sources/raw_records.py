@@ -9,9 +9,6 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Literal
 
-from pydantic import TypeAdapter, ValidationError
-
-from encore.core.errors import first_problem
 from encore.data.records import Message, PreferencePair, pair_id_of
 
 Reason = Literal[
@@ -21,6 +18,12 @@ Reason = Literal[
     "missing-column",
     "wrong-type",
     "unknown-role",  # a message that is neither system nor user nor assistant
+    "tool-calls",  # a turn calls a tool, or is what a tool returned, or tools are offered
+    "reasoning",  # a turn has reasoning beside its text
+    "speaker-name",  # a turn has a name beside its role
+    "not-text",  # a turn has an image or another part that is no text
+    "turns-in-text",  # a text holds the marks of several turns
+    "unread-text",  # a column or key has a text of the conversation that is read nowhere
     "not-a-transcript",  # text without "Human:" / "Assistant:" turns, or text before the first one
     "no-final-response",  # the conversation does not end with the assistant
     "prefix-mismatch",  # chosen and rejected answer different prompts
@@ -32,12 +35,6 @@ Reason = Literal[
     "unstorable-text",  # a null character or half of a surrogate pair
 ]
 
-_MESSAGES = TypeAdapter(list[Message])
-#: Reason for an error type of pydantic in messages; all others are ``wrong-type``.
-_REASON_OF_ERROR: Mapping[str, Reason] = {
-    "missing": "missing-column",
-    "literal_error": "unknown-role",
-}
 #: Half of a surrogate pair has no UTF-8 form; C libraries end a text at a null character.
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _EXCERPT_CHARACTERS = 200
@@ -93,17 +90,6 @@ def text_field(record: Mapping[str, Any], name: str) -> str:
         kind = "null" if value is None else type(value).__name__
         raise MalformedRecordError("wrong-type", f"{name} is {kind}, expected text")
     return value
-
-
-def messages_of(value: Any, *, name: str) -> tuple[Message, ...]:
-    """Return a list of ``{"role", "content"}`` objects as messages; ignore other keys."""
-    try:
-        return tuple(_MESSAGES.validate_python(value))
-    except ValidationError as error:
-        problem = first_problem(error)
-        reason = _REASON_OF_ERROR.get(problem.kind, "wrong-type")
-        where = f"{name}.{problem.path}".rstrip(".")
-        raise MalformedRecordError(reason, f"{where}: {problem.message}") from error
 
 
 def split_final_response(

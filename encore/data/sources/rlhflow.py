@@ -10,10 +10,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from encore.data.records import PreferencePair
-from encore.data.sources.raw_records import field, messages_of, pair_of_conversations
+from encore.data.sources.messages import OnReading, ignore_reading, messages_of
+from encore.data.sources.raw_records import field, pair_of_conversations
 
 
-def parse(record: Mapping[str, Any], *, source: str) -> PreferencePair:
+def parse(
+    record: Mapping[str, Any], *, source: str, on_reading: OnReading = ignore_reading
+) -> PreferencePair:
     """Return the pair of a ``{"chosen": [...], "rejected": [...]}`` record; keep texts unchanged.
 
     Raises:
@@ -21,7 +24,7 @@ def parse(record: Mapping[str, Any], *, source: str) -> PreferencePair:
             response, or the prompts differ.
     """
     return pair_of_conversations(
-        chosen=messages_of(field(record, "chosen"), name="chosen"),
-        rejected=messages_of(field(record, "rejected"), name="rejected"),
+        chosen=messages_of(field(record, "chosen"), name="chosen", on_reading=on_reading),
+        rejected=messages_of(field(record, "rejected"), name="rejected", on_reading=on_reading),
         source=source,
     )
