@@ -26,6 +26,9 @@ def ingest(config: IngestConfig, attempts: Attempts = Attempts()) -> State:
     artifact (what was read, kept, merged and set aside) are kept on that server. Pairs that are
     there are kept; after an error the study is as it was before.
 
+    Exit code 3: more records of a source than --max-set-aside were set aside; the study has the
+    others.
+
     Example: python -m flows.ingest study hh-pku
     """
     reporter = FlowReporter("ingest", config.out)
@@ -37,6 +40,7 @@ def ingest(config: IngestConfig, attempts: Attempts = Attempts()) -> State:
         attempts=attempts,
     )
     publish_pairs(report)
+    report.raise_if_mostly_set_aside()
     manifests = [source.manifest for source in report.sources]
     num_kept = sum(manifest.num_kept for manifest in manifests)
     num_set_aside = sum(manifest.num_set_aside for manifest in manifests)

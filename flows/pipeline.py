@@ -82,7 +82,8 @@ def pipeline(
     )
     projection = tracker(now=True, weighings=[weights_run])
     publish_tracked(projection, result.run_dir, study=study)
-    return Completed(message=result.report.message, data=result.weighed.vector)
+    message = "; ".join((result.report.message, *result.notes))
+    return Completed(message=message, data=result.weighed.vector)
 
 
 class _Judge(JudgeConfig):

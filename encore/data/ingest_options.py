@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from encore.core.config import StageConfig, option, unkeyed_option
+from encore.data.pairs_manifest import MAX_SET_ASIDE
 from encore.data.sources.pku import Prefer
 
 
@@ -16,8 +17,9 @@ class IngestConfig(StageConfig):
     sources: tuple[str, ...] = option(positional=True, metavar="SOURCE...", min_length=1)
     """What to read, each as [LABEL=][FORMAT:]WHERE. WHERE is hh, hh/harmless-base, pku or hh-pku
     (the paper's data, from the Hugging Face hub at a pinned commit), a hub id OWNER/NAME or
-    OWNER/NAME@REVISION, or a local .jsonl, .json, .csv (all also .gz) or .parquet file, a folder of
-    such files, or one that save_to_disk of datasets wrote. FORMAT is hh, pku, rlhflow or pairs;
+    OWNER/NAME@REVISION, or a local file of JSON (.jsonl, .ndjson, .json), CSV (.csv, .tsv), Parquet
+    or Arrow (.arrow, .feather), text also compressed (.gz, .zst, .xz, .bz2, .lz4), a folder of such
+    files, or one that save_to_disk of datasets wrote. FORMAT is hh, pku, rlhflow or pairs;
     without it, it is detected from the first record. LABEL becomes the `source` column."""
     prefer: Prefer | None = option(None)
     """Label of raw PKU-SafeRLHF that says which response is chosen: safer (harmlessness, the
@@ -26,3 +28,6 @@ class IngestConfig(StageConfig):
     """Split of the hub sources: train (the default), test or train+test."""
     replace: bool = unkeyed_option(False)
     """Replace the pairs of a label if they differ."""
+    max_set_aside: float = unkeyed_option(MAX_SET_ASIDE, ge=0, le=1, metavar="SHARE")
+    """Share of a source's records that may be set aside. Above it the command ends with exit code
+    3, after the study is written."""

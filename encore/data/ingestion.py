@@ -8,10 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from encore.core.errors import EncoreError, InputError
+from encore.core.errors import EncoreError, InputError, StudyIncompleteError
 from encore.core.reporting import SILENT, Reporter
 from encore.data.pairs import PairWriter, data_digest, pair_writer, verified_path, write_manifest
-from encore.data.pairs_manifest import Origin, PairsManifest, pair_files, read_pairs_manifest
+from encore.data.pairs_manifest import (
+    MAX_SET_ASIDE,
+    Origin,
+    PairsManifest,
+    pair_files,
+    read_pairs_manifest,
+)
 from encore.data.sources import load_parser
 from encore.data.sources.locate import Source, resolve_sources
 from encore.data.sources.pku import Prefer
@@ -42,17 +48,30 @@ class IngestReport:
         study: Directory of the study.
         sources: Result of each ingested label, sorted by label.
         data_digest: SHA-256 that identifies all pairs of the study.
+        mostly_set_aside: A sentence on each file or repository of which too many records were set
+            aside.
     """
 
     study: Path
     sources: tuple[SourceReport, ...]
     data_digest: str
+    mostly_set_aside: tuple[str, ...] = ()
+
+    def raise_if_mostly_set_aside(self) -> None:
+        """Raise an error if too many records of a source were set aside.
+
+        Raises:
+            StudyIncompleteError: The sentences of ``mostly_set_aside``.
+        """
+        if self.mostly_set_aside:
+            raise StudyIncompleteError("; ".join(self.mostly_set_aside))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as JSON values."""
         return {
             "study": str(self.study),
             "data_digest": self.data_digest,
+            "mostly_set_aside": list(self.mostly_set_aside),
             "sources": [
                 {
                     "status": source.status,
@@ -70,6 +89,7 @@ def ingest(
     prefer: Prefer | None = None,
     split: str | None = None,
     replace: bool = False,
+    max_set_aside: float = MAX_SET_ASIDE,
     on_note: Callable[[str], None] = lambda _: None,
     reporter: Reporter = SILENT,
 ) -> IngestReport:
@@ -94,6 +114,8 @@ def ingest(
         prefer: Label of raw PKU-SafeRLHF that says which response is chosen (default: safer).
         split: Split of the sources on the hub (default: train).
         replace: Replace a label's pairs if they differ.
+        max_set_aside: Share of a source's records that may be set aside; above it the report says
+            so. The study is written anyway.
         on_note: Receives choices made for the user, such as a detected format, as sentences.
         reporter: Receives the number of records read, label by label.
 
@@ -109,7 +131,7 @@ def ingest(
     try:
         with changed_study(out) as change:
             _refuse_near_labels(by_label, change.study)
-            reports = [
+            ingested = [
                 _ingest_label(label, of_label, change, replace=replace, reporter=reporter)
                 for label, of_label in by_label.items()
             ]
@@ -119,7 +141,19 @@ def ingest(
             "make room or give permission, then run the command again"
         ) from error
     reporter.finished()
-    return IngestReport(study=out, sources=tuple(reports), data_digest=data_digest(open_study(out)))
+    origins = [origin for _, of_label in ingested for origin in of_label]
+    return IngestReport(
+        study=out,
+        sources=tuple(report for report, _ in ingested),
+        data_digest=data_digest(open_study(out)),
+        mostly_set_aside=tuple(
+            f"{origin.name}: {origin.num_set_aside:,} of {origin.num_read:,} records were set "
+            f"aside, more than the share of {max_set_aside:g} that --max-set-aside accepts; the "
+            "study has the others"
+            for origin in origins
+            if origin.num_set_aside > max_set_aside * origin.num_read
+        ),
+    )
 
 
 def _refuse_near_labels(labels: Iterable[str], study: Study | None) -> None:
@@ -134,22 +168,22 @@ def _refuse_near_labels(labels: Iterable[str], study: Study | None) -> None:
 
 def _ingest_label(
     label: str, sources: Sequence[Source], change: Change, *, replace: bool, reporter: Reporter
-) -> SourceReport:
-    """Write one label's files, and compare them with the study's."""
+) -> tuple[SourceReport, Sequence[Origin]]:
+    """Write one label's files, and compare them with the study's; return what was read, too."""
     reporter.started(label)
     with pair_writer(change, label) as writer:
         origins = [_read_source(source, writer, reporter=reporter) for source in sources]
     manifest = write_manifest(change, writer, origins=origins)
     study = change.study
     if study is None or label not in study.labels:
-        return SourceReport(status="new", manifest=manifest)
+        return SourceReport(status="new", manifest=manifest), origins
     try:
         existing = read_pairs_manifest(study.pairs_dir, label)
         verified_path(study, existing)
         if _content(existing) == _content(manifest):
             for relative in pair_files(label):
                 change.staged.remove(relative)
-            return SourceReport(status="unchanged", manifest=existing)
+            return SourceReport(status="unchanged", manifest=existing), origins
         raise InputError(
             f"study {study.path}: it has other pairs labelled {label!r} already "
             f"({existing.num_kept:,}, now {manifest.num_kept:,}); put the new ones in their place "
@@ -158,7 +192,7 @@ def _ingest_label(
     except InputError:
         if not replace:
             raise
-        return SourceReport(status="replaced", manifest=manifest)
+        return SourceReport(status="replaced", manifest=manifest), origins
 
 
 def _content(manifest: PairsManifest) -> dict[str, Any]:
@@ -169,10 +203,14 @@ def _content(manifest: PairsManifest) -> dict[str, Any]:
 def _read_source(source: Source, writer: PairWriter, *, reporter: Reporter) -> Origin:
     """Read every record of a source into a writer, and return the source's origin."""
     assert source.format is not None, "resolve_sources sets it"
-    parse = load_parser(source.format, source=writer.label, prefer=source.prefer)
+    forms = set[str]()
+    parse = load_parser(
+        source.format, source=writer.label, prefer=source.prefer, on_reading=forms.add
+    )
     name = source.name
     reasons, first_problem, number = Counter[str](), "", 0
     for number, record in enumerate(source.records(), start=1):
+        forms.clear()
         try:
             if record.problem is not None:
                 raise record.problem
@@ -180,6 +218,7 @@ def _read_source(source: Source, writer: PairWriter, *, reporter: Reporter) -> O
                 kind = type(record.value).__name__
                 raise MalformedRecordError("not-an-object", f"a JSON {kind}, expected an object")
             writer.add(parse(record.value))
+            writer.num_by_form.update(forms)
         except MalformedRecordError as error:
             writer.set_aside(record, error, file=name)
             reasons[error.reason] += 1
@@ -204,4 +243,5 @@ def _read_source(source: Source, writer: PairWriter, *, reporter: Reporter) -> O
         subset=source.subset,
         prefer=source.prefer,
         num_read=number,
+        num_set_aside=reasons.total(),
     )

@@ -27,6 +27,8 @@ from encore.data.sources.raw_records import MalformedRecordError, RawRecord
 from encore.data.study import LABELS_DIR, Change, Study, changed_study, is_study, open_study
 
 _ROWS_PER_GROUP = 1024
+#: A row group of long texts has fewer rows, so that the buffered ones stay small.
+_MAX_GROUP_CHARACTERS = 32 << 20
 
 
 # --- writing ------------------------------------------------------------------------------------
@@ -42,6 +44,7 @@ class PairWriter:
         num_duplicates: Number of pairs that equal an earlier one.
         num_contradicting: Number of kept pairs whose swapped responses were kept before.
         num_set_aside: Number of malformed records by reason.
+        num_by_form: Number of pairs read from another form, by that form.
         pair_ids: Ids of the kept pairs, 16 bytes each.
     """
 
@@ -50,10 +53,12 @@ class PairWriter:
         self.num_duplicates = 0
         self.num_contradicting = 0
         self.num_set_aside = Counter[str]()
+        self.num_by_form = Counter[str]()
         self.pair_ids = set[bytes]()
         self._parquet = parquet
         self._set_aside = set_aside
         self._rows: list[PreferencePair] = []
+        self._num_characters = 0
 
     def add(self, pair: PreferencePair) -> None:
         """Keep a pair unless an equal one was kept before.
@@ -69,7 +74,9 @@ class PairWriter:
         self.num_contradicting += bytes.fromhex(swapped) in self.pair_ids
         self.pair_ids.add(pair_id)
         self._rows.append(pair)
-        if len(self._rows) == _ROWS_PER_GROUP:
+        turns = (turn.content for turn in pair.prompt)
+        self._num_characters += sum(map(len, (*turns, pair.chosen, pair.rejected)))
+        if len(self._rows) == _ROWS_PER_GROUP or self._num_characters > _MAX_GROUP_CHARACTERS:
             self.flush()
 
     def set_aside(self, record: RawRecord, error: MalformedRecordError, *, file: str) -> None:
@@ -83,7 +90,7 @@ class PairWriter:
         """Write the buffered pairs as one row group."""
         if self._rows:
             self._parquet.write_table(pa.Table.from_pylist(list(map(asdict, self._rows)), PAIRS))
-        self._rows = []
+        self._rows, self._num_characters = [], 0
 
 
 @contextmanager
@@ -119,6 +126,7 @@ def write_manifest(
         num_duplicates=writer.num_duplicates,
         num_set_aside=num_set_aside,
         set_aside_by_reason=dict(sorted(writer.num_set_aside.items())),
+        read_by_form=dict(sorted(writer.num_by_form.items())),
         num_contradicting=writer.num_contradicting,
         data_digest=_digest_of_ids(writer.pair_ids),
         parquet_sha256=file_sha256(change.folder / files.pairs),

@@ -11,6 +11,8 @@ from encore.core.errors import InputError, first_problem
 
 #: A source whose label begins like this is synthetic, whoever made it.
 SYNTHETIC_LABEL = "synthetic"
+#: Share of a source's records that may be set aside before the study counts as incomplete.
+MAX_SET_ASIDE = 0.1
 _MANIFEST_SUFFIX = ".manifest.json"
 _DEMO_DATA = Path(__file__).parents[1] / "demo" / "data"
 
@@ -27,6 +29,7 @@ class Origin(BaseModel):
         subset: Subset of the repository's data, where it has several.
         prefer: Label of raw PKU-SafeRLHF that says which response is chosen.
         num_read: Number of records read, malformed ones included.
+        num_set_aside: Number of records that are not a pair.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -39,6 +42,7 @@ class Origin(BaseModel):
     subset: str | None = None
     prefer: str | None = None
     num_read: int
+    num_set_aside: int = 0
 
 
 class PairsManifest(BaseModel):
@@ -52,6 +56,8 @@ class PairsManifest(BaseModel):
         num_duplicates: Records that equal an earlier pair of the label.
         num_set_aside: Records that are not a pair.
         set_aside_by_reason: Number of the records set aside, by reason.
+        read_by_form: Number of the records read from another form than the one that is stored, by
+            that form (`encore.data.sources.messages.Reading`).
         num_contradicting: Pairs whose responses also occur with chosen and rejected swapped.
         data_digest: SHA-256 over the sorted pair ids.
         parquet_sha256: SHA-256 of the Parquet file.
@@ -68,6 +74,7 @@ class PairsManifest(BaseModel):
     num_duplicates: int
     num_set_aside: int
     set_aside_by_reason: dict[str, int]
+    read_by_form: dict[str, int] = {}
     num_contradicting: int
     data_digest: str
     parquet_sha256: str

@@ -114,7 +114,7 @@ class RecipeResult:
         weighed: Weights of the rules.
         table: Path of the benchmark's table in Markdown. None if the recipe has no training.
         further_tables: Paths of the further benchmarks' tables.
-        notes: Sentences on benchmarks that were left out.
+        notes: Sentences on records that were set aside and benchmarks that were left out.
         export: Folder of the exported model. None if the recipe has no training.
         done_now: Names of stages that had work to do in this call.
         done_before: Names of stages that were done before.
@@ -192,7 +192,7 @@ class _RecipeRun:
         done_now: Names of stages that had work to do in this call.
         done_before: Names of stages that were done before.
         further_tables: Paths of the further benchmarks' tables.
-        notes: Sentences on benchmarks that were left out.
+        notes: Sentences on records that were set aside and benchmarks that were left out.
     """
 
     recipe: Recipe
@@ -259,11 +259,12 @@ class _RecipeRun:
             self.done_before.append("ingest")
             return
         read = partial(ingest, out=self.study, prefer=recipe.prefer, replace=is_damaged)
-        self._stage(
+        report = self._stage(
             "ingest",
             lambda reporter: read(recipe.sources, reporter=reporter),
             is_new=lambda report: {source.status for source in report.sources} != {"unchanged"},
         )
+        self.notes += report.mostly_set_aside
 
     def rate(self, rate: Rate | None, judge: Judge | None) -> tuple[Path, RunReport]:
         """Rate the study; return the folder of the rating run and the report of the call."""

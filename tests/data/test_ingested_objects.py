@@ -15,7 +15,7 @@ import pytest
 from encore.analysis.analyze import analyze
 from encore.core.errors import InputError
 from encore.data.ingestion import ingest
-from encore.data.sources import local
+from encore.data.sources import file_streams, json_records, local
 
 RECORDS = [
     {"prompt": f"Question {i}, or; not?", "chosen": "Good.", "rejected": "B\nad."} for i in range(3)
@@ -91,7 +91,8 @@ def test_a_record_above_the_limit_is_refused_by_its_line(tmp_path, monkeypatch):
     long = {**RECORDS[0], "chosen": "x" * (1 << 20)}
     path.write_bytes(gzip.compress("\n".join(map(json.dumps, [RECORDS[0], long])).encode()))
     assert len(list(local.read_records(path))) == 2
-    monkeypatch.setattr(local, "MAX_RECORD_BYTES", 1 << 20)  # the line is a little longer
+    for module in (file_streams, json_records):
+        monkeypatch.setattr(module, "MAX_RECORD_BYTES", 1 << 20)  # the line is a little longer
     with pytest.raises(InputError, match=r"long\.jsonl\.gz, line 2: longer than 1 MiB"):
         ingest(path, out=tmp_path / "study")
     assert not (tmp_path / "study").exists()

@@ -241,7 +241,7 @@ def _batch_rows(group: Any) -> int:
 
     A few bytes of a dictionary's index may stand for a value as large as the whole column.
     """
-    largest_row = sum(
+    largest_row: int = sum(
         group.column(index).total_uncompressed_size for index in range(group.num_columns)
     )
     num_rows = _BATCH_BYTES // max(largest_row, 1)

@@ -279,8 +279,8 @@ def _detect_source_format(source: Source, *, on_note: Callable[[str], None]) -> 
         )
         raise InputError(
             f"{name}: cannot tell the format from the columns {columns or '(none)'} and the types "
-            f"of their values: {'; '.join(expected)}; rename the columns, or name the format as "
-            "FORMAT:SOURCE"
+            f"of their values: {'; '.join(expected)}; rename the columns, add a column prompt to "
+            "texts without one, or name the format as FORMAT:SOURCE"
         )
     on_note(f"{name}: format {format_name}, detected from its columns ({columns})")
     return format_name

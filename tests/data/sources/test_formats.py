@@ -109,7 +109,7 @@ LISTS = record_of("rlhflow", prompt="Q", chosen="y", rejected="n")
         ("pairs", {**GOOD, "prompt": "Q\ud800"}, "unstorable-text"),
         ("pairs", {**GOOD, "prompt": []}, "no-user-turn"),
         ("pairs", {**GOOD, "prompt": [user("a"), assistant("b")]}, "no-user-turn"),
-        ("pairs", {**GOOD, "prompt": [{"role": "human", "content": "a"}]}, "unknown-role"),
+        ("pairs", {**GOOD, "prompt": [{"role": "narrator", "content": "a"}]}, "unknown-role"),
         ("pairs", {**GOOD, "prompt": [{"role": ["user"], "content": "a"}]}, "unknown-role"),
         ("pairs", {**GOOD, "prompt": [{"role": "user"}]}, "missing-column"),
         ("pairs", {**GOOD, "prompt": [{"role": "user", "content": None}]}, "wrong-type"),
