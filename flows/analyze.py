@@ -31,7 +31,9 @@ def analyze(config: RatingsConfig, attempts: Attempts = Attempts()) -> State:
     """
     analysis = run_stage(
         "analyze",
-        lambda: analyze_ratings(open_ratings(config.ratings, run=config.run, judge=config.judge)),
+        lambda: analyze_ratings(
+            open_ratings(config.ratings, run=config.run, judge=config.judge, **config.table_layout)
+        ),
         attempts=attempts,
     )
     publish_statistics(analysis, study=config.ratings)

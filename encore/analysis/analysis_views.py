@@ -34,6 +34,8 @@ def answer_text(answer: RuleAnswer, *, subject: str) -> str:
         answer: Verdicts on the rules of a source.
         subject: Line above the table.
     """
+    if all(row.tie_rate is None for row in answer.rows):  # no pair has two ratings
+        return "\n".join((subject, *answer.summary))
     lines = [subject, _line(_COLUMNS), *map(_line, map(_cells, answer.rows[:_MAX_LINES]))]
     if (num_more := len(answer.rows) - _MAX_LINES) > 0:
         lines.append(f"and {num_more} more: analysis.answers[-1].rows")

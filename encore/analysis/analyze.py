@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from encore.analysis.variance_shares import VarianceShares, variance_shares
 from encore.core.errors import InputError
 from encore.core.number_text import counted, printable
 from encore.core.record_table import RecordTable
-from encore.warehouse import Ratings, open_ratings, open_warehouse
+from encore.warehouse import Ratings, Scale, open_ratings, open_warehouse
 from encore.warehouse.shard_codes import UncheckedShardError
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ class Analysis:
                 for answer in self.answers
             ],
             "notes": list(self.notes),
+            **({"scale": list(self.ratings.scale)} if self.ratings.scale else {}),
             "draws": {
                 "bootstrap": {"number": NUM_DRAWS, "seed": SEED},
                 "null_band": {"number": NUM_NULL_DRAWS, "seed": NULL_SEED},
@@ -130,6 +132,8 @@ def analyze(
     by_source: bool = False,
     options: AnswerOptions | None = None,
     repeat: str | Path | Ratings | Any | None = None,
+    scale: Scale | None = None,
+    rule_columns: Sequence[str] | str | None = None,
 ) -> Analysis:
     """Measure each rule's entropy, its accuracy on people's preferences, and their correlation.
 
@@ -153,11 +157,13 @@ def analyze(
         options: Thresholds of the verdicts on rules; by default those of `AnswerOptions`.
         repeat: Ratings of the same judge, asked the same again, in any form that ``ratings`` takes.
             They give the judge's noise.
+        scale: Ends of the scale of a table's ratings, e.g. ``(1, 5)``, if it is not 0 to 1.
+        rule_columns: Columns of a wide table that are rules; None takes all that are no keys.
 
     Raises:
         InputError: Not a ratings table. The message names file, column, value and expectation.
     """
-    opened = open_ratings(ratings, checks_values=False)
+    opened = open_ratings(ratings, scale=scale, rule_columns=rule_columns, checks_values=False)
     try:
         statistics = _statistics(opened)
         opened = dataclasses.replace(opened, has_checked_values=True)
@@ -199,7 +205,7 @@ def analyze(
         effective_rules=tuple(map(effective_rules, statistics)),
         verdicts=verdicts(correlation),
         paper=paper_comparisons(correlation, rules, sources=sources),
-        notes=tuple(analysis_notes(statistics, correlation)),
+        notes=(*analysis_notes(statistics, correlation), *opened.notes),
         ratings=opened,
     )
 

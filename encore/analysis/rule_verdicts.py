@@ -385,6 +385,12 @@ def _with_doubles(
 def _summary(verdicts: Sequence[RuleVerdict], statistics: SourceStatistics) -> Iterator[str]:
     """Yield sentences on all rules: verdicts, weights that disagree with them, intervals."""
     num_rules = counted(len(verdicts), "rule")
+    if all(row.tie_rate is None for row in verdicts):
+        yield (
+            "There are no preferences in these ratings: no pair has ratings of both responses. "
+            "Entropy and weights need none; verdicts on rules do."
+        )
+        return
     num_by_verdict = Counter(row.verdict for row in verdicts)
     names = [name for name in get_args(RuleVerdictName) if num_by_verdict[name]]
     yield f"{num_rules}: {', '.join(f'{num_by_verdict[name]} {name}' for name in names)}."

@@ -111,6 +111,10 @@ class BenchmarkConfig(ComputingConfig):
     """Rating run, if there are several (a prefix of its key)."""
     judge: str | None = _rows(None)
     """Judge whose ratings are used, if there are several."""
+    scale: str | None = _rows(None, metavar="LOW,HIGH", since=True)
+    """Ends of the scale of a table's ratings, if it is not 0 to 1, e.g. 1,5."""
+    rule_columns: str | None = _rows(None, metavar="NAME,NAME,...", since=True)
+    """Columns of a wide table that are rules."""
     paper: PaperTables = _rows("main")
     """Backbone of the paper's figures shown beside."""
     published: Path | None = _rows(None, identity=False, metavar="PATH")

@@ -148,7 +148,13 @@ def _weigh_heads(study: Study, scorer: Scorer) -> _WeighedHeads:
     config = scorer.config
     if config.model is None:
         return _WeighedHeads()
-    ratings = open_ratings(config.ratings or study, run=config.run, judge=config.judge)
+    ratings = open_ratings(
+        config.ratings or study,
+        run=config.run,
+        judge=config.judge,
+        scale=config.scale,
+        rule_columns=config.rule_columns,
+    )
     with open_evidence(ratings) as evidence:
         heads = scorer.heads(evidence.rule_ids)
         scores, pairs, options = heads.scores, scorer.pairs, config.rows

@@ -174,6 +174,10 @@ def answer_tables(
         yield sentence(f"{_subject(answer.source)}: {answer.pairs_and_prompts}")
         title = f"Which rules to trust, {_subject(answer.source)}"
         rows = [row for row in answer.rows if rule_id in (None, row.rule_id)]
+        if all(row.tie_rate is None for row in answer.rows):  # no pair has two ratings
+            yield "\n".join(textwrap.fill(line, out.width) for line in answer.summary)
+            yield ""
+            continue
         yield record_table(rows, columns, title=title)
         if answer is pooled:
             reasons: TableColumns = {

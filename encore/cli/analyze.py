@@ -65,10 +65,13 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
         answer_tables,
         comparison_tables,
     )
-    from encore.warehouse import open_compared_ratings
+    from encore.warehouse import is_rating_table, open_compared_ratings
 
+    layout = config.table_layout
+    if (config.compare or config.repeat) and not is_rating_table(config.ratings):
+        config = config.model_copy(update=dict.fromkeys(layout))  # they are for the other ratings
     ratings = opened_ratings(config, checks_values=False)
-    repeat = open_compared_ratings(config.ratings, config.repeat) if config.repeat else None
+    repeat = config.repeat and open_compared_ratings(config.ratings, config.repeat, **layout)
     analysis = analyze_ratings(ratings, by_source=config.by_source, options=config, repeat=repeat)
     ratings = analysis.ratings  # without shards whose values are not valid
     document = analysis.as_dict()
@@ -86,7 +89,8 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
     if config.compare:
         from encore.weighting.run_comparison import compare_runs
 
-        comparison = compare_runs(ratings, open_compared_ratings(config.ratings, config.compare))
+        second = open_compared_ratings(config.ratings, config.compare, **layout)
+        comparison = compare_runs(ratings, second)
         document["comparison"] = comparison
         tables = chain(comparison_tables(comparison, rule_ids=analysis.rule_ids), tables)
         notes += comparison.notes

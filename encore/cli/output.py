@@ -45,7 +45,11 @@ def opened_ratings(config: RatingsConfig, *, checks_values: bool = True) -> Rati
     from encore.warehouse import open_ratings
 
     ratings = open_ratings(
-        config.ratings, run=config.run, judge=config.judge, checks_values=checks_values
+        config.ratings,
+        run=config.run,
+        judge=config.judge,
+        checks_values=checks_values,
+        **config.table_layout,
     )
     warn_of_synthetic(ratings.synthetic)
     return ratings
@@ -80,7 +84,7 @@ def show_result(
             out.print(wrapped(visible(minus_signs(part))), soft_wrap=True)
         elif not isinstance(part, Table) or part.rows:
             out.print(part)
-    for note in notes:
+    for note in dict.fromkeys((*notes, *(ratings.notes if ratings else ()))):
         say(f"note: {minus_signs(note)}")
     warn_of_synthetic(synthetic)
     if ratings is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from encore.core.config import StageConfig, unkeyed_option
 
@@ -28,10 +29,27 @@ class RunChoice(RunKeyConfig):
     """Name of the judge whose ratings are read."""
 
 
-class RatingsConfig(RunChoice):
+class RatingTableOptions(StageConfig):
+    """Options that say how to read a table of ratings from elsewhere."""
+
+    scale: str | None = unkeyed_option(None, metavar="LOW,HIGH")
+    """Ends of the scale of a table's ratings, if it is not 0 to 1, e.g. 1,5: they are mapped to 0
+    to 1. A rating outside is an error."""
+    rule_columns: str | None = unkeyed_option(None, metavar="NAME,NAME,...")
+    """Columns of a wide table that are rules. Default: all but pair_id, source, response, prompt_id
+    and prompt."""
+
+    @property
+    def table_layout(self) -> dict[str, Any]:
+        """Return the options as arguments of `encore.warehouse.open_ratings`."""
+        return {"scale": self.scale, "rule_columns": self.rule_columns}
+
+
+class RatingsConfig(RatingTableOptions, RunChoice):
     """Options of a stage that reads ratings from a study or from files."""
 
     ratings: Path = unkeyed_option(positional=True)
-    """A study, a CSV or Parquet file, a folder of Parquet files (with subfolders), or a published
-    data set. Columns of a file: pair_id, source, response (chosen or rejected), rule_id and rating
-    (0 to 1, or null); or pair_id, response and a column for each rule."""
+    """A study; a file of CSV, JSON, Parquet or Arrow, as for `encore ingest`; a folder of Parquet
+    files (with subfolders); or a published data set. Columns of a file: pair_id, source, response
+    (chosen or rejected), rule_id and rating (0 to 1, or null); or pair_id, response and a column
+    for each rule."""

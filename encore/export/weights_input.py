@@ -179,7 +179,13 @@ def chosen_weights(
     if choice.scheme is None or choice.ratings is None:
         return None
     options = SchemeOptions(**choice.model_dump(include={"tau", "seed", "k"}, exclude_none=True))
-    ratings = open_ratings(choice.ratings, run=choice.run, judge=choice.judge)
+    ratings = open_ratings(
+        choice.ratings,
+        run=choice.run,
+        judge=choice.judge,
+        scale=choice.scale,
+        rule_columns=choice.rule_columns,
+    )
     weighed = weigh_rules(ratings, scheme=choice.scheme, options=options)
     composition = _composition(weighed.as_dict())
     return with_head_0(composition, head_ids=head_ids, held_out=held_out, beta=choice.beta)

@@ -136,6 +136,7 @@ def train(
             judge=config.judge,
             limit=config.limit,
             max_set_aside_share=config.max_set_aside_share,
+            **config.table_layout,
         )
         rows = split(examples, evaluation_share=config.evaluation_share, seed=config.seed)
         examples = centre(examples, train_rows=rows.train_rows)

@@ -26,7 +26,7 @@ from encore.data.study import Study
 from encore.model.model_options import MAX_SET_ASIDE_SHARE
 from encore.model.template_refusals import find_refusals
 from encore.training.training_options import Objective
-from encore.warehouse import PairRatings, open_ratings
+from encore.warehouse import PairRatings, Scale, open_ratings
 from encore.weighting.preference_head import PREFERENCE_HEAD
 from encore.weighting.weigh import open_evidence
 from encore.weighting.weight_vector import Origin
@@ -106,6 +106,8 @@ def read_examples(
     judge: str | None = None,
     limit: int | None = None,
     max_set_aside_share: float = MAX_SET_ASIDE_SHARE,
+    scale: Scale | None = None,
+    rule_columns: str | None = None,
 ) -> TrainingExamples:
     """Read the pairs of a study as training examples that are not centred yet.
 
@@ -121,6 +123,8 @@ def read_examples(
         judge: Name of the judge whose ratings are read.
         limit: Most pairs, drawn by content hash.
         max_set_aside_share: Largest share of these pairs that the chat template may refuse.
+        scale: Ends of the scale of a table's ratings (`open_ratings`).
+        rule_columns: Columns of a wide table that are rules, likewise.
 
     Raises:
         InputError: The study has no pairs; there are no ratings, or only of other pairs; a rating
@@ -139,7 +143,13 @@ def read_examples(
         pairs = pairs.slice(0, limit)
         target_PSR = np.empty((pairs.num_rows, 2, 0), dtype=np.float32)
     else:
-        opened = open_ratings(study if ratings is None else ratings, run=run, judge=judge)
+        opened = open_ratings(
+            study if ratings is None else ratings,
+            run=run,
+            judge=judge,
+            scale=scale,
+            rule_columns=rule_columns,
+        )
         synthetic = tuple(dict.fromkeys((*synthetic, *opened.synthetic)))
         with open_evidence(opened) as evidence:
             rated, origin = evidence.read_pairs(), evidence.origin

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from encore.core.config import StageConfig, option
-from encore.data.study_options import RunChoice, StudyConfig
+from encore.data.study_options import RatingTableOptions, RunChoice, StudyConfig
 from encore.model.backbone_options import BackboneConfig, LayoutName
 from encore.model.model_options import set_aside_option
 
@@ -121,7 +121,7 @@ class TrainingConfig(StageConfig):
         return int(self.preference_head != "none")
 
 
-class TrainingRunConfig(RunChoice, TrainingConfig):
+class TrainingRunConfig(RatingTableOptions, RunChoice, TrainingConfig):
     """Options of one training: backbone, training data, settings and output folder."""
 
     backbone: BackboneConfig

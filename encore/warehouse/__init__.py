@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from encore.warehouse.connection import Warehouse, open_warehouse
 from encore.warehouse.pair_ratings import PairRatings, read_pair_ratings, read_pairs_of
-from encore.warehouse.ratings import Ratings, open_compared_ratings, open_ratings
+from encore.warehouse.ratings import (
+    Ratings,
+    Scale,
+    is_rating_table,
+    open_compared_ratings,
+    open_ratings,
+)
 
 __all__ = [
     "PairRatings",
     "Ratings",
+    "Scale",
     "Warehouse",
+    "is_rating_table",
     "open_compared_ratings",
     "open_ratings",
     "open_warehouse",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import math
 import tempfile
 from collections.abc import Collection, Generator, Iterator, Sequence
 from functools import cache, cached_property
@@ -22,6 +23,7 @@ from encore.core.stop_signals import stop_on_signal
 from encore.data.pairs import pairs_paths
 from encore.data.records import RESPONSES
 from encore.data.schemas import RATINGS, RATINGS_CONTRACT
+from encore.warehouse.rating_columns import check_schema, read_schema
 from encore.warehouse.rating_layouts import (
     DEFAULT_SOURCE,
     PROMPT_COLUMNS,
@@ -29,12 +31,14 @@ from encore.warehouse.rating_layouts import (
     long_relation,
     rule_columns,
 )
-from encore.warehouse.ratings import Ratings, check_schema, read_schema
+from encore.warehouse.ratings import Ratings
 from encore.warehouse.shard_codes import UncheckedShardError, coded_shards
 
 #: Rows per part for queries that group by pair, few enough for the groups to fit the processor's
 #: caches: grouping 28M rows at once took 14 s and 2 GB on 2 cores, in such parts 3 s and 0.5 GB.
 PART_ROWS = 3_000_000
+#: Ratings that lie so little outside [0, 1] are not on another scale.
+_ROUNDING = 0.01
 #: Rows per batch of a streamed result.
 STREAM_ROWS = 1_000_000
 #: Optional columns that name the run and the judge of a rating, with the options that select one.
@@ -114,6 +118,8 @@ class Warehouse:
             self._select_rows("run_key", ratings.run, columns)
             self._select_rows("judge", ratings.judge, columns)
             self._refuse_invalid_rows()
+            if self._rule_columns and not ratings.rule_columns:
+                self._refuse_columns_without_preference()
 
     def query(self, name: str) -> pa.Table:
         """Return the result of ``sql/<name>.sql`` over all rows."""
@@ -276,8 +282,9 @@ class Warehouse:
         if self._ratings.table is not None:
             table = self._ratings.table
             schemas = [table.schema]
-            check_schema(table.schema, label=self._ratings.label)
-            rules = rule_columns(table.schema)
+            named = self._ratings.rule_columns
+            check_schema(table.schema, label=self._ratings.label, named=named)
+            rules = rule_columns(table.schema, named=named)
             kept = {
                 *(*RATINGS_CONTRACT.names, *PROMPT_COLUMNS),
                 *(*_SELECTION_OPTIONS, *STRUCT_COLUMNS, *(rules or ())),
@@ -291,7 +298,12 @@ class Warehouse:
             self._connection.register("_table", table)
         else:
             is_own = self._ratings.run_dir is not None
-            schemas = [RATINGS] if is_own else [read_schema(path) for path in self._ratings.files]
+            named = self._ratings.rule_columns
+            schemas = (
+                [RATINGS]
+                if is_own
+                else [read_schema(path, named=named) for path in self._ratings.files]
+            )
             files = ", ".join(_literal(glob.escape(str(path))) for path in self._ratings.files)
             # hive_partitioning off: columns come from files, never from the names of folders.
             self._relation = (
@@ -300,7 +312,9 @@ class Warehouse:
         columns = {name for schema in schemas for name in schema.names}
         self._prompt_column = next((name for name in PROMPT_COLUMNS if name in columns), None)
         self._has_source, self._source_relation = "source" in columns, self._relation
-        self._relation, self._rule_columns = long_relation(schemas, self._relation)
+        self._relation, self._rule_columns = long_relation(
+            schemas, self._relation, named=self._ratings.rule_columns
+        )
         if self._ratings.run_dir is None and self._num_rows == 0:
             raise InputError(f"{self._ratings.label}: no ratings in it (0 rows)")
         return columns
@@ -350,20 +364,74 @@ class Warehouse:
         if not self._fetch(f"select 1 as is_invalid from ({query}) limit 1").num_rows:  # noqa: S608 - our own text
             return
         (row,) = self._fetch(f"from ({query}) limit 1").to_pylist()
+        if row["rating"] is not None and row["response"] in RESPONSES:
+            row["rating"] = self._original(row["rating"])
         values = ", ".join(f"{name} {row[name]!r}" for name in RATINGS_CONTRACT.names)
-        advice = (
-            "correct or leave out such rows (null means: no valid rating)"
-            if row["response"] in RESPONSES
-            else 'correct such rows; without preference labels call every response "chosen", '
+        problem, advice = row["problem"], "correct such rows (null means: no valid rating)"
+        if problem.startswith("response"):
+            advice = self._response_advice()
+        elif problem.startswith("rating") and math.isfinite(row["rating"]):
+            problem, advice = self._range_problem()
+        raise InputError(f"{self._file_of(row)}: {problem} in the row with {values}; {advice}")
+
+    def _original(self, rating: float) -> float:
+        """Return the rating in a table that was mapped to this one."""
+        low, high = self._ratings.scale or (0.0, 1.0)
+        return low + rating * (high - low) if math.isfinite(rating) else rating
+
+    def _range_problem(self) -> tuple[str, str]:
+        """Return the problem of ratings outside their scale, and what to do."""
+        (row,) = self._fetch(
+            "select min(rating) as low, max(rating) as high, count(*) as num_ratings, "
+            "count(*) filter (rating not between 0 and 1) as num_outside "
+            "from ratings where isfinite(rating)"
+        ).to_pylist()
+        low, high = self._original(row["low"]), self._original(row["high"])
+        scale = "[{:g}, {:g}]".format(*self._ratings.scale or (0, 1))
+        problem = (
+            f"{row['num_outside']:,} of {row['num_ratings']:,} ratings are not in {scale}, e.g."
+        )
+        advice = f"ratings run from {low:g} to {high:g}"
+        if low >= -_ROUNDING and high <= 1 + _ROUNDING:
+            return problem, f"{advice}: round them to [0, 1]"
+        ends = f"{math.floor(low)},{math.ceil(high)}"
+        return problem, (
+            f"{advice}; if that is their scale, name its ends with --scale {ends} (in Python "
+            f"scale=({ends.replace(',', ', ')})), which maps it to [0, 1]; else correct them"
+        )
+
+    def _response_advice(self) -> str:
+        """Return what to do about a column `response` with other values than the two."""
+        rows = self._fetch(
+            "select response, count(*) as num_rows from ratings group by 1 "
+            "order by 2 desc, 1 limit 5"
+        ).to_pylist()
+        values = ", ".join(f"{row['response']!r} in {row['num_rows']:,}" for row in rows)
+        return (
+            f'found {values}; write "chosen" for the response that people preferred in each pair '
+            'and "rejected" for the other; without preference labels call every response "chosen", '
             "each under a pair_id of its own: entropy needs no labels"
         )
-        raise InputError(
-            f"{self._file_of(row)}: {row['problem']} in the row with {values}; {advice}"
-        )
+
+    def _refuse_columns_without_preference(self) -> None:
+        """Refuse a column of a wide table that has one value for both responses of every pair.
+
+        Raises:
+            InputError: There is such a column, which does not rate responses.
+        """
+        self._set_view()
+        rows = self._fetch(load_query("rules_constant_in_pairs")).to_pylist()
+        if names := [row["rule_id"] for row in rows]:
+            others = ",".join(name for name in self._rule_columns if name not in names)
+            raise InputError(
+                f"{self._ratings.label}: column {', '.join(names)} has the same value for both "
+                "responses of every pair, so it rates no response; drop it, or name the columns "
+                f"that are rules with --rule-columns {others or 'NAME,NAME'}"
+            )
 
     def _file_of(self, row: dict[str, Any]) -> str:
         """Return the path of the file that has a row."""
-        if not self._ratings.files or self._rule_columns:
+        if not self._ratings.files or self._rule_columns or not self._has_source:
             return self._ratings.label
         # Not by the rating: file statistics leave NaN out, so a search for NaN finds nothing.
         names = [name for name in RATINGS_CONTRACT.names if name != "rating"]
@@ -388,9 +456,13 @@ class Warehouse:
             return
         names = [name for name in RATINGS_CONTRACT.names if name != "rating"]
         columns = ", ".join(f"{name}::varchar as {name}" for name in names)
+        rating = "rating::double"
+        if self._ratings.scale is not None:
+            low, high = self._ratings.scale
+            rating = f"(rating::double - {low!r}) / {high - low!r}"
         with self._named_errors():
             self._connection.execute(
-                f"create or replace view ratings as select {columns}, rating::double as rating "  # noqa: S608 - our own text
+                f"create or replace view ratings as select {columns}, {rating} as rating "  # noqa: S608 - our own text
                 f"from {self._relation} where {self._row_filter} and {condition}"
             )
         self._view_condition = condition

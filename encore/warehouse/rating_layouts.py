@@ -5,22 +5,25 @@ All of them are read as the long layout, the columns of `encore.data.schemas.RAT
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 from pyarrow import csv, types
 
 from encore.core.errors import InputError
+from encore.data.arrow_tables import arrow_table
 from encore.data.records import RESPONSES
 from encore.data.sources.csv_records import csv_separator
+from encore.data.sources.file_streams import open_utf8, readable
+from encore.data.sources.local import is_csv
+from encore.data.table_files import read_table
 
-CSV_SUFFIXES = (".csv", ".csv.gz")
 #: Columns of a wide table that are no rules. `source` may be missing.
 WIDE_KEYS = ("pair_id", "source", "response")
 #: Optional columns that name the prompt of a pair: pairs of one prompt belong together.
 PROMPT_COLUMNS = ("prompt_id", "prompt")
-#: Source of the pairs of a wide table without a column `source`.
+#: Source of the pairs of a table without a column `source`.
 DEFAULT_SOURCE = "table"
 #: Names that a pandas index has in files: no rules.
 _INDEX_NAMES = ("", "index", "Unnamed: 0", "__index_level_0__")
@@ -28,16 +31,34 @@ _INDEX_NAMES = ("", "index", "Unnamed: 0", "__index_level_0__")
 STRUCT_COLUMNS = tuple(f"{response}_ratings" for response in RESPONSES)
 
 
-def rule_columns(schema: pa.Schema) -> tuple[str, ...] | None:
+#: Names that other tools give to the columns of the long layout.
+SIMILAR_NAMES: Mapping[str, tuple[str, ...]] = {
+    "pair_id": ("pair", "pairid", "id", "example_id", "item_id"),
+    "source": ("dataset", "data_set", "subset"),
+    "response": ("side", "completion", "answer", "which"),
+    "rule_id": ("rule", "rule_name", "criterion", "principle", "dimension", "attribute"),
+    "rating": ("score", "value", "grade", "rate", "label"),
+}
+
+
+def rule_columns(schema: pa.Schema, *, named: Sequence[str] = ()) -> tuple[str, ...] | None:
     """Return the rules of a wide table, or of a published data set; None for another layout.
 
     A wide table has the columns ``pair_id`` and ``response`` and neither ``rule_id`` nor
-    ``rating``. A published data set has the ratings of both responses in two columns, as structs.
+    ``rating``, nor names that are similar to both. A published data set has the ratings of both
+    responses in two columns, as structs.
+
+    Args:
+        schema: Schema of the table.
+        named: The columns that are rules; empty takes all that are no keys.
     """
     names = {name.lower() for name in schema.names}
     if is_published(schema):
         return tuple(schema.field(STRUCT_COLUMNS[0]).type.names)
-    if not {"pair_id", "response"} <= names or names & {"rule_id", "rating"}:
+    if named:
+        return tuple(named)
+    is_long = all(names & set(SIMILAR_NAMES[column]) for column in ("rule_id", "rating"))
+    if not {"pair_id", "response"} <= names or names & {"rule_id", "rating"} or is_long:
         return None
     keys = (*WIDE_KEYS, *PROMPT_COLUMNS, *_INDEX_NAMES)
     return tuple(name for name in schema.names if name not in keys) or None
@@ -50,17 +71,22 @@ def is_published(schema: pa.Schema) -> bool:
     )
 
 
-def long_relation(schemas: Sequence[pa.Schema], relation: str) -> tuple[str, tuple[str, ...]]:
+def long_relation(
+    schemas: Sequence[pa.Schema], relation: str, *, named: Sequence[str] = ()
+) -> tuple[str, tuple[str, ...]]:
     """Return SQL for the long layout of some rows, and the rules if it has a column for each.
 
     Args:
         schemas: Schemas of the table or of its files.
         relation: SQL of the table or the files, to stand after ``from``.
+        named: The columns that are rules, see `rule_columns`.
     """
-    columns = [rule_columns(schema) for schema in schemas]
+    columns = [rule_columns(schema, named=named) for schema in schemas]
     rules = tuple(dict.fromkeys(rule for names in columns for rule in names or ()))
     if None in columns:
-        return relation, ()
+        if any("source" in schema.names for schema in schemas):
+            return relation, ()
+        return f"(select *, '{DEFAULT_SOURCE}' as source from {relation})", ()  # noqa: S608
     if is_published(schemas[0]):
         parts = [(f"'{response}'", f"{response}_ratings.", "source") for response in RESPONSES]
     else:
@@ -76,14 +102,29 @@ def long_relation(schemas: Sequence[pa.Schema], relation: str) -> tuple[str, tup
     return f"(from ({rows}) unpivot include nulls (rating for rule_id in ({names})))", rules
 
 
-def read_csv_table(path: Path) -> pa.Table:
-    """Return a CSV file of ratings, in the long or the wide layout, as an Arrow table.
+def read_text_table(path: Path, *, named: Sequence[str] = ()) -> pa.Table:
+    """Return a CSV, TSV or JSON file of ratings, in any layout, as an Arrow table.
+
+    Args:
+        path: The file, compressed or not, in any Unicode.
+        named: The columns that are rules, see `rule_columns`.
+
+    Raises:
+        InputError: It cannot be read as what its name says; with position and value.
+    """
+    if is_csv(path):
+        return _read_csv_table(path, named=named)
+    return arrow_table([record for _, record in read_table(path)])
+
+
+def _read_csv_table(path: Path, *, named: Sequence[str]) -> pa.Table:
+    """Return a CSV file of ratings as an Arrow table.
 
     A byte-order mark, commas, semicolons or tabs, a decimal comma, and columns in any order are
     accepted. An empty cell, ``NA`` or ``NaN`` means: no valid rating.
 
     Raises:
-        InputError: It is no CSV in UTF-8, or a rating is no number; with row (from 1, the header)
+        InputError: It is no CSV in Unicode, or a rating is no number; with row (from 1, the header)
             and value.
     """
     separator = csv_separator(path)
@@ -94,12 +135,13 @@ def read_csv_table(path: Path) -> pa.Table:
             "read_options": csv.ReadOptions(use_threads=False),  # errors have the row's number
         }
         try:
-            with csv.open_csv(path, **options) as reader:
+            with open_utf8(path) as stream, csv.open_csv(stream, **options) as reader:
                 schema, names = reader.schema, reader.schema.names
-            rules = rule_columns(schema) or ("rating",)
+            rules = rule_columns(schema, named=named) or ("rating",)
             column_types = {n: pa.float64() if n in rules else pa.string() for n in names}
             conversion = csv.ConvertOptions(column_types=column_types, decimal_point=decimal_point)
-            return csv.read_csv(path, **options, convert_options=conversion)
+            with readable(path), open_utf8(path) as stream:
+                return csv.read_csv(stream, **options, convert_options=conversion)
         except (pa.ArrowException, OSError) as error:
             problem = problem or str(error)
     for index, name in enumerate(names):

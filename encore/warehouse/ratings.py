@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import types
 
 from encore.core.errors import InputError
+from encore.core.number_text import counted, first_names
 from encore.data.arrow_tables import arrow_table
 from encore.data.pairs import missing_pairs_error
 from encore.data.rating_runs import (
@@ -26,37 +27,23 @@ from encore.data.rating_runs import (
     run_status,
     sufficiency_note,
 )
-from encore.data.schemas import RATINGS_CONTRACT
-from encore.data.sources.local import is_saved_dataset, read_saved_dataset
-from encore.data.study import Study, is_study, open_study
-from encore.warehouse.rating_layouts import (
-    CSV_SUFFIXES,
-    WIDE_KEYS,
-    is_published,
-    read_csv_table,
-    rule_columns,
+from encore.data.sources.file_streams import open_utf8, readable
+from encore.data.sources.local import (
+    SUFFIXES_TEXT,
+    data_suffix,
+    is_parquet,
+    is_saved_dataset,
+    is_table_file,
+    read_arrow,
+    read_saved_dataset,
 )
+from encore.data.study import Study, is_study, open_study
+from encore.warehouse.rating_layouts import is_published, read_text_table, rule_columns
 
 logger = logging.getLogger(__name__)
 
-_TEXT = (types.is_string, types.is_large_string, types.is_string_view)
-_ID = (*_TEXT, types.is_integer)
-#: A column of nulls only has no better type.
-_NUMBER = (types.is_floating, types.is_integer, types.is_decimal, types.is_null)
-_EXPECTED = {
-    "pair_id": ("text", _ID),
-    "source": ("text", _ID),
-    "response": ('text, "chosen" or "rejected"', _TEXT),
-    "rule_id": ("text", _ID),
-    "rating": ("a number in [0, 1]", _NUMBER),
-}
-_EXPECTED_OF_RULE = (
-    (
-        "numbers in [0, 1]: without rule_id and rating every column beside pair_id, source and "
-        "response is a rule; drop a column that is none"
-    ),
-    _NUMBER,
-)
+#: Ends of the scale of ratings: two numbers, or a text such as ``1,5``.
+Scale = tuple[float, float] | str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -81,6 +68,9 @@ class Ratings:
         study: The study that the run lies in; None for a file, a table, or the copy of a run's
             folder.
         synthetic_files: Names of files that call themselves synthetic.
+        scale: Ends of the scale of a table's ratings, which are mapped to [0, 1]; None if they are
+            in [0, 1].
+        rule_columns: The columns of a wide table that were named as rules; empty takes all.
     """
 
     label: str
@@ -96,6 +86,26 @@ class Ratings:
     sufficiency_note: str = ""
     study: Study | None = None
     synthetic_files: tuple[str, ...] = ()
+    scale: tuple[float, float] | None = None
+    rule_columns: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return sentences on how a table from elsewhere is read: its rules and its scale."""
+        if self.run_dir is not None:
+            return ()
+        schema = self.table.schema if self.table is not None else pq.read_schema(self.files[0])
+        rules = rule_columns(schema, named=self.rule_columns)
+        sentences = []
+        if rules is not None and not is_published(schema):
+            sentences.append(
+                f"{counted(len(rules), 'column')} taken as rules: {', '.join(rules)} "
+                "(--rule-columns names others)"
+            )
+        if self.scale is not None:
+            low, high = self.scale
+            sentences.append(f"ratings of the scale {low:g} to {high:g} were mapped to 0 to 1")
+        return tuple(sentences)
 
     @property
     def synthetic(self) -> tuple[str, ...]:
@@ -115,9 +125,11 @@ def open_ratings(
     *,
     run: str | None = None,
     judge: str | None = None,
+    scale: Scale | None = None,
+    rule_columns: Sequence[str] | str | None = None,
     checks_values: bool = True,
 ) -> Ratings:
-    """Open a study, a run's folder, a Parquet or CSV file, a folder of Parquet files, or a table.
+    """Open a study, a run's folder, a file, a folder of Parquet files, or a table.
 
     A folder is searched with its subfolders; names that begin with "." or "_" or do not end in
     ``.parquet`` are ignored. Only valid shards of a study are read.
@@ -130,6 +142,9 @@ def open_ratings(
             analysis its ratings are returned; opened ratings are returned as they are.
         run: Unique prefix of the key of the run to read. Default: the run with most pairs.
         judge: Name of the judge to read.
+        scale: Ends of the scale of a table's ratings, ``(1, 5)`` or ``"1,5"``; they are mapped to
+            [0, 1]. None: the ratings are in [0, 1].
+        rule_columns: Columns of a wide table that are rules; None takes all that are no keys.
         checks_values: True checks that each rating is null or in [0, 1] before anything reads it.
             False is faster, and only `Warehouse.coded_ratings` can then read the ratings: it checks
             them as it reads.
@@ -139,24 +154,38 @@ def open_ratings(
     """
     of_analysis = getattr(ratings, "ratings", None)  # a data frame may have a column `ratings`
     if isinstance(of_analysis, Ratings):
-        return of_analysis
+        ratings = of_analysis
+    layout: dict[str, Any] = {"scale": scale_ends(scale), "rule_columns": _names(rule_columns)}
     if isinstance(ratings, Ratings):
-        return ratings
+        given = {name: value for name, value in layout.items() if value}
+        if given and ratings.run_dir is not None:
+            raise _no_table_error(ratings.label)
+        return replace(ratings, **given) if given else ratings
     if not isinstance(ratings, Study | str | Path):
-        return Ratings(label="table", table=arrow_table(ratings), run=run, judge=judge)
+        table = arrow_table(ratings)
+        return Ratings(label="table", table=table, run=run, judge=judge, **layout)
     path = ratings.path if isinstance(ratings, Study) else Path(ratings)
-    if path.is_file() and path.name.lower().endswith(CSV_SUFFIXES):
-        return Ratings(label=str(path), table=read_csv_table(path), run=run, judge=judge)
-    if is_saved_dataset(path):
-        return Ratings(label=str(path), table=read_saved_dataset(path), run=run, judge=judge)
+    if (table := _read_table(path, named=layout["rule_columns"])) is not None:
+        return Ratings(label=str(path), table=table, run=run, judge=judge, **layout)
     if not path.exists():
         raise InputError(f"ratings {path}: no such file or folder")
     study = ratings if isinstance(ratings, Study) else _study_at(path)
     run_dirs = _run_dirs(path) if study is None else list_runs(study.ratings_dir)
     if run_dirs is not None:
+        if any(layout.values()):
+            raise _no_table_error(str(path))
         run_dir = select_run(path, run_dirs, run=run, judge=judge)
         study = study or _study_at(run_dir.parent.parent)
         return _ratings_of_run(path, run_dir, study=study, checks_values=checks_values)
+    return replace(_ratings_of_files(path), run=run, judge=judge, **layout)
+
+
+def _ratings_of_files(path: Path) -> Ratings:
+    """Open a Parquet file, a folder of them, or a published data set.
+
+    Raises:
+        InputError: There is no Parquet file.
+    """
     # A published data set has its rules and a card beside its ratings.
     folder, card = path, path / "README.md"
     if (path / "data").is_dir() and (path / "rules").is_dir():
@@ -169,89 +198,89 @@ def open_ratings(
         and not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
     )
     if not files:
+        names = [entry.name for entry in folder.iterdir() if data_suffix(entry)]
+        advice = f"; it has {first_names(sorted(names), limit=3)}: give one file" if names else ""
         raise InputError(
             f"ratings {path}: no Parquet file there; expected one, or a folder of files that end "
-            'in .parquet and do not begin with "." or "_"'
+            f'in .parquet and do not begin with "." or "_"{advice}'
         )
     marks = (f"data set {path.name}",) if is_marked else ()
-    return Ratings(label=str(path), files=files, run=run, judge=judge, synthetic_files=marks)
+    return Ratings(label=str(path), files=files, synthetic_files=marks)
 
 
-def open_compared_ratings(ratings: str | Path, second: str) -> Ratings:
+def _read_table(path: Path, *, named: Sequence[str]) -> pa.Table | None:
+    """Return a file of ratings that is not Parquet, or a saved data set; None for others."""
+    if is_saved_dataset(path):
+        return read_saved_dataset(path)
+    if not path.is_file() or is_parquet(path):
+        return None
+    if is_table_file(path):
+        return read_arrow(path)
+    if data_suffix(path) is None:
+        with readable(path), open_utf8(path):  # it names workbooks and archives
+            raise InputError(f"{path}: expected a table of ratings that ends in {SUFFIXES_TEXT}")
+    return read_text_table(path, named=named)
+
+
+def scale_ends(scale: Scale | None) -> tuple[float, float] | None:
+    """Return the ends of a scale that is given as numbers or as text, e.g. ``1,5``.
+
+    Raises:
+        InputError: They are not two finite numbers, the lower one first.
+    """
+    if scale is None:
+        return None
+    try:
+        low, high = map(float, scale.split(",") if isinstance(scale, str) else scale)
+    except (ValueError, TypeError):
+        low = high = math.nan
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise InputError(
+            f"scale {scale!r}: expected its two ends as LOW,HIGH, e.g. 1,5 for ratings from 1 to 5"
+        )
+    return low, high
+
+
+def _names(names: Sequence[str] | str | None) -> tuple[str, ...]:
+    parts = names.split(",") if isinstance(names, str) else names or ()
+    return tuple(filter(None, (name.strip() for name in parts)))
+
+
+def _no_table_error(label: str) -> InputError:
+    return InputError(
+        f"{label}: ratings of `encore rate`, which are in [0, 1] and have their rules; --scale and "
+        "--rule-columns are for tables from elsewhere, leave them out"
+    )
+
+
+def is_rating_table(path: str | Path) -> bool:
+    """Return True for a path of ratings from elsewhere, False for a study or a run's folder."""
+    return _study_at(Path(path)) is None and _run_dirs(Path(path)) is None
+
+
+def open_compared_ratings(
+    ratings: str | Path, second: str, *, scale: Scale | None = None, rule_columns: str | None = None
+) -> Ratings:
     """Open the second ratings of a comparison.
 
     Args:
         ratings: Path of the first ratings, e.g. a study.
         second: A path, or a run key or a judge of ``ratings``.
+        scale: Ends of the scale of the second ratings, if they are a table (`open_ratings`).
+        rule_columns: Columns of a wide table that are rules, likewise.
 
     Raises:
         InputError: There are no such ratings, or several runs match.
     """
     if Path(second).exists():
-        return open_ratings(second)
+        if not is_rating_table(second):
+            scale = rule_columns = None
+        return open_ratings(second, scale=scale, rule_columns=rule_columns)
     study = _study_at(Path(ratings))
     run_dirs = (_run_dirs(Path(ratings)) or ()) if study is None else list_runs(study.ratings_dir)
     is_key = any(run_dir.name.startswith(second) for run_dir in run_dirs)
     run, judge = (second, None) if is_key else (None, second)
     return open_ratings(study or ratings, run=run, judge=judge)
-
-
-def read_schema(path: Path) -> pa.Schema:
-    """Read and check the schema of a Parquet file.
-
-    Raises:
-        InputError: The file is not a complete Parquet file, or a column is missing or of a wrong
-            type.
-    """
-    try:
-        schema = pq.read_schema(path)
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(
-            f"{path}: cannot be read as a Parquet file of ratings ({error}); copy or write it again"
-        ) from error
-    check_schema(schema, label=str(path))
-    return schema
-
-
-def check_schema(schema: pa.Schema, *, label: str) -> None:
-    """Refuse a schema that lacks a column of the ratings contract or has a wrong type for it.
-
-    Args:
-        schema: Schema of a file or a table.
-        label: Name of the file or table in messages.
-
-    Raises:
-        InputError: A column is wrong; the message names it and what was expected.
-    """
-    # DuckDB ignores case in names: given `Rating` and `rating`, it might read the wrong column.
-    folded = [name.lower() for name in schema.names]
-    rules, names, allowed_types = rule_columns(schema), RATINGS_CONTRACT.names, _EXPECTED
-    if rules is not None:
-        names = schema.names
-        allowed_types = {name: _EXPECTED[name] for name in WIDE_KEYS if name in names}
-        allowed_types |= {} if is_published(schema) else dict.fromkeys(rules, _EXPECTED_OF_RULE)
-    if {"label", "rule_id"} <= {*folded} and "pair_id" not in folded:
-        raise InputError(
-            f"{label}: a table of labels of single responses, and this needs ratings of pairs "
-            f"({', '.join(names)}); read it with `encore labels {label}`"
-        )
-    if {"chosen", "rejected"} <= {*folded} and "rating" not in folded and rules is None:
-        raise InputError(
-            f"{label}: preference pairs without ratings; `encore ingest STUDY {label}` and "
-            "`encore rate STUDY --judge JUDGE` rate them"
-        )
-    if unusable := [name for name in names if name not in schema.names or folded.count(name) > 1]:
-        raise InputError(
-            f"{label}: column {', '.join(unusable)} is missing or there more than once (upper and "
-            f"lower case count as the same); a ratings table has {', '.join(names)}, or pair_id, "
-            f"source, response and a column for each rule; this one has {', '.join(schema.names)}"
-        )
-    for name, (expected, allowed) in allowed_types.items():
-        column_type = schema.field(name).type
-        is_dictionary = types.is_dictionary(column_type)
-        value_type = column_type.value_type if is_dictionary else column_type
-        if not any(is_allowed(value_type) for is_allowed in allowed):
-            raise InputError(f"{label}: column {name} is {column_type}; expected {expected}")
 
 
 def _study_at(path: Path) -> Study | None:

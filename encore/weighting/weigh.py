@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from encore.core.files import file_sha256
 from encore.warehouse import (
     PairRatings,
     Ratings,
+    Scale,
     Warehouse,
     open_ratings,
     open_warehouse,
@@ -76,6 +77,8 @@ def weights(
     k: int = DEFAULT_K,
     rule: str | None = None,
     labels: int | None = None,
+    scale: Scale | None = None,
+    rule_columns: Sequence[str] | str | None = None,
 ) -> WeightVector:
     """Weigh the rules by a scheme, all sources pooled.
 
@@ -93,6 +96,8 @@ def weights(
         rule: The rule that scheme ``single`` gives all weight.
         labels: Number of pairs whose labels ``bradley-terry`` and ``shrunk`` learn from, the first
             ones by content hash; None is all pairs that every rule rated.
+        scale: Ends of the scale of a table's ratings, e.g. ``(1, 5)``, if it is not 0 to 1.
+        rule_columns: Columns of a wide table that are rules; None takes all that are no keys.
 
     Raises:
         InputError: Not a ratings table, an unknown scheme, a parameter out of range, a rule without
@@ -100,7 +105,8 @@ def weights(
     """
     options = SchemeOptions(tau=tau, seed=seed, k=k, rule=rule, labels=labels)
     loaded = load_scheme(scheme)
-    with open_evidence(ratings) as evidence:
+    opened = open_ratings(ratings, scale=scale, rule_columns=rule_columns)
+    with open_evidence(opened) as evidence:
         return loaded.weigh(evidence, options)
 
 
@@ -162,5 +168,6 @@ def pooled_evidence(warehouse: Warehouse, ratings: Ratings) -> Evidence:
         ratings_sha256=hashlib.sha256("".join(digests).encode()).hexdigest() if digests else None,
         num_shards=ratings.num_shards,
         num_missing_shards=ratings.num_missing_shards,
+        scale=ratings.scale,
     )
     return Evidence(rules=rules, read_pairs=read_pairs, origin=origin, study=ratings.study)

@@ -33,6 +33,8 @@ class Origin:
             per line, so that names and order of the files do not matter.
         num_shards: Shards of the run's plan; 0 without a plan.
         num_missing_shards: Shards of the plan that were not read.
+        scale: Ends of the scale that a table's ratings were mapped from to [0, 1]; None: they were
+            in [0, 1].
     """
 
     run_key: str | None = None
@@ -42,6 +44,7 @@ class Origin:
     ratings_sha256: str | None = None
     num_shards: int = 0
     num_missing_shards: int = 0
+    scale: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +129,10 @@ class WeightVector:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as JSON values, as in ``encore weights --json``."""
-        return dataclasses.asdict(self)
+        fields = dataclasses.asdict(self)
+        if self.provenance is not None and self.provenance.scale is None:
+            del fields["provenance"]["scale"]
+        return fields
 
 
 def head_weights(weights: Mapping[str, float], *, head_ids: Sequence[str]) -> NDArray[np.float64]:

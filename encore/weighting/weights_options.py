@@ -67,6 +67,10 @@ class WeightChoice(StageConfig):
     """The rating run, if there are several: a unique prefix of its key."""
     judge: str | None = _choice()
     """The judge whose ratings are read, if there are several."""
+    scale: str | None = _choice(metavar="LOW,HIGH", since=True)
+    """Ends of the scale of a table's ratings, if it is not 0 to 1, e.g. 1,5."""
+    rule_columns: str | None = _choice(metavar="NAME,NAME,...", since=True)
+    """Columns of a wide table that are rules."""
     beta: Beta | None = _choice(metavar="NUMBER|auto", since=True)
     """Of a model with head 0: reward = z(head 0) + beta × z(weighted rules). Default: 1, without
     labels. auto: chosen on the labels of the held-out pairs, 0 where rules do not help."""
@@ -75,8 +79,8 @@ class WeightChoice(StageConfig):
     def _check_combination(self) -> Self:
         ways = [f"--{name}" for name in ("weights", "rule", "scheme") if getattr(self, name)]
         scheme_options = [
-            f"--{name}"
-            for name in ("tau", "seed", "k", "run", "judge")
+            f"--{name.replace('_', '-')}"
+            for name in ("tau", "seed", "k", "run", "judge", "scale", "rule_columns")
             if getattr(self, name) is not None
         ]
         if len(ways) > 1:

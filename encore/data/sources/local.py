@@ -166,6 +166,15 @@ def is_table_file(path: Path) -> bool:
     return is_table or data_suffix(path) in TABLE_SUFFIXES
 
 
+def is_parquet(path: Path) -> bool:
+    """Return True for a Parquet file, by its content; a damaged one by its name."""
+    with readable(path):
+        beginning = _beginning(path)
+    if beginning.startswith((_PARQUET, _ARROW_FILE)):
+        return beginning.startswith(_PARQUET)
+    return data_suffix(path) == ".parquet"
+
+
 def is_csv(path: Path) -> bool:
     """Return True for a file that a CSV reader reads, by its name."""
     return (data_suffix(path) or "").startswith(CSV_SUFFIXES)
@@ -189,7 +198,7 @@ def _table_records(path: Path, columns: Collection[str]) -> Iterator[RawRecord]:
                     refuse_long_value(record.value, position=f"{path}, row {number}")
                 yield record
     except pa.ArrowException as error:
-        kind = "Parquet" if _is_parquet(path) else "Arrow"
+        kind = "Parquet" if is_parquet(path) else "Arrow"
         raise InputError(f"{path}: no valid {kind} ({error}); get the file again") from error
 
 
@@ -197,7 +206,7 @@ def _batches(path: Path, columns: Collection[str]) -> Iterator[Any]:
     """Yield the rows of a Parquet file in batches of bounded size, or those of an Arrow file."""
     import pyarrow.parquet as pq
 
-    if not _is_parquet(path):
+    if not is_parquet(path):
         reader = _open_arrow(path)
         batches = (
             map(reader.get_batch, range(reader.num_record_batches))
@@ -213,14 +222,6 @@ def _batches(path: Path, columns: Collection[str]) -> Iterator[Any]:
         for group in range(file.num_row_groups):
             num_rows = _batch_rows(file.metadata.row_group(group))
             yield from file.iter_batches(num_rows, row_groups=[group], columns=names or None)
-
-
-def _is_parquet(path: Path) -> bool:
-    """Return True for a Parquet file; a damaged file is what its name says."""
-    beginning = _beginning(path)
-    if beginning.startswith((_PARQUET, _ARROW_FILE)):
-        return beginning.startswith(_PARQUET)
-    return data_suffix(path) not in (".arrow", ".feather")
 
 
 def _beginning(path: Path) -> bytes:
