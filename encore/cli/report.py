@@ -23,7 +23,9 @@ def report(config: ReportConfig, *, json: JsonOption = False) -> None:
     from encore.report.write_report import report as write_report
     from encore.warehouse import open_ratings
 
-    ratings = open_ratings(config.ratings, run=config.run, judge=config.judge, **config.table_layout)
+    ratings = open_ratings(
+        config.ratings, run=config.run, judge=config.judge, **config.table_layout
+    )
     with console.status("measuring rules") as status:
         written = write_report(
             ratings, out=config.out, label_curve=config.label_curve, on_step=status.update

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -15,6 +16,9 @@ RESPONSES: tuple[Response, Response] = ("chosen", "rejected")
 SampleKind = Literal["responses", "rules"]
 
 _LENGTH_BYTES = 8
+#: Hex digits of the hash in the id of a title without letters and digits.
+_ID_DIGITS = 8
+_LATIN_ACCENTS = re.compile("(?<=[a-z])[\u0300-\u036f]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +100,33 @@ def pair_id_of(prompt: Sequence[Message], *, chosen: str, rejected: str) -> str:
     return digest.hexdigest()[:32]
 
 
-def slug(title: str) -> str:
-    """Return the kebab-case id of a title: lower-case letters and digits, joined by hyphens."""
-    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+def slug(name: str) -> str:
+    """Return a name for files: lower-case ASCII letters and digits, joined by hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def rule_id_of(title: str) -> str:
+    """Return the id of a rule's title: letters and digits of any script, joined by hyphens.
+
+    Upper case, accents of Latin letters and compatibility forms (full-width letters, ligatures) are
+    folded. A title without letters and digits has a hash as its id.
+
+    >>> rule_id_of("Respect for Privacy"), rule_id_of("Über Waffen"), rule_id_of("Правило 1: дом")
+    ('respect-for-privacy', 'uber-waffen', 'правило-1-дом')
+    """
+    folded = unicodedata.normalize("NFKC", title).casefold()
+    plain = _LATIN_ACCENTS.sub("", unicodedata.normalize("NFKD", folded))
+    composed = unicodedata.normalize("NFKC", plain)
+    rule_id = "-".join("".join(c if _is_id_character(c) else " " for c in composed).split())
+    digest = hashlib.sha256(title.encode("utf-8", "surrogatepass")).hexdigest()
+    return rule_id or f"rule-{digest[:_ID_DIGITS]}"
+
+
+def is_rule_id(text: str) -> bool:
+    """Return True if a text is an id as `rule_id_of` makes them."""
+    return rule_id_of(text) == text
+
+
+def _is_id_character(character: str) -> bool:
+    """Return True for letters, their marks, and digits."""
+    return unicodedata.category(character)[0] in "LMN"

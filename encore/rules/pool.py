@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import tomllib
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -16,12 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from encore.core.errors import InputError, did_you_mean, first_problem
 from encore.core.files import atomic_write_bytes
-from encore.data.records import Rule, slug
-from encore.data.rule_sets import RULE_ID_PATTERN, rule_file, title_of
+from encore.data.records import Rule, rule_id_of
+from encore.data.rule_sets import RuleId, rule_file, title_of
 from encore.data.table_files import read_table
 
-#: Hex digits of the hash in an id of a title without ASCII letters.
-_ID_DIGITS = 8
 #: The first of these keys that a record has becomes its description.
 _TEXT_KEYS = ("text", "description", "title", "rating_rule", "preference_rule")
 _FILE_KEYS = ("name", "source", "licence", "rules")
@@ -42,7 +38,7 @@ class Provenance(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
 
-    rule_id: str = Field(pattern=RULE_ID_PATTERN)
+    rule_id: RuleId
     title: str = Field(min_length=1)
     source: str = ""
     licence: str = ""
@@ -179,13 +175,6 @@ def _rule(path: Path, position: str, values: dict[str, Any]) -> PoolRule:
         if problem.kind == "extra_forbidden":
             near = did_you_mean(key, _KEYS) or f"; keys are {', '.join(_KEYS)}, text"
         raise InputError(f"{path}, {position}, key {key!r}: {problem.message}{near}") from error
-
-
-def rule_id_of(title: str) -> str:
-    """Return the kebab-case title without accents, or a hash of a title without ASCII letters."""
-    plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode()
-    digest = hashlib.sha256(title.encode("utf-8", "surrogatepass")).hexdigest()
-    return slug(plain) or f"rule-{digest[:_ID_DIGITS]}"
 
 
 # --- write ----------------------------------------------------------------------------------------

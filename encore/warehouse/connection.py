@@ -431,7 +431,7 @@ class Warehouse:
 
     def _file_of(self, row: dict[str, Any]) -> str:
         """Return the path of the file that has a row."""
-        if not self._ratings.files or self._rule_columns or not self._has_source:
+        if not self._ratings.files or self._rule_columns:
             return self._ratings.label
         # Not by the rating: file statistics leave NaN out, so a search for NaN finds nothing.
         names = [name for name in RATINGS_CONTRACT.names if name != "rating"]

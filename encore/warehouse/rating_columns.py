@@ -69,8 +69,7 @@ def check_schema(schema: pa.Schema, *, label: str, named: Sequence[str] = ()) ->
     # DuckDB ignores case in names: given `Rating` and `rating`, it might read the wrong column.
     folded = [name.lower() for name in schema.names]
     rules = rule_columns(schema, named=named)
-    names = [name for name in RATINGS_CONTRACT.names if name != "source" or name in folded]
-    allowed_types = {name: _EXPECTED[name] for name in names}
+    names, allowed_types = RATINGS_CONTRACT.names, _EXPECTED
     if unknown := [name for name in named if name not in schema.names]:
         raise InputError(
             f"{label}: --rule-columns names {', '.join(unknown)}, and the columns are "
@@ -93,8 +92,9 @@ def check_schema(schema: pa.Schema, *, label: str, named: Sequence[str] = ()) ->
     if unusable := [name for name in names if name not in schema.names or folded.count(name) > 1]:
         raise InputError(
             f"{label}: column {', '.join(unusable)} is missing or there more than once (upper and "
-            f"lower case count as the same); a ratings table has {', '.join(_EXPECTED)}, or pair_id, "
-            f"source, response and a column for each rule; this one has {', '.join(schema.names)}"
+            f"lower case count as the same); a ratings table has {', '.join(_EXPECTED)}, or "
+            "pair_id, source, response and a column for each rule; this one has "
+            f"{', '.join(schema.names)}"
             f"{_renaming_advice(unusable, schema.names)}"
         )
     for name, (expected, allowed) in allowed_types.items():
@@ -113,5 +113,10 @@ def _renaming_advice(missing: Sequence[str], names: Sequence[str]) -> str:
         similar = [name for name in possible if name.lower() in SIMILAR_NAMES.get(column, ())]
         if nearest := [*similar, *get_close_matches(column, possible, n=1)]:
             renamings[nearest[0]] = column
-    text = ", ".join(f"{name} to {column}" for name, column in renamings.items())
-    return f"; rename {text} (pandas: frame.rename(columns={renamings}))" if text else ""
+    advice = ""
+    if renamings:
+        text = ", ".join(f"{name} to {column}" for name, column in renamings.items())
+        advice = f"; rename {text} (pandas: frame.rename(columns={renamings}))"
+    if "source" in missing and "source" not in renamings.values():
+        advice += "; add a column source with the name of the data set in every row"
+    return advice

@@ -23,7 +23,7 @@ from encore.data.table_files import read_table
 WIDE_KEYS = ("pair_id", "source", "response")
 #: Optional columns that name the prompt of a pair: pairs of one prompt belong together.
 PROMPT_COLUMNS = ("prompt_id", "prompt")
-#: Source of the pairs of a table without a column `source`.
+#: Source of the pairs of a wide table without a column `source`.
 DEFAULT_SOURCE = "table"
 #: Names that a pandas index has in files: no rules.
 _INDEX_NAMES = ("", "index", "Unnamed: 0", "__index_level_0__")
@@ -84,9 +84,7 @@ def long_relation(
     columns = [rule_columns(schema, named=named) for schema in schemas]
     rules = tuple(dict.fromkeys(rule for names in columns for rule in names or ()))
     if None in columns:
-        if any("source" in schema.names for schema in schemas):
-            return relation, ()
-        return f"(select *, '{DEFAULT_SOURCE}' as source from {relation})", ()  # noqa: S608
+        return relation, ()
     if is_published(schemas[0]):
         parts = [(f"'{response}'", f"{response}_ratings.", "source") for response in RESPONSES]
     else:

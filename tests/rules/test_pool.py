@@ -54,6 +54,7 @@ def test_texts_of_any_language_and_length_get_a_title_and_an_id(tmp_path):
     rules = read_pool(write_lines(tmp_path / "p.jsonl", ({"text": text} for text in texts))).rules
     assert [rule.description for rule in rules] == [text.strip() for text in texts]
     assert all(len(rule.title) <= 80 for rule in rules)
+    assert rules[1].rule_id == "защищай-личные-данные"
     assert rules[2].rule_id == "eviter-la-violence"
     assert len({rule.rule_id for rule in rules}) == 4
 

@@ -11,13 +11,19 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+)
 
 from encore.core.errors import InputError, did_you_mean
-from encore.data.records import Rule, RuleSet, slug
+from encore.data.records import Rule, RuleSet, is_rule_id, rule_id_of
 
 SHIPPED_RULE_SETS = ("encore-10", "encore-20")
-RULE_ID_PATTERN = r"^[a-z0-9]+(-[a-z0-9]+)*$"
 #: Characters of a title that is cut from a text.
 _MAX_TITLE = 80
 #: Keys that `encore rules draft` writes.
@@ -39,8 +45,8 @@ def load_rule_set(name_or_path: str | Path) -> RuleSet:
 
     Each ``[[rules]]`` table has ``rating_rule``, which judges read. ``title`` defaults to its
     beginning, ``description`` to the whole, ``preference_rule`` to no text, ``rule_id`` to the
-    kebab-case title. The order of the file is the head order. A table may also name the rule's
-    origin (`encore.rules.pool`), which the digest does not cover.
+    kebab-case title (`encore.data.records.rule_id_of`). The order of the file is the head order. A
+    table may also name the rule's origin (`encore.rules.pool`), which the digest does not cover.
 
     Args:
         name_or_path: ``encore-10``, ``encore-20``, or the path of a TOML file.
@@ -71,10 +77,12 @@ def load_rule_set(name_or_path: str | Path) -> RuleSet:
                 f"rule set {path}: rule {index} ({rule.title!r}) is a draft; read its texts, put "
                 f"right what is wrong, then `encore rules draft {path} --accept {rule.rule_id}`"
             )
-        if rule.rule_id in [earlier.rule_id for earlier in rules[:index]]:
+        same_id = (number for number in range(index) if rules[number].rule_id == rule.rule_id)
+        if (first := next(same_id, None)) is not None:
             raise InputError(
                 f"rule set {path}: rule {index} ({rule.title!r}), rule_id {rule.rule_id!r} is used "
-                "twice; set rule_id or change a title"
+                f"twice: rule {first} ({rules[first].title!r}) has it, too; set rule_id or change "
+                "a title"
             )
     digest = rules_digest([asdict(rule) for rule in rules])
     return RuleSet(name=file.name, rules=rules, digest=digest)
@@ -89,6 +97,17 @@ def title_of(text: str) -> str:
     return short.rstrip(". ")
 
 
+def _checked_rule_id(text: str) -> str:
+    """Return a rule_id that somebody wrote, if it has the form of those made from titles."""
+    if not is_rule_id(text):
+        raise ValueError(
+            "String should match pattern '^[a-z0-9]+(-[a-z0-9]+)*$' (letters of other scripts are "
+            f"letters, too); did you mean {rule_id_of(text)!r}?"
+        )
+    return text
+
+
+RuleId = Annotated[str, AfterValidator(_checked_rule_id)]
 _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
@@ -99,11 +118,7 @@ class _RuleTable(BaseModel):
     title: _Text = Field(default_factory=lambda rule: title_of(rule.get("rating_rule", "")))
     description: _Text = Field(default_factory=lambda rule: rule.get("rating_rule", ""))
     preference_rule: Annotated[str, StringConstraints(strip_whitespace=True)] = ""
-    rule_id: str = Field(
-        pattern=RULE_ID_PATTERN,
-        default_factory=lambda rule: slug(rule.get("title", "")),
-        validate_default=True,
-    )
+    rule_id: RuleId = Field(default_factory=lambda rule: rule_id_of(rule.get("title", "")))
     source: str = ""
     licence: str = ""
     origin: str = ""
@@ -139,7 +154,8 @@ def _problem_text(error: ValidationError, data: Mapping[str, Any]) -> str:
         hint = did_you_mean(str(key), valid_keys) or f"; keys are {', '.join(valid_keys)}"
         return f"{prefix}unknown key {str(key)!r}{hint}"
     next_step = "; `encore rules draft` writes it" if key in _DRAFTED_KEYS else ""
-    return f"{prefix}key {str(key)!r}: {problem['msg']}{next_step}"
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"{prefix}key {str(key)!r}: {message}{next_step}"
 
 
 def rules_digest(rules: Sequence[Mapping[str, str]]) -> str:

@@ -99,7 +99,9 @@ def _document_records(head: bytes, stream: BufferedReader, *, name: str) -> Iter
             "of objects"
         ) from error
     records = values if len(values) > 1 else _records_within(values[0], name=name)
-    for number, value in enumerate(records, start=1):
+    # A record alone has the number of its line.
+    first_number = 1 + (records == values) * (head[: len(head) - len(head.lstrip())].count(b"\n"))
+    for number, value in enumerate(records, start=first_number):
         if len(content) > MAX_RECORD_BYTES:  # a shorter file has no such record
             refuse_long_value(value, position=f"{name}, record {number}")
         yield RawRecord(number=number, value=value)

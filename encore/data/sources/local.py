@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 TABLE_SUFFIXES = (".parquet", ".arrow", ".feather")
 CSV_SUFFIXES = (".csv", ".tsv")
-_TEXT_SUFFIXES = (*CSV_SUFFIXES, ".jsonl", ".ndjson", ".json")
+_TEXT_SUFFIXES = (".csv", ".jsonl", ".json", ".tsv", ".ndjson")
 _COMPRESSIONS = ("", ".gz", ".zst", ".xz", ".bz2", ".lz4")
 SUFFIXES = (
     *(name + compression for name, compression in itertools.product(_TEXT_SUFFIXES, _COMPRESSIONS)),
