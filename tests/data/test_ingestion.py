@@ -137,6 +137,56 @@ def test_option_prefer_selects_the_chosen_response_and_is_recorded(tmp_path, pre
     assert next(iter_pairs(open_study(study))).chosen == chosen
 
 
+# --- what was read from another form, and what was set aside -----------------------------------
+
+
+def test_records_of_another_form_are_counted_by_form(tmp_path):
+    turn = [{"role": "human", "content": "Q"}]
+    records = [pair(1), pair(2, prompt=turn, system="S"), pair(3, system="S"), pair(4, tools=[1])]
+    study = tmp_path / "study"
+    manifest = only_manifest(ingest([write_pairs(tmp_path / "x.jsonl", *records)], out=study))
+    # The fourth record is set aside, and what was read of it does not count.
+    assert manifest.read_by_form == {"role-names": 1, "system-column": 2}
+    assert manifest.set_aside_by_reason == {"tool-calls": 1}
+    [origin] = manifest.origins
+    assert (origin.num_read, origin.num_set_aside) == (4, 1)
+
+
+def test_columns_of_the_conversation_are_read_from_parquet_too(tmp_path):
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.Table.from_pylist([pair(1, system="S", score=1.0)]), path)
+    study = tmp_path / "study"
+    ingest([f"pairs:{path}"], out=study)
+    assert [turn.role for turn in next(iter_pairs(open_study(study))).prompt] == ["system", "user"]
+
+
+@pytest.mark.parametrize(("num_bad", "share", "code"), [(1, None, 0), (2, None, 3), (2, "0.2", 0)])
+def test_a_source_of_which_more_than_a_share_is_set_aside_ends_with_exit_3(
+    tmp_path, num_bad, share, code
+):
+    # 1 of 10 is the share of 0.1 itself, 2 of 10 are more.
+    records = [*map(pair, range(10 - num_bad)), *({"prompt": n} for n in range(num_bad))]
+    bad = write_pairs(tmp_path / "bad.jsonl", *records)
+    good = write_pairs(tmp_path / "good.jsonl", *map(pair, range(100, 200)))
+    option = () if share is None else ("--max-set-aside", share)
+    for _ in range(2):  # a repeated call says the same, though nothing is new
+        result = encore("ingest", str(tmp_path / "study"), f"mine={bad}", f"mine={good}", *option)
+        assert result.code == code, result.err
+        assert (f"bad.jsonl: {num_bad} of 10 records were set aside" in result.err) == bool(code)
+        assert open_study(tmp_path / "study").sources[0].num_kept == 110 - num_bad
+
+
+def test_a_row_group_of_long_texts_is_small(tmp_path):
+    # 40 responses of 2 MiB characters: the 16 first ones, with 2 MiB each, reach 32 MiB.
+    long = "x" * (2 << 20)
+    records = [pair(number, chosen=f"{number}{long}") for number in range(40)]
+    study = tmp_path / "study"
+    ingest(records, out=study)
+    file = pq.ParquetFile(study / "pairs" / "table.parquet")
+    rows = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
+    assert rows == [16, 16, 8]
+
+
 # --- files ----------------------------------------------------------------------------------
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import unicodedata
 from pathlib import Path
 
 import pytest
 
 from encore.core.errors import InputError
-from encore.data.records import Rule
+from encore.data.records import Rule, rule_id_of
 from encore.data.rule_sets import SHIPPED_RULE_SETS, load_rule_set
+from encore.rules.pool import read_pool
 
 RULE = {
     "title": "Kindness",
@@ -104,3 +106,48 @@ def test_a_file_without_rules_is_refused(tmp_path):
         load_rule_set(path)
     with pytest.raises(InputError, match="encore-10, encore-20"):
         load_rule_set("encore-11")
+
+
+# --- ids ------------------------------------------------------------------------------------------
+
+TITLES = [
+    ("Respect for Privacy & Confidentiality", "respect-for-privacy-confidentiality"),
+    ("Über Waffen", "uber-waffen"),
+    ("Straße", "strasse"),
+    ("Правило 1: личные данные", "правило-1-личные-данные"),
+    ("不得泄露隐私", "不得泄露隐私"),
+    ("プライバシー", "プライバシー"),
+    ("क्षमा करें", "क्षमा-करें"),
+    ("ＦＵＬＬ width", "full-width"),
+]
+
+
+@pytest.mark.parametrize(("title", "rule_id"), TITLES)
+def test_a_title_of_any_script_has_one_id_everywhere(tmp_path, title, rule_id):
+    path = write_rules(tmp_path, RULE | {"title": title})
+    assert load_rule_set(path).rule_ids == (rule_id,)
+    assert [rule.rule_id for rule in read_pool(path).rules] == [rule_id]
+    # An id that somebody wrote may have the same form.
+    written = write_rules(tmp_path, RULE | {"title": "Other", "rule_id": rule_id})
+    assert load_rule_set(written).rule_ids == (rule_id,)
+    # Composed and decomposed characters look alike and are one id.
+    assert rule_id_of(unicodedata.normalize("NFD", title)) == rule_id
+
+
+def test_a_title_without_letters_has_a_stable_id_and_nobody_is_told_of_a_pattern(tmp_path):
+    path = write_rules(tmp_path, RULE | {"title": "🙂"}, RULE | {"title": "🙁"})
+    first, second = load_rule_set(path).rule_ids
+    assert first != second
+    assert first.startswith("rule-")
+
+
+def test_rules_without_a_title_in_a_language_without_spaces_have_ids(tmp_path):
+    texts = ["回答不应泄露任何人的隐私。", "回答不应含有仇恨言论。"]
+    path = write_rules(tmp_path, *({"rating_rule": text} for text in texts))
+    assert load_rule_set(path).rule_ids == tuple(text.strip("。") for text in texts)
+
+
+def test_titles_with_one_id_are_refused_by_both_titles(tmp_path):
+    path = write_rules(tmp_path, RULE | {"title": "Öl"}, RULE | {"title": "OL!"})
+    with pytest.raises(InputError, match=r"rule 1 \('OL!'\), rule_id 'ol' .* rule 0 \('Öl'\)"):
+        load_rule_set(path)

@@ -32,6 +32,8 @@ _MARKS: Mapping[str, tuple[re.Pattern[str], re.Pattern[str]]] = {
         ("messages as Python prints them", r"\A\s*\[\{'(?:role|from|content|value)':", ""),
     )
 }
+#: White space and tokens that begin a rendered conversation before its first turn.
+_START_TOKENS = re.compile(r"\A\s*(?:(?:<s>|<bos>|<\|begin_of_text\|>)\s*)?")
 #: A shorter prompt may begin two responses by chance.
 _MIN_REPEATED_BYTES = 10
 
@@ -84,7 +86,7 @@ def refuse_turns(text: str, *, name: str) -> None:
 
 def starts_with_turn(text: str) -> bool:
     """Return True if a text begins with the mark of a turn, as a rendered conversation does."""
-    stripped = text.lstrip()
+    stripped = _START_TOKENS.sub("", text)
     return any(
         (mark := first.match(stripped)) and second.search(stripped, mark.end())
         for first, second in _MARKS.values()
