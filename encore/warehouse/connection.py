@@ -422,11 +422,11 @@ class Warehouse:
         self._set_view()
         rows = self._fetch(load_query("rules_constant_in_pairs")).to_pylist()
         if names := [row["rule_id"] for row in rows]:
-            others = ",".join(name for name in self._rule_columns if name not in names)
+            rules = ",".join(name for name in self._rule_columns if name not in names)
             raise InputError(
                 f"{self._ratings.label}: column {', '.join(names)} has the same value for both "
                 "responses of every pair, so it rates no response; drop it, or name the columns "
-                f"that are rules with --rule-columns {others or 'NAME,NAME'}"
+                f"that are rules with --rule-columns {rules or 'NAME,NAME'}"
             )
 
     def _file_of(self, row: dict[str, Any]) -> str:

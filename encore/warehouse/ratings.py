@@ -157,10 +157,10 @@ def open_ratings(
         ratings = of_analysis
     layout: dict[str, Any] = {"scale": scale_ends(scale), "rule_columns": _names(rule_columns)}
     if isinstance(ratings, Ratings):
-        given = {name: value for name, value in layout.items() if value}
-        if given and ratings.run_dir is not None:
+        changes = {name: value for name, value in layout.items() if value}
+        if changes and ratings.run_dir is not None:
             raise _no_table_error(ratings.label)
-        return replace(ratings, **given) if given else ratings
+        return replace(ratings, **changes) if changes else ratings
     if not isinstance(ratings, Study | str | Path):
         table = arrow_table(ratings)
         return Ratings(label="table", table=table, run=run, judge=judge, **layout)

@@ -179,10 +179,10 @@ def test_a_study_has_no_other_scale_and_a_table_compared_with_it_has_its_own(tmp
     table = pa.Table.from_pandas(UNIT, preserve_index=False)
     table = table.sort_by([("pair_id", "ascending"), ("response", "ascending")])
     write_rating_run(tmp_path / "study", table, rules=rules_of(RULES))
-    study, other = str(tmp_path / "study"), str(tmp_path / "r.csv")
-    LIKERT.to_csv(other, index=False)
+    study, second = str(tmp_path / "study"), str(tmp_path / "r.csv")
+    LIKERT.to_csv(second, index=False)
     assert_refused("are for tables from elsewhere", open_ratings, study, scale=(1, 5))
-    call = ("analyze", study, "--compare", other, "--json")
+    call = ("analyze", study, "--compare", second, "--json")
     assert "--scale 1,5" in run_command(*call).err
     result = run_command(*call, "--scale", "1,5")
     assert result.code == 0, result.err

@@ -39,13 +39,14 @@ def with_prompt_column(
     """
     chosen = record.get("chosen")
     has_conversations = isinstance(chosen, list | tuple) and len(chosen) > 1
-    if "prompt" in record or chosen is None or has_conversations or is_transcript(chosen):
+    has_prompt = not is_empty(record.get("prompt"))
+    if has_prompt or chosen is None or has_conversations or is_transcript(chosen):
         return record
     names = (name for name in PROMPT_COLUMNS if not is_empty(record.get(name)))
     if (name := next(names, None)) is None:
         return record
     on_reading("prompt-column")
-    return {"prompt": record[name], **{key: record[key] for key in record if key != name}}
+    return {**{key: record[key] for key in record if key != name}, "prompt": record[name]}
 
 
 def with_input(
@@ -83,7 +84,7 @@ def with_context(
     for name in _SYSTEM_COLUMNS:
         prompt = _with_system(prompt, record.get(name), name=name, on_reading=on_reading)
     texts = [*(turn.content for turn in prompt), pair.chosen, pair.rejected]
-    for name in _UNREAD_COLUMNS.keys() & record.keys():
+    for name in filter(record.__contains__, _UNREAD_COLUMNS):
         _refuse_unread(record[name], name=name, texts=texts)
     return build_pair(prompt=prompt, chosen=pair.chosen, rejected=pair.rejected, source=pair.source)
 
@@ -139,7 +140,9 @@ def _refuse_unread(value: Any, *, name: str, texts: Sequence[str]) -> None:
         MalformedRecordError: The column has such content.
     """
     reason = _UNREAD_COLUMNS[name]
-    unread = [text for text in _texts_in(value) if not any(text in known for known in texts)]
+    unread = [
+        text for text in _texts_in(value) if not any(text in pair_text for pair_text in texts)
+    ]
     if unread if reason == "unread-text" else not is_empty(value):
         excerpt = f" {unread[0][:_MAX_SHOWN]!r}" if unread else ""
         raise MalformedRecordError(

@@ -67,8 +67,8 @@ def _is_document(head: Sequence[bytes]) -> bool:
 
 
 def _line_records(head: list[bytes], stream: BufferedReader, *, name: str) -> Iterator[RawRecord]:
-    rest = lines_of(stream, name=name, first_number=len(head) + 1)
-    for number, line in enumerate(chain(head, rest), start=1):
+    later_lines = lines_of(stream, name=name, first_number=len(head) + 1)
+    for number, line in enumerate(chain(head, later_lines), start=1):
         if len(line) > MAX_RECORD_BYTES:
             raise too_long(f"{name}, line {number}")
         if not line.strip():

@@ -112,9 +112,11 @@ def _message(value: Any, *, where: str, on_reading: OnReading) -> Message:
     if not isinstance(value, Mapping):
         kind = "null" if value is None else type(value).__name__
         raise MalformedRecordError("wrong-type", f"{where} is {kind}, expected a message")
-    given_role = value.get("role", value.get("from"))
-    role = _role(given_role, where=where, on_reading=on_reading)
-    for key in _UNREAD_KEYS.keys() & value.keys():
+    named_role = value.get("role")
+    role = _role(
+        value.get("from") if named_role is None else named_role, where=where, on_reading=on_reading
+    )
+    for key in filter(value.__contains__, _UNREAD_KEYS):
         is_role = key == "name" and _ROLES.get(str(value[key]).casefold()) == role
         if not is_role and not is_empty(value[key]):
             raise MalformedRecordError(
@@ -125,7 +127,7 @@ def _message(value: Any, *, where: str, on_reading: OnReading) -> Message:
     if role is None:
         keys = ", ".join(map(str, value)) or "nothing"
         raise MalformedRecordError("missing-column", f"{where} has no role (found: {keys})")
-    name = "content" if "content" in value else "value"
+    name = "value" if value.get("content") is None and "value" in value else "content"
     if name not in value:
         keys = ", ".join(map(str, value))
         raise MalformedRecordError("missing-column", f"{where} has no content (found: {keys})")
