@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -208,7 +208,7 @@ def _identity(
             name: model.model_identity for name, model in zip(names, models, strict=True)
         },
         "results": [[name, file_sha256(path)] for name, path in config.named_results],
-        "ratings": None if origin is None else asdict(origin),
+        "ratings": None if origin is None else origin.as_dict(),
         "rows": identity_of(config.rows),
         "paper": config.paper,
     }

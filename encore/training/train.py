@@ -218,7 +218,7 @@ def _metadata(job: _Job, *, backbone: Mapping[str, Any]) -> dict[str, Any]:
         "notes": list(examples.notes),
         "synthetic": [*examples.synthetic, *backbone_marks],
         "versions": package_versions(),
-        **({"ratings": dataclasses.asdict(examples.ratings)} if examples.ratings else {}),
+        **({"ratings": examples.ratings.as_dict()} if examples.ratings else {}),
     }
 
 

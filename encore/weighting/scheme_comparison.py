@@ -129,8 +129,13 @@ class SchemeComparison:
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON of ``encore weights --compare --json``."""
         fields = dataclasses.asdict(self)
+        rows = zip(self.rows, fields["rows"], strict=True)
         # The fields of the vector are fields of the row.
-        return {**fields, "rows": [{**row.pop("vector"), **row} for row in fields["rows"]]}
+        fields["rows"] = [
+            row.vector.as_dict() | {key: values[key] for key in values if key != "vector"}
+            for row, values in rows
+        ]
+        return fields
 
 
 def compare_schemes(

@@ -46,6 +46,14 @@ class Origin:
     num_missing_shards: int = 0
     scale: tuple[float, float] | None = None
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON values; without ``scale`` where there is none.
+
+        The keys of benchmark tables from before there was a scale stay.
+        """
+        fields = dataclasses.asdict(self)
+        return fields if self.scale else {n: fields[n] for n in fields if n != "scale"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance(Origin):
@@ -130,8 +138,8 @@ class WeightVector:
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as JSON values, as in ``encore weights --json``."""
         fields = dataclasses.asdict(self)
-        if self.provenance is not None and self.provenance.scale is None:
-            del fields["provenance"]["scale"]
+        if self.provenance is not None:
+            fields["provenance"] = self.provenance.as_dict()
         return fields
 
 

@@ -149,6 +149,8 @@ def test_a_history_becomes_the_turns_before_the_prompt(history):
     # A prompt that has these turns already has them once.
     whole = [user("I am 9."), assistant("Hello!"), user("How do I open it?")]
     assert turns(pair(whole, history=history, system="S")) == expected
+    system = [{"role": "system", "content": "S"}, user("How do I open it?")]
+    assert turns(pair(system, history=history)) == expected
     assert refused(pair(history="He is 9.")).reason == "unread-text"
     assert refused(pair(history=[["a", "b", "c"]])).reason == "unread-text"
 
@@ -195,6 +197,7 @@ def test_columns_that_repeat_what_is_read_or_cannot_change_it_are_ignored():
     # As in UltraFeedback: the question alone, and the conversation with the chosen response.
     messages = [user("How do I open it?"), assistant("Ask the owner.")]
     extra = {"question": "How do I open it?", "messages": messages, "score": 7, "id": "x"}
+    extra |= {"context": "open it"}  # it stands inside the prompt
     assert read(pair(**extra)) == read(pair())
 
 
@@ -269,7 +272,7 @@ def test_a_prompt_that_both_responses_repeat_is_cut_off():
     ("prompt", "chosen", "rejected"),
     [
         # One alone quotes the prompt.
-        ("How do I pick a lock?", "How do I pick a lock? Ask.", "Break it."),
+        ("How do I pick a lock?", "How do I pick a lock? Ask.", "Break it with a long hammer."),
         # A short prompt begins two responses by chance.
         ("Hello", "Hello there", "Hello you"),
         # The prompt ends inside a word.
