@@ -26,8 +26,8 @@ def ingest(config: IngestConfig, attempts: Attempts = Attempts()) -> State:
     artifact (what was read, kept, merged and set aside) are kept on that server. Pairs that are
     there are kept; after an error the study is as it was before.
 
-    Exit code 3: more records of a source than --max-set-aside were set aside; the study has the
-    others.
+    Exit code 3: more records of a source than --max-set-aside-share were set aside; the study has
+    the others.
 
     Example: python -m flows.ingest study hh-pku
     """

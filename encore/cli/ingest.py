@@ -51,8 +51,8 @@ def ingest(config: IngestConfig, *, json: JsonOption = False) -> None:
     with chosen and rejected the other way round (both are kept). A second table counts the records
     that were read from another form, and those set aside.
 
-    Exit code 3: more records of a source than --max-set-aside were set aside; the study has the
-    others.
+    Exit code 3: more records of a source than --max-set-aside-share were set aside; the study has
+    the others.
 
     Examples: `encore ingest study hh-pku`,
     `encore ingest study mine=my-pairs.jsonl.gz`.

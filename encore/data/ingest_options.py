@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from encore.core.config import StageConfig, option, unkeyed_option
-from encore.data.pairs_manifest import MAX_SET_ASIDE
+from encore.data.pairs_manifest import MAX_SET_ASIDE_SHARE
 from encore.data.sources.pku import Prefer
 
 
@@ -28,6 +28,6 @@ class IngestConfig(StageConfig):
     """Split of the hub sources: train (the default), test or train+test."""
     replace: bool = unkeyed_option(False)
     """Replace the pairs of a label if they differ."""
-    max_set_aside: float = unkeyed_option(MAX_SET_ASIDE, ge=0, le=1, metavar="SHARE")
+    max_set_aside_share: float = unkeyed_option(MAX_SET_ASIDE_SHARE, ge=0, le=1, metavar="SHARE")
     """Share of a source's records that may be set aside. Above it the command ends with exit code
     3, after the study is written."""

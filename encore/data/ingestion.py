@@ -12,7 +12,7 @@ from encore.core.errors import EncoreError, InputError, StudyIncompleteError
 from encore.core.reporting import SILENT, Reporter
 from encore.data.pairs import PairWriter, data_digest, pair_writer, verified_path, write_manifest
 from encore.data.pairs_manifest import (
-    MAX_SET_ASIDE,
+    MAX_SET_ASIDE_SHARE,
     Origin,
     PairsManifest,
     pair_files,
@@ -89,7 +89,7 @@ def ingest(
     prefer: Prefer | None = None,
     split: str | None = None,
     replace: bool = False,
-    max_set_aside: float = MAX_SET_ASIDE,
+    max_set_aside_share: float = MAX_SET_ASIDE_SHARE,
     on_note: Callable[[str], None] = lambda _: None,
     reporter: Reporter = SILENT,
 ) -> IngestReport:
@@ -114,8 +114,8 @@ def ingest(
         prefer: Label of raw PKU-SafeRLHF that says which response is chosen (default: safer).
         split: Split of the sources on the hub (default: train).
         replace: Replace a label's pairs if they differ.
-        max_set_aside: Share of a source's records that may be set aside; above it the report says
-            so. The study is written anyway.
+        max_set_aside_share: Share of a source's records that may be set aside; above it the report
+            says so. The study is written anyway.
         on_note: Receives choices made for the user, such as a detected format, as sentences.
         reporter: Receives the number of records read, label by label.
 
@@ -148,10 +148,10 @@ def ingest(
         data_digest=data_digest(open_study(out)),
         mostly_set_aside=tuple(
             f"{origin.name}: {origin.num_set_aside:,} of {origin.num_read:,} records were set "
-            f"aside, more than the share of {max_set_aside:g} that --max-set-aside accepts; the "
-            "study has the others"
+            f"aside, more than the share of {max_set_aside_share:g} that --max-set-aside-share "
+            "accepts; the study has the others"
             for origin in origins
-            if origin.num_set_aside > max_set_aside * origin.num_read
+            if origin.num_set_aside > max_set_aside_share * origin.num_read
         ),
     )
 

@@ -12,7 +12,7 @@ from encore.core.errors import InputError, first_problem
 #: A source whose label begins like this is synthetic, whoever made it.
 SYNTHETIC_LABEL = "synthetic"
 #: Share of a source's records that may be set aside before the study counts as incomplete.
-MAX_SET_ASIDE = 0.1
+MAX_SET_ASIDE_SHARE = 0.1
 _MANIFEST_SUFFIX = ".manifest.json"
 _DEMO_DATA = Path(__file__).parents[1] / "demo" / "data"
 

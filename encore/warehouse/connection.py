@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import math
 import tempfile
 from collections.abc import Collection, Generator, Iterator, Sequence
 from functools import cache, cached_property
@@ -21,7 +20,6 @@ from encore.core.errors import EncoreError, InputError
 from encore.core.settings import duckdb_config
 from encore.core.stop_signals import stop_on_signal
 from encore.data.pairs import pairs_paths
-from encore.data.records import RESPONSES
 from encore.data.schemas import RATINGS, RATINGS_CONTRACT
 from encore.warehouse.rating_columns import check_schema, read_schema
 from encore.warehouse.rating_layouts import (
@@ -31,14 +29,13 @@ from encore.warehouse.rating_layouts import (
     long_relation,
     rule_columns,
 )
+from encore.warehouse.rating_problems import invalid_row_error
 from encore.warehouse.ratings import Ratings
 from encore.warehouse.shard_codes import UncheckedShardError, coded_shards
 
 #: Rows per part for queries that group by pair, few enough for the groups to fit the processor's
 #: caches: grouping 28M rows at once took 14 s and 2 GB on 2 cores, in such parts 3 s and 0.5 GB.
 PART_ROWS = 3_000_000
-#: Ratings that lie so little outside [0, 1] are not on another scale.
-_ROUNDING = 0.01
 #: Rows per batch of a streamed result.
 STREAM_ROWS = 1_000_000
 #: Optional columns that name the run and the judge of a rating, with the options that select one.
@@ -364,53 +361,12 @@ class Warehouse:
         if not self._fetch(f"select 1 as is_invalid from ({query}) limit 1").num_rows:  # noqa: S608 - our own text
             return
         (row,) = self._fetch(f"from ({query}) limit 1").to_pylist()
-        if row["rating"] is not None and row["response"] in RESPONSES:
-            row["rating"] = self._original(row["rating"])
-        values = ", ".join(f"{name} {row[name]!r}" for name in RATINGS_CONTRACT.names)
-        problem, advice = row["problem"], "correct such rows (null means: no valid rating)"
-        if problem.startswith("response"):
-            advice = self._response_advice()
-        elif problem.startswith("rating") and math.isfinite(row["rating"]):
-            problem, advice = self._range_problem()
-        raise InputError(f"{self._file_of(row)}: {problem} in the row with {values}; {advice}")
-
-    def _original(self, rating: float) -> float:
-        """Return the rating in a table that was mapped to this one."""
-        low, high = self._ratings.scale or (0.0, 1.0)
-        return low + rating * (high - low) if math.isfinite(rating) else rating
-
-    def _range_problem(self) -> tuple[str, str]:
-        """Return the problem of ratings outside their scale, and what to do."""
-        (row,) = self._fetch(
-            "select min(rating) as low, max(rating) as high, count(*) as num_ratings, "
-            "count(*) filter (rating not between 0 and 1) as num_outside "
-            "from ratings where isfinite(rating)"
-        ).to_pylist()
-        low, high = self._original(row["low"]), self._original(row["high"])
-        scale = "[{:g}, {:g}]".format(*self._ratings.scale or (0, 1))
-        problem = (
-            f"{row['num_outside']:,} of {row['num_ratings']:,} ratings are not in {scale}, e.g."
-        )
-        advice = f"ratings run from {low:g} to {high:g}"
-        if low >= -_ROUNDING and high <= 1 + _ROUNDING:
-            return problem, f"{advice}: round them to [0, 1]"
-        ends = f"{math.floor(low)},{math.ceil(high)}"
-        return problem, (
-            f"{advice}; if that is their scale, name its ends with --scale {ends} (in Python "
-            f"scale=({ends.replace(',', ', ')})), which maps it to [0, 1]; else correct them"
-        )
-
-    def _response_advice(self) -> str:
-        """Return what to do about a column `response` with other values than the two."""
-        rows = self._fetch(
-            "select response, count(*) as num_rows from ratings group by 1 "
-            "order by 2 desc, 1 limit 5"
-        ).to_pylist()
-        values = ", ".join(f"{row['response']!r} in {row['num_rows']:,}" for row in rows)
-        return (
-            f'found {values}; write "chosen" for the response that people preferred in each pair '
-            'and "rejected" for the other; without preference labels call every response "chosen", '
-            "each under a pair_id of its own: entropy needs no labels"
+        raise invalid_row_error(
+            row,
+            fetch=self._fetch,
+            label=self._file_of(row),
+            scale=self._ratings.scale,
+            is_wide=bool(self._rule_columns),
         )
 
     def _refuse_columns_without_preference(self) -> None:

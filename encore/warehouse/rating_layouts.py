@@ -31,6 +31,8 @@ _INDEX_NAMES = ("", "index", "Unnamed: 0", "__index_level_0__")
 STRUCT_COLUMNS = tuple(f"{response}_ratings" for response in RESPONSES)
 
 
+#: End of an error about a column of a wide table.
+_OTHER_COLUMNS = "; name the columns that are rules with --rule-columns, if this one is none"
 #: Names that other tools give to the columns of the long layout.
 SIMILAR_NAMES: Mapping[str, tuple[str, ...]] = {
     "pair_id": ("pair", "pairid", "id", "example_id", "item_id"),
@@ -126,7 +128,7 @@ def _read_csv_table(path: Path, *, named: Sequence[str]) -> pa.Table:
             and value.
     """
     separator = csv_separator(path)
-    problem, names = "", [""]
+    problem, names, schema = "", [""], pa.schema([])
     for decimal_point in ".," if separator != "," else ".":
         options = {
             "parse_options": csv.ParseOptions(delimiter=separator, newlines_in_values=True),
@@ -144,7 +146,8 @@ def _read_csv_table(path: Path, *, named: Sequence[str]) -> pa.Table:
             problem = problem or str(error)
     for index, name in enumerate(names):
         problem = problem.replace(f"column #{index}:", f"column {name},")
-    raise InputError(f"{path}: {problem}; expected a CSV file in UTF-8, ratings as numbers")
+    advice = "" if rule_columns(schema, named=named) is None else _OTHER_COLUMNS
+    raise InputError(f"{path}: {problem}; expected a CSV file in UTF-8, ratings as numbers{advice}")
 
 
 def _quoted(name: str) -> str:

@@ -168,7 +168,7 @@ def test_a_source_of_which_more_than_a_share_is_set_aside_ends_with_exit_3(
     records = [*map(pair, range(10 - num_bad)), *({"prompt": n} for n in range(num_bad))]
     bad = write_pairs(tmp_path / "bad.jsonl", *records)
     good = write_pairs(tmp_path / "good.jsonl", *map(pair, range(100, 200)))
-    option = () if share is None else ("--max-set-aside", share)
+    option = () if share is None else ("--max-set-aside-share", share)
     for _ in range(2):  # a repeated call says the same, though nothing is new
         result = encore("ingest", str(tmp_path / "study"), f"mine={bad}", f"mine={good}", *option)
         assert result.code == code, result.err

@@ -98,9 +98,9 @@ def messages_in_text(text: object) -> Any:
 
 
 def is_empty(value: Any) -> bool:
-    """Return True for null, NaN, white space, and lists or objects of nothing else."""
+    """Return True for null, NaN, white space, and lists or objects of nothing else, as text too."""
     if isinstance(value, str):
-        return not value.strip()
+        return value.strip() in ("", "[]", "{}")
     if isinstance(value, Mapping):
         return all(map(is_empty, value.values()))
     if isinstance(value, list | tuple):

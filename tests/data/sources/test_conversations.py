@@ -80,7 +80,9 @@ def test_responses_that_differ_in_their_calls_alone_are_not_called_identical():
     assert refused(pair(chosen=chosen, rejected=rejected)).reason == "tool-calls"
 
 
-@pytest.mark.parametrize("empty", [None, [], "", {}, {"name": None, "arguments": None}, [None]])
+@pytest.mark.parametrize(
+    "empty", [None, [], "", {}, "[]", {"name": None, "arguments": None}, [None]]
+)
 def test_keys_without_a_value_change_nothing(empty):
     # Tables give every message the columns that one of them has.
     keys = {"tool_calls": empty, "name": empty, "reasoning_content": empty, "weight": 1}
