@@ -7,7 +7,6 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import IO
 
@@ -89,7 +88,12 @@ class PairWriter:
     def flush(self) -> None:
         """Write the buffered pairs as one row group."""
         if self._rows:
-            self._parquet.write_table(pa.Table.from_pylist(list(map(asdict, self._rows)), PAIRS))
+            columns = {name: [getattr(pair, name) for pair in self._rows] for name in PAIRS.names}
+            columns["prompt"] = [
+                [{"role": turn.role, "content": turn.content} for turn in prompt]
+                for prompt in columns["prompt"]
+            ]
+            self._parquet.write_table(pa.table(columns, PAIRS))
         self._rows, self._num_characters = [], 0
 
 
