@@ -94,10 +94,15 @@ class Ratings:
         """Return sentences on how a table from elsewhere is read: its rules and its scale."""
         if self.run_dir is not None:
             return ()
-        schema = self.table.schema if self.table is not None else pq.read_schema(self.files[0])
-        rules = rule_columns(schema, named=self.rule_columns)
+        schemas = [self.table.schema] if self.table is not None else map(pq.read_schema, self.files)
+        columns = [
+            name
+            for schema in schemas
+            if not is_published(schema)
+            for name in rule_columns(schema, named=self.rule_columns) or ()
+        ]
         sentences = []
-        if rules is not None and not is_published(schema):
+        if rules := [*dict.fromkeys(columns)]:
             sentences.append(
                 f"{counted(len(rules), 'column')} taken as rules: {', '.join(rules)} "
                 "(--rule-columns names others)"
