@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import math
 import threading
 import time
 from collections import Counter
@@ -35,6 +36,22 @@ FAULTS = (
     *("429", "busy_credit", "500", "half", "half_chunked", "html", "another_model", "nothing"),
     *("error_inside", "error_choice", "large", "slow", "drip"),
 )
+#: Complete answers whose token counts nobody can believe: the rating is kept.
+ODD_USAGES: dict[str, object] = {
+    "negative": {"prompt_tokens": -5_000_000, "completion_tokens": -5_000_000},
+    "huge": {"prompt_tokens": 10**9, "completion_tokens": 10**9},
+    "not_finite": {"prompt_tokens": math.inf, "completion_tokens": math.nan},
+    "texts": {"prompt_tokens": "100", "completion_tokens": True},
+    "no_counts": {"prompt_tokens": None},
+    "no_object": [100, 4],
+    "missing": None,
+}
+#: Complete answers that cannot be read.
+UNREADABLE = ("two_choices", "no_choices", "deep", "no_text", "not_json", "1e999")
+#: Answers whose end is a word of a service of its own, all of them complete.
+ENDS = ("eos_token", "STOP", "end_turn", "FINISH_REASON_STOP", "COMPLETE", None)
+#: Levels of nesting of a deep answer.
+DEPTH = 200_000
 #: Two of them are answers that take longer than the limit of a request.
 ENDLESS = ("slow", "drip")
 #: Time between two bytes of an answer that drips. The whole takes 20 s and more.
@@ -48,6 +65,7 @@ class HostileServer:
     Attributes:
         fault: A key of `ANSWERS` or `QUOTAS`, one of `FAULTS`, 400, 503, redirect, compressed
             (10 MB in 10 kB), cut_off (a reply at its limit), no_logprobs, ignores_choice, or "".
+        faults: Further faults, of which each meets a question in twenty.
         every: A question in so many meets the fault, selected by the question's hash.
         times: Number of requests for such a question that meet the fault.
         after: Number of requests before the first that meets the fault.
@@ -58,6 +76,7 @@ class HostileServer:
         num_requests: Number of requests by path.
         num_asked: Number of requests by question.
         refused_fields: Fields of a body that the server does not know and refuses.
+        queries: Parameters of the address of each request.
         sessions: Session ids of the requests.
         bodies: Bodies of the chat requests, in the order of arrival.
         gateway_keys: Values of the header X-Gateway-Key.
@@ -67,6 +86,7 @@ class HostileServer:
     """
 
     fault: str = ""
+    faults: tuple[str, ...] = ()
     every: int = 1
     times: int = 10**9
     after: int = 0
@@ -77,6 +97,7 @@ class HostileServer:
     num_requests: Counter[str] = field(default_factory=Counter)
     num_asked: Counter[str] = field(default_factory=Counter)
     refused_fields: frozenset[str] = frozenset()
+    queries: list[str] = field(default_factory=list)
     sessions: set[str] = field(default_factory=set)
     bodies: list[dict[str, Any]] = field(default_factory=list)
     gateway_keys: set[str] = field(default_factory=set)
@@ -93,8 +114,16 @@ class HostileServer:
         digest = int(hashlib.sha256(question.encode()).hexdigest(), 16)
         return digest % self.every == 0 and question != self.spared
 
+    def lasting_fault_of(self, question: str) -> str:
+        """Return which of ``faults`` a question meets; empty if it meets none."""
+        number = int(hashlib.sha256(question.encode()).hexdigest(), 16) % 20
+        is_spared = number >= len(self.faults) or question == self.spared
+        return "" if is_spared else self.faults[number]
+
     def fault_of(self, question: str) -> str:
         """Return the fault that this request for a question meets."""
+        if self.faults:
+            return self.lasting_fault_of(question)
         if not self.is_hit(question) or self.num_asked.total() <= self.after:
             return ""
         with self._lock:
@@ -129,37 +158,49 @@ def _text_of(body: dict[str, Any], fault: str) -> str:
     return choices[int(float(score) * 10) % len(choices)] if choices else score
 
 
+#: Changes of an answer's choice by fault, and of its message.
+_CHOICES: dict[str, dict[str, Any]] = {
+    "content_filter": {"finish_reason": "content_filter"},
+    "error_choice": {"finish_reason": "error", "error": {"code": 502, "message": "broke off"}},
+    "cut_off": {"finish_reason": "length"},
+    "reasoning": {"finish_reason": "length"},
+}
+_MESSAGES: dict[str, dict[str, Any]] = {
+    "content_filter": {"content": ""},
+    "refusal": {"content": None, "refusal": "I cannot judge this."},
+    "large": {"content": "0" * 10_000_000},
+    "compressed": {"content": "0" * 10_000_000},
+    "error_choice": {"content": "0."},
+    "surrogate": {"content": "0.31 \ud83d"},  # what a cut emoji leaves
+    "reasoning": {"content": "", "reasoning_content": "Let me think about"},
+    "no_text": {"content": 0.5},
+    "key_in_reply": {"content": f"{KEY[:9]}***{KEY[-2:]} is your key"},
+    "1e999": {"content": math.inf},
+}
+
+
 def answer_to(body: dict[str, Any], *, fault: str = "") -> dict[str, Any]:
     """Return the answer to a chat completion: a score that depends on the question alone."""
     score = _text_of(body, fault)
-    message: dict[str, Any] = {"role": "assistant", "content": score, "refusal": None}
+    text = f"<think>1/2</think>\n{score}" if fault == "thinking" else score
+    message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
     choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
     if body.get("logprobs") and fault != "no_logprobs":
         digit = str(round(float(score) * 10) % 10)
         top = [{"token": digit, "logprob": -0.25}, {"token": " odd", "logprob": -2.0}]
         message["content"] = digit
         choice["logprobs"] = {"content": [{"token": digit, "logprob": -0.25, "top_logprobs": top}]}
-    if fault == "content_filter":
-        choice |= {"finish_reason": "content_filter"}
-        message["content"] = ""
-    if fault == "refusal":
-        message |= {"content": None, "refusal": "I cannot judge this."}
-    if fault in ("large", "compressed"):
-        message["content"] = "0" * 10_000_000
-    if fault == "error_choice":
-        choice |= {"finish_reason": "error", "error": {"code": 502, "message": "broke off"}}
-        message["content"] = "0."
-    if fault == "thinking":
-        message["content"] = f"<think>1/2</think>\n{score}"
-    if fault == "cut_off":
-        choice["finish_reason"] = "length"
-    if fault == "reasoning":
-        choice["finish_reason"] = "length"
-        message |= {"content": "", "reasoning_content": "Let me think about"}
+    choice |= _CHOICES.get(fault, {})
+    message |= _MESSAGES.get(fault, {})
     usage: dict[str, Any] = {"prompt_tokens": 100, "completion_tokens": 4, "total_tokens": 104}
     usage["prompt_tokens_details"] = {"cached_tokens": 60}
-    model = "another-judge" if fault == "another_model" else MODEL
-    return {"object": "chat.completion", "model": model, "choices": [choice], "usage": usage}
+    choices = {"two_choices": [choice, choice], "no_choices": []}.get(fault, [choice])
+    return {
+        "object": "chat.completion",
+        "model": "another-judge" if fault == "another_model" else MODEL,
+        "choices": choices,
+        "usage": ODD_USAGES.get(fault, usage),
+    }
 
 
 def answer_to_completion(body: dict[str, Any]) -> dict[str, Any]:
@@ -205,6 +246,10 @@ def _answer_instead(
         "503": (503, {"error": {"message": echo}}, {}),
         "500": (500, {"error": {"message": echo}}, {}),
         "html": (200, page, {"Content-Type": "text/html"}),
+        "not_json": (200, '{"choices": [', {}),
+        "deep": (200, "[" * DEPTH + "]" * DEPTH, {}),
+        "echo_plain": (400, {"error": {"code": "content_filter", "message": echo}}, {}),
+        "echo_masked": (400, {"error": {"code": "content_filter", "message": echo}}, {}),
         "error_in_200": (200, {"error": {"code": 403, "metadata": {"flagged_input": echo}}}, {}),
         "error_inside": (200, {"error": {"message": echo, "code": 502}}, {}),
         "redirect": (307, "", {"Location": f"{redirect_url}/chat/completions"}),
@@ -221,6 +266,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         state = self.server.state
+        self._note_query()
         if self._refuses_key():
             return
         self._send(200, {"object": "list", "data": [{"id": model} for model in state.models]})
@@ -230,7 +276,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self._refuses_key():
             return
-        state.num_requests[self.path] += 1
+        self._note_query()
+        state.num_requests[self.path.partition("?")[0]] += 1
         state.sessions.add(self.headers.get("X-Session-ID", ""))
         state.gateway_keys.add(self.headers.get("X-Gateway-Key", ""))
         state.bodies.append(body)
@@ -248,6 +295,9 @@ class _Handler(BaseHTTPRequestHandler):
         # Servers may repeat the request, and with it the key.
         keys = f"{self.headers['Authorization']} {self.headers['X-Gateway-Key']}"
         echo = f"failed on request with {keys}"
+        if fault.startswith("echo_"):  # the key is at another position for each prompt
+            key = KEY if fault == "echo_plain" else f"{KEY[:7]}********{KEY[-4:]}"
+            echo = "." * (state.num_asked.total() % 210) + f" {key} is refused"
         if refused := state.refused_fields.intersection(body):
             message = f"Unsupported parameter: {', '.join(refused)}, {echo}"
             self._send(400, {"error": {"message": message, "code": "unsupported_parameter"}})
@@ -280,6 +330,9 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self.wfile.write(answer[: len(answer) // 2])
             self.close_connection = True
+
+    def _note_query(self) -> None:
+        self.server.state.queries.append(self.path.partition("?")[2])
 
     def _refuses_key(self) -> bool:
         authorization = self.headers.get("Authorization", "")
