@@ -102,8 +102,11 @@ def json_text(value: Any, *, indent: int | None = 2) -> str:
 
 
 def write_json(path: Path, value: Any, *, indent: int | None = 2) -> None:
-    """Write `json_text` of a value to a file, whole or not at all."""
-    atomic_write_bytes(path, json_text(value, indent=indent).encode())
+    """Write `json_text` of a value to a file, whole or not at all.
+
+    Half a surrogate pair in a text is written as an escape, which JSON allows.
+    """
+    atomic_write_bytes(path, json_text(value, indent=indent).encode(errors="backslashreplace"))
 
 
 def fsync_path(path: Path) -> None:

@@ -87,8 +87,31 @@ class Usage(NamedTuple):
 
 NO_USAGE = Usage()
 
+
+def total_usage(usages: Iterable[Usage]) -> Usage:
+    """Return the sum of some token counts."""
+    return Usage(*map(sum, zip(NO_USAGE, *usages, strict=True)))
+
+
 #: Reason of a null whose prompt failed although the server answers other prompts.
 SERVER_ERROR = "server_error"
+#: Reason of a null whose prompt was answered, and paid for, in a form that cannot be read.
+UNREADABLE_ANSWER = "unreadable_answer"
+
+#: Remarks on a reply that are counted and said: the server gave no token counts, or impossible
+#: ones; it did not say, or in an unknown word, why the reply ended; the text had characters that no
+#: file can hold.
+USAGE_ESTIMATED, END_UNKNOWN, TEXT_MENDED = "usage_estimated", "end_unknown", "text_mended"
+
+
+def storable_text(text: str) -> str:
+    """Return a text that files can hold: U+FFFD replaces null characters and lone surrogates.
+
+    >>> storable_text("0.31 " + chr(0xD83D)) == "0.31 " + chr(0xFFFD)
+    True
+    """
+    joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return joined.replace("\0", "\ufffd")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +123,11 @@ class Reply:
         is_complete: False if the token limit cut the reply off.
         null_reason: Reason why the judge gave no answer; None if it answered.
         label_logprobs: Natural logarithms of the labels' probabilities, for decoding ``expected``.
-        usage: Tokens of prompt and reply. It is not compared: equal replies may differ in it.
+        usage: Tokens of prompt and reply, and of answers to the prompt before it that could not be
+            read. Like the fields after it, it is not compared: equal replies may differ in it.
+        num_calls: Number of answers that the usage counts.
+        answered_by: Name of the model that the server says has answered; empty if it says none.
+        remarks: Remarks to count, such as `USAGE_ESTIMATED`.
     """
 
     text: str
@@ -108,13 +135,36 @@ class Reply:
     null_reason: str | None = None
     label_logprobs: tuple[float, ...] | None = None
     usage: Usage = field(default=NO_USAGE, compare=False)
+    num_calls: int = field(default=1, compare=False)
+    answered_by: str = field(default="", compare=False)
+    remarks: tuple[str, ...] = field(default=(), compare=False)
+
+    def __post_init__(self) -> None:
+        """Make the text storable, whatever judge or file it comes from."""
+        text = storable_text(self.text)
+        if text != self.text:
+            object.__setattr__(self, "text", text)
+            object.__setattr__(self, "remarks", (*self.remarks, TEXT_MENDED))
 
 
-def label_reply(decoding: Decoding, logprobs: Sequence[float], usage: Usage) -> Reply:
-    """Return a reply of decoding ``expected``: the most likely label, the lower one if equal."""
+def label_reply(
+    decoding: Decoding, logprobs: Sequence[float], usage: Usage, **fields: Any
+) -> Reply:
+    """Return a reply of decoding ``expected``: the most likely label, the lower one if equal.
+
+    Args:
+        decoding: Way in which the judge answers.
+        logprobs: Log-probability of each label.
+        usage: Tokens of prompt and reply.
+        **fields: Further fields of the reply.
+    """
     best = max(range(len(logprobs)), key=logprobs.__getitem__)
     return Reply(
-        text=decoding.labels[best], is_complete=True, label_logprobs=tuple(logprobs), usage=usage
+        text=decoding.labels[best],
+        is_complete=True,
+        label_logprobs=tuple(logprobs),
+        usage=usage,
+        **fields,
     )
 
 

@@ -9,8 +9,8 @@ import logging
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from encore.core.model_files import ModelFinder
 from encore.judges import http_protocol as protocol
 from encore.judges.base import (
     SERVER_ERROR,
+    UNREADABLE_ANSWER,
     Decoding,
     JudgeIdentity,
     ProgressHook,
@@ -28,14 +29,25 @@ from encore.judges.base import (
     ReplyHook,
     ignore_reply,
 )
-from encore.judges.http_protocol import PromptFailedError, ServerAwayError, UnreadableAnswerError
+from encore.judges.failed_prompts import PromptCounts, set_aside_reply, with_cost
+from encore.judges.http_protocol import (
+    OtherModelError,
+    PromptFailedError,
+    ServerAwayError,
+    UnreadableAnswerError,
+    first_words,
+)
 from encore.judges.http_server import HttpServer, host_of
 from encore.judges.judge_options import JudgeConfig
+from encore.judges.model_names import advice_on_name, is_name_of
+from encore.judges.token_usage import checked_usage, request_size
 
 logger = logging.getLogger(__name__)
 
 #: Times that one request waits for the server: its prompt may be what ends the server.
 _MAX_WAITS = 3
+#: Complete answers to a prompt that are paid for before it is set aside, and the pause between two.
+_MAX_ANSWERS, _REPEAT_SECONDS = 2, 0.5
 #: vLLM answers requests of ten or more prompts several times faster than requests of one prompt.
 _PROMPTS_PER_REQUEST = 64
 #: Fields of a request that change its cost, its speed or its record at the service but no reply.
@@ -45,8 +57,6 @@ _FIELDS_WITHOUT_EFFECT = frozenset(
         *("priority", "cache_salt"),
     }
 )
-#: Prompts that may fail even if fewer are answered.
-_MAX_FAILED = 10
 _PROBE = "Answer with the number 0.5 and nothing else."
 #: A server that ignores unknown options would not answer with these.
 _PROBE_LABELS = ("xq", "qx")
@@ -110,14 +120,15 @@ class HttpJudge:
 
     @property
     def _keyed_fields(self) -> dict[str, str]:
-        """Part of the identity: the fields of requests that the user added or left out, if any.
+        """Part of the identity: fields of requests and names of the model that the user gave.
 
         Headers are no part: they hold keys and accounts, which change while the model stays.
         """
         fields = self.config.request_fields
         added = {name: fields[name] for name in fields.keys() - _FIELDS_WITHOUT_EFFECT}
         omitted = sorted({*self.config.omit_fields} - _FIELDS_WITHOUT_EFFECT)
-        keyed = {"request_fields": added, "omit_fields": omitted}
+        served = sorted(self.config.served_models)
+        keyed = {"request_fields": added, "omit_fields": omitted, "served_models": served}
         return {name: json.dumps(value, sort_keys=True) for name, value in keyed.items() if value}
 
     def check(self, decoding: Decoding) -> None:
@@ -155,9 +166,13 @@ class HttpJudge:
             try:
                 list_models = partial(server.request, protocol.MODELS, None, protocol.read_models)
                 self._listed_models = server.run(server.ask_until_back(list_models))
-                if self._listed_models and self.config.model not in self._listed_models:
-                    names = server.redacted(", ".join(sorted(self._listed_models)))
-                    raise self._refusal(f"has no such model; it has {names}: give one as --judge")
+                known = {self.config.model, *self.config.served_models}
+                if self._listed_models and known.isdisjoint(self._listed_models):
+                    names = first_words(", ".join(sorted(self._listed_models)))
+                    raise self._refusal(
+                        f"has no such model; it has {names}: give one as --judge, or, if "
+                        f"{self.config.model!r} is a deployment of one, this one as --served-model"
+                    )
             except EncoreError as error:
                 server.close()
                 raise JudgeUnavailableError(str(error)) from None
@@ -186,7 +201,7 @@ class HttpJudge:
         new_replies = deque[tuple[int, Reply]]()  # filled in the server's thread
         session_of = sessions or [""] * len(prompts)
         requests = self._prompts_of_requests(session_of)
-        counts = _PromptCounts(num_answered)
+        counts = PromptCounts(num_answered)
 
         async def send_requests() -> None:
             """Send one request after the other, until the tasks together have sent all."""
@@ -194,20 +209,17 @@ class HttpJudge:
                 batch, session = [prompts[index] for index in indices], session_of[indices[0]]
                 async with server.request_limit:
                     counts.num_sent += len(batch)
-                    batch_replies = await self._reply_or_set_aside(
-                        server, batch, session, decoding, counts
-                    )
+                    try:
+                        batch_replies = await self._reply_or_set_aside(
+                            server, batch, session, decoding, counts
+                        )
+                    except PromptFailedError as error:
+                        if error.num_calls:  # the caller counts what it cost
+                            new_replies.append((indices[0], set_aside_reply(error, SERVER_ERROR)))
+                        raise
                 batch_items = [*zip(indices, batch_replies, strict=True)]
                 replies.update(batch_items)
                 new_replies.extend(batch_items)
-
-        async def send_in_tasks() -> None:
-            try:
-                async with asyncio.TaskGroup() as group:
-                    for _ in range(self.config.concurrency):
-                        group.create_task(send_requests())
-            except BaseExceptionGroup as errors:  # the first error cancelled the other tasks
-                raise errors.exceptions[0] from None
 
         def pass_replies_on() -> None:
             while new_replies:
@@ -219,7 +231,7 @@ class HttpJudge:
 
         on_progress(0)
         try:
-            server.run(send_in_tasks(), on_tick=report)
+            server.run(_in_tasks(send_requests, self.config.concurrency), on_tick=report)
         finally:
             pass_replies_on()
         return [replies[index] for index in range(len(prompts))]
@@ -266,54 +278,114 @@ class HttpJudge:
         prompts: Sequence[Prompt],
         session: str,
         decoding: Decoding,
-        counts: _PromptCounts,
+        counts: PromptCounts,
+        *,
+        max_answers: int = _MAX_ANSWERS,
     ) -> list[Reply]:
-        """Return the replies to the prompts of one request; set a prompt aside that fails twice."""
-        problem = ""
+        """Return the replies to the prompts of one request; set a prompt aside that fails twice.
+
+        A prompt whose answers cannot be read is set aside after ``max_answers`` of them.
+        """
+        has_fallback = counts.num_answered is not None and len(prompts) > 1
+        cost = PromptFailedError()
         for is_second in (False, True):
+            num_read = counts.num_read
             try:
-                replies = await self._reply_when_back(server, prompts, session, decoding)
+                replies = await self._reply_when_back(
+                    server,
+                    prompts,
+                    session,
+                    decoding,
+                    max_answers=1 if has_fallback else max_answers,
+                )
             except PromptFailedError as error:
-                if counts.num_answered is not None and len(prompts) > 1:
-                    singles = [
-                        await self._reply_or_set_aside(server, [prompt], session, decoding, counts)
-                        for prompt in prompts  # one of them may have failed the others
-                    ]
-                    return [reply for [reply] in singles]
+                error.add_cost(cost.usage, cost.num_calls)
+                cost, is_paid = error, isinstance(error, UnreadableAnswerError)
+                if has_fallback:
+                    break
                 counts.num_failed += not is_second
                 if not counts.allow_failures:
                     raise
-                await self._reply_to_batch(server, [self._probe_prompt()], "", decoding)
-                problem = str(error)
+                if not is_paid or counts.num_read == num_read:
+                    await self._check_server(server, decoding, cost)
+                if is_paid:
+                    break
             else:
+                counts.num_read += 1
                 counts.num_failed -= is_second
-                return replies
-        logger.info("a prompt is set aside: %s", problem)
-        return [Reply(text=problem, is_complete=False, null_reason=SERVER_ERROR)]
+                return with_cost(replies, cost)
+        if has_fallback:
+            singles = [  # one of the prompts may have failed the others
+                await self._reply_or_set_aside(
+                    server, [prompt], session, decoding, counts, max_answers=2 - is_paid
+                )
+                for prompt in prompts
+            ]
+            return with_cost([reply for [reply] in singles], cost)
+        logger.info("a prompt is set aside: %s", cost)
+        return [set_aside_reply(cost, UNREADABLE_ANSWER if is_paid else SERVER_ERROR)]
+
+    async def _check_server(
+        self, server: HttpServer, decoding: Decoding, cost: PromptFailedError
+    ) -> None:
+        """Ask the server a test question after a prompt failed, and add what it cost.
+
+        Raises:
+            EncoreError: The server does not answer it either.
+        """
+        probe = [self._probe_prompt()]
+        try:
+            [reply] = await self._reply_to_batch(server, probe, "", decoding)
+        except PromptFailedError as error:
+            error.add_cost(cost.usage, cost.num_calls)
+            raise
+        cost.add_cost(reply.usage, reply.num_calls)
 
     async def _reply_when_back(
-        self, server: HttpServer, prompts: Sequence[Prompt], session: str, decoding: Decoding
+        self,
+        server: HttpServer,
+        prompts: Sequence[Prompt],
+        session: str,
+        decoding: Decoding,
+        *,
+        max_answers: int,
     ) -> list[Reply]:
         """Return the replies to the prompts of one request; wait while the server is away.
 
         It is away while it does not answer a test question. If it answers that at once, the prompts
         are the reason of the error.
         """
+        ask = partial(
+            self._reply_to_batch, server, prompts, session, decoding, max_answers=max_answers
+        )
         probe = partial(self._reply_to_batch, server, [self._probe_prompt()], "", decoding)
         for _ in range(_MAX_WAITS):
             try:
-                return await self._reply_to_batch(server, prompts, session, decoding)
+                return await ask()
             except ServerAwayError:
                 if not self.config.wait_for_server or not await server.wait_until_back(probe):
                     raise
-        return await self._reply_to_batch(server, prompts, session, decoding)
+        return await ask()
 
     async def _reply_to_batch(
-        self, server: HttpServer, prompts: Sequence[Prompt], session: str, decoding: Decoding
+        self,
+        server: HttpServer,
+        prompts: Sequence[Prompt],
+        session: str,
+        decoding: Decoding,
+        *,
+        max_answers: int = _MAX_ANSWERS,
     ) -> list[Reply]:
-        """Send the prompts of one request, and return their replies."""
+        """Send the prompts of one request, and return their replies.
+
+        A complete answer is paid for, whether it can be read or not, and at temperature 0 the next
+        one is mostly the same. So it is asked for once more at most.
+
+        Raises:
+            UnreadableAnswerError: No answer can be read. It has the cost of all.
+        """
         model = self.config.model
-        read: Callable[[Any], list[Reply]]
+        read: Callable[..., list[Reply]]
         if self.tokenizer is None:
             path, read = protocol.CHAT, partial(protocol.read_chat, decoding=decoding)
             body = protocol.chat_request(model, prompts[0], decoding)
@@ -326,51 +398,59 @@ class HttpJudge:
             body = protocol.completions_request(model, prompts, **options)
             read = partial(protocol.read_completions, num_prompts=len(prompts), **options)
 
+        body = self.config.request_body(body)
+        size = request_size(prompts, body)
+
         def check_and_read(answer: Any) -> list[Reply]:
             self._check_model(answer)
-            return read(answer)
+            return read(answer, size=size)
 
-        body = self.config.request_body(body)
-        replies = await server.request(path, body, check_and_read, session=session)
-        return [replace(reply, text=server.redacted(reply.text)) for reply in replies]
+        cost = PromptFailedError()
+        for _ in range(max_answers):
+            if cost.num_calls:
+                await asyncio.sleep(_REPEAT_SECONDS)
+            try:
+                replies = await server.request(path, body, check_and_read, session=session)
+            except UnreadableAnswerError as error:
+                usage, _ = checked_usage(error.answer, size)
+                error.add_cost(usage, len(prompts))
+                error.add_cost(cost.usage, cost.num_calls)
+                cost = error
+            else:
+                return with_cost(replies, cost)
+        raise cost
 
     def _check_model(self, answer: Any) -> None:
         """Refuse answers of another model than the judge.
 
-        A server may answer with a dated name of the model, as long as it stays the same.
+        A server may answer with a prefix or a dated name of the model, as long as it stays the
+        same, and with every name that the user accepts.
 
         Raises:
-            UnreadableAnswerError: The answer is of another model.
+            OtherModelError: The answer is of another model.
         """
-        model = self.config.model
+        config = self.config
         name = answer.get("model") if isinstance(answer, dict) else None
-        if name is None:
+        if name is None or name in config.served_models:
             return
-        if self._answering_model is None and str(name).startswith(model):
+        if self._answering_model is None and is_name_of(name, config.model):
             self._answering_model = name
+            if name != config.model:
+                logger.warning("judge %s: the server answers as %r", config.model, name)
         if name != self._answering_model:
-            expected = self._answering_model or model
-            raise UnreadableAnswerError(f"it is by another model, {name!r} instead of {expected!r}")
+            expected = self._answering_model or config.model
+            raise OtherModelError(
+                f"judge {config.model!r}: {host_of(config)} answers as another model, {name!r} "
+                f"instead of {expected!r}; {advice_on_name(name, config)}",
+                answer=answer,
+            )
 
 
-@dataclass(slots=True)
-class _PromptCounts:
-    """Numbers of prompts in one call of `HttpJudge.reply`.
-
-    Attributes:
-        num_answered: Prompts answered before the call; None if no prompt may be set aside.
-        num_sent: Prompts sent so far.
-        num_failed: Prompts that failed, and were not answered when they were sent again.
-    """
-
-    num_answered: int | None
-    num_sent: int = 0
-    num_failed: int = 0
-
-    @property
-    def allow_failures(self) -> bool:
-        """Return True while prompts may be set aside: few fail, or at most half of all."""
-        if self.num_answered is None:
-            return False
-        num_others = self.num_answered + self.num_sent - self.num_failed
-        return self.num_failed <= max(_MAX_FAILED, num_others)
+async def _in_tasks(work: Callable[[], Coroutine[Any, Any, None]], num_tasks: int) -> None:
+    """Do some work in several tasks until each has ended, or one fails."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(num_tasks):
+                group.create_task(work())
+    except BaseExceptionGroup as errors:  # the first error cancelled the other tasks
+        raise errors.exceptions[0] from None

@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from encore.core.errors import EncoreError, JudgeUnavailableError
-from encore.judges.base import NO_USAGE, Decoding, Prompt, Reply, Usage, label_reply
+import numpy as np
+
+from encore.core.errors import EncoreError
+from encore.judges.base import (
+    END_UNKNOWN,
+    NO_USAGE,
+    USAGE_ESTIMATED,
+    Decoding,
+    Prompt,
+    Reply,
+    Usage,
+    label_reply,
+    storable_text,
+    total_usage,
+)
+from encore.judges.finish_reasons import EndMeaning, meaning_of_end
+from encore.judges.token_usage import RequestSize, checked_usage
 
 #: The largest number that the protocol allows. A label that is missing is less likely than these.
 _TOP_LOGPROBS = 20
 MODELS, CHAT, COMPLETIONS = "/models", "/chat/completions", "/completions"
-#: Values of ``finish_reason`` of an answer that a filter stopped: OpenAI and Azure, Google (safety
-#: to spii), Zhipu (sensitive).
-_FILTERED = re.compile(
-    "content_filter|safety|recitation|blocklist|prohibited_content|spii|sensitive", re.IGNORECASE
-)
 #: Reasons of nulls that this module sets as ``finish_reason`` of a refused request.
-_NO_ANSWER = ("content_filter", "prompt_too_long", "refused")
+_NO_ANSWER = ("prompt_too_long", "refused")
+#: Reasons of nulls by what the end of a reply means.
+_REASON_OF_END = {"content_filter": "content_filter", "refusal": "refusal"}
+#: White space at the ends of a token, also as SentencePiece and byte-level tokenizers write it.
+_SPACES = " \t\r\n\u2581\u0120"
+#: Rounded probabilities may add up to a little more than 1.
+_MAX_PROBABILITY = 1.01
 #: Machine-readable codes by which services refuse a prompt for its content: OpenAI (invalid_prompt,
 #: content_policy_violation), Azure (content_filter, ResponsibleAIPolicyViolation), Alibaba
 #: (data_inspection_failed), Volcengine (SensitiveContentDetected), OpenRouter, Zhipu (1301).
@@ -44,7 +61,20 @@ _QUOTA_SPENT = re.compile(
 
 
 class PromptFailedError(EncoreError):
-    """Error: the server did not answer a prompt, and the prompt may be the reason."""
+    """Error: the server did not answer a prompt, and the prompt may be the reason.
+
+    Attributes:
+        usage: Tokens of answers that were paid for although they cannot be read.
+        num_calls: Number of these answers.
+    """
+
+    usage: Usage = NO_USAGE
+    num_calls: int = 0
+
+    def add_cost(self, usage: Usage, num_calls: int) -> None:
+        """Add answers that were paid for."""
+        self.usage = total_usage([self.usage, usage])
+        self.num_calls += num_calls
 
 
 class ServerAwayError(EncoreError):
@@ -56,7 +86,20 @@ class GatewayError(ServerAwayError, PromptFailedError):
 
 
 class UnreadableAnswerError(PromptFailedError):
-    """Error: an answer does not follow the protocol, is incomplete, or is from another model."""
+    """Error: a complete answer does not follow the protocol.
+
+    Attributes:
+        answer: The answer as far as it is JSON; None if it is not.
+    """
+
+    def __init__(self, message: str, *, answer: Any = None) -> None:
+        """Take the message and the answer."""
+        super().__init__(message)
+        self.answer = answer
+
+
+class OtherModelError(UnreadableAnswerError):
+    """Error: an answer is from another model. Its message is complete."""
 
 
 def chat_request(model: str, message: Prompt, decoding: Decoding) -> dict[str, Any]:
@@ -109,62 +152,177 @@ def _choice_options(decoding: Decoding) -> dict[str, Any]:
     return {"structured_outputs": {"choice": list(decoding.labels)}}
 
 
-def read_chat(answer: Any, *, decoding: Decoding) -> list[Reply]:
+#: Errors of a reader that meets an answer in another form: values of other types, numbers beyond
+#: a float, nesting without end.
+_FORM_ERRORS = (
+    AttributeError,
+    IndexError,
+    KeyError,
+    OverflowError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
+
+def read_chat(answer: Any, *, decoding: Decoding, size: RequestSize | None = None) -> list[Reply]:
     """Read the answer to a chat completion, which has one reply.
 
+    Args:
+        answer: The answer, which may be anything that JSON can hold.
+        decoding: Way in which the judge answers.
+        size: Size of the request, against which the token counts are checked.
+
     Raises:
-        UnreadableAnswerError: The answer does not follow the protocol.
-        JudgeUnavailableError: It lacks the log-probabilities that decoding ``expected`` needs.
+        UnreadableAnswerError: The answer does not follow the protocol, or lacks the
+            log-probabilities that decoding ``expected`` needs.
     """
     try:
         answer = _refusal_within(answer) or answer
-        [choice] = answer["choices"]
-        if choice["finish_reason"] == "error":
-            raise ValueError(f"the server says that the model failed: {choice.get('error')}")
-        message, end, usage = choice["message"], choice["finish_reason"], _usage(answer)
-        text, refusal = message.get("content") or "", message.get("refusal")
-        reason = "refusal" if refusal else end if end in _NO_ANSWER else None
-        if reason is None and _FILTERED.fullmatch(str(end)):
-            reason = "content_filter"
+        choice = _only_choice(answer["choices"])
+        message, end = choice["message"], choice.get("finish_reason")
+        meaning = _meaning_of_end(choice)
+        text, refusal = _text_of(message.get("content")), _text_of(message.get("refusal"))
+        usage, remarks = _usage(answer, size, text=refusal or text)
+        fields = _fields_of(answer, meaning) | {"usage": usage}
+        fields["remarks"] += remarks
+        reason = "refusal" if refusal else end if end in _NO_ANSWER else _REASON_OF_END.get(meaning)
         if reason is None and decoding.kind == "expected":
-            top = _logprobs(choice)["content"][0]["top_logprobs"]
-            logprob_of = {token["token"]: float(token["logprob"]) for token in top}
-            logprobs = [logprob_of.get(label, float("-inf")) for label in decoding.labels]
-            return [label_reply(decoding, logprobs, usage)]
+            logprobs = _label_logprobs(_logprobs(choice)["content"][0]["top_logprobs"], decoding)
+            return [label_reply(decoding, logprobs, **fields)]
         if reason is None and not text.strip():  # for example because reasoning reached the limit
             reason = "empty_reply"
-        text, is_complete = refusal or text, end == "stop"
-        return [Reply(text=text, is_complete=is_complete, null_reason=reason, usage=usage)]
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        is_complete = meaning != "cut_off"
+        return [Reply(text=refusal or text, is_complete=is_complete, null_reason=reason, **fields)]
+    except _FORM_ERRORS as error:
         raise _unreadable(answer, error) from None
 
 
+def _only_choice(choices: Sequence[Any]) -> Any:
+    """Return the choice of an answer that was asked for one.
+
+    Raises:
+        ValueError: There is none, or there are several.
+    """
+    if len(choices) != 1:
+        raise ValueError(f"{len(choices)} choices instead of one")
+    return choices[0]
+
+
+def _meaning_of_end(choice: Mapping[str, Any]) -> EndMeaning:
+    """Return what the end of a choice means.
+
+    Raises:
+        ValueError: The server says that the model failed.
+    """
+    meaning = meaning_of_end(choice.get("finish_reason"))
+    if meaning == "failed":
+        error = choice.get("error") or choice["finish_reason"]
+        raise ValueError(f"the server says that the model failed: {error}")
+    return meaning
+
+
+def _text_of(content: Any) -> str:
+    """Return the text of a message, which some servers send in parts; null is an empty text.
+
+    Raises:
+        TypeError: It is something else.
+    """
+    if isinstance(content, list):
+        return "".join(part["text"] for part in content if part.get("type") == "text")
+    if content is not None and not isinstance(content, str):
+        raise TypeError(f"the content is no text but {type(content).__name__}")
+    return content or ""
+
+
+def _usage(
+    answer: Mapping[str, Any], size: RequestSize | None, *, text: str
+) -> tuple[Usage, tuple[str, ...]]:
+    """Return the token counts of an answer, with a remark if they are an estimate."""
+    if isinstance(answer.get("usage"), Usage):  # of an error: nothing was paid
+        return answer["usage"], ()
+    usage, is_estimated = checked_usage(answer, size, text=text)
+    return usage, (USAGE_ESTIMATED,) if is_estimated and size is not None else ()
+
+
+def _fields_of(answer: Mapping[str, Any], meaning: EndMeaning) -> dict[str, Any]:
+    """Return the fields of every reply in an answer: its model, and a remark on its end."""
+    name = answer.get("model")
+    return {
+        "answered_by": storable_text(name) if isinstance(name, str) else "",
+        "remarks": (END_UNKNOWN,) if meaning == "unknown" else (),
+    }
+
+
+def _label_logprobs(entries: Sequence[Any], decoding: Decoding) -> list[float]:
+    """Return the log-probability of each label among a position's most likely tokens.
+
+    Several tokens may have the text of a label, for example with and without a space before it:
+    their probabilities are added. A token that is listed twice counts once.
+
+    Raises:
+        ValueError: The numbers are no log-probabilities.
+    """
+    listed = {(str(entry["token"]), _logprob(entry["logprob"])) for entry in entries}
+    logprob_of_label = dict.fromkeys(decoding.labels, float("-inf"))
+    for token, logprob in sorted(listed):
+        label = token.strip(_SPACES)
+        if label in logprob_of_label:
+            logprob_of_label[label] = float(np.logaddexp(logprob_of_label[label], logprob))
+    total = sum(map(math.exp, logprob_of_label.values()))
+    if total > _MAX_PROBABILITY:
+        raise ValueError(f"the probabilities of the labels add up to {total:.3g}")
+    excess = math.log(max(total, 1.0))
+    return [logprob_of_label[label] - excess for label in decoding.labels]
+
+
+def _logprob(value: Any) -> float:
+    """Return a log-probability.
+
+    Raises:
+        ValueError: It is NaN, or the logarithm of more than 1.
+    """
+    logprob = float(value)
+    if not logprob <= math.log(_MAX_PROBABILITY):
+        raise ValueError(f"{value} is no log-probability")
+    return logprob
+
+
 def read_completions(
-    answer: Any, *, decoding: Decoding, num_prompts: int, label_ids: Sequence[int]
+    answer: Any,
+    *,
+    decoding: Decoding,
+    num_prompts: int,
+    label_ids: Sequence[int],
+    size: RequestSize | None = None,
 ) -> list[Reply]:
     """Read the answer to a completion for several prompts.
 
     The first reply has the tokens of all: a server counts them for the whole request.
 
     Raises:
-        UnreadableAnswerError: The answer does not have one reply for each prompt.
-        JudgeUnavailableError: It lacks the log-probabilities that decoding ``expected`` needs.
+        UnreadableAnswerError: The answer does not have one reply for each prompt, or lacks the
+            log-probabilities that decoding ``expected`` needs.
     """
     try:
         choices = sorted(answer["choices"], key=lambda choice: int(choice["index"]))
         if [choice["index"] for choice in choices] != list(range(num_prompts)):
             raise ValueError(f"{len(choices)} answers to {num_prompts} prompts")
-        usages = [_usage(answer), *[NO_USAGE] * (num_prompts - 1)]
-        replies = []
-        for choice, usage in zip(choices, usages, strict=True):
+        texts = [str(choice["text"]) for choice in choices]
+        usage, remarks = _usage(answer, size, text="".join(texts))
+        replies: list[Reply] = []
+        for choice, text in zip(choices, texts, strict=True):
+            meaning = _meaning_of_end(choice)
+            fields = _fields_of(answer, meaning) | {"usage": NO_USAGE if replies else usage}
+            fields["remarks"] += () if replies else remarks
             if decoding.kind == "expected":
                 top = _logprobs(choice)["top_logprobs"][0]
-                logprobs = [float(top[f"token_id:{token_id}"]) for token_id in label_ids]
-                replies.append(label_reply(decoding, logprobs, usage))
-            else:
-                text, is_complete = str(choice["text"]), choice["finish_reason"] == "stop"
-                replies.append(Reply(text=text, is_complete=is_complete, usage=usage))
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+                logprobs = [_logprob(top[f"token_id:{token_id}"]) for token_id in label_ids]
+                replies.append(label_reply(decoding, logprobs, **fields))
+                continue
+            is_complete, reason = meaning != "cut_off", _REASON_OF_END.get(meaning)
+            replies.append(Reply(text=text, is_complete=is_complete, null_reason=reason, **fields))
+    except _FORM_ERRORS as error:
         raise _unreadable(answer, error) from None
     return replies
 
@@ -173,13 +331,11 @@ def _logprobs(choice: Mapping[str, Any]) -> Any:
     """Return the log-probabilities of a reply.
 
     Raises:
-        JudgeUnavailableError: The reply has none.
+        ValueError: The reply has none.
     """
-    logprobs = choice.get("logprobs")
-    if not logprobs:
-        raise JudgeUnavailableError(
-            "the judge's server gives no log-probabilities, which --decode expected needs; give "
-            "--decode text or choice"
+    if not (logprobs := choice.get("logprobs")):
+        raise ValueError(
+            "no log-probabilities, which --decode expected needs; give --decode text or choice"
         )
     return logprobs
 
@@ -192,7 +348,7 @@ def read_models(answer: Any) -> dict[str, dict[str, Any]]:
     """
     try:
         return {str(model["id"]): dict(model) for model in answer["data"]}
-    except (KeyError, TypeError, ValueError) as error:
+    except _FORM_ERRORS as error:
         raise _unreadable(answer, error) from None
 
 
@@ -221,7 +377,7 @@ def answer_of_error(path: str, status: int, error: Any) -> dict[str, Any] | None
     else:
         return None
     choice = {"message": {"content": first_words(message)}, "finish_reason": reason}
-    return {"choices": [choice]}
+    return {"choices": [choice], "usage": NO_USAGE}
 
 
 def _is_refusal(error: Mapping[str, Any]) -> bool:
@@ -233,7 +389,7 @@ def _is_refusal(error: Mapping[str, Any]) -> bool:
 
 def _refusal_within(answer: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the answer that an error inside an answer of status 200 is equivalent to."""
-    [choice] = answer.get("choices") or [{}]
+    choice = _only_choice(answer.get("choices") or [{}])
     error = answer.get("error") or choice.get("error")
     return answer_of_error(CHAT, 400, error) if error else None
 
@@ -265,24 +421,15 @@ def is_quota_spent(status: int, text: str, *, headers: Mapping[str, str] | None 
 
 def first_words(answer: Any) -> str:
     """Return the beginning of an answer on one line, for messages."""
-    return " ".join(str(answer).split())[:200] or "nothing"
-
-
-def _usage(answer: Mapping[str, Any]) -> Usage:
-    """Return the token counts of an answer; 0 for those that are missing."""
-    counts = answer.get("usage") or {}
-    details = counts.get("prompt_tokens_details") or {}
-    output_details = counts.get("completion_tokens_details") or {}
-    return Usage(
-        prompt_tokens=int(counts.get("prompt_tokens") or 0),
-        cached_tokens=int(details.get("cached_tokens") or 0),
-        output_tokens=int(counts.get("completion_tokens") or 0),
-        thinking_tokens=int(output_details.get("reasoning_tokens") or 0),
-    )
+    try:
+        text = str(answer)
+    except RecursionError:
+        text = "a deeply nested answer"
+    return storable_text(" ".join(text.split())[:200]) or "nothing"
 
 
 def _unreadable(answer: Any, error: Exception) -> UnreadableAnswerError:
     """Return an error with the beginning of an answer and what is wrong with it."""
     problem = f"no {error.args[0]!r}" if isinstance(error, KeyError) else str(error)
     problem = problem if isinstance(answer, Mapping) else "no JSON object"
-    return UnreadableAnswerError(f"{first_words(answer)} ({problem})")
+    return UnreadableAnswerError(f"{first_words(answer)} ({problem})", answer=answer)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import logging
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import wait
 from functools import partial
 from typing import Any, TypeVar
@@ -18,12 +20,14 @@ from encore.core.extras import install_command
 from encore.judges import http_protocol as protocol
 from encore.judges.http_protocol import (
     GatewayError,
+    OtherModelError,
     PromptFailedError,
     ServerAwayError,
     UnreadableAnswerError,
     first_words,
 )
 from encore.judges.judge_options import JudgeConfig
+from encore.judges.redaction import Redactor
 
 try:
     import httpx2
@@ -45,8 +49,8 @@ MAX_ANSWER_BYTES = 8 * 2**20
 _MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 1.0, 60.0
 #: Time between two reports of progress, and the longest delay of an interruption.
 _PROGRESS_SECONDS = 0.1
-#: Shorter keys are placeholders such as EMPTY, which may occur in normal texts.
-_MIN_KEY_LENGTH = 8
+#: Bytes of an answer in another form that are looked at for its first words.
+_NUM_SHOWN_BYTES = 10_000
 #: Statuses below 500 that may be the fault of one prompt.
 _PROMPT_STATUSES = (400, 413, 422)
 #: Statuses of a gateway whose server is away.
@@ -130,6 +134,14 @@ def _header_value(name: str, source: str) -> str:
     return value
 
 
+def _grouped(parameters: Iterable[tuple[str, str]]) -> dict[str, object]:
+    """Return the parameters of a URL by name, with a list of values where a name is repeated."""
+    values_by_name: dict[str, list[str]] = {}
+    for name, value in parameters:
+        values_by_name.setdefault(name, []).append(value)
+    return {name: values if values[1:] else values[0] for name, values in values_by_name.items()}
+
+
 class HttpServer:
     """Client of a server, with the thread that runs its requests.
 
@@ -144,12 +156,13 @@ class HttpServer:
         self._config = config
         self._key = os.environ.get(config.api_key_env, "").strip()
         headers = {name: _header_value(name, source) for name, source in config.headers.items()}
-        self._secrets = sorted([self._key, *headers.values()], key=len, reverse=True)
+        self._redactor = Redactor([self._key, *headers.values()])
         self._client = openai.AsyncOpenAI(
             api_key=self._key or "EMPTY",  # the client needs a key, a server without keys does not
-            base_url=config.base_url,
+            base_url=urlsplit(config.base_url or "")._replace(query="").geturl(),
             max_retries=MAX_RETRIES,
             default_headers=headers,
+            default_query=_grouped(config.url_parameters),
             http_client=_BoundedClient(config.request_timeout_seconds),
         )
         self.request_limit = asyncio.Semaphore(config.concurrency)
@@ -255,54 +268,74 @@ class HttpServer:
     ) -> _Result:
         """Send a request and return what ``read`` makes of the answer.
 
-        A request whose answer cannot be read is sent again.
+        The client sends it again after errors that pass. A complete answer may be paid for, so the
+        caller decides whether one that cannot be read is asked for again.
 
         Args:
             path: Path of the request.
             body: Body of a POST request; None sends a GET request.
-            read: Function that reads the answer, or raises ValueError or UnreadableAnswerError.
+            read: Function that reads the answer, without keys in it, or raises
+                UnreadableAnswerError.
             session: Name by which a router chooses a server; empty for none.
 
         Raises:
-            PromptFailedError: It did not answer, or none of its answers could be read; another
-                prompt may be answered.
+            PromptFailedError: It did not answer, or the answer cannot be read; another prompt may
+                be answered.
             EncoreError: The server is away, refuses the key, or lacks model or quota.
         """
         options: Any = {"follow_redirects": False}  # texts go to no other host
         options |= {"headers": {"X-Session-ID": session}} if session else {}
-        arguments: dict[str, Any] = {"cast_to": object, "options": options}
+        arguments: dict[str, Any] = {"cast_to": httpx2.Response, "options": options}
         send = self._client.get if body is None else partial(self._client.post, body=body)
-        for attempt in range(1 + MAX_RETRIES):
-            await asyncio.sleep(min(0.5 * 2 ** (attempt - 1), 8) if attempt else 0)
-            try:
-                answer = await send(path, **arguments)
-                if (quota_error := protocol.quota_error_within(answer)) is not None:
-                    raise self._quota_error(200, quota_error)
-                return read(answer)
-            except openai.APIStatusError as error:
-                status, response = error.status_code, error.response
-                if protocol.is_quota_spent(status, response.text, headers=response.headers):
-                    raise self._quota_error(status, response.text) from None
-                answer = protocol.answer_of_error(path, error.status_code, error.body)
-                if answer is None:
-                    raise self._one_line_error(error) from None
-                return read(answer)
-            except openai.APIConnectionError as error:
+        try:
+            answer = self._parsed(await send(path, **arguments))
+            if (quota_error := protocol.quota_error_within(answer)) is not None:
+                raise self._quota_error(200, quota_error)
+            return read(answer)
+        except openai.APIStatusError as error:
+            status, response = error.status_code, error.response
+            if protocol.is_quota_spent(status, response.text, headers=response.headers):
+                raise self._quota_error(status, response.text) from None
+            if (answer := self._answer_of_error(path, error)) is None:
                 raise self._one_line_error(error) from None
-            except (ValueError, UnreadableAnswerError) as error:  # not JSON, or not this protocol
-                last_problem = self.redacted(str(error))
-        raise UnreadableAnswerError(
-            f"{self._label} does not answer as the OpenAI protocol says "
-            f"({1 + MAX_RETRIES} attempts): {last_problem}; check --base-url (most servers need "
-            "/v1 at its end), see the server's log"
-        )
+            return read(answer)
+        except openai.APIConnectionError as error:
+            raise self._one_line_error(error) from None
+        except OtherModelError:
+            raise
+        except UnreadableAnswerError as error:
+            raise UnreadableAnswerError(
+                f"{self._label} does not answer as the OpenAI protocol says: {error}; check "
+                "--base-url (most servers need /v1 at its end), see the server's log",
+                answer=error.answer,
+            ) from None
+
+    def _answer_of_error(self, path: str, error: openai.APIStatusError) -> dict[str, Any] | None:
+        """Return the answer that an error is equivalent to; None for a failure."""
+        with contextlib.suppress(RecursionError):
+            details = self._redactor.value(error.body)
+            return protocol.answer_of_error(path, error.status_code, details)
+        return None
+
+    def _parsed(self, response: httpx2.Response) -> Any:
+        """Return the JSON value of an answer, without keys in it.
+
+        Raises:
+            UnreadableAnswerError: It is no JSON, or nested too deeply.
+        """
+        try:
+            return self._redactor.value(json.loads(response.content))
+        except RecursionError:
+            raise UnreadableAnswerError("it is nested too deeply") from None
+        except ValueError:
+            text = response.content[:_NUM_SHOWN_BYTES].decode(errors="replace")
+            raise UnreadableAnswerError(
+                f"{first_words(self.redacted(text))} (no JSON object)"
+            ) from None
 
     def redacted(self, text: str) -> str:
         """Return a text of the server without the key and the values of headers."""
-        for secret in self._secrets:
-            if len(secret) >= _MIN_KEY_LENGTH:
-                text = text.replace(secret, "[key]")
-        return text
+        return self._redactor.text(text)
 
     async def _stop(self) -> None:
         """Cancel open requests and close the connections."""

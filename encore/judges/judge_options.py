@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import partial
+from itertools import starmap
 from typing import Annotated, Any, Literal, Self
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import Field, JsonValue, model_validator
 
@@ -27,8 +28,40 @@ _FIXED_FIELDS = frozenset(
 )
 _HEADER_NAME, _HEADER_VALUE = re.compile(r"[A-Za-z0-9_-]+"), re.compile(r"ENV:[A-Za-z_]\w*")
 
+#: Parts of the names of parameters that hold secrets: api-key, subscriptionKey, access_token, sig.
+_SECRET_WORDS = frozenset(
+    {
+        *(
+            "key",
+            "apikey",
+            "token",
+            "accesstoken",
+            "sig",
+            "signature",
+            "secret",
+            "password",
+            "pass",
+        ),
+        *("passwd", "pwd", "auth", "authorization", "credential", "credentials", "jwt", "sas"),
+        *("bearer", "session", "code"),
+    }
+)
+_SECRET_VALUE = re.compile(r"(sk|pk|rk|hf|gsk|xai|ghp|eyJ)[-_A-Za-z0-9.]{16,}|[0-9a-fA-F]{32,}")
+
 #: Ways in which a judge answers (`encore.judges.base.Decoding`).
 Decode = Literal["text", "choice", "expected"]
+
+
+def _secret_parameter(name: str, value: str) -> str | None:
+    """Return the name of a URL's parameter that looks like a secret, else None.
+
+    The name itself may be the secret; it is not shown then.
+    """
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)
+    if _SECRET_VALUE.fullmatch(name):
+        return "without a name"
+    is_secret = _SECRET_WORDS.intersection([name.lower(), *map(str.lower, words)])
+    return repr(name) if is_secret or _SECRET_VALUE.fullmatch(value) else None
 
 
 class JudgeConfig(StageConfig):
@@ -51,7 +84,13 @@ class JudgeConfig(StageConfig):
     base_url: str | None = _http(
         None, metavar="URL", examples=["http://127.0.0.1:8000/v1", "https://api.openai.com/v1"]
     )
-    """Address of the server or its router. Texts are sent there."""
+    """Address of the server or its router. Texts are sent there. Parameters such as
+    ?api-version=2024-10-21 are sent with every request."""
+    served_models: tuple[Annotated[str, Field(min_length=1)], ...] = _http(
+        (), name="served-model", identity=True, since=True, metavar="NAME"
+    )
+    """Accept answers under this name too, as deployments and gateways give them; repeatable. The
+    judge's name, with a prefix or a date, is accepted without it."""
     tokenizer: str | None = _http(None, identity=True, since=True, metavar="FOLDER_OR_ID")
     """The judge's tokenizer, if the server is vLLM: prompts are then sent as token ids and replies
     equal those of --backend vllm. Default: chat completions."""
@@ -92,6 +131,11 @@ class JudgeConfig(StageConfig):
             product *= value
         return product
 
+    @property
+    def url_parameters(self) -> list[tuple[str, str]]:
+        """Return the parameters of the server's address, which every request has."""
+        return parse_qsl(urlsplit(self.base_url or "").query, keep_blank_values=True)
+
     def request_body(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the body of a request with the fields of the user added and left out."""
         fields = {**body, **self.request_fields}
@@ -126,9 +170,10 @@ class JudgeConfig(StageConfig):
         if self.base_url is None:
             if self.backend == "http":
                 raise ValueError("--backend http needs --base-url")
-            if self.request_fields or self.omit_fields or self.headers:
+            if self.request_fields or self.omit_fields or self.headers or self.served_models:
                 raise ValueError(
-                    "--request-field, --omit-field and --header belong to --backend http"
+                    "--request-field, --omit-field, --served-model and --header belong to "
+                    "--backend http"
                 )
             return self
         if self.backend != "http" or self.engine_args:
@@ -136,11 +181,17 @@ class JudgeConfig(StageConfig):
                 "--base-url belongs to --backend http, --engine-arg to an engine that starts here"
             )
         url = urlsplit(self.base_url)
-        if "@" in url.netloc or url.query or url.fragment:
+        if "@" in url.netloc or url.fragment:
             raise JudgeUnavailableError(
-                "--base-url has a user, a password or parameters in it; a key is read from the "
+                "--base-url has a user, a password or a part after # in it; a key is read from the "
                 f"environment variable {self.api_key_env} only: put it there, and give the plain "
                 "URL such as https://host/v1"
+            )
+        if secret := next(filter(None, starmap(_secret_parameter, self.url_parameters)), None):
+            raise JudgeUnavailableError(
+                f"--base-url: its parameter {secret} looks like a key, which is read from the "
+                f"environment variable {self.api_key_env}, or sent as a header: --header "
+                "NAME=ENV:VARIABLE; leave the parameter out"
             )
         if url.scheme not in ("http", "https") or not url.hostname:
             raise ValueError(f"--base-url {self.base_url!r}: expected http://HOST:PORT/v1")

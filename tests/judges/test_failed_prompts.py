@@ -11,8 +11,8 @@ import pytest
 
 from encore.core.errors import EncoreError
 from encore.data.rating_runs import status
-from encore.judges import http_judge, http_protocol, http_server
-from encore.judges.base import SERVER_ERROR, Reply, Usage
+from encore.judges import failed_prompts, http_judge, http_protocol, http_server
+from encore.judges.base import SERVER_ERROR, UNREADABLE_ANSWER, Reply, Usage
 from encore.judges.http_protocol import PromptFailedError
 from encore.rating.reply_journal import ReplyJournal
 from encore.rating.shard_rating import ShardRater
@@ -126,14 +126,18 @@ def test_a_prompt_that_keeps_failing_does_not_stop_the_others(fault):
     assert 0 < sum(failed) <= 10
     for question, reply, has_failed in zip(QUESTIONS, replies, failed, strict=True):
         if has_failed:
-            assert reply.null_reason == SERVER_ERROR
+            is_paid = fault == "html"  # it has status 200
+            assert reply.null_reason == (UNREADABLE_ANSWER if is_paid else SERVER_ERROR)
             assert KEY not in reply.text
             assert "some-judge" in reply.text
         else:
             assert reply.text == hashed_score(question)
-        # Asked twice; each time the client or the judge sends it again once, but no 400.
-        assert server.num_asked[question] == (2 * (1 if fault == "400" else 2) if has_failed else 1)
-    assert server.num_asked[PROBE] == 2 * sum(failed)
+        # An answer that is paid for is asked for once more. An error is met twice by the judge, and
+        # each time the client sends the request again once, but not after a 400.
+        num_times = {"html": 2, "400": 2 * 1, "500": 2 * 2}[fault]
+        assert server.num_asked[question] == (num_times if has_failed else 1)
+    if fault != "html":  # other answers tell that the server works
+        assert server.num_asked[PROBE] == 2 * sum(failed)
 
 
 @pytest.mark.parametrize("fault", ["429", "half", "nothing", "slow"])
@@ -186,13 +190,13 @@ def test_answers_of_earlier_calls_count_against_the_failed_prompts():
 def test_one_prompt_of_a_request_does_not_fail_the_others(monkeypatch):
     judge = opened(HostileServer(base_url="http://127.0.0.1:9/v1"))
 
-    async def answer(_server, prompts, _session, _decoding):
+    async def answer(_server, prompts, _session, _decoding, *, max_answers=2):
         if "bad" in prompts:
             raise PromptFailedError("a list of prompts with a bad one")
         return [Reply(text=prompt, is_complete=True) for prompt in prompts]
 
     monkeypatch.setattr(judge, "_reply_to_batch", answer)
-    counts = http_judge._PromptCounts(num_answered=0)
+    counts = failed_prompts.PromptCounts(num_answered=0)
     sent = judge._reply_or_set_aside(None, ["a", "bad", "b"], "", TEXT, counts)
     with pytest.raises(StopIteration) as finished:
         sent.send(None)
