@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     from encore.runs.shard_runner import RunReport
 
 
+#: What is said of the replies with a remark (`encore.judges.base`).
+_REMARKS = {
+    "usage_estimated": "without token counts, or with impossible ones: upper estimates count",
+    "end_unknown": "without a finish_reason that is known here: they count as complete",
+    "text_mended": "with characters that no file can hold: U+FFFD stands for each",
+}
+
+
 @command
 def rate(
     config: RateConfig, batch: BatchConfig, check: CheckConfig, *, json: JsonOption = False
@@ -129,6 +137,8 @@ def _values(result: RatingResult) -> dict[str, Any]:
         "num_ratings": report.total("num_ratings"),
         "num_nulls": report.total("num_nulls"),
         "null_reasons": report.counts_by("null_reasons"),
+        "answered_by": report.counts_by("answered_by"),
+        "remarks": report.counts_by("remarks"),
         "num_truncated": report.computed("num_truncated"),
         "num_known": report.computed("num_known"),
         "num_kept": report.computed("num_kept"),
@@ -155,6 +165,7 @@ def _say_result(config: RateConfig, result: RatingResult, values: dict[str, Any]
     _say_copies(config, report)
     _say_thinking(report)
     _warn_of_nulls(report)
+    _warn_of_remarks(result)
     if values["num_truncated"]:
         warn(f"{values['num_truncated']:,} prompts were cut from the left to fit the context")
     warn_of_failures(report.failures, len(result.manifest.shards))
@@ -197,6 +208,20 @@ def _say_thinking(report: RunReport) -> None:
             f"thinking took {num_thinking:,} of {report.computed('output_tokens'):,} output tokens "
             f"({origin})"
         )
+
+
+def _warn_of_remarks(result: RatingResult) -> None:
+    """Say under which names a server answered, and warn of what its answers lacked."""
+    report = result.report
+    names = report.counts_by("answered_by")
+    model = result.run.config.judge.model
+    if names.keys() - {model}:
+        by_name = ", ".join(f"{name} ({count:,})" for name, count in names.items())
+        say(f"the server answered for {model} as {by_name}")
+    for remark, count in report.counts_by("remarks").items():
+        kind, _, word = remark.partition(" ")
+        replies = "1 reply" if count == 1 else f"{count:,} replies"
+        warn(f"{replies} came {_REMARKS.get(kind, kind)}{f' ({word})' if word else ''}")
 
 
 def _warn_of_nulls(report: RunReport) -> None:

@@ -27,7 +27,7 @@ RUN_FILE = "run.json"
 _PRECISION_FILE = "enough.json"
 #: Reasons of nulls whose prompt a service refused or failed to answer. `encore rate
 #: --retry-failed-prompts` asks for these again.
-RETRIED_REASONS = frozenset({"content_filter", "refused", "server_error"})
+RETRIED_REASONS = frozenset({"content_filter", "refused", "server_error", "unreadable_answer"})
 
 
 class RatingManifest(JudgedManifest):

@@ -127,7 +127,7 @@ class Reply:
             read. Like the fields after it, it is not compared: equal replies may differ in it.
         num_calls: Number of answers that the usage counts.
         answered_by: Name of the model that the server says has answered; empty if it says none.
-        remarks: Remarks to count, such as `USAGE_ESTIMATED`.
+        remarks: Remarks to count, such as `USAGE_ESTIMATED`; a space separates an unknown word.
     """
 
     text: str

@@ -32,6 +32,8 @@ MODELS, CHAT, COMPLETIONS = "/models", "/chat/completions", "/completions"
 _NO_ANSWER = ("prompt_too_long", "refused")
 #: Reasons of nulls by what the end of a reply means.
 _REASON_OF_END = {"content_filter": "content_filter", "refusal": "refusal"}
+#: Characters of an unknown ``finish_reason`` that are recorded.
+_NUM_SHOWN = 24
 #: White space at the ends of a token, also as SentencePiece and byte-level tokenizers write it.
 _SPACES = " \t\r\n\u2581\u0120"
 #: Rounded probabilities may add up to a little more than 1.
@@ -184,7 +186,7 @@ def read_chat(answer: Any, *, decoding: Decoding, size: RequestSize | None = Non
         meaning = _meaning_of_end(choice)
         text, refusal = _text_of(message.get("content")), _text_of(message.get("refusal"))
         usage, remarks = _usage(answer, size, text=refusal or text)
-        fields = _fields_of(answer, meaning) | {"usage": usage}
+        fields = _fields_of(answer, choice, meaning) | {"usage": usage}
         fields["remarks"] += remarks
         reason = "refusal" if refusal else end if end in _NO_ANSWER else _REASON_OF_END.get(meaning)
         if reason is None and decoding.kind == "expected":
@@ -245,12 +247,15 @@ def _usage(
     return usage, (USAGE_ESTIMATED,) if is_estimated and size is not None else ()
 
 
-def _fields_of(answer: Mapping[str, Any], meaning: EndMeaning) -> dict[str, Any]:
+def _fields_of(
+    answer: Mapping[str, Any], choice: Mapping[str, Any], meaning: EndMeaning
+) -> dict[str, Any]:
     """Return the fields of every reply in an answer: its model, and a remark on its end."""
-    name = answer.get("model")
+    name, word = answer.get("model"), choice.get("finish_reason")
+    remark = f"{END_UNKNOWN} {first_words(word)[:_NUM_SHOWN]}" if word else END_UNKNOWN
     return {
         "answered_by": storable_text(name) if isinstance(name, str) else "",
-        "remarks": (END_UNKNOWN,) if meaning == "unknown" else (),
+        "remarks": (remark,) if meaning == "unknown" else (),
     }
 
 
@@ -313,7 +318,7 @@ def read_completions(
         replies: list[Reply] = []
         for choice, text in zip(choices, texts, strict=True):
             meaning = _meaning_of_end(choice)
-            fields = _fields_of(answer, meaning) | {"usage": NO_USAGE if replies else usage}
+            fields = _fields_of(answer, choice, meaning) | {"usage": NO_USAGE if replies else usage}
             fields["remarks"] += () if replies else remarks
             if decoding.kind == "expected":
                 top = _logprobs(choice)["top_logprobs"][0]

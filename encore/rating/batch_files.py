@@ -30,6 +30,7 @@ from encore.judges.base import (
 )
 from encore.judges.http_protocol import UnreadableAnswerError, first_words
 from encore.judges.judge_options import JudgeConfig
+from encore.judges.model_names import advice_on_name, is_name_of
 from encore.rating.rating_run import RatingRun
 from encore.runs.run_files import inspect_shards
 
@@ -218,7 +219,7 @@ def _read_result(line: str, location: str, judge: BatchJudge, decoding: Decoding
     try:
         row: Any = json.loads(line)
         custom_id = str(row["custom_id"])
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise InputError(
             f"{location}: no batch result ({first_words(line)[:60]}); expected the file that the "
             "provider made of the requests"
@@ -247,16 +248,22 @@ def _reply(row: Mapping[str, Any], judge: BatchJudge, decoding: Decoding) -> Rep
     Raises:
         InputError: The answer is another model's.
     """
-    answer = row.get("response") or {}
-    status, body = int(answer.get("status_code") or 0), answer.get("body") or {}
-    if row.get("error") or status != 200:
-        error = row.get("error") or body.get("error")
-        body = protocol.answer_of_error(protocol.CHAT, status, error)
+    answer, error = row.get("response"), row.get("error")
+    answer = answer if isinstance(answer, dict) else {}
+    status, body = answer.get("status_code"), answer.get("body")
+    if error or status != 200:
+        error = error or (body.get("error") if isinstance(body, dict) else body)
+        known_status = status if isinstance(status, int) else 0
+        body = protocol.answer_of_error(protocol.CHAT, known_status, error)
         if body is None:
             return f"status {status}: {first_words(error)}"
-    model = judge.config.model
-    if not str(body.get("model", model)).startswith(model):
-        raise InputError(f"{row['custom_id']} is an answer by {body['model']!r}, not {model!r}")
+    config = judge.config
+    model, name = config.model, body.get("model") if isinstance(body, dict) else None
+    if name is not None and name not in config.served_models and not is_name_of(name, model):
+        raise InputError(
+            f"{row['custom_id']} is an answer by {name!r}, not {model!r}; "
+            f"{advice_on_name(name, config)}"
+        )
     try:
         [reply] = protocol.read_chat(body, decoding=decoding)
     except UnreadableAnswerError as unreadable:

@@ -218,8 +218,8 @@ class RateConfig(SlicedConfig, LimitedRatingConfig, StudyConfig):
     )
     retry_failed_prompts: bool = unkeyed_option(False)
     """Ask again for the ratings that are null because the service refused the prompt or failed
-    (content_filter, refused, server_error), and for nothing else. A shard with such nulls is
-    replaced when they were asked."""
+    (content_filter, refused, server_error, unreadable_answer), and for nothing else. A shard with
+    such nulls is replaced when they were asked."""
 
     @model_validator(mode="after")
     def _goes_by_plan(self) -> Self:

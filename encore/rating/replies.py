@@ -72,7 +72,8 @@ class Answer:
         null_reason: Reason of a missing rating: ``empty_reply``, ``not_a_single_number``,
             ``out_of_range``, ``reply_cut_off``, ``prompt_too_long``, ``not_on_scale``,
             ``low_label_mass``; of several scores ``not_in_reply``, ``not_an_object_of_scores``;
-            from a server also ``content_filter``, ``refused``, ``refusal``, ``server_error``.
+            from a server also ``content_filter``, ``refused``, ``refusal``, ``server_error``,
+            ``unreadable_answer``.
         expected_rating: Mean rating over the labels' probabilities (decode ``expected`` alone).
         label_mass: Probability of all labels together, from 0 to 1 (``expected`` alone).
         reply_entropy: Entropy in nats of the labels' probabilities (``expected`` alone).

@@ -20,7 +20,7 @@ from typing import Any
 
 from encore.core.errors import InputError
 from encore.core.number_text import counted
-from encore.judges.base import Prompt, Reply, Usage, prompt_digest
+from encore.judges.base import SERVER_ERROR, Prompt, Reply, Usage, prompt_digest
 
 logger = logging.getLogger(__name__)
 
@@ -38,13 +38,14 @@ class ReplyJournal:
         path: File of the journal, which the first reply creates.
         run_key: Key of the run, which every line has.
         earlier_replies: Replies of earlier calls by the digest of their prompt. The first counts.
-        earlier_usages: Tokens of all replies of earlier calls, those to equal prompts included.
+        paid_replies: All replies of earlier calls, for their cost: those to equal prompts too, and
+            those that only say what a prompt without an answer cost.
     """
 
     path: Path
     run_key: str
     earlier_replies: dict[str, Reply] = field(default_factory=dict)
-    earlier_usages: list[Usage] = field(default_factory=list)
+    paid_replies: list[Reply] = field(default_factory=list)
     _new_lines: list[bytes] = field(default_factory=list)
 
     @classmethod
@@ -63,7 +64,7 @@ class ReplyJournal:
                     num_damaged += line not in (b"", b"\n")
         if line and not line.endswith(b"\n"):
             journal._new_lines.append(b"\n")  # ends the torn line
-        if num_damaged and line.endswith(b"\n") and not journal.earlier_usages:
+        if num_damaged and line.endswith(b"\n") and not journal.paid_replies:
             raise InputError(f"{path}: no line is a reply as expected; move the file away")
         if num_damaged:
             lines = counted(num_damaged, "damaged line")
@@ -80,7 +81,10 @@ class ReplyJournal:
         return {position: reply for position, reply in replies.items() if reply is not None}
 
     def add(self, prompt: Prompt, reply: Reply) -> None:
-        """Take a new reply. `flush` writes it."""
+        """Take a new reply. `flush` writes it.
+
+        A prompt that failed is asked again in the next call. Its reply is kept for its cost alone.
+        """
         record = {
             "format": _FORMAT,
             "run_key": self.run_key,
@@ -111,12 +115,18 @@ class ReplyJournal:
                 f"{self.run_key} in format {_FORMAT}; move it to the folder of its run, or away"
             )
         fields = record["reply"]
-        usage, logprobs = Usage(*fields.pop("usage")), fields.pop("label_logprobs")
+        logprobs = fields.pop("label_logprobs")
         reply = Reply(
-            **fields, label_logprobs=None if logprobs is None else tuple(logprobs), usage=usage
+            **{
+                **fields,
+                "usage": Usage(*fields["usage"]),
+                "remarks": tuple(fields.get("remarks", ())),
+                "label_logprobs": None if logprobs is None else tuple(logprobs),
+            }
         )
-        self.earlier_replies.setdefault(record["prompt_sha256"], reply)
-        self.earlier_usages.append(usage)
+        if reply.null_reason != SERVER_ERROR:
+            self.earlier_replies.setdefault(record["prompt_sha256"], reply)
+        self.paid_replies.append(reply)
 
 
 def _intact_record(line: bytes) -> dict[str, Any] | None:

@@ -24,8 +24,8 @@ from encore.judges.base import (
     Judge,
     Prompt,
     Reply,
-    Usage,
     ask_judge,
+    total_usage,
 )
 from encore.rating.earlier_ratings import EarlierRatings, Key
 from encore.rating.null_watch import NullWatch
@@ -117,17 +117,18 @@ class ShardRater:
             for columns in self._answer_columns(kept.get(i, reply))
         )
         rows = self._rows_in_order(questions, earlier_rows, new_rows)
-        journal_cost = _cost(journal.earlier_usages if journal else [])
+        journal_cost = _cost(journal.paid_replies if journal else [])
         asked = [reply for reply in new_replies if reply is not None]
         return self._shard_table(
             rows,
-            cost_now=_cost([reply.usage for reply in asked]),
+            cost_now=_cost(asked),
             cost_before={n: k + int(cost_before.get(n, 0)) for n, k in journal_cost.items()},
             seconds=watch.seconds,
             counts={
                 "num_known": num_known,
                 "num_kept": len(kept),
                 **thinking_tokens(asked, self.decoding),
+                **_counts_of_answers([*kept.values(), *asked]),
             },
         )
 
@@ -178,7 +179,8 @@ class ShardRater:
     ) -> list[Reply | None]:
         """Return the judge's replies; each is in the journal a tenth of a second after it came.
 
-        A prompt that keeps failing is not in the journal: if the shard fails, it is asked again.
+        A prompt that keeps failing has at most its cost there: if the shard fails, it is asked
+        again. One whose answers were paid for and cannot be read is not.
         """
         ask = partial(ask_judge, self.judge, decoding=self.decoding)
         num_answered = watch.num_known // watch.rows_per_reply
@@ -192,7 +194,7 @@ class ShardRater:
         def keep(index: int, reply: Reply) -> None:
             prompt = prompts[index]
             assert prompt is not None, "only prompts have replies"
-            if reply.null_reason != SERVER_ERROR:
+            if reply.null_reason != SERVER_ERROR or reply.usage != NO_USAGE:
                 journal.add(prompt, reply)  # first: it was paid for, whatever is wrong with it
             self._count(reply)
             if spending is not None:
@@ -254,7 +256,7 @@ class ShardRater:
         cost_now: Mapping[str, int],
         cost_before: Mapping[str, int],
         seconds: float,
-        counts: Mapping[str, int],
+        counts: Mapping[str, Any],
     ) -> ShardTable:
         """Return the shard's table with its counts and its cost.
 
@@ -283,15 +285,24 @@ class ShardRater:
         )
 
 
-def _cost(usages: Sequence[Usage]) -> dict[str, int]:
+def _cost(replies: Sequence[Reply]) -> dict[str, int]:
     """Return the calls and tokens of some replies."""
-    usage = Usage(*map(sum, zip(NO_USAGE, *usages, strict=True)))
+    usage = total_usage(reply.usage for reply in replies)
     return {
-        "num_calls": len(usages),
+        "num_calls": sum(reply.num_calls for reply in replies),
         "prompt_tokens": usage.prompt_tokens,
         "computed_tokens": usage.prompt_tokens - usage.cached_tokens,
         "output_tokens": usage.output_tokens,
     }
+
+
+def _counts_of_answers(replies: Sequence[Reply]) -> dict[str, dict[str, int]]:
+    """Return how often each model answered, and how often each remark was made, if any."""
+    counts = {
+        "answered_by": Counter(reply.answered_by for reply in replies if reply.answered_by),
+        "remarks": Counter(remark for reply in replies for remark in reply.remarks),
+    }
+    return {name: dict(sorted(counter.items())) for name, counter in counts.items() if counter}
 
 
 @dataclass(slots=True, kw_only=True)

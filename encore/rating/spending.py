@@ -17,11 +17,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.core.errors import EveryShardError
-from encore.judges.base import NO_USAGE, Prompt, Reply, Usage
+from encore.judges.base import NO_USAGE, Prompt, Reply, Usage, total_usage
+from encore.judges.token_usage import prompt_size, prompt_tokens_at_most
 
-#: Tokens of a byte of text, before replies tell. English has about 0.23.
-_TOKENS_PER_BYTE = 0.5
 #: Prompts in the first group, whose replies tell the tokens of a prompt.
 _NUM_FIRST_PROMPTS = 16
 _GROUP_SHARE, _LAST_GROUP_SHARE = 0.5, 0.8
@@ -88,22 +86,18 @@ class SpendingLimit:
                 self._changed.notify_all()
 
     def add(self, prompt: Prompt, reply: Reply) -> None:
-        """Count the cost of a reply.
-
-        Raises:
-            EveryShardError: The server does not say how many tokens it took.
-        """
-        if reply.usage == NO_USAGE and reply.null_reason is None:
-            raise EveryShardError(
-                "--budget: the server does not say how many tokens a reply takes (its usage is "
-                "missing), so their cost is not known; use --budget-calls"
-            )
+        """Count the cost of a reply. Where its tokens are missing an upper estimate counts."""
         with self._changed:
-            self.spent += self.cost(reply.usage)
-            if reply.usage != NO_USAGE:
+            usage = reply.usage
+            if usage == NO_USAGE and reply.null_reason is None:
+                usage = Usage(
+                    prompt_tokens=prompt_tokens_at_most(prompt), output_tokens=self.max_reply_tokens
+                )
+            self.spent += self.cost(usage)
+            if usage != NO_USAGE:
                 self._num_replies += 1
-                self._prompt_size += _size(prompt)
-                self._usage = Usage(*map(sum, zip(self._usage, reply.usage, strict=True)))
+                self._prompt_size += prompt_size(prompt)
+                self._usage = total_usage([self._usage, usage])
 
     def _num_affordable(self, cost_P: NDArray[np.float64]) -> int:
         """Return the number of prompts of the next group, given the cost of all up to each."""
@@ -121,15 +115,9 @@ class SpendingLimit:
         """Return the estimated cost of a prompt and its reply."""
         if prompt is None:
             return 0.0
-        tokens_per_size = _TOKENS_PER_BYTE if isinstance(prompt, str) else 1.0
+        prompt_tokens: float = prompt_tokens_at_most(prompt)
         reply_tokens = float(self.max_reply_tokens)
         if self._num_replies:
-            tokens_per_size = self._usage.prompt_tokens / self._prompt_size
+            prompt_tokens = self._usage.prompt_tokens / self._prompt_size * prompt_size(prompt)
             reply_tokens = self._usage.output_tokens / self._num_replies
-        prompt_tokens = tokens_per_size * _size(prompt)
         return (self.price_input * prompt_tokens + self.price_output * reply_tokens) / _MILLION
-
-
-def _size(prompt: Prompt) -> int:
-    """Return the bytes of a text, or the number of token ids."""
-    return len(prompt.encode()) if isinstance(prompt, str) else len(prompt)

@@ -341,7 +341,8 @@ def usages_of(run_dir: Path, manifest: RatingManifest, done: Sequence[ShardState
     for shard in manifest.shards:
         path = journal_path(run_dir, shard.index)
         if shard.index not in finished and path.exists():
-            usages += ReplyJournal.read(path, run_key=manifest.run_key).earlier_usages
+            journal = ReplyJournal.read(path, run_key=manifest.run_key)
+            usages += [reply.usage for reply in journal.paid_replies]
     return usages
 
 

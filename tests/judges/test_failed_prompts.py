@@ -303,7 +303,8 @@ def test_failed_prompts_are_asked_again_and_nothing_else(tmp_path):
     with serving(HostileServer(fault="400", every=20, spared=PROBE)) as server:
         study, failed = study_with_failed_prompts(tmp_path, server)
         [run] = status(study)
-        assert run.total("num_calls") == 200
+        # For each prompt that failed twice, the answers to two test questions.
+        assert run.total("num_calls") == 200 + len(failed)
         server.fault = ""
         retried = rate(study, server, *SMALL, "--retry-failed-prompts")
         assert retried.code == 0, retried.err
@@ -318,7 +319,7 @@ def test_failed_prompts_are_asked_again_and_nothing_else(tmp_path):
         assert not server.num_asked
     [run] = status(study)
     assert len([*run.run_dir.glob("shard-*")]) == 2  # the old files are gone
-    assert run.total("num_calls") == 200 + len(failed)
+    assert run.total("num_calls") == 200 + 2 * len(failed)
 
 
 def test_a_retry_that_fails_changes_nothing(tmp_path):

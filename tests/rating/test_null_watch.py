@@ -69,7 +69,7 @@ def test_replies_of_a_server_are_kept_when_the_run_stops(study):
         work_through(run.job())
     assert judge.num_asked == 50
     path = journal_path(run.run_dir, 0)
-    assert len(ReplyJournal.read(path, run_key=run.manifest.run_key).earlier_usages) == 50
+    assert len(ReplyJournal.read(path, run_key=run.manifest.run_key).paid_replies) == 50
     with pytest.raises(NoRatingsError):  # and the same command asks nothing
         work_through(opened(study, judge).job())
     assert judge.num_asked == 50

@@ -48,7 +48,9 @@ def test_replies_are_read_back_as_they_were_with_their_tokens(tmp_path):
     written(tmp_path / "replies")
     journal = read(tmp_path / "replies")
     assert journal.earlier_replies_to([*PROMPTS, "e", None]) == dict(enumerate(REPLIES))
-    assert journal.earlier_usages == [reply.usage for reply in REPLIES]  # a reply compares without
+    assert [reply.usage for reply in journal.paid_replies] == [
+        reply.usage for reply in REPLIES
+    ]  # a reply compares without
 
 
 def test_a_torn_last_line_is_dropped_and_does_not_spoil_the_next_one(tmp_path):

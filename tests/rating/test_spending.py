@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from encore.core.errors import EncoreError
 from encore.data.study import Study
-from encore.judges.base import NO_USAGE, Decoding, Reply, Usage
+from encore.judges.base import NO_USAGE, Decoding, Prompt, Reply, Usage
 from encore.rating.rating_options import RateConfig
 from encore.rating.rating_run import RatingRun, open_run
 from encore.rating.spending import SpendingLimit
@@ -79,13 +78,32 @@ def test_engines_and_runs_priced_by_the_hour_keep_a_budget_by_whole_shards(study
     assert judge.num_asked == 200
 
 
-def test_a_server_that_does_not_say_its_tokens_is_an_error_at_once(study):
+def test_a_server_that_does_not_say_its_tokens_is_charged_at_most_a_token_for_two_bytes(study):
     judge = PaidJudge(says_usage=False, is_on_cpu=True)
-    with pytest.raises(EncoreError, match="use --budget-calls"):
-        rated(study, judge, budget=0.5)
-    assert judge.num_asked == 1
-    rated(study, judge, budget_calls=NUM_PROMPTS)
-    assert judge.num_asked == NUM_PROMPTS  # the first reply was paid for too, and was kept
+    report = rated(study, judge, budget=0.2)
+    assert report.early_stop is not None
+    # 16 tokens are the limit of a reply.
+    estimate = sum(3 * round(len(text) / 2) + 15 * 16 for text in judge.asked) / 1e6
+    assert f"--budget 0.2: {estimate:.6g} spent" in report.early_stop.reason
+    assert judge.cost < estimate <= 0.2
+
+
+def test_the_cost_of_a_prompt_is_estimated_before_replies_tell_and_then_from_them():
+    """Prices of 2 and 10 a token; the limit of a reply is 7 tokens."""
+    limit = SpendingLimit(limit=100_000, price_input=2e6, price_output=1e7, max_reply_tokens=7)
+
+    def estimates(*prompts: Prompt | None) -> list[float]:
+        return [limit._estimate(prompt) for prompt in prompts]
+
+    # A text of 8 bytes (é has two) has up to 4 tokens: 2 * 4 + 10 * 7. Three ids: 2 * 3 + 10 * 7.
+    assert estimates("abcdef\u00e9", [5, 6, 7], None) == [78, 76, 0]
+    for usage in (Usage(prompt_tokens=3, output_tokens=1), Usage(prompt_tokens=5, output_tokens=4)):
+        limit.add("abcdefgh", Reply(text="1", is_complete=True, usage=usage))
+    assert limit.spent == 2 * 8 + 10 * 5
+    # 8 tokens of 16 bytes, and 5 tokens of 2 replies: 2 * 0.5 * 10 + 10 * 2.5.
+    assert estimates("abcdefghij") == [35]
+    limit.add("ab", Reply(text="", is_complete=False, null_reason="refused"))  # not paid
+    assert (limit.spent, estimates("abcdefghij")) == (66, [35])
 
 
 def test_a_group_has_half_of_the_money_left_or_all_prompts_if_they_take_four_fifths():
