@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import wait
 from functools import partial
 from typing import Any, TypeVar
@@ -134,14 +134,6 @@ def _header_value(name: str, source: str) -> str:
     return value
 
 
-def _grouped(parameters: Iterable[tuple[str, str]]) -> dict[str, object]:
-    """Return the parameters of a URL by name, with a list of values where a name is repeated."""
-    values_by_name: dict[str, list[str]] = {}
-    for name, value in parameters:
-        values_by_name.setdefault(name, []).append(value)
-    return {name: values if values[1:] else values[0] for name, values in values_by_name.items()}
-
-
 class HttpServer:
     """Client of a server, with the thread that runs its requests.
 
@@ -157,12 +149,13 @@ class HttpServer:
         self._key = os.environ.get(config.api_key_env, "").strip()
         headers = {name: _header_value(name, source) for name, source in config.headers.items()}
         self._redactor = Redactor([self._key, *headers.values()])
+        address = urlsplit(config.base_url or "")
+        self._query = f"?{address.query}" if address.query else ""
         self._client = openai.AsyncOpenAI(
             api_key=self._key or "EMPTY",  # the client needs a key, a server without keys does not
-            base_url=urlsplit(config.base_url or "")._replace(query="").geturl(),
+            base_url=address._replace(query="").geturl(),
             max_retries=MAX_RETRIES,
             default_headers=headers,
-            default_query=_grouped(config.url_parameters),
             http_client=_BoundedClient(config.request_timeout_seconds),
         )
         self.request_limit = asyncio.Semaphore(config.concurrency)
@@ -288,7 +281,7 @@ class HttpServer:
         arguments: dict[str, Any] = {"cast_to": httpx2.Response, "options": options}
         send = self._client.get if body is None else partial(self._client.post, body=body)
         try:
-            answer = self._parsed(await send(path, **arguments))
+            answer = self._parsed(await send(path + self._query, **arguments))
             if (quota_error := protocol.quota_error_within(answer)) is not None:
                 raise self._quota_error(200, quota_error)
             return read(answer)

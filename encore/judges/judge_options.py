@@ -131,11 +131,6 @@ class JudgeConfig(StageConfig):
             product *= value
         return product
 
-    @property
-    def url_parameters(self) -> list[tuple[str, str]]:
-        """Return the parameters of the server's address, which every request has."""
-        return parse_qsl(urlsplit(self.base_url or "").query, keep_blank_values=True)
-
     def request_body(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the body of a request with the fields of the user added and left out."""
         fields = {**body, **self.request_fields}
@@ -187,7 +182,8 @@ class JudgeConfig(StageConfig):
                 f"environment variable {self.api_key_env} only: put it there, and give the plain "
                 "URL such as https://host/v1"
             )
-        if secret := next(filter(None, starmap(_secret_parameter, self.url_parameters)), None):
+        parameters = parse_qsl(url.query, keep_blank_values=True)
+        if secret := next(filter(None, starmap(_secret_parameter, parameters)), None):
             raise JudgeUnavailableError(
                 f"--base-url: its parameter {secret} looks like a key, which is read from the "
                 f"environment variable {self.api_key_env}, or sent as a header: --header "

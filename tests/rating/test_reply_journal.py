@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 from pathlib import Path
 
@@ -12,8 +13,9 @@ import pytest
 from encore.core.errors import EncoreError
 from encore.data.rating_runs import run_status
 from encore.data.study import Study
-from encore.judges.base import Reply, Usage, prompt_digest
+from encore.judges.base import SERVER_ERROR, UNREADABLE_ANSWER, Reply, Usage, prompt_digest
 from encore.judges.judge_options import JudgeConfig
+from encore.rating.prompts import Question
 from encore.rating.rating_options import RatingConfig
 from encore.rating.rating_run import RatingResult, RatingRun, open_run
 from encore.rating.reply_journal import ReplyJournal
@@ -74,6 +76,51 @@ def test_a_damaged_line_is_ignored_and_counted(tmp_path, caplog):
     path.write_bytes(path.read_bytes().replace(b'"0.7"', b'"0.3"'))  # still JSON
     assert read(path).earlier_replies_to(PROMPTS).keys() == {1, 2, 3}
     assert "1 damaged line ignored" in caplog.text
+
+
+def test_a_prompt_that_is_answered_twice_has_its_first_reply_and_the_cost_of_both(tmp_path):
+    path = tmp_path / "replies"
+    journal = read(path)
+    for text, num_tokens in (("0.1", 5), ("0.9", 7)):
+        journal.add("a", Reply(text=text, is_complete=True, usage=Usage(output_tokens=num_tokens)))
+    journal.flush()
+    journal = read(path)
+    replies = journal.earlier_replies_to(["a", "b", "a"])  # two places may have one prompt
+    assert {place: reply.text for place, reply in replies.items()} == {0: "0.1", 2: "0.1"}
+    assert [reply.usage.output_tokens for reply in journal.paid_replies] == [5, 7]
+
+
+def test_a_prompt_that_failed_has_its_cost_in_the_journal_and_no_answer(tmp_path):
+    path = tmp_path / "replies"
+    journal = read(path)
+    usage = Usage(prompt_tokens=40, output_tokens=9)
+    failed = {"is_complete": False, "usage": usage, "num_calls": 3}
+    journal.add("a", Reply(text="server", null_reason=SERVER_ERROR, **failed))
+    journal.add("b", Reply(text="unreadable", null_reason=UNREADABLE_ANSWER, **failed))
+    journal.flush()
+    journal = read(path)
+    assert journal.earlier_replies_to(["a", "b"]).keys() == {1}
+    assert [(reply.usage, reply.num_calls) for reply in journal.paid_replies] == [(usage, 3)] * 2
+
+
+def test_a_disk_that_takes_a_part_of_a_write_gets_the_rest(tmp_path, monkeypatch):
+    written(tmp_path / "whole")
+    monkeypatch.setattr(Path, "open", _open_on_a_slow_disk)
+    written(tmp_path / "in-parts")
+    monkeypatch.undo()
+    assert (tmp_path / "in-parts").read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+class _SlowFile(io.FileIO):
+    """File that takes at most seven bytes of a write."""
+
+    def write(self, data: bytes) -> int:
+        return super().write(data[:7])
+
+
+def _open_on_a_slow_disk(path: Path, mode: str, buffering: int = -1) -> io.FileIO:
+    assert buffering == 0 or mode == "rb", "a write is not buffered"
+    return _SlowFile(path, mode)
 
 
 def test_two_writers_share_a_journal(tmp_path):
@@ -164,6 +211,27 @@ def test_a_call_that_ends_in_the_middle_of_a_shard_wastes_no_reply(study, error,
             path.unlink()
     work_through(opened(study, ScriptedJudge(is_remote=True)).job())
     assert rows_of(run) == rows
+
+
+def test_a_text_that_no_file_can_hold_does_not_stop_its_shard(study):
+    run = opened(study, ScriptedJudge(is_remote=True))
+    [prompt, *_] = [prompt for prompt, _ in run.rater.prompts.make(first_questions(run))]
+    # The text as it came, which a version wrote that did not mend texts.
+    reply = Reply(text="", is_complete=True)
+    object.__setattr__(reply, "text", "0.31 \ud83d")
+    path = journal_path(run.run_dir, 0)
+    path.parent.mkdir(parents=True)
+    journal = ReplyJournal.read(path, run_key=run.manifest.run_key)
+    journal.add(prompt, reply)
+    journal.flush()
+    assert work_through(run.job()).summary == "3 rated, 0 reused, 0 failed"
+    texts = {row["raw_reply"]: row["null_reason"] for row in rows_of(run)}
+    assert texts["0.31 \ufffd"] == "not_a_single_number"
+
+
+def first_questions(run: RatingRun) -> list[Question]:
+    """Return the questions of the plan's first pair."""
+    return run.rater.prompts.questions(run.pairs.slice(0, 1))
 
 
 def test_replies_of_a_judge_on_this_machine_are_not_kept(study):
